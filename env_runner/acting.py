@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns, note_columns
 from epibatch.core.errors import ColumnError, add_context
-from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
 from ..connectors._engine.modules import describe_batch

@@ -15,7 +15,7 @@ import numpy as np
 from epibatch.core.errors import RunnerError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
 from epibatch.core.restoring import all_or_nothing, check_count, restore_generator, restoring
-from epibatch.core.rl_module.evaluation_mode import evaluation_mode
+from epibatch.core.runtime import evaluation_mode
 from epibatch.core.state_codec import chosen_parts, state_parts
 
 from ..connectors.authoring.column_transform import undo_actions

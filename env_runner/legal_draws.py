@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.legal_actions import random_legal_actions
+from epibatch.core.spaces import random_legal_actions
 
 from ..connectors._engine.call import ROWS
 from ..connectors.authoring.column_transform import actions_for_env

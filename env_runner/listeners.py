@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from epibatch.core.errors import add_context
-from epibatch.core.import_paths import load_object
+from epibatch.core.imports import load_object
 
 from .callbacks import Callbacks
 

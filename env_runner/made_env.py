@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, RunnerError, add_note
-from epibatch.core.space_checks import check_row, get_base_struct_from_space
+from epibatch.core.spaces import check_row, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, map_struct, paths_of
 
 __all__ = [

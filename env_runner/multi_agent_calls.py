@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epibatch.core.errors import EnvironmentContractError, nearest
-from epibatch.core.space_checks import check_row
+from epibatch.core.spaces import check_row
 from epibatch.core.structs import map_struct
 
 from .made_env import check_reward, described

@@ -13,7 +13,7 @@ from epibatch.core.errors import (
     UnknownNameError,
     nearest,
 )
-from epibatch.core.extras import import_extra
+from epibatch.core.imports import import_extra
 
 from .env_creators import PETTINGZOO
 from .multi_agent_env import MultiAgentEnv, mark_end

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from epibatch.core.errors import RunnerError, SpaceError
-from epibatch.core.space_checks import check_row
+from epibatch.core.spaces import check_row
 
 from .made_env import as_flag, as_reward
 

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from epibatch.core.errors import ConfigError, SpaceError
-from epibatch.core.space_checks import encoding_advice, get_base_struct_from_space
+from epibatch.core.spaces import encoding_advice, get_base_struct_from_space
 from epibatch.core.structs import flatten
 
 from .autoreset import autoreset_mode

@@ -9,9 +9,8 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import CheckpointError, EpisodeIndexError, SpaceError
-from epibatch.core.fill_values import fill_value, promoting_fill_value
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
-from epibatch.core.spaces import fill_row, one_hot_column
+from epibatch.core.spaces import fill_row, fill_value, one_hot_column, promoting_fill_value
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
 from ._storage.arrays import (

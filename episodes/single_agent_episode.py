@@ -24,8 +24,8 @@ from epibatch.core.errors import (
     add_context,
     nearest,
 )
-from epibatch.core.space_checks import check_row
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
+from epibatch.core.spaces import check_row
 from epibatch.core.structs import flatten, flatten_like, form_of, spell_form
 
 from ._parts.arguments import as_flag, as_info, as_reward, as_rewards, check_space, check_steps, fresh_id

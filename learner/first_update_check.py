@@ -16,8 +16,7 @@ from torch.overrides import TorchFunctionMode
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, FirstUpdateError, FirstUpdateWarning, add_context
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
-from epibatch.core.random_states import random_state_kept
-from epibatch.core.rl_module.evaluation_mode import evaluation_mode
+from epibatch.core.runtime import evaluation_mode, random_state_kept
 from epibatch.core.structs import flatten, map_struct
 
 from ..connectors._engine.batch_items import single_agent_episode_iterator

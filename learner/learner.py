@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from epibatch.core import ALL_MODULES, POLICIES_TO_TRAIN
-from epibatch.core.column_use import COLUMNS_LEFT_OUT
+from epibatch.core.columns import COLUMNS_LEFT_OUT
 from epibatch.core.errors import (
     BatchLayoutError,
     EpisodeError,
@@ -20,8 +20,8 @@ from epibatch.core.errors import (
     nearest,
 )
 from epibatch.core.restoring import all_or_nothing, check_count, restoring
-from epibatch.core.rl_module.evaluation_mode import evaluation_mode
 from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec
+from epibatch.core.runtime import evaluation_mode
 
 from .first_update_check import CheckMode, FirstUpdateCheck
 from .learner_state import check_state, copies, take_over

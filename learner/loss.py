@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 
 from epibatch.core.errors import ConfigError, NotAvailableError
-from epibatch.core.import_paths import load_object
+from epibatch.core.imports import load_object
 
 __all__ = ["Loss", "LossFunction", "PlainLoss", "as_loss"]
 

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.column_use import TrackedBatch
-from epibatch.core.columns import Columns, note_columns
+from epibatch.core.columns import Columns, TrackedBatch, note_columns
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, NonFiniteLossError, add_context
 from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.structs import map_struct

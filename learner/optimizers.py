@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from epibatch.core.errors import CheckpointError, ConfigError
-from epibatch.core.import_paths import load_object
+from epibatch.core.imports import load_object
 from epibatch.core.restoring import check_like, restoring
 
 from .schedules import value_at

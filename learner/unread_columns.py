@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from epibatch.core.column_use import ALWAYS_KEPT, COLUMNS_LEFT_OUT, COLUMNS_READ, TrackedBatch
-from epibatch.core.columns import Columns
-from epibatch.core.rl_module.evaluation_mode import evaluation_mode
+from epibatch.core.columns import ALWAYS_KEPT, COLUMNS_LEFT_OUT, COLUMNS_READ, Columns, TrackedBatch
+from epibatch.core.runtime import evaluation_mode
 from epibatch.core.structs import flatten
 
 from .loss import Loss, LossFunction, as_loss

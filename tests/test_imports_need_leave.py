@@ -134,9 +134,9 @@ def test_checkpoints(load, tmp_path):
 
 def test_a_modules_class_in_a_checkpoint(tmp_path):
     from epibatch.core.rl_module import RLModuleSpec
-    from epibatch.core.rl_module.default_actor_critic import DefaultActorCritic
+    from epibatch.core.rl_module.default_modules import DefaultActorCritic
 
-    home = "epibatch.core.rl_module.default_actor_critic"
+    home = "epibatch.core.rl_module.default_modules"
     source = f"from {home} import DefaultActorCritic\n\nclass Own(DefaultActorCritic):\n    pass\n"
     Path(tmp_path, f"{NAME}.py").write_text(source)
     own = __import__(NAME).Own

@@ -10,10 +10,9 @@ import pytest
 from epibatch.algorithms.pipelines import PIPELINES
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.authoring import ColumnTransform
-from epibatch.core import registry
+from epibatch.core import __version__, registry
 from epibatch.core.errors import UnknownNameError
 from epibatch.core.registry import register, spec_problems
-from epibatch.core.version import __version__
 from epibatch.piece_listing import describe_piece, describe_pieces, first_sentence, list_text, piece_text
 
 BUILT_IN = {piece["piece"]: piece for piece in describe_pieces()}

@@ -9,8 +9,7 @@ import numpy as np
 
 from epibatch.core.columns import nearest_column
 from epibatch.core.errors import BatchLayoutError, ColumnError
-from epibatch.core.struct_batches import BatchedNdArray
-from epibatch.core.structs import flatten, map_struct
+from epibatch.core.structs import BatchedNdArray, flatten, map_struct
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode
 from .call import running_call

@@ -16,7 +16,7 @@ from epibatch.core.errors import (
     SpaceError,
     nearest,
 )
-from epibatch.core.foreign import advice_for_episode, is_rllibs
+from epibatch.core.imports import advice_for_episode, is_rllibs
 
 from ...episodes.vector_episodes import VectorEpisodes
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from epibatch.core.column_use import COLUMNS_LEFT_OUT
-from epibatch.core.columns import Columns
+from epibatch.core.columns import COLUMNS_LEFT_OUT, Columns
 
 from ...episodes.reader import EpisodeReader, reader_of
 from ...episodes.vector_episodes import VectorEpisodes

@@ -13,8 +13,7 @@ import numpy as np
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError, nearest
-from epibatch.core.struct_batches import BatchedNdArray
-from epibatch.core.structs import flatten, form_of, is_leaf, map_struct, unflatten
+from epibatch.core.structs import BatchedNdArray, flatten, form_of, is_leaf, map_struct, unflatten
 
 from .columns import Batch, EpisodeColumn
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PieceError, PipelineError
-from epibatch.core.foreign import advice_for_piece
+from epibatch.core.imports import advice_for_piece
 from epibatch.core.piece_arguments import constructor_parameters
 from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.registry import build_piece, snake_case

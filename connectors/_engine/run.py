@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.column_use import COLUMNS_READ
-from epibatch.core.columns import Columns, note_columns
+from epibatch.core.columns import COLUMNS_READ, Columns, note_columns
 from epibatch.core.errors import PieceOutputError, add_context
 
 from ...episodes._storage.indexing import HistoryWatch

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import LookbackError
-from epibatch.core.fill_values import exact_fill_value
 from epibatch.core.padding import PaddedLayout
+from epibatch.core.spaces import exact_fill_value
 from epibatch.core.structs import Form, unflatten
 
 from ...episodes._storage.arrays import Leaf

@@ -11,10 +11,9 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError, add_context
-from epibatch.core.random_states import random_state_kept
-from epibatch.core.space_checks import get_base_struct_from_space
-from epibatch.core.struct_batches import BatchedNdArray
-from epibatch.core.structs import Form, flatten, flatten_like, map_struct, stack_rows, unflatten
+from epibatch.core.runtime import random_state_kept
+from epibatch.core.spaces import get_base_struct_from_space
+from epibatch.core.structs import BatchedNdArray, Form, flatten, flatten_like, map_struct, stack_rows, unflatten
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode
 from ...episodes.single_agent_episode import SingleAgentEpisode

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epibatch.core.errors import PipelineError
-from epibatch.core.struct_batches import BatchedNdArray
-from epibatch.core.structs import flatten
+from epibatch.core.structs import BatchedNdArray, flatten
 
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.layouts import is_plain

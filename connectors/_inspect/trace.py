@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from epibatch.core.errors import PieceError, add_context
-from epibatch.core.random_states import random_state_kept
-from epibatch.core.struct_batches import BatchedNdArray
+from epibatch.core.runtime import random_state_kept
+from epibatch.core.structs import BatchedNdArray
 
 from .._engine.batch_items import single_agent_episode_iterator
 from .._engine.checks import are_episodes, check_batch, no_episodes

@@ -9,8 +9,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError, nearest
-from epibatch.core.legal_actions import choice_counts, has_legal_choices
-from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.spaces import choice_counts, get_base_struct_from_space, has_legal_choices
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn

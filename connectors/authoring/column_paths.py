@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 
 from epibatch.core.errors import ColumnError, PieceError, nearest
-from epibatch.core.space_checks import get_base_struct_from_space, space_of_struct
+from epibatch.core.spaces import get_base_struct_from_space, space_of_struct
 from epibatch.core.structs import is_leaf, map_struct
 
 __all__ = ["ColumnPath", "paths_from"]

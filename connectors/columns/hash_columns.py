@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
-from epibatch.core.struct_batches import sorted_leaves
+from epibatch.core.structs import sorted_leaves
 
 from .._engine.chunks import ChunkGroup
 from ..authoring.column_paths import paths_from

@@ -10,8 +10,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError
-from epibatch.core.struct_batches import sorted_leaves
-from epibatch.core.structs import flatten
+from epibatch.core.structs import flatten, sorted_leaves
 
 from .._engine.chunks import ChunkGroup
 from ..authoring.column_paths import paths_from

@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns, nearest_column
 from epibatch.core.errors import ColumnError
-from epibatch.core.space_checks import get_base_struct_from_space, space_of_struct
+from epibatch.core.spaces import get_base_struct_from_space, space_of_struct
 from epibatch.core.structs import flatten
 
 from .._engine.chunks import ChunkGroup

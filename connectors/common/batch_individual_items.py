@@ -9,8 +9,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PipelineError
-from epibatch.core.struct_batches import BatchedNdArray
-from epibatch.core.structs import flatten, flatten_like, stack_rows, unflatten
+from epibatch.core.structs import BatchedNdArray, flatten, flatten_like, stack_rows, unflatten
 
 from .._engine.call import ROWS
 from .._engine.chunks import ChunkGroup, chunk_keys

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, SpaceError, UnknownNameError, nearest
-from epibatch.core.space_checks import encoding_advice, get_base_struct_from_space
-from epibatch.core.struct_batches import sorted_leaves
-from epibatch.core.structs import flatten, flatten_like, unflatten
+from epibatch.core.spaces import encoding_advice, get_base_struct_from_space
+from epibatch.core.structs import flatten, flatten_like, sorted_leaves, unflatten
 
 from .._engine.agent_copies import no_space
 from .._engine.chunks import ChunkGroup

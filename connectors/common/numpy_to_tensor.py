@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.devices import device_name, missing_device
 from epibatch.core.errors import BatchLayoutError, ConfigError
+from epibatch.core.runtime import device_name, missing_device
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError
 from epibatch.core.padding import PaddedLayout, pad, placed_layout
-from epibatch.core.space_checks import map_space
+from epibatch.core.spaces import map_space
 from epibatch.core.structs import flatten, flatten_like, map_struct
 
 from .._engine.agent_table import AgentTable, check_agent_ids, check_several, places_of

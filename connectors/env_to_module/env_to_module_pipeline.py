@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import PipelineError
-from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten
 
 from ..common.default_pieces import default_pieces

@@ -10,9 +10,17 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError, StateError
-from epibatch.core.running_moments import HUGE, LARGEST, Floats, RunningMoments, warn_of_huge
-from epibatch.core.shared_moments import LeafShapes, SharedMoments, merge_shared_moments
-from epibatch.core.space_checks import get_base_struct_from_space, map_space
+from epibatch.core.shared_moments import (
+    HUGE,
+    LARGEST,
+    Floats,
+    LeafShapes,
+    RunningMoments,
+    SharedMoments,
+    merge_shared_moments,
+    warn_of_huge,
+)
+from epibatch.core.spaces import get_base_struct_from_space, map_space
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
 from .._engine.agent_copies import no_space

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from epibatch.core.errors import BatchLayoutError, ColumnError, SpaceError, UnknownNameError
-from epibatch.core.space_checks import check_row
+from epibatch.core.spaces import check_row
 from epibatch.core.structs import is_leaf
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, SpaceError
-from epibatch.core.space_checks import get_base_struct_from_space
-from epibatch.core.spaces import flatten_inputs_to_1d_tensor
+from epibatch.core.spaces import flatten_inputs_to_1d_tensor, get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
 from .._engine.chunks import ChunkGroup

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from epibatch.core.advantages import generalized_advantages, td_errors
-from epibatch.core.column_use import COLUMNS_READ, TrackedBatch
-from epibatch.core.columns import Columns
+from epibatch.core.columns import COLUMNS_READ, Columns, TrackedBatch
 from epibatch.core.errors import ColumnError, ConfigError, add_context, nearest
 
 from .._engine.chunks import ChunkGroup

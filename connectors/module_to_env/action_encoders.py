@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 
-from epibatch.core.action_scaling import EnvActions
 from epibatch.core.columns import Columns
+from epibatch.core.spaces import EnvActions
 
 from .._engine.agent_copies import entry_of
 from ..columnar_piece import ColumnarPiece

@@ -9,9 +9,9 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.action_scaling import EnvActions
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
+from epibatch.core.spaces import EnvActions
 
 from .._engine.agent_copies import encoded_by_agent, no_space
 from .._engine.agent_table import check_several

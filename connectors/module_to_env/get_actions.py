@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PipelineError
 from epibatch.core.restoring import restore_torch_generator
-from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
 
 from .._engine.chunks import ChunkGroup

@@ -9,7 +9,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, StateError
-from epibatch.core.running_moments import RunningMoments
+from epibatch.core.shared_moments import RunningMoments
 
 from ..authoring.column_transform import ColumnTransform
 

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ConfigError, PieceOutputError, StateError
-from epibatch.core.import_paths import load_object
+from epibatch.core.imports import load_object
 from epibatch.core.restoring import check_like
 
 from ..authoring.column_transform import ColumnTransform

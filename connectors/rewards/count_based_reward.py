@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, StateError
-from epibatch.core.struct_batches import sorted_leaves
+from epibatch.core.structs import sorted_leaves
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, StateError
-from epibatch.core.running_moments import HUGE, LARGEST, warn_of_huge
-from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
+from epibatch.core.shared_moments import HUGE, LARGEST, SharedMoments, merge_shared_moments, warn_of_huge
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn

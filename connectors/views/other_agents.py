@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import LookbackError
-from epibatch.core.fill_values import exact_fill_value
+from epibatch.core.spaces import exact_fill_value
 from epibatch.core.structs import flatten, unflatten
 
 from .._engine.agent_table import AgentTable, agents_of, places_of

@@ -12,8 +12,7 @@ import numpy as np
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, EpibatchError, PipelineError, SpaceError, UnknownNameError, nearest
-from epibatch.core.fill_values import exact_fill_value
-from epibatch.core.space_checks import get_base_struct_from_space, map_space
+from epibatch.core.spaces import exact_fill_value, get_base_struct_from_space, map_space
 from epibatch.core.structs import unflatten
 
 from .._engine.agent_table import check_agent_ids, check_several

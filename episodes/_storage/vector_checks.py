@@ -9,7 +9,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError
-from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
 from .arrays import as_value

@@ -8,7 +8,7 @@ from epibatch.core.padding import (
     split_and_zero_pad_n_episodes,
     unpad_data_if_necessary,
 )
-from epibatch.core.struct_batches import BatchedNdArray
+from epibatch.core.structs import BatchedNdArray
 
 __all__ = [
     "BatchedNdArray",

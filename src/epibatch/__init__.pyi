@@ -5,6 +5,6 @@ from .connectors.connector_pipeline_v2 import ConnectorPipelineV2 as ConnectorPi
 from .connectors.connector_v2 import ConnectorV2 as ConnectorV2
 from .core.columns import Columns as Columns
 from .core.registry import register as register
-from .core.version import __version__ as __version__
+from .core import __version__ as __version__
 from .episodes.single_agent_episode import SingleAgentEpisode as SingleAgentEpisode
 from .episodes.vector_episodes import VectorEpisodes as VectorEpisodes

@@ -13,10 +13,10 @@ import typer
 from rich.console import Console
 
 from epibatch import algorithms, piece_listing, porting, testing
+from epibatch.core import __version__
 from epibatch.core.errors import EpibatchError, PortingError, nearest
 from epibatch.core.piece_declarations import PIPELINE_NAMES
 from epibatch.core.registry import piece_entries
-from epibatch.core.version import __version__
 
 __all__ = ["app", "main"]
 

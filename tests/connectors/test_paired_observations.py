@@ -21,7 +21,7 @@ from epibatch.connectors.learner import (
     BatchIndividualItems,
     LearnerConnectorPipeline,
 )
-from epibatch.core.column_use import COLUMNS_LEFT_OUT
+from epibatch.core.columns import COLUMNS_LEFT_OUT
 from epibatch.core.errors import PipelineError
 from epibatch.episodes import SingleAgentEpisode
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from epibatch.core.action_scaling import EnvActions, clip_action, normalize_action, unsquash_action
 from epibatch.core.errors import ColumnError
+from epibatch.core.spaces import EnvActions, clip_action, normalize_action, unsquash_action
 
 BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([4, 1], np.float32))
 HALF = spaces.Box(np.array([-np.inf, 0, -np.inf, -2], np.float32), np.array([4, np.inf, np.inf, 2], np.float32))

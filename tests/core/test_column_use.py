@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from epibatch.core.column_use import TrackedBatch
+from epibatch.core.columns import TrackedBatch
 from epibatch.core.errors import ColumnError
 
 

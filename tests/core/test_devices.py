@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from epibatch.core.devices import device_name, missing_device
+from epibatch.core.runtime import device_name, missing_device
 
 
 @pytest.mark.parametrize(

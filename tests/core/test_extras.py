@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from epibatch.core.errors import MissingExtraError
-from epibatch.core.extras import import_extra
+from epibatch.core.imports import import_extra
 
 
 def test_what_is_installed_is_imported():

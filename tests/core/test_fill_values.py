@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import ColumnError
-from epibatch.core.fill_values import exact_fill_value, fill_value
-from epibatch.core.spaces import fill_row
+from epibatch.core.spaces import exact_fill_value, fill_row, fill_value
 
 
 @pytest.mark.parametrize("number", [np.int64, np.float64, np.array])

@@ -6,7 +6,7 @@ import pytest
 
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.core.errors import PieceError, PipelineError
-from epibatch.core.foreign import advice_for_episode, advice_for_piece, is_rllibs
+from epibatch.core.imports import advice_for_episode, advice_for_piece, is_rllibs
 from epibatch.core.registry import register
 
 Theirs = type("ConnectorV2", (), {"__module__": "ray.rllib.connectors.connector_v2"})

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from epibatch.core.errors import RegistryError
-from epibatch.core.import_paths import load_object
+from epibatch.core.imports import load_object
 
 
 def test_what_stands_there():

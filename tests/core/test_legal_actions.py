@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epibatch.core.errors import SpaceError
-from epibatch.core.legal_actions import choice_counts, has_legal_choices, random_legal_actions
+from epibatch.core.spaces import choice_counts, has_legal_choices, random_legal_actions
 
 SPACES = [
     (gym.spaces.Discrete(4, start=-2), [4]),

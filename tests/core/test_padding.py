@@ -16,7 +16,7 @@ from epibatch.core.padding import (
     unpad,
     unpad_data_if_necessary,
 )
-from epibatch.core.struct_batches import BatchedNdArray
+from epibatch.core.structs import BatchedNdArray
 
 COUNTS = st.lists(st.integers(0, 17), max_size=12)
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from epibatch.connectors import ConnectorV2
-from epibatch.core import registry
+from epibatch.core import __version__, registry
 from epibatch.core.errors import PieceError, RegistryError, UnknownNameError
 from epibatch.core.registry import (
     built_in_pieces,
@@ -19,7 +19,6 @@ from epibatch.core.registry import (
     snake_case,
     unregister,
 )
-from epibatch.core.version import __version__
 
 
 class Doubler(ConnectorV2):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epibatch.core.errors import StateError
-from epibatch.core.running_moments import RunningMoments
+from epibatch.core.shared_moments import RunningMoments
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epibatch.core.errors import StateError
-from epibatch.core.running_moments import RunningMoments
-from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
+from epibatch.core.shared_moments import RunningMoments, SharedMoments, merge_shared_moments
 
 SHAPES = {"a": [2], "b": []}
 

@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from epibatch.core.errors import SpaceError
-from epibatch.core.space_checks import check_row, encoding_advice
+from epibatch.core.spaces import check_row, encoding_advice
 
 BOX = spaces.Box(-1, 1, (2,))
 NESTED = spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([BOX, spaces.MultiBinary(2)]))

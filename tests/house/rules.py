@@ -14,8 +14,7 @@ from sources import FUNCTIONS, Import, Source
 Places = dict[str, list[str]]
 
 LOADERS = {
-    "epibatch.core.extras",
-    "epibatch.core.import_paths",
+    "epibatch.core.imports",
     "epibatch.core.lazy",
     "epibatch.env_runner.gymnasium_ids",
 }

@@ -16,8 +16,8 @@ import epibatch
 from epibatch.algorithms import PPOConfig
 from epibatch.cli import app
 from epibatch.connectors.learner import LearnerConnectorPipeline
+from epibatch.core import __version__
 from epibatch.core.errors import ConfigError
-from epibatch.core.version import __version__
 from epibatch.episodes import SingleAgentEpisode
 
 SOURCES = str(Path(epibatch.__file__).parents[1])

@@ -28,7 +28,7 @@ from epibatch.core.errors import (
 from epibatch.core.lazy import Elsewhere
 from epibatch.core.metrics import MetricsLogger, with_logged
 from epibatch.core.restoring import all_or_nothing, check_count, restoring
-from epibatch.core.rl_module.module_checkpoints import weights_at_most
+from epibatch.core.rl_module.module_data import weights_at_most
 from epibatch.core.rl_module.rl_module import RLModule, RLModuleSpec, default_module_spec
 from epibatch.core.state_codec import state_parts
 

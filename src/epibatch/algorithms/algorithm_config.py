@@ -11,8 +11,8 @@ import gymnasium as gym
 from pydantic import ValidationError
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.devices import missing_device
 from epibatch.core.errors import ConfigError, NotAvailableError
+from epibatch.core.runtime import missing_device
 from epibatch.core.settings import ErrorList
 
 from ..connectors.common.agent_to_module_mapping import AgentToModuleMapping

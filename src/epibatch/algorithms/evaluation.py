@@ -13,7 +13,7 @@ import numpy as np
 from epibatch.core.errors import ConfigError
 from epibatch.core.metrics import MetricsLogger, with_logged
 from epibatch.core.restoring import check_count
-from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
 from ..env_runner.agent_metrics import AgentMetrics

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from epibatch.core.errors import ConfigError, EpibatchError, LoggerError, StorageError, add_context, nearest
-from epibatch.core.extras import import_extra
 from epibatch.core.files import open_to_append, read_file, replace_file, storing
+from epibatch.core.imports import import_extra
 
 from .metric_rows import flat_metrics, in_reading_order
 

@@ -47,7 +47,7 @@ def _declared(spec: Any, settings: Mapping[str, Any]) -> dict[str, View]:
     """The views that the class of a spec's module declares."""
     cls: Any = getattr(spec, "module_class", None)
     if cls is None and (settings.get("use_prev_action") or settings.get("use_prev_reward")):
-        from epibatch.core.rl_module.default_recurrent_actor_critic import DefaultRecurrentActorCritic
+        from epibatch.core.rl_module.default_modules import DefaultRecurrentActorCritic
 
         cls = DefaultRecurrentActorCritic
     declare = getattr(cls, "get_view_requirements", None)

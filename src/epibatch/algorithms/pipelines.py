@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 
 from epibatch.core.errors import PieceError, PipelineError
-from epibatch.core.foreign import advice_for_piece
+from epibatch.core.imports import advice_for_piece
 from epibatch.core.registry import build_piece, spec_problems
 from epibatch.core.settings import Place
 

@@ -23,8 +23,8 @@ from epibatch.core.errors import (
 )
 from epibatch.core.lazy import Elsewhere
 from epibatch.core.restoring import restoring
-from epibatch.core.rl_module.evaluation_mode import evaluation_mode
-from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.runtime import evaluation_mode
+from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
 
 from ..env_runner.acting import act

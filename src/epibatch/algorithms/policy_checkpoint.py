@@ -102,7 +102,7 @@ class SavedPolicy:
 
 def read_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bool) -> SavedPolicy:
     """Read a policy's parts; the arguments and errors are those of `Policy.from_checkpoint`."""
-    from epibatch.core.rl_module.module_checkpoints import weights_at_most
+    from epibatch.core.rl_module.module_data import weights_at_most
 
     path, saved = read_newest(path, lambda chosen: (chosen, read_checkpoint(chosen)))
     if config is not None:

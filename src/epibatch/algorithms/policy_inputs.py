@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ColumnError, SpaceError
-from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
 __all__ = ["PolicyInputs"]

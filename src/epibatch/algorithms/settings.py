@@ -29,10 +29,10 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from epibatch.core.devices import device_name
 from epibatch.core.errors import EpibatchError, nearest
-from epibatch.core.import_paths import load_object
+from epibatch.core.imports import load_object
 from epibatch.core.registry import registered_envs
+from epibatch.core.runtime import device_name
 from epibatch.core.settings import (
     Count,
     ErrorList,

@@ -112,7 +112,7 @@ class TrainingRun:
             CheckpointError: the folder holds no run or a link, or all its checkpoints are damaged.
             StorageError: another process is using the folder.
         """
-        from epibatch.core.rl_module.module_checkpoints import weights_at_most
+        from epibatch.core.rl_module.module_data import weights_at_most
 
         folder = RunFolder.open_existing(Path(run))
         folder.lock()

@@ -13,6 +13,8 @@ __all__ = [
     "POLICIES_TO_TRAIN",
 ]
 
+__version__ = "0.1.0"
+
 DEFAULT_AGENT_ID = "default_agent"
 DEFAULT_MODULE_ID = "default_policy"
 DEFAULT_POLICY_ID = "default_policy"

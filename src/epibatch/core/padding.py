@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.errors import ColumnError, ConfigError
-from epibatch.core.struct_batches import BatchedNdArray
-from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
+from epibatch.core.structs import BatchedNdArray, flatten, flatten_like, map_struct, unflatten
 
 __all__ = [
     "PaddedLayout",

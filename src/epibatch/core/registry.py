@@ -20,13 +20,12 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 
+from epibatch.core import __version__
 from epibatch.core.errors import EpibatchError, PieceError, RegistryError, UnknownNameError, add_context, nearest
-from epibatch.core.foreign import advice_for_piece
-from epibatch.core.import_paths import load_object
+from epibatch.core.imports import advice_for_piece, load_object
 from epibatch.core.lazy import public_names
 from epibatch.core.piece_arguments import constructor_keywords, wrong_values
 from epibatch.core.piece_declarations import check_declarations
-from epibatch.core.version import __version__
 
 __all__ = [
     "ENTRY_POINT_GROUP",

@@ -1,52 +1,518 @@
-"""Spaces and the values in them: dummy rows, one-hot, action scaling, shape checks, descriptions."""
+"""Spaces and the values in them: checks of rows, fill values, dummy rows, one-hot, scaled and masked actions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from epibatch.core.action_scaling import clip_action, normalize_action, unsquash_action
-from epibatch.core.errors import SpaceError
-from epibatch.core.fill_values import fill_value
-from epibatch.core.space_checks import check_row, get_base_struct_from_space
+from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
-from epibatch.core.struct_batches import (
+from epibatch.core.structs import (
     BatchedNdArray,
     batch,
     convert_to_numpy,
+    flatten,
+    flatten_like,
     flatten_to_single_ndarray,
+    is_leaf,
     make_action_immutable,
+    map_struct,
     sorted_leaves,
     unbatch,
+    unflatten,
 )
-from epibatch.core.structs import map_struct
 
 __all__ = [
     "BatchedNdArray",
+    "EnvActions",
     "batch",
     "check_row",
+    "choice_counts",
     "clip_action",
     "convert_to_numpy",
+    "encoding_advice",
+    "exact_fill_value",
     "fill_row",
+    "fill_value",
     "flatten_inputs_to_1d_tensor",
     "flatten_to_single_ndarray",
     "get_base_struct_from_space",
     "get_dummy_batch_for_space",
+    "has_legal_choices",
     "make_action_immutable",
+    "map_space",
     "normalize_action",
     "one_hot",
     "one_hot_column",
     "one_hot_multidiscrete",
+    "promoting_fill_value",
+    "random_legal_actions",
     "space_from_dict",
+    "space_of_struct",
     "space_to_dict",
     "unbatch",
     "unsquash_action",
 ]
+
+_ADVICE: dict[type, str] = {
+    spaces.Text: "encode the text as an array of one length, with a wrapper around the environment",
+    spaces.Sequence: "pad the sequence to one length and give it as a Box, with a wrapper around the environment",
+    spaces.Graph: "pad nodes and edges to one number and give them as Boxes, with a wrapper around the environment",
+}
+
+
+def encoding_advice(space: gym.Space[Any]) -> str:
+    """Return the advice about a part of an observation that is no array of one shape, for messages.
+
+    Example:
+        >>> encoding_advice(spaces.Text(5)).partition(",")[0]
+        'encode the text as an array of one length'
+    """
+    how = _ADVICE.get(type(space), "replace it by a space of one shape in the environment")
+    return f"{how} (gymnasium.wrappers.TransformObservation)"
+
+
+def get_base_struct_from_space(space: Any) -> Any:
+    """The nested dict and tuple of spaces that a Dict or Tuple space stands for; other spaces are leaves.
+
+    Example:
+        >>> get_base_struct_from_space(spaces.Dict(a=spaces.Tuple([spaces.Discrete(2)])))
+        {'a': (Discrete(2),)}
+    """
+    if isinstance(space, (spaces.Dict, dict)):
+        return {key: get_base_struct_from_space(sub) for key, sub in space.items()}
+    if isinstance(space, (spaces.Tuple, tuple)):
+        return tuple(get_base_struct_from_space(sub) for sub in space)
+    return space
+
+
+def space_of_struct(struct: Any) -> Any:
+    """Dicts and tuples of spaces as Dict and Tuple spaces; None if one of them is None."""
+    if is_leaf(struct):
+        return struct
+    if isinstance(struct, dict):
+        parts = {key: space_of_struct(own) for key, own in struct.items()}
+        return None if None in parts.values() else spaces.Dict(parts)
+    items = tuple(map(space_of_struct, struct))
+    return None if None in items else spaces.Tuple(items)
+
+
+def map_space(function: Callable[[Any], Any], space: Any) -> Any:
+    """A space with `function` applied to each part that is neither Dict nor Tuple.
+
+    Example:
+        >>> map_space(lambda leaf: spaces.Discrete(leaf.n + 1), spaces.Dict(a=spaces.Discrete(2)))
+        Dict('a': Discrete(3))
+    """
+    return space_of_struct(map_struct(function, get_base_struct_from_space(space)))
+
+
+def check_row(space: gym.Space[Any], row: Any, where: str) -> None:
+    """Check that one row has the nesting, leaf shapes and kinds of `space`.
+
+    Bounds and float types are not checked: they cost more than the mistakes they find.
+
+    Args:
+        space: the space of the row.
+        row: one observation or action.
+        where: what the row is, for the message, such as "observation of episode 'a'".
+
+    Raises:
+        SpaceError: another nesting, another leaf shape, or a leaf that is not a number of the right kind.
+
+    Example:
+        >>> check_row(spaces.Box(0, 1, (2,)), np.zeros(2), "observation")
+    """
+    if type(space) is spaces.Box and type(row) is np.ndarray and row.shape == space._shape and row.dtype.kind in "fiub":
+        return
+    if isinstance(space, spaces.Dict):
+        if not isinstance(row, dict) or row.keys() != space.spaces.keys():
+            found = f"dict with keys {list(row)}" if isinstance(row, dict) else _describe(row)
+            raise _unfit(where, f"dict with keys {list(space.spaces)}", found, space)
+        for key, sub in space.spaces.items():
+            check_row(sub, row[key], f"{where}[{key!r}]")
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(row, tuple) or len(row) != len(space.spaces):
+            found = f"tuple of {len(row)}" if isinstance(row, tuple) else _describe(row)
+            raise _unfit(where, f"tuple of {len(space.spaces)}", found, space)
+        for i, sub in enumerate(space.spaces):
+            check_row(sub, row[i], f"{where}[{i}]")
+    else:
+        _check_leaf(space, row, where)
+
+
+def _check_leaf(space: gym.Space[Any], row: Any, where: str) -> None:
+    shape: tuple[int, ...] = ()
+    if isinstance(space, spaces.Discrete):
+        kinds, wanted = "iub", "integer"
+    elif isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
+        kinds, wanted, shape = "iub", "integers", space.shape
+    elif isinstance(space, spaces.Box):
+        kinds, wanted, shape = "fiub", "numbers", space.shape
+    else:
+        return
+    try:
+        array = np.asarray(row) if is_leaf(row) else None
+    except ValueError:
+        array = None
+    if array is None or array.shape != shape or array.dtype.kind not in kinds:
+        raise _unfit(where, f"{wanted} of shape {shape}", _describe(row), space)
+
+
+def _describe(row: Any) -> str:
+    if isinstance(row, (np.ndarray, np.generic)):
+        return f"{row.dtype} array of shape {row.shape}"
+    try:
+        return f"{type(row).__name__} of shape {np.shape(row)}" if isinstance(row, list) else type(row).__name__
+    except ValueError:
+        return "ragged list"
+
+
+def _unfit(where: str, expected: str, found: str, space: gym.Space[Any]) -> SpaceError:
+    return SpaceError(
+        where,
+        expected=f"{expected}, as in {space}",
+        found=found,
+        do="make the environment (or the piece that writes it) return values of its space",
+    )
+
+
+_OBJECT = np.dtype(object)
+
+
+def fill_value(dtype: np.dtype[Any], fill: Any) -> Any:
+    """A fill value as one of `dtype`; a fraction is cut to a whole number where that is what `dtype` holds.
+
+    Raises:
+        ColumnError: `dtype` cannot hold it: a negative number among unsigned ones, NaN among integers, 1e300 among
+            floats of 32 bits.
+    """
+    do = "fill with another value, or convert what the getter gives without fill"
+    return _fill(dtype, fill, "fill rows", do)
+
+
+def exact_fill_value(dtype: np.dtype[Any], fill: float, where: str) -> Any:
+    """A fill value as one of `dtype`, which is the same number up to the rounding of floats.
+
+    Args:
+        dtype: Type of the column, with everything in it that is not filled in.
+        fill: A number.
+        where: For the message.
+
+    Raises:
+        ColumnError: `dtype` cannot hold it: as for `fill_value`, and a fraction among integers or bools.
+
+    Example:
+        >>> exact_fill_value(np.dtype(np.int8), -1.0, "a view")
+        array(-1, dtype=int8)
+    """
+    whole = ", a whole number" if dtype.kind in "iu" else ", 0 or 1" if dtype.kind == "b" else ""
+    do = f"fill with a value of that type{whole}; mask=True tells real values from those filled in"
+    value = _fill(dtype, fill, where, do)
+    if dtype.kind in "biu" and value != fill:
+        raise _cannot_hold(dtype, fill, where, do)
+    return value
+
+
+def promoting_fill_value(dtype: np.dtype[Any], fill: Any) -> Any:
+    """A fill value as one of `dtype` if that holds it, up to the rounding of floats; else of the type that holds both.
+
+    Raises:
+        ColumnError: no type holds both, as for text among numbers.
+
+    Example:
+        >>> ints = np.dtype(np.int32)
+        >>> promoting_fill_value(ints, -1.0).dtype, promoting_fill_value(ints, 0.5).dtype
+        (dtype('int32'), dtype('float64'))
+    """
+    if dtype == _OBJECT:
+        return fill
+    try:
+        value = fill_value(dtype, fill)
+        if dtype.kind not in "biu" or (value == fill).all():
+            return value
+    except ColumnError:
+        if np.asarray(fill).dtype.kind not in "biufc":
+            raise
+    return np.asarray(fill, np.result_type(dtype, np.asarray(fill).dtype))
+
+
+def _fill(dtype: np.dtype[Any], fill: Any, where: str, do: str) -> Any:
+    if dtype == _OBJECT:
+        return fill
+    if isinstance(fill, (np.ndarray, np.generic)):
+        fill = fill.tolist()  # NumPy's numbers wrap around where Python's are refused
+    try:
+        with np.errstate(over="ignore"):
+            value = np.array(fill, dtype)
+        if dtype.kind == "f" and np.isinf(value).any() and (np.isinf(value) != np.isinf(np.asarray(fill, float))).any():
+            raise OverflowError
+        return value
+    except (OverflowError, ValueError, TypeError):
+        raise _cannot_hold(dtype, fill, where, do) from None
+
+
+def _cannot_hold(dtype: np.dtype[Any], fill: Any, where: str, do: str) -> ColumnError:
+    expected = f"a fill value that a column of {dtype} can hold"
+    return ColumnError(where, expected=expected, found=repr(fill), do=do)
+
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class EnvActions:
+    """Makes of a batch of a module's actions those that an environment takes, in the types of its space.
+
+    - Float Boxes: with `normalize`, -1 and 1 stand for the bounds of an entry that has two, and what lies
+      outside is clipped; entries with one bound are clipped to it. With `clip` alone actions are cut to the
+      bounds. With neither they are only given the space's type.
+    - Integer Boxes with bounds: with `normalize` or `from_low` actions count from the lower bound; `clip` cuts them to
+      the bounds.
+    - Discrete, MultiDiscrete, MultiBinary: actions are members of the space already.
+
+    Args:
+        space: the environment's action space, nested or not.
+        normalize: whether float Boxes' actions are in units of their bounds; goes before `clip`.
+        clip: whether to cut actions to the bounds.
+        from_low: whether integer Boxes' actions count from the lower bound without `normalize` too.
+
+    Example:
+        >>> to_env = EnvActions(spaces.Dict(a=spaces.Box(-2, 4, (1,)), b=spaces.Box(3, 9, (), int)))
+        >>> to_env({"a": np.array([[0.5], [7.0]], np.float32), "b": np.array([0, 6])})
+        {'a': array([[2.5],
+               [4. ]], dtype=float32), 'b': array([3, 9])}
+    """
+
+    def __init__(
+        self, space: gym.Space[Any], *, normalize: bool = True, clip: bool = False, from_low: bool = False
+    ) -> None:
+        self.space = space
+        self._settings = {"normalize": normalize, "clip": clip, "from_low": from_low}
+        leaves, self._form = flatten(get_base_struct_from_space(space))
+        self._encoders = [_encoder(leaf, normalize, clip, from_low or normalize) for leaf in leaves]
+
+    def __call__(self, actions: Any) -> Any:
+        """Give the environment's actions; the same object if they are those, else arrays of their own.
+
+        Args:
+            actions: arrays `[rows, ...]`, nested like the space.
+
+        Raises:
+            ColumnError: nested otherwise than the space.
+        """
+        if self._form is None and isinstance(actions, np.ndarray):
+            return self._encoders[0](actions)
+        given = [np.asarray(leaf) for leaf in flatten_like(self._form, actions)]
+        made = [encode(leaf) for encode, leaf in zip(self._encoders, given)]
+        return unflatten(self._form, [leaf.copy() if leaf is own else leaf for leaf, own in zip(made, given)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_again, (type(self), self.space, self._settings)  # what it works with are functions
+
+
+def _made_again(cls: type[EnvActions], space: gym.Space[Any], settings: dict[str, bool]) -> EnvActions:
+    return cls(space, **settings)
+
+
+def _encoder(leaf: Any, normalize: bool, clip: bool, from_low: bool) -> Callable[[Array], Array]:
+    """From actions `[rows, ...]` of a module to those for one leaf of the environment's space."""
+    dtype = None if leaf.dtype is None else np.dtype(leaf.dtype)
+    if dtype is None or dtype.kind not in "biuf":
+        return lambda actions: actions
+    if not isinstance(leaf, spaces.Box):
+        return lambda actions: _cast(actions, dtype)
+    low, high = leaf.low, leaf.high
+    if dtype.kind == "f":
+        scale = _to_bounds(leaf) if normalize else None
+        if scale is not None:
+            return lambda actions: np.clip(_cast(scale(actions), dtype), low, high)
+        return lambda actions: np.clip(_cast(actions, dtype), low, high) if clip else _cast(actions, dtype)
+    shift = _offsets(leaf) if from_low else None
+
+    def integers(actions: Array) -> Array:
+        shifted = actions if shift is None else actions + shift
+        return _cast(np.clip(shifted, low, high) if clip else shifted, dtype)
+
+    return integers
+
+
+def _cast(actions: Array, dtype: np.dtype[Any]) -> Array:
+    """Actions in a space's type; integers that this would change are left, for the environment to refuse."""
+    if actions.dtype == dtype or (actions.dtype.kind == "f") != (dtype.kind == "f"):
+        return actions
+    if dtype.kind == "f" and dtype.itemsize < actions.dtype.itemsize:
+        most = np.finfo(dtype).max
+        actions = np.clip(actions, -most, most)
+    cast = actions.astype(dtype)
+    return cast if dtype.kind == "f" or np.array_equal(cast, actions) else actions
+
+
+def _offsets(box: spaces.Box) -> Array | None:
+    """Return the offset of integers that count from the lower bound; None if it is 0 or a bound is missing."""
+    if not box.is_bounded() or not box.low.any():
+        return None
+    return box.low.astype(np.int64)
+
+
+def _to_bounds(box: spaces.Box) -> Callable[[Array], Array]:
+    """From units of the bounds to numbers of a float Box; entries without two bounds are left as they are."""
+    dtype = np.result_type(box.dtype, np.float32)  # arithmetic in half precision would miss bounds
+    both = box.bounded_below & box.bounded_above
+    if not both.any():
+        return lambda actions: actions
+    low, high = np.where(both, box.low, -1.0).astype(dtype), np.where(both, box.high, 1.0).astype(dtype)
+    half = high / 2 - low / 2
+    if (half > np.finfo(dtype).max / 16).any():  # the distance of the bounds may be no number: go from their middle
+        first, shift, span, parts, most = low + half, 0.0, half, 1.0, 1.0
+    else:
+        first, shift, span, parts, most = low, 1.0, high - low, 2.0, 3.0
+    everywhere = bool(both.all())
+
+    def scale(actions: Array) -> Array:
+        out: Array = np.minimum(np.maximum(actions, -most), most) + shift  # what is further out is clipped anyway
+        out = out * span
+        out /= parts
+        out += first
+        return out if everywhere else np.where(both, out, actions)
+
+    return scale
+
+
+def clip_action(action: Any, action_space: Any) -> Any:
+    """Clip the Box leaves of an action (or batch of actions) to their bounds.
+
+    Example:
+        >>> clip_action(np.array([3.0]), spaces.Box(-1, 1, (1,)))
+        array([1.])
+    """
+    return _map_boxes(lambda box, value: np.clip(value, box.low, box.high), action, action_space)
+
+
+def unsquash_action(action: Any, action_space_struct: Any) -> Any:
+    """Map the Box leaves of an action from [-1, 1] to their bounds, clipped to them.
+
+    Integer Boxes with bounds are shifted by the lower ones. Entries with one finite bound are clipped to it and
+    not scaled; entries without bounds, and leaves other than Boxes, are left as they are.
+
+    Args:
+        action: one action or a batch of actions (leading axes).
+        action_space_struct: the action space, or its nested dict and tuple of spaces.
+
+    Example:
+        >>> unsquash_action(np.array([0.5]), spaces.Box(-2, 4, (1,)))
+        array([2.5])
+    """
+    return _map_boxes(_unsquash_box, action, action_space_struct)
+
+
+def _unsquash_box(box: spaces.Box, value: Any) -> Any:
+    if np.dtype(box.dtype).kind != "f":
+        shift = _offsets(box)
+        return value if shift is None else value + box.low  # in the type that both have together
+    value = np.asarray(value)
+    dtype = value.dtype if value.dtype.kind == "f" else np.result_type(value.dtype, box.dtype)
+    return np.clip(_to_bounds(box)(value), box.low, box.high).astype(dtype, copy=False)[()]
+
+
+def normalize_action(action: Any, action_space_struct: Any) -> Any:
+    """Map the float Box leaves of an action from their bounds to [-1, 1].
+
+    Entries without two finite bounds, integer Boxes and other leaves are left as they are.
+
+    Example:
+        >>> normalize_action(np.array([2.5]), spaces.Box(-2, 4, (1,)))
+        array([0.5])
+    """
+    return _map_boxes(_normalize_box, action, action_space_struct)
+
+
+def _normalize_box(box: spaces.Box, value: Any) -> Any:
+    if np.issubdtype(box.low.dtype, np.integer):
+        return value
+    value = np.asarray(value)
+    both = box.bounded_below & box.bounded_above & (box.high > box.low)
+    low, high = np.where(both, box.low, -1.0), np.where(both, box.high, 1.0)
+    scaled = np.where(both, (value - low) * 2.0 / (high - low) - 1.0, value)
+    dtype = value.dtype if value.dtype.kind == "f" else np.result_type(value.dtype, box.dtype)
+    return scaled.astype(dtype, copy=False)[()]
+
+
+def _map_boxes(function: Callable[[spaces.Box, Any], Any], action: Any, space: Any) -> Any:
+    struct = get_base_struct_from_space(space)
+    return map_struct(lambda leaf, a: function(leaf, a) if isinstance(leaf, spaces.Box) else a, struct, action)
+
+
+Mask = npt.NDArray[np.bool_]
+
+
+def choice_counts(space: gym.Space[Any] | None) -> list[int]:
+    """Return the number of choices of each entry of an action; a mask has one value per choice, concatenated.
+
+    Raises:
+        SpaceError: actions that are not chosen among a few.
+
+    Example:
+        >>> choice_counts(gym.spaces.MultiDiscrete([2, 3]))
+        [2, 3]
+    """
+    if isinstance(space, gym.spaces.Discrete):
+        return [int(space.n)]
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        counts: list[int] = space.nvec.ravel().tolist()
+        return counts
+    if isinstance(space, gym.spaces.MultiBinary):
+        return [2] * int(np.prod(space.shape))
+    raise SpaceError(
+        "a mask of legal actions",
+        expected="a Discrete, MultiDiscrete or MultiBinary action space",
+        found=str(space),
+        do="mask choices of such spaces; of a Dict's parts in a module of your own, with mask_logits",
+    )
+
+
+def has_legal_choices(mask: Mask, counts: list[int]) -> Mask:
+    """True for each row in which every entry of an action has a legal choice: bool [rows].
+
+    Args:
+        mask: bool [rows, sum of counts].
+        counts: Choices of each entry.
+    """
+    if len(counts) == 1:
+        return np.asarray(mask.any(1))
+    starts = np.cumsum([0, *counts[:-1]], dtype=np.int64)
+    return np.asarray(np.logical_or.reduceat(mask, starts, axis=1).all(1))
+
+
+def random_legal_actions(space: gym.Space[Any], mask: Mask, rng: np.random.Generator) -> npt.NDArray[Any]:
+    """Draw uniform legal actions of a space; an entry without a legal choice is drawn among all choices.
+
+    Args:
+        space: Discrete, MultiDiscrete or MultiBinary.
+        mask: bool [rows, choices]; the choices of several entries are concatenated.
+        rng: The random generator.
+
+    Returns:
+        An array [rows, ...] of the space's type.
+
+    Example:
+        >>> mask = np.array([[False, True, False], [False, False, True]])
+        >>> random_legal_actions(gym.spaces.Discrete(3, start=5), mask, np.random.default_rng(0))
+        array([6, 7])
+    """
+    counts = choice_counts(space)
+    mask = np.where(has_legal_choices(mask, counts)[:, None], mask, True)
+    numbers = np.where(mask, rng.random(mask.shape), -1.0)
+    ends = np.cumsum(counts).tolist()
+    columns = [numbers[:, end - count : end].argmax(1) for end, count in zip(ends, counts)]
+    start = np.asarray(getattr(space, "start", 0))
+    chosen = np.stack(columns, 1).reshape(len(mask), *(space.shape or ())) + start
+    actions: npt.NDArray[Any] = chosen.astype(space.dtype)
+    return actions
 
 
 def fill_row(space: gym.Space[Any], value: Any) -> Any:

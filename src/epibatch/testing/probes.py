@@ -10,8 +10,7 @@ import numpy as np
 from epibatch.connectors._engine.chunks import ChunkGroup
 from epibatch.connectors._engine.columns import EpisodeColumn
 from epibatch.connectors.columnar_piece import ColumnarPiece
-from epibatch.core.struct_batches import convert_to_numpy
-from epibatch.core.structs import flatten, map_struct
+from epibatch.core.structs import convert_to_numpy, flatten, map_struct
 
 __all__ = ["Probe", "layout_of", "shown_columns"]
 

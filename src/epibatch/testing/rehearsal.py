@@ -17,7 +17,7 @@ from epibatch.connectors.learner.learner_connector_pipeline import LearnerConnec
 from epibatch.connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline, has_the_last_word
 from epibatch.core.errors import PipelineError
 from epibatch.core.piece_arguments import constructor_keywords
-from epibatch.core.struct_batches import convert_to_numpy
+from epibatch.core.structs import convert_to_numpy
 from epibatch.testing.stage import growing, recorded_in
 
 __all__ = ["Factory", "Rehearsal", "made_again", "plain_neighbour", "same_numbers"]

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.core.action_scaling import EnvActions
 from epibatch.core.distributions import (
     Categorical,
     DiagGaussian,
@@ -18,6 +17,7 @@ from epibatch.core.distributions import (
 )
 from epibatch.core.distributions.choosing import input_lens_for, log_std_columns
 from epibatch.core.errors import SpaceError
+from epibatch.core.spaces import EnvActions
 from epibatch.core.structs import map_struct
 
 Box, Discrete = gym.spaces.Box, gym.spaces.Discrete

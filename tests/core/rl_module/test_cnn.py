@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from epibatch.core.errors import ConfigError, SpaceError
-from epibatch.core.rl_module.cnn import CNN, conv_size, default_conv_filters, sizes_of
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
+from epibatch.core.rl_module.networks import CNN, conv_size, default_conv_filters, sizes_of
 
 
 @pytest.mark.parametrize("kernel", [1, 2, 3, 4, 8, (3, 5)])

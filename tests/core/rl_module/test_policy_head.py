@@ -7,7 +7,7 @@ import torch
 
 from epibatch.core.distributions import distribution_for
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
-from epibatch.core.rl_module.policy_head import PolicyHead
+from epibatch.core.rl_module.networks import PolicyHead
 
 MIXED = gym.spaces.Dict(
     a=gym.spaces.Box(-1, 1, (2,)), b=gym.spaces.Discrete(3), c=gym.spaces.Box(-1, 1, ()), d=gym.spaces.MultiBinary(1)

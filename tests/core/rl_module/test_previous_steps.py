@@ -9,7 +9,7 @@ import torch
 
 from epibatch.core.errors import ColumnError
 from epibatch.core.rl_module import DefaultModelConfig
-from epibatch.core.rl_module.previous_steps import PreviousSteps, previous_step_views
+from epibatch.core.rl_module.observation_input import PreviousSteps, previous_step_views
 
 BOTH = DefaultModelConfig(use_lstm=True, use_prev_action=True, use_prev_reward=True)
 

@@ -1,8 +1,10 @@
-"""One of n choices."""
+"""One of n choices, and several such choices at once, independent of one another."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, final
 
 import gymnasium as gym
@@ -10,11 +12,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from epibatch.core.distributions.deterministic import Deterministic
-from epibatch.core.distributions.distribution import Distribution, as_shape, same_kind, unfit
-from epibatch.core.errors import ColumnError
+from epibatch.core.distributions.distribution import Deterministic, Distribution, as_shape, same_kind, unfit
+from epibatch.core.errors import ColumnError, SpaceError
 
-__all__ = ["Categorical", "TorchCategorical"]
+__all__ = ["Categorical", "MultiCategorical", "TorchCategorical", "TorchMultiCategorical"]
 
 _FEW = 512  # exponential numbers that are drawn faster than the other way's steps take
 
@@ -151,3 +152,145 @@ def _inverted(log_probs: torch.Tensor, shape: tuple[int, ...], generator: torch.
 
 
 TorchCategorical = Categorical
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Positions of the logits of each choice, and its integers.
+
+    Attributes:
+        widest: number of logits of the widest choice.
+        columns: position of each choice's logits among the inputs, int64 `[choices * widest]`; the position
+            after the last input stands for "no such logit". None if all choices have the same number.
+        start: the first integer of each choice, int64 `[choices]`; None if all are 0.
+    """
+
+    widest: int
+    columns: torch.Tensor | None
+    start: torch.Tensor | None
+
+
+@lru_cache(maxsize=256)
+def _layout(lens: tuple[int, ...], start: tuple[int, ...] | None) -> _Layout:
+    sizes = np.array(lens, np.int64)
+    widest = int(sizes.max(initial=0))
+    columns = None
+    if bool((sizes != widest).any()):
+        at = (np.cumsum(sizes) - sizes)[:, None] + np.arange(widest)
+        columns = torch.from_numpy(np.where(np.arange(widest) < sizes[:, None], at, sizes.sum()).reshape(-1))
+    first = None if start is None or not any(start) else torch.tensor(start, dtype=torch.int64)
+    return _Layout(widest, columns, first)
+
+
+@final
+class MultiCategorical(Distribution):
+    """Independent choices among consecutive integers, one Categorical for each entry of an action.
+
+    All choices are computed at once: those with fewer logits are filled up with -inf.
+
+    Args:
+        choices: the choices, counted from 0: a Categorical over logits `[..., entries, n]`.
+        start: the first integer of each entry, int64 `[entries]`; None for 0. With starts, entries outside
+            of their range have log-probability -inf.
+        shape: shape of one action.
+        dtype: integer type of the samples.
+
+    Example:
+        >>> dist = MultiCategorical.from_logits(torch.zeros(5, 7), [3, 4], start=[0, 10])
+        >>> dist.sample().shape, dist.logp(torch.tensor([[2, 13]] * 5)).exp()[0]
+        (torch.Size([5, 2]), tensor(0.0833))
+    """
+
+    __slots__ = ("choices", "dtype", "shape", "start")
+
+    def __init__(
+        self,
+        choices: Categorical,
+        *,
+        shape: tuple[int, ...],
+        start: torch.Tensor | None = None,
+        dtype: torch.dtype = torch.int64,
+    ) -> None:
+        self.choices = choices
+        self.start = start
+        self.shape = shape
+        self.dtype = dtype
+
+    @classmethod
+    def from_logits(
+        cls,
+        logits: torch.Tensor,
+        input_lens: Sequence[int],
+        *,
+        start: Sequence[int] | None = None,
+        shape: Sequence[int] | None = None,
+        dtype: torch.dtype = torch.int64,
+    ) -> MultiCategorical:
+        """Split the last axis of `logits` into the logits of each entry.
+
+        Args:
+            logits: float tensor `[..., sum(input_lens)]`.
+            input_lens: number of logits of each entry, in C order.
+            start: the first integer of each entry; None for 0.
+            shape: shape of one action, of `len(input_lens)` entries; None is one axis.
+            dtype: integer type of the samples.
+
+        Raises:
+            SpaceError: another number of logits.
+        """
+        lens = tuple(int(length) for length in input_lens)
+        if logits.shape[-1] != sum(lens):
+            raise SpaceError(
+                "MultiCategorical.from_logits",
+                expected=f"a last axis of {sum(lens)}: {'+'.join(map(str, lens[:20]))} logits",
+                found=f"shape {tuple(logits.shape)}",
+                do="let the policy head give required_input_dim(action_space) outputs",
+            )
+        layout = _layout(lens, None if start is None else tuple(int(first) for first in start))
+        if layout.columns is not None:
+            logits = F.pad(logits, (0, 1), value=-torch.inf).index_select(-1, layout.columns.to(logits.device))
+        choices = Categorical(logits.reshape(*logits.shape[:-1], len(lens), layout.widest))
+        first = None if layout.start is None else layout.start.to(logits.device)
+        return cls(choices, start=first, shape=(len(lens),) if shape is None else tuple(shape), dtype=dtype)
+
+    def sample(
+        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        return self._integers(self.choices.sample(sample_shape=sample_shape, generator=generator))
+
+    def _integers(self, choices: torch.Tensor) -> torch.Tensor:
+        """The actions that choices `[..., entries]`, counted from 0, stand for."""
+        if self.start is not None:
+            choices = choices + self.start
+        return choices.to(self.dtype).reshape(*choices.shape[:-1], *self.shape)
+
+    def logp(self, value: torch.Tensor) -> torch.Tensor:
+        entries = self.choices.logits.shape[-2]
+        chosen = value.reshape(*value.shape[: value.dim() - len(self.shape)], entries).long()
+        if self.start is None:
+            return self.choices.logp(chosen).sum(-1)
+        chosen = chosen - self.start
+        inside = (chosen >= 0) & (chosen < self.choices.logits.shape[-1])
+        return torch.where(inside, self.choices.logp(chosen.where(inside, 0)), -torch.inf).sum(-1)
+
+    def entropy(self) -> torch.Tensor:
+        return self.choices.entropy().sum(-1)
+
+    def kl(self, other: Distribution) -> torch.Tensor:
+        return self.choices.kl(same_kind(MultiCategorical, other).choices).sum(-1)
+
+    def to_deterministic(self) -> Deterministic:
+        return Deterministic(self._integers(self.choices.logits.argmax(-1)), event_dims=len(self.shape))
+
+    @staticmethod
+    def required_input_dim(space: gym.Space[Any]) -> int:
+        if isinstance(space, gym.spaces.MultiDiscrete):
+            return int(space.nvec.sum())
+        if isinstance(space, gym.spaces.MultiBinary):
+            return 2 * int(np.prod(space.shape))
+        if isinstance(space, gym.spaces.Box) and np.dtype(space.dtype).kind in "iub" and space.is_bounded():
+            return sum(high - low + 1 for low, high in zip(space.low.ravel().tolist(), space.high.ravel().tolist()))
+        raise unfit("MultiCategorical", "a MultiDiscrete, MultiBinary or bounded integer Box action space", space)
+
+
+TorchMultiCategorical = MultiCategorical

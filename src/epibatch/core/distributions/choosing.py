@@ -10,14 +10,11 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from epibatch.core.distributions.categorical import Categorical
-from epibatch.core.distributions.diag_gaussian import DiagGaussian
+from epibatch.core.distributions.categorical import Categorical, MultiCategorical
 from epibatch.core.distributions.distribution import Distribution, same_kind
-from epibatch.core.distributions.multi_categorical import MultiCategorical
-from epibatch.core.distributions.squashed_gaussian import SquashedGaussian
+from epibatch.core.distributions.gaussian import DiagGaussian, SquashedGaussian
 from epibatch.core.errors import NotAvailableError, SpaceError
-from epibatch.core.struct_batches import sorted_keys
-from epibatch.core.structs import flatten, flatten_like, unflatten
+from epibatch.core.structs import flatten, flatten_like, sorted_keys, unflatten
 
 __all__ = ["MultiDistribution", "TorchMultiDistribution", "distribution_for", "input_lens_for", "log_std_columns"]
 

@@ -1,4 +1,4 @@
-"""The interface of action distributions."""
+"""The interface of action distributions, the deterministic one, and logits of which some choices are illegal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,24 @@ import inspect
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
 import gymnasium as gym
+import numpy as np
 import torch
 
-from epibatch.core.errors import ConfigError, NotAvailableError, SpaceError, nearest
+from epibatch.core.errors import ColumnError, ConfigError, NotAvailableError, SpaceError, nearest
 
-__all__ = ["Distribution", "TorchDistribution", "as_shape", "same_kind", "unfit"]
+__all__ = [
+    "Deterministic",
+    "Distribution",
+    "TorchDeterministic",
+    "TorchDistribution",
+    "as_shape",
+    "mask_logits",
+    "same_kind",
+    "unfit",
+]
 
 _D = TypeVar("_D", bound="Distribution")
 
@@ -230,3 +240,109 @@ def _refuse_fixed(name: str, kwargs: Mapping[str, Any], fixed: Mapping[str, Any]
             found=", ".join(twice),
             do="leave them out, or make another class with get_partial_dist_cls",
         )
+
+
+@final
+class Deterministic(Distribution):
+    """Always the same action; its log-probability counts as 0.
+
+    Args:
+        loc: the action of each row, `[..., d]` (or `[...]` when `event_dims` is 0).
+        event_dims: how many trailing axes of `loc` belong to one action.
+
+    Example:
+        >>> Deterministic.from_logits(torch.ones(2, 3)).logp(torch.ones(2, 3))
+        tensor([0., 0.])
+    """
+
+    __slots__ = ("event_dims", "loc")
+
+    def __init__(self, loc: torch.Tensor, *, event_dims: int = 1) -> None:
+        self.loc = loc
+        self.event_dims = event_dims
+
+    @classmethod
+    def from_logits(cls, logits: torch.Tensor) -> Deterministic:
+        return cls(logits)
+
+    def sample(
+        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        return self.rsample(sample_shape=sample_shape).detach()
+
+    def rsample(
+        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        if sample_shape is None:
+            return self.loc
+        return self.loc.expand(*as_shape(sample_shape), *self.loc.shape)
+
+    def logp(self, value: torch.Tensor) -> torch.Tensor:
+        batch_shape = value.shape[: value.dim() - self.event_dims]
+        dtype = self.loc.dtype if self.loc.is_floating_point() else torch.float32
+        return torch.zeros(batch_shape, dtype=dtype, device=self.loc.device)
+
+    def entropy(self) -> torch.Tensor:
+        raise _undefined("entropy")
+
+    def kl(self, other: Distribution) -> torch.Tensor:
+        raise _undefined("kl")
+
+    def to_deterministic(self) -> Deterministic:
+        return self
+
+    @staticmethod
+    def required_input_dim(space: gym.Space[Any]) -> int:
+        if not isinstance(space, gym.spaces.Box):
+            raise unfit("Deterministic", "a Box action space", space)
+        return int(np.prod(space.shape))
+
+
+TorchDeterministic = Deterministic
+
+
+def _undefined(what: str) -> NotAvailableError:
+    return NotAvailableError(
+        f"Deterministic.{what}",
+        expected="a distribution that spreads its probability",
+        found="Deterministic",
+        do=f"ask for the {what} before calling to_deterministic()",
+    )
+
+
+def mask_logits(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Logits with the lowest number of their type where a choice is illegal.
+
+    A `Categorical` or `MultiCategorical` of them is the distribution over the legal choices: illegal ones have
+    probability 0 and are neither drawn nor the most likely, `logp` of legal ones, `entropy` and `kl` are those of the
+    smaller distribution, and no gradient reaches the logits of illegal ones. Unlike -inf the number can be stored,
+    compared and averaged. After Huang & Ontañón (2022), "A closer look at invalid action masking in policy gradient
+    algorithms".
+
+    Rows without a single True are left as they are: padding of sequences, and observations with which episodes ended.
+    The piece `ActionMask` refuses such rows where an action has to follow.
+
+    Args:
+        logits: Float tensor [..., n].
+        mask: Legal choices: bool, or 0 and 1, [..., n]; the choices of several entries are concatenated.
+
+    Raises:
+        ColumnError: a mask of another shape.
+
+    Example:
+        >>> from epibatch.core.distributions import TorchCategorical
+        >>> masked = mask_logits(torch.zeros(1, 3), torch.tensor([[True, False, True]]))
+        >>> TorchCategorical.from_logits(masked).probs
+        tensor([[0.5000, 0.0000, 0.5000]])
+    """
+    if mask.shape != logits.shape:
+        raise ColumnError(
+            "action_mask",
+            expected=f"one entry for each logit, shape {list(logits.shape)}",
+            found=f"shape {list(mask.shape)}",
+            do="mask all choices of the action space the module is built for: "
+            "put ActionMask after the pieces that change it",
+        )
+    legal = mask if mask.dtype is torch.bool else mask != 0
+    kept = legal | ~legal.any(-1, keepdim=True)
+    return torch.where(kept, logits, torch.finfo(logits.dtype).min)

@@ -116,7 +116,7 @@ class DefaultModelConfig:
         conv_filters: convolutions for the images among the observations, that is Boxes with three axes
             [height, width, channels]: a list of `[channels, kernel, stride]` with kernel and stride a number or
             (height, width); every layer is padded to `ceil(side / stride)`. None picks them by the image's size
-            (`epibatch.core.rl_module.cnn.default_conv_filters`) and flattens images with a side under 8; `[]`
+            (`epibatch.core.rl_module.networks.default_conv_filters`) and flattens images with a side under 8; `[]`
             flattens all. Images of bytes (uint8) are scaled to [0, 1] before them.
         conv_channels: "first" for images [channels, height, width], as the piece `to_chw_float` leaves them; "last" for
             [height, width, channels]. None means the last, and refuses images that look like the other.

@@ -1,4 +1,4 @@
-"""Layers of the default modules."""
+"""Layers of the default modules: MLPs, convolutions over images, and the output layers of a policy."""
 
 from __future__ import annotations
 
@@ -8,23 +8,34 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
+import gymnasium as gym
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from epibatch.core.errors import ConfigError, RunnerError, nearest
+from epibatch.core.columns import Columns
+from epibatch.core.distributions.choosing import distribution_for, log_std_columns
+from epibatch.core.distributions.distribution import mask_logits
+from epibatch.core.errors import ConfigError, RunnerError, SpaceError, nearest
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 
 __all__ = [
-    "MLP",
+    "CNN",
     "LayerStyle",
+    "MLP",
+    "PolicyHead",
     "activation_layers",
+    "conv_size",
+    "default_conv_filters",
     "encoder_style",
     "head_style",
     "init_parameters",
+    "masked",
     "no_value_function",
     "run",
+    "sizes_of",
+    "with_shape",
 ]
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -205,3 +216,253 @@ def no_value_function(module: nn.Module) -> RunnerError:
         found="inference_only=True",
         do="build it with inference_only=False",
     )
+
+
+_LEAST_SIDE = 8
+_LEAST_IMAGE = 16  # smaller ones may be maps with many features
+
+
+def default_conv_filters(shape: Sequence[int]) -> list[list[int]]:
+    """Convolutions for images of a size, as `[channels, kernel, stride]`; none for small ones.
+
+    Images are halved (above 64 pixels first quartered) until no side is longer than 6, with 16 or 32 channels at
+    first and twice as many after each step, up to 64. Images with a side under 8 are left to the MLP.
+
+    Args:
+        shape: height, width, channels.
+
+    Example:
+        >>> for side in (84, 64, 42, 10, 5):
+        ...     print(side, default_conv_filters((side, side, 3)))
+        84 [[32, 8, 4], [64, 4, 2], [64, 4, 2]]
+        64 [[16, 4, 2], [32, 4, 2], [64, 4, 2], [64, 4, 2]]
+        42 [[16, 4, 2], [32, 4, 2], [64, 4, 2]]
+        10 [[16, 4, 2], [32, 4, 2]]
+        5 []
+    """
+    if min(shape[:2]) < _LEAST_SIDE:
+        return []
+    side, channels, filters = max(shape[:2]), 16, []
+    if side > 64:
+        filters, side, channels = [[32, 8, 4]], -(-side // 4), 64
+    while side > 6 or len(filters) < 2:
+        filters.append([channels, 4, 2])
+        side, channels = -(-side // 2), min(2 * channels, 64)
+    return filters
+
+
+def conv_size(shape: Sequence[int], filters: Sequence[Sequence[Any]]) -> int:
+    """Return the number of features that convolutions make from an image.
+
+    Example:
+        >>> conv_size((10, 10, 3), [[16, 4, 2], [32, 4, 2]])
+        288
+    """
+    height, width, channels = shape
+    for count, _, stride in filters:
+        down, across = _pair(stride)
+        height, width, channels = -(-height // down), -(-width // across), count
+    return height * width * channels
+
+
+@final
+class CNN(nn.Module):
+    """Convolutions from images to flat features; images of bytes are scaled to [0, 1].
+
+    Each layer is padded with zeros so that its output has `ceil(side / stride)` rows and columns.
+
+    Args:
+        shape: height, width, channels of one image, or with `conv_channels="first"` channels, height, width.
+        filters: `[channels, kernel, stride]` of each layer; kernel and stride are numbers or (height, width).
+        config: activation and initializers, the `conv_` options.
+
+    Raises:
+        ConfigError: no filters.
+
+    Example:
+        >>> cnn = CNN((10, 10, 3), [[16, 4, 2], [32, 4, 2]], DefaultModelConfig())
+        >>> cnn(torch.zeros(5, 10, 10, 3)).shape, cnn.size
+        (torch.Size([5, 288]), 288)
+    """
+
+    def __init__(self, shape: Sequence[int], filters: Sequence[Sequence[Any]], config: DefaultModelConfig) -> None:
+        super().__init__()
+        if not filters:
+            raise ConfigError(
+                "CNN", expected="at least one layer", found="none", do="set conv_filters to [[16, 4, 2]], say"
+            )
+        self.shape = tuple(shape)
+        self._is_first = config.conv_channels == "first"
+        self.sizes = sizes_of(self.shape, config)
+        height, width, channels = self.sizes
+        layers: list[nn.Module] = []
+        for count, kernel, stride in filters:
+            kernel, stride = _pair(kernel), _pair(stride)
+            padding = [_padding(side, k, step) for side, k, step in zip((height, width), kernel, stride)]
+            layers.append(nn.ZeroPad2d((*padding[1], *padding[0])))
+            layers.append(_convolution(channels, count, kernel, stride, config))
+            layers += activation_layers(config.conv_activation)
+            height, width, channels = -(-height // stride[0]), -(-width // stride[1]), count
+        self.size = conv_size(self.sizes, filters)
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Give features `[..., size]` float32 of images `[..., height, width, channels]`, or with the channels first.
+
+        Raises:
+            SpaceError: images of another shape.
+        """
+        lead = with_shape(images, self.shape).shape[:-3]
+        x = images.reshape(-1, *self.shape)
+        x = x.float() if self._is_first else x.permute(0, 3, 1, 2).float()
+        if images.dtype is torch.uint8:
+            x = x / 255.0
+        features: torch.Tensor = self.layers(x)
+        return features.reshape(*lead, self.size)
+
+
+def sizes_of(shape: Sequence[int], config: DefaultModelConfig) -> tuple[int, int, int]:
+    """Height, width and channels of images of a shape.
+
+    Raises:
+        SpaceError: the channels seem to come first, and `conv_channels` does not say so.
+
+    Example:
+        >>> sizes_of((3, 84, 60), DefaultModelConfig(conv_channels="first"))
+        (84, 60, 3)
+    """
+    first, second, third = shape
+    if config.conv_channels == "first":
+        return second, third, first
+    if config.conv_channels is None and first < min(second, third) and min(second, third) >= _LEAST_IMAGE:
+        raise SpaceError(
+            f"images of shape {tuple(shape)} for a default module",
+            expected="the channels last, (height, width, channels)",
+            found=f"{first} before {second} and {third}: the channels seem to come first, as to_chw_float puts them",
+            do="leave to_chw_float out, as default modules move and scale images themselves; or say which it is, "
+            'model_config={"conv_channels": "first"} or "last"',
+        )
+    return first, second, third
+
+
+def with_shape(part: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Give `part`, a part of the observations, if its last axes are `shape`.
+
+    Raises:
+        SpaceError: they are not.
+    """
+    lead = part.dim() - len(shape)
+    if lead < 0 or tuple(part.shape[lead:]) != shape:
+        raise SpaceError(
+            "observations of a default module",
+            expected=f"shape [batch, ...] + {shape}, as the module's observation_space says",
+            found=f"shape {tuple(part.shape)}",
+            do="build the module with the space that the env-to-module pipeline puts out, and give the learner "
+            "pipeline the pieces that change observations too",
+        )
+    return part
+
+
+def _convolution(
+    channels: int, count: int, kernel: tuple[int, int], stride: tuple[int, int], config: DefaultModelConfig
+) -> nn.Conv2d:
+    layer = nn.Conv2d(channels, count, kernel, stride)
+    init_parameters(
+        [layer.weight],
+        config.conv_kernel_initializer,
+        config.conv_kernel_initializer_kwargs or {},
+        default=lambda weight: nn.init.orthogonal_(weight, math.sqrt(2.0)),
+    )
+    if layer.bias is not None:
+        init_parameters(
+            [layer.bias],
+            config.conv_bias_initializer,
+            config.conv_bias_initializer_kwargs or {},
+            default=nn.init.zeros_,
+        )
+    return layer
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
+
+
+def _padding(side: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Return the zeros before and after, an odd one after, for an output of ceil(side / stride)."""
+    total = max(0, (-(-side // stride) - 1) * stride + kernel - side)
+    return total // 2, total - total // 2
+
+
+@final
+class PolicyHead(nn.Module):
+    """From an encoder's output to the inputs of the action distribution.
+
+    For the float Boxes among the actions it clips the log standard deviations; with `free_log_std` they are
+    a parameter.
+
+    Args:
+        body: layers to run before the head's own, for a policy that has its encoder to itself.
+        size_in: number of inputs of the head.
+        action_space: what `distribution_for` has a distribution for.
+        config: the network's options.
+
+    Raises:
+        SpaceError: no default distribution fits the action space, or its actions have no entries.
+    """
+
+    def __init__(
+        self, body: Sequence[nn.Module], size_in: int, action_space: gym.Space[Any] | None, config: DefaultModelConfig
+    ) -> None:
+        super().__init__()
+        distribution = distribution_for(action_space, squash=config.squash_actions)
+        size_out = 0 if action_space is None else int(distribution.required_input_dim(action_space))
+        columns = [] if action_space is None else log_std_columns(action_space)
+        if action_space is not None and not size_out:
+            raise SpaceError(
+                "action space of a default module",
+                expected="actions with at least one entry",
+                found=action_space,
+                do="give the environment something to choose",
+            )
+        self._clip = float(config.log_std_clip_param)
+        self._clips = bool(columns)
+        self._is_log_std: torch.Tensor
+        self.register_buffer("_is_log_std", _mask(columns, size_out), persistent=False)
+        self.log_std: nn.Parameter | None = None
+        if columns and config.free_log_std:
+            self.log_std = nn.Parameter(torch.zeros(len(columns)))
+            size_out -= len(columns)
+            self._order: torch.Tensor
+            self.register_buffer(
+                "_order", torch.argsort(self._is_log_std.int(), stable=True).argsort(), persistent=False
+            )
+        head = head_style(config).layers(size_in, config.head_fcnet_hiddens, size_out, gain=0.01)
+        self.net = MLP(*body, *head)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Give `[..., required_input_dim]` for features `[..., size_in]`."""
+        out = run(self._modules["net"], x)  # type: ignore[arg-type]  # attribute access on modules is slow
+        if not self._clips:
+            return out
+        if self.log_std is not None:
+            out = torch.cat((out, self.log_std.expand(*out.shape[:-1], -1)), -1).index_select(-1, self._order)
+        return torch.where(self._is_log_std, out.clamp(-self._clip, self._clip), out)
+
+
+def masked(logits: torch.Tensor, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """The distribution inputs, with illegal actions masked if the batch says which; the mask is recorded beside them.
+
+    Args:
+        logits: What a head gave.
+        batch: The module's batch.
+    """
+    mask = batch.get(Columns.ACTION_MASK)
+    if mask is None:
+        return {Columns.ACTION_DIST_INPUTS: logits}
+    return {Columns.ACTION_DIST_INPUTS: mask_logits(logits, mask), Columns.ACTION_MASK: mask}
+
+
+def _mask(columns: Sequence[int], size: int) -> torch.Tensor:
+    mask = torch.zeros(size, dtype=torch.bool)
+    mask[list(columns)] = True
+    return mask

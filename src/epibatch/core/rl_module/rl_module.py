@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 import os
 import tempfile
-from abc import ABC
 from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import ClassVar, NoReturn, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -34,9 +38,13 @@ from epibatch.core.errors import (
 )
 from epibatch.core.restoring import all_or_nothing, converted_numbers, restoring
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
-from epibatch.core.rl_module.module_checkpoints import (
+from epibatch.core.rl_module.module_data import (
     SPEC,
     STATE,
+    class_from_name,
+    class_name,
+    fields_from_data,
+    fields_to_data,
     is_description,
     part_of,
     read_states,
@@ -45,7 +53,6 @@ from epibatch.core.rl_module.module_checkpoints import (
     weights_at_most,
 )
 from epibatch.core.rl_module.observation_input import ObservationInput
-from epibatch.core.rl_module.spec_data import class_from_name, class_name, fields_from_data, fields_to_data
 from epibatch.core.state_codec import chosen_parts, state_parts
 from epibatch.core.tensors import convert_to_numpy
 
@@ -55,9 +62,28 @@ __all__ = [
     "RLModule",
     "RLModuleSpec",
     "TorchRLModule",
+    "ValueFunctionAPI",
     "default_module_spec",
     "saved_spec",
 ]
+
+
+class ValueFunctionAPI(ABC):
+    """Mixin for RLModules with a value function; advantage estimation and PPO's loss call it."""
+
+    @abstractmethod
+    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
+        """The value of every observation of a batch.
+
+        Args:
+            batch: the module's input columns, `obs` `[B, ...]` (recurrent: `[B, T, ...]` and `state_in`).
+            embeddings: the `embeddings` that `forward_train` gave for the same batch, to save computing
+                them again; None computes them from `batch`.
+
+        Returns:
+            A float tensor `[B]` (recurrent: `[B, T]`).
+        """
+
 
 ModuleT = TypeVar("ModuleT", bound="RLModule")
 

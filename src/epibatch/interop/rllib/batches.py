@@ -11,8 +11,7 @@ import numpy as np
 from epibatch.connectors._engine.layouts import is_plain
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError
-from epibatch.core.struct_batches import BatchedNdArray
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import BatchedNdArray, map_struct
 
 from .library import rllib
 

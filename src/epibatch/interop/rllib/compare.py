@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.struct_batches import convert_to_numpy
+from epibatch.core.structs import convert_to_numpy
 from epibatch.episodes._storage.arrays import same_value
 
 __all__ = ["compare_batches"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from epibatch.core.extras import import_extra
+from epibatch.core.imports import import_extra
 
 __all__ = ["Library", "rllib"]
 
@@ -54,8 +54,7 @@ def _load(name: str) -> Any:
 
 def _introduce_modules() -> None:
     """Register our classes with RLlib's abstract classes of the same methods, as its pieces use isinstance."""
-    from epibatch.core.rl_module.rl_module import MultiRLModule, RLModule
-    from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
+    from epibatch.core.rl_module.rl_module import MultiRLModule, RLModule, ValueFunctionAPI
 
     _load("core.rl_module.rl_module").RLModule.register(RLModule)
     _load("core.rl_module.multi_rl_module").MultiRLModule.register(MultiRLModule)

@@ -7,7 +7,7 @@ from typing import Any
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.learner.add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
 from epibatch.core.errors import PieceError, nearest
-from epibatch.core.extras import import_extra
+from epibatch.core.imports import import_extra
 from epibatch.core.piece_declarations import PIPELINE_NAMES
 
 from .guest_piece import GuestPiece, guest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 
-from epibatch.core.struct_batches import convert_to_numpy
+from epibatch.core.structs import convert_to_numpy
 from epibatch.testing.comparing import difference
 from epibatch.testing.contract import RUNS, Fault, Finding, contract_check
 from epibatch.testing.rehearsal import Rehearsal

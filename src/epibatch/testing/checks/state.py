@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from epibatch.core.checkpoints import load_state, save_state
-from epibatch.core.struct_batches import convert_to_numpy
+from epibatch.core.structs import convert_to_numpy
 from epibatch.testing.comparing import difference
 from epibatch.testing.contract import RUNS, Fault, Finding, NotApplied, contract_check
 from epibatch.testing.rehearsal import Rehearsal

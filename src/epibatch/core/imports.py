@@ -1,13 +1,16 @@
-"""Objects by import path, `module:name`; importing runs code, so callers need permission for it."""
+"""Objects by import path (`module:name`) or from an extra, and advice about objects of RLlib in their place.
+
+Importing runs code, so callers need permission for it.
+"""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-from epibatch.core.errors import RegistryError, nearest
+from epibatch.core.errors import MissingExtraError, RegistryError, nearest
 
-__all__ = ["load_object"]
+__all__ = ["advice_for_episode", "advice_for_piece", "import_extra", "is_rllibs", "load_object"]
 
 
 def load_object(path: str, where: str, kind: str = "class") -> Any:
@@ -60,3 +63,56 @@ def _defined_in(target: Any) -> list[str]:
     own = getattr(target, "__name__", None)
     public = [name for name in dir(target) if not name.startswith("_")]
     return [name for name in public if getattr(getattr(target, name), "__module__", None) == own] or public
+
+
+def import_extra(module: str, extra: str, purpose: str) -> Any:
+    """Import a module that an extra installs.
+
+    Args:
+        module: the module.
+        extra: the extra that installs it.
+        purpose: what it is needed for, for the message.
+
+    Raises:
+        MissingExtraError: the module, or one that it needs, is not installed.
+
+    Example:
+        >>> import_extra("no_such_module", "video", "videos")
+        Traceback (most recent call last):
+            ...
+        epibatch.core.errors.MissingExtraError: videos
+          expected: the extra 'video'
+          found:    No module named 'no_such_module'
+          do:       pip install 'epibatch[video]'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            purpose, expected=f"the extra {extra!r}", found=error, do=f"pip install 'epibatch[{extra}]'"
+        ) from error
+
+
+def is_rllibs(kind: type) -> bool:
+    """True if a class comes from RLlib, or inherits from such a class.
+
+    Example:
+        >>> is_rllibs(dict)
+        False
+    """
+    return any(base.__module__.startswith("ray.rllib.") for base in kind.__mro__)
+
+
+def advice_for_piece(piece: Any) -> str:
+    """Return the advice for one of RLlib's pieces; empty for other objects."""
+    if not is_rllibs(piece if isinstance(piece, type) else type(piece)):
+        return ""
+    return (
+        "it inherits RLlib's ConnectorV2: change the imports of its file (`epibatch port FILE --write`), "
+        "or wrap it with epibatch.interop.rllib.from_rllib_piece"
+    )
+
+
+def advice_for_episode(kind: type) -> str:
+    """Return the advice for one of RLlib's episodes; empty for other classes."""
+    return "convert it with epibatch.interop.rllib.from_rllib(episode)" if is_rllibs(kind) else ""

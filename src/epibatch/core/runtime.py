@@ -1,0 +1,105 @@
+"""Devices, random generators and evaluation mode of the running process; torch is used only where it is loaded."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+__all__ = ["device_name", "evaluation_mode", "missing_device", "random_state_kept"]
+
+_DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d+)?")
+
+
+def device_name(device: object) -> str:
+    """The name of a device that tensors with values can live on.
+
+    Args:
+        device: a `torch.device` or its name.
+
+    Raises:
+        ValueError: it names no device, or "meta", which has no tensor values.
+
+    Example:
+        >>> device_name("cuda:1")
+        'cuda:1'
+    """
+    name = str(device)
+    if name == "meta":
+        raise ValueError("expected a device whose tensors have values; those on 'meta' have none")
+    if not _DEVICE.fullmatch(name):
+        raise ValueError("expected the name of a device: cpu, cuda, cuda:0, mps or xpu")
+    return name
+
+
+def missing_device(name: str) -> str | None:
+    """Return the reason why a device cannot be used here; None if it can.
+
+    Args:
+        name: what `device_name` gave.
+    """
+    import torch
+
+    try:
+        torch.empty(1, device=name).fill_(0)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        return str(error).strip().partition("\n")[0]
+    return None
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Put the random states of Python, of NumPy and, if it is loaded, of torch back at the end.
+
+    Example:
+        >>> random.seed(0)
+        >>> with random_state_kept():
+        ...     inside = random.random()
+        >>> random.random() == inside
+        True
+    """
+    torch, known = sys.modules.get("torch"), (random.getstate(), np.random.get_state())
+    try:
+        if torch is None:
+            yield
+        else:
+            devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+            with torch.random.fork_rng(devices=devices):
+                yield
+    finally:
+        random.setstate(known[0])
+        np.random.set_state(known[1])
+
+
+@contextmanager
+def evaluation_mode(module: Any) -> Iterator[None]:
+    """Run a block with a module in evaluation mode: dropout is off, batch norm applies what it knows.
+
+    Afterwards the parts that were in training mode are so again. Parts that you put into evaluation mode yourself
+    stay there. If the module itself is in evaluation mode, or has no modes, nothing is changed.
+
+    Args:
+        module: A torch module, or any other one.
+    """
+    if not getattr(module, "training", False) or not hasattr(module, "modules"):
+        yield
+        return
+    parts = [part for part in module.modules() if part.training]
+    _set_training(parts, False)
+    try:
+        yield
+    finally:
+        _set_training(parts, True)
+
+
+def _set_training(parts: list[Any], training: bool) -> None:
+    for part in parts:
+        if "training" in part.__dict__:  # past torch's __setattr__, which takes ten times as long
+            part.__dict__["training"] = training
+        else:
+            part.training = training
