@@ -12,25 +12,24 @@ import torch
 from hypothesis import HealthCheck, given, settings
 
 from epibatch.connectors._engine.batch_items import add_n_batch_items, single_agent_episode_iterator
-from epibatch.connectors._engine.call import PipelineCall
 from epibatch.connectors.common import AgentToModuleMapping, FlattenObservations
 from epibatch.connectors.env_to_module import EnvToModulePipeline
-from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.connectors.module_to_env import ModuleToAgentUnmapping
 from epibatch.core.errors import ConfigError, EpisodeError, PipelineError, UnknownNameError
 from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from fixture_pieces import Lab
 from oracle.teams import ACTIONS, SPACES, STATE, Team, keywords, module_of, teams
 
 CASES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def modules(lab: Any) -> MultiRLModule:
+def modules() -> MultiRLModule:
     """One module of each kind; `thinker` has a state."""
     agent_of = {module_of(agent): agent for agent in SPACES}
     specs = {
         name: RLModuleSpec(
-            module_class=type(lab.module()),
+            module_class=type(Lab.module()),
             observation_space=SPACES[agent_of[name]],
             action_space=ACTIONS,
             model_config={"state": state, "max_seq_len": 3},
@@ -79,7 +78,7 @@ SPACE_ARGS = {"spaces": (keywords()["observation_space"], keywords()["action_spa
 @given(team=teams())
 @CASES
 def test_each_module_is_trained_on_what_its_agents_episodes_give(lab: Any, team: Team, ppo: bool) -> None:
-    episodes, whole = team.chunks(MultiAgentEpisode, agent_steps=team.lookback), modules(lab)
+    episodes, whole = team.chunks(MultiAgentEpisode, agent_steps=team.lookback), modules()
     own: dict[str, list[Any]] = {}
     for episode in episodes:
         for segment in episode.segments:
@@ -112,7 +111,7 @@ def outputs(whole: MultiRLModule, batch: dict[str, Any]) -> dict[str, Any]:
 @given(team=teams())
 @CASES
 def test_each_module_acts_for_its_agents_and_each_agent_gets_its_row(lab: Any, team: Team) -> None:
-    episodes, whole = team.chunks(MultiAgentEpisode, agent_steps=team.lookback), modules(lab)
+    episodes, whole = team.chunks(MultiAgentEpisode, agent_steps=team.lookback), modules()
     shared: dict[str, Any] = {}
     found = lab.run(
         "env_to_module",
@@ -157,7 +156,7 @@ def test_each_module_acts_for_its_agents_and_each_agent_gets_its_row(lab: Any, t
                 assert agent_id not in given_back.get("state_out", [{}] * len(episodes))[i]
 
 
-def small(lab: Any, agents: tuple[str, ...] = ("a", "b")) -> MultiAgentEpisode:
+def small(agents: tuple[str, ...] = ("a", "b")) -> MultiAgentEpisode:
     """One env step of some agents."""
     episode = MultiAgentEpisode(id_="e", **keywords())
     episode.add_env_reset(observations={agent: np.ones(SPACES[agent].shape, np.float32) for agent in agents})
@@ -167,10 +166,10 @@ def small(lab: Any, agents: tuple[str, ...] = ("a", "b")) -> MultiAgentEpisode:
 
 
 def test_a_module_that_nobody_knows_is_named(lab: Any) -> None:
-    whole = modules(lab)
+    whole = modules()
     whole.remove_module("walker")
     with pytest.raises(UnknownNameError, match=r"agent 'b'[\s\S]*found: +'walker'"):
-        lab.run("learner", mapped(lab.defaults("learner")), [small(lab)], rl_module=whole, **SPACE_ARGS)
+        lab.run("learner", mapped(lab.defaults("learner")), [small()], rl_module=whole, **SPACE_ARGS)
 
 
 @pytest.mark.parametrize("module_id", [3, None, ("walker", 1)])
@@ -178,16 +177,16 @@ def test_a_module_whose_id_is_no_text_is_named(lab: Any, module_id: Any) -> None
     episode = MultiAgentEpisode(agent_to_module_mapping_fn=lambda *_, **__: module_id)
     episode.add_env_reset(observations={"a": np.ones(2, np.float32)})
     with pytest.raises(UnknownNameError, match=re.escape(f"found:    {module_id!r}")):
-        lab.run("env_to_module", mapped(lab.defaults("env_to_module")), [episode], rl_module=modules(lab))
+        lab.run("env_to_module", mapped(lab.defaults("env_to_module")), [episode], rl_module=modules())
 
 
-def test_agents_of_one_module_that_pieces_make_alike_are_rewritten_each_by_its_space(lab: Any) -> None:
+def test_agents_of_one_module_that_pieces_make_alike_are_rewritten_each_by_its_space() -> None:
     """After the first step both have episodes of one space, but the environment still gives them two kinds."""
     spaces = gym.spaces.Dict({"a": gym.spaces.MultiDiscrete([2, 3]), "b": gym.spaces.MultiDiscrete([3, 2])})
     actions = gym.spaces.Dict(dict.fromkeys("ab", ACTIONS))
     episode = MultiAgentEpisode(observation_space=spaces, action_space=actions)
     episode.add_env_reset(observations={"b": [1, 0], "a": [1, 2]})
-    pieces = mapped([FlattenObservations(multi_agent=True), *lab.defaults("env_to_module")])
+    pieces = mapped([FlattenObservations(multi_agent=True), *Lab.defaults("env_to_module")])
     pipeline = EnvToModulePipeline(spaces, actions, connectors=pieces)
     pipeline(rl_module=None, batch={}, episodes=[episode], explore=False)
     for seen in ({"b": [2, 1], "a": [0, 1]}, {"b": [1, 1], "a": [1, 0]}):
@@ -206,10 +205,10 @@ def test_ported_pieces_of_the_learner_are_not_shown_parts_without_rows(lab: Any)
             items = part.get_rewards() * 2
             add_n_batch_items(batch, "doubled", items, len(part), single_agent_episode=part)
 
-    episode = small(lab)
+    episode = small()
     episode.add_env_step({"c": np.ones(SPACES["c"].shape, np.float32)}, {}, {})
     pieces = mapped([lab.user(add), *lab.defaults("learner")])
-    found = lab.run("learner", pieces, [episode], rl_module=modules(lab), **SPACE_ARGS)
+    found = lab.run("learner", pieces, [episode], rl_module=modules(), **SPACE_ARGS)
     assert {module_id: own["doubled"].reshape(-1).tolist()[:1] for module_id, own in found.items()} == {
         "thinker": [1.0],
         "walker": [1.0],
@@ -218,17 +217,17 @@ def test_ported_pieces_of_the_learner_are_not_shown_parts_without_rows(lab: Any)
 
 def test_a_single_module_is_refused_by_name(lab: Any) -> None:
     with pytest.raises(ConfigError, match="a MultiRLModule, since the episodes have several agents"):
-        lab.run("learner", mapped(lab.defaults("learner")), [small(lab)], rl_module=lab.module(), **SPACE_ARGS)
+        lab.run("learner", mapped(lab.defaults("learner")), [small()], rl_module=lab.module(), **SPACE_ARGS)
 
 
 def test_single_and_multi_agent_episodes_are_not_mixed(lab: Any) -> None:
     with pytest.raises(PipelineError, match="SingleAgentEpisode at position 1"):
-        lab.run("learner", mapped(lab.defaults("learner")), [small(lab), SingleAgentEpisode()], rl_module=modules(lab))
+        lab.run("learner", mapped(lab.defaults("learner")), [small(), SingleAgentEpisode()], rl_module=modules())
 
 
 def test_columns_by_agent_are_not_batched(lab: Any) -> None:
     with pytest.raises(PipelineError, match="put AgentToModuleMapping before BatchIndividualItems"):
-        lab.run("learner", lab.defaults("learner"), [small(lab)], rl_module=modules(lab), **SPACE_ARGS)
+        lab.run("learner", lab.defaults("learner"), [small()], rl_module=modules(), **SPACE_ARGS)
 
 
 def test_pieces_behind_the_bootstrap_see_lengthened_agents(lab: Any) -> None:
@@ -240,27 +239,12 @@ def test_pieces_behind_the_bootstrap_see_lengthened_agents(lab: Any) -> None:
         seen["t"] = episodes[0].env_t
         episodes[0].agent_episodes["a"].set_rewards(new_data=7.0, at_indices=0)
 
-    episode, pieces = small(lab), mapped(lab.defaults("learner", ppo=True))
+    episode, pieces = small(), mapped(lab.defaults("learner", ppo=True))
     pieces.insert(1, lab.user(look))
-    found = lab.run("learner", pieces, [episode], rl_module=modules(lab), **SPACE_ARGS)
+    found = lab.run("learner", pieces, [episode], rl_module=modules(), **SPACE_ARGS)
     assert seen["own"] == {"a": [0.5, 0.0], "b": [0.5, 0.0]}
     assert seen["rewards"] == seen["own"]
     assert seen["t"] == 2
     assert episode.get_rewards()["a"].tolist() == [0.5], "the episode stays as it is"
     assert found["thinker"]["rewards"].reshape(-1).tolist()[:2] == [7.0, 0.0]
     assert found["walker"]["rewards"].tolist() == [0.5, 0.0]
-
-
-def test_calls_without_agents_give_nothing(lab: Any) -> None:
-    episode = MultiAgentEpisode(**keywords())
-    episode.add_env_reset(observations={})
-    pieces = mapped(lab.defaults("env_to_module"))
-    assert lab.run("env_to_module", pieces, [episode], rl_module=modules(lab), **SPACE_ARGS) == {}
-    assert isinstance(LearnerConnectorPipeline(connectors=mapped(lab.defaults("learner"))), LearnerConnectorPipeline)
-
-
-def test_episodes_that_share_an_id_have_keys_of_their_own(lab: Any) -> None:
-    call = PipelineCall(rl_module=None, episodes=[small(lab), small(lab)], training=True)
-    assert [chunk.key[:2] for chunk in call.chunks] == [("e_0", "a"), ("e_0", "b"), ("e_1", "a"), ("e_1", "b")]
-    described = {group.describe(i) for group in call.groups.values() for i in range(len(group.episodes))}
-    assert {"episode 'e_0', agent 'a'", "episode 'e_1', agent 'b'"} <= described

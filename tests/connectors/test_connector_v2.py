@@ -10,6 +10,7 @@ from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.core.errors import BatchLayoutError, EpibatchError, PieceError
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.episodes import MultiAgentEpisode
+from fixture_pieces import Lab
 
 
 class Identity(ConnectorV2):
@@ -98,17 +99,17 @@ def test_constructor_arguments_are_those_of_the_class_that_was_called(cls, args,
     assert {*found_args, *found_kwargs.values()} >= {*args, *kwargs.values()} if not args[1:] else True
 
 
-def test_items_are_added_under_the_episodes_key(lab):
+def test_items_are_added_under_the_episodes_key():
     batch = {}
-    a, b = lab.episode("a", 1), lab.episode("b", 1)
+    a, b = Lab.episode("a", 1), Lab.episode("b", 1)
     for value in (1.0, 2.0):
         ConnectorV2.add_batch_item(batch, "x", value, a)
     ConnectorV2.add_batch_item(batch, column="x", item_to_add=3.0, single_agent_episode=b)
     assert batch == {"x": {("a",): [1.0, 2.0], ("b",): [3.0]}}
 
 
-def test_keys_of_agents_have_three_parts(lab):
-    episode = lab.episode("own_id", 1, agent_id="agent", module_id="module", multi_agent_episode_id="ma")
+def test_keys_of_agents_have_three_parts():
+    episode = Lab.episode("own_id", 1, agent_id="agent", module_id="module", multi_agent_episode_id="ma")
     batch = {}
     ConnectorV2.add_batch_item(batch, "x", 1.0, episode)
     assert batch == {"x": {("ma", "agent", "module"): [1.0]}}
@@ -122,41 +123,41 @@ def test_items_without_an_episode_form_a_list():
 
 
 @pytest.mark.parametrize("keyed_first", [True, False])
-def test_keyed_and_unkeyed_items_do_not_mix(lab, keyed_first):
+def test_keyed_and_unkeyed_items_do_not_mix(keyed_first):
     batch = {}
-    order = [lab.episode("a", 1), None] if keyed_first else [None, lab.episode("a", 1)]
+    order = [Lab.episode("a", 1), None] if keyed_first else [None, Lab.episode("a", 1)]
     ConnectorV2.add_batch_item(batch, "x", 1.0, order[0])
     with pytest.raises(EpibatchError, match="'x'"):
         ConnectorV2.add_batch_item(batch, "x", 1.0, order[1])
 
 
-def test_nothing_is_added_to_a_batch_of_modules(lab):
+def test_nothing_is_added_to_a_batch_of_modules():
     batch = {"default_policy": {"obs": [1]}}
     with pytest.raises(ValueError, match="module"):
-        ConnectorV2.add_batch_item(batch, "x", 1.0, lab.episode("a", 1))
+        ConnectorV2.add_batch_item(batch, "x", 1.0, Lab.episode("a", 1))
     with pytest.raises(ValueError, match="module"):
-        ConnectorV2.add_n_batch_items(batch, "x", [1.0], 1, lab.episode("a", 1))
+        ConnectorV2.add_n_batch_items(batch, "x", [1.0], 1, Lab.episode("a", 1))
 
 
-def test_a_list_of_n_items_is_n_items(lab):
+def test_a_list_of_n_items_is_n_items():
     batch = {}
-    ConnectorV2.add_n_batch_items(batch, "x", [1.0, 2.0], 2, lab.episode("a", 1))
+    ConnectorV2.add_n_batch_items(batch, "x", [1.0, 2.0], 2, Lab.episode("a", 1))
     assert batch == {"x": {("a",): [1.0, 2.0]}}
 
 
-def test_an_array_of_n_rows_is_one_tagged_item(lab):
+def test_an_array_of_n_rows_is_one_tagged_item():
     batch = {}
     ConnectorV2.add_n_batch_items(
-        batch, column="x", items_to_add=np.zeros((2, 3)), num_items=2, single_agent_episode=lab.episode("a", 1)
+        batch, column="x", items_to_add=np.zeros((2, 3)), num_items=2, single_agent_episode=Lab.episode("a", 1)
     )
     (item,) = batch["x"]["a",]
     assert isinstance(item, BatchedNdArray)
     assert item.shape == (2, 3)
 
 
-def test_a_structure_of_n_rows_is_one_item_with_tagged_leaves(lab):
+def test_a_structure_of_n_rows_is_one_item_with_tagged_leaves():
     batch = {}
-    ConnectorV2.add_n_batch_items(batch, "x", {"u": np.zeros(2), "v": (np.ones((2, 3)),)}, 2, lab.episode("a", 1))
+    ConnectorV2.add_n_batch_items(batch, "x", {"u": np.zeros(2), "v": (np.ones((2, 3)),)}, 2, Lab.episode("a", 1))
     (item,) = batch["x"]["a",]
     assert isinstance(item["u"], BatchedNdArray)
     assert isinstance(item["v"][0], BatchedNdArray)
@@ -165,12 +166,12 @@ def test_a_structure_of_n_rows_is_one_item_with_tagged_leaves(lab):
 @pytest.mark.parametrize(
     "items", [[1.0], [1.0, 2.0, 3.0], np.zeros(1), np.zeros((3, 2)), {"u": np.zeros(2), "v": np.zeros(3)}]
 )
-def test_the_number_of_items_is_checked(lab, items):
+def test_the_number_of_items_is_checked(items):
     with pytest.raises(ValueError, match="'x'"):
-        ConnectorV2.add_n_batch_items({}, "x", items, 2, lab.episode("a", 1))
+        ConnectorV2.add_n_batch_items({}, "x", items, 2, Lab.episode("a", 1))
 
 
-def test_foreach_item_of_one_column(lab):
+def test_foreach_item_of_one_column():
     batch = {"x": {("a",): [1, 2], ("ma", "agent", "module"): [3]}, "y": {("a",): [0, 0]}}
     calls = []
 
@@ -210,29 +211,29 @@ def test_columns_and_modules_are_switched():
     }
 
 
-def test_iterating_over_episodes(lab):
-    episodes = [lab.episode("a", 1), lab.episode("b", 1)]
+def test_iterating_over_episodes():
+    episodes = [Lab.episode("a", 1), Lab.episode("b", 1)]
     assert list(ConnectorV2.single_agent_episode_iterator(episodes)) == episodes
     assert list(ConnectorV2.single_agent_episode_iterator(episodes, agents_that_stepped_only=False)) == episodes
 
 
-def test_iterating_over_episodes_and_items(lab):
-    episodes = [lab.episode("a", 1), lab.episode("b", 1)]
+def test_iterating_over_episodes_and_items():
+    episodes = [Lab.episode("a", 1), Lab.episode("b", 1)]
     column = {("a",): [1], ("b",): [2]}
     pairs = list(ConnectorV2.single_agent_episode_iterator(episodes, zip_with_batch_column=column))
     assert pairs == [(episodes[0], 1), (episodes[1], 2)]
 
 
-def test_a_column_in_another_order_is_matched_by_key(lab):
-    episodes = [lab.episode("a", 1), lab.episode("b", 1)]
+def test_a_column_in_another_order_is_matched_by_key():
+    episodes = [Lab.episode("a", 1), Lab.episode("b", 1)]
     column = {("b",): [2], ("a",): [1]}
     pairs = list(ConnectorV2.single_agent_episode_iterator(episodes, zip_with_batch_column=column))
     assert pairs == [(episodes[0], 1), (episodes[1], 2)]
 
 
 @pytest.mark.parametrize("column", [{("a",): [1]}, {("a",): [1], ("c",): [2]}])
-def test_a_column_that_does_not_fit_the_episodes_is_an_error(lab, column):
-    episodes = [lab.episode("a", 1), lab.episode("b", 1)]
+def test_a_column_that_does_not_fit_the_episodes_is_an_error(column):
+    episodes = [Lab.episode("a", 1), Lab.episode("b", 1)]
     with pytest.raises(ValueError, match="'b'"):
         list(ConnectorV2.single_agent_episode_iterator(episodes, zip_with_batch_column=column))
 

@@ -24,6 +24,7 @@ from epibatch.connectors.sequences import JaggedSequences, PackSequences
 from epibatch.core.errors import SpaceError
 from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
 from epibatch.episodes import InfiniteLookbackBuffer, MultiAgentEpisode
+from fixture_pieces import Lab
 
 Box, Dict, Discrete, Tuple = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete, gym.spaces.Tuple
 FLAG = Box(0, 1, (), np.bool_)
@@ -63,9 +64,9 @@ def actual(batch, axes):
     }
 
 
-def learner(lab, *behind, spaces=None, before=()):
-    pieces = [*before, *lab.defaults("learner"), *behind]
-    return LearnerConnectorPipeline(*(spaces or (lab.obs_space, lab.act_space)), connectors=pieces)
+def learner(*behind, spaces=None, before=()):
+    pieces = [*before, *Lab.defaults("learner"), *behind]
+    return LearnerConnectorPipeline(*(spaces or (Lab.obs_space, Lab.act_space)), connectors=pieces)
 
 
 # -- what batches are --------------------------------------------------------------------------------
@@ -73,13 +74,13 @@ def learner(lab, *behind, spaces=None, before=()):
 
 @pytest.mark.parametrize("state", [0, 3, 4])  # sequences have 4 steps too
 @pytest.mark.parametrize("ppo", [False, True])
-def test_a_real_train_batch_has_these_columns(lab, state, ppo):
+def test_a_real_train_batch_has_these_columns(state, ppo):
     pieces = [Halves(), AddNextObservationsFromEpisodesToTrainBatch(), ComputeReturnsToGo(gamma=0.5)]
-    pieces += lab.defaults("learner", ppo)
-    pipeline = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=pieces)
-    module = lab.module(state=state)
+    pieces += Lab.defaults("learner", ppo)
+    pipeline = LearnerConnectorPipeline(Lab.obs_space, Lab.act_space, connectors=pieces)
+    module = Lab.module(state=state)
     promised = pipeline.column_spaces_for(module)
-    episodes = [lab.episode("a", 5, state=state), lab.episode("b", 2, state=state)]
+    episodes = [Lab.episode("a", 5, state=state), Lab.episode("b", 2, state=state)]
     for episode in episodes:
         inputs = InfiniteLookbackBuffer(np.zeros((len(episode), 2), np.float32))
         episode.extra_model_outputs["action_dist_inputs"] = inputs
@@ -103,75 +104,70 @@ class OldLogp(ConnectorV2):
         return batch
 
 
-def test_pieces_may_read_what_drawing_actions_records(lab):
-    spaces = learner(lab, before=[OldLogp()]).column_spaces
+def test_pieces_may_read_what_drawing_actions_records():
+    spaces = learner(before=[OldLogp()]).column_spaces
     assert spaces["old_logp"] == (number(np.float32), ("batch",), "tensors")
 
 
-def test_a_module_that_drops_short_sequences(lab):
-    module = lab.module(state=2, sequence_end="drop", max_seq_len=9)
-    assert learner(lab).column_spaces_for(module)["rewards"].axes == ("batch", "time")
-
-
-def test_without_a_module_it_is_any_one_without_state(lab):
-    expected = {"obs": lab.obs_space, "actions": lab.act_space, "rewards": number(np.float32)}
+def test_without_a_module_it_is_any_one_without_state():
+    expected = {"obs": Lab.obs_space, "actions": Lab.act_space, "rewards": number(np.float32)}
     expected |= {"terminateds": FLAG, "truncateds": FLAG, "action_logp": number(np.float32)}
     expected["action_dist_inputs"] = Box(-np.inf, np.inf, (2,), np.float32)
-    assert learner(lab).column_spaces == {name: (space, ("batch",), "tensors") for name, space in expected.items()}
-    pipeline = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=lab.defaults("learner", ppo=True))
+    assert learner().column_spaces == {name: (space, ("batch",), "tensors") for name, space in expected.items()}
+    pipeline = LearnerConnectorPipeline(Lab.obs_space, Lab.act_space, connectors=Lab.defaults("learner", ppo=True))
     assert pipeline.column_spaces["advantages"] == (number(np.float32), ("batch",), "tensors")
 
 
-def test_without_spaces_nothing_can_be_drawn(lab):
-    assert LearnerConnectorPipeline(connectors=lab.defaults("learner")).column_spaces == {}
-    assert LearnerConnectorPipeline(lab.obs_space, connectors=lab.defaults("learner")).column_spaces == {}
-    assert EnvToModulePipeline(connectors=lab.defaults("env_to_module")).column_spaces == {}
-    acting = EnvToModulePipeline(lab.obs_space, connectors=lab.defaults("env_to_module"))
-    assert acting.column_spaces == {"obs": (lab.obs_space, ("batch",), "tensors")}
+def test_without_spaces_nothing_can_be_drawn():
+    assert LearnerConnectorPipeline(connectors=Lab.defaults("learner")).column_spaces == {}
+    assert LearnerConnectorPipeline(Lab.obs_space, connectors=Lab.defaults("learner")).column_spaces == {}
+    assert EnvToModulePipeline(connectors=Lab.defaults("env_to_module")).column_spaces == {}
+    acting = EnvToModulePipeline(Lab.obs_space, connectors=Lab.defaults("env_to_module"))
+    assert acting.column_spaces == {"obs": (Lab.obs_space, ("batch",), "tensors")}
 
 
-def test_observations_through_pieces_that_change_them(lab):
-    pieces = [FrameStacking(num_frames=4), lab.defaults("env_to_module")[3]]
-    stacked = EnvToModulePipeline(Box(0, 255, (8, 8, 1), np.uint8), lab.act_space, connectors=pieces)
+def test_observations_through_pieces_that_change_them():
+    pieces = [FrameStacking(num_frames=4), Lab.defaults("env_to_module")[3]]
+    stacked = EnvToModulePipeline(Box(0, 255, (8, 8, 1), np.uint8), Lab.act_space, connectors=pieces)
     assert stacked.column_spaces == {"obs": (Box(0, 255, (8, 8, 4), np.uint8), ("batch",), "arrays")}
-    pieces = [MeanStdFilter(), *lab.defaults("env_to_module")]
-    filtered = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=pieces)
+    pieces = [MeanStdFilter(), *Lab.defaults("env_to_module")]
+    filtered = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=pieces)
     assert filtered.column_spaces == {"obs": (Box(-10, 10, (2,), np.float32), ("batch",), "tensors")}
 
 
-def test_a_recurrent_module_acts_with_a_time_axis(lab):
-    pipeline = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=lab.defaults("env_to_module"))
-    module = lab.module(state=2)
-    episodes = [lab.episode("a", 2, state=2), lab.episode("b", 1, state=2)]
+def test_a_recurrent_module_acts_with_a_time_axis():
+    pipeline = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=Lab.defaults("env_to_module"))
+    module = Lab.module(state=2)
+    episodes = [Lab.episode("a", 2, state=2), Lab.episode("b", 1, state=2)]
     batch = pipeline(rl_module=module, episodes=episodes)
     assert batch["obs"].shape == (2, 1, 2) and batch["state_in"]["h"].shape == (2, 2)
     assert pipeline.column_spaces_for(module) == {
-        "obs": (lab.obs_space, ("batch", "time"), "tensors"),
+        "obs": (Lab.obs_space, ("batch", "time"), "tensors"),
         "state_in": (Dict(h=Box(-np.inf, np.inf, (2,), np.float32)), ("batch",), "tensors"),
     }
 
 
 @pytest.mark.parametrize("state", [0, 2])
-def test_on_the_way_to_the_environment(lab, state):
-    module = lab.module(state=state)
+def test_on_the_way_to_the_environment(state):
+    module = Lab.module(state=state)
     module.action_space = Box(-1, 1, (3,), np.float32)
     for_env = Box(0, 10, (3,), np.float32)
-    pipeline = ModuleToEnvPipeline(lab.obs_space, for_env, connectors=lab.defaults("module_to_env"))
+    pipeline = ModuleToEnvPipeline(Lab.obs_space, for_env, connectors=Lab.defaults("module_to_env"))
     assert {name: own[:2] for name, own in pipeline.column_spaces_for(module).items()} == {
         "actions": (module.action_space, ("batch",)),
         "actions_for_env": (for_env, ("batch",)),
     }
     assert pipeline.column_spaces["actions"].space == for_env
-    assert ModuleToEnvPipeline(connectors=lab.defaults("module_to_env")).column_spaces == {}
+    assert ModuleToEnvPipeline(connectors=Lab.defaults("module_to_env")).column_spaces == {}
 
 
-def test_nested_spaces(lab):
+def test_nested_spaces():
     parts = {"near": Box(-1, 1, (2,), np.float64), "word": gym.spaces.Text(5), "two": Tuple([Discrete(3), FLAG])}
-    pieces = [piece for piece in lab.defaults("learner") if type(piece).__name__ != "NumpyToTensor"]
+    pieces = [piece for piece in Lab.defaults("learner") if type(piece).__name__ != "NumpyToTensor"]
     space = Dict(parts)
     assert LearnerConnectorPipeline(space, Discrete(2), connectors=pieces).column_spaces["obs"].space == space
     del parts["word"]
-    numeric = LearnerConnectorPipeline(Dict(parts), Tuple([Discrete(2)]), connectors=lab.defaults("learner"))
+    numeric = LearnerConnectorPipeline(Dict(parts), Tuple([Discrete(2)]), connectors=Lab.defaults("learner"))
     found = numeric.column_spaces
     assert found["actions"].space == Tuple([Discrete(2)])
     assert found["obs"].space == Dict(near=Box(-1, 1, (2,), np.float32), two=parts["two"]), "as tensors are"
@@ -180,7 +176,7 @@ def test_nested_spaces(lab):
 # -- axes --------------------------------------------------------------------------------------------
 
 
-def test_an_axis_that_changes_is_batch_or_time(lab):
+def test_an_axis_that_changes_is_batch_or_time():
     def made(rows):
         return {
             "fixed": np.zeros((7, 2), np.int8),
@@ -195,7 +191,7 @@ def test_an_axis_that_changes_is_batch_or_time(lab):
             "none": [],
         }
 
-    spaces = learner(lab, Adds(made)).column_spaces
+    spaces = learner(Adds(made)).column_spaces
     int8 = Box(-128, 127, (2,), np.int8)
     assert {name: own for name, own in spaces.items() if name in made(1)} == {
         "fixed": (Box(-128, 127, (7, 2), np.int8), (), "arrays"),
@@ -204,11 +200,11 @@ def test_an_axis_that_changes_is_batch_or_time(lab):
     }
 
 
-def test_sequences_without_padding(lab):
-    module = lab.module(state=2)
-    jagged = learner(lab, JaggedSequences()).column_spaces_for(module)
-    assert jagged["obs"] == (lab.obs_space, ("batch",), "tensors") and jagged["seq_offsets"].space.shape == ()
-    packed = learner(lab, PackSequences()).column_spaces_for(module)
+def test_sequences_without_padding():
+    module = Lab.module(state=2)
+    jagged = learner(JaggedSequences()).column_spaces_for(module)
+    assert jagged["obs"] == (Lab.obs_space, ("batch",), "tensors") and jagged["seq_offsets"].space.shape == ()
+    packed = learner(PackSequences()).column_spaces_for(module)
     assert "obs" not in packed and packed["seq_lens"].axes == ("batch",)
 
 
@@ -222,17 +218,17 @@ def which(agent, *_, **__):
 SMALL, LARGE = Box(0, 1, (2,), np.float32), Box(0, 1, (5,), np.float32)
 
 
-def agents(lab, *behind, at=5):
-    spaces = Dict(x=SMALL, y=SMALL, z=LARGE), Dict(x=lab.act_space, y=lab.act_space, z=lab.act_space)
-    pieces = [Halves(), *lab.defaults("learner")]
+def agents(*behind, at=5):
+    spaces = Dict(x=SMALL, y=SMALL, z=LARGE), Dict(x=Lab.act_space, y=Lab.act_space, z=Lab.act_space)
+    pieces = [Halves(), *Lab.defaults("learner")]
     pieces.insert(at, AgentToModuleMapping(agent_to_module_mapping_fn=which))
     return LearnerConnectorPipeline(*spaces, connectors=[*pieces, *behind])
 
 
-def modules(lab):
+def modules():
     def spec(space, state):
         return RLModuleSpec(
-            module_class=type(lab.module()), observation_space=space, action_space=lab.act_space,
+            module_class=type(Lab.module()), observation_space=space, action_space=Lab.act_space,
             model_config={"state": state, "max_seq_len": 3},
         )  # fmt: skip
 
@@ -240,8 +236,8 @@ def modules(lab):
 
 
 @pytest.mark.parametrize("at", [3, 4, 5])
-def test_a_real_batch_of_several_agents_has_these_columns(lab, at):
-    pipeline, module = agents(lab, at=at), modules(lab)
+def test_a_real_batch_of_several_agents_has_these_columns(at):
+    pipeline, module = agents(at=at), modules()
     episode = MultiAgentEpisode(agent_to_module_mapping_fn=which)
     observations = {agent: np.ones(5 if agent == "z" else 2, np.float32) for agent in "xyz"}
     episode.add_env_reset(observations=observations)
@@ -262,34 +258,23 @@ def test_a_real_batch_of_several_agents_has_these_columns(lab, at):
     assert promised["p/obs"].axes == ("batch",) and promised["q/obs"].axes == ("batch", "time")
 
 
-def test_several_agents_without_a_module(lab):
-    spaces = agents(lab).column_spaces
-    assert spaces["p/obs"] == (SMALL, ("batch",), "tensors") and spaces["q/obs"] == (LARGE, ("batch",), "tensors")
-    assert spaces["p/rewards"] == spaces["q/rewards"] == (number(np.float32), ("batch",), "tensors")
-
-
-def test_columns_of_episodes_in_front_of_the_batch(lab):
-    pieces = [*lab.defaults("learner")[:1], AgentToModuleMapping(agent_to_module_mapping_fn=which)]
-    spaces = Dict(x=SMALL, z=LARGE), Dict(x=lab.act_space, z=lab.act_space)
+def test_columns_of_episodes_in_front_of_the_batch():
+    pieces = [*Lab.defaults("learner")[:1], AgentToModuleMapping(agent_to_module_mapping_fn=which)]
+    spaces = Dict(x=SMALL, z=LARGE), Dict(x=Lab.act_space, z=Lab.act_space)
     expected = {"p/obs": (SMALL, ("batch",), "episodes"), "q/obs": (LARGE, ("batch",), "episodes")}
     assert LearnerConnectorPipeline(*spaces, connectors=pieces).column_spaces == expected
-    alone = LearnerConnectorPipeline(SMALL, lab.act_space, connectors=lab.defaults("learner")[:1])
+    alone = LearnerConnectorPipeline(SMALL, Lab.act_space, connectors=Lab.defaults("learner")[:1])
     assert alone.column_spaces == {"obs": (SMALL, ("batch",), "episodes")}
 
 
-def test_stacked_agents(lab):
-    pipeline = agents(lab)
+def test_stacked_agents():
+    pipeline = agents()
     stack = StackAgents(agent_ids=["x", "y"], module_ids=["p"], as_learner_connector=True)
     pipeline.insert_after("batch_individual_items", stack)
-    stacked = pipeline.column_spaces_for(modules(lab))
+    stacked = pipeline.column_spaces_for(modules())
     assert stacked["p/obs"].space == Box(0, 1, (2, 2), np.float32)
     assert stacked["p/rewards"].space.shape == stacked["p/agent_mask"].space.shape == (2,)
     assert stacked["q/obs"].space == LARGE and "q/agent_mask" not in stacked
-
-
-def test_a_multi_module_of_one_agent(lab):
-    spaces = learner(lab).column_spaces_for(lab.module(multi=True))
-    assert spaces["default_policy/obs"] == (lab.obs_space, ("batch",), "tensors")
 
 
 # -- nothing changes ---------------------------------------------------------------------------------
@@ -310,14 +295,14 @@ class Draws(ColumnTransform):
         return x + drawn
 
 
-def test_pieces_spaces_module_and_random_numbers_stay_as_they_are(lab):
+def test_pieces_spaces_module_and_random_numbers_stay_as_they_are():
     space = Box(-1, 1, (2,), np.float32, seed=5)
-    pipeline = learner(lab, spaces=(space, lab.act_space), before=[Draws()])
-    module = lab.module()
+    pipeline = learner(spaces=(space, Lab.act_space), before=[Draws()])
+    module = Lab.module()
     module.register_buffer("seen", torch.zeros(1))
     module.compute_values = None
-    acting = EnvToModulePipeline(space, lab.act_space, connectors=[MeanStdFilter(), *lab.defaults("env_to_module")])
-    acting(episodes=[lab.episode("a", 0)])
+    acting = EnvToModulePipeline(space, Lab.act_space, connectors=[MeanStdFilter(), *Lab.defaults("env_to_module")])
+    acting(episodes=[Lab.episode("a", 0)])
     before = copy.deepcopy((acting.get_state(), pipeline.get_state()))
     random.seed(1), np.random.seed(1), torch.manual_seed(1)
     expected = random.random(), np.random.rand(), torch.rand(1).item()
@@ -333,7 +318,7 @@ def test_pieces_spaces_module_and_random_numbers_stay_as_they_are(lab):
     assert not pipeline.history.calls
 
 
-def test_a_module_with_running_statistics_stays_as_it_is(lab):
+def test_a_module_with_running_statistics_stays_as_it_is():
     class Critic(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -345,7 +330,7 @@ def test_a_module_with_running_statistics_stays_as_it_is(lab):
 
     module = Critic().train()
     before = copy.deepcopy(module.state_dict())
-    pipeline = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=lab.defaults("learner", ppo=True))
+    pipeline = LearnerConnectorPipeline(Lab.obs_space, Lab.act_space, connectors=Lab.defaults("learner", ppo=True))
     assert pipeline.column_spaces_for(module)["value_targets"].space == number(np.float32)
     assert module.calls == 0 and all(torch.equal(own, before[key]) for key, own in module.state_dict().items())
     assert all(parameter.grad is None for parameter in module.parameters())
@@ -354,7 +339,7 @@ def test_a_module_with_running_statistics_stays_as_it_is(lab):
 # -- errors ------------------------------------------------------------------------------------------
 
 
-def test_a_piece_that_raises_on_drawn_values_is_named(lab):
+def test_a_piece_that_raises_on_drawn_values_is_named():
     class Refuses(ColumnTransform):
         columns = "obs"
 
@@ -364,7 +349,7 @@ def test_a_piece_that_raises_on_drawn_values_is_named(lab):
             return x
 
     with pytest.raises(ZeroDivisionError) as error:
-        learner(lab, before=[Refuses()]).column_spaces  # noqa: B018
+        learner(before=[Refuses()]).column_spaces  # noqa: B018
     assert str(error.value).splitlines()[:2] == [
         "in the dry run of LearnerConnectorPipeline, on episodes drawn from its spaces:",
         "in LearnerConnectorPipeline, piece 0 (Refuses):",
@@ -375,8 +360,8 @@ def test_a_piece_that_raises_on_drawn_values_is_named(lab):
         pipeline.column_spaces  # noqa: B018
 
 
-def test_a_piece_that_cannot_be_copied_is_an_error(lab):
-    pipeline = learner(lab, Adds(lambda rows: {}))
+def test_a_piece_that_cannot_be_copied_is_an_error():
+    pipeline = learner(Adds(lambda rows: {}))
     pipeline.connectors[-1].stream = (number for number in range(3))
     with pytest.raises(TypeError, match=r"(?s)LearnerConnectorPipeline.column_spaces.*cannot copy"):
         pipeline.column_spaces  # noqa: B018

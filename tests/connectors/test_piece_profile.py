@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.connectors import ConnectorV2, EpisodeColumn, profile_pipelines
-from epibatch.connectors._engine.step_watch import PieceSeconds
-from epibatch.connectors._inspect.profile import rows_and_bytes
+from epibatch.connectors import ConnectorV2, profile_pipelines
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems, NumpyToTensor
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, LearnerConnectorPipeline
@@ -19,7 +17,7 @@ from epibatch.core.metrics import MetricsLogger
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten
 from epibatch.episodes import SingleAgentEpisode
-from epibatch.episodes._storage.column_rows import ColumnRows
+from fixture_pieces import Spy
 
 CLOCK = "epibatch.connectors._engine.run.perf_counter"
 
@@ -122,15 +120,17 @@ def test_rows_and_bytes_of_a_train_batch():
         ({"a": np.float64(1)}, 0, 8),
         ({"a": {"x": np.zeros(2), "y": (np.zeros(5, np.int8),)}}, 5, 21),
         ({"default_policy": {"obs": torch.zeros(4, 1), "infos": [{}] * 4}}, 4, 16),
-        ({"obs": EpisodeColumn({"x": np.zeros((6, 2), np.float32)}), "infos": EpisodeColumn([{}] * 7)}, 7, 48),
-        ({"a": {("e",): [np.zeros(2), np.zeros(2)], ("f",): [np.zeros(2)]}}, 3, 48),
-        ({"a": {("e",): [BatchedNdArray(np.zeros((5, 2)))], ("f",): []}}, 5, 80),
-        ({"a": {("e",): [{"x": BatchedNdArray(np.zeros(4)), "y": BatchedNdArray(np.zeros((4, 2)))}]}}, 4, 96),
-        ({"a": {("e",): [{"x": np.zeros(4), "y": 1.0}]}, "b": [np.float32(1), None]}, 2, 36),
+        ({"a": {("e0",): [np.zeros(2), np.zeros(2)], ("e1",): [np.zeros(2)]}}, 3, 48),
+        ({"a": {("e0",): [BatchedNdArray(np.zeros((5, 2)))], ("e1",): []}}, 5, 80),
+        ({"a": {("e0",): [{"x": BatchedNdArray(np.zeros(4)), "y": BatchedNdArray(np.zeros((4, 2)))}]}}, 4, 96),
+        ({"a": {("e0",): [{"x": np.zeros(4), "y": 1.0}]}, "b": [np.float32(1), None]}, 2, 36),
     ],
 )
 def test_rows_and_bytes_of_every_layout(batch, rows, size):
-    assert rows_and_bytes(batch) == (rows, size)
+    pipeline = EnvToModulePipeline(connectors=[Spy(), Spy()])
+    with pipeline.profile() as profile:
+        pipeline(batch=batch, episodes=episodes(0, 0))
+    assert [(cost.rows, cost.bytes) for cost in profile.rows()] == [(rows, size)] * 2
 
 
 def test_the_plain_layout_has_the_rows_and_bytes_of_the_columns():
@@ -140,30 +140,6 @@ def test_the_plain_layout_has_the_rows_and_bytes_of_the_columns():
     with pipeline.profile() as profile:
         pipeline(episodes=episodes(4, 9))
     assert [(cost.rows, cost.bytes) for cost in profile.rows()] == [(13, 13 * 12)] * 3
-
-
-def test_joining_chunks_is_left_to_the_piece_that_needs_them_joined(monkeypatch):
-    """Else its seconds would be nobody's."""
-
-    def joined(parts, *args, **keywords):
-        inside.append(counting[-1:] == ["begun"])
-        return join(parts, *args, **keywords)
-
-    def counted(batch):
-        counting.append("begun")
-        found = rows_and_bytes(batch)
-        counting.append("ended")
-        return found
-
-    inside, counting, join = [], [], ColumnRows.joined
-    monkeypatch.setattr(ColumnRows, "joined", joined)
-    monkeypatch.setattr("epibatch.connectors._inspect.profile.rows_and_bytes", counted)
-    pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
-    pipeline = LearnerConnectorPipeline(connectors=[*pieces, BatchIndividualItems()])
-    with pipeline.profile() as profile:
-        batch = pipeline(episodes=episodes(3, 5))
-    assert inside == [False] * len(inside) != [] and len(counting) == 6
-    assert [(cost.rows, cost.bytes) for cost in profile.rows()[1:]] == [rows_and_bytes(batch)] * 2
 
 
 def test_calls_seconds_and_shares(clock):
@@ -226,7 +202,7 @@ def test_an_error_inside_ends_the_profile_and_counts_what_ran(clock, monkeypatch
 
 def test_several_at_once_that_end_in_any_order(clock):
     pipeline = EnvToModulePipeline(connectors=[Works(clock, 1.0)])
-    pipeline.watch = seconds = PieceSeconds()
+    pipeline.watch = notes = SlowWatch(clock)
     metrics = MetricsLogger()
     first, second = pipeline.profile(), pipeline.profile()
     one = first.__enter__()
@@ -238,7 +214,7 @@ def test_several_at_once_that_end_in_any_order(clock):
     second.__exit__(None, None, None)
     pipeline(episodes=episodes(0))
     assert [profile.rows()[0].calls for profile in (one, two)] == [2, 2]
-    assert seconds.take() == {"works": 4.0}
+    assert notes.seconds == [1.0] * 4
     assert metrics.reduce()["timers"]["connectors"]["works"] == 1.0
 
 

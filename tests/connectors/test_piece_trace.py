@@ -17,6 +17,7 @@ from epibatch.connectors.module_to_env import ModuleToEnvPipeline
 from epibatch.core.errors import BatchLayoutError, ColumnError, PipelineError
 from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
 from epibatch.episodes import MultiAgentEpisode, VectorRecorder, reader_of
+from fixture_pieces import Lab
 
 
 class Doubles(ConnectorV2):
@@ -60,9 +61,9 @@ def changes(trace):
     return {piece.piece: piece.changes for piece in trace.pieces}
 
 
-def test_each_piece_of_a_train_batch(lab):
-    pipeline = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=[Doubles(), *lab.defaults("learner")])
-    trace = pipeline.trace([lab.episode("a", 5), lab.episode("b", 3)], lab.module())
+def test_each_piece_of_a_train_batch():
+    pipeline = LearnerConnectorPipeline(Lab.obs_space, Lab.act_space, connectors=[Doubles(), *Lab.defaults("learner")])
+    trace = pipeline.trace([Lab.episode("a", 5), Lab.episode("b", 3)], Lab.module())
     found = changes(trace)
     assert list(found) == pipeline.names
     assert found["doubles"] == {"episode.rewards": ("values",)}
@@ -73,7 +74,7 @@ def test_each_piece_of_a_train_batch(lab):
     assert found["numpy_to_tensor"]["obs"] == ("layout",)
     last = trace.pieces[-1]
     assert str(last.before["obs"]) == "arrays float32 [8, 2]" and str(last.after["obs"]) == "tensors float32 [8, 2]"
-    batch = pipeline(rl_module=lab.module(), episodes=[lab.episode("a", 5), lab.episode("b", 3)])
+    batch = pipeline(rl_module=Lab.module(), episodes=[Lab.episode("a", 5), Lab.episode("b", 3)])
     assert last.bytes[1] == sum(column.element_size() * column.nelement() for column in batch.values())
     for name, column in batch.items():
         assert torch.equal(trace.batch[name], column)
@@ -89,39 +90,39 @@ def test_both_ways_of_running_the_pieces_tell_the_same(lab):
     assert {name: own for name, own in changes(trace).items() if name.startswith("user_piece") and own} == {}
 
 
-def test_nothing_is_changed_by_it(lab):
-    episodes = [lab.episode("a", 5)]
+def test_nothing_is_changed_by_it():
+    episodes = [Lab.episode("a", 5)]
     counts, doubles = Counts(), Doubles()
-    pipeline = LearnerConnectorPipeline(connectors=[counts, doubles, *lab.defaults("learner")])
+    pipeline = LearnerConnectorPipeline(connectors=[counts, doubles, *Lab.defaults("learner")])
     before, calls = episodes[0].get_rewards().copy(), pipeline.history.calls
-    trace = pipeline.trace(episodes, lab.module())
+    trace = pipeline.trace(episodes, Lab.module())
     assert counts.calls == 0 and pipeline.history.calls == calls and pipeline.watches == []
     np.testing.assert_array_equal(episodes[0].get_rewards(), before)
     np.testing.assert_array_equal(trace.batch["rewards"].numpy(), 2 * before.astype(np.float32))
-    pipeline.trace(episodes, lab.module(), copies=False)
+    pipeline.trace(episodes, Lab.module(), copies=False)
     assert counts.calls == 1
     np.testing.assert_array_equal(episodes[0].get_rewards(), 2 * before)
 
 
-def test_what_the_module_gave_on_its_way_to_the_environment(lab):
-    episodes = [lab.episode("a", 2), lab.episode("b", 2)]
-    pipeline = ModuleToEnvPipeline(lab.obs_space, lab.act_space, connectors=lab.defaults("module_to_env"))
+def test_what_the_module_gave_on_its_way_to_the_environment():
+    episodes = [Lab.episode("a", 2), Lab.episode("b", 2)]
+    pipeline = ModuleToEnvPipeline(Lab.obs_space, Lab.act_space, connectors=Lab.defaults("module_to_env"))
     outputs = {"action_dist_inputs": torch.tensor([[0.0, 9.0], [9.0, 0.0]])}
     torch.manual_seed(3)
     state = torch.get_rng_state()
-    trace = pipeline.trace(episodes, lab.module(), batch=outputs, explore=True)
+    trace = pipeline.trace(episodes, Lab.module(), batch=outputs, explore=True)
     assert torch.equal(torch.get_rng_state(), state) and list(outputs) == ["action_dist_inputs"]
     assert changes(trace)["get_actions"] == {"actions": ("added",), "action_logp": ("added",)}
     assert changes(trace)["tensor_to_numpy"]["action_dist_inputs"] == ("layout",)
     assert changes(trace)["normalize_and_clip_actions"] == {"actions_for_env": ("added",)}
 
 
-def test_observations_that_are_rewritten_in_a_recording(lab):
-    recorder = VectorRecorder(3, lab.obs_space, lab.act_space)
+def test_observations_that_are_rewritten_in_a_recording():
+    recorder = VectorRecorder(3, Lab.obs_space, Lab.act_space)
     recorder.reset(np.arange(6, dtype=np.float32).reshape(3, 2))
-    pieces = [MeanStdFilter(), *lab.defaults("env_to_module")]
-    pipeline = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=pieces)
-    trace = pipeline.trace(recorder.episodes, lab.module())
+    pieces = [MeanStdFilter(), *Lab.defaults("env_to_module")]
+    pipeline = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=pieces)
+    trace = pipeline.trace(recorder.episodes, Lab.module())
     assert changes(trace)["mean_std_filter"] == {"episode.observations": ("values",)}
     assert pipeline["mean_std_filter"].get_state()["since"]["count"] == 0
     np.testing.assert_array_equal(reader_of(recorder.episodes).newest("obs")[0], np.arange(6).reshape(3, 2))
@@ -140,10 +141,10 @@ def game():
 
 
 @pytest.mark.parametrize("user", [False, True])
-def test_several_agents(lab, user):
-    spec = RLModuleSpec(module_class=type(lab.module()), observation_space=lab.obs_space, action_space=lab.act_space)
+def test_several_agents(user):
+    spec = RLModuleSpec(module_class=type(Lab.module()), observation_space=Lab.obs_space, action_space=Lab.act_space)
     module = MultiRLModule(rl_module_specs={"p": spec, "q": spec})
-    pieces = lab.defaults("learner")
+    pieces = Lab.defaults("learner")
     pieces.insert(4, AgentToModuleMapping())
     trace = LearnerConnectorPipeline(connectors=[*([Doubles()] if user else []), *pieces]).trace([game()], module)
     found = changes(trace)
@@ -154,10 +155,10 @@ def test_several_agents(lab, user):
         assert found["doubles"] == {"p/episode.rewards": ("values",), "q/episode.rewards": ("values",)}
 
 
-def test_an_error_is_kept_with_its_piece_and_what_came_before(lab):
-    pieces = lab.defaults("learner")
+def test_an_error_is_kept_with_its_piece_and_what_came_before():
+    pieces = Lab.defaults("learner")
     pipeline = LearnerConnectorPipeline(connectors=[*pieces[:2], Fails(), *pieces[2:]])
-    trace = pipeline.trace([lab.episode("a", 5)], lab.module())
+    trace = pipeline.trace([Lab.episode("a", 5)], Lab.module())
     assert [piece.piece for piece in trace.pieces] == [*pipeline.names[:2], "fails"]
     assert isinstance(trace.error, KeyError) and trace.error is trace.pieces[-1].error and trace.batch is None
     assert trace.pieces[-1].after["obs"].shape == (5, 2) and trace.pieces[-1].changes == {}
@@ -169,34 +170,34 @@ def test_an_error_is_kept_with_its_piece_and_what_came_before(lab):
     assert "<pre>KeyError: &#x27;reward&#x27;" in trace._repr_html_()
 
 
-def test_an_error_in_a_columnar_piece(lab):
-    pipeline = LearnerConnectorPipeline(connectors=lab.defaults("learner"))
-    ragged = lab.episode("b", 3, observations=[np.zeros(3, np.float32)] * 4)
-    trace = pipeline.trace([lab.episode("a", 5), ragged], lab.module())
+def test_an_error_in_a_columnar_piece():
+    pipeline = LearnerConnectorPipeline(connectors=Lab.defaults("learner"))
+    ragged = Lab.episode("b", 3, observations=[np.zeros(3, np.float32)] * 4)
+    trace = pipeline.trace([Lab.episode("a", 5), ragged], Lab.module())
     assert isinstance(trace.error, ColumnError) and trace.pieces[-1].piece == "add_observations_from_episodes_to_batch"
 
 
-def test_wrong_arguments_are_errors_of_the_call(lab):
-    pipeline = LearnerConnectorPipeline(connectors=lab.defaults("learner"))
+def test_wrong_arguments_are_errors_of_the_call():
+    pipeline = LearnerConnectorPipeline(connectors=Lab.defaults("learner"))
     with pytest.raises(PipelineError, match="a list of SingleAgentEpisode"):
-        pipeline.trace(lab.episode("a", 5))
+        pipeline.trace(Lab.episode("a", 5))
     with pytest.raises(BatchLayoutError):
-        pipeline.trace([lab.episode("a", 5)], batch=[])
-    empty = EnvToModulePipeline(connectors=lab.defaults("env_to_module"))
-    assert empty.trace([], lab.module()).error is None
+        pipeline.trace([Lab.episode("a", 5)], batch=[])
+    empty = EnvToModulePipeline(connectors=Lab.defaults("env_to_module"))
+    assert empty.trace([], Lab.module()).error is None
 
 
-def test_what_cannot_be_copied_is_said_with_the_way_out(lab):
-    pipeline = LearnerConnectorPipeline(connectors=[Holds(), *lab.defaults("learner")])
+def test_what_cannot_be_copied_is_said_with_the_way_out():
+    pipeline = LearnerConnectorPipeline(connectors=[Holds(), *Lab.defaults("learner")])
     with pytest.raises(TypeError, match=r"(?s)LearnerConnectorPipeline.trace.*copies=False.*holds a socket"):
-        pipeline.trace([lab.episode("a", 5)], lab.module())
-    assert pipeline.trace([lab.episode("a", 5)], lab.module(), copies=False).error is None
+        pipeline.trace([Lab.episode("a", 5)], Lab.module())
+    assert pipeline.trace([Lab.episode("a", 5)], Lab.module(), copies=False).error is None
     assert pipeline.watches == []
 
 
-def test_the_table(lab):
-    pieces = [*lab.defaults("learner")[:1], Counts(), lab.defaults("learner")[4]]
-    trace = LearnerConnectorPipeline(connectors=pieces).trace([lab.episode("a", 5)])
+def test_the_table():
+    pieces = [*Lab.defaults("learner")[:1], Counts(), Lab.defaults("learner")[4]]
+    trace = LearnerConnectorPipeline(connectors=pieces).trace([Lab.episode("a", 5)])
     assert str(trace).splitlines() == [
         "piece                                       column  before                   after                      bytes",
         "add_observations_from_episodes_to_batch  +  obs                              episodes float32 [5, 2]  0 -> 40",
@@ -216,10 +217,10 @@ class LeavesRagged(ConnectorV2):
         return batch
 
 
-def test_an_error_about_what_a_plain_piece_left_is_that_pieces(lab):
-    pieces = lab.defaults("learner")
+def test_an_error_about_what_a_plain_piece_left_is_that_pieces():
+    pieces = Lab.defaults("learner")
     pipeline = LearnerConnectorPipeline(connectors=[*pieces[:2], LeavesRagged(), *pieces[2:]])
-    trace = pipeline.trace([lab.episode("a", 5)], lab.module())
+    trace = pipeline.trace([Lab.episode("a", 5)], Lab.module())
     assert "LeavesRagged), the batch it left:" in str(trace.error)
     assert [piece.piece for piece in trace.pieces] == [*pipeline.names[:2], "leaves_ragged"]
     assert [piece.error for piece in trace.pieces] == [None, None, trace.error]
@@ -227,10 +228,10 @@ def test_an_error_about_what_a_plain_piece_left_is_that_pieces(lab):
     assert "error in leaves_ragged" in repr(trace) and re.search(r"\nleaves_ragged +!", str(trace))
 
 
-def test_a_batch_that_was_wrong_from_the_start_is_an_error_of_the_call(lab):
-    pipeline = LearnerConnectorPipeline(connectors=lab.defaults("learner"))
+def test_a_batch_that_was_wrong_from_the_start_is_an_error_of_the_call():
+    pipeline = LearnerConnectorPipeline(connectors=Lab.defaults("learner"))
     with pytest.raises(BatchLayoutError, match="the batch that the pipeline was given"):
-        pipeline.trace([lab.episode("a", 5)], lab.module(), batch={"mine": {("nobody",): [1]}})
+        pipeline.trace([Lab.episode("a", 5)], Lab.module(), batch={"mine": {("nobody",): [1]}})
 
 
 class DrawsAll(ConnectorV2):
@@ -248,7 +249,7 @@ class DrawsAndFails(DrawsAll):
 
 
 @pytest.mark.parametrize("piece", [DrawsAll, DrawsAndFails])
-def test_random_numbers_are_as_if_it_had_not_been(lab, piece):
+def test_random_numbers_are_as_if_it_had_not_been(piece):
     def drawn():
         return random.random(), np.random.random(), torch.rand(1).item()
 
@@ -259,8 +260,8 @@ def test_random_numbers_are_as_if_it_had_not_been(lab, piece):
     expected = drawn()
     seed()
     pipeline = LearnerConnectorPipeline(connectors=[piece()])
-    pipeline.trace([lab.episode("a", 5)])
+    pipeline.trace([Lab.episode("a", 5)])
     assert drawn() == expected
     seed()
-    pipeline.trace([lab.episode("a", 5)], copies=False)
+    pipeline.trace([Lab.episode("a", 5)], copies=False)
     assert drawn() != expected

@@ -10,6 +10,7 @@ from epibatch.core.errors import (
     CheckpointError,
     UnknownNameError,
 )
+from fixture_pieces import Lab
 
 
 class Marker(ConnectorV2):
@@ -75,7 +76,7 @@ def test_stable_names_number_the_pieces_of_one_class():
     assert pipe["mean_std_filter_1"] is pipe[2]
 
 
-def test_states_are_kept_by_stable_name(lab):
+def test_states_are_kept_by_stable_name():
     pipe = pipeline(Marker(), Counter(count=1), MeanStdFilter(count=2), Counter(count=3))
     state = pipe.get_state()
     assert state == {"counter": {"count": 1}, "mean_std_filter": {"count": 2}, "counter_1": {"count": 3}}
@@ -99,15 +100,15 @@ def test_states_are_merged_by_name_even_behind_stateless_pieces():
     }
 
 
-def test_freezing_reaches_every_piece_and_those_of_nested_pipelines(lab):
+def test_freezing_reaches_every_piece_and_those_of_nested_pipelines():
     inner, outer, free = Counter(), Counter(count=5), Counter()
     pipe = pipeline(Marker(), pipeline(Marker(), pipeline(inner)), outer)
     pipe.freeze()
     for pieces in (pipe, pipeline(free)):
-        pieces(rl_module=None, batch={}, episodes=[lab.episode("a", 1), lab.episode("b", 1)])
+        pieces(rl_module=None, batch={}, episodes=[Lab.episode("a", 1), Lab.episode("b", 1)])
     assert (inner.count, outer.count, free.count) == (0, 5, 2)
     pipe.set_state({"counter": {"count": 7}})
-    pipe(rl_module=None, batch={}, episodes=[lab.episode("a", 1)])
+    pipe(rl_module=None, batch={}, episodes=[Lab.episode("a", 1)])
     assert outer.count == 7
 
 

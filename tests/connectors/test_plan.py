@@ -20,6 +20,7 @@ from epibatch.connectors.learner import (
 )
 from epibatch.connectors.observations import Clip
 from epibatch.core.errors import PieceError, PipelineError
+from fixture_pieces import Lab
 
 WRONG_ORDERS = [
     (
@@ -87,29 +88,29 @@ def test_a_wrong_order_is_an_error_that_names_both_pieces(kind, pieces, named):
     assert "do: " in message
 
 
-def test_an_edit_that_breaks_the_order_is_refused_and_undone(lab):
-    pipe = LearnerConnectorPipeline(None, None, connectors=lab.defaults("learner"))
+def test_an_edit_that_breaks_the_order_is_refused_and_undone():
+    pipe = LearnerConnectorPipeline(None, None, connectors=Lab.defaults("learner"))
     before = list(pipe)
     with pytest.raises(PipelineError):
         pipe.append(AddColumnsFromEpisodesToTrainBatch())
     assert list(pipe) == before
 
 
-def test_a_removal_that_breaks_the_order_is_refused_and_undone(lab):
-    pipe = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=lab.defaults("learner"))
+def test_a_removal_that_breaks_the_order_is_refused_and_undone():
+    pipe = LearnerConnectorPipeline(Lab.obs_space, Lab.act_space, connectors=Lab.defaults("learner"))
     before = list(pipe)
     with pytest.raises(PipelineError, match="NumpyToTensor"):
         pipe.remove("BatchIndividualItems")
     assert list(pipe) == before
-    pipe.append(lab.user())  # a correct edit after a refused one
+    pipe.append(Lab.user())  # a correct edit after a refused one
     pipe.remove("UserPiece")
-    batch = pipe(rl_module=lab.module(), batch={}, episodes=[lab.episode("a", 2)])
+    batch = pipe(rl_module=Lab.module(), batch={}, episodes=[Lab.episode("a", 2)])
     assert list(pipe) == before and len(batch["obs"]) == 2
 
 
 @pytest.mark.parametrize("ppo", [False, True])
-def test_the_default_order_is_fine(lab, ppo):
-    assert len(LearnerConnectorPipeline(None, None, connectors=lab.defaults("learner", ppo))) == (8 if ppo else 6)
+def test_the_default_order_is_fine(ppo):
+    assert len(LearnerConnectorPipeline(None, None, connectors=Lab.defaults("learner", ppo))) == (8 if ppo else 6)
 
 
 def test_behind_an_undeclared_piece_columns_are_taken_on_trust(lab):
@@ -157,9 +158,9 @@ def test_a_call_that_lacks_the_keywords_is_refused_when_the_pipeline_is_built(fu
         lambda self, rl_module, batch, episodes, explore, shared_data, metrics, more=3: batch,
     ],
 )
-def test_every_call_that_accepts_the_keywords_is_accepted(function, lab):
+def test_every_call_that_accepts_the_keywords_is_accepted(function):
     pipeline = LearnerConnectorPipeline(connectors=[_piece(function)])
-    assert pipeline(episodes=[lab.episode("e", 2)]) == {}
+    assert pipeline(episodes=[Lab.episode("e", 2)]) == {}
 
 
 @pytest.mark.parametrize(
@@ -169,11 +170,11 @@ def test_every_call_that_accepts_the_keywords_is_accepted(function, lab):
         lambda self, rl_module, batch, my_kw, **kwargs: {"seen": my_kw},
     ],
 )
-def test_required_keywords_of_its_own_are_the_callers_to_pass(function, lab):
+def test_required_keywords_of_its_own_are_the_callers_to_pass(function):
     pipeline = LearnerConnectorPipeline(connectors=[_piece(function)])
-    assert pipeline(episodes=[lab.episode("e", 2)], my_kw=3) == {"seen": 3}
+    assert pipeline(episodes=[Lab.episode("e", 2)], my_kw=3) == {"seen": 3}
     with pytest.raises(TypeError, match=r"piece 0 \(Own\)[\s\S]*my_kw"):
-        pipeline(episodes=[lab.episode("e", 2)])
+        pipeline(episodes=[Lab.episode("e", 2)])
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def test_a_bare_function_is_told_how_to_become_a_piece(function, call):
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_learner_pipeline_makes_its_pieces_train(lab, plain):
+def test_a_learner_pipeline_makes_its_pieces_train(plain):
     class Stacks(ConnectorV2):
         def __init__(self, input_observation_space=None, input_action_space=None, *, as_learner_connector=False):
             super().__init__(input_observation_space, input_action_space)
@@ -200,16 +201,16 @@ def test_a_learner_pipeline_makes_its_pieces_train(lab, plain):
             return {"trains": self._as_learner_connector}
 
     if plain:
-        assert LearnerConnectorPipeline(connectors=[Stacks()])(episodes=[lab.episode("a", 2)])["trains"] is True
-        assert EnvToModulePipeline(connectors=[Stacks()])(episodes=[lab.episode("a", 2)])["trains"] is False
+        assert LearnerConnectorPipeline(connectors=[Stacks()])(episodes=[Lab.episode("a", 2)])["trains"] is True
+        assert EnvToModulePipeline(connectors=[Stacks()])(episodes=[Lab.episode("a", 2)])["trains"] is False
     else:
         add = AddObservationsFromEpisodesToBatch
         nested = ConnectorPipelineV2(connectors=[add()])
         given = ConnectorPipelineV2(connectors=[add(as_learner_connector=True)])
         for piece in (add(), nested, add(as_learner_connector=True), given):
             pipeline = LearnerConnectorPipeline(connectors=[piece, BatchIndividualItems()])
-            assert len(pipeline(episodes=[lab.episode("a", 2)])["obs"]) == 2
-        assert len(ConnectorPipelineV2(connectors=[add()])(episodes=[lab.episode("a", 2)])["obs"]["a",]) == 1
+            assert len(pipeline(episodes=[Lab.episode("a", 2)])["obs"]) == 2
+        assert len(ConnectorPipelineV2(connectors=[add()])(episodes=[Lab.episode("a", 2)])["obs"]["a",]) == 1
 
 
 @pytest.mark.parametrize(("pipeline", "given"), [(LearnerConnectorPipeline, False), (EnvToModulePipeline, True)])
@@ -241,7 +242,7 @@ def test_a_piece_that_is_shared_is_of_one_side():
         EnvToModulePipeline(connectors=[piece])
 
 
-def test_a_piece_keeps_what_it_has_learned_when_its_pipeline_decides(lab):
+def test_a_piece_keeps_what_it_has_learned_when_its_pipeline_decides():
     class Counts(ConnectorV2):
         def __init__(self, *spaces, as_learner_connector=False):
             super().__init__(*spaces)
@@ -262,11 +263,11 @@ def test_a_piece_keeps_what_it_has_learned_when_its_pipeline_decides(lab):
     assert piece.count == 3
 
 
-def test_a_piece_that_goes_to_the_other_side_is_as_a_new_one(lab):
-    piece = FlattenObservations(lab.obs_space)
-    learner = LearnerConnectorPipeline(lab.obs_space, connectors=[piece])
+def test_a_piece_that_goes_to_the_other_side_is_as_a_new_one():
+    piece = FlattenObservations(Lab.obs_space)
+    learner = LearnerConnectorPipeline(Lab.obs_space, connectors=[piece])
     assert piece.writes == ("obs",)
     learner.remove(piece)
-    EnvToModulePipeline(lab.obs_space, connectors=[piece])
+    EnvToModulePipeline(Lab.obs_space, connectors=[piece])
     assert (piece.writes, piece.removes, piece.rewrites_observations) == ((), (), True)
-    assert piece.clone().get_ctor_args_and_kwargs() == ((lab.obs_space,), {})
+    assert piece.clone().get_ctor_args_and_kwargs() == ((Lab.obs_space,), {})

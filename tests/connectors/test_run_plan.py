@@ -12,6 +12,7 @@ from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, LearnerConnectorPipeline
 from epibatch.core.errors import EpibatchError, EpisodeStateError, PieceOutputError
 from epibatch.episodes import VectorRecorder
+from fixture_pieces import Lab
 
 
 class Returns(ConnectorV2):
@@ -32,29 +33,29 @@ def told(error):
 RAGGED = {"obs": {("e",): [np.zeros(2), np.zeros(3)]}}
 
 
-def test_an_unusable_batch_is_the_fault_of_the_piece_that_left_it(lab):
+def test_an_unusable_batch_is_the_fault_of_the_piece_that_left_it():
     pipe = EnvToModulePipeline(connectors=[Returns({}), Returns(RAGGED), AddObservationsFromEpisodesToBatch()])
     with pytest.raises(EpibatchError) as error:
-        pipe(episodes=[lab.episode("e", 0, numpy=False)])
+        pipe(episodes=[Lab.episode("e", 0, numpy=False)])
     assert "in EnvToModulePipeline, piece 1 (Returns), the batch it left:" in told(error)
     assert "AddObservationsFromEpisodesToBatch" not in told(error)
 
 
-def test_an_unusable_batch_at_the_start_is_the_callers(lab):
+def test_an_unusable_batch_at_the_start_is_the_callers():
     pipe = EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch()])
     with pytest.raises(EpibatchError) as error:
-        pipe(episodes=[lab.episode("e", 0, numpy=False)], batch=RAGGED)
+        pipe(episodes=[Lab.episode("e", 0, numpy=False)], batch=RAGGED)
     assert "in the batch that the pipeline was given:" in told(error)
     assert "AddObservationsFromEpisodesToBatch" not in told(error)
 
 
 @pytest.mark.parametrize("out", [None, [1], "batch"])
-def test_a_piece_that_returns_no_batch_is_told_to(lab, out):
+def test_a_piece_that_returns_no_batch_is_told_to(out):
     with pytest.raises(PieceOutputError, match=r"piece 0 \(Returns\)[\s\S]*end __call__ with `return batch`"):
-        EnvToModulePipeline(connectors=[Returns(out)])(episodes=[lab.episode("e", 0, numpy=False)])
+        EnvToModulePipeline(connectors=[Returns(out)])(episodes=[Lab.episode("e", 0, numpy=False)])
 
 
-def test_a_failed_declared_piece_leaves_episodes_writable(lab):
+def test_a_failed_declared_piece_leaves_episodes_writable():
     class Declared(ConnectorV2):
         reads = ()
 
@@ -63,7 +64,7 @@ def test_a_failed_declared_piece_leaves_episodes_writable(lab):
 
     pipe = LearnerConnectorPipeline(connectors=[Declared()])
     with pytest.raises(EpisodeStateError):
-        pipe(episodes=[lab.episode("e", 2)])
+        pipe(episodes=[Lab.episode("e", 2)])
     assert pipe.history.writable
 
 
@@ -85,8 +86,8 @@ class Shapes(ConnectorV2):
 
 
 @pytest.mark.parametrize("where", [None, 0, slice(0, 2), [0, -1], slice(None)])
-def test_rewards_of_passed_steps_are_not_written_while_acting(lab, where):
-    episode = lab.episode("e", 3)
+def test_rewards_of_passed_steps_are_not_written_while_acting(where):
+    episode = Lab.episode("e", 3)
     before = episode.get_rewards().tolist()
     with pytest.raises(EpisodeStateError) as error:
         EnvToModulePipeline(connectors=[Shapes(where)])(episodes=[episode])
@@ -98,8 +99,8 @@ def test_rewards_of_passed_steps_are_not_written_while_acting(lab, where):
     assert episode.get_rewards().min() == -0.5
 
 
-def test_rewards_are_not_changed_in_place_while_acting(lab):
-    episode = lab.episode("e", 3)
+def test_rewards_are_not_changed_in_place_while_acting():
+    episode = Lab.episode("e", 3)
     with pytest.raises(ValueError, match="read-only"):
         EnvToModulePipeline(connectors=[Shapes(in_place=True)])(episodes=[episode])
 
@@ -174,49 +175,49 @@ class Looks(ConnectorV2):
         return {**batch, "more": batch[self.name]}
 
 
-def test_a_column_that_comes_later_is_named_with_the_piece_that_adds_it(lab):
+def test_a_column_that_comes_later_is_named_with_the_piece_that_adds_it():
     add = AddColumnsFromEpisodesToTrainBatch()
     with pytest.raises(KeyError) as error:
-        LearnerConnectorPipeline(connectors=[Looks("rewards"), add])(episodes=[lab.episode("e", 2)])
+        LearnerConnectorPipeline(connectors=[Looks("rewards"), add])(episodes=[Lab.episode("e", 2)])
     assert error.value.args == ("rewards",)
     assert "Its columns: none. It is added after this piece, by piece 1 (AddColumns" in told(error)
     assert "ColumnTransform with columns = 'rewards'" in told(error)
     assert "read episode.get_rewards()" in told(error)
 
 
-def test_a_column_that_is_not_there_at_all_comes_with_those_that_are(lab):
+def test_a_column_that_is_not_there_at_all_comes_with_those_that_are():
     with pytest.raises(KeyError) as error:
         LearnerConnectorPipeline(connectors=[AddColumnsFromEpisodesToTrainBatch(), Looks("reward")])(
-            episodes=[lab.episode("e", 2)]
+            episodes=[Lab.episode("e", 2)]
         )
     assert "no column 'reward' at this place. Its columns: actions, rewards, terminateds, truncateds" in told(error)
     assert "It is added" not in told(error)
 
 
-def test_another_key_that_is_missing_keeps_its_error(lab):
+def test_another_key_that_is_missing_keeps_its_error():
     class Wins(ConnectorV2):
         def __call__(self, *, batch, episodes, **kwargs):
             return {**batch, "wins": episodes[0].get_infos(-1)["success"]}
 
     for before in ([], [AddColumnsFromEpisodesToTrainBatch()]):
         with pytest.raises(KeyError) as error:
-            LearnerConnectorPipeline(connectors=[*before, Wins()])(episodes=[lab.episode("e", 2)])
+            LearnerConnectorPipeline(connectors=[*before, Wins()])(episodes=[Lab.episode("e", 2)])
         assert error.value.args == ("success",) and "If the batch was meant:" in told(error)
 
 
-def test_a_key_that_is_in_the_batch_gets_no_list_of_columns(lab):
+def test_a_key_that_is_in_the_batch_gets_no_list_of_columns():
     add = AddColumnsFromEpisodesToTrainBatch()
     with pytest.raises(KeyError) as error:
-        LearnerConnectorPipeline(connectors=[add, Looks("rewards", {"other": 1})])(episodes=[lab.episode("e", 2)])
+        LearnerConnectorPipeline(connectors=[add, Looks("rewards", {"other": 1})])(episodes=[Lab.episode("e", 2)])
     assert error.value.args == ("rewards",) and "column" not in told(error)
 
 
 @pytest.mark.parametrize("key", [["a"], {"a": 1}, 3, None])
-def test_a_key_error_about_no_name_stays_one(lab, key):
+def test_a_key_error_about_no_name_stays_one(key):
     class Raises(ConnectorV2):
         def __call__(self, *, batch, **kwargs):
             raise KeyError(key)
 
     with pytest.raises(KeyError) as error:
-        LearnerConnectorPipeline(connectors=[Raises()])(episodes=[lab.episode("e", 2)])
+        LearnerConnectorPipeline(connectors=[Raises()])(episodes=[Lab.episode("e", 2)])
     assert error.value.args == (key,) and "piece 0 (Raises)" in told(error)

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.connectors._engine.call import PipelineCall
-from epibatch.connectors._engine.sequences import layout_of, merged_sequences, sequence_settings
 from epibatch.connectors.columns import ConcatenateColumns
 from epibatch.connectors.common import AgentToModuleMapping, BatchIndividualItems
 from epibatch.connectors.connector_v2 import ConnectorV2
@@ -18,13 +16,14 @@ from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
 from epibatch.core.sequence_ends import sequence_layout
 from epibatch.core.structs import flatten
 from epibatch.episodes import MultiAgentEpisode
+from fixture_pieces import Lab
 
 ENDS = [("pad", 0), ("drop", 0), ("truncate", 0), ("overlap", 0), ("continue", 0)]
 BURNED = [("pad", 2), ("drop", 1), ("overlap", 2)]
 
 
-def module_of(lab, end, burn_in, max_seq_len=4, **config):
-    module = lab.module(2, max_seq_len, sequence_end=end, burn_in=burn_in, **config)
+def module_of(end, burn_in, max_seq_len=4, **config):
+    module = Lab.module(2, max_seq_len, sequence_end=end, burn_in=burn_in, **config)
     type(module).handles_resets = True
     return module
 
@@ -37,13 +36,13 @@ def forget(lab):
         del module.handles_resets
 
 
-def episodes_of(lab):
+def episodes_of():
     """Chunks of many lengths: whole episodes, and one that goes on at t = 5 with states from before."""
     return [
-        lab.episode("a", 9, state=2, end="terminated"),
-        lab.episode("b", 1, state=2, offset=100),
-        lab.episode("c", 3, state=2, offset=200, t_started=5, lookback=1),
-        lab.episode("d", 4, state=2, offset=300, end="truncated"),
+        Lab.episode("a", 9, state=2, end="terminated"),
+        Lab.episode("b", 1, state=2, offset=100),
+        Lab.episode("c", 3, state=2, offset=200, t_started=5, lookback=1),
+        Lab.episode("d", 4, state=2, offset=300, end="truncated"),
     ]
 
 
@@ -65,8 +64,8 @@ def states_by_hand(episodes, sequences):
 @pytest.mark.parametrize("ppo", [False, True], ids=["rows", "bootstraps"])
 @pytest.mark.parametrize(("end", "burn_in"), ENDS + BURNED)
 def test_columns_lie_where_the_layout_says(lab, end, burn_in, ppo):
-    episodes = episodes_of(lab)
-    module = module_of(lab, end, burn_in)
+    episodes = episodes_of()
+    module = module_of(end, burn_in)
     batch = lab.run("learner", lab.defaults("learner", ppo), episodes, rl_module=module)
     rows = flat_columns(lab, episodes, ppo)
     counts = [len(episode) + ppo for episode in episodes]
@@ -88,8 +87,8 @@ def test_columns_lie_where_the_layout_says(lab, end, burn_in, ppo):
 @pytest.mark.parametrize("ppo", [False, True], ids=["rows", "bootstraps"])
 @pytest.mark.parametrize("max_seq_len", [1, 3, 4, 50])
 def test_continued_sequences_know_where_and_from_what_to_begin_anew(lab, max_seq_len, ppo):
-    episodes = episodes_of(lab)
-    module = module_of(lab, "continue", 0, max_seq_len)
+    episodes = episodes_of()
+    module = module_of("continue", 0, max_seq_len)
     batch = lab.run("learner", lab.defaults("learner", ppo), episodes, rl_module=module)
     begins, start = [], 0
     for chunk, episode in enumerate(episodes):
@@ -110,10 +109,10 @@ def test_continued_sequences_know_where_and_from_what_to_begin_anew(lab, max_seq
 @pytest.mark.parametrize(("end", "burn_in"), [*ENDS[1:], *BURNED])
 def test_advantages_are_those_of_padded_sequences(lab, end, burn_in):
     """Only rows without loss under `drop` and `truncate` differ, and the scale, which is that of rows with loss."""
-    episodes = episodes_of(lab)
+    episodes = episodes_of()
     layouts = {}
     for own in (("pad", 0), (end, burn_in)):
-        batch = lab.run("learner", lab.defaults("learner", True), episodes, rl_module=module_of(lab, *own))
+        batch = lab.run("learner", lab.defaults("learner", True), episodes, rl_module=module_of(*own))
         layout = sequence_layout([len(one) + 1 for one in episodes], 4, end=own[0], burn_in=own[1], bootstrapped=True)
         layouts[own] = {
             name: unpad(batch[name].numpy(), layout) for name in ("value_targets", "advantages", "loss_mask")
@@ -135,7 +134,7 @@ def test_advantages_are_those_of_padded_sequences(lab, end, burn_in):
 def test_a_loss_mask_of_the_users_stays(lab):
     episodes = [lab.episode("a", 5), lab.episode("b", 3)]
     mine = {"loss_mask": {("a",): [True, False, True, True, True], ("b",): [False, True, True]}}
-    module = module_of(lab, "overlap", 0)
+    module = module_of("overlap", 0)
     batch = lab.run("learner", lab.defaults("learner"), episodes, rl_module=module, batch=mine)
     expected = [[True, False, True, True], [False] * 3 + [True], [False, True, True, False]]
     assert batch["loss_mask"].tolist() == expected
@@ -146,7 +145,7 @@ def test_nested_columns_and_infos_in_overlapping_sequences(lab):
         "extra": {("a",): [{"x": np.arange(i, i + 2), "y": float(i)} for i in range(5)]},
         "infos": {("a",): [{"t": i} for i in range(5)]},
     }
-    module = module_of(lab, "overlap", 0)
+    module = module_of("overlap", 0)
     batch = lab.run("learner", lab.defaults("learner"), [lab.episode("a", 5)], rl_module=module, batch=mine)
     assert batch["extra"]["y"].tolist() == [[0.0, 1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0]]
     assert batch["extra"]["x"][1].tolist() == [[1, 2], [2, 3], [3, 4], [4, 5]]
@@ -160,7 +159,7 @@ def test_states_of_next_observations_are_one_step_later(lab, end):
     pieces = lab.defaults("learner")
     pieces.insert(2, AddNextObservationsFromEpisodesToTrainBatch())
     episodes = [lab.episode("a", 6, state=2), lab.episode("b", 3, state=2, offset=100)]
-    batch = lab.run("learner", pieces, episodes, rl_module=module_of(lab, end, 0))
+    batch = lab.run("learner", pieces, episodes, rl_module=module_of(end, 0))
     expected = {"overlap": [0.25, 2.25, 100.25], "continue": [0.25, 4.25, 102.25]}[end]
     assert batch["next_state_in"]["h"][:, 0].tolist() == expected
     if end == "continue":
@@ -169,7 +168,7 @@ def test_states_of_next_observations_are_one_step_later(lab, end):
 
 @pytest.mark.parametrize(("burn_in", "lengths"), [(0, [3, 1, 2]), (1, [2, 1]), (0, [1, 2, 3] * 3)])
 def test_chunks_that_are_all_too_short_are_an_error(lab, burn_in, lengths):
-    module = module_of(lab, "drop", burn_in)
+    module = module_of("drop", burn_in)
     chunks = [lab.episode(f"e{i}", length, state=2) for i, length in enumerate(lengths)]
     with pytest.raises(EpisodeError) as raised:
         lab.run("learner", lab.defaults("learner"), chunks, rl_module=module)
@@ -187,7 +186,7 @@ def test_advantages_need_every_row(lab):
     pieces = lab.defaults("learner", True)[1:]
     mask = {"loss_mask": {("a",): [True] * 5}}
     with pytest.raises(ConfigError, match="AddOneTsToEpisodesAndTruncate"):
-        lab.run("learner", pieces, [lab.episode("a", 5)], rl_module=module_of(lab, "drop", 0), batch=mask)
+        lab.run("learner", pieces, [lab.episode("a", 5)], rl_module=module_of("drop", 0), batch=mask)
 
 
 def test_advantages_refuse_sequences_of_other_settings(lab):
@@ -218,40 +217,11 @@ def test_settings_that_do_not_fit_are_named(lab, config, named):
     assert "model_config of Module" in str(raised.value)
 
 
-def test_settings_of_an_object_and_of_nothing():
-    class Own:
-        max_seq_len, sequence_end, burn_in = 7, "overlap", 2
-
-    class Holder:
-        model_config = Own()
-
-    assert sequence_settings(Holder()) == (7, "overlap", 2)
-    Holder.model_config = {"max_seq_len": 5}
-    assert sequence_settings(Holder()) == (5, "pad", 0)
-    assert sequence_settings(Holder(), steps=3).max_seq_len == 3
-
-
-def test_a_layout_is_made_once_and_again_when_rows_are_added(lab):
-    call = PipelineCall(rl_module=lab.module(2, 4), episodes=[lab.episode("a", 6)]).groups[None]
-    first = layout_of(call)
-    assert layout_of(call) is first
-    call.plus_one = True
-    assert layout_of(call).counts.tolist() == [7]
-
-
-def test_groups_of_one_module():
-    groups = [sequence_layout([3], 2), sequence_layout([5], 2)]
-    assert merged_sequences(groups, [[1], [0]], "p").seq_lens.tolist() == [2, 2, 1, 2, 1]
-    assert merged_sequences([groups[0], None], [[1], [0]], "p") is None
-    with pytest.raises(ConfigError, match="module 'p', sequence_end"):
-        merged_sequences([sequence_layout([3], 2, end="continue")] * 2, [[0], [1]], "p")
-
-
 def test_spaces_with_nested_observations_come_back_leaf_by_leaf(lab):
     space = gym.spaces.Dict(a=gym.spaces.Box(-9, 9, (2,)), b=gym.spaces.Tuple([gym.spaces.Discrete(9)]))
     observations = [{"a": np.full(2, i, np.float32), "b": (np.int64(i),)} for i in range(7)]
     episode = lab.episode("a", 6, observations=observations, observation_space=space)
-    batch = lab.run("learner", lab.defaults("learner"), [episode], rl_module=module_of(lab, "overlap", 0))
+    batch = lab.run("learner", lab.defaults("learner"), [episode], rl_module=module_of("overlap", 0))
     layout = sequence_layout([6], 4, end="overlap")
     for leaf in flatten(batch["obs"])[0]:
         assert unpad(leaf.numpy(), layout).reshape(6, -1)[:, 0].tolist() == list(range(6))
@@ -315,6 +285,6 @@ def test_pieces_that_join_columns_leave_the_time_axis_where_it_is(lab, end, plac
     pieces = lab.defaults("learner")
     at = [type(piece).__name__ for piece in pieces].index("".join(map(str.title, place.split("_"))))
     pieces.insert(at + 1, ConcatenateColumns(columns=["obs", "rewards"], to="features", keep=True))
-    batch = lab.run("learner", pieces, episodes_of(lab), rl_module=module_of(lab, end, 0))
+    batch = lab.run("learner", pieces, episodes_of(), rl_module=module_of(end, 0))
     assert np.array_equal(batch["features"][..., -1], batch["rewards"])
     assert np.array_equal(batch["features"][..., :-1], batch["obs"].reshape(*batch["rewards"].shape, -1))

@@ -12,10 +12,9 @@ from epibatch.connectors.actions import ActionMask, DiscretizeActions
 from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModulePipeline, PadActions
 from epibatch.core.distributions import TorchCategorical, TorchMultiCategorical
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError
-from epibatch.core.registry import build_piece, piece_to_dict
+from epibatch.core.registry import build_piece
 from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, SingleAgentEnvRunner
 from epibatch.episodes import SingleAgentEpisode
-from epibatch.testing import check_connector
 
 Box, Dict, Discrete, MultiBinary = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete, gym.spaces.MultiBinary
 FIVE = Discrete(5, start=2)
@@ -251,16 +250,6 @@ def test_no_legal_action_is_named():
 def test_what_cannot_be_meant_is_named(make, error, said):
     with pytest.raises(error, match=said):
         make()
-
-
-@pytest.mark.parametrize("keywords", [{}, {"keep": False}, {"source": "infos/mask"}])
-def test_as_data(keywords):
-    piece = ActionMask(**keywords)
-    assert piece_to_dict(build_piece(piece_to_dict(piece))) == piece_to_dict(piece)
-    if "source" not in keywords:
-        check_connector(
-            lambda: ActionMask(**keywords), spaces=(Dict(action_mask=Box(1, 1, (2,)), x=Box(0, 1, (2,))), None)
-        )
 
 
 def test_choices_of_several_entries_need_a_legal_one_each():

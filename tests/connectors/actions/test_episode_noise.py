@@ -10,7 +10,6 @@ import torch
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.actions import EpisodeNoise
 from epibatch.core.errors import ConfigError
-from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
 from epibatch.core.state_codec import decode_state, encode_state
 from epibatch.env_runner import MultiAgentEnvRunner, SingleAgentEnvRunner, make_multi_agent
@@ -107,8 +106,3 @@ def test_each_agent_has_its_own():
 def test_what_cannot_be_meant_is_named(keywords):
     with pytest.raises(ConfigError, match=r"shape=\[64, 2\]"):
         EpisodeNoise(**keywords)
-
-
-def test_as_data():
-    spec = piece_to_dict(EpisodeNoise(shape=[2, 1], column="matrix"))
-    assert piece_to_dict(build_piece(spec)) == spec

@@ -63,24 +63,6 @@ def batch_of(pieces, episodes, **kwargs):
     return pipeline(rl_module=None, batch={}, episodes=episodes, **kwargs)
 
 
-def test_rewards_of_a_train_batch_are_transformed_and_episodes_are_not():
-    one, other = episode("a"), episode("b", [10.0])
-    batch = batch_of([Shift(amount=0.5)], [one, other])
-    assert batch["rewards"].tolist() == [1.5, 2.5, 3.5, 10.5]
-    assert one.get_rewards().tolist() == [1.0, 2.0, 3.0]
-    assert batch["obs"].shape == (4, 2)
-
-
-def test_transforms_of_one_column_follow_one_another():
-    batch = batch_of([Shift(amount=1.0), Shift(amount=10.0)], [episode()])
-    assert batch["rewards"].tolist() == [12.0, 13.0, 14.0]
-
-
-def test_a_column_that_the_batch_has_is_transformed_there():
-    behind = [AddColumnsFromEpisodesToTrainBatch(), Shift(amount=1.0)]
-    assert batch_of(behind, [episode()])["rewards"].tolist() == [2.0, 3.0, 4.0]
-
-
 def test_several_columns_and_model_outputs():
     one = episode(extra_model_outputs={"bonus": [5.0, 6.0, 7.0]})
     batch = batch_of([Shift(columns=("rewards", "bonus"))], [one])
@@ -95,17 +77,6 @@ def test_bootstrap_rows_of_rewards_are_zero_and_of_observations_are_there():
     batch = pipeline(rl_module=None, batch={}, episodes=[episode(terminated=True)])
     assert batch["rewards"].tolist() == [2.0, 3.0, 4.0, 0.0]
     assert batch["obs"][:, 0].tolist() == [1.0, 2.0, 3.0, 4.0]
-
-
-@pytest.mark.parametrize("position", [1, -1])
-def test_behind_the_piece_that_adds_bootstrap_rows_their_reward_stays_zero(position):
-    pieces = [AddOneTsToEpisodesAndTruncate(), AddObservationsFromEpisodesToBatch(as_learner_connector=True)]
-    pieces += [AddColumnsFromEpisodesToTrainBatch()]
-    pieces.insert(position if position > 0 else len(pieces), Shift())
-    pipeline = LearnerConnectorPipeline(connectors=[*pieces, BatchIndividualItems()])
-    batch = pipeline(rl_module=None, batch={}, episodes=[episode(), episode("f", [5.0])])
-    assert batch["rewards"].tolist() == [2.0, 3.0, 4.0, 0.0, 6.0, 0.0]
-    assert len(batch["obs"]) == len(batch["actions"]) == 6
 
 
 class Everything(ColumnTransform):
@@ -186,25 +157,6 @@ def test_a_time_axis_is_hidden_from_the_function(behind):
     assert torch.equal(twice, plain * 2)
 
 
-@pytest.mark.parametrize("behind", BEHIND)
-@pytest.mark.parametrize("end", ["pad", "overlap", "continue"])
-def test_only_bootstrap_rows_of_sequences_have_no_reward(behind, end):
-    settings = {"use_lstm": True, "max_seq_len": 2, "lstm_cell_size": 4, "sequence_end": end}
-    pipeline = PPOConfig().rl_module(model_config=settings).build_learner_connector(BOX, gym.spaces.Discrete(2))
-    pipeline.prepend(AddOneTsToEpisodesAndTruncate())
-    module = default_module_spec(BOX, gym.spaces.Discrete(2), settings).build()
-    states = {"extra_model_outputs": {"state_out": [_state(module)] * 3}}
-    episodes = [episode("a", **states), episode("b", (5.0, 6.0, 7.0), **states)]
-    plain = pipeline(rl_module=module, batch={}, episodes=episodes)
-    pipeline.insert_after(behind, Shift(amount=10.0))
-    batch = pipeline(rl_module=module, batch={}, episodes=episodes)
-    real = batch["loss_mask"]
-    assert int(real.sum()) == 6
-    assert torch.equal(batch["rewards"][real], plain["rewards"][real] + 10)
-    if behind == BEHIND[0] and end == "pad":
-        assert batch["rewards"][:, 1].tolist() == [12.0, 0.0, 16.0, 0.0]
-
-
 MODELS = [{"fcnet_hiddens": [4]}]
 MODELS += [{"use_lstm": True, "max_seq_len": 3, "lstm_cell_size": 4, "sequence_end": end} for end in ("pad", "overlap")]
 MODELS += [{**MODELS[1], "sequence_end": "continue"}, {**MODELS[1], "burn_in": 1}]
@@ -242,29 +194,9 @@ def _state(module):
     return {key: np.zeros(np.shape(value), np.float32) for key, value in module.get_initial_state().items()}
 
 
-NESTED = gym.spaces.Dict(camera=gym.spaces.Box(0, 255, (2,), np.uint8), pose=gym.spaces.Tuple([BOX, BOX]))
-
-
-class Bright(ColumnTransform):
-    columns = "obs/camera"
-
-    def transform(self, x):
-        return x.astype(np.float32) / 255
-
-
 def nested_episode():
     row = {"camera": np.array([0, 255], np.uint8), "pose": (np.float32([1, 2]), np.float32([3, 4]))}
     return SingleAgentEpisode(observations=[row, row], actions=[0], rewards=[0.0], len_lookback_buffer=0)
-
-
-def test_one_part_of_nested_observations():
-    batch = batch_of([Bright()], [nested_episode()])
-    assert batch["obs"]["camera"].tolist() == [[0.0, 1.0]]
-    assert batch["obs"]["camera"].dtype == np.float32
-    assert batch["obs"]["pose"][1].tolist() == [[3.0, 4.0]]
-    space = Bright(NESTED).observation_space
-    assert space["camera"] == gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    assert space["pose"] == NESTED["pose"]
 
 
 def test_parts_of_tuples_are_counted_and_whole_columns_mapped_leaf_by_leaf():

@@ -21,7 +21,6 @@ from epibatch.connectors.learner import (
 from epibatch.core.errors import ColumnError
 from epibatch.core.rl_module import default_module_spec
 from epibatch.episodes import SingleAgentEpisode
-from epibatch.testing import check_connector
 
 
 def episode(rewards, id_="e", observations=None, lookback=0):
@@ -142,8 +141,3 @@ def test_steps_of_sequences_are_those_of_their_episode(end):
 def test_a_column_that_is_not_there():
     with pytest.raises(ColumnError, match="did you mean 'rewards'"):
         run([CheckFinite(columns="reward")], [episode([1.0])])
-
-
-@pytest.mark.parametrize("kwargs", [{}, {"columns": ["obs"]}])
-def test_by_contract(kwargs):
-    check_connector(CheckFinite(**kwargs), sides=["env_to_module", "learner"])

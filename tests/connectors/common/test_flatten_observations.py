@@ -1,4 +1,4 @@
-"""Flat observations on both sides, columnar and plain."""
+"""Flat observations on both sides, columnar and plain, in RLlib's layout."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.common import FlattenObservations
-from epibatch.connectors.env_to_module import AddObservationsFromEpisodesToBatch, EnvToModulePipeline, MeanStdFilter
+from epibatch.connectors.common.flatten_observations import FlatRows
+from epibatch.connectors.env_to_module import AddObservationsFromEpisodesToBatch, EnvToModulePipeline
 from epibatch.connectors.env_to_module.flatten_observations import FlattenObservations as FlattenEnvToModule
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
@@ -19,8 +22,7 @@ from epibatch.connectors.learner import (
     BatchIndividualItems,
     LearnerConnectorPipeline,
 )
-from epibatch.core.errors import ConfigError, PieceError, SpaceError, UnknownNameError
-from epibatch.core.registry import build_piece
+from epibatch.core.errors import ColumnError, ConfigError, PieceError, SpaceError, UnknownNameError
 from epibatch.core.spaces import batch, flatten_inputs_to_1d_tensor, get_base_struct_from_space
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
 
@@ -29,7 +31,11 @@ SPACE = Dict(
     b=MultiDiscrete([2, 3]),
     c=Tuple([MultiBinary(4), Dict(d=Box(-9, 9, (2, 2)), e=Discrete(2, start=7))]),
 )
+
+
 STARTS = Dict(b=Discrete(3, start=-1), a=Box(0, 255, (2,), np.uint8))
+
+
 LEARNING = {"as_learner_connector": True}
 
 
@@ -82,11 +88,6 @@ def test_the_newest_observations_become_vectors(space):
     assert piece.observation_space == Box(-np.inf, np.inf, expected.shape[1:])
 
 
-def test_the_size_that_rllib_gives():
-    space = Dict(a=Discrete(3), b=MultiDiscrete([2, 3]), c=MultiBinary(4), d=Box(-1, 1, (2, 2)))
-    assert FlattenObservations(space).observation_space == Box(-np.inf, np.inf, (16,), np.float32)
-
-
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_recording_becomes_one_flat_column(plain):
     envs, steps = 3, 5
@@ -121,15 +122,6 @@ def test_keys_can_be_left_out_whether_spaces_are_given_or_come_from_the_pipeline
     expected = rows_of(kept, [{key: own for key, own in sample.items() if key != "b"}])[0]
     np.testing.assert_array_equal(out, expected)
     assert pipeline.observation_space.shape == expected.shape
-
-
-def test_a_filter_may_follow():
-    pipeline = EnvToModulePipeline(
-        SPACE, Discrete(2), connectors=[FlattenObservations(), MeanStdFilter(), AddObservationsFromEpisodesToBatch()]
-    )
-    episode = SingleAgentEpisode(observations=[samples_of(SPACE, 1)[0]])
-    ((out,),) = pipeline(episodes=[episode])["obs"].values()
-    assert out.tolist() == [0.0] * 18
 
 
 # ---------------------------------------------------------------------------------------- training
@@ -210,6 +202,66 @@ def test_wrong_uses_are_named():
         FlattenObservations(key_to_remove=["a"])
 
 
-def test_it_is_built_by_name():
-    piece = build_piece({"piece": "flatten_observations", "keys_to_remove": ["a"]})
-    assert type(piece) is FlattenObservations
+LEAVES = st.sampled_from(
+    [
+        Box(-1, 1, (3,)),
+        Box(-2, 2, (), np.float64),
+        Box(0, 255, (2, 2, 1), np.uint8),
+        Discrete(4, start=-2),
+        MultiDiscrete([2, 3], start=[5, -1]),
+        MultiDiscrete([[2, 3], [4, 1]]),
+        MultiBinary((2, 2)),
+    ]
+)
+
+
+SPACES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map(Tuple),
+        st.dictionaries(st.sampled_from("zabc"), inner, min_size=1, max_size=3).map(
+            lambda own: Dict(list(own.items()))
+        ),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(space=SPACES, count=st.integers(1, 5), seed=st.integers(0, 1000))
+def test_rows_are_those_of_the_helper_for_ported_code(space, count, seed):
+    space.seed(seed)
+    observations = batch([space.sample() for _ in range(count)])
+    rows = FlatRows(space)(observations)
+    expected = flatten_inputs_to_1d_tensor(observations, get_base_struct_from_space(space))
+    np.testing.assert_array_equal(rows, expected)
+    assert rows.dtype == np.float32
+    assert rows.shape == (count, FlatRows(space).size)
+
+
+def test_the_layout():
+    space = Dict([("c", MultiDiscrete([2, 3])), ("b", Tuple([Discrete(2), Box(-1, 1, (2, 1))])), ("a", Box(-9, 9, ()))])
+    rows = FlatRows(space)(
+        {"a": np.array([7.0]), "b": (np.array([1]), np.array([[[2.0], [3.0]]])), "c": np.array([[0, 2]])}
+    )
+    assert rows.tolist() == [[7.0, 0.0, 1.0, 2.0, 3.0, 1.0, 0.0, 0.0, 0.0, 1.0]]
+
+
+def test_no_rows():
+    space = Dict(a=Box(-1, 1, (2,)), b=Discrete(3))
+    assert FlatRows(space)({"a": np.zeros((0, 2)), "b": np.zeros(0, int)}).shape == (0, 5)
+
+
+@pytest.mark.parametrize("values", [[3], [-1], [0.5]])
+def test_choices_that_are_not_there(values):
+    with pytest.raises(SpaceError, match=r"values of Discrete\(3\)"):
+        FlatRows(Discrete(3))(np.array(values))
+
+
+def test_wrong_uses_are_named_of_rows():
+    with pytest.raises(SpaceError, match="keys_to_remove"):
+        FlatRows(Dict(a=Box(-1, 1, (2,)), b=Text(5)))
+    with pytest.raises(ColumnError, match="nested structure"):
+        FlatRows(Tuple([Discrete(2)]))({"a": np.zeros(1)})
+    with pytest.raises(SpaceError, match=r"shape \(3,\) per row"):
+        FlatRows(Box(-1, 1, (2,)))(np.zeros((1, 3)))

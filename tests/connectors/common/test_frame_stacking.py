@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.connectors._engine.call import PipelineCall
-from epibatch.connectors.common.frame_stacking import FrameStacking
+from epibatch.connectors.common import BatchIndividualItems, FrameStacking
+from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.env_to_module.frame_stacking import FrameStackingEnvToModule
+from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.connectors.learner.frame_stacking import FrameStackingLearner
 from epibatch.core.errors import ColumnError, EpibatchError, LookbackError
-from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from fixture_pieces import Lab
 
 SPACE = gym.spaces.Box(-999, 999, (4, 4, 1), np.float32)
 
@@ -22,11 +22,11 @@ def frames(times):
     return [np.full((4, 4, 1), t, np.float32) for t in times]
 
 
-def image_episode(lab, id_, length, *, t_started=0, lookback=0, numpy=True):
+def image_episode(id_, length, *, t_started=0, lookback=0, numpy=True):
     """A frame's every pixel is its absolute time plus one."""
     times = range(t_started - lookback + 1, t_started + length + 2)
     keywords = {"observations": frames(times), "observation_space": SPACE}
-    return lab.episode(id_, length, t_started=t_started, lookback=lookback, numpy=numpy, **keywords)
+    return Lab.episode(id_, length, t_started=t_started, lookback=lookback, numpy=numpy, **keywords)
 
 
 def env_stack(lab, episode, num_frames=3):
@@ -41,54 +41,30 @@ def learner_stacks(lab, episodes, num_frames=3):
     return [columns["obs"][(episode.id_,)] for episode in episodes]
 
 
-@pytest.mark.parametrize(("length", "expected"), [(0, [0, 0, 1]), (1, [0, 1, 2]), (2, [1, 2, 3]), (7, [6, 7, 8])])
-def test_env_side_stacks_oldest_first_with_zeros_before_the_start(lab, length, expected):
-    stack = env_stack(lab, image_episode(lab, "a", length, numpy=False))
-    assert stack.shape == (4, 4, 3)
-    assert stack.dtype == np.float32
-    assert stack[0, 0].tolist() == expected
-    assert (stack == stack[0, 0]).all()
-
-
 def test_learner_stacks_equal_the_env_side_stacks_of_every_step(lab):
-    (stacks,) = learner_stacks(lab, [image_episode(lab, "a", 6)])
+    (stacks,) = learner_stacks(lab, [image_episode("a", 6)])
     assert stacks.shape == (6, 4, 4, 3)
     for t in range(6):
-        assert np.array_equal(stacks[t], env_stack(lab, image_episode(lab, "a", t, numpy=False)))
-
-
-def test_stacks_reach_into_the_lookback(lab):
-    chunk = image_episode(lab, "a", 3, t_started=10, lookback=5)
-    (stacks,) = learner_stacks(lab, [chunk])
-    assert stacks[:, 0, 0].tolist() == [[9, 10, 11], [10, 11, 12], [11, 12, 13]]
-    cut = image_episode(lab, "b", 6, numpy=False).cut(4)
-    assert env_stack(lab, cut)[0, 0].tolist() == [5, 6, 7]
+        assert np.array_equal(stacks[t], env_stack(lab, image_episode("a", t, numpy=False)))
 
 
 def test_a_young_chunk_with_all_its_history_is_filled_with_zeros(lab):
-    chunk = image_episode(lab, "a", 2, t_started=1, lookback=1)
+    chunk = image_episode("a", 2, t_started=1, lookback=1)
     (stacks,) = learner_stacks(lab, [chunk])
     assert stacks[:, 0, 0].tolist() == [[0, 1, 2], [1, 2, 3]]
 
 
 def test_history_that_a_chunk_does_not_carry_is_an_error(lab):
-    chunk = image_episode(lab, "some_id", 3, t_started=10, lookback=1)
+    chunk = image_episode("some_id", 3, t_started=10, lookback=1)
     with pytest.raises(LookbackError, match="some_id") as raised:
         learner_stacks(lab, [chunk])
     assert "2" in str(raised.value)
     with pytest.raises(LookbackError, match="other"):
-        env_stack(lab, image_episode(lab, "other", 0, t_started=10, lookback=1, numpy=False))
-
-
-def test_episodes_keep_their_frames(lab):
-    episode = image_episode(lab, "a", 3)
-    learner_stacks(lab, [episode])
-    assert episode.get_observations().shape == (4, 4, 4, 1)
-    assert episode.observation_space == SPACE
+        env_stack(lab, image_episode("other", 0, t_started=10, lookback=1, numpy=False))
 
 
 def test_the_stack_is_what_later_pieces_use(lab):
-    episodes = [image_episode(lab, "a", 3), image_episode(lab, "b", 2)]
+    episodes = [image_episode("a", 3), image_episode("b", 2)]
     pieces = [FrameStacking(num_frames=2, as_learner_connector=True), *lab.defaults("learner")]
     batch = lab.run("learner", pieces, episodes, rl_module=lab.module(), spaces=(SPACE, lab.act_space))
     assert batch["obs"].shape == (5, 4, 4, 2)
@@ -101,7 +77,7 @@ def test_stacks_with_bootstrap_rows(lab):
     batch = lab.run(
         "learner",
         pieces[:-1],
-        [image_episode(lab, "a", 3)],
+        [image_episode("a", 3)],
         rl_module=lab.module(),
         spaces=(SPACE, lab.act_space),
     )
@@ -132,13 +108,8 @@ def test_partials_choose_the_side():
 def test_only_spaces_with_one_channel_can_be_stacked(lab, space):
     piece = FrameStacking(num_frames=2, as_learner_connector=True)
     with pytest.raises(EpibatchError, match=r"frame_stacking|FrameStacking") as raised:
-        lab.run("learner", [piece], [image_episode(lab, "a", 2)], spaces=(space, lab.act_space))
+        lab.run("learner", [piece], [image_episode("a", 2)], spaces=(space, lab.act_space))
     assert str(space) in str(raised.value)
-
-
-def test_unknown_keywords_are_refused():
-    with pytest.raises(TypeError, match="num_frame"):
-        FrameStacking(num_frame=3)
 
 
 def random_chunks(rng, count, shape, dtype):
@@ -160,65 +131,21 @@ def slow_stack(episode, t, num_frames):
     return np.concatenate(rows, -1)
 
 
-@pytest.mark.parametrize("num_frames", [1, 2, 3])
-@pytest.mark.parametrize(("shape", "dtype"), [((5, 4, 1), np.uint8), ((1,), np.float32), ((50, 50, 1), np.uint8)])
-def test_both_sides_give_the_stack_frame_by_frame(lab, num_frames, shape, dtype):
-    rng = np.random.default_rng(num_frames)
-    chunks = random_chunks(rng, 6, shape, dtype)
-    space = gym.spaces.Box(0, 99, shape, dtype)
-    piece = FrameStacking(space, gym.spaces.Discrete(2), num_frames=num_frames, as_learner_connector=True)
-    stacks = lab.columns("learner", [piece], chunks, spaces=(space, lab.act_space))["obs"]
-    newest = lab.columns("env_to_module", [FrameStacking(num_frames=num_frames)], chunks, spaces=(space, lab.act_space))
-    for chunk in chunks:
-        expected = [slow_stack(chunk, t, num_frames) for t in range(len(chunk) + 1)]
-        np.testing.assert_array_equal(stacks[(chunk.id_,)], np.stack(expected[:-1]))
-        np.testing.assert_array_equal(newest["obs"][(chunk.id_,)][0], expected[-1])
-        assert stacks[(chunk.id_,)].dtype == dtype
-
-
 @pytest.mark.parametrize("as_learner_connector", [True, False])
-def test_chunks_of_two_types_share_one_that_holds_both_and_of_two_shapes_are_an_error(lab, as_learner_connector):
+def test_chunks_of_two_types_share_one_that_holds_both_and_of_two_shapes_are_an_error(as_learner_connector):
     rng = np.random.default_rng(0)
     chunks = [random_chunks(rng, 1, (3, 1), dtype)[0] for dtype in (np.uint8, np.int16, np.float32)]
-    piece = FrameStacking(num_frames=2, as_learner_connector=as_learner_connector)
-    (column,) = piece.run(
-        {}, PipelineCall(rl_module=None, episodes=chunks, training=as_learner_connector).groups[None]
-    ).values()
-    assert column.data.dtype == np.float32
+    kind = LearnerConnectorPipeline if as_learner_connector else EnvToModulePipeline
+    pieces = [FrameStacking(num_frames=2, as_learner_connector=as_learner_connector), BatchIndividualItems()]
+    pipeline = kind(connectors=pieces)
+    found = pipeline(episodes=chunks)["obs"]
+    assert found.dtype == np.float32
     ends = np.cumsum([len(chunk) for chunk in chunks]) - 1 if as_learner_connector else range(3)
     for chunk, end in zip(chunks, ends):
-        stack = slow_stack(chunk, len(chunk) - as_learner_connector, 2)
-        np.testing.assert_array_equal(column.data[end], stack)
+        np.testing.assert_array_equal(found[end], slow_stack(chunk, len(chunk) - as_learner_connector, 2))
     chunks.append(random_chunks(rng, 1, (4, 1), np.uint8)[0])
     with pytest.raises(ColumnError, match=r"of shape \(3, 1\), as in[\s\S]*of shape \(4, 1\) in episode"):
-        piece.run({}, PipelineCall(rl_module=None, episodes=chunks, training=as_learner_connector).groups[None])
-
-
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("plus_one", [False, True])
-def test_recorded_episodes_give_the_stacks_of_copies_and_nobody_needs_to_look_at_them(mode, plus_one):
-    rng = np.random.default_rng(5)
-    recorder = VectorRecorder(3, SPACE, gym.spaces.Discrete(2), autoreset=mode)
-    recorder.reset(rng.random((3, 4, 4, 1)).astype(np.float32))
-    for step in range(1, 31):
-        ends, final = rng.random(3) < 0.3, rng.random((3, 4, 4, 1)).astype(np.float32)
-        ends[recorder.waiting] = False
-        columns = np.zeros(3, np.int64), np.zeros(3), ends, np.zeros(3, bool)
-        observations = rng.random((3, 4, 4, 1)).astype(np.float32)
-        recorder.step(*columns, observations, final_observations=final if mode == "same_step" else None)
-        recorder.commit()
-        if step % 6 == 0:
-            episodes = recorder.harvest(2)
-            piece = FrameStacking(num_frames=3, as_learner_connector=True)
-            call = PipelineCall(rl_module=None, episodes=episodes, training=True, plus_one=plus_one).groups[None]
-            found = piece.run({}, call)["obs"]
-            looked = sum(view is not None for view in episodes.views)
-            assert looked <= (sum(chunk.terminated for chunk in episodes.chunks) if mode == "same_step" else 0)
-            copies = [copy.deepcopy(episode) for episode in episodes]
-            steps = [range(len(episode) + plus_one) for episode in copies]
-            expected = [slow_stack(episode, t, 3) for episode, own in zip(copies, steps) for t in own]
-            np.testing.assert_array_equal(found.data, np.stack(expected))
-            assert found.counts.tolist() == [len(own) for own in steps]
+        pipeline(episodes=chunks)
 
 
 def test_slow_agents_keep_the_frames_that_a_cut_is_told_to_keep():

@@ -1,4 +1,4 @@
-"""Stacks on any axis, old or new, padded and pooled, against a loop over whole episodes."""
+"""Stacks on any axis, old or new, padded and pooled, and maxima, against a loop over whole episodes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.connectors.common import FrameStacking
+from epibatch.connectors.common import FrameStacking, observation_window
+from epibatch.connectors.common.observation_window import stack_frames
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
+from epibatch.connectors.observations import TimeMaxPool
 from epibatch.core.errors import ConfigError, LookbackError, SpaceError
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
 
 ACTIONS = gym.spaces.Discrete(2)
+
+
 SHAPE = (2, 3, 2)
+
+
 SPACE = gym.spaces.Box(-9, 9, SHAPE, np.int16)
+
+
 KINDS = [
     {"axis": -1},
     {"axis": 0},
@@ -134,3 +142,130 @@ def test_mistakes_are_named():
     late = whole(0, 5).slice(slice(3, 5), len_lookback_buffer=2)
     with pytest.raises(LookbackError, match="a lookback of 3 steps"):
         trained([late], num_frames=3, max_pool=2, axis=-1)
+
+
+POOL_SPACE = gym.spaces.Box(-9, 9, (2, 3), np.float32)
+
+
+def pool_whole(seed, steps, id_="e"):
+    rows = np.random.default_rng(seed).integers(-9, 9, (steps + 1, 2, 3)).astype(np.float32)
+    return SingleAgentEpisode(
+        id_=id_, observations=list(rows), actions=[0] * steps, rewards=[0.0] * steps, len_lookback_buffer=0
+    )
+
+
+def slow_maximum(rows, t, size):
+    best = rows[t].copy()
+    for earlier in range(max(0, t - size + 1), t):
+        for at in np.ndindex(best.shape):
+            best[at] = max(best[at], rows[earlier][at])
+    return best
+
+
+def pool_trained(episodes, size):
+    pieces = [TimeMaxPool(num_frames=size, as_learner_connector=True), BatchIndividualItems()]
+    return LearnerConnectorPipeline(POOL_SPACE, ACTIONS, connectors=pieces)(rl_module=None, episodes=episodes)["obs"]
+
+
+def acting(size):
+    pieces = [TimeMaxPool(num_frames=size), BatchIndividualItems()]
+    return EnvToModulePipeline(POOL_SPACE, ACTIONS, connectors=pieces)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 999), st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(1, 4), st.data())
+def test_chunks_cut_anywhere_give_the_maximum_of_a_loop_over_the_whole_episode(seed, lengths, size, data):
+    episodes = [pool_whole(seed + i, steps, f"e{i}") for i, steps in enumerate(lengths)]
+    expected, chunks = [], []
+    for episode in episodes:
+        rows = episode.get_observations()
+        expected += [slow_maximum(rows, t, size) for t in range(len(episode))]
+        cuts = sorted({0, len(episode), *data.draw(st.lists(st.integers(0, len(episode)), max_size=2))})
+        chunks += [
+            episode.slice(slice(first, stop), len_lookback_buffer=min(first, size - 1))
+            for first, stop in pairwise(cuts)
+        ]
+    assert np.array_equal(pool_trained(chunks, size), np.stack(expected))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_acting_rows_equal_training_rows(size):
+    episode, pipeline = pool_whole(3, 7), acting(size)
+    rows = pool_trained([episode], size)
+    running = SingleAgentEpisode(observations=[episode.get_observations(0)])
+    for t in range(7):
+        assert np.array_equal(pipeline(rl_module=None, episodes=[running])["obs"][0], rows[t])
+        running.add_env_step(episode.get_observations(t + 1), 0, 0.0)
+        if t == 4:
+            running = running.cut(len_lookback_buffer=size - 1)
+
+
+def test_recorded_episodes_equal_copies_of_them():
+    rng, pipeline = np.random.default_rng(0), acting(3)
+    recorder = VectorRecorder(3, POOL_SPACE, ACTIONS, autoreset="same_step")
+    recorder.reset(rng.normal(size=(3, 2, 3)).astype(np.float32))
+    for _ in range(12):
+        copies = [episode.slice(slice(0, len(episode))) for episode in recorder.episodes]
+        found = pipeline(rl_module=None, episodes=recorder.episodes)["obs"]
+        rows = [copy.get_observations() for copy in copies]
+        assert np.array_equal(found, np.stack([slow_maximum(own, len(own) - 1, 3) for own in rows]))
+        ends = rng.random(3) < 0.3
+        newest, final = rng.normal(size=(2, 3, 2, 3)).astype(np.float32)
+        recorder.step(np.zeros(3, np.int64), np.zeros(3), ends, np.zeros(3, bool), newest, final_observations=final)
+        recorder.commit()
+
+
+def test_mistakes_are_named_of_pool():
+    with pytest.raises(ConfigError, match=r"TimeMaxPool.num_frames[\s\S]*at least 1"):
+        TimeMaxPool(num_frames=0)
+    for make in (TimeMaxPool, FrameStacking):
+        with pytest.raises(ConfigError, match=r"num_frames[\s\S]*up to 65536"):
+            make(num_frames=10**9)
+    with pytest.raises(SpaceError, match="one array each"):
+        TimeMaxPool(gym.spaces.Dict(a=POOL_SPACE)).observation_space  # noqa: B018
+    late = pool_whole(0, 5).slice(slice(3, 5), len_lookback_buffer=1)
+    with pytest.raises(LookbackError, match=r"TimeMaxPool[\s\S]*a lookback of 2 steps"):
+        pool_trained([late], 3)
+
+
+def slow_stacks(frames, before, width):
+    """Stack by stack, place by place."""
+    out = np.zeros((len(frames) - before, *frames.shape[1:-1], width), frames.dtype)
+    for t in range(len(out)):
+        for place in range(width):
+            frame = before + t - width + 1 + place
+            if frame >= 0:
+                out[t, ..., place] = frames[frame, ..., 0]
+    return out
+
+
+@given(
+    width=st.integers(1, 9),
+    dtype=st.sampled_from(["u1", "i1", "?", "u2", "f2", "i4", "f4", "f8", "c8"]),
+    shape=st.lists(st.integers(1, 4), max_size=2),
+    before=st.integers(0, 8),
+    count=st.integers(0, 12),
+    many_pixels=st.sampled_from([1, 10_000]),
+    apart=st.booleans(),
+    seed=st.integers(0, 99),
+)
+@settings(deadline=None, derandomize=True, max_examples=400)
+def test_stacks_are_what_two_loops_give(width, dtype, shape, before, count, many_pixels, apart, seed):
+    before = min(before, width - 1)
+    rng = np.random.default_rng(seed)
+    raw = rng.integers(0, 256, ((before + count) * (1 + apart), *shape, np.dtype(dtype).itemsize), np.uint8)
+    frames = (raw % 2 == 0)[..., :1] if dtype == "?" else np.nan_to_num(raw.view(dtype))
+    frames = frames[:: 1 + apart]  # frames of one environment of a block do not lie side by side
+    out = np.full((count, *shape, width), 1, dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(observation_window, "_MANY_PIXELS", many_pixels)
+        stack_frames(out, frames, before)
+    np.testing.assert_array_equal(out, slow_stacks(frames, before, width))
+
+
+def test_large_frames_are_stacked_as_words(monkeypatch):
+    monkeypatch.setattr(observation_window, "_stack_by_place", None)
+    frames = np.random.default_rng(0).integers(0, 256, (9, 84, 84, 1), np.uint8)
+    out = np.empty((7, 84, 84, 4), np.uint8)
+    stack_frames(out, frames, 2)
+    np.testing.assert_array_equal(out, slow_stacks(frames, 2, 4))

@@ -16,7 +16,11 @@ from epibatch.core.structs import flatten, unflatten
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder, reader_of
 
 F32, F64 = np.float32, np.float64
+
+
 PLANE = Box(-np.inf, np.inf, (2,), F64)
+
+
 SPACES = {
     "vector": Box(-np.inf, np.inf, (3,), F32),
     "scalar": Box(-5, 5, (), F64),

@@ -17,15 +17,16 @@ from epibatch.connectors.learner import (
 )
 from epibatch.core.errors import EpibatchError
 from epibatch.episodes import SingleAgentEpisode
+from fixture_pieces import Lab
 
 
-def without_gae(lab):
-    return lab.defaults("learner", ppo=True)[:-1]
+def without_gae():
+    return Lab.defaults("learner", ppo=True)[:-1]
 
 
 def batch_of(lab, episodes, pieces=None, **keywords):
     keywords = {"rl_module": lab.module(), **keywords}
-    batch = lab.run("learner", pieces or without_gae(lab), episodes, **keywords)
+    batch = lab.run("learner", pieces or without_gae(), episodes, **keywords)
     return {name: np.asarray(column).tolist() for name, column in batch.items() if name != "state_in"}
 
 
@@ -57,9 +58,9 @@ def test_flags_sit_on_the_last_real_step(lab, end, terminateds, truncateds):
 
 def test_an_episode_that_ended_both_ways_keeps_both_flags(lab):
     episode, seen = lab.episode("a", 2, terminated=True, truncated=True), []
-    pieces = without_gae(lab)
+    pieces = without_gae()
     pieces.insert(1, lab.user(lambda batch, episodes: seen.extend((e.is_terminated, e.is_truncated) for e in episodes)))
-    for own in (without_gae(lab), pieces):
+    for own in (without_gae(), pieces):
         batch = batch_of(lab, [episode], own)
         assert (batch["terminateds"], batch["truncateds"]) == ([False, True, False], [False, True, False])
     assert seen == [(True, True)]
@@ -79,7 +80,7 @@ def test_episodes_stay_as_they_are_and_two_runs_give_the_same(lab):
 def test_user_pieces_in_front_see_the_episodes_as_they_happened(lab):
     lengths = []
     user = lab.user(lambda batch, episodes: lengths.extend(len(episode) for episode in episodes))
-    batch = batch_of(lab, [lab.episode("a", 2)], [user, *without_gae(lab)])
+    batch = batch_of(lab, [lab.episode("a", 2)], [user, *without_gae()])
     assert lengths == [2]
     assert batch["loss_mask"] == [True, True, False]
 
@@ -101,7 +102,7 @@ def test_user_pieces_behind_see_lengthened_copies(lab):
             )
 
     episode = lab.episode("a", 2, end="terminated")
-    pieces = without_gae(lab)
+    pieces = without_gae()
     pieces.insert(1, lab.user(look))
     batch_of(lab, [episode], pieces)
     assert seen == [(3, [0, 1, 2, 2], [0, 1, 1], [0.5, 1.5, 0.0], [0.0, -1.0, -1.0], "a")]
@@ -114,22 +115,22 @@ def test_rewards_written_behind_reach_the_batch(lab):
             rewards = np.array(episode.get_rewards())
             episode.set_rewards(new_data=rewards + 100.0)
 
-    pieces = without_gae(lab)
+    pieces = without_gae()
     pieces.insert(1, lab.user(shape))
     batch = batch_of(lab, [lab.episode("a", 2)], pieces)
     assert batch["rewards"][:2] == [100.5, 101.5]
     assert batch["loss_mask"] == [True, True, False]
 
 
-def test_infos_written_behind_are_not_those_of_the_episode(lab):
+def test_infos_written_behind_are_not_those_of_the_episode():
     def mark(batch, episodes):
         for info in episodes[0].get_infos():
             info["seen"] = True
 
-    episode = lab.episode("a", 2)
+    episode = Lab.episode("a", 2)
     before = copy.deepcopy(episode.get_infos())
     seen = []
-    pieces = [AddOneTsToEpisodesAndTruncate(), lab.user(mark), lab.user(lambda batch, episodes: seen.extend(episodes))]
+    pieces = [AddOneTsToEpisodesAndTruncate(), Lab.user(mark), Lab.user(lambda batch, episodes: seen.extend(episodes))]
     LearnerConnectorPipeline(connectors=pieces)(rl_module=None, episodes=[episode])
     assert episode.get_infos() == before
     assert [info.get("seen") for info in seen[0].get_infos()] == [True] * 4
@@ -142,7 +143,7 @@ def test_custom_data_written_behind_stays_with_the_episode(lab):
 
     episode = lab.episode("a", 2)
     for _ in range(2):
-        pieces = without_gae(lab)
+        pieces = without_gae()
         pieces.insert(1, lab.user(count))
         batch_of(lab, [episode], pieces)
     assert episode.custom_data == {"calls": 2}
@@ -164,7 +165,7 @@ def test_episodes_whose_observations_were_rewritten_are_lengthened(lab):
         episode.add_env_step(1, 0, 0.5)
         episode.set_observations(new_data=newest, at_indices=-1)
     seen = []
-    pieces = without_gae(lab)
+    pieces = without_gae()
     pieces.insert(1, lab.user(lambda batch, episodes: seen.append(episodes[0].get_observations().tolist())))
     rows = [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
     assert batch_of(lab, [episode], pieces)["obs"] == rows
@@ -173,7 +174,7 @@ def test_episodes_whose_observations_were_rewritten_are_lengthened(lab):
 
 def test_lengthened_copies_keep_their_lookback(lab):
     seen = []
-    pieces = without_gae(lab)
+    pieces = without_gae()
     pieces.insert(
         1,
         lab.user(
@@ -198,12 +199,6 @@ def test_columns_of_pieces_in_front_gain_the_row_once(lab, given, expected):
 def test_given_rewards_gain_a_zero(lab):
     mine = {"rewards": {("a",): [7.0, 8.0]}}
     assert batch_of(lab, [lab.episode("a", 2)], batch=mine)["rewards"] == [7.0, 8.0, 0.0]
-
-
-def test_columns_of_both_kinds_mix(lab):
-    mine = {"extra": {("a",): [1.0, 2.0], ("b",): [3.0, 4.0]}}
-    batch = batch_of(lab, [lab.episode("a", 2), lab.episode("b", 1)], batch=mine)
-    assert batch["extra"] == [1.0, 2.0, 2.0, 3.0, 4.0]
 
 
 @pytest.mark.parametrize("rows", [1, 4, 5])
@@ -233,22 +228,6 @@ def test_recurrent_rows_count_real_steps_only(lab):
     assert batch["obs"][1] == [[4, 14], [0, 0], [0, 0], [0, 0]]
 
 
-def test_states_before_the_rows_of_a_lengthened_chunk(lab):
-    chunk = lab.episode("a", 4, t_started=10, lookback=1, state=2)
-    batch = lab.run("learner", without_gae(lab), [chunk], rl_module=lab.module(state=2, max_seq_len=4))
-    assert batch["state_in"]["h"][:, 0].tolist() == [9.25, 13.25]
-
-
-def test_zero_length_episodes_are_named(lab):
-    with pytest.raises(EpibatchError, match="empty_one"):
-        batch_of(lab, [lab.episode("a", 2), lab.episode("empty_one", 0, numpy=False)])
-
-
-def test_unknown_keywords_are_refused():
-    with pytest.raises(TypeError, match="gamma"):
-        AddOneTsToEpisodesAndTruncate(gamma=0.9)
-
-
 def test_observations_without_the_last_ones_row_are_refused(lab):
     def one_per_step(batch, episodes):
         for episode in episodes:
@@ -262,33 +241,19 @@ def test_observations_without_the_last_ones_row_are_refused(lab):
     episodes = [lab.episode("a", 2), lab.episode("b", 3, offset=50)]
     message = r"'obs', episode 'a'[\s\S]*3 rows[\s\S]*whose value bootstraps[\s\S]*2 rows"
     with pytest.raises(EpibatchError, match=message):
-        batch_of(lab, episodes, [lab.user(one_per_step), *without_gae(lab)])
-    batch = batch_of(lab, episodes, [lab.user(with_the_last), *without_gae(lab)])
+        batch_of(lab, episodes, [lab.user(one_per_step), *without_gae()])
+    batch = batch_of(lab, episodes, [lab.user(with_the_last), *without_gae()])
     assert [row[0] for row in batch["obs"]] == [0, 1, 2, 50, 51, 52, 53]
 
 
-def test_a_subclass_adds_the_rows_like_the_piece(lab):
+def test_a_subclass_adds_the_rows_like_the_piece():
     class Own(AddOneTsToEpisodesAndTruncate):
         pass
 
     batches = []
     for piece in (AddOneTsToEpisodesAndTruncate(), Own()):
         pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), piece, BatchIndividualItems()]
-        batches.append(LearnerConnectorPipeline(connectors=pieces)(episodes=[lab.episode("a", 3)]))
+        batches.append(LearnerConnectorPipeline(connectors=pieces)(episodes=[Lab.episode("a", 3)]))
     assert batches[0].keys() == batches[1].keys() and len(batches[1]["obs"]) == 4
     for name, column in batches[0].items():
         np.testing.assert_array_equal(batches[1][name], column)
-
-
-@pytest.mark.parametrize("rows", [1, 3, 5])
-def test_observations_of_another_number_need_one_row_more_than_steps(lab, rows):
-    class Own(ConnectorV2):
-        def __call__(self, *, batch, episodes, **kwargs):
-            for episode in episodes:
-                self.add_n_batch_items(batch, "obs", np.zeros((rows, 2)), rows, episode)
-            return batch
-
-    with pytest.raises(EpibatchError) as error:
-        batch_of(lab, [lab.episode("a", 3)], [Own(), *without_gae(lab)])
-    assert "expected: 4 rows: one per step and one for the last observation" in str(error.value)
-    assert f"found:    {rows} rows" in str(error.value)

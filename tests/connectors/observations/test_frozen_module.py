@@ -1,4 +1,4 @@
-"""A network that only encodes: both sides, tensors, its state, and what it may be."""
+"""A network that only encodes, and rewards for the way towards a goal."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModulePipeline
 from epibatch.connectors.learner import (
+    AddColumnsFromEpisodesToTrainBatch,
     AddObservationsFromEpisodesToBatch,
+    AddOneTsToEpisodesAndTruncate,
     LearnerConnectorPipeline,
     NumpyToTensor,
 )
-from epibatch.connectors.observations import FrozenModule
-from epibatch.core.errors import ConfigError, PieceError, PieceOutputError, RegistryError, StateError
+from epibatch.connectors.observations import FrozenModule, GoalDistanceRewards
+from epibatch.core.errors import ColumnError, ConfigError, PieceError, PieceOutputError, RegistryError, StateError
 from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.episodes import SingleAgentEpisode
+from fixture_pieces import Lab
 
 SPACE = gym.spaces.Box(-9, 9, (4,), np.float64)
 
@@ -75,10 +80,10 @@ def test_rows_go_through_a_few_at_a_time():
     assert piece.transform(rows[:0]).shape == (0, 2)
 
 
-def test_tensors_stay_tensors_without_gradients(lab):
+def test_tensors_stay_tensors_without_gradients():
     head = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), BatchIndividualItems(), NumpyToTensor()]
     pipeline = LearnerConnectorPipeline(SPACE, None, connectors=[*head, FrozenModule(module=Stub())])
-    found = pipeline(rl_module=lab.module(), episodes=[episode()])["obs"]
+    found = pipeline(rl_module=Lab.module(), episodes=[episode()])["obs"]
     assert isinstance(found, torch.Tensor)
     assert not found.requires_grad
     assert np.array_equal(found.numpy(), episode().get_observations()[:-1, :2].astype(np.float32) * 2)
@@ -135,3 +140,76 @@ def test_mistakes_are_named():
         FrozenModule(module="torch.nn:Lineer")
     with pytest.raises(ConfigError, match=r"FrozenModule.batch_size[\s\S]*at least 1"):
         FrozenModule(module=Stub(), batch_size=0)
+
+
+def episodes(seed, lengths):
+    rng = np.random.default_rng(seed)
+    return [
+        SingleAgentEpisode(
+            id_=f"{i}",
+            observations=list(rng.normal(size=(steps + 1, 2, 2))),
+            actions=[0] * steps,
+            rewards=list(rng.normal(size=steps)),
+            len_lookback_buffer=0,
+        )
+        for i, steps in enumerate(lengths)
+    ]
+
+
+def rewards_of(piece, made, *more):
+    pieces = [*more, piece, AddObservationsFromEpisodesToBatch(as_learner_connector=True)]
+    tail = [AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems()]
+    return LearnerConnectorPipeline(connectors=[*pieces, *tail])(rl_module=None, episodes=made)["rewards"]
+
+
+class Sums(torch.nn.Module):
+    def forward(self, x):
+        return x.reshape(len(x), -1).sum(1, keepdim=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 99), st.lists(st.integers(1, 5), min_size=1, max_size=3), st.booleans(), st.booleans(), st.booleans()
+)
+def test_each_reward_is_that_of_a_loop(seed, lengths, progress, added, encoded):
+    goal = np.arange(4.0).reshape(2, 2)
+    made = episodes(seed, lengths)
+
+    def distance(row):
+        difference = [(row - goal).sum()] if encoded else (row - goal).ravel()
+        return sum(value**2 for value in difference) ** 0.5
+
+    expected = []
+    for one in made:
+        for t in range(len(one)):
+            reward = -distance(one.get_observations(t + 1))
+            reward += distance(one.get_observations(t)) if progress else 0.0
+            expected.append(reward + (one.get_rewards(t) if added else 0.0))
+    piece = GoalDistanceRewards(goal=goal.tolist(), module=Sums() if encoded else None, progress=progress, added=added)
+    np.testing.assert_allclose(rewards_of(piece, made), expected, atol=1e-5)
+    assert [one.get_rewards().tolist() for one in made] == [
+        one.get_rewards().tolist() for one in episodes(seed, lengths)
+    ]
+
+
+def test_bootstrap_rows_have_none():
+    made = episodes(0, [2, 1])
+    plain = rewards_of(GoalDistanceRewards(goal=np.zeros((2, 2))), made)
+    longer = rewards_of(GoalDistanceRewards(goal=np.zeros((2, 2))), made, AddOneTsToEpisodesAndTruncate())
+    assert longer.tolist() == [*plain[:2].tolist(), 0.0, plain[2], 0.0]
+
+
+def test_data_form_and_state():
+    piece = GoalDistanceRewards(goal=[1.0], module="torch.nn:Linear", keywords={"in_features": 1, "out_features": 1})
+    again = build_piece(piece_to_dict(piece), allow_imports=True)
+    assert again == piece
+    again.set_state(piece.get_state())
+    for name, weights in again.get_state()["weights"].items():
+        assert np.array_equal(weights, piece.get_state()["weights"][name])
+    assert GoalDistanceRewards(goal=[1.0]).get_state() == {}
+
+
+@pytest.mark.parametrize("goal", [[0.0, 0.0], np.zeros((2, 3))])
+def test_a_goal_of_another_shape_is_named(goal):
+    with pytest.raises(ColumnError, match=r"GoalDistanceRewards[\s\S]*found: +shape \(2, 2\)"):
+        rewards_of(GoalDistanceRewards(goal=goal), episodes(0, [1]))

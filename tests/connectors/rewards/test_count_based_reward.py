@@ -1,18 +1,28 @@
-"""The bonus for rare observations, against a loop with a dict."""
+"""The bonus for rare observations against a loop with a dict, and statistics in the state of a pipeline."""
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, BatchIndividualItems, LearnerConnectorPipeline
-from epibatch.connectors.rewards import CountBasedReward, RewardScaling
+from epibatch.connectors.common import AddObservationsFromEpisodesToBatch
+from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter
+from epibatch.connectors.learner import (
+    AddColumnsFromEpisodesToTrainBatch,
+    AddOneTsToEpisodesAndTruncate,
+    BatchIndividualItems,
+    LearnerConnectorPipeline,
+)
+from epibatch.connectors.rewards import CountBasedReward, NormalizeReward, RewardScaling
+from epibatch.connectors.rewards.count_based_reward import SharedCounts, merge_shared_counts
 from epibatch.core.checkpoints import load_state, save_state
-from epibatch.core.errors import ColumnError, ConfigError
+from epibatch.core.errors import ColumnError, ConfigError, StateError, UnknownNameError
 from epibatch.episodes import SingleAgentEpisode
 
 
@@ -94,3 +104,121 @@ def test_objects_are_refused():
     one = SingleAgentEpisode(observations=rows, actions=[0], rewards=[0.0], len_lookback_buffer=0)
     with pytest.raises(ColumnError, match="rows of numbers or strings"):
         batch_of(CountBasedReward(), [one])
+
+
+KEYS = st.lists(st.integers(-3, 6), max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rounds=st.lists(st.tuples(KEYS, KEYS), min_size=1, max_size=4))
+def test_copies_that_are_merged_again_and_again(rounds):
+    copies, seen = [SharedCounts(), SharedCounts()], Counter()
+    for both in rounds:
+        for own, keys in zip(copies, both):
+            own.visits(np.array(keys, np.int64), learns=True)
+            seen.update(keys)
+        merged = merge_shared_counts([own.to_state() for own in copies], "t")
+        copies = [SharedCounts.from_state(copy.deepcopy(merged), "t") for _ in copies]
+        for own in copies:
+            assert dict(zip(own.total.keys.tolist(), own.total.numbers.tolist())) == dict(seen)
+
+
+def test_copies_that_went_apart_are_refused():
+    one, other = SharedCounts(), SharedCounts()
+    one.visits(np.array([1]), learns=True)
+    merged = merge_shared_counts([one.to_state()], "t")
+    other.visits(np.array([2]), learns=True)
+    apart = merge_shared_counts([other.to_state()], "t")
+    with pytest.raises(StateError, match="last synchronised with another state"):
+        merge_shared_counts([merged, apart], "t")
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        None,
+        {"synchronised": {}, "since": {}},
+        {"synchronised": {"keys": [2, 1], "numbers": [1, 1]}, "since": {"keys": [], "numbers": []}},
+        {"synchronised": {"keys": [1], "numbers": []}, "since": {"keys": [], "numbers": []}},
+    ],
+)
+def test_states_that_are_none(state):
+    with pytest.raises(StateError, match="get_state or merge_states"):
+        SharedCounts.from_state(state, "t")
+
+
+BOX, TWO = gym.spaces.Box(-9.0, 9.0, (2,)), gym.spaces.Discrete(2)
+
+
+def learner():
+    pieces = [NormalizeReward(), CountBasedReward()]
+    defaults = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
+    return LearnerConnectorPipeline(BOX, TWO, connectors=[*pieces, *defaults])
+
+
+def episodes():
+    observations = np.arange(8, dtype=np.float32).reshape(4, 2)
+    return [
+        SingleAgentEpisode(id_="e", observations=observations, actions=[0, 1, 0], rewards=[1.0, 2.0, 4.0],
+                           len_lookback_buffer=0, observation_space=BOX, action_space=TWO)
+    ]  # fmt: skip
+
+
+def test_a_state_of_before_the_first_call_takes_back_what_was_learned():
+    pipe = learner()
+    fresh = copy.deepcopy(pipe.get_state())
+    assert fresh == {"normalize_reward": {}, "count_based_reward": {}}
+    first = pipe(episodes=episodes())["rewards"]["e",][0]
+    assert pipe.get_state()["normalize_reward"]["modules"]["default_policy"]["since"]["count"] == 3
+    pipe.set_state(fresh)
+    assert pipe.get_state() == fresh
+    np.testing.assert_array_equal(pipe(episodes=episodes())["rewards"]["e",][0], first)
+
+
+def test_pieces_that_a_state_says_nothing_of_stay_as_they_are():
+    pipe, fresh = learner(), learner().get_state("normalize_reward")
+    assert set(fresh) == {"normalize_reward"}
+    pipe(episodes=episodes())
+    counted = copy.deepcopy(pipe.get_state()["count_based_reward"])
+    assert counted
+    pipe.set_state(fresh)
+    assert pipe.get_state()["normalize_reward"] == {}
+    np.testing.assert_equal(pipe.get_state()["count_based_reward"], counted)
+    pipe.set_state({})
+    np.testing.assert_equal(pipe.get_state()["count_based_reward"], counted)
+
+
+def test_a_refused_state_leaves_pieces_as_they_were_that_knew_nothing():
+    known = learner()
+    known(episodes=episodes())
+    pipe = learner()
+    with pytest.raises(Exception, match="CountBasedReward"):
+        pipe.set_state({**known.get_state(), "count_based_reward": {"counts": 3}})
+    assert pipe.get_state() == {"normalize_reward": {}, "count_based_reward": {}}
+
+
+def test_pipelines_in_pipelines_are_reset_as_well():
+    inner = EnvToModulePipeline(connectors=[MeanStdFilter()])
+    fresh = inner.get_state()
+    outer = EnvToModulePipeline(BOX, TWO, connectors=[inner, AddObservationsFromEpisodesToBatch()])
+    name = next(iter(outer.names))
+    outer(episodes=[SingleAgentEpisode(observations=[np.ones(2, np.float32)], observation_space=BOX)])
+    assert inner.get_state()["mean_std_filter"]["since"]["count"] == 1
+    outer.set_state({name: fresh})
+    assert inner.get_state()["mean_std_filter"]["since"]["count"] == 0
+
+
+def test_only_states_that_say_something_need_their_piece():
+    pipe = EnvToModulePipeline(BOX, TWO, connectors=[AddObservationsFromEpisodesToBatch()])
+    pipe.set_state({"get_actions": {}})
+    with pytest.raises(UnknownNameError, match="get_actions"):
+        pipe.set_state({"get_actions": {"generator": 1}})
+
+
+def test_merged_are_the_copies_that_know_something():
+    fresh, known = learner(), learner()
+    known(episodes=episodes())
+    merged = fresh.merge_states([fresh.get_state(), known.get_state()])
+    assert merged["normalize_reward"]["modules"]["default_policy"]["synchronised"]["count"] == 3
+    assert fresh.merge_states([fresh.get_state()]) == {}

@@ -17,7 +17,6 @@ from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, Lear
 from epibatch.connectors.sequences import RandomSubsequences
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import ConfigError, EpisodeError, PipelineError
-from epibatch.core.registry import build_piece
 from epibatch.core.rl_module import DefaultActorCritic, MultiRLModule
 from epibatch.episodes import MultiAgentEpisode
 from epibatch.testing import check_connector
@@ -120,11 +119,6 @@ def test_a_seed_repeats_and_a_restored_stream_goes_on(played, tmp_path):
     assert starts(one, 8) == starts(again, 8)
     assert RandomSubsequences().get_state() == {}
     assert len({tuple(own) for own in starts(one, 8)}) > 1
-
-
-def test_in_a_file():
-    piece = build_piece({"piece": "random_subsequences", "length": 7, "short": "drop"})
-    assert (piece.length, piece.short) == (7, "drop")
 
 
 @pytest.mark.parametrize(

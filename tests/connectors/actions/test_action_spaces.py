@@ -1,0 +1,461 @@
+"""Bins, limits, scales and choices: action spaces that a module has and the environment has not."""
+
+from __future__ import annotations
+
+import itertools
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from epibatch.algorithms.ppo import PPOConfig
+from epibatch.connectors.actions import ClipActions, DiscretizeActions, ProjectDiscreteActions, RescaleActions
+from epibatch.connectors.env_to_module import PrevActionsPrevRewards, default_pipeline
+from epibatch.core.errors import ColumnError, ConfigError, PipelineError, SpaceError
+from epibatch.env_runner import MultiAgentEnvRunner, SingleAgentEnvRunner, make_multi_agent
+from epibatch.episodes import SingleAgentEpisode
+
+Box = gym.spaces.Box
+
+
+TORQUE = Box(-2.0, 2.0, (1,), np.float32)
+
+
+UNEVEN = Box(np.float32([-1, 0, 5]), np.float32([1, 10, 6]))
+
+
+def there(piece, actions):
+    return piece.changed(piece.paths[0], np.asarray(actions, np.float32), piece.transform)
+
+
+def back(piece, choices):
+    return piece.changed(piece.paths[0], np.asarray(choices), piece.inverse)
+
+
+def number(low, high, bins, choice, value):
+    """One entry, by the definition."""
+    if value == "edge":
+        return low + choice * (high - low) / (bins - 1)
+    return low + (choice + 0.5) * (high - low) / bins
+
+
+@pytest.mark.parametrize("value", ["midpoint", "edge"])
+@pytest.mark.parametrize("flat", [False, True])
+def test_numbers_of_all_choices(value, flat):
+    bins = [2, 3, 4]
+    piece = DiscretizeActions(None, UNEVEN, bins=bins, value=value, flat=flat)
+    assert piece.action_space == (gym.spaces.Discrete(24) if flat else gym.spaces.MultiDiscrete(bins))
+    every = list(itertools.product(*map(range, bins)))  # the last one goes round fastest
+    expected = [[number(*of) for of in zip(UNEVEN.low, UNEVEN.high, bins, own, [value] * 3)] for own in every]
+    found = back(piece, np.arange(24) if flat else every)
+    np.testing.assert_allclose(found, expected)
+    np.testing.assert_array_equal(there(piece, found), np.arange(24) if flat else every)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 9),
+    st.lists(st.floats(-2, 2, width=32), min_size=1, max_size=6),
+    st.sampled_from(["midpoint", "edge", "random"]),
+)
+def test_a_number_lies_in_its_bin(bins, actions, value):
+    bins = bins + (value == "edge")
+    piece = DiscretizeActions(None, TORQUE, bins=bins, value=value)
+    piece.seed(3)
+    rows = np.float32(actions)[:, None]
+    chosen = there(piece, rows)
+    assert chosen.dtype == np.int64 and chosen.shape == (len(rows),)
+    width = 4 / (bins - 1 if value == "edge" else bins)
+    assert np.all(np.abs(back(piece, chosen) - rows) <= width * (1 if value == "random" else 0.5) + 1e-6)
+    if value != "edge":
+        slow = [min(sum(row[0] >= -2 + 4 * i / bins for i in range(1, bins)), bins - 1) for row in rows.astype(float)]
+        assert np.abs(chosen - slow).max() <= 1  # a number on an edge belongs to either
+        inside = [i for i, row in enumerate(rows) if not np.isclose((row[0] + 2) / width % 1, [0, 1], atol=1e-5).any()]
+        np.testing.assert_array_equal(chosen[inside], np.array(slow)[inside])
+
+
+def test_random_numbers_are_spread_over_the_bin():
+    piece = DiscretizeActions(None, TORQUE, bins=4, value="random")
+    piece.seed(0)
+    drawn = back(piece, np.full(4000, 1)).ravel()
+    assert drawn.min() >= -1 and drawn.max() <= 0
+    np.testing.assert_allclose([drawn.mean(), drawn.std()], [-0.5, 1 / 12**0.5], atol=0.02)
+    again = DiscretizeActions(None, TORQUE, bins=4, value="random")
+    again.set_state(piece.get_state())
+    np.testing.assert_array_equal(back(again, [0, 1, 2]), back(piece, [0, 1, 2]))
+
+
+def test_one_entry_is_a_single_choice_and_shapes_stay():
+    assert DiscretizeActions(None, TORQUE).action_space == gym.spaces.Discrete(11)
+    assert DiscretizeActions(None, Box(0, 1, ())).action_space == gym.spaces.Discrete(11)
+    piece = DiscretizeActions(None, Box(0, 1, (2, 2)), bins=2, value="edge")
+    assert piece.action_space == gym.spaces.MultiDiscrete([[2, 2], [2, 2]])
+    assert back(piece, [[[0, 1], [1, 0]]]).tolist() == [[[0, 1], [1, 0]]]
+    assert back(DiscretizeActions(None, Box(3, 3, (1,)), bins=2), [0, 1]).tolist() == [[3], [3]]
+
+
+def test_nested_actions_and_some_of_their_parts():
+    space = gym.spaces.Dict(gear=gym.spaces.Discrete(3), steer=TORQUE, throttle=Box(0, 1, (1,)))
+    whole = DiscretizeActions(None, space, bins=3)
+    assert whole.action_space["gear"] == gym.spaces.Discrete(3) == whole.action_space["throttle"]
+    found = back_nested(whole, {"gear": [1, 2], "steer": [0, 2], "throttle": [1, 1]})
+    assert found["gear"].tolist() == [1, 2]
+    np.testing.assert_allclose(found["steer"], [[-4 / 3], [4 / 3]])
+    np.testing.assert_allclose(found["throttle"], [[0.5], [0.5]])
+    part = DiscretizeActions(None, space, bins=3, columns="actions/steer")
+    assert part.action_space["throttle"] == Box(0, 1, (1,)) and part.action_space["steer"] == gym.spaces.Discrete(3)
+
+
+def back_nested(piece, choices):
+    rows = {key: np.array(own) for key, own in choices.items()}
+    return piece.changed(piece.paths[0], rows, piece.inverse)
+
+
+class Watched(gym.Wrapper):
+    """Notes the actions that reach the environment."""
+
+    seen: list
+
+    def step(self, action):
+        type(self).seen.append(np.array(action))
+        return super().step(action)
+
+
+def config(piece, env="Pendulum-v1", **environment):
+    small = {"train_batch_size": 32, "minibatch_size": 32, "num_epochs": 1}
+    made = PPOConfig().environment(env, **environment).training(**small).debugging(seed=0)
+    return made.env_runners(num_envs_per_env_runner=2, env_to_module_connector=lambda env, spaces, device: piece())
+
+
+@pytest.mark.parametrize("random_actions", [False, True])
+def test_episodes_record_choices_and_the_environment_gets_their_numbers(random_actions):
+    Watched.seen = []
+    made = config(lambda: DiscretizeActions(bins=5, value="edge"), wrappers=[Watched])
+    runner = SingleAgentEnvRunner(config=made)
+    episodes = runner.sample(num_timesteps=20, random_actions=random_actions)
+    stored = np.stack([episode.get_actions() for episode in episodes], 1).ravel()
+    np.testing.assert_allclose(np.concatenate(Watched.seen), stored - 2.0)
+    assert Watched.seen[0].dtype == np.float32 and len(set(stored)) > 1
+    runner.stop()
+
+
+@pytest.mark.parametrize(("flat", "space"), [(True, gym.spaces.Discrete(81)), (False, None)])
+def test_training_on_several_entries(flat, space):
+    class Four(gym.Wrapper):
+        """Four torques that are added up."""
+
+        def __init__(self, env):
+            super().__init__(env)
+            self.action_space = Box(-0.5, 0.5, (4,))
+
+        def step(self, action):
+            assert self.action_space.contains(action)
+            return super().step(action.sum(keepdims=True))
+
+    algo = config(lambda: DiscretizeActions(bins=3, flat=flat), wrappers=[Four]).build_algo()
+    algo.train()
+    assert algo.get_module().action_space == (space or gym.spaces.MultiDiscrete([3] * 4))
+    assert algo.act(np.zeros(3, np.float32))[0].shape == (4,)
+    algo.stop()
+
+
+def test_each_agent_has_its_own_bounds():
+    wide, narrow = Box(-2.0, 2.0, (1,)), Box(-1.0, 1.0, (1,))
+    made = config(lambda: DiscretizeActions(bins=3, value="edge"), make_multi_agent("Pendulum-v1"))
+    made = made.environment(env_config={"num_agents": 2})
+    runner = MultiAgentEnvRunner(config=made.multi_agent(policies={"p"}, policy_mapping_fn=lambda *_, **__: "p"))
+    for episode in runner.sample(num_timesteps=6):
+        for part in episode.agent_episodes.values():
+            assert set(part.get_actions().tolist()) <= {0, 1, 2} and part.action_space == gym.spaces.Discrete(3)
+    runner.stop()
+    several = gym.spaces.Dict(a=wide, b=narrow, c=gym.spaces.Discrete(4))
+    piece = DiscretizeActions(None, several, bins=3, value="edge")
+    piece.spaces_by_agent = True
+    assert piece.action_space == gym.spaces.Dict(a=gym.spaces.Discrete(3), b=gym.spaces.Discrete(3), c=several["c"])
+    assert [back(piece.parts.of(agent), [0]).tolist() for agent in "abc"] == [[[-2]], [[-1]], [0]]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "space", "error", "said"),
+    [
+        ({"bins": 0}, None, ConfigError, "at least 1"),
+        ({"bins": 1, "value": "edge"}, None, ConfigError, "at least 2"),
+        ({"bins": [3, True]}, None, ConfigError, "whole number"),
+        ({"bins": "5"}, None, ConfigError, "whole number"),
+        ({"value": "middle"}, None, ConfigError, "midpoint"),
+        ({"bins": [3, 3]}, UNEVEN, ConfigError, "3 numbers, one for each entry"),
+        ({}, gym.spaces.Discrete(3), SpaceError, "choices already"),
+        ({}, Box(-np.inf, 1, (1,)), SpaceError, "ClipActions"),
+        ({"bins": 200, "flat": True}, UNEVEN, SpaceError, "leave flat out"),
+    ],
+)
+def test_what_cannot_be_meant_is_named(keywords, space, error, said):
+    with pytest.raises(error, match=said):
+        DiscretizeActions(None, space, **keywords).action_space  # noqa: B018
+
+
+@pytest.mark.parametrize(("flat", "shape"), [(True, (2,)), (False, (2,)), (False, (1,))])
+def test_actions_that_are_no_numbers_lie_in_no_bin(flat, shape):
+    piece = DiscretizeActions(None, Box(-1.0, 1.0, shape), flat=flat)
+    actions = np.zeros((3, *shape), np.float32)
+    actions[1, 0] = np.nan
+    with pytest.raises(ColumnError, match=r"each of which lies in a bin[\s\S]*NaN in row 1: \[nan"):
+        piece.changed(piece.paths[0], actions, piece.transform)
+
+
+BOX_UNEVEN = Box(np.float32([-1, 0]), np.float32([1, 10]))
+
+
+NUMBERS = st.lists(st.tuples(*[st.floats(-20, 20, width=32)] * 2), min_size=1, max_size=5)
+
+
+def applied(piece, method, rows):
+    return piece.changed(piece.paths[0], np.asarray(rows, np.float32), getattr(piece, method))
+
+
+@settings(max_examples=40, deadline=None)
+@given(NUMBERS, st.sampled_from([(-0.5, 4.0), (None, 0.5), (0.25, None), (None, None)]))
+def test_clipped_actions(rows, limits):
+    piece = ClipActions(None, BOX_UNEVEN, low=limits[0], high=limits[1])
+    low, high = (one if one is not None else end for one, end in zip(limits, (-np.inf, np.inf)))
+    slow = [[min(max(x, low, a), high, b) for x, a, b in zip(row, BOX_UNEVEN.low, BOX_UNEVEN.high)] for row in rows]
+    np.testing.assert_array_equal(applied(piece, "inverse", rows), np.float32(slow))
+    assert all(BOX_UNEVEN.contains(row) and piece.action_space.contains(row) for row in applied(piece, "inverse", rows))
+
+
+@settings(max_examples=40, deadline=None)
+@given(NUMBERS, st.sampled_from([(-1.0, 1.0), (0.0, 4.0)]))
+def test_rescaled_actions(rows, bounds):
+    piece = RescaleActions(None, BOX_UNEVEN, low=bounds[0], high=bounds[1])
+    assert piece.action_space == Box(*bounds, (2,))
+    found = applied(piece, "inverse", rows)
+    for row, own in zip(rows, found):
+        part = [(min(max(x, bounds[0]), bounds[1]) - bounds[0]) / (bounds[1] - bounds[0]) for x in row]
+        np.testing.assert_allclose(own, [-1 + 2 * part[0], 10 * part[1]], rtol=1e-5, atol=1e-5)
+        assert BOX_UNEVEN.contains(own)
+    np.testing.assert_allclose(applied(piece, "transform", found), np.clip(rows, *bounds), atol=1e-5)
+
+
+def test_without_limits_the_bounds_are_the_environments_as_in_gymnasiums_wrapper():
+    half = Box(np.float32([-np.inf, 0]), np.float32([1, np.inf]))
+    for space in (BOX_UNEVEN, half):
+        piece = ClipActions(None, space)
+        assert piece.action_space == space
+        rows = np.float32([[-30, -30], [0.5, 0.5], [30, 30]])
+
+        class Env(gym.Env):
+            action_space = space
+            observation_space = Box(-1, 1, (2,))
+
+            def step(self, action):
+                return action, 0.0, False, False, {}
+
+        wrapped = gym.wrappers.ClipAction(Env())
+        expected = [wrapped.step(row)[0].tolist() for row in rows]
+        assert applied(piece, "inverse", rows).tolist() == expected
+
+
+def test_an_entry_with_one_value():
+    piece = RescaleActions(None, Box(np.float32([2, 0]), np.float32([2, 1])))
+    assert applied(piece, "inverse", [[-1, 1]]).tolist() == [[2, 1]]
+    assert applied(piece, "transform", [[2, 1]]).tolist() == [[-1, 1]]
+
+
+class Notes(gym.Wrapper):
+    """Notes the actions that reach the environment."""
+
+    seen: list
+
+    def step(self, action):
+        type(self).seen.append(np.array(action))
+        return super().step(action)
+
+
+class BoxWatched(gym.Wrapper):
+    """Notes the actions that reach the environment, which has no bounds."""
+
+    seen: list
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.action_space = Box(-np.inf, np.inf, (1,), np.float32)
+
+    def step(self, action):
+        type(self).seen.append(np.array(action))
+        return super().step(action)
+
+
+def test_actions_without_bounds_get_some():
+    BoxWatched.seen = []
+    pieces = [ClipActions(low=-0.5, high=1.5), DiscretizeActions(bins=3, value="edge")]
+    made = PPOConfig().environment("Pendulum-v1", wrappers=[BoxWatched]).debugging(seed=0)
+    runner = SingleAgentEnvRunner(config=made.env_runners(env_to_module_connector=lambda env, spaces, device: pieces))
+    runner.sample(num_timesteps=30)
+    assert {float(one[0]) for one in BoxWatched.seen} == {-0.5, 0.5, 1.5}
+    assert runner.module.action_space == gym.spaces.Discrete(3)
+    runner.stop()
+
+
+def test_clipped_actions_are_not_stretched_whatever_the_settings_say():
+    Notes.seen = []
+    made = PPOConfig().environment("Pendulum-v1", wrappers=[Notes]).debugging(seed=0)
+    runner = SingleAgentEnvRunner(config=made.env_runners(env_to_module_connector=lambda *_: ClipActions(high=0.75)))
+    (episode,) = runner.sample(num_timesteps=30)
+    assert made.normalize_actions and runner.module.action_space == Box(-2, 0.75, (1,))
+    stored = episode.get_actions()
+    assert stored.max() > 0.75
+    np.testing.assert_array_equal(np.stack(Notes.seen), np.clip(stored, np.float32(-2), np.float32(0.75)))
+    runner.stop()
+
+
+@pytest.mark.parametrize("random_actions", [False, True])
+def test_the_module_s_actions_are_stored_and_the_environment_gets_its_own(random_actions):
+    made = PPOConfig().environment("Pendulum-v1").debugging(seed=0)
+    piece = RescaleActions(low=0.0, high=0.1)
+    made = made.env_runners(env_to_module_connector=lambda env, spaces, device: piece)
+    runner = SingleAgentEnvRunner(config=made)
+    (episode,) = runner.sample(num_timesteps=20, random_actions=random_actions)
+    assert episode.action_space == Box(0.0, 0.1, (1,))
+    if random_actions:
+        assert all(episode.action_space.contains(action) for action in episode.get_actions())
+    runner.stop()
+
+
+def test_parts_of_nested_actions():
+    space = gym.spaces.Dict(gear=gym.spaces.Discrete(3), steer=Box(-2, 2, (1,)), throttle=Box(0, 1, (1,)))
+    clipped = ClipActions(None, space, low=-0.5, columns="actions/steer").action_space
+    assert clipped == gym.spaces.Dict(gear=space["gear"], steer=Box(-0.5, 2, (1,)), throttle=space["throttle"])
+    rescaled = RescaleActions(None, space)
+    assert rescaled.action_space["gear"] == space["gear"]
+    rows = {"gear": np.array([2]), "steer": np.float32([[1]]), "throttle": np.float32([[0]])}
+    found = rescaled.changed(rescaled.paths[0], rows, rescaled.inverse)
+    assert {key: own.tolist() for key, own in found.items()} == {"gear": [2], "steer": [[2]], "throttle": [[0.5]]}
+
+
+NESTED = gym.spaces.Dict(gear=gym.spaces.Discrete(3), steer=Box(-2, 2, (1,)))
+
+
+def test_of_several_agents_one_is_to_have_continuous_actions():
+    def transformed(**agents):
+        piece = RescaleActions(None, gym.spaces.Dict(agents))
+        piece.spaces_by_agent = True
+        return piece.action_space
+
+    box, choice = Box(-2, 2, (1,)), gym.spaces.Discrete(3)
+    assert transformed(a=box, b=choice) == gym.spaces.Dict(a=Box(-1, 1, (1,)), b=choice)
+    with pytest.raises(SpaceError, match="choices already"):
+        transformed(a=choice, b=choice)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "said"),
+    [
+        (lambda: ClipActions(None, Box(-np.inf, np.inf, (1,))).action_space, SpaceError, r"ClipActions\(low=-1.0"),
+        (lambda: ClipActions(low=1.0, high=-1.0), ConfigError, "low below high"),
+        (lambda: ClipActions(None, Box(0, 1, (1,)), low=2.0).action_space, SpaceError, "between the bounds"),
+        (lambda: RescaleActions(low=1.0, high=1.0), ConfigError, "two finite numbers"),
+        (lambda: RescaleActions(high=float("inf")), ConfigError, "two finite numbers"),
+        (lambda: RescaleActions(None, Box(-np.inf, 1, (1,))).action_space, SpaceError, "put ClipActions"),
+        (lambda: ClipActions(None, gym.spaces.Discrete(3), low=0.0).action_space, SpaceError, "choices already"),
+        (lambda: RescaleActions(None, gym.spaces.Discrete(3)).action_space, SpaceError, "a float Box among"),
+        (lambda: RescaleActions(None, NESTED, columns="actions/gear").action_space, SpaceError, "a float Box among"),
+        (lambda: ClipActions(low=0.0).transform(np.zeros((1, 1))), SpaceError, r"ClipActions\(None, action_space"),
+    ],
+)
+def test_what_cannot_be_meant_is_named_of_box(make, error, said):
+    with pytest.raises(error, match=said):
+        make()
+
+
+Discrete = gym.spaces.Discrete
+
+
+def project_back(piece, choices):
+    return piece.changed(piece.paths[0], np.array(choices), piece.inverse)
+
+
+@pytest.mark.parametrize(("outside", "expected"), [("modulo", [5, 6, 7, 5, 6, 7, 5]), ("last", [5, 6, 7, 7, 7, 7, 7])])
+def test_what_becomes_of_each_choice(outside, expected):
+    piece = ProjectDiscreteActions(None, Discrete(3, start=5), num_actions=7, outside=outside)
+    assert piece.action_space == Discrete(7)
+    assert project_back(piece, range(7)).tolist() == expected
+    own = piece.changed(piece.paths[0], np.array([5, 6, 7]), piece.transform)
+    assert own.tolist() == [0, 1, 2] and project_back(piece, own).tolist() == [5, 6, 7]
+
+
+def test_random_actions_are_all_alike_and_legal_choices_stay():
+    piece = ProjectDiscreteActions(None, Discrete(4), num_actions=6, outside="random")
+    piece.seed(1)
+    drawn = project_back(piece, np.tile(np.arange(6), 4000)).reshape(4000, 6)
+    assert (drawn[:, :4] == np.arange(4)).all()
+    np.testing.assert_allclose(np.bincount(drawn[:, 4:].ravel()) / 8000, [0.25] * 4, atol=0.02)
+    again = ProjectDiscreteActions(None, Discrete(4), num_actions=6, outside="random")
+    again.set_state(piece.get_state())
+    assert (project_back(again, [5] * 20) == project_back(piece, [5] * 20)).all()
+
+
+class Few(gym.Env):
+    """Two actions; any other one is an error."""
+
+    observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), Discrete(2, start=3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        return self.observation_space.sample(), 1.0, False, self.np_random.random() < 0.1, {}
+
+
+@pytest.mark.parametrize("outside", ["modulo", "last", "random"])
+def test_no_illegal_choice_reaches_the_environment(outside):
+    made = PPOConfig().environment(lambda _: Few()).debugging(seed=0)
+    piece = ProjectDiscreteActions(num_actions=9, outside=outside)
+    made = made.env_runners(num_envs_per_env_runner=4, env_to_module_connector=lambda env, spaces, device: piece)
+    runner = SingleAgentEnvRunner(config=made)
+    stored = [episode.get_actions() for episode in runner.sample(num_timesteps=400)]
+    assert set(np.concatenate(stored).tolist()) == set(range(9))
+    drawn = [episode.get_actions() for episode in runner.sample(num_timesteps=80, random_actions=True)]
+    assert set(np.concatenate(drawn).tolist()) == {0, 1}
+    runner.stop()
+
+
+@pytest.mark.parametrize(
+    ("keywords", "space", "error", "said"),
+    [
+        ({"num_actions": 0}, None, ConfigError, "at least 1"),
+        ({"num_actions": 2}, Discrete(3), SpaceError, "num_actions=3 or more"),
+        ({"num_actions": 2}, gym.spaces.Box(0, 1, (2,)), SpaceError, "columns='actions/gear'"),
+    ],
+)
+def test_what_cannot_be_meant_is_named_of_project(keywords, space, error, said):
+    with pytest.raises(error, match=said):
+        ProjectDiscreteActions(None, space, **keywords).action_space  # noqa: B018
+    with pytest.raises(SpaceError, match="the environment's action space"):
+        ProjectDiscreteActions(num_actions=3).inverse(np.array([1]))
+
+
+def test_previous_actions_before_it_are_refused_when_the_pipeline_is_built():
+    """Episodes hold what the module chose, so PrevActionsPrevRewards has to see the larger space."""
+    spaces = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(3)
+    pieces = [ProjectDiscreteActions(num_actions=5), PrevActionsPrevRewards()]
+    pipeline = default_pipeline(*spaces, connectors=pieces)
+    episode = SingleAgentEpisode(observation_space=spaces[0], action_space=pipeline.action_space)
+    episode.add_env_reset(np.zeros(2, np.float32))
+    episode.add_env_step(np.zeros(2, np.float32), 4, 1.0)
+    batch = pipeline(rl_module=None, batch={}, episodes=[episode], shared_data={})
+    assert batch["obs"]["prev_n_actions"].tolist() == [[0.0, 0.0, 0.0, 0.0, 1.0]]
+    with pytest.raises(PipelineError, match=r"Discrete\(5\)\n  found: +Discrete\(3\).*\n.*before PrevActions"):
+        default_pipeline(*spaces, connectors=[PrevActionsPrevRewards(), ProjectDiscreteActions(num_actions=5)])
+    with pytest.raises(PipelineError, match="before PrevActions"):
+        pipeline.insert_after(PrevActionsPrevRewards, ProjectDiscreteActions(num_actions=7))
+    assert len(pipeline) == 7  # as before
+
+
+@pytest.mark.parametrize("piece", [PrevActionsPrevRewards(n_prev_actions=0), PrevActionsPrevRewards()])
+def test_previous_steps_before_a_piece_that_keeps_the_choices_stay_allowed(piece):
+    same = ProjectDiscreteActions(num_actions=3 if piece.n_prev_actions else 5)
+    default_pipeline(gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(3), connectors=[piece, same])

@@ -1,0 +1,415 @@
+"""Agents whose observations or actions differ share a module, and are told apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+
+from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, AgentToModuleMapping, BatchIndividualItems
+from epibatch.connectors.env_to_module import (
+    AgentIndicator,
+    EnvToModulePipeline,
+    FlattenObservations,
+    MeanStdFilter,
+    PadActions,
+    PadObservations,
+)
+from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, LearnerConnectorPipeline
+from epibatch.core.errors import BatchLayoutError, ConfigError, PipelineError, SpaceError, UnknownNameError
+from epibatch.core.registry import build_piece, piece_to_dict
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from fixture_pieces import UserPiece
+from oracle.agents import Schedule, schedules
+from oracle.cases import random_cases
+
+SIZES = {"a": 1, "b": 4, "c": 2, "d": 4}
+SPACES = Dict({agent: Box(-np.inf, np.inf, (size,), np.float32) for agent, size in SIZES.items()})
+VECTOR = Box(np.float32([-10, -20]), np.float32([30, 40]))
+SEEN = Box(-9, 9, (2,))
+CHOICES = {"a": Discrete(2), "b": Discrete(4), "c": Discrete(3, start=2)}
+MODULES = {"x": "m", "y": "n", "z": "m"}
+
+
+def own(agent: str, observation: Any) -> Any:
+    return np.resize(observation, SIZES[agent]).astype(np.float32)
+
+
+def module_of(agent: Any, *_: Any, **__: Any) -> str:
+    return MODULES.get(agent, "shared")
+
+
+def pipeline(*pieces: Any, spaces: Any, actions: Any = None) -> EnvToModulePipeline:
+    """A pipeline about agents with these spaces, by which x and z share a module, y has one, and all others share."""
+    actions = actions or dict.fromkeys(spaces, Discrete(4))
+    mapping = AgentToModuleMapping(agent_to_module_mapping_fn=module_of)
+    tail = [AddObservationsFromEpisodesToBatch(), UserPiece(), mapping, BatchIndividualItems()]
+    return EnvToModulePipeline(Dict(spaces), Dict(actions), connectors=[*pieces, *tail])
+
+
+def learner() -> LearnerConnectorPipeline:
+    pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
+    return LearnerConnectorPipeline(
+        connectors=[*pieces, AgentToModuleMapping(as_learner_connector=True), BatchIndividualItems()]
+    )
+
+
+def game(observations: dict[str, Any], spaces: Any = None, actions: Any = None, name: str = "e") -> MultiAgentEpisode:
+    episode = MultiAgentEpisode(
+        id_=name, observation_space=spaces, action_space=actions, agent_to_module_mapping_fn=module_of
+    )
+    episode.add_env_reset(observations=observations)
+    return episode
+
+
+# -- padded observations -------------------------------------------------------------------------
+
+COMMON: list[tuple[list[Any], Any]] = [
+    ([Box(-1, 1, (2,)), Box(2, 3, (3,))], Box(np.float32([-1, -1, 0]), np.float32([3, 3, 3]))),
+    (
+        [Box(1, 2, (2, 1)), Box(1, 2, (1, 3))],
+        Box(np.float32([[1, 0, 0], [0] * 3]), np.float32([[2] * 3, [2, 0, 0]])),
+    ),
+    ([Box(0, 9, (1,), np.uint8), Box(-1, 1, (2,), np.float32)], Box(np.float32([-1, -1]), np.float32([9, 1]))),
+    ([Discrete(3), Discrete(5)], Discrete(5)),
+    ([Discrete(3, start=-1), Discrete(2, start=4)], Discrete(7, start=-1)),
+    ([MultiBinary(2), MultiBinary(4)], MultiBinary(4)),
+    (
+        [Dict(a=Discrete(2), b=MultiBinary(1)), Dict(a=Discrete(3), b=MultiBinary(1))],
+        Dict(a=Discrete(3), b=MultiBinary(1)),
+    ),
+    (
+        [Tuple([Discrete(2), Box(0, 1, (1,))]), Tuple([Discrete(2), Box(0, 1, (2,))])],
+        Tuple([Discrete(2), Box(0, 1, (2,))]),
+    ),
+    ([MultiDiscrete([2, 3]), MultiDiscrete([2, 3])], MultiDiscrete([2, 3])),
+    ([Text(3), Text(3)], Text(3)),
+]
+
+
+@pytest.mark.parametrize(("spaces", "expected"), COMMON)
+def test_padded_observations_are_in_the_common_space_and_zero_behind_their_end(
+    spaces: list[Any], expected: Any
+) -> None:
+    for order in (spaces, spaces[::-1]):
+        agents = dict(zip("ab", order))
+        piece = PadObservations(Dict(agents), None, multi_agent=True)
+        assert piece.observation_space == Dict(a=expected, b=expected)
+        for space in agents.values():
+            space.seed(0)
+        for _ in range(0 if isinstance(expected, Text) else 10):
+            given = {agent: space.sample() for agent, space in agents.items()}
+            episode = game(given, Dict(agents))
+            piece(batch={}, episodes=[episode])
+            for agent, found in episode.get_observations(-1).items():
+                assert found in expected, (found, expected)
+                assert total(found) == pytest.approx(total(given[agent]))
+                flat = gym.spaces.utils.flatten(agents[agent], cut(found, agents[agent]))
+                assert np.array_equal(flat, gym.spaces.utils.flatten(agents[agent], given[agent]))
+
+
+def cut(value: Any, own: Any) -> Any:
+    if isinstance(own, Dict):
+        return {key: cut(value[key], own[key]) for key in own.spaces}
+    if isinstance(own, Tuple):
+        return tuple(cut(part, one) for part, one in zip(value, own))
+    return value[tuple(map(slice, own.shape))] if own.shape else value
+
+
+def total(value: Any) -> float:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else None
+    return float(np.sum(value, dtype=np.float64)) if parts is None else sum(map(total, parts))
+
+
+@pytest.mark.parametrize(
+    "spaces",
+    [
+        [Box(0, 1, (2,)), Box(0, 1, (2, 1))],
+        [Box(0, 1, (2,)), Discrete(2)],
+        [Dict(a=Discrete(2)), Dict(b=Discrete(2))],
+        [Tuple([Discrete(2)]), Tuple([Discrete(2), Discrete(2)])],
+        [MultiDiscrete([2]), MultiDiscrete([3])],
+        [Dict(a=Text(2)), Dict(a=Text(3))],
+    ],
+)
+def test_spaces_without_a_common_one_are_named(spaces: list[Any]) -> None:
+    with pytest.raises(SpaceError, match=r"PadObservations[\s\S]*agent_ids="):
+        PadObservations(Dict(dict(zip("ab", spaces))), None, multi_agent=True).observation_space  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("spaces", "row"),
+    [
+        ([Box(0, 1, (2,)), Box(0, 1, (3,))], np.zeros(3)),
+        ([Box(0, 1, (2,)), Box(0, 1, (3,))], {"a": np.zeros(1)}),
+        ([Dict(a=Discrete(2)), Dict(a=Discrete(3))], {"b": np.zeros(1)}),
+        ([Tuple([Discrete(2)]), Tuple([Discrete(3)])], np.zeros(1)),
+    ],
+)
+def test_rows_of_another_form_are_named(spaces: list[Any], row: Any) -> None:
+    with pytest.raises(SpaceError, match="agent 'a'"):
+        PadObservations(Dict(dict(zip("ab", spaces))), None, multi_agent=True)(batch={}, episodes=[game({"a": row})])
+
+
+@random_cases(schedule=schedules(agents=4, length=8))
+def test_in_every_step_and_in_the_train_batch(schedule: Schedule) -> None:
+    acting, seen = pipeline(UserPiece(), PadObservations(), UserPiece(), spaces=SPACES.spaces), {}
+
+    def expected(agent: str, observation: Any) -> list[float]:
+        return [*own(agent, observation).tolist(), *[0.0] * (4 - SIZES[agent])]
+
+    def act(observations: dict[str, Any]) -> None:
+        batch = acting(rl_module=None, episodes=[episode])
+        to_act = list(episode.get_agents_to_act())
+        rows = batch["shared"]["obs"].tolist() if to_act else []
+        assert rows == [expected(agent, observations[agent]) for agent in to_act]
+        seen[episode.env_t] = {agent: expected(agent, one) for agent, one in observations.items()}
+
+    episode = game({a: own(a, o) for a, o in schedule.reset["observations"].items()}, SPACES)
+    act(schedule.reset["observations"])
+    for step in schedule.steps:
+        given = {a: own(a, o) for a, o in step["observations"].items()}
+        episode.add_env_step(**{**step, "observations": given})
+        act(step["observations"])
+    if not episode.agent_steps():
+        return
+    rows = learner()(rl_module=None, episodes=[episode])["shared"]["obs"].tolist()
+    steps = [(part.agent_id, t) for part in episode.segments for t in part.steps[:-1]]
+    assert rows == [seen[t][agent] for agent, t in steps]
+
+
+def test_only_some_agents_and_more_pieces() -> None:
+    """a and c are padded and told apart; b and d of another kind are as they were, up to the indicator."""
+
+    def by_size(agent: str, *_: Any, **__: Any) -> str:
+        return "small" if agent in "ac" else "large"
+
+    mapping = AgentToModuleMapping(agent_to_module_mapping_fn=by_size, rl_module_specs={"small", "large"})
+    pieces = [PadObservations(agent_ids=["a", "c"]), AgentIndicator(), AddObservationsFromEpisodesToBatch()]
+    acting = EnvToModulePipeline(SPACES, None, connectors=[*pieces, mapping, BatchIndividualItems()])
+    shapes = {name: space.shape for name, space in acting.observation_space.spaces.items()}
+    assert shapes == {"small": (6,), "large": (8,)}
+    episode = MultiAgentEpisode(id_="e", observation_space=SPACES, agent_to_module_mapping_fn=by_size)
+    episode.add_env_reset(observations={agent: own(agent, [1, 2]) for agent in "dcba"})
+    batch = acting(rl_module=None, episodes=[episode])
+    assert batch["small"]["obs"].tolist() == [[1, 2, 0, 0, 1, 0], [1, 0, 1, 0, 0, 0]]
+    assert batch["large"]["obs"].tolist() == [[1, 2, 1, 2, 0, 0, 0, 1], [1, 2, 1, 2, 0, 1, 0, 0]]
+
+
+def test_observations_of_different_kinds_are_flattened_first() -> None:
+    spaces = {"a": Discrete(3), "b": Box(-1, 1, (2, 2))}
+    with pytest.raises(SpaceError, match=r"Discrete\(3\) and Box[\s\S]*FlattenObservations"):
+        pipeline(PadObservations(), spaces=spaces)
+    acting = pipeline(FlattenObservations(), PadObservations(), spaces=spaces)
+    episode = game({"a": 1, "b": np.ones((2, 2), np.float32)}, spaces)
+    assert acting(rl_module=None, episodes=[episode])["shared"]["obs"].tolist() == [[0, 1, 0, 0], [1, 1, 1, 1]]
+
+
+# -- one-hots of agents --------------------------------------------------------------------------
+
+
+def v(*numbers: float) -> Any:
+    return np.float32(numbers)
+
+
+def test_one_hots_of_several_steps_and_modules_when_acting_and_in_training() -> None:
+    rows = [{"z": v(1, 1), "x": v(2, 2)}, {"y": v(3, 3)}, {"z": v(4, 4), "x": v(5, 5), "y": v(6, 6)}]
+    spaces = dict.fromkeys("xyz", VECTOR)
+    episode, acting = game(rows[0], spaces), pipeline(UserPiece(), AgentIndicator(), spaces=spaces)
+    seen = []
+    for i, row in enumerate(rows):
+        if i:
+            moving = episode.get_agents_to_act()
+            episode.add_env_step(row, dict.fromkeys(moving, 0), dict.fromkeys(moving, 0.0))
+        seen.append({name: own["obs"].tolist() for name, own in acting(rl_module=None, episodes=[episode]).items()})
+    assert seen == [
+        {"m": [[1, 1, 0, 0, 1], [2, 2, 1, 0, 0]]},
+        {"n": [[3, 3, 0, 1, 0]]},
+        {"m": [[4, 4, 0, 0, 1], [5, 5, 1, 0, 0]], "n": [[6, 6, 0, 1, 0]]},
+    ]
+    batch = learner()(rl_module=None, episodes=[episode])
+    assert batch["m"]["obs"].tolist() == [[1, 1, 0, 0, 1], [2, 2, 1, 0, 0]]
+    assert batch["n"]["obs"].tolist() == [[3, 3, 0, 1, 0]]
+    space = Box(v(-10, -20, 0, 0, 0), v(30, 40, 1, 1, 1))
+    assert acting.observation_space == Dict(m=space, n=space)
+    assert all(own.observation_space == space for own in episode.agent_episodes.values())
+
+
+@pytest.mark.parametrize(
+    ("space", "value"),
+    [
+        (Discrete(7), np.int64(5)),
+        (Box(0, 255, (2, 2, 1), np.uint8), np.full((2, 2, 1), 9, np.uint8)),
+        (Dict(p=Box(-9, 9, (2,)), q=Discrete(2)), {"p": np.float32([1, 2]), "q": np.int64(1)}),
+        (VECTOR, np.float32([0, 1])),
+    ],
+)
+def test_any_observation_beside_the_one_hot(space: Any, value: Any) -> None:
+    spaces = dict.fromkeys("xyz", space)
+    acting, episode = pipeline(AgentIndicator(in_dict=True), spaces=spaces), game({"y": value}, spaces)
+    acting(rl_module=None, episodes=[episode])
+    found = episode.get_observations(-1)["y"]
+    assert found in acting.observation_space["n"]
+    assert found["agent"].tolist() == [0.0, 1.0, 0.0] and found["agent"].dtype == np.float32
+    assert np.all(found["obs"] == value) if not isinstance(value, dict) else found["obs"]["q"] == 1
+
+
+def test_types_stay_and_the_order_can_be_given() -> None:
+    space = Box(0, 255, (2,), np.uint8)
+    piece = AgentIndicator(Dict(x=space, y=space), None, multi_agent=True, agent_ids=["late", "y", "x"])
+    episode = game({"y": np.uint8([7, 8]), "x": np.uint8([1, 2])}, dict.fromkeys("xy", space))
+    piece(batch={}, episodes=[episode])
+    found = episode.get_observations(-1)
+    assert found["y"].tolist() == [7, 8, 0, 1, 0] and found["x"].tolist() == [1, 2, 0, 0, 1]
+    assert found["y"].dtype == np.uint8 and found["y"] in piece.observation_space["y"]
+    rebuilt = build_piece(piece_to_dict(AgentIndicator(agent_ids=["a"], in_dict=True)))
+    assert repr(rebuilt) == "AgentIndicator(agent_ids=['a'], in_dict=True)"
+
+
+def test_it_goes_with_other_pieces_that_rewrite() -> None:
+    """Normalised first, so that the one-hot stays one."""
+    spaces = dict.fromkeys("xyz", VECTOR)
+    acting = pipeline(MeanStdFilter(), AgentIndicator(), spaces=spaces)
+    episodes = [game({"x": v(i, 2 * i), "z": v(-i, 0)}, spaces, name=f"e{i}") for i in range(4)]
+    batch = acting(rl_module=None, episodes=episodes)
+    assert batch["m"]["obs"][:, 2:].tolist() == [[1, 0, 0], [0, 0, 1]] * 4
+    assert abs(float(batch["m"]["obs"][::2, 0].mean())) < 1e-6
+
+
+# -- padded actions ------------------------------------------------------------------------------
+
+
+def test_masks_and_spaces_step_by_step() -> None:
+    acting = pipeline(UserPiece(), PadActions(), spaces=dict.fromkeys("abc", SEEN), actions=CHOICES)
+    assert acting.action_space == Dict(shared=Discrete(5))
+    assert acting.observation_space == Dict(shared=Dict(action_mask=MultiBinary(5), observations=SEEN))
+    episode = game({"c": v(1, 2), "b": v(3, 4)}, dict.fromkeys("abc", SEEN), CHOICES)
+    batch = acting(rl_module=None, episodes=[episode])["shared"]["obs"]
+    assert batch["action_mask"].tolist() == [[0, 0, 1, 1, 1], [1, 1, 1, 1, 0]]
+    assert batch["observations"].tolist() == [[1, 2], [3, 4]]
+    rows = {agent: v(i, i) for i, agent in enumerate("abc")}
+    episode.add_env_step(rows, {"c": 2, "b": 0}, {"c": 0.0, "b": 0.0})
+    batch = acting(rl_module=None, episodes=[episode])["shared"]["obs"]
+    masks = {"c": [0, 0, 1, 1, 1], "b": [1, 1, 1, 1, 0], "a": [1, 1, 0, 0, 0]}
+    assert batch["action_mask"].tolist() == list(masks.values())  # in the order of appearance
+    for agent, part in episode.agent_episodes.items():
+        newest = part.get_observations(-1)
+        assert newest in part.observation_space and newest["action_mask"].tolist() == masks[agent]
+        assert np.flatnonzero(newest["action_mask"]).tolist() == [x for x in range(5) if CHOICES[agent].contains(x)]
+
+
+def test_a_mask_that_is_there_is_lengthened() -> None:
+    actions = {"a": Discrete(2), "b": Discrete(4)}
+    seen = {
+        agent: Dict(action_mask=Box(0, 1, (int(space.n),), np.int8), observation=SEEN)
+        for agent, space in actions.items()
+    }
+    acting = pipeline(PadActions(), spaces=seen, actions=actions)
+    assert acting.observation_space["shared"] == Dict(action_mask=MultiBinary(4), observation=SEEN)
+    rows = {
+        "a": {"action_mask": np.int8([0, 1]), "observation": v(1, 1)},
+        "b": {"action_mask": np.int8([1, 0, 0, 1]), "observation": v(2, 2)},
+    }
+    batch = acting(rl_module=None, episodes=[game(rows, seen, actions)])["shared"]["obs"]
+    assert batch["action_mask"].tolist() == [[0, 1, 0, 0], [1, 0, 0, 1]] and batch["action_mask"].dtype == np.int8
+    assert batch["observation"].tolist() == [[1, 1], [2, 2]]
+    rows["a"]["action_mask"] = np.int8([1, 1, 1])
+    with pytest.raises(SpaceError, match=r"'action_mask' of agent 'a'[\s\S]*shape \(3,\)"):
+        acting(rl_module=None, episodes=[game(rows, None, actions)])
+
+
+def test_boxes_and_equal_spaces_have_no_mask_and_agents_that_are_not_meant_stay() -> None:
+    seen, actions = dict.fromkeys("ab", SEEN), {"a": Box(-2, 2, (1,)), "b": Box(1, 3, (3,))}
+    acting = pipeline(PadActions(), spaces=seen, actions=actions)
+    assert acting.action_space["shared"] == Box(v(-2, 0, 0), v(3, 3, 3))
+    assert acting.observation_space["shared"] == SEEN
+    episode = game({"a": v(1, 2)}, None, actions)
+    assert acting(rl_module=None, episodes=[episode])["shared"]["obs"].tolist() == [[1, 2]]
+    acting = pipeline(PadActions(), spaces=seen, actions={"a": Discrete(3), "b": Discrete(3)})
+    assert acting.action_space["shared"] == Discrete(3) and acting.observation_space["shared"] == SEEN
+    piece = PadActions(Dict(dict.fromkeys("abc", SEEN)), Dict(CHOICES), multi_agent=True, agent_ids=["a", "b"])
+    assert piece.action_space == Dict(a=Discrete(4), b=Discrete(4), c=CHOICES["c"])
+    assert piece.observation_space["c"] == SEEN
+    episode = game({agent: v(1, 2) for agent in "abc"}, dict.fromkeys("abc", SEEN), CHOICES)
+    piece(batch={}, episodes=[episode])
+    newest = episode.get_observations(-1)
+    assert newest["c"].tolist() == [1, 2] and newest["a"]["action_mask"].tolist() == [1, 1, 0, 0]
+    assert episode.agent_episodes["c"].observation_space == SEEN
+
+
+def test_padded_observations_first() -> None:
+    seen, actions = {"a": Box(-1, 1, (1,)), "b": Box(-1, 1, (3,))}, {"a": Discrete(3), "b": Discrete(2)}
+    acting = pipeline(PadObservations(), PadActions(), spaces=seen, actions=actions)
+    batch = acting(rl_module=None, episodes=[game({"a": v(1), "b": v(1, 1, 1)}, seen, actions)])["shared"]["obs"]
+    assert batch["observations"].tolist() == [[1, 0, 0], [1, 1, 1]]
+    assert batch["action_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
+
+
+# -- mistakes ------------------------------------------------------------------------------------
+
+PADDED = {"multi_agent": True}
+
+
+def refused_actions(**actions: Any) -> Any:
+    return lambda: pipeline(PadActions(), spaces=dict.fromkeys(actions, SEEN), actions=actions)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error", "words"),
+    [
+        (lambda: PadObservations()(batch={}, episodes=[game({"a": v(1)})]), SpaceError, "a Dict of the agents' obs"),
+        (
+            lambda: PadObservations(SPACES, None, **PADDED, agent_ids=["a", "z"]).observation_space,
+            UnknownNameError,
+            "z",
+        ),
+        (lambda: PadObservations(agent_ids="a"), ConfigError, "agent_ids"),
+        (
+            lambda: PadObservations(SPACES, None, **PADDED)(
+                batch={}, episodes=[SingleAgentEpisode(observations=[np.zeros(1)])]
+            ),
+            BatchLayoutError,
+            "multi-agent episodes",
+        ),
+        (lambda: AgentIndicator()(batch={}, episodes=[game({"y": v(1, 2)})]), SpaceError, "pass agent_ids"),
+        (lambda: pipeline(AgentIndicator(), spaces=dict.fromkeys("xy", Discrete(4))), SpaceError, r"'x'(?s:.*)in_dict"),
+        (
+            lambda: AgentIndicator(agent_ids=["y"])(batch={}, episodes=[game({"y": np.zeros((2, 2), np.float32)})]),
+            SpaceError,
+            "in_dict=True",
+        ),
+        (
+            lambda: AgentIndicator(agent_ids=["y"])(batch={}, episodes=[SingleAgentEpisode(observations=[v(1, 2)])]),
+            BatchLayoutError,
+            "multi-agent episodes",
+        ),
+        (
+            lambda: EnvToModulePipeline(
+                connectors=[AddObservationsFromEpisodesToBatch(), AgentIndicator(agent_ids=["y"])]
+            ),
+            PipelineError,
+            "move AgentIndicator before",
+        ),
+        (refused_actions(a=Discrete(2), b=Box(0, 1, (1,))), SpaceError, "PadActions, action spaces"),
+        (refused_actions(a=MultiDiscrete([2]), b=MultiDiscrete([3])), SpaceError, "PadActions, action spaces"),
+        (refused_actions(a=MultiBinary(2), b=MultiBinary(3)), SpaceError, r"or Boxes(?s:.*)MultiBinary"),
+        (
+            lambda: pipeline(PadActions(agent_ids=["a", "z"]), spaces=dict.fromkeys("abc", SEEN), actions=CHOICES),
+            UnknownNameError,
+            "'z'",
+        ),
+        (lambda: PadActions(agent_ids="a"), ConfigError, "agent_ids"),
+        (lambda: PadActions()(batch={}, episodes=[game({"a": v(1)}, None, CHOICES)]), SpaceError, "a Dict of the age"),
+        (
+            lambda: PadActions()(batch={}, episodes=[SingleAgentEpisode(observations=[0])]),
+            BatchLayoutError,
+            "multi-agent episodes",
+        ),
+    ],
+)
+def test_mistakes_are_named(mistake: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        mistake()

@@ -1,0 +1,473 @@
+"""Observations that pieces write back to episodes: one by one, all agents' together, and the batch's."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.algorithms import PPOConfig
+from epibatch.connectors._engine.observation_rewriter import ObservationRewriter
+from epibatch.connectors.env_to_module import (
+    AddObservationsFromEpisodesToBatch,
+    AgentToModuleMapping,
+    BatchIndividualItems,
+    EnvToModulePipeline,
+    FlattenObservations,
+    MultiAgentObservationPreprocessor,
+    SingleAgentObservationPreprocessor,
+    WriteObservationsToEpisodes,
+)
+from epibatch.connectors.learner import LearnerConnectorPipeline
+from epibatch.core.errors import BatchLayoutError, ColumnError, PipelineError, SpaceError, UnknownNameError
+from epibatch.env_runner import MultiAgentEnv
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
+from fixture_pieces import Lab
+
+
+class First(SingleAgentObservationPreprocessor):
+    """The first entry and the number of steps before it."""
+
+    def __init__(self, *spaces, scale=1, **kwargs):
+        super().__init__(*spaces, **kwargs)
+        self.scale = scale
+
+    def recompute_output_observation_space(self, input_observation_space, input_action_space):
+        return gym.spaces.Dict(value=gym.spaces.Box(-99, 99, (1,)), steps=gym.spaces.Discrete(99))
+
+    def preprocess(self, observation, episode):
+        return {"value": self.scale * observation[:1], "steps": len(episode)}
+
+
+def test_what_comes_out_is_in_the_episodes_and_in_the_batch(lab):
+    episodes = [lab.episode("a", 2), lab.episode("b", 3)]
+    seen = lab.columns("env_to_module", [First(scale=2), AddObservationsFromEpisodesToBatch()], episodes)
+    assert seen["obs"]["a",]["value"].tolist() == [[4.0]] and seen["obs"]["b",]["steps"].tolist() == [3]
+    assert episodes[0].get_observations(-1)["value"].tolist() == [4.0]
+    assert isinstance(episodes[0].observation_space, gym.spaces.Dict)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_recorded_block_keeps_what_came_out(plain):
+    recorder = VectorRecorder(2, Lab.obs_space, Lab.act_space)
+    pieces = [*[Lab.user()] * plain, First(), AddObservationsFromEpisodesToBatch()]
+    pipeline = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=pieces)
+    recorder.reset(np.ones((2, 2), np.float32))
+    for step in range(1, 4):
+        pipeline(episodes=recorder.episodes)
+        recorder.commit()
+        no = np.zeros(2, bool)
+        recorder.step(np.zeros(2, np.int64), np.zeros(2), no, no, np.full((2, 2), step + 1, np.float32))
+    pipeline(episodes=recorder.episodes)
+    for episode in recorder.harvest(0):
+        rows = episode.get_observations()
+        assert rows["value"].tolist() == [[1], [2], [3], [4]] and rows["steps"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_the_learner_sees_what_the_module_saw(mode):
+    class PositionsAndChange(SingleAgentObservationPreprocessor):
+        """Positions, and how they changed: what came out before is read from the episode."""
+
+        def recompute_output_observation_space(self, input_observation_space, input_action_space):
+            return gym.spaces.Box(-9, 9, (4,), np.float32)
+
+        def preprocess(self, observation, episode):
+            assert observation.shape == (4,)
+            positions = observation[[0, 2]]
+            before = episode.get_observations(-2)[:2] if len(episode) else positions
+            return np.concatenate([positions, positions - before])
+
+    config = (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .env_runners(
+            num_envs_per_env_runner=3,
+            gym_env_autoreset_mode=mode,
+            env_to_module_connector=lambda env, spaces, device: PositionsAndChange(),
+        )
+        .training(train_batch_size=96, minibatch_size=48, num_epochs=1)
+        .rl_module(model_config={"fcnet_hiddens": [8]})
+        .debugging(seed=3)
+    )
+    algorithm = config.build_algo()
+    algorithm.train()
+    episodes = algorithm.env_runner.sample(num_timesteps=90)
+    module = algorithm.get_module()
+    assert module.observation_space.shape == (4,) and len(episodes) > 3
+    for episode in episodes:
+        rows = episode.get_observations()
+        np.testing.assert_allclose(rows[1:, 2:], np.diff(rows[:, :2], axis=0), atol=1e-6)
+    batch = algorithm.learner.connector(rl_module=algorithm.learner.module, batch={}, episodes=episodes)
+    expected = np.concatenate([episode.get_observations() for episode in episodes])
+    assert batch["default_policy"]["obs"].numpy().tolist() == expected.tolist()
+    algorithm.stop()
+
+
+def test_preprocess_has_to_be_written():
+    with pytest.raises(TypeError, match="preprocess"):
+        SingleAgentObservationPreprocessor()
+
+
+class Wrong(SingleAgentObservationPreprocessor):
+    def __init__(self, answer=None, **kwargs):
+        super().__init__(**kwargs)
+        self.answer = answer
+
+    def preprocess(self, observation, episode):
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [
+        (None, ColumnError, r"Wrong\.preprocess(.|\n)*end preprocess with `return observation`"),
+        (np.zeros(3), SpaceError, r"shape \(3,\)(.|\n)*let Wrong\.recompute_output_observation_space return"),
+        ({"a": 1}, SpaceError, r"dict(.|\n)*recompute_output_observation_space"),
+        (np.array(["x", "y"]), SpaceError, r"recompute_output_observation_space"),
+    ],
+)
+def test_what_does_not_fit_the_space_is_named(lab, answer, error, said):
+    with pytest.raises(error, match=said):
+        lab.run("env_to_module", [Wrong(answer)], [lab.episode("a", 1)])
+
+
+def test_behind_a_piece_that_took_the_observations_is_too_late(lab):
+    with pytest.raises(PipelineError, match=r"'obs'(.|\n)*move First before EnvToModulePipeline, piece \d"):
+        lab.run("env_to_module", [AddObservationsFromEpisodesToBatch(), First()], [lab.episode("a", 1)])
+
+
+def test_a_learner_pipeline_is_no_place_for_it():
+    with pytest.raises(PipelineError, match=r"piece 0 \(First\)(.|\n)*env-to-module pipeline"):
+        LearnerConnectorPipeline(connectors=[First()])
+
+
+# ------------------------------------------------------------------------------ all agents' together
+
+BOTH = gym.spaces.Dict(a=gym.spaces.Box(-99, 99, (1,)), b=gym.spaces.Box(-99, 99, (1,)))
+
+
+CHOICES = gym.spaces.Dict(a=gym.spaces.Discrete(2), b=gym.spaces.Discrete(2))
+
+
+class Others(MultiAgentObservationPreprocessor):
+    """Each agent's observation, how many others observed, and their sum; agents in `skip` are left out."""
+
+    def __init__(self, skip=(), answer=None, **kwargs):
+        super().__init__(**kwargs)
+        self.skip, self.answer = skip, answer
+
+    def recompute_output_observation_space(self, input_observation_space, input_action_space):
+        wide = gym.spaces.Box(-99, 99, (3,))
+        return gym.spaces.Dict(
+            {agent: own if agent in self.skip else wide for agent, own in input_observation_space.items()}
+        )
+
+    def preprocess(self, observations, episode):
+        if self.answer is not None:
+            return self.answer
+        total = sum(observations.values())
+        rows = {a: np.float32([*own, len(observations) - 1, *(total - own)]) for a, own in observations.items()}
+        observations.clear()  # a dict of its own
+        return {agent: row for agent, row in rows.items() if agent not in self.skip}
+
+
+def game(**keywords):
+    episode = MultiAgentEpisode(observation_space=BOTH, action_space=CHOICES, **keywords)
+    episode.add_env_reset(observations={"a": np.float32([1]), "b": np.float32([2])})
+    return episode
+
+
+def alone(piece, episodes):
+    """Run a piece in a pipeline about several agents."""
+    piece.spaces_by_agent = True
+    piece.input_observation_space, piece.input_action_space = BOTH, CHOICES
+    return piece(rl_module=None, batch={}, episodes=episodes)
+
+
+def test_each_agent_sees_the_others():
+    episode, piece = game(), Others()
+    assert alone(piece, [episode]) == {}
+    assert episode.get_observations(-1)["a"].tolist() == [1, 1, 2]
+    assert episode.get_observations(-1)["b"].tolist() == [2, 1, 1]
+    assert episode.agent_episodes["b"].observation_space == gym.spaces.Box(-99, 99, (3,))
+    seen = {"a": np.float32([5])}  # b waits for its next observation
+    episode.add_env_step(observations=seen, actions={"a": 0, "b": 1}, rewards={"a": 1.0}, infos={})
+    alone(piece, [episode])
+    assert episode.get_observations(-1)["a"].tolist() == [5, 0, 0]
+    assert episode.agent_episodes["b"].get_observations(-1).tolist() == [2, 1, 1]
+
+
+def test_the_last_observation_of_an_agent_that_ended_without_one_is_not_changed_again():
+    episode, piece = game(), Others()
+    alone(piece, [episode])
+    step = {"actions": {"a": 0, "b": 1}, "rewards": {"a": 1.0, "b": 0.0}, "infos": {}}
+    episode.add_env_step(observations={"a": np.float32([5])}, terminateds={"b": True}, **step)
+    alone(piece, [episode])
+    assert episode.agent_episodes["b"].get_observations().tolist() == [[2, 1, 1], [2, 1, 1]]
+    assert episode.agent_episodes["a"].get_observations().tolist() == [[1, 1, 2], [5, 0, 0]]
+
+
+def test_agents_that_are_left_out_keep_their_observations():
+    episode = game()
+    alone(Others(skip=("b",)), [episode])
+    assert episode.get_observations(-1)["b"].tolist() == [2]
+    assert episode.agent_episodes["b"].observation_space == BOTH["b"]
+    with pytest.raises(SpaceError, match=r"agent 'b'(.|\n)*shape \(3,\)"):
+        alone(Others(answer={"a": np.zeros(3, np.float32)}), [game()])
+
+
+class Counted(MultiAgentObservationPreprocessor):
+    """Answers with floats for spaces that have integers in them."""
+
+    INNER = gym.spaces.Dict(n=gym.spaces.Discrete(9), x=gym.spaces.Box(-9, 9, (1,)), m=gym.spaces.MultiBinary(2))
+
+    def __init__(self, n=3.0, **kwargs):
+        super().__init__(**kwargs)
+        self.n = n
+
+    def recompute_output_observation_space(self, input_observation_space, input_action_space):
+        return gym.spaces.Dict(dict.fromkeys(input_observation_space, self.INNER))
+
+    def preprocess(self, observations, episode):
+        row = {"n": np.float32(self.n), "x": np.float32([0.5]), "m": np.ones(2)}
+        return dict.fromkeys(observations, row)
+
+
+def test_whole_floats_become_integers_where_the_space_has_integers():
+    episode = game()
+    alone(Counted(), [episode])
+    for row in episode.get_observations(-1).values():
+        assert Counted.INNER.contains(row)
+        assert (row["n"], row["m"].tolist(), row["x"].tolist()) == (3, [1, 1], [0.5])
+    with pytest.raises(SpaceError, match=r"agent 'a'(.|\n)*integer of shape(.|\n)*or return integers"):
+        alone(Counted(0.5), [game()])
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [
+        (np.zeros(3), ColumnError, r"a dict of the agents' new observations(.|\n)*`return observations`"),
+        ({"c": np.zeros(3)}, UnknownNameError, r"'a', 'b'(.|\n)*one for 'c'"),
+        ({"a": np.zeros(2)}, SpaceError, r"Others\.preprocess, agent 'a'(.|\n)*recompute_output_observation_space"),
+    ],
+)
+def test_what_is_no_dict_of_the_agents_rows_is_named(answer, error, said):
+    with pytest.raises(error, match=said):
+        alone(Others(answer=answer), [game()])
+
+
+def test_agents_one_by_one_are_another_class_s():
+    with pytest.raises(BatchLayoutError, match="subclass SingleAgentObservationPreprocessor"):
+        Others()(rl_module=None, batch={}, episodes=[Lab.episode("a", 1)])
+    with pytest.raises(PipelineError, match="move Others before that piece"):
+        Others()(rl_module=None, batch={"obs": {}}, episodes=[game()])
+
+
+def test_a_space_that_is_no_dict_is_that_of_each_agent():
+    space = gym.spaces.Box(-9, 9, (3,))
+
+    class Flat(Others):
+        def recompute_output_observation_space(self, input_observation_space, input_action_space):
+            return space
+
+    piece = Flat()
+    piece.spaces_by_agent, piece.input_observation_space = True, BOTH
+    assert piece.observation_space == gym.spaces.Dict(a=space, b=space)
+
+
+def test_learners_see_what_the_modules_saw():
+    class Turns(MultiAgentEnv):
+        """Two agents that count their own steps; b comes every other step."""
+
+        def __init__(self):
+            super().__init__()
+            self.possible_agents = ["a", "b"]
+            self.observation_spaces, self.action_spaces = dict(BOTH), dict(CHOICES)
+
+        def reset(self, *, seed=None, options=None):
+            self.t = 0
+            return self._seen(), {}
+
+        def step(self, actions):
+            self.t += 1
+            done = self.t == 5
+            return self._seen(), dict.fromkeys(actions, 1.0), {"__all__": done}, {"__all__": False}, {}
+
+        def _seen(self):
+            agents = ["a", "b"] if self.t % 2 == 0 else ["a"]
+            return {agent: np.float32([10 * (agent == "b") + self.t]) for agent in agents}
+
+    config = (
+        PPOConfig()
+        .environment(lambda _: Turns())
+        .env_runners(num_envs_per_env_runner=2, env_to_module_connector=lambda env, spaces, device: Others())
+        .multi_agent(policies={"a", "b"}, policy_mapping_fn=lambda agent, episode, **kwargs: agent)
+        .training(train_batch_size=40, minibatch_size=20, num_epochs=1)
+        .debugging(seed=0)
+    )
+    algorithm = config.build_algo()
+    algorithm.train()
+    assert algorithm.get_module("a").observation_space.shape == (3,)
+    for episode in algorithm.env_runner.sample(num_episodes=2):
+        seen = episode.agent_episodes
+        expected = [[t, int(t % 2 == 0), (10 + t) * (t % 2 == 0)] for t in range(6)]
+        assert seen["a"].get_observations().tolist() == expected
+        assert seen["b"].get_observations().tolist()[:3] == [[10 + t, 1, t] for t in (0, 2, 4)]
+    algorithm.stop()
+
+
+def test_agents_of_one_module_may_differ_between_two_pieces(lab):
+    class Differ(MultiAgentObservationPreprocessor):
+        """A vector for one agent, a dict for the other."""
+
+        def recompute_output_observation_space(self, input_observation_space, input_action_space):
+            own = gym.spaces.Box(-99, 99, (1,))
+            return gym.spaces.Dict(a=gym.spaces.Box(-99, 99, (2,)), b=gym.spaces.Dict(x=own, y=own))
+
+        def preprocess(self, observations, episode):
+            a, b = observations["a"], observations["b"]
+            return {"a": np.concatenate([a, b]), "b": {"x": 10 * b, "y": 10 * a}}
+
+    pieces = [Differ(), *[lab.user()] * lab.plain, FlattenObservations(), AddObservationsFromEpisodesToBatch()]
+    mapping = AgentToModuleMapping(rl_module_specs=["shared"], agent_to_module_mapping_fn=lambda agent, _: "shared")
+    pipeline = EnvToModulePipeline(BOTH, CHOICES, connectors=[*pieces, mapping, BatchIndividualItems()])
+    episodes = [game(agent_to_module_mapping_fn=lambda agent, _: "shared") for _ in range(2)]
+    batch = pipeline(batch={}, episodes=episodes)
+    assert batch["shared"]["obs"].tolist() == [[1, 2], [20, 10]] * 2
+    for episode in episodes:
+        seen = {"a": np.float32([3]), "b": np.float32([4])}
+        done = dict.fromkeys(seen, 0)
+        episode.add_env_step(observations=seen, actions=done, rewards=done, infos={})
+    assert pipeline(batch={}, episodes=episodes)["shared"]["obs"].tolist() == [[3, 4], [40, 30]] * 2
+
+
+def shorten(batch, episodes):
+    """Keep the first entry, doubled, of each episode's observation."""
+    batch["obs"] = {key: [2 * item[:1] for item in items] for key, items in batch["obs"].items()}
+
+
+def pieces_of():
+    return [AddObservationsFromEpisodesToBatch(), Lab.user(shorten), WriteObservationsToEpisodes()]
+
+
+def test_what_stands_in_the_batch_is_in_the_episodes(lab):
+    episodes = [lab.episode("a", 2), lab.episode("b", 3)]
+    seen = lab.columns("env_to_module", pieces_of(), episodes)
+    assert seen["obs"]["a",].tolist() == [[4.0]] and seen["obs"]["b",].tolist() == [[6.0]]
+    assert [episode.get_observations(-1).tolist() for episode in episodes] == [[4.0], [6.0]]
+    assert episodes[0].get_observations(-2).tolist() == [1.0, 11.0]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_recorded_block_keeps_what_was_written_and_no_memory_of_the_batch(plain):
+    recorder = VectorRecorder(2, Lab.obs_space, Lab.act_space)
+    pieces = [*pieces_of(), *[Lab.user()] * plain]
+    pipeline = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=pieces)
+    recorder.reset(np.ones((2, 2), np.float32))
+    for step in range(1, 4):
+        batch = pipeline(episodes=recorder.episodes)
+        for items in batch["obs"].values():
+            items[0][...] = -1
+        recorder.commit()
+        no = np.zeros(2, bool)
+        recorder.step(np.zeros(2, np.int64), np.zeros(2), no, no, np.full((2, 2), step + 1, np.float32))
+    pipeline(episodes=recorder.episodes)
+    for episode in recorder.harvest(0):
+        assert episode.get_observations().tolist() == [[2.0], [4.0], [6.0], [8.0]]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_strings_are_written_to_a_recorded_block_too(nested):
+    def louder(batch, episodes, **_):
+        for items in batch["obs"].values():
+            items[:] = [{"t": item["t"] + "!"} if nested else item + "!" for item in items]
+
+    space = gym.spaces.Dict(t=gym.spaces.Text(8)) if nested else gym.spaces.Text(8)
+    recorder = VectorRecorder(2, space, Lab.act_space)
+    pieces = [AddObservationsFromEpisodesToBatch(), Lab.user(louder), WriteObservationsToEpisodes()]
+    words = np.array(["yes", "no"], object)
+    recorder.reset({"t": words} if nested else words)
+    EnvToModulePipeline(space, Lab.act_space, connectors=pieces)(episodes=recorder.episodes)
+    columns = [episode.get_observations(slice(-1, None)) for episode in recorder.episodes]
+    assert [(column["t"] if nested else column).tolist() for column in columns] == [["yes!"], ["no!"]]
+
+
+def test_the_space_of_the_episodes_is_that_of_the_batch():
+    space = gym.spaces.Box(-9, 9, (1,))
+    episode = SingleAgentEpisode(observations=[np.zeros(2, np.float32)])
+    WriteObservationsToEpisodes(space)(batch={"obs": [np.ones(1, np.float32)]}, episodes=[episode])
+    assert episode.observation_space == space
+    pipeline = EnvToModulePipeline(Lab.obs_space, connectors=pieces_of())
+    assert pipeline.episode_observation_space == pipeline[2].observation_space
+
+
+@pytest.mark.parametrize("column", [[np.float32([1]), np.float32([2])], np.float32([[1], [2]])])
+def test_a_column_that_nobody_gave_keys_goes_by_position(column):
+    episodes = [SingleAgentEpisode(observations=[np.zeros(1)]) for _ in range(2)]
+    batch = WriteObservationsToEpisodes()(batch={"obs": column}, episodes=episodes)
+    assert batch["obs"] is column
+    assert [episode.get_observations(-1).tolist() for episode in episodes] == [[1.0], [2.0]]
+
+
+@pytest.mark.parametrize("column", [[np.zeros(2)], {("a",): [np.zeros(2)] * 2, ("b",): []}])
+def test_one_row_per_episode_is_needed(column):
+    episodes = [Lab.episode("a", 1), Lab.episode("b", 1)]
+    with pytest.raises(ColumnError, match=r"one row for each of 2 episodes(.|\n)*add_batch_item"):
+        Lab.call(WriteObservationsToEpisodes(), {"obs": column}, episodes=episodes)
+
+
+def test_where_it_stands():
+    with pytest.raises(PipelineError, match=r"'obs'(.|\n)*AddObservationsFromEpisodesToBatch"):
+        EnvToModulePipeline(connectors=[WriteObservationsToEpisodes()])
+    with pytest.raises(ColumnError, match="AddObservationsFromEpisodesToBatch before"):
+        WriteObservationsToEpisodes()(batch={}, episodes=[SingleAgentEpisode(observations=[np.zeros(2)])])
+
+
+class Doubled(ObservationRewriter):
+    """Doubles observations, as float64."""
+
+    def recompute_output_observation_space(self, input_observation_space, input_action_space):
+        return gym.spaces.Box(-np.inf, np.inf, input_observation_space.shape, np.float64)
+
+    def rewrite(self, observations, call):
+        return observations * np.float64(2)
+
+
+class Nested(ObservationRewriter):
+    """Puts observations into a dict."""
+
+    def recompute_output_observation_space(self, input_observation_space, input_action_space):
+        return gym.spaces.Dict(inner=input_observation_space)
+
+    def rewrite(self, observations, call):
+        return {"inner": observations}
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize(("piece", "read"), [(Doubled, lambda rows: rows), (Nested, lambda rows: rows["inner"])])
+def test_a_recorded_block_keeps_what_was_written(plain, piece, read):
+    recorder = VectorRecorder(2, Lab.obs_space, Lab.act_space)
+    pieces = [piece(), AddObservationsFromEpisodesToBatch()]
+    pipeline = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=[Lab.user()] * plain + pieces)
+    recorder.reset(np.ones((2, 2), np.float32))
+    for step in range(1, 4):
+        pipeline(episodes=recorder.episodes)
+        recorder.commit()
+        rows = np.full((2, 2), step + 1, np.float32)
+        no = np.zeros(2, bool)
+        recorder.step(np.zeros(2, np.int64), np.zeros(2), no, no, rows)
+    pipeline(episodes=recorder.episodes)
+    scale = 2 if piece is Doubled else 1
+    for episode in recorder.harvest(0):
+        assert (read(episode.get_observations())[:, 0] / scale).tolist() == [1, 2, 3, 4]
+
+
+def test_the_space_of_the_episodes_is_that_of_the_last_one_that_writes():
+    adds = AddObservationsFromEpisodesToBatch
+    pipeline = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=[Doubled(), Nested(), adds()])
+    assert pipeline.episode_observation_space == pipeline[1].observation_space
+    assert isinstance(pipeline.episode_observation_space, gym.spaces.Dict)
+    assert EnvToModulePipeline(Lab.obs_space, connectors=[adds()]).episode_observation_space == Lab.obs_space
+    nested = EnvToModulePipeline(Lab.obs_space, connectors=[EnvToModulePipeline(connectors=[Doubled()]), adds()])
+    assert nested.episode_observation_space.dtype == np.float64

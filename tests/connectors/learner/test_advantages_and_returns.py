@@ -1,0 +1,228 @@
+"""Advantages, value targets and discounted rewards still to come."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from epibatch.connectors.learner import (
+    AddOneTsToEpisodesAndTruncate,
+    BatchIndividualItems,
+    ComputeReturnsToGo,
+    GeneralAdvantageEstimation,
+    LearnerConnectorPipeline,
+    default_pipeline,
+)
+from epibatch.connectors.rewards import RewardScaling
+from epibatch.core.errors import ConfigError, EpibatchError, PipelineError
+from epibatch.episodes import SingleAgentEpisode
+from fixture_pieces import Lab
+
+
+def reference(rewards, values, terminated, gamma, lambda_):
+    """Advantages of one chunk by the double sum of Schulman et al. (2016), equation 16."""
+    steps = len(rewards)
+    values = [*values[:steps], 0.0 if terminated else values[steps]]
+    deltas = [rewards[t] + gamma * values[t + 1] - values[t] for t in range(steps)]
+    return np.array([sum((gamma * lambda_) ** (k - t) * deltas[k] for k in range(t, steps)) for t in range(steps)])
+
+
+def run(lab, episodes, *, gamma=0.9, lambda_=0.8, per_module=None, **module):
+    pieces = lab.defaults("learner", ppo=True)
+    pieces[-1] = GeneralAdvantageEstimation(gamma=gamma, lambda_=lambda_, per_module=per_module)
+    batch = lab.run("learner", pieces, episodes, rl_module=lab.module(multi=True, **module))
+    return {name: np.asarray(column) for name, column in batch["default_policy"].items() if name != "state_in"}
+
+
+def expected_of(episodes, gamma=0.9, lambda_=0.8):
+    parts = [
+        reference(e.get_rewards().tolist(), e.get_observations()[:, 0].tolist(), e.is_terminated, gamma, lambda_)
+        for e in episodes
+    ]
+    advantages = np.concatenate(parts)
+    targets = advantages + np.concatenate([e.get_observations()[:-1, 0] for e in episodes])
+    return (advantages - advantages.mean()) / max(1e-4, advantages.std()), targets
+
+
+@pytest.mark.parametrize(("gamma", "lambda_"), [(0.9, 0.8), (1.0, 0.0), (0.0, 1.0), (0.99, 1.0)])
+@pytest.mark.parametrize("state", [0, 2])
+def test_equals_the_double_sum(lab, gamma, lambda_, state):
+    episodes = [
+        lab.episode("a", 5, end="terminated", state=state),
+        lab.episode("b", 4, end="truncated", state=state, offset=3),
+        lab.episode("c", 1, state=state, offset=5),
+        lab.episode("d", 9, state=state, t_started=7, lookback=2),
+    ]
+    batch = run(lab, episodes, gamma=gamma, lambda_=lambda_, state=state, max_seq_len=4)
+    advantages, targets = expected_of(episodes, gamma, lambda_)
+    mask = batch["loss_mask"]
+    assert mask.sum() == len(targets)
+    assert np.allclose(batch["value_targets"][mask], targets, rtol=1e-4, atol=1e-4)
+    assert np.allclose(batch["advantages"][mask], advantages, rtol=1e-3, atol=1e-4)
+
+
+def test_a_module_may_have_its_own_discounts(lab):
+    episodes = [lab.episode("a", 5, end="terminated"), lab.episode("b", 4, offset=3)]
+    batch = run(lab, episodes, per_module={"default_policy": {"gamma": 0.5}, "another": {"lambda_": 0.1}})
+    _, targets = expected_of(episodes, 0.5, 0.8)
+    assert np.allclose(batch["value_targets"][batch["loss_mask"]], targets, rtol=1e-4, atol=1e-4)
+    pieces = lab.defaults("learner", ppo=True)
+    pieces[-1] = GeneralAdvantageEstimation(gamma=0.9, lambda_=0.8, per_module={"default_policy": {"gamma": 0.5}})
+    alone = lab.run("learner", pieces, episodes, rl_module=lab.module())
+    assert np.allclose(np.asarray(alone["value_targets"]), batch["value_targets"])
+    for wrong in ({"gamma": 2}, {"gama": 0.5}):
+        with pytest.raises(EpibatchError, match="GeneralAdvantageEstimation, module 'red': gam"):
+            GeneralAdvantageEstimation(per_module={"red": wrong})
+
+
+@pytest.mark.parametrize("state", [0, 2])
+def test_masked_rows_have_no_advantage_and_do_not_enter_the_mean(lab, state):
+    episodes = [lab.episode("a", 5, state=state), lab.episode("b", 3, state=state, offset=1000)]
+    batch = run(lab, episodes, state=state)
+    mask = batch["loss_mask"]
+    assert (batch["advantages"][~mask] == 0).all()
+    assert abs(batch["advantages"][mask].mean()) < 1e-5
+    assert abs(batch["advantages"][mask].std() - 1) < 1e-5
+
+
+def test_equal_advantages_are_not_blown_up(lab):
+    observations = [np.zeros(2, np.float32)] * 4
+    episode = lab.episode("a", 3, observations=observations, rewards=[1.0, 1.0, 1.0])
+    batch = run(lab, [episode], gamma=0.0, lambda_=0.0)
+    assert np.allclose(batch["advantages"], 0.0)
+
+
+def test_no_gradient_flows_into_the_results(lab):
+    batch = lab.run(
+        "learner",
+        lab.defaults("learner", ppo=True),
+        [lab.episode("a", 3)],
+        rl_module=lab.module(multi=True),
+    )["default_policy"]
+    assert not batch["advantages"].requires_grad
+    assert not batch["value_targets"].requires_grad
+    assert isinstance(batch["advantages"], torch.Tensor)
+
+
+def test_without_bootstrap_rows_there_is_a_clear_error(lab):
+    pieces = [*lab.defaults("learner"), GeneralAdvantageEstimation(gamma=0.9, lambda_=0.8)]
+    with pytest.raises(EpibatchError, match=r"AddOneTsToEpisodesAndTruncate|loss_mask"):
+        lab.run("learner", pieces, [lab.episode("a", 3)], rl_module=lab.module(multi=True))
+
+
+@pytest.mark.parametrize("module", [None, "no values"])
+def test_a_module_that_estimates_values_is_needed(lab, module):
+    found = {
+        None: r"found: +none\n.*pipeline\.trace\(episodes, module\)",
+        "no values": "str, which has none",
+    }
+    with pytest.raises(PipelineError, match=found[module]):
+        GeneralAdvantageEstimation()(rl_module=module, batch={}, episodes=[lab.episode("a", 2)])
+    trace = lab.pipeline("learner", lab.defaults("learner", ppo=True)).trace([lab.episode("a", 2)])
+    assert isinstance(trace.error, PipelineError)
+
+
+@pytest.mark.parametrize(
+    ("values", "found", "do"),
+    [
+        (lambda obs: obs[..., :1], r"\[6, 1\]", "squeeze the last axis"),
+        (lambda obs: obs[:-1, 0], r"\[5\]", "values of all rows"),
+    ],
+)
+def test_values_of_another_shape_are_refused_with_the_module_named(lab, values, found, do):
+    module = lab.module(multi=True)
+    module["default_policy"].compute_values = lambda batch, embeddings=None: values(batch["obs"])
+    with pytest.raises(EpibatchError, match=rf"compute_values[\s\S]*shape \[6\][\s\S]*{found}[\s\S]*{do}"):
+        lab.run("learner", lab.defaults("learner", ppo=True), [lab.episode("a", 5)], rl_module=module)
+
+
+def test_targets_of_bootstrap_rows_are_their_values(lab):
+    batch = run(lab, [lab.episode("a", 2), lab.episode("b", 1, offset=50, end="terminated")])
+    behind = ~batch["loss_mask"]
+    assert batch["value_targets"][behind].tolist() == batch["obs"][behind, 0].tolist() == [2.0, 51.0]
+
+
+@pytest.mark.parametrize("counts", [[3], [1, 4, 2]])
+def test_advantages_may_stay_as_they_are(counts):
+    """Their values follow from the targets: a target is the advantage and the value."""
+    episodes = [Lab.episode(f"e{i}", count) for i, count in enumerate(counts)]
+    module, both = Lab.module(), {"gamma": 0.9, "lambda_": 0.8}
+
+    def batch(**settings):
+        return default_pipeline(**both, **settings)(rl_module=module, batch={}, episodes=episodes)
+
+    raw, standard = batch(standardize_advantages=False), batch()
+    real = raw["loss_mask"]
+    expected = raw["value_targets"] - module.compute_values(raw)
+    torch.testing.assert_close(raw["advantages"], expected.detach() * real, rtol=1e-4, atol=1e-5)
+    assert not raw["advantages"][~real].any()
+    own = raw["advantages"][real]
+    spread = (own - own.mean()) / own.std(correction=0).clamp(min=1e-4)
+    torch.testing.assert_close(standard["advantages"][real], spread, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(standard["value_targets"], raw["value_targets"])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"standardize_advantages": "no"}, {"per_module": {"a": {"standardize_advantages": "no"}}}]
+)
+def test_the_switch_is_true_or_false(wrong):
+    with pytest.raises(EpibatchError, match=r"standardize_advantages\n.*\n  found: .*'no'"):
+        GeneralAdvantageEstimation(**wrong)
+
+
+def double_sum(rewards, gamma):
+    return [sum(gamma ** (later - t) * rewards[later] for later in range(t, len(rewards))) for t in range(len(rewards))]
+
+
+def test_chunks_do_not_see_each_other_and_lookback_does_not_count(lab):
+    chunk = lab.episode("b", 2, t_started=4, lookback=2)
+    columns = lab.columns("learner", [ComputeReturnsToGo(gamma=0.5)], [lab.episode("a", 3), chunk])
+    # rewards 0.5, 1.5, 2.5 and 4.5, 5.5
+    assert columns["returns_to_go"]["a",].tolist() == [1.875, 2.75, 2.5]
+    assert columns["returns_to_go"]["b",].tolist() == [7.25, 5.5]
+    assert columns["returns_to_go"]["a",].dtype == np.float64
+
+
+@pytest.mark.parametrize("gamma", [0, 0.9, 0.99, 1])
+def test_equals_the_double_sum_of_returns(lab, gamma):
+    rng = np.random.default_rng(5)
+    episodes = [lab.episode(str(i), n, rewards=rng.normal(size=n).tolist()) for i, n in enumerate((1, 70, 33, 32))]
+    columns = lab.columns("learner", [ComputeReturnsToGo(gamma=gamma)], episodes)
+    for episode in episodes:
+        expected = double_sum(episode.get_rewards(), gamma)
+        np.testing.assert_allclose(columns["returns_to_go"][episode.id_,], expected, rtol=1e-12)
+
+
+def test_rewards_that_a_piece_in_front_writes_count(lab):
+    def shape(batch, episodes):
+        for episode in episodes:
+            episode.set_rewards(new_data=episode.get_rewards() + 1.0)
+
+    columns = lab.columns("learner", [lab.user(shape), ComputeReturnsToGo(gamma=1.0)], [lab.episode("a", 2)])
+    assert columns["returns_to_go"]["a",].tolist() == [4.0, 2.5]
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_the_bootstrap_rows_add_nothing(lab, behind):
+    first, *rest = lab.defaults("learner", ppo=True)[:-1]
+    own = [first, ComputeReturnsToGo(gamma=1.0)]
+    episodes = [lab.episode("a", 3, end="truncated"), lab.episode("b", 1)]
+    batch = lab.run("learner", [*(own if behind else own[::-1]), *rest], episodes, rl_module=lab.module())
+    assert batch["returns_to_go"].dtype == torch.float32
+    assert batch["returns_to_go"][batch["loss_mask"]].tolist() == [4.5, 4.0, 2.5, 0.5]
+
+
+@pytest.mark.parametrize("gamma", [-0.1, 1.5, "0.9"])
+def test_a_wrong_discount_is_named(gamma):
+    with pytest.raises(ConfigError, match=r"ComputeReturnsToGo\.gamma"):
+        ComputeReturnsToGo(gamma=gamma)
+
+
+@pytest.mark.parametrize("bootstraps", [False, True])
+def test_rewards_that_a_piece_in_front_made_are_summed(bootstraps):
+    made = SingleAgentEpisode(observations=[0, 1, 2], actions=[0, 0], rewards=[1.0, 3.0], len_lookback_buffer=0)
+    front = [AddOneTsToEpisodesAndTruncate()] if bootstraps else []
+    pieces = [*front, RewardScaling(scale=10.0, loc=1.0), ComputeReturnsToGo(gamma=0.5), BatchIndividualItems()]
+    batch = LearnerConnectorPipeline(connectors=pieces)(rl_module=None, batch={}, episodes=[made])
+    assert batch["returns_to_go"].tolist() == [11 + 0.5 * 31, 31.0, 0.0][: 2 + bootstraps]

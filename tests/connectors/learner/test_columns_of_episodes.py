@@ -1,0 +1,233 @@
+"""What episodes recorded per step, in batches of both sides."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.algorithms import PPOConfig
+from epibatch.connectors.common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
+from epibatch.connectors.learner import (
+    AddColumnsFromEpisodesToTrainBatch,
+    AddInfosFromEpisodesToTrainBatch,
+    AddNextObservationsFromEpisodesToTrainBatch,
+    AddOneTsToEpisodesAndTruncate,
+)
+from epibatch.core.errors import EpibatchError
+from epibatch.episodes import SingleAgentEpisode
+from fixture_pieces import Lab
+
+
+def pieces():
+    return [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
+
+
+def test_columns_and_types(lab):
+    chunk = lab.episode("b", 2, t_started=4, lookback=2, state=2)
+    columns = lab.columns("learner", pieces(), [lab.episode("a", 3, state=2), chunk])
+    expected = {
+        "actions": ([0, 1, 0], [0, 1], np.int64),
+        "rewards": ([0.5, 1.5, 2.5], [4.5, 5.5], np.float64),
+        "terminateds": ([False] * 3, [False] * 2, np.bool_),
+        "truncateds": ([False] * 3, [False] * 2, np.bool_),
+        "action_logp": ([0.0, -1.0, -2.0], [-4.0, -5.0], np.float32),
+    }
+    for name, (first, second, dtype) in expected.items():
+        assert columns[name]["a",].tolist() == first, name
+        assert columns[name]["b",].tolist() == second, name
+        assert columns[name]["a",].dtype == dtype, name
+    assert set(columns) == {"obs", *expected}
+
+
+@pytest.mark.parametrize("name", ["actions", "rewards", "terminateds", "truncateds", "action_logp"])
+def test_columns_that_are_there_already_are_never_overwritten(lab, name):
+    mine = {name: {("a",): [7.0, 8.0, 9.0]}}
+    columns = lab.columns("learner", pieces(), [lab.episode("a", 3)], batch=mine)
+    assert columns[name]["a",].tolist() == [7.0, 8.0, 9.0]
+
+
+def test_nested_actions(lab):
+    space = gym.spaces.Dict(x=gym.spaces.Discrete(9), y=gym.spaces.Box(-9, 9, (2,)))
+    actions = [{"x": np.int64(i), "y": np.full(2, i, np.float32)} for i in range(3)]
+    episodes = [lab.episode("a", 3, actions=actions, action_space=space)]
+    columns = lab.columns("learner", pieces(), episodes, spaces=(lab.obs_space, space))
+    assert columns["actions"]["a",]["x"].tolist() == [0, 1, 2]
+    assert columns["actions"]["a",]["y"].shape == (3, 2)
+
+
+def test_rewards_changed_by_a_user_piece_arrive_and_stay_in_the_episode(lab):
+    def shape(batch, episodes):
+        for episode in episodes:
+            episode.set_rewards(new_data=episode.get_rewards() + 100.0)
+
+    episodes = [lab.episode("a", 3), lab.episode("b", 2)]
+    columns = lab.columns("learner", [lab.user(shape), *pieces()], episodes)
+    assert columns["rewards"]["a",].tolist() == [100.5, 101.5, 102.5]
+    assert columns["rewards"]["b",].tolist() == [100.5, 101.5]
+    assert episodes[0].get_rewards().tolist() == [100.5, 101.5, 102.5]
+
+
+def test_fractions_written_into_integer_rewards_arrive(lab):
+    def shape(batch, episodes):
+        episodes[0].set_rewards(new_data=0.25, at_indices=1)
+
+    episodes = [lab.episode("a", 3, rewards=[1, 2, 3])]
+    columns = lab.columns("learner", [lab.user(shape), *pieces()], episodes)
+    assert columns["rewards"]["a",].tolist() == [1.0, 0.25, 3.0]
+
+
+def test_episodes_with_other_model_outputs_are_named(lab):
+    other = lab.episode("odd_one", 2, extra_model_outputs={"vf_preds": [0.0, 0.0]})
+    with pytest.raises(EpibatchError, match="odd_one") as raised:
+        lab.run("learner", pieces(), [lab.episode("a", 3), other])
+    assert "vf_preds" in str(raised.value)
+
+
+def test_a_leaf_whose_shape_changes_is_named(lab):
+    ragged = [np.zeros(2), np.zeros(3), np.zeros(2)]
+    episodes = [lab.episode("some_id", 3, extra_model_outputs={"ragged": ragged}, numpy=False)]
+    with pytest.raises(EpibatchError, match="ragged") as raised:
+        lab.run("learner", lab.defaults("learner"), episodes, rl_module=lab.module())
+    assert "some_id" in str(raised.value)
+
+
+@pytest.mark.parametrize("ppo", [False, True])
+def test_plain_pieces_see_one_flag_per_step(lab, ppo):
+    bootstrap = lab.defaults("learner", ppo=True)[:1] if ppo else []
+    seen = lab.see("learner", [*bootstrap, *pieces()], [lab.episode("a", 2, end="terminated")])
+    assert seen["terminateds"]["a",] == [False, True, False][: 2 + ppo]
+    assert [type(column["a",]) for column in seen.values()] == [list] * len(seen)
+    assert [len(seen[name]["a",]) for name in ("truncateds", "rewards")] == [2 + ppo, 1]
+
+
+def test_integer_rewards_become_floats_where_a_bootstrap_row_has_none(lab):
+    chain = lab.defaults("learner", ppo=True)[:-2]  # without tensors and advantages
+    batch = lab.run("learner", chain, [lab.episode("a", 2, rewards=[3, 4])], rl_module=lab.module())
+    assert batch["rewards"].dtype == np.float64 and batch["rewards"].tolist() == [3.0, 4.0, 0.0]
+
+
+def test_outputs_that_are_no_numbers_stay_objects(lab):
+    episode = lab.episode("a", 2, extra_model_outputs={"notes": ["x", "longer"]})
+    notes = lab.columns("learner", pieces(), [episode])["notes"]["a",]
+    assert notes.dtype == object and notes.tolist() == ["x", "longer"]
+
+
+def test_by_itself_it_says_that_no_episode_has_a_step():
+    with pytest.raises(EpibatchError, match=r"column 'actions'[\s\S]*leave out episodes without steps"):
+        AddColumnsFromEpisodesToTrainBatch()(batch={}, episodes=[Lab.episode("a", 0)])
+
+
+def test_an_episode_without_steps_needs_no_outputs_where_the_piece_is_called_by_itself():
+    """A learner pipeline refuses it; by itself the piece goes by the others."""
+    begun = SingleAgentEpisode(id_="b", observations=[0], extra_model_outputs={"x": []})
+    rows = [np.array([t, 1.0], np.float32) for t in range(2)]
+    played = SingleAgentEpisode(
+        id_="a",
+        observations=[0, 1, 2],
+        actions=[0, 1],
+        rewards=[0.5, 1.5],
+        extra_model_outputs={"x": rows},
+        len_lookback_buffer=0,
+    )
+    for episodes in ([played, begun], [begun, played]):
+        batch = AddColumnsFromEpisodesToTrainBatch()(rl_module=None, batch={}, episodes=episodes)
+        assert np.concatenate(batch["x"]["a",]).tolist() == [[0.0, 1.0], [1.0, 1.0]]
+        assert batch["x"]["b",] == []
+
+
+def learner_piece():
+    return AddObservationsFromEpisodesToBatch(as_learner_connector=True)
+
+
+@pytest.mark.parametrize("kind", ["env_to_module", "learner"])
+def test_observations_that_are_there_already_stay(lab, kind):
+    mine = {"obs": {("a",): [np.zeros(7)]}}
+    piece = AddObservationsFromEpisodesToBatch(as_learner_connector=kind == "learner")
+    episodes = [lab.episode("a", 1, numpy=kind == "learner")]
+    seen = lab.see(kind, [piece], episodes, batch=mine)
+    assert seen["obs"]["a",][0].shape == (7,)
+
+
+def test_ids_are_never_rewritten(lab):
+    episodes = [lab.episode("a", 2), lab.episode("a", 2, t_started=2)]
+    for _ in range(2):
+        lab.run("learner", [learner_piece()], episodes)
+    assert [episode.id_ for episode in episodes] == ["a", "a"]
+
+
+@pytest.mark.parametrize("id_", ["a", "my_x", "a_0"])
+def test_two_chunks_of_one_episode_have_keys_of_their_own(lab, id_):
+    episodes = [lab.episode(id_, 2), lab.episode(id_, 1, t_started=2)]
+    columns = lab.columns("learner", [learner_piece()], episodes)
+    assert list(columns["obs"]) == [(f"{id_}_0",), (f"{id_}_1",)]
+    assert columns["obs"][f"{id_}_0",][:, 0].tolist() == [0.0, 1.0]
+    assert columns["obs"][f"{id_}_1",][:, 0].tolist() == [2.0]
+
+
+def test_chunk_keys_avoid_ids_that_look_like_them(lab):
+    episodes = [lab.episode("a", 2), lab.episode("a_1", 1, offset=50), lab.episode("a", 1, t_started=2)]
+    columns = lab.columns("learner", [learner_piece()], episodes)
+    assert [value[:, 0].tolist() for value in columns["obs"].values()] == [[0.0, 1.0], [50.0], [2.0]]
+
+
+def test_each_step_has_the_observation_behind_it(lab):
+    chunk = lab.episode("b", 2, t_started=4, lookback=2)
+    episodes = [lab.episode("a", 3), chunk]
+    columns = lab.columns("learner", [AddNextObservationsFromEpisodesToTrainBatch()], episodes)
+    assert columns["new_obs"]["a",].tolist() == [[1, 11], [2, 12], [3, 13]]
+    assert columns["new_obs"]["b",].tolist() == [[5, 15], [6, 16]]
+
+
+def test_a_bootstrap_row_repeats_the_last_one(lab):
+    pieces = [AddOneTsToEpisodesAndTruncate(), AddNextObservationsFromEpisodesToTrainBatch()]
+    columns = lab.columns("learner", pieces, [lab.episode("a", 2), lab.episode("b", 1)])
+    assert columns["new_obs"]["a",].tolist() == [[1, 11], [2, 12], [2, 12]]
+    assert columns["new_obs"]["b",].tolist() == [[1, 11], [1, 11]]
+
+
+def test_a_column_that_is_there_stays(lab):
+    def own(batch, episodes):
+        batch["new_obs"] = {(episodes[0].id_,): [np.float32(7)]}
+
+    pieces = [lab.user(own), AddNextObservationsFromEpisodesToTrainBatch()]
+    assert lab.see("learner", pieces, [lab.episode("a", 1)])["new_obs"]["a",] == [7]
+
+
+def test_each_step_has_the_info_of_the_observation_in_front_of_it(lab):
+    chunk = lab.episode("b", 2, t_started=4, lookback=2)
+    seen = lab.see("learner", [AddInfosFromEpisodesToTrainBatch()], [lab.episode("a", 3), chunk])
+    assert seen["infos"] == {("a",): [{"t": 0}, {"t": 1}, {"t": 2}], ("b",): [{"t": 4}, {"t": 5}]}
+
+
+def test_a_bootstrap_row_has_the_last_info(lab):
+    pieces = [AddOneTsToEpisodesAndTruncate(), AddInfosFromEpisodesToTrainBatch()]
+    assert lab.see("learner", pieces, [lab.episode("a", 1)])["infos"] == {("a",): [{"t": 0}, {"t": 1}]}
+
+
+def test_through_the_default_pieces_they_stay_a_list_of_dicts(lab):
+    pieces = [AddInfosFromEpisodesToTrainBatch(), *lab.defaults("learner", ppo=True)]
+    batch = lab.run("learner", pieces, [lab.episode("a", 2), lab.episode("b", 1)], rl_module=lab.module())
+    assert batch["infos"] == [{"t": 0}, {"t": 1}, {"t": 2}, {"t": 0}, {"t": 1}]
+
+
+def test_a_column_that_is_there_stays_of_info(lab):
+    def own(batch, episodes):
+        batch["infos"] = {(episodes[0].id_,): [{"own": 1}]}
+
+    pieces = [lab.user(own), AddInfosFromEpisodesToTrainBatch()]
+    assert lab.see("learner", pieces, [lab.episode("a", 1)])["infos"] == {("a",): [{"own": 1}]}
+
+
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_a_learner_trains_beside_them(use_lstm):
+    config = (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .training(train_batch_size=64, minibatch_size=32, num_epochs=1)
+        .learners(learner_connector=lambda *spaces: AddInfosFromEpisodesToTrainBatch())
+        .rl_module(model_config={"use_lstm": use_lstm, "fcnet_hiddens": [8]})
+    )
+    algorithm = config.build_algo()
+    assert np.isfinite(algorithm.train()["learners"]["default_policy"]["total_loss"])
+    algorithm.stop()

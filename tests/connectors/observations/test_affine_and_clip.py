@@ -1,0 +1,309 @@
+"""Fixed shifts and scales, limits and joined axes: rows, spaces, types and the way back."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epibatch.algorithms.ppo import PPOConfig
+from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModulePipeline
+from epibatch.connectors.learner import LearnerConnectorPipeline
+from epibatch.connectors.observations import Affine, Clip, FlattenAxes
+from epibatch.core.errors import ColumnError, ConfigError, StateError
+from epibatch.core.registry import build_piece, piece_to_dict
+from epibatch.env_runner import SingleAgentEnvRunner
+from epibatch.episodes import SingleAgentEpisode
+
+NUMBERS = st.floats(-20, 20, width=32)
+
+
+SCALES = st.one_of(st.floats(-8, -0.125, width=32), st.floats(0.125, 8, width=32))
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=6), NUMBERS, SCALES, st.booleans())
+def test_entries_and_the_way_back(rows, loc, scale, standard_form):
+    x = np.float64(rows)
+    piece = Affine(loc=[loc, 0.0], scale=[scale, 1.0], standard_form=standard_form)
+    found = piece.transform(x)
+    for row, (first, second) in zip(found, rows):
+        assert row[0] == pytest.approx((first - loc) / scale if standard_form else first * scale + loc)
+        assert row[1] == second
+    np.testing.assert_allclose(piece.inverse(found), x, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int64, np.bool_])
+def test_types(dtype):
+    found = Affine(scale=0.5).transform(np.array([[0, 1]], dtype))
+    assert found.dtype == (dtype if dtype is np.float64 else np.float32)
+    assert found.tolist() == [[0.0, 0.5]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.uint8])
+@pytest.mark.parametrize("standard_form", [True, False])
+def test_tensors_as_arrays(dtype, standard_form):
+    piece = Affine(loc=[1.0, 2.0], scale=4.0, standard_form=standard_form)
+    x = torch.tensor([[8, 2], [0, 4]], dtype=dtype)
+    found = piece.transform(x)
+    assert found.tolist() == piece.transform(x.numpy()).tolist()
+    assert found.dtype == (torch.float64 if dtype is torch.float64 else torch.float32)
+    assert piece.inverse(found).tolist() == x.tolist()
+
+
+def test_the_space_has_the_bounds_moved_along_and_turned_where_the_scale_is_negative():
+    space = gym.spaces.Box(np.float32([0, -np.inf]), np.float32([2, 1]))
+    piece = Affine(space, loc=1.0, scale=[-2.0, 3.0])
+    assert piece.observation_space == gym.spaces.Box(np.float32([-3, -np.inf]), np.float32([1, 4]))
+    pixels = Affine(gym.spaces.Box(0, 255, (1,), np.uint8), scale=255.0, standard_form=True)
+    assert pixels.observation_space == gym.spaces.Box(0, 1, (1,), np.float32)
+
+
+def episodes(seed=0, count=3):
+    rng = np.random.default_rng(seed)
+    made = []
+    for i in range(count):
+        steps = int(rng.integers(1, 9))
+        rows = np.stack([rng.normal(3, 2, (steps + 1, 2)), np.full((steps + 1, 2), 7.0)], -1)
+        made.append(
+            SingleAgentEpisode(
+                id_=f"{i}",
+                observations=list(rows),
+                actions=[0] * steps,
+                rewards=list(rng.normal(size=steps)),
+                len_lookback_buffer=0,
+            )
+        )
+    return made
+
+
+@pytest.mark.parametrize("standard_form", [True, False])
+def test_fitted_rows_have_mean_0_and_deviation_1(standard_form):
+    given_episodes = episodes()
+    piece = Affine(standard_form=standard_form).fit(given_episodes)
+    rows = np.concatenate([episode.get_observations() for episode in given_episodes])
+    found = piece.transform(rows)
+    np.testing.assert_allclose(found.mean(0), 0, atol=1e-12)
+    np.testing.assert_allclose(found[..., 0].std(0, ddof=1), 1)
+    assert (found[..., 1] == 0).all()
+    np.testing.assert_allclose(piece.inverse(found), rows)
+    if standard_form:
+        np.testing.assert_allclose(piece.loc, rows.mean(0))
+
+
+def test_other_columns_and_parts_are_fitted():
+    made = episodes()
+    rewards = np.concatenate([episode.get_rewards() for episode in made])
+    assert Affine(columns="rewards", standard_form=True).fit(made).loc == pytest.approx(rewards.mean())
+    nested = [
+        SingleAgentEpisode(
+            observations=[{"a": np.float32([t]), "b": 0} for t in range(3)],
+            actions=[0, 0],
+            rewards=[0.0, 0.0],
+            len_lookback_buffer=0,
+        )
+    ]
+    assert Affine(columns="obs/a", standard_form=True).fit(nested).loc == [1.0]
+    with pytest.raises(ColumnError, match="name one part"):
+        Affine().fit(nested)
+
+
+def test_next_observations_have_the_statistics_of_observations():
+    made = episodes()
+    alone, both = (Affine(columns=columns, standard_form=True).fit(made) for columns in ("obs", ("obs", "new_obs")))
+    assert both.loc == alone.loc and both.scale == alone.scale
+
+
+def test_random_steps_of_a_runner_fit_it_and_what_was_found_is_saved():
+    runner = SingleAgentEnvRunner(config=PPOConfig().environment("CartPole-v1"))
+    made = runner.sample(num_timesteps=50, random_actions=True)
+    piece = Affine(standard_form=True).fit(made)
+    copy = Affine(standard_form=True)
+    copy.set_state(piece.get_state())
+    assert copy == piece
+    assert build_piece(piece_to_dict(piece)) == piece
+    assert Affine(scale=2.0).get_state() == {}
+    assert piece.merge_states([piece.get_state()]).keys() == {"loc", "scale"}
+
+
+def test_a_column_of_a_train_batch():
+    pieces = [Affine(loc=1.0, scale=2.0), BatchIndividualItems()]
+    batch = LearnerConnectorPipeline(connectors=pieces)(rl_module=None, episodes=episodes(count=2))
+    rows = np.concatenate([episode.get_observations()[:-1] for episode in episodes(count=2)])
+    np.testing.assert_array_equal(batch["obs"], rows * 2 + 1)
+
+
+@pytest.mark.parametrize(
+    ("amounts", "message"),
+    [
+        ({"scale": 0}, "Affine.scale"),
+        ({"scale": [1, 0]}, "not 0"),
+        ({"loc": "3"}, "Affine.loc"),
+        ({"loc": np.inf}, "finite"),
+    ],
+)
+def test_mistakes_are_named(amounts, message):
+    with pytest.raises(ConfigError, match=message):
+        Affine(**amounts)
+
+
+def test_mistakes_with_statistics_are_named():
+    with pytest.raises(ConfigError, match="use one piece for each"):
+        Affine(columns=("obs", "rewards")).fit(episodes())
+    with pytest.raises(ColumnError, match="rows of finite numbers"):
+        Affine().fit([])
+    broken = SingleAgentEpisode(observations=[np.float64([np.nan])])
+    with pytest.raises(ColumnError, match="rows of finite numbers"):
+        Affine().fit([broken])
+    with pytest.raises(StateError, match="the state of an Affine piece"):
+        Affine().set_state({"mean": 0})
+
+
+@given(
+    st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=8),
+    st.floats(-9, 9),
+    st.floats(0, 9),
+    st.sampled_from([np.float32, np.float64, np.int16, np.uint8]),
+)
+def test_each_entry_is_limited_in_its_own_type(values, low, width, dtype):
+    high = low + width + 1
+    x = np.abs(values).astype(dtype) if dtype is np.uint8 else np.asarray(values).astype(dtype)
+    found = Clip(low=low, high=high).transform(x)
+    assert found.dtype == dtype
+    for before, after in zip(x.tolist(), found.tolist()):
+        if np.issubdtype(dtype, np.floating):
+            assert after == min(max(before, float(dtype(low))), float(dtype(high)))
+        else:
+            smallest, largest = max(np.iinfo(dtype).min, int(np.ceil(low))), max(0, int(np.floor(high)))
+            assert after == min(max(before, smallest), largest if dtype is np.uint8 else int(np.floor(high)))
+
+
+def test_limits_of_single_entries_and_one_side_only():
+    x = np.float32([[-5, 5], [5, -5]])
+    assert Clip(low=[-1, -2], high=[1, 2]).transform(x).tolist() == [[-1, 2], [1, -2]]
+    assert Clip(high=0).transform(x).tolist() == [[-5, 0], [0, -5]]
+    assert Clip(low=np.array([0.0, 1.0])).transform(x).tolist() == [[0, 5], [5, 1]]
+
+
+def test_the_space_is_the_part_within_the_limits():
+    assert Clip(gym.spaces.Box(-3, 0.5, (2,)), low=-1, high=1).observation_space == gym.spaces.Box(-1, 0.5, (2,))
+    images = gym.spaces.Box(0, 255, (2, 2), np.uint8)
+    assert Clip(images, low=-7, high=99.9).observation_space == gym.spaces.Box(0, 99, (2, 2), np.uint8)
+
+
+def test_tensors_are_limited_as_arrays_are():
+    piece = Clip(low=[-1.0, 0.0], high=2)
+    for x in (torch.tensor([[-3.0, -3.0], [5.0, 1.0]]), torch.tensor([[-3, -3], [5, 1]])):
+        found = piece.transform(x)
+        assert found.dtype == x.dtype
+        assert found.tolist() == [[-1, 0], [2, 1]]
+
+
+def test_acting_and_training_rows_are_equal_and_episodes_stay_as_they_are():
+    space = gym.spaces.Box(-9, 9, (2,), np.float32)
+    rows = np.float32([[5, -5], [0, 1], [-3, 3]])
+    episode = SingleAgentEpisode(
+        observations=list(rows), actions=[0, 1], rewards=[0.0, 0.0], len_lookback_buffer=0, terminated=True
+    )
+    pieces = lambda: [Clip(low=-2, high=2), BatchIndividualItems()]  # noqa: E731
+    trained = LearnerConnectorPipeline(space, None, connectors=pieces())(rl_module=None, episodes=[episode])
+    acting = EnvToModulePipeline(space, None, connectors=pieces())(rl_module=None, episodes=[episode])
+    assert trained["obs"].tolist() == [[2, -2], [0, 1]]
+    assert acting["obs"].tolist() == [[-2, 2]]
+    assert episode.get_observations().tolist() == rows.tolist()
+
+
+class Reaches(gym.Env):
+    """Remembers the actions that reach it."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Box(-10, 10, (2,), np.float32)
+    seen: list = []  # noqa: RUF012
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.seen.append(np.array(action))
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+def test_clipped_actions_reach_the_environment_and_the_module_acts_in_the_narrow_space():
+    config = (
+        PPOConfig()
+        .environment(Reaches)
+        .env_runners(env_to_module_connector=lambda env, spaces, device: Clip(columns="actions", low=-0.5, high=0.5))
+    )
+    Reaches.seen = []
+    runner = SingleAgentEnvRunner(config=config)
+    (episode,) = runner.sample(num_timesteps=20, explore=True)
+    assert runner.module.action_space == gym.spaces.Box(-0.5, 0.5, (2,), np.float32)
+    given_by_module = episode.get_actions()
+    assert np.abs(given_by_module).max() > 0.5
+    assert np.array_equal(np.stack(Reaches.seen)[:20], np.clip(given_by_module, -0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("space", "low", "high", "expected"),
+    [
+        (gym.spaces.Discrete(5), 1, 2, gym.spaces.Discrete(2, start=1)),
+        (gym.spaces.Discrete(5, start=-2), None, 0.5, gym.spaces.Discrete(3, start=-2)),
+        (gym.spaces.MultiDiscrete([5, 3]), [1, 0], [2, 9], gym.spaces.MultiDiscrete([2, 3], start=[1, 0])),
+        (gym.spaces.MultiBinary(2), 0, 0, gym.spaces.Box(0, 0, (2,), np.int8)),
+    ],
+)
+def test_choices_stay_choices(space, low, high, expected):
+    acting = Clip(None, space, columns="actions", low=low, high=high)
+    assert acting.action_space == expected and Clip(space, low=low, high=high).observation_space == expected
+    rows = np.stack([space.sample() for _ in range(20)])
+    assert all(expected.contains(row) for row in acting.transform(rows))
+
+
+def test_data_form():
+    piece = Clip(low=np.float32([0, 1]), high=2)
+    assert piece_to_dict(piece) == {"piece": "clip", "low": [0.0, 1.0], "high": 2}
+    assert build_piece(piece_to_dict(piece)) == piece
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({}, "low, high, or both"),
+        ({"low": 2, "high": 1}, "exchange them"),
+        ({"low": "a"}, "Clip.low"),
+        ({"high": float("nan")}, "Clip.high"),
+        ({"low": [1, 2], "high": [1, 2, 3]}, "limits of one shape"),
+    ],
+)
+def test_mistakes_are_named_of_clip(limits, message):
+    with pytest.raises(ConfigError, match=message):
+        Clip(**limits)
+
+
+X = np.arange(48).reshape(2, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape"), [((0, 1), (6, 4)), ((1, 2), (2, 12)), ((0, -1), (24,)), ((-2, -1), (2, 12)), ((1, 1), (2, 3, 4))]
+)
+def test_rows_hold_the_same_values_in_the_same_order(axes, shape):
+    piece = FlattenAxes(first_axis=axes[0], last_axis=axes[1])
+    found = piece.transform(X)
+    assert found.shape == (2, *shape)
+    assert found.ravel().tolist() == X.ravel().tolist()
+    assert piece.transform(torch.from_numpy(X)).tolist() == found.tolist()
+
+
+def test_each_entry_keeps_its_bounds():
+    low = np.arange(6, dtype=np.float32).reshape(2, 3)
+    space = FlattenAxes(gym.spaces.Box(low, low + 10)).observation_space
+    assert space == gym.spaces.Box(low.ravel(), low.ravel() + 10)
+
+
+@pytest.mark.parametrize("axes", [(0, 3), (2, 1), (-4, -1)])
+def test_axes_that_are_not_there_are_named(axes):
+    with pytest.raises(ColumnError, match=r"rows of shape \(2, 3, 4\)[\s\S]*from -1"):
+        FlattenAxes(first_axis=axes[0], last_axis=axes[1]).transform(X)
