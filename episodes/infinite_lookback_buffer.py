@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import CheckpointError, EpisodeIndexError, SpaceError
+from epibatch.core.errors import EpisodeIndexError, SpaceError
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from epibatch.core.spaces import fill_row, fill_value, one_hot_column, promoting_fill_value
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
+from ._parts.arguments import check_state
 from ._storage.arrays import (
     Leaf,
     as_value,
@@ -789,14 +790,8 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         Raises:
             CheckpointError: `state` is no buffer's.
         """
-        missing = [name for name in _STATE if name not in state] if isinstance(state, Mapping) else _STATE
-        if missing:
-            raise CheckpointError(
-                f"{cls.__name__}.from_state",
-                expected="the state of a buffer",
-                found=f"no {', '.join(missing)}",
-                do="pass what get_state of a buffer gave",
-            )
+        do = "pass what get_state of a buffer gave"
+        check_state(state, _STATE, f"{cls.__name__}.from_state", "a buffer", do)
         data, space = state["data"], state["space"]
         if data is not None:
             form, leaves, _ = stacked_rows(data)

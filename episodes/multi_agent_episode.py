@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from epibatch.core.errors import (
-    CheckpointError,
     EpibatchError,
     EpisodeError,
     EpisodeIndexError,
@@ -25,7 +24,7 @@ from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
 from ._parts.agent_column import OF_OBSERVATIONS, AgentColumn, RowRequest
 from ._parts.agent_segment import AgentRecord, AgentSegment
-from ._parts.arguments import as_info, as_reward, check_space, check_steps, fresh_id
+from ._parts.arguments import as_info, as_reward, check_space, check_state, check_steps, fresh_id
 from ._parts.env_step import EnvStep
 from ._storage.arrays import owned, same_value
 from ._storage.indexing import Indices, note_history
@@ -1107,14 +1106,8 @@ class MultiAgentEpisode:
         Raises:
             CheckpointError: `state` is no multi-agent episode's.
         """
-        missing = [name for name in _STATE if name not in state] if isinstance(state, Mapping) else []
-        if missing or not isinstance(state, Mapping):
-            raise CheckpointError(
-                "MultiAgentEpisode.from_state",
-                expected="the state of a multi-agent episode",
-                found=f"no {', '.join(missing)}" if missing else f"{type(state).__name__} {state!r}",
-                do="pass what get_state of a multi-agent episode gave",
-            )
+        do = "pass what get_state of a multi-agent episode gave"
+        check_state(state, _STATE, "MultiAgentEpisode.from_state", "a multi-agent episode", do)
         episode = MultiAgentEpisode(
             state["id_"],
             observation_space=_spaces_from_list(state["observation_space"]),

@@ -17,7 +17,7 @@ from ._parts.acting_rewards import known
 from ._storage.arrays import Leaf, fits
 from ._storage.block import Block, BlockColumn
 from ._storage.chunk import Chunk, chunk_of
-from ._storage.column_rows import BlockRows, ColumnRows, SeveralRows
+from ._storage.column_rows import BlockRows, ColumnRows
 from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer, lengths_of, newest_of, rows_of
 from .single_agent_episode import SingleAgentEpisode, no_column
 from .vector_episodes import VectorEpisodes
@@ -169,14 +169,14 @@ class EpisodeReader:
         Args:
             column: Its name.
             first: The first row: an int, or int64 [C].
-            stop: The row after the last, likewise; default: the chunk's length.
+            stop: The row after the last, likewise; default: the chunk's length. No rows if it is before `first`.
             step: Every how many rows.
 
         Raises:
             ColumnError: a chunk with such rows lacks the column, or has it in another nesting.
             EpisodeIndexError: a chunk lacks such rows.
         """
-        buffers, spans = self._buffers(column), (self._stops(stop) - first).tolist()
+        buffers, spans = self._buffers(column), np.maximum(self._stops(stop) - first, 0).tolist()
         firsts = first.tolist() if isinstance(first, np.ndarray) else [first] * len(spans)
         found = rows_of(buffers, firsts, spans) if buffers else None
         form, leaves = found or self._checked_rows(column, buffers, firsts, spans)
@@ -424,8 +424,10 @@ class BlockReader(EpisodeReader):
 
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
         """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
-        own, counts = self._column(column), -((first - self._stops(stop)) // step)
-        tails = {}
+        own, spans, tails = self._column(column), np.maximum(self._stops(stop) - first, 0), {}
+        if stop is not None and (first + spans > self.lengths + (column == Columns.OBS)).any():
+            return super().rows(column, first, stop, step)  # which says what chunk lacks them
+        counts = -(-spans // step)
         if column == Columns.OBS:
             last = first + (counts - 1) * step == self.lengths
             tails = self._tails(own, np.flatnonzero(last & (counts > 0)))
@@ -587,9 +589,14 @@ class SeveralBlocksReader(EpisodeReader):
         if any(own is None or columns[0] is None or own.form != columns[0].form for own in columns):
             return super().rows(column, first, stop, step)
         firsts, stops = np.zeros_like(self.lengths) + first, self._stops(stop)
-        own = zip(self._readers, self._places)
-        parts: Any = [reader.rows(column, firsts[at], stops[at], step) for reader, at in own]
-        return SeveralRows(parts, self._places, column, self.describe)
+        parts = [own.rows(column, firsts[at], stops[at], step) for own, at in zip(self._readers, self._places)]
+        if not all(part.sound for part in parts):
+            return super().rows(column, first, stop, step)
+        order = np.argsort(np.concatenate(self._places)).tolist()
+        each = [part.of_chunk(chunk) for part in parts for chunk in range(len(part.counts))]
+        counts = [count for part in parts for count in part.counts]
+        leaves = [[each[i][leaf] for i in order] for leaf in range(len(each[0]))]
+        return ColumnRows(parts[0].form, leaves, [counts[i] for i in order], column, self.describe)
 
 
 def _spread(rows: Leaf, chunks: Ints, count: int) -> Leaf:

@@ -13,7 +13,6 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import (
-    CheckpointError,
     ColumnError,
     EpibatchError,
     EpisodeError,
@@ -28,7 +27,7 @@ from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from epibatch.core.spaces import check_row
 from epibatch.core.structs import flatten, flatten_like, form_of, spell_form
 
-from ._parts.arguments import as_flag, as_info, as_reward, as_rewards, check_space, check_steps, fresh_id
+from ._parts.arguments import as_flag, as_info, as_reward, as_rewards, check_space, check_state, check_steps, fresh_id
 from ._storage.arrays import leaves_like, same_value, shielded
 from ._storage.indexing import WATCH, Indices, check_newest
 from ._storage.infos_buffer import EMPTY, InfosBuffer
@@ -872,7 +871,7 @@ class SingleAgentEpisode:
             "observations": observations["data"],
             "raw_observation": observations["raw_row"],
             "provisional": True,
-            "infos": _copies(self.infos.data),
+            "infos": self.infos.copies(),
             "actions": actions["data"],
             "rewards": self.rewards.get_state()["data"],
             "extra_model_outputs": {key: column.get_state()["data"] for key, column in outputs.items()},
@@ -888,15 +887,9 @@ class SingleAgentEpisode:
         Raises:
             CheckpointError: `state` is no episode's.
         """
-        missing = [name for name in _STATE if name not in state] if isinstance(state, Mapping) else []
-        if missing or not isinstance(state, Mapping):
-            raise CheckpointError(
-                "SingleAgentEpisode.from_state",
-                expected="the state of an episode",
-                found=f"no {', '.join(missing)}" if missing else f"{type(state).__name__} {state!r}",
-                do="pass what get_state of an episode gave; RLlib's have another, and are converted as episodes "
-                "(epibatch.interop.rllib.from_rllib)",
-            )
+        do = "pass what get_state of an episode gave; RLlib's have another, and are converted as episodes "
+        do += "(epibatch.interop.rllib.from_rllib)"
+        check_state(state, _STATE, "SingleAgentEpisode.from_state", "an episode", do)
         given, action_space = (
             None if state[name] is None else space_from_dict(state[name])
             for name in ("given_observation_space", "action_space")
@@ -905,7 +898,7 @@ class SingleAgentEpisode:
         observations = {own: state[name] for own, name in names.items()}
         episode = SingleAgentEpisode(
             observations=InfiniteLookbackBuffer.from_state({**observations, "provisional": True, "lookback": 0}),
-            infos=_copies(state["infos"]),
+            infos=InfosBuffer(state["infos"]).copies(),
             action_space=action_space,
             terminated=state["is_terminated"],
             truncated=state["is_truncated"],
@@ -968,10 +961,6 @@ def _lacks_keys(expected: Any, found: Any) -> bool:
 def _equal(a: Any, b: Any) -> bool:
     (left, form), (right, other_form) = flatten(a), flatten(b)
     return form == other_form and all(map(np.array_equal, left, right))
-
-
-def _copies(infos: list[Any]) -> list[Any]:
-    return [copy.deepcopy(row) if row else row.copy() for row in infos]
 
 
 def _column(rows: Any, lookback: int, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:

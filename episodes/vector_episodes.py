@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -63,10 +63,6 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         if view is None:
             view = self.views[index] = self.chunks[index].view()
         return view
-
-    def __iter__(self) -> Iterator[SingleAgentEpisode]:
-        for i in range(len(self.chunks)):
-            yield self[i]
 
     def views_of_all(self) -> list[SingleAgentEpisode]:
         """A list of all episode objects: what `list()` gives, at no cost per episode once all were made."""

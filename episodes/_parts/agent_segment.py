@@ -118,7 +118,6 @@ class AgentRecord:
         segments: Its segments in this chunk, one for each time it appeared.
         live: The last of them, if the agent has not ended.
         ready: The same, if nothing is pending.
-        born: Whether the agent had an observation in this chunk or in an earlier one.
         end: Its flags (terminated, truncated); None before it ends.
         action: The action of the open step, or NOTHING.
         extras: The model outputs that came with it.
@@ -127,19 +126,23 @@ class AgentRecord:
         left_over: Sum of the rewards that came after the end of a segment, too late for any of its steps.
     """
 
-    __slots__ = ("action", "born", "end", "extras", "info", "left_over", "live", "ready", "reward", "segments")
+    __slots__ = ("action", "end", "extras", "info", "left_over", "live", "ready", "reward", "segments")
 
     def __init__(self) -> None:
         self.segments: list[AgentSegment] = []
         self.live: AgentSegment | None = None
         self.ready: AgentSegment | None = None
-        self.born = False
         self.end: tuple[bool, bool] | None = None
         self.action: Any = NOTHING
         self.extras: dict[str, Any] = {}
         self.reward: Any = None
         self.info: dict[str, Any] | None = None
         self.left_over: Any = 0.0
+
+    @property
+    def born(self) -> bool:
+        """True if the agent had an observation in this chunk or in an earlier one."""
+        return bool(self.segments) or self.end is not None
 
     @property
     def pending_reward(self) -> Any:
@@ -206,7 +209,7 @@ class AgentRecord:
     def begin(self, segment: AgentSegment) -> None:
         """Let the agent live (again)."""
         self.segments.append(segment)
-        self.live, self.born, self.end = segment, True, None
+        self.live, self.end = segment, None
 
     def finish(self, terminated: bool, truncated: bool, env_t: int) -> None:
         """Let the agent end at env step `env_t`; rewards that are left are in none of its steps."""
@@ -222,11 +225,11 @@ class AgentRecord:
         """Return the values that `restore` takes."""
         rows = len(self.live.steps) if self.live else 0
         waiting = self.action, self.extras, self.reward, self.info, self.left_over
-        return len(self.segments), self.live, rows, self.born, self.end, waiting
+        return len(self.segments), self.live, rows, self.end, waiting
 
     def restore(self, snapshot: tuple[Any, ...]) -> None:
         """Be again as when the snapshot was taken, at most one env step ago."""
-        count, self.live, rows, self.born, self.end, waiting = snapshot
+        count, self.live, rows, self.end, waiting = snapshot
         self.action, self.extras, self.reward, self.info, self.left_over = waiting
         del self.segments[count:]
         if self.live is not None:
@@ -248,11 +251,10 @@ class AgentRecord:
         """
         out = AgentRecord()
         out.end = self.end if not self.segments else None
-        out.born = out.end is not None
         for segment in self.segments:
             if segment.steps[0] > end:
                 break
-            out.born, out.end = True, None
+            out.end = None
             if not segment.over(begin):
                 out.segments.append(segment.sliced(begin, end, low))
             if segment.over(end):
@@ -299,7 +301,7 @@ class AgentRecord:
             else:
                 self.segments.append(segment.copied())
             self.live = None if segment.ended_at is not None else self.segments[-1]
-        self.born, self.end = self.born or other.born, other.end
+        self.end = other.end
         self.take_over(other)
 
     def take_over(self, other: AgentRecord) -> None:
@@ -328,7 +330,6 @@ class AgentRecord:
         """Rebuild it from `get_state()`."""
         record = AgentRecord()
         record.segments = [AgentSegment.from_state(one) for one in state["segments"]]
-        record.born = state["born"]
         record.end = None if state["end"] is None else (bool(state["end"][0]), bool(state["end"][1]))
         record.live = record.segments[-1] if record.segments and record.end is None else None
         record.action = map_struct(owned, state["action"][0]) if state["action"] else NOTHING
@@ -342,5 +343,5 @@ class AgentRecord:
         """True if another one holds the same."""
         if len(self.segments) != len(other.segments):
             return False
-        waiting = [(r.born, r.end, r.action, r.extras, r.reward or 0.0, r.info, r.left_over) for r in (self, other)]
+        waiting = [(r.end, r.action, r.extras, r.reward or 0.0, r.info, r.left_over) for r in (self, other)]
         return same_value(*waiting) and all(one.equals(its) for one, its in zip(self.segments, other.segments))

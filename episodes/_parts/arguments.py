@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ColumnError, EpisodeError, SpaceError
+from epibatch.core.errors import CheckpointError, ColumnError, EpisodeError, SpaceError
 
-__all__ = ["as_flag", "as_info", "as_reward", "as_rewards", "check_space", "check_steps", "fresh_id"]
+__all__ = ["as_flag", "as_info", "as_reward", "as_rewards", "check_space", "check_state", "check_steps", "fresh_id"]
 
 _NUMBERS = frozenset({float, int, bool, np.float32, np.float64})
 _BYTES, _POOL = 16, 256
@@ -115,6 +115,28 @@ def check_space(space: Any, name: str, id_: Any) -> Any:
         found=f"{type(space).__name__} {space!r}",
         do="pass the space of one environment, or leave it out",
     )
+
+
+def check_state(state: Any, names: Iterable[str], where: str, kind: str, do: str) -> None:
+    """Check that a state has entries of these names.
+
+    Args:
+        state: The argument of a `from_state`.
+        names: The entries that it needs.
+        where: That method.
+        kind: What the state is to be the state of.
+        do: What to pass instead.
+
+    Raises:
+        CheckpointError: it is no dict, or lacks an entry.
+    """
+    if not isinstance(state, Mapping):
+        found = f"{type(state).__name__} {state!r}"
+    else:
+        found = ", ".join(name for name in names if name not in state)
+        found = found and f"no {found}"
+    if found:
+        raise CheckpointError(where, expected=f"the state of {kind}", found=found, do=do)
 
 
 def fresh_id() -> str:

@@ -17,7 +17,7 @@ from epibatch.core.structs import Form, map_struct, spell_form, unflatten
 
 from .arrays import Leaf
 
-__all__ = ["BlockRows", "ColumnRows", "LazyRows", "SeveralRows"]
+__all__ = ["BlockRows", "ColumnRows", "LazyRows"]
 
 Indices = npt.NDArray[np.int64]
 Places = Callable[[Indices, Indices, int], Indices]
@@ -278,67 +278,6 @@ class BlockRows(ColumnRows):
             out = out.astype(self._with_last(out.dtype), copy=False)
             out[ends - 1] = out[ends - 2] if self._last is None else self._last
         return out.astype(np.float32) if halved and out.dtype == np.float64 else out
-
-
-class SeveralRows(ColumnRows):
-    """Rows of a column of several blocks.
-
-    Args:
-        parts: Those of each block, in one nesting.
-        places: For each of them the positions of its chunks among all chunks.
-        name: The column, for messages.
-        describe: Names a chunk, for messages.
-    """
-
-    def __init__(
-        self, parts: list[BlockRows], places: list[Indices], name: str, describe: Callable[[int], str]
-    ) -> None:
-        self.form, self._parts, self._places = parts[0].form, parts, places
-        self._name, self._describe = name, describe
-        self._rows = np.zeros(sum(map(len, places)), np.int64)
-        tails: dict[int, list[Leaf]] = {}
-        for part, at in zip(parts, places):
-            self._rows[at] = part.counts
-            tails.update({int(at[chunk]): tail for chunk, tail in part.tails.items()})
-        self.counts, self.tails = self._rows.tolist(), tails
-
-    @cached_property
-    def leaves(self) -> list[list[Leaf]]:  # type: ignore[override]
-        """For each leaf the chunks' arrays, without those of `tails`."""
-        order = np.argsort(np.concatenate(self._places)).tolist()
-        each = [[leaf for part in parts for leaf in part] for parts in zip(*(part.leaves for part in self._parts))]
-        return [[own[i] for i in order] for own in each]
-
-    @property
-    def sound(self) -> bool:  # type: ignore[override]
-        """True if the rows are known to be numbers of one shape."""
-        shapes = {tuple(leaf.shape[2:] for leaf in part.block_leaves) for part in self._parts}
-        return len(shapes) == 1 and all(part.sound for part in self._parts)
-
-    def with_bootstraps(self, last: Any = None) -> ColumnRows:
-        """Give each chunk one row more.
-
-        Args:
-            last: Its value; default: the chunk's last row again.
-        """
-        for part in self._parts:
-            part.with_bootstraps(last)
-        return super().with_bootstraps(last)
-
-    padded = LazyRows.padded
-
-    def joined(self, *, halved: bool = False) -> Any:
-        """Copies of all rows, chunk after chunk, in the column's nesting.
-
-        Args:
-            halved: Whether leaves that are float64 throughout become float32.
-        """
-        chunks, counts = np.concatenate(self._places), self._rows + self._bootstrap
-        rows = map_struct(lambda *own: np.concatenate(own), *(part.joined(halved=halved) for part in self._parts))
-        if (np.diff(chunks) > 0).all():
-            return rows
-        order = np.argsort(np.repeat(chunks, counts[chunks]), kind="stable")
-        return map_struct(lambda leaf: leaf[order], rows)
 
 
 def _narrow(parts: list[Leaf], halved: bool) -> Any:

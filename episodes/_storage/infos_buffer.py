@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,6 +86,10 @@ class InfosBuffer(LookbackBuffer):
         """Return a buffer of copies of the dicts, and of the newest one once more."""
         data = self._raw_rows()
         return InfosBuffer([dict(row) if type(row) is dict else row for row in (*data, data[-1])], self.lookback)
+
+    def copies(self) -> list[Any]:
+        """Return deep copies of all rows."""
+        return [{} if row is EMPTY else copy.deepcopy(row) if row else row.copy() for row in self._raw_rows()]
 
     def pop(self, index: int = -1) -> Any:
         """Remove and return a row."""
