@@ -1,21 +1,39 @@
-"""From a batch to actions: the module's forward pass and the module-to-env pipeline."""
+"""From a batch to actions: the modules' forward passes, the module-to-env pipeline, random legal actions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns, note_columns
-from epibatch.core.errors import ColumnError, add_context
-from epibatch.core.spaces import get_base_struct_from_space
+from epibatch.core.errors import ColumnError, RunnerArgumentError, add_context
+from epibatch.core.spaces import get_base_struct_from_space, random_legal_actions
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
+from ..connectors._engine.call import ROWS
 from ..connectors._engine.modules import describe_batch
+from ..connectors.authoring.column_transform import actions_for_env
+from ..episodes._storage.arrays import owned
+from ..episodes.multi_agent_episode import MultiAgentEpisode
 
-__all__ = ["act", "blame_observations", "check_actions", "forward", "with_members"]
+__all__ = [
+    "AgentActions",
+    "ToAct",
+    "act",
+    "act_for_agents",
+    "blame_observations",
+    "check_actions",
+    "forward",
+    "legal_actions_of_agents",
+    "own_actions",
+    "random_legal",
+    "spread",
+    "with_members",
+]
+
 
 _MISSING = (
     "Read what is known in training alone, as views of this step or later ones are, in _forward_train only. An "
@@ -200,3 +218,220 @@ def _members(actions: Any, space: Any, name: str) -> Any:
     if array.dtype.kind != "f":
         return actions
     return actions.long() if hasattr(actions, "long") else array.astype(np.int64)
+
+
+class ToAct(NamedTuple):
+    """Episodes in which agents act next.
+
+    Args:
+        envs: Their environments.
+        episodes: The episodes.
+        agents: The agents that are to act in each of them.
+    """
+
+    envs: Sequence[int]
+    episodes: list[MultiAgentEpisode]
+    agents: Sequence[Collection[Any]]
+
+
+class AgentActions(NamedTuple):
+    """Actions of one vector step: a dict by agent for each environment.
+
+    Args:
+        stored: Actions as the modules gave them.
+        for_env: Actions for the environments, in arrays of their own.
+        outputs: For each agent a dict of the other columns.
+    """
+
+    stored: list[dict[Any, Any]]
+    for_env: list[dict[Any, Any]]
+    outputs: list[dict[Any, dict[str, Any]]]
+
+
+def act_for_agents(
+    module: Any, module_to_env: Any, batch: dict[str, Any], to_act: ToAct, *, explore: bool, t: int, **call: Any
+) -> dict[str, Any]:
+    """Return the columns of one vector step: `actions` and the modules' other outputs, by agent for each episode.
+
+    Args:
+        module: The modules that act.
+        module_to_env: The pipeline after them.
+        batch: The output of the env-to-module pipeline, by module.
+        to_act: The episodes and agents.
+        explore: Whether actions explore.
+        t: The env steps taken so far, for the modules.
+        **call: `shared_data` and `metrics` for the pipeline.
+
+    Raises:
+        ColumnError: not one action for each agent; or NaN among a module's outputs. The error names the observations
+            instead if they have NaN already.
+    """
+    outputs = forward(module, batch, explore=explore, t=t)
+    for module_id, own in outputs.items():
+        if isinstance(own, Mapping) and Columns.ACTIONS in own:
+            outputs = {**outputs, module_id: with_members(module[module_id], own)}
+    columns: dict[str, Any]
+    try:
+        columns = module_to_env(rl_module=module, batch=outputs, episodes=to_act.episodes, explore=explore, **call)
+    except ColumnError as error:
+        blame_observations(error, _newest(to_act), _by_module(batch))
+        raise
+    for name, column in columns.items():
+        _check_column(name, column, to_act)
+    if Columns.ACTIONS not in columns:
+        raise _without_actions("no such column")
+    for name in (Columns.ACTIONS, Columns.ACTIONS_FOR_ENV):
+        if name in columns:
+            _check_agents(name, columns[name], to_act)
+    return columns
+
+
+def _newest(to_act: ToAct) -> Iterator[tuple[str, Any]]:
+    for env, episode in zip(to_act.envs, to_act.episodes):
+        for agent, row in episode.get_observations(-1).items():
+            yield f"agent {agent!r} in environment {env}", row
+
+
+def _by_module(batch: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for module_id, columns in batch.items():
+        if isinstance(columns, Mapping):
+            yield f"module {module_id!r}, row", columns.get(Columns.OBS)
+
+
+def _check_column(name: str, column: Any, to_act: ToAct) -> None:
+    count = len(to_act.episodes)
+    if type(column) is list and len(column) == count and all(isinstance(rows, Mapping) for rows in column):
+        return
+    found = f"{len(column)} of them" if isinstance(column, list) else type(column).__name__
+    raise ColumnError(
+        f"what the module-to-env pipeline left, column {name!r}",
+        expected=f"a list of {count} dicts by agent, one for each episode",
+        found=found,
+        do="keep the columns in the form that ListifyDataForVectorEnv gives them",
+    )
+
+
+def _check_agents(name: str, column: list[dict[Any, Any]], to_act: ToAct) -> None:
+    for env, rows, agents in zip(to_act.envs, column, to_act.agents):
+        if rows.keys() != agents:
+            missing = [agent for agent in agents if agent not in rows]
+            strangers = [agent for agent in rows if agent not in agents]
+            found = f"none for {missing}" if missing else f"some for {strangers} too, who do not act"
+            raise _without_actions(f"{found} in environment {env}", name, f"for agents {list(agents)}")
+
+
+def _without_actions(found: str, name: str = Columns.ACTIONS, whose: str = "for each agent to act") -> ColumnError:
+    return ColumnError(
+        "what the module-to-env pipeline left",
+        expected=f"a column {name!r} with one action {whose}",
+        found=found,
+        do="keep every agent's action in every module-to-env piece",
+    )
+
+
+def spread(columns: dict[str, Any], to_act: ToAct, num_envs: int, every_agent: dict[str, Any]) -> AgentActions:
+    """Return the columns of some episodes as actions in all environments.
+
+    Args:
+        columns: As `act_for_agents` returns them; none if no agent acts.
+        to_act: The episodes that they are about.
+        num_envs: How many environments there are.
+        every_agent: Further outputs, the same for each agent that acts.
+    """
+    acts = AgentActions([{}] * num_envs, [{}] * num_envs, [{}] * num_envs)
+    if not columns:
+        return acts
+    stored, for_env = columns[Columns.ACTIONS], columns.get(Columns.ACTIONS_FOR_ENV, columns[Columns.ACTIONS])
+    others = [(name, rows) for name, rows in columns.items() if name not in (Columns.ACTIONS, Columns.ACTIONS_FOR_ENV)]
+    for i, env in enumerate(to_act.envs):
+        acts.stored[env] = stored[i]
+        acts.for_env[env] = own_actions(for_env[i])
+        outputs: dict[Any, dict[str, Any]] = {agent: dict(every_agent) for agent in stored[i]}
+        for name, rows in others:
+            for agent, value in rows[i].items():
+                if agent in outputs:
+                    outputs[agent][name] = value
+                else:
+                    outputs[agent] = {name: value}
+        acts.outputs[env] = outputs
+    return acts
+
+
+def own_actions(actions: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return copies of actions, as an environment may change them and stored actions often share their memory."""
+    return {agent: action if isinstance(action, np.generic) else owned(action) for agent, action in actions.items()}
+
+
+def random_legal(
+    env_to_module: Any, batch: Mapping[str, Any], space: Any, rng: np.random.Generator
+) -> tuple[Any, Any] | None:
+    """Draw random legal actions of one agent in each environment; None without an action mask.
+
+    Args:
+        env_to_module: The pipeline that made the batch.
+        batch: The module's input; its `action_mask` marks the legal actions.
+        space: The module's action space.
+        rng: The random generator.
+
+    Returns:
+        The actions to store, and those for the environments.
+    """
+    if batch.get(Columns.ACTION_MASK) is None:
+        return None
+    actions = random_legal_actions(space, _rows(batch[Columns.ACTION_MASK]), rng)
+    return actions, actions_for_env(env_to_module, actions)
+
+
+def legal_actions_of_agents(
+    env_to_module: Any,
+    batch: Mapping[Any, Any],
+    spaces: Mapping[Any, Any],
+    shared: Mapping[str, Any],
+    rng: np.random.Generator,
+) -> dict[tuple[int, Any], tuple[Any, Any]]:
+    """Draw random legal actions of the agents whose modules get an action mask.
+
+    Args:
+        env_to_module: The pipeline that made the batch.
+        batch: Columns by module.
+        spaces: Module -> (observation space, action space).
+        shared: The pipelines' shared data, which maps rows to agents.
+        rng: The random generator.
+
+    Returns:
+        (position of the episode in the call, agent) -> the action to store, and the one for the environment.
+    """
+    found: dict[tuple[int, Any], tuple[Any, Any]] = {}
+    for module_id, columns in batch.items():
+        rows = getattr(shared.get(ROWS), "rows", {}).get(module_id)
+        if rows is None or not isinstance(columns, Mapping) or Columns.ACTION_MASK not in columns:
+            continue
+        actions = random_legal_actions(spaces[module_id][1], _rows(columns[Columns.ACTION_MASK]), rng)
+        for i, (owner, agent) in enumerate(zip(rows.owners, rows.agents)):
+            for_env = actions_for_env(env_to_module, actions[i : i + 1], agent)
+            found[owner, agent] = actions[i], for_env[0]
+    return found
+
+
+def _rows(mask: Any) -> Any:
+    """Return a mask as bool [rows, choices]; it may be a tensor, and may have a time axis."""
+    array = np.asarray(mask.cpu() if hasattr(mask, "cpu") else mask)
+    return array.reshape(-1, array.shape[-1]) != 0
+
+
+def explores(explore: bool | None, default: bool) -> bool:
+    """True if actions explore: the caller's value, or the default.
+
+    Raises:
+        RunnerArgumentError: neither True nor False nor None, such as the text "no", which would count as True.
+    """
+    if explore is None:
+        return default
+    if isinstance(explore, (bool, np.bool_)):
+        return bool(explore)
+    raise RunnerArgumentError(
+        "explore",
+        expected="True, False, or None for the config's",
+        found=f"{type(explore).__name__} {explore!r}",
+        do="pass explore=False to act greedily",
+    )

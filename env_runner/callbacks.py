@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from epibatch.core.errors import ConfigError, nearest
+from epibatch.core.errors import ConfigError, add_context, nearest
+from epibatch.core.imports import load_object
 
-__all__ = ["ALGORITHM_EVENTS", "EVENTS", "RUNNER_EVENTS", "Callbacks", "RLlibCallback"]
+__all__ = [
+    "ALGORITHM_EVENTS",
+    "Callbacks",
+    "EVENTS",
+    "EpisodeCallbacks",
+    "CallbackDispatcher",
+    "RLlibCallback",
+    "RUNNER_EVENTS",
+    "callback_problem",
+]
+
 
 RUNNER_EVENTS = (
     "on_environment_created",
@@ -16,7 +29,7 @@ RUNNER_EVENTS = (
     "on_episode_end",
     "on_sample_end",
 )
-"""What an environment runner tells of."""
+"""Events of an environment runner."""
 
 ALGORITHM_EVENTS = (
     "on_algorithm_init",
@@ -25,12 +38,12 @@ ALGORITHM_EVENTS = (
     "on_evaluate_end",
     "on_checkpoint_loaded",
 )
-"""What an `Algorithm` tells of."""
+"""Events of an `Algorithm`."""
 
 EVENTS = (*ALGORITHM_EVENTS, *RUNNER_EVENTS)
 """All of them, as a config's `callbacks` section names them."""
 
-_NOTHING_TO_TELL = (
+_NEVER_CALLED = (
     "on_env_runners_recreated",
     "on_evaluate_offline_end",
     "on_evaluate_offline_start",
@@ -66,7 +79,7 @@ class Callbacks:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name, value in vars(cls).items():
-            if name.startswith("on_") and callable(value) and name not in (*EVENTS, *_NOTHING_TO_TELL):
+            if name.startswith("on_") and callable(value) and name not in (*EVENTS, *_NEVER_CALLED):
                 raise ConfigError(
                     f"callbacks {cls.__name__}",
                     expected="methods on_... for what happens",
@@ -220,3 +233,215 @@ class Callbacks:
 
 RLlibCallback = Callbacks
 """The name that RLlib gives it."""
+
+
+def callback_problem(value: Any, kind: str = "function") -> str | None:
+    """Return the problem of a config's callback as text; None if it is valid.
+
+    Args:
+        value: A function (or a class), an import path `module:name`, or a list of these; None: no callback.
+        kind: "function" or "class", the expected kind.
+
+    Example:
+        >>> callback_problem("math:floor"), callback_problem([print, 3])
+        (None, 'expected a function, its import path module:function, or a list of these, found int 3')
+    """
+    for item in _listed(value):
+        if isinstance(item, str):
+            if not item.partition(":")[2]:
+                return f"expected a {kind}'s import path module:{kind}, found {item!r}"
+        elif not callable(item):
+            form = f"a {kind}, its import path module:{kind}, or a list of these"
+            return f"expected {form}, found {type(item).__name__} {item!r}"
+    return None
+
+
+class CallbackDispatcher:
+    """Dispatcher of a config's callbacks: objects of its callback classes, and its functions.
+
+    Args:
+        config: Has `callbacks_class`, and a setting named after each event.
+        events: The names of the events.
+
+    Raises:
+        RegistryError: an import path cannot be resolved.
+
+    Example:
+        >>> from epibatch.algorithms.ppo import PPOConfig
+        >>> told = []
+        >>> config = PPOConfig().callbacks(on_sample_end=lambda samples, **kwargs: told.append(samples))
+        >>> dispatcher = CallbackDispatcher(config, ["on_sample_end", "on_episode_end"])
+        >>> dispatcher.call("on_sample_end", samples=[])
+        >>> "on_sample_end" in dispatcher, "on_episode_end" in dispatcher, told
+        (True, False, [[]])
+    """
+
+    def __init__(self, config: Any, events: Sequence[str]) -> None:
+        objects = [cls() for cls in _loaded(config.callbacks_class, "callbacks_class", "class")]
+        self._functions: dict[str, list[Callable[..., Any]]] = {}
+        for event in events:
+            own = [getattr(each, event) for each in objects if _overrides(each, event)]
+            self._functions[event] = own + _loaded(getattr(config, event), event, "function")
+
+    def __contains__(self, event: str) -> bool:
+        return bool(self._functions[event])
+
+    def call(self, event: str, **keywords: Any) -> None:
+        """Call all callbacks of an event, methods first.
+
+        An error keeps its class; its message begins with the event, the function, and the episode if there is one.
+        """
+        for function in self._functions[event]:
+            try:
+                function(**keywords)
+            except Exception as error:
+                add_context(error, _place(event, function, keywords))
+                raise
+
+
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _loaded(value: Any, setting: str, kind: str) -> list[Any]:
+    return [
+        load_object(item, f"callbacks.{setting}", kind) if isinstance(item, str) else item for item in _listed(value)
+    ]
+
+
+def _overrides(listener: Any, event: str) -> bool:
+    """True if the object's class overrides the event's method."""
+    method = getattr(listener, event, None)
+    return method is not None and getattr(method, "__func__", method) is not getattr(Callbacks, event)
+
+
+def _place(event: str, function: Callable[..., Any], keywords: dict[str, Any]) -> str:
+    name = getattr(function, "__qualname__", type(function).__name__)
+    place = f"in the callback {event} ({name})"
+    episode = keywords.get("episode")
+    if episode is not None:
+        place += f", episode {episode.id_!r} of environment {keywords['env_index']}"
+    return f"{place}:"
+
+
+class EpisodeCallbacks:
+    """Calls a runner's callbacks.
+
+    For each episode: `on_episode_created` before it begins, `on_episode_start` when the env-to-module pipeline has
+    processed its first observation, `on_episode_step` after each step, the last included, then `on_episode_end`.
+    Within a vector step the environments follow in order. Episodes are built only for events that have a callback.
+
+    Args:
+        runner: The runner.
+        recorder: Has the running episodes and those that ended.
+        new_episode: Makes an episode without observations, with an id if it is given.
+        report: Called with event, environment and episodes for each event of an episode; it calls `make`.
+    """
+
+    def __init__(
+        self, runner: Any, recorder: Any, new_episode: Callable[..., Any], report: Callable[[str, int, Any], None]
+    ) -> None:
+        self._runner, self._recorder = runner, recorder
+        self._new_episode, self._report = new_episode, report
+        self._dispatcher = CallbackDispatcher(runner.config, RUNNER_EVENTS)
+        self._earlier: dict[int, list[Any]] = defaultdict(list)
+        self._has_callback = frozenset(event for event in RUNNER_EVENTS if event in self._dispatcher)
+        self._watches_episodes = any(event.startswith("on_episode") for event in self._has_callback)
+
+    def environment_created(self) -> None:
+        """Report new environments."""
+        if "on_environment_created" in self._has_callback:
+            context = dict(self._runner.config.env_config)
+            self._call("on_environment_created", env=self._runner.env.unwrapped, env_context=context)
+
+    def before_reset(self) -> None:
+        """Report that all environments will be reset now."""
+        self._earlier.clear()
+        for env in range(self._runner.num_envs):
+            self._create(env)
+
+    def after_reset(self) -> None:
+        """Report that all environments are reset, and the pipeline has processed their observations."""
+        if "on_episode_start" in self._has_callback:
+            for env in range(self._runner.num_envs):
+                self._report("on_episode_start", env, self._recorder.episodes)
+
+    def stepped(
+        self, ended: Sequence[Any], skipped: Collection[int], *, begun: bool, failed: Collection[int] = ()
+    ) -> None:
+        """Report a vector step.
+
+        Args:
+            ended: The chunks that ended with it; `env` is the environment's number.
+            skipped: Environments that returned only a reset observation in this step.
+            begun: True if the next episodes of ended ones have their reset observation already.
+            failed: Environments whose episodes do not continue.
+        """
+        if not self._watches_episodes:
+            return
+        over = {chunk.env: chunk for chunk in ended}
+        everyone = "on_episode_step" in self._has_callback
+        for env in range(self._runner.num_envs) if everyone else sorted({*over, *skipped}):
+            if env in failed:
+                continue
+            shown: Any = {env: self._recorder.view(over[env])} if env in over else self._recorder.episodes
+            self._tell("on_episode_start" if env in skipped else "on_episode_step", env, shown)
+            if env in over:
+                self._tell("on_episode_end", env, shown)
+                self._earlier.pop(env, None)
+                self._create(env, begun=begun)
+                if begun:
+                    self._tell("on_episode_start", env, self._recorder.episodes)
+
+    def keep_running(self, chunks: Iterable[tuple[int, Any]]) -> None:
+        """Store the chunks of running episodes, with their environments, for `on_episode_end`."""
+        if "on_episode_end" in self._has_callback:
+            for env, chunk in chunks:
+                self._earlier[env].append(chunk)
+
+    def sample_end(self, samples: Sequence[Any]) -> None:
+        """Report the episodes that `sample()` returns."""
+        if "on_sample_end" in self._has_callback:
+            self._call("on_sample_end", samples=samples)
+
+    def make(self, event: str, env: int, episodes: Mapping[int, Any] | Sequence[Any]) -> None:
+        """Call the callbacks of an event of an episode.
+
+        Args:
+            event: Its name.
+            env: Which environment.
+            episodes: Contains the episode under that number.
+        """
+        if event not in self._has_callback:
+            return
+        keywords: dict[str, Any] = {
+            "episode": episodes[env],
+            "env": self._runner.env.unwrapped,
+            "rl_module": self._runner.module,
+            "env_index": env,
+        }
+        if event == "on_episode_end":
+            keywords["prev_episode_chunks"] = list(self._earlier.get(env, ()))
+        self._call(event, **keywords)
+
+    def _create(self, env: int, begun: bool = False) -> None:
+        """Report the next episode of an environment; it has no observations yet.
+
+        If it has `begun`, callbacks get an empty episode of its id in place of it, whose custom data it takes over.
+        """
+        if "on_episode_created" not in self._has_callback:
+            return
+        coming = self._new_episode(self._recorder.episodes[env].id_ if begun else None)
+        self._report("on_episode_created", env, {env: coming})
+        if begun:
+            self._recorder.episodes[env].custom_data.update(coming.custom_data)
+        else:
+            self._recorder.announce(env, coming)
+
+    def _tell(self, event: str, env: int, episodes: Any) -> None:
+        if event in self._has_callback:
+            self._report(event, env, episodes)
+
+    def _call(self, event: str, **keywords: Any) -> None:
+        runner = self._runner
+        self._dispatcher.call(event, env_runner=runner, metrics_logger=runner.metrics, **keywords)

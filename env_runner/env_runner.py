@@ -1,30 +1,82 @@
-"""The base class of runners: `sample()`, resets and seeds, failures, callbacks, metrics, state."""
+"""The base class of runners: sample(), resets and seeds, failures, metrics, state."""
 
 from __future__ import annotations
 
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from epibatch.core.errors import RunnerError
+from epibatch.core.errors import RunnerArgumentError, RunnerError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
 from epibatch.core.restoring import all_or_nothing, check_count, restore_generator, restoring
 from epibatch.core.runtime import evaluation_mode
 from epibatch.core.state_codec import chosen_parts, state_parts
 
 from ..connectors.authoring.column_transform import undo_actions
-from .callbacks import RUNNER_EVENTS
-from .listeners import Listeners
-from .sample_amounts import explores, sample_amounts
-from .sampling_metrics import SamplingMetrics
+from .acting import explores
+from .callbacks import EpisodeCallbacks
+from .metrics import SamplingMetrics
 
-__all__ = ["EnvRunner", "EpisodeCallbacks", "ResetSeeds"]
+__all__ = ["EnvRunner", "MultiAgentRunnerConfig", "RunnerConfig"]
+
+
+class _AnyRunnerConfig(Protocol):
+    """The attributes and builders that every runner uses."""
+
+    env: Any
+    env_config: dict[str, Any]
+    wrappers: list[Any]
+    num_envs_per_env_runner: int
+    gym_env_vectorize_mode: str
+    gym_env_autoreset_mode: str | None
+    rollout_fragment_length: Any
+    batch_mode: str
+    explore: bool
+    episode_lookback_horizon: int
+    metrics_num_episodes_for_smoothing: int
+    seed: int | None
+    callbacks_class: Any
+    on_environment_created: Any
+    on_episode_created: Any
+    on_episode_start: Any
+    on_episode_step: Any
+    on_episode_end: Any
+    on_sample_end: Any
+
+    def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
+        """Build the pipeline from observations to the module."""
+
+    def build_module_to_env_connector(self, env: Any = None, spaces: Any = None) -> Any:
+        """Build the pipeline from the module to actions."""
+
+    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
+        """Return the steps that each environment takes per `sample()` without arguments."""
+
+
+class RunnerConfig(_AnyRunnerConfig, Protocol):
+    """The attributes and builders that a runner uses; `AlgorithmConfig` has them."""
+
+    def get_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
+        """Return the spec of the module."""
+
+
+class MultiAgentRunnerConfig(_AnyRunnerConfig, Protocol):
+    """The attributes and builders that a runner of several agents uses.
+
+    Its env-to-module pipeline maps agents to modules, its module-to-env pipeline maps them back.
+    """
+
+    count_steps_by: str
+    policy_mapping_fn: Any
+
+    def get_multi_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
+        """Return the spec of the modules, a `MultiRLModuleSpec`."""
+
 
 _WORKERS = 2  # the pipelines' streams are the children 0 and 1 of the same sequence
 
@@ -45,12 +97,17 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         num_edits: Number of edits of the two pipelines that were followed by a step.
     """
 
+    _several_agents = False
+
     def __init__(self, *, config: Any, worker_index: int = 0, **kwargs: Any) -> None:
         self.config = config
         self.worker_index = worker_index
         self.env = self.make_env()
         self.num_envs: int = self.env.num_envs
-        self.spaces: dict[str, Any] = self._env_spaces()
+        self.spaces: dict[str, Any] = {
+            "__env__": (self.env.observation_space, self.env.action_space),
+            "__env_single__": (self.env.single_observation_space, self.env.single_action_space),
+        }
         self._env_to_module = config.build_env_to_module_connector(env=self.env, spaces=self.spaces)
         self.spaces.update(self._module_spaces())
         self._module_to_env = config.build_module_to_env_connector(env=self.env, spaces=self.spaces)
@@ -59,8 +116,9 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self.module = self.make_module()
         self._stepper = self._make_stepper()
         self._recorder = self._make_recorder()
-        self._metrics = self._make_metrics()
-        seed = worker_seed(config.seed, worker_index)
+        window = config.metrics_num_episodes_for_smoothing
+        self._metrics = SamplingMetrics(self.num_envs, window, several_agents=self._several_agents)
+        seed = _worker_seed(config.seed, worker_index)
         self._reset_seeds = ResetSeeds(seed)
         if seed is not None:
             for pipeline, stream in zip(self.pipelines.values(), np.random.SeedSequence(seed).spawn(2)):
@@ -76,8 +134,10 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._edits_shown = 0
         self._edits: tuple[int, int] | None = None
         self.num_edits = 0
-        self._callbacks = EpisodeCallbacks(self)
-        self._callbacks.environment_created()
+        self._callbacks = EpisodeCallbacks(
+            self, self._recorder, self._new_episode, lambda *event: self._make_on_episode_callback(*event)
+        )
+        self._report_environment()
 
     # -- the parts -----------------------------------------------------------------------------
 
@@ -90,12 +150,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """Make the module."""
 
     @abstractmethod
-    def _env_spaces(self) -> dict[str, Any]:
-        """Return the environment's pairs of observation and action space, by name."""
-
-    @abstractmethod
     def _module_spaces(self) -> dict[str, Any]:
-        """Return those of episodes and modules; the env-to-module pipeline must exist."""
+        """Return the spaces of episodes and modules; the env-to-module pipeline must exist."""
 
     @abstractmethod
     def _make_stepper(self, seconds: float = 0.0) -> Any:
@@ -105,9 +161,9 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     def _make_recorder(self) -> Any:
         """Make the recorder of episodes."""
 
-    def _make_metrics(self) -> SamplingMetrics:
-        """Make the counters of steps and episodes."""
-        return SamplingMetrics(self.num_envs, self.config.metrics_num_episodes_for_smoothing)
+    @abstractmethod
+    def _new_episode(self, id_: str | None = None) -> EpisodeT:
+        """Make an episode without observations."""
 
     def get_spaces(self) -> dict[str, Any]:
         """Return observation and action spaces by name.
@@ -184,9 +240,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     ) -> Sequence[EpisodeT]:
         started = time.perf_counter()
         self.assert_healthy()
-        num_timesteps, num_episodes = sample_amounts(
-            self.config, self.num_envs, self.worker_index, num_timesteps, num_episodes
-        )
+        num_timesteps, num_episodes = self._amounts(num_timesteps, num_episodes)
         explore = explores(explore, self.config.explore)
         if num_timesteps == 0 or num_episodes == 0:
             return []
@@ -209,6 +263,23 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._callbacks.sample_end(episodes)
         self._rescued = left
         return episodes
+
+    def _amounts(self, num_timesteps: Any, num_episodes: Any) -> tuple[int | None, int | None]:
+        """Return the number of steps or of episodes to sample; without either the config's `batch_mode` decides."""
+        given = {"num_timesteps": num_timesteps, "num_episodes": num_episodes}
+        wrong = [n for n in given.values() if n is not None and not _is_amount(n)]
+        if wrong or None not in given.values():
+            raise RunnerArgumentError(
+                "sample(...)",
+                expected="one of num_timesteps and num_episodes, an int of at least 0",
+                found=", ".join(f"{name}={value}" for name, value in given.items()),
+                do="leave one of them out",
+            )
+        if num_timesteps is not None or num_episodes is not None:
+            return num_timesteps, num_episodes
+        if self.config.batch_mode == "complete_episodes":
+            return None, self.num_envs
+        return self.config.get_rollout_fragment_length(self.worker_index) * self.num_envs, None
 
     def _divided(
         self, num_timesteps: int | None, num_episodes: int | None
@@ -294,7 +365,16 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self.env = self.make_env()
         self._stepper = self._make_stepper(self._stepper.seconds)
         self._reset_seeds.draw_if_seeded()
-        self._callbacks.environment_created()
+        self._report_environment()
+
+    def _report_environment(self) -> None:
+        """Report new environments; if a callback raises, they are closed, and the next reset makes others."""
+        try:
+            self._callbacks.environment_created()
+        except BaseException:
+            self._stepper.close()
+            self._stepper.interrupted()
+            raise
 
     @abstractmethod
     def _run_env_to_module(self, explore: bool) -> None:
@@ -332,14 +412,6 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     def _make_on_episode_callback(self, which: str, idx: int, episodes: Any) -> None:
         """Call the callbacks of an event of the episode at `idx`; RLlib's name."""
         self._callbacks.make(which, idx, episodes)
-
-    @abstractmethod
-    def _announced(self, env: int, *, begun: bool) -> Any:
-        """Return the next episode of an environment, for `on_episode_created`; a stand-in for it if it is `begun`."""
-
-    @abstractmethod
-    def _announce(self, env: int, episode: Any, *, begun: bool) -> None:
-        """Copy the changes that callbacks made to the stand-in to the episode."""
 
     def _rescue(self) -> None:
         """Keep ended episodes for the next call, which will reset."""
@@ -444,14 +516,14 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             self.env = None
 
 
-def worker_seed(seed: int | None, worker_index: int) -> int | None:
+def _worker_seed(seed: int | None, worker_index: int) -> int | None:
     """Return the seed of one of the runners that share a config: the config's for the first, else one drawn from it.
 
     A runner's environments get the numbers that follow its seed. Neighbouring seeds for neighbouring runners would let
     them play almost the same episodes.
 
     Example:
-        >>> worker_seed(7, 0), worker_seed(7, 1) != worker_seed(8, 0), worker_seed(None, 1)
+        >>> _worker_seed(7, 0), _worker_seed(7, 1) != _worker_seed(8, 0), _worker_seed(None, 1)
         (7, True, None)
     """
     if seed is None or worker_index == 0:
@@ -509,124 +581,5 @@ class ResetSeeds:
         self.next = following
 
 
-class EpisodeCallbacks:
-    """Calls a runner's callbacks.
-
-    For each episode: `on_episode_created` before it begins, `on_episode_start` when the env-to-module pipeline has
-    processed its first observation, `on_episode_step` after each step, the last included, then `on_episode_end`.
-    Within a vector step the environments follow in order. Episodes are built only for events that have a callback.
-
-    Args:
-        runner: The runner; events of episodes go through its `_make_on_episode_callback`. Its recorder
-            has the running episodes and those that ended.
-    """
-
-    def __init__(self, runner: Any) -> None:
-        self._runner = runner
-        self._listeners = Listeners(runner.config, RUNNER_EVENTS)
-        self._earlier: dict[int, list[Any]] = defaultdict(list)
-        self._listening = frozenset(event for event in RUNNER_EVENTS if event in self._listeners)
-        self._watching = any(event.startswith("on_episode") for event in self._listening)
-
-    @property
-    def _recorder(self) -> Any:
-        return self._runner._recorder
-
-    def environment_created(self) -> None:
-        """Report new environments; if a callback raises, they are closed, and the next reset makes others."""
-        if "on_environment_created" not in self._listening:
-            return
-        context, stepper = dict(self._runner.config.env_config), self._runner._stepper
-        try:
-            self._call("on_environment_created", env=self._runner.env.unwrapped, env_context=context)
-        except BaseException:
-            stepper.close()
-            stepper.interrupted()
-            raise
-
-    def before_reset(self) -> None:
-        """Report that all environments will be reset now."""
-        self._earlier.clear()
-        for env in range(self._runner.num_envs):
-            self._create(env)
-
-    def after_reset(self) -> None:
-        """Report that all environments are reset, and the pipeline has processed their observations."""
-        if "on_episode_start" in self._listening:
-            for env in range(self._runner.num_envs):
-                self._tell("on_episode_start", env, self._recorder.episodes)
-
-    def stepped(
-        self, ended: Sequence[Any], skipped: Collection[int], *, begun: bool, failed: Collection[int] = ()
-    ) -> None:
-        """Report a vector step.
-
-        Args:
-            ended: The chunks that ended with it; `env` is the environment's number.
-            skipped: Environments that returned only a reset observation in this step.
-            begun: True if the next episodes of ended ones have their reset observation already.
-            failed: Environments whose episodes do not continue.
-        """
-        if not self._watching:
-            return
-        over = {chunk.env: chunk for chunk in ended}
-        everyone = "on_episode_step" in self._listening
-        for env in range(self._runner.num_envs) if everyone else sorted({*over, *skipped}):
-            if env in failed:
-                continue
-            shown: Any = {env: self._recorder.view(over[env])} if env in over else self._recorder.episodes
-            self._tell("on_episode_start" if env in skipped else "on_episode_step", env, shown)
-            if env in over:
-                self._tell("on_episode_end", env, shown)
-                self._earlier.pop(env, None)
-                self._create(env, begun=begun)
-                if begun:
-                    self._tell("on_episode_start", env, self._recorder.episodes)
-
-    def keep_running(self, chunks: Iterable[tuple[int, Any]]) -> None:
-        """Store the chunks of running episodes, with their environments, for `on_episode_end`."""
-        if "on_episode_end" in self._listening:
-            for env, chunk in chunks:
-                self._earlier[env].append(chunk)
-
-    def sample_end(self, samples: Sequence[Any]) -> None:
-        """Report the episodes that `sample()` returns."""
-        if "on_sample_end" in self._listening:
-            self._call("on_sample_end", samples=samples)
-
-    def make(self, event: str, env: int, episodes: Mapping[int, Any] | Sequence[Any]) -> None:
-        """Call the callbacks of an event of an episode.
-
-        Args:
-            event: Its name.
-            env: Which environment.
-            episodes: Contains the episode under that number.
-        """
-        if event not in self._listening:
-            return
-        runner = self._runner
-        keywords: dict[str, Any] = {
-            "episode": episodes[env],
-            "env": runner.env.unwrapped,
-            "rl_module": runner.module,
-            "env_index": env,
-        }
-        if event == "on_episode_end":
-            keywords["prev_episode_chunks"] = list(self._earlier.get(env, ()))
-        self._call(event, **keywords)
-
-    def _create(self, env: int, begun: bool = False) -> None:
-        """Report the next episode of an environment; it has no observations yet unless it is `begun`."""
-        if "on_episode_created" not in self._listening:
-            return
-        coming = self._runner._announced(env, begun=begun)
-        self._tell("on_episode_created", env, {env: coming})
-        self._runner._announce(env, coming, begun=begun)
-
-    def _tell(self, event: str, env: int, episodes: Any) -> None:
-        if event in self._listening:
-            self._runner._make_on_episode_callback(event, env, episodes)
-
-    def _call(self, event: str, **keywords: Any) -> None:
-        runner = self._runner
-        self._listeners.call(event, env_runner=runner, metrics_logger=runner.metrics, **keywords)
+def _is_amount(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 0)

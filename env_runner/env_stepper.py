@@ -1,23 +1,71 @@
-"""Steps of vector environments: one result for every autoreset mode, and errors that name the environment."""
+"""Steps of a runner's environments: one result for every autoreset mode, and errors that name the environment."""
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import EnvironmentContractError, RunnerError, add_context
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import flatten, map_struct
 
-from .autoreset import autoreset_mode, reset_done
-from .made_env import FAILURE, mark_environment
-from .sync_envs import SyncEnvs
+from ..episodes._storage.arrays import owned
+from .env_checks import FAILURE, autoreset_mode, mark_environment
+from .vector_envs import SyncEnvs, VectorAgentStep, VectorMultiAgentEnv
 
-__all__ = ["EnvStepper", "VectorStep"]
+__all__ = ["EnvStepper", "MultiAgentStepper", "VectorStep"]
+
+Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+
+
+def _reset_done(env: Any, done: Flags, observations: Any = None) -> tuple[Any, dict[str, Any]]:
+    """Reset the ended environments of a vector environment that does not do so itself.
+
+    Args:
+        env: The vector environment.
+        done: Which ones ended: bool, [N].
+        observations: Copies of the step's; those of running environments must be unchanged afterwards.
+
+    Returns:
+        The observations of all environments, and the infos of the resets.
+
+    Raises:
+        RunnerError: the reset fails.
+        EnvironmentContractError: it reset running environments too.
+    """
+    try:
+        fresh, infos = env.reset(options={"reset_mask": np.array(done)})
+    except Exception as error:
+        raise RunnerError(
+            "resetting ended environments",
+            expected="a vector environment whose reset takes options={'reset_mask': mask}",
+            found=f"{type(error).__name__}: {error}",
+            do="use autoreset mode NEXT_STEP or SAME_STEP",
+        ) from error
+    if observations is not None and not done.all():
+        _check_others_unchanged(observations, fresh, ~done)
+    return fresh, infos
+
+
+def _check_others_unchanged(before: Any, after: Any, running: Flags) -> None:
+    one, other = flatten(before)[0], flatten(after)[0]
+    for old, new in zip(one, other):
+        was, now = np.asarray(old)[running], np.asarray(new)[running]
+        numbers = was.dtype.kind in "fc" and now.dtype.kind in "fc"
+        if not np.array_equal(was, now, equal_nan=numbers):
+            raise EnvironmentContractError(
+                "resetting ended environments",
+                expected="that options={'reset_mask': mask} resets only those, and gives the others' "
+                "observations as they were",
+                found="other observations of running environments: they were reset as well",
+                do="heed the mask in the vector environment's reset, or use autoreset mode NEXT_STEP or SAME_STEP",
+            )
+
 
 _OF_INNER_RESETS = frozenset({"final_observation", "terminal_observation"})
 _FIVE = "(observation, reward, terminated, truncated, info)"
@@ -141,7 +189,7 @@ class EnvStepper:
         if step.failures:  # all will be reset
             return step._replace(final_observations=final, reset_infos={})
         try:
-            observations, infos = reset_done(self.env, done, final)
+            observations, infos = _reset_done(self.env, done, final)
         except RunnerError as error:
             return step._replace(final_observations=final, reset_infos={}, failure=error)
         return step._replace(observations=observations, final_observations=final, reset_infos=self._owned(infos))
@@ -157,7 +205,7 @@ class EnvStepper:
 
     def _owned(self, infos: Any) -> Any:
         """Return infos with copies of the arrays that the environment may overwrite."""
-        return map_struct(_copied, infos) if self._keeps_infos and infos else infos
+        return owned(infos) if self._keeps_infos and infos else infos
 
     def interrupted(self) -> None:
         """Note that a call was interrupted; worker processes cannot continue after it."""
@@ -243,5 +291,72 @@ def _reported(infos: dict[str, Any]) -> dict[int, Exception]:
     return {env: errors[env] for env in np.flatnonzero(there).tolist()}
 
 
-def _copied(leaf: Any) -> Any:
-    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+class MultiAgentStepper:
+    """Steps multi-agent environments for a runner.
+
+    Args:
+        env: The environments.
+        seconds: Spent in steps of environments that these replace.
+
+    Attributes:
+        seconds: Spent in steps so far.
+
+    Example:
+        >>> from epibatch.env_runner import make_multi_agent
+        >>> stepper = MultiAgentStepper(VectorMultiAgentEnv([make_multi_agent("CartPole-v1")] * 2))
+        >>> observations, infos = stepper.reset(seed=0)
+        >>> actions = stepper.random_actions(observations)
+        >>> stepper.step(actions).rewards
+        [{0: 1.0}, {0: 1.0}]
+        >>> stepper.close()
+    """
+
+    def __init__(self, env: VectorMultiAgentEnv, *, seconds: float = 0.0) -> None:
+        self.env = env
+        self.seconds = seconds
+        spaces = {agent: copy.deepcopy(space) for agent, space in env.action_spaces.items()}
+        self._action_space = gym.spaces.Dict(spaces)
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The random generator of random actions."""
+        return self._action_space.np_random
+
+    @property
+    def broken(self) -> bool:
+        """True if the environments must be made again before the next reset."""
+        return self.env.closed or self.env.broken
+
+    def reset(self, seed: int | None) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]]]:
+        """Reset all environments.
+
+        Args:
+            seed: For the first environment; the others get the following numbers. It also seeds the random
+                actions. None leaves the random streams as they are.
+        """
+        if seed is not None:
+            self._action_space.seed(seed)
+        return self.env.reset(seed=seed)
+
+    def step(self, actions: Sequence[dict[Any, Any]]) -> VectorAgentStep:
+        """Step all environments, and reset those that have ended."""
+        started = time.perf_counter()
+        step = self.env.try_step(actions)
+        self.seconds += time.perf_counter() - started
+        return step
+
+    def random_actions(self, agents: Sequence[Collection[Any]]) -> list[dict[Any, Any]]:
+        """Draw an action from its space for each agent that acts next.
+
+        Args:
+            agents: The agents that act next, for each environment.
+        """
+        spaces = self._action_space.spaces
+        return [{agent: spaces[agent].sample() for agent in own} for own in agents]
+
+    def interrupted(self) -> None:
+        """Do nothing: the environments themselves note an interrupted call."""
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()

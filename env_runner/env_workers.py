@@ -1,10 +1,12 @@
-"""A multi-agent environment in this process or in one of its own, with the same interface."""
+"""Environments of several agents in this process or in one of their own, with the same interface."""
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, Protocol
 
@@ -12,12 +14,28 @@ from gymnasium.vector.utils import CloudpickleWrapper
 
 from epibatch.core.errors import RunnerError
 
-from .made_env import portable
-from .multi_agent_calls import MultiAgentCalls
-from .multi_agent_checks import check_multi_agent_env, spaces_of
-from .worker_signals import workers_ignore_ctrl_c
+from .env_checks import MultiAgentCalls, check_multi_agent_env, portable, spaces_of
 
-__all__ = ["EnvFacts", "EnvHandle", "EnvHere", "EnvInProcess"]
+__all__ = ["EnvFacts", "EnvHandle", "EnvHere", "EnvInProcess", "workers_ignore_ctrl_c"]
+
+
+@contextmanager
+def workers_ignore_ctrl_c() -> Iterator[None]:
+    """Block SIGINT in processes that are started inside this context.
+
+    A terminal sends it to every process at once. If workers ended, the training process could not finish its
+    iteration. A signal that arrives inside the context is delivered to this process later. On Windows signals cannot
+    be blocked, so nothing changes there.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
 
 _GONE = (EOFError, BrokenPipeError, ConnectionResetError)
 _PATIENCE = 5

@@ -2,106 +2,200 @@
 
 from __future__ import annotations
 
-import copy
-import time
-from collections.abc import Collection, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn, cast
 
-import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ConfigError, RunnerError, nearest
+from epibatch.core.errors import ConfigError, RunnerError, UnknownNameError, add_context, nearest
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
 
 from ..connectors.authoring.column_transform import acted_at_random
 from ..episodes.multi_agent_episode import MultiAgentEpisode
-from .agent_acting import AgentActions, ToAct, act_for_agents, own_actions, spread
-from .agent_metrics import AgentMetrics
-from .autoreset import gymnasium_mode
-from .env_runner import EnvRunner
-from .legal_draws import legal_actions_of_agents
-from .multi_agent_makers import make_vector_multi_agent_env
-from .multi_agent_recorder import EndedEpisode, MultiAgentRecorder
-from .runner_config import MultiAgentRunnerConfig
-from .sampling_metrics import SamplingMetrics
-from .vector_multi_agent_env import VectorAgentStep, VectorMultiAgentEnv
+from .acting import AgentActions, ToAct, act_for_agents, legal_actions_of_agents, own_actions, spread
+from .env_checks import gymnasium_mode
+from .env_runner import EnvRunner, MultiAgentRunnerConfig
+from .env_stepper import MultiAgentStepper
+from .make_env import make_vector_multi_agent_env
+from .metrics import AgentMetrics
+from .vector_envs import VectorAgentStep, VectorMultiAgentEnv
 
-__all__ = ["MultiAgentEnvRunner", "MultiAgentStepper"]
+__all__ = ["MultiAgentEnvRunner", "MultiAgentRecorder"]
+
+
+class EndedEpisode(NamedTuple):
+    """An episode that has ended.
+
+    Args:
+        env: Its environment.
+        episode: Its chunk since the last harvest.
+    """
+
+    env: int
+    episode: MultiAgentEpisode
+
+
+class MultiAgentRecorder:
+    """Records the return values of N multi-agent environments as one running episode for each.
+
+    Args:
+        num_envs: N.
+        new_episode: Makes an episode that was not reset.
+
+    Attributes:
+        episodes: One for each environment: the running one, or the ended one until the step that resets it.
+        observed: Environments in which an agent has a new observation.
+
+    Example:
+        >>> recorder = MultiAgentRecorder(1, MultiAgentEpisode)
+        >>> recorder.reset([{"a": 0.5}], [{}])
+        >>> recorder.episodes[0].get_observations()
+        {'a': array([0.5])}
+    """
+
+    def __init__(self, num_envs: int, new_episode: Callable[[], MultiAgentEpisode]) -> None:
+        self.num_envs = num_envs
+        self._new_episode = new_episode
+        self.episodes: list[MultiAgentEpisode] = []
+        self.observed: list[int] = []
+        self._ended: list[MultiAgentEpisode] = []
+        self._coming: dict[int, MultiAgentEpisode] = {}
+        self._numbers: dict[str, int] = {}
+        self._kept: set[str] = set()
+
+    def announce(self, env: int, episode: MultiAgentEpisode) -> None:
+        """Set the episode that the next reset of an environment will begin."""
+        self._coming[env] = episode
+
+    def reset(self, observations: Sequence[dict[Any, Any]], infos: Sequence[dict[Any, Any]]) -> None:
+        """Start an episode in every environment; running ones are dropped.
+
+        Args:
+            observations: Reset observations, by agent for each environment.
+            infos: Their infos.
+
+        Raises:
+            SpaceError: an observation does not fit its agent's space.
+        """
+        self.episodes = []
+        for env in range(self.num_envs):
+            try:
+                self.episodes.append(self._begun(env, observations[env], infos[env]))
+            except Exception as error:
+                add_context(error, f"environment {env}:")
+                raise
+        self.observed = [env for env in range(self.num_envs) if observations[env]]
+
+    def _begun(self, env: int, observations: dict[Any, Any], infos: dict[Any, Any]) -> MultiAgentEpisode:
+        episode = self._coming.pop(env) if env in self._coming else self._new_episode()
+        episode.add_env_reset(observations=observations, infos=infos)
+        self._numbers[episode.id_] = env
+        return episode
+
+    def env_of(self, episode: MultiAgentEpisode) -> int:
+        """Return the environment of an episode that is running or was returned last.
+
+        Raises:
+            UnknownNameError: it is neither.
+        """
+        if episode.id_ in self._numbers:
+            return self._numbers[episode.id_]
+        raise UnknownNameError(
+            "env_of",
+            expected="an episode that runs, or one of the last sample",
+            found=f"episode {episode.id_!r}, of an earlier sample or of another runner",
+            do="ask before the next sample, and keep the number, in episode.custom_data say",
+        )
+
+    def keep(self, episodes: Sequence[MultiAgentEpisode]) -> None:
+        """Keep the environments of aborted episodes that are returned later."""
+        self._kept = {episode.id_ for episode in episodes}
+
+    def step(
+        self, actions: Sequence[dict[Any, Any]], outputs: Sequence[dict[Any, Any]], step: VectorAgentStep
+    ) -> tuple[list[EndedEpisode], dict[int, Exception]]:
+        """Add a step to every episode, or begin an episode if the environment was reset.
+
+        Args:
+            actions: The modules' actions, by agent for each environment.
+            outputs: For each environment a dict from agent to the other outputs for its action.
+            step: The environments' return values.
+
+        Returns:
+            The episodes that ended, and for environments that took no step the error.
+        """
+        failures: dict[int, Exception] = dict(step.failures)
+        ended: list[EndedEpisode] = []
+        for env in range(self.num_envs):
+            if env in failures:
+                continue
+            try:
+                self._add(env, actions[env], outputs[env], step)
+            except Exception as error:
+                add_context(error, f"environment {env}:")
+                failures[env] = error
+                continue
+            if self.episodes[env].is_done:
+                ended.append(EndedEpisode(env, self.episodes[env]))
+                self._ended.append(self.episodes[env])
+        self.observed = [env for env in range(self.num_envs) if step.observations[env] and env not in failures]
+        return ended, failures
+
+    def _add(self, env: int, actions: dict[Any, Any], outputs: dict[Any, Any], step: VectorAgentStep) -> None:
+        if step.was_reset[env]:
+            self.episodes[env] = self._begun(env, step.observations[env], step.infos[env])
+            return
+        self.episodes[env].add_env_step(
+            step.observations[env],
+            actions,
+            step.rewards[env],
+            step.infos[env],
+            terminateds=step.terminateds[env],
+            truncateds=step.truncateds[env],
+            extra_model_outputs=outputs,
+        )
+
+    def view(self, ended: EndedEpisode) -> MultiAgentEpisode:
+        """Return an ended episode."""
+        return ended.episode
+
+    def expect(self, vector_steps: int) -> None:
+        """Do nothing: multi-agent episodes allocate memory themselves."""
+
+    @property
+    def history(self) -> int:
+        """Return the largest number of steps of an agent in a running episode, lookback included."""
+        running = (segment for episode in self.episodes if not episode.is_done for segment in episode.segments)
+        return max((len(segment.steps) - 1 for segment in running), default=0)
+
+    def harvest(self, lookback: int) -> tuple[list[MultiAgentEpisode], list[EndedEpisode]]:
+        """Return the recorded episodes; running ones continue in new chunks.
+
+        Args:
+            lookback: Number of earlier steps that new chunks keep: for each running agent this many of its own steps,
+                if it has them, and at least this many env steps.
+
+        Returns:
+            The episodes that ended, in the order of their ends, and the chunks of running ones that have steps.
+        """
+        ended, running = self.give_up(), []
+        for env, episode in enumerate(self.episodes):
+            if not episode.is_done and len(episode):
+                running.append(EndedEpisode(env, episode))
+                self.episodes[env] = episode.cut(lookback, agent_steps=lookback)
+        return ended, running
+
+    def give_up(self) -> list[MultiAgentEpisode]:
+        """Return the episodes that ended."""
+        ended, self._ended = self._ended, []
+        known = {episode.id_ for episode in (*ended, *self.episodes)} | self._kept
+        self._numbers = {id_: env for id_, env in self._numbers.items() if id_ in known}
+        return ended
+
 
 _COUNTS = ("env_steps", "agent_steps")
 _PATIENCE = 10_000
 """Vector steps without any observation before a call that waits for agents' steps gives up."""
-
-
-class MultiAgentStepper:
-    """Steps multi-agent environments for a runner.
-
-    Args:
-        env: The environments.
-        seconds: Spent in steps of environments that these replace.
-
-    Attributes:
-        seconds: Spent in steps so far.
-
-    Example:
-        >>> from epibatch.env_runner import make_multi_agent
-        >>> stepper = MultiAgentStepper(VectorMultiAgentEnv([make_multi_agent("CartPole-v1")] * 2))
-        >>> observations, infos = stepper.reset(seed=0)
-        >>> actions = stepper.random_actions(observations)
-        >>> stepper.step(actions).rewards
-        [{0: 1.0}, {0: 1.0}]
-        >>> stepper.close()
-    """
-
-    def __init__(self, env: VectorMultiAgentEnv, *, seconds: float = 0.0) -> None:
-        self.env = env
-        self.seconds = seconds
-        spaces = {agent: copy.deepcopy(space) for agent, space in env.action_spaces.items()}
-        self._action_space = gym.spaces.Dict(spaces)
-
-    @property
-    def rng(self) -> np.random.Generator:
-        """The random generator of random actions."""
-        return self._action_space.np_random
-
-    @property
-    def broken(self) -> bool:
-        """True if the environments must be made again before the next reset."""
-        return self.env.closed or self.env.broken
-
-    def reset(self, seed: int | None) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]]]:
-        """Reset all environments.
-
-        Args:
-            seed: For the first environment; the others get the following numbers. It also seeds the random
-                actions. None leaves the random streams as they are.
-        """
-        if seed is not None:
-            self._action_space.seed(seed)
-        return self.env.reset(seed=seed)
-
-    def step(self, actions: Sequence[dict[Any, Any]]) -> VectorAgentStep:
-        """Step all environments, and reset those that have ended."""
-        started = time.perf_counter()
-        step = self.env.try_step(actions)
-        self.seconds += time.perf_counter() - started
-        return step
-
-    def random_actions(self, agents: Sequence[Collection[Any]]) -> list[dict[Any, Any]]:
-        """Draw an action from its space for each agent that acts next.
-
-        Args:
-            agents: The agents that act next, for each environment.
-        """
-        spaces = self._action_space.spaces
-        return [{agent: spaces[agent].sample() for agent in own} for own in agents]
-
-    def interrupted(self) -> None:
-        """Do nothing: the environments themselves note an interrupted call."""
-
-    def close(self) -> None:
-        """Close the environments."""
-        self.env.close()
 
 
 class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
@@ -127,13 +221,14 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     env: VectorMultiAgentEnv
     _recorder: MultiAgentRecorder
     _stepper: MultiAgentStepper
+    _several_agents = True
 
     def __init__(self, *, config: MultiAgentRunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
         _check(config)
-        self._agents = AgentMetrics(config.num_envs_per_env_runner, config.metrics_num_episodes_for_smoothing)
         self._to_act = ToAct([], [], [])
         self._idle = 0
         super().__init__(config=config, worker_index=worker_index, **kwargs)
+        self._agents = cast("AgentMetrics", self._metrics.agents)
 
     # -- the parts -----------------------------------------------------------------------------
 
@@ -153,13 +248,6 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         """Make the modules."""
         return self.config.get_multi_rl_module_spec(env=self.env, spaces=self.get_spaces()).build()
 
-    def _env_spaces(self) -> dict[str, Any]:
-        env = self.env
-        return {
-            "__env__": (env.observation_space, env.action_space),
-            "__env_single__": (env.single_observation_space, env.single_action_space),
-        }
-
     def _module_spaces(self) -> dict[str, Any]:
         pipeline = self._env_to_module
         actions = pipeline.action_space
@@ -172,15 +260,13 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     def _make_recorder(self) -> MultiAgentRecorder:
         return MultiAgentRecorder(self.num_envs, self._new_episode)
 
-    def _new_episode(self) -> MultiAgentEpisode:
+    def _new_episode(self, id_: str | None = None) -> MultiAgentEpisode:
         return MultiAgentEpisode(
+            id_,
             observation_space=self.env.observation_spaces,
             action_space=self.spaces["__episodes__"][1],
             agent_to_module_mapping_fn=self.config.policy_mapping_fn,
         )
-
-    def _make_metrics(self) -> SamplingMetrics:
-        return SamplingMetrics(self.num_envs, self.config.metrics_num_episodes_for_smoothing, self._agents)
 
     # -- sampling ------------------------------------------------------------------------------
 
@@ -302,14 +388,6 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
                 metrics=self._metrics.logged,
             )
         return spread(columns, to_act, self.num_envs, {WEIGHTS_SEQ_NO: self._acts_as})
-
-    # -- callbacks -----------------------------------------------------------------------------
-
-    def _announced(self, env: int, *, begun: bool) -> MultiAgentEpisode:
-        return self._recorder.announced(env)
-
-    def _announce(self, env: int, episode: MultiAgentEpisode, *, begun: bool) -> None:
-        pass  # it is the one that will begin
 
 
 def _check(config: MultiAgentRunnerConfig) -> None:

@@ -15,10 +15,12 @@ from epibatch.core.errors import (
 )
 from epibatch.core.imports import import_extra
 
-from .env_creators import PETTINGZOO
-from .multi_agent_env import MultiAgentEnv, mark_end
+from .multi_agent_base import MultiAgentEnv, mark_end
 
-__all__ = ["ParallelPettingZooEnv", "PettingZooEnv", "make_by_name", "pettingzoo_creator"]
+__all__ = ["PETTINGZOO", "ParallelPettingZooEnv", "PettingZooEnv", "make_by_name", "pettingzoo_creator"]
+
+PETTINGZOO = "pettingzoo/"
+"""The beginning of the names of PettingZoo's environments, which are of several agents."""
 
 _KINDS = {"aec": "an AEC", "parallel": "a Parallel"}
 

@@ -16,12 +16,10 @@ from ..connectors.authoring.column_transform import acted_at_random
 from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_episodes import VectorEpisodes
 from ..episodes.vector_recorder import VectorRecorder
-from .acting import act
-from .env_runner import EnvRunner
+from .acting import act, random_legal
+from .env_runner import EnvRunner, RunnerConfig
 from .env_stepper import EnvStepper, VectorStep
-from .legal_draws import random_legal
-from .runner_config import RunnerConfig
-from .vector_env import make_vector_env
+from .make_env import make_vector_env
 
 __all__ = ["SingleAgentEnvRunner"]
 
@@ -54,6 +52,14 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     def __init__(self, *, config: RunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
         super().__init__(config=config, worker_index=worker_index, **kwargs)
+        for name in ("observation_space", "action_space"):
+            given, actual = getattr(config, name, None), getattr(self.env, f"single_{name}")
+            if given is not None and given != actual:
+                warnings.warn(
+                    f"environment.{name} is {given}, and the environment has {actual}, which is used. Leave the "
+                    "setting out, or correct it.",
+                    stacklevel=2,
+                )
         self._sequence = np.zeros(self.num_envs, np.int64)
 
     # -- the parts -----------------------------------------------------------------------------
@@ -74,20 +80,6 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         """Make the module."""
         return self.config.get_rl_module_spec(env=self.env, spaces=self.get_spaces()).build()
 
-    def _env_spaces(self) -> dict[str, Any]:
-        for name in ("observation_space", "action_space"):
-            given, actual = getattr(self.config, name, None), getattr(self.env, f"single_{name}")
-            if given is not None and given != actual:
-                warnings.warn(
-                    f"environment.{name} is {given}, and the environment has {actual}, which is used. Leave the "
-                    "setting out, or correct it.",
-                    stacklevel=2,
-                )
-        return {
-            "__env__": (self.env.observation_space, self.env.action_space),
-            "__env_single__": (self.env.single_observation_space, self.env.single_action_space),
-        }
-
     def _module_spaces(self) -> dict[str, Any]:
         pipeline = self._env_to_module
         return {
@@ -106,6 +98,10 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             autoreset="next_step" if self._stepper.mode == "next_step" else "same_step",
             stored_observation_space=self.spaces["__episodes__"][0],
         )
+
+    def _new_episode(self, id_: str | None = None) -> SingleAgentEpisode:
+        observation_space, action_space = self.env.single_observation_space, self.spaces["__episodes__"][1]
+        return SingleAgentEpisode(id_=id_, observation_space=observation_space, action_space=action_space)
 
     # -- sampling ------------------------------------------------------------------------------
 
@@ -208,16 +204,3 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         if for_env is actions:  # an environment may change the action it is given
             for_env = actions.copy() if type(actions) is np.ndarray else map_struct(np.copy, actions)
         return actions, for_env, columns
-
-    # -- callbacks -----------------------------------------------------------------------------
-
-    def _announced(self, env: int, *, begun: bool) -> SingleAgentEpisode:
-        observation_space, action_space = self.env.single_observation_space, self.spaces["__episodes__"][1]
-        id_ = self._recorder.episodes.chunks[env].id_ if begun else None
-        return SingleAgentEpisode(id_=id_, observation_space=observation_space, action_space=action_space)
-
-    def _announce(self, env: int, episode: SingleAgentEpisode, *, begun: bool) -> None:
-        if begun:
-            self._recorder.episodes[env].custom_data.update(episode.custom_data)
-        else:
-            self._recorder.announce(env, episode)

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("ray", reason="RLlib is the oracle")
 
 from epibatch.core import metrics
-from epibatch.env_runner.agent_metrics import AgentMetrics
+from epibatch.env_runner.metrics import AgentMetrics
 from oracle.agent_games import game_class, team_runner
 from oracle.libraries import BOTH
 

@@ -9,7 +9,7 @@ import numpy as np
 import pettingzoo
 import pytest
 
-from epibatch.env_runner.vector_multi_agent_env import VectorMultiAgentEnv
+from epibatch.env_runner.vector_envs import VectorMultiAgentEnv
 from oracle.libraries import BOTH, EPIBATCH, RLLIB
 from oracle.probes import plain
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from epibatch.core.errors import ColumnError
-from epibatch.env_runner.agent_acting import ToAct, act_for_agents, own_actions, spread
+from epibatch.env_runner.acting import ToAct, act_for_agents, own_actions, spread
 from epibatch.episodes import MultiAgentEpisode
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from epibatch.env_runner.agent_metrics import AgentMetrics
+from epibatch.env_runner.metrics import AgentMetrics
 from epibatch.episodes import MultiAgentEpisode
 
 

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from epibatch.core.errors import EnvironmentContractError, RunnerError
 from epibatch.env_runner.env_stepper import EnvStepper
-from epibatch.env_runner.sync_envs import SyncEnvs
+from epibatch.env_runner.vector_envs import SyncEnvs
 
 
 class TwoSteps(gym.Env):
@@ -195,3 +195,33 @@ def test_an_environment_that_seems_to_reset_inside_its_step_is_warned_of_once(ke
         envs.step(np.zeros(1, int))
     for _ in range(4):  # warnings are errors here
         envs.step(np.zeros(1, int))
+
+
+class Counting(gym.vector.VectorEnv):
+    """Two observations that count resets; `resets` are the environments that a reset with a mask resets."""
+
+    metadata = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}  # noqa: RUF012
+
+    def __init__(self, resets):
+        self.num_envs, self.resets, self.counts = 2, resets, np.array([[5.0], [np.nan]])
+        self.single_action_space = gym.spaces.Discrete(2)
+        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        if self.resets is None:
+            raise TypeError("no options here")
+        self.counts[self.resets] = -1.0
+        return self.counts, {}
+
+    def step(self, actions):
+        return self.counts, np.zeros(2), np.array([True, False]), np.zeros(2, np.bool_), {}
+
+
+def test_only_ended_environments_may_be_reset():
+    step = EnvStepper(Counting([0]), "counting").step(np.zeros(2))
+    np.testing.assert_array_equal(step.observations[:, 0], [-1.0, np.nan])
+    assert step.final_observations[0] == 5.0
+    failure = EnvStepper(Counting([0, 1]), "counting").step(np.zeros(2)).failure
+    assert isinstance(failure, EnvironmentContractError) and "they were reset as well" in failure.found
+    failure = EnvStepper(Counting(None), "counting").step(np.zeros(2)).failure
+    assert "reset_mask" in failure.expected and "no options here" in failure.found

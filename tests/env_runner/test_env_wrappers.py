@@ -6,7 +6,8 @@ import gymnasium as gym
 import pytest
 
 from epibatch.core.errors import ConfigError
-from epibatch.env_runner.env_wrappers import wrapper_functions, wrapper_problem
+from epibatch.env_runner import make_vector_env
+from epibatch.env_runner.make_env import wrapper_problem
 
 
 def test_the_first_is_the_innermost():
@@ -15,14 +16,12 @@ def test_the_first_is_the_innermost():
         {"wrapper": "TimeLimit", "max_episode_steps": 7},
         gym.wrappers.TimeAwareObservation,
     ]
-    env = gym.make("CartPole-v1")
-    for function in wrapper_functions(specs):
-        env = function(env)
+    env = make_vector_env("CartPole-v1", 1, wrappers=specs).envs[0]
     names = []
     while isinstance(env, gym.Wrapper):
         names.append(type(env).__name__)
         env = env.env
-    assert names[:3] == ["TimeAwareObservation", "TimeLimit", "RecordEpisodeStatistics"]
+    assert names[1:4] == ["TimeAwareObservation", "TimeLimit", "RecordEpisodeStatistics"]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def test_the_first_is_the_innermost():
 def test_wrong_wrappers(spec, words):
     assert words in str(wrapper_problem(spec))
     with pytest.raises(ConfigError, match=r"environment\.wrappers\[1\]") as caught:
-        wrapper_functions(["RecordEpisodeStatistics", spec])
+        make_vector_env("CartPole-v1", 1, wrappers=["RecordEpisodeStatistics", spec])
     assert words in str(caught.value)
 
 

@@ -11,7 +11,6 @@ from gymnasium.vector import AutoresetMode
 from epibatch.algorithms import PPOConfig
 from epibatch.core.errors import ConfigError, UnknownNameError
 from epibatch.env_runner import make_vector_env
-from epibatch.env_runner.gymnasium_ids import make_one_from_id
 
 
 def cart_poles(num_envs, autoreset_mode=AutoresetMode.NEXT_STEP, **kwargs):
@@ -120,13 +119,3 @@ def test_nothing_is_suggested_for_a_name_that_is_like_no_other():
     with pytest.raises(UnknownNameError) as caught:
         make_vector_env("Qqqqqq", 1)
     assert not [id_ for id_ in gym.registry if id_ in str(caught.value)]
-
-
-def test_one_environment_of_an_id():
-    env = make_one_from_id("CartPole-v1", {"render_mode": "rgb_array"})
-    assert env.spec.id == "CartPole-v1" and env.render_mode == "rgb_array"
-    env.close()
-    with pytest.raises(UnknownNameError, match="did you mean 'CartPole-v1'"):
-        make_one_from_id("CartPol-v1", {})
-    with pytest.raises(ConfigError, match=r"keywords that 'CartPole-v1' takes"):
-        make_one_from_id("CartPole-v1", {"lenght": 1})

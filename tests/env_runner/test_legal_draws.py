@@ -10,7 +10,7 @@ import torch
 
 from epibatch.connectors._engine.call import ROWS
 from epibatch.connectors.env_to_module import EnvToModulePipeline
-from epibatch.env_runner.legal_draws import legal_actions_of_agents, random_legal
+from epibatch.env_runner.acting import legal_actions_of_agents, random_legal
 
 MASK = np.array([[True, False, True], [False, True, False]])
 SPACE = gym.spaces.Discrete(3)

@@ -6,8 +6,7 @@ import pytest
 
 from epibatch.algorithms import PPOConfig
 from epibatch.core.errors import RegistryError
-from epibatch.env_runner.callbacks import Callbacks
-from epibatch.env_runner.listeners import Listeners, callback_problem
+from epibatch.env_runner.callbacks import CallbackDispatcher, Callbacks, callback_problem
 
 
 def recorder(log, name):
@@ -24,8 +23,8 @@ def test_methods_first_then_functions_in_order():
     config = PPOConfig().callbacks(
         [listening(log, "a"), listening(log, "b")], on_sample_end=[recorder(log, "c"), recorder(log, "d")]
     )
-    listeners = Listeners(config, ["on_sample_end"])
-    listeners.call("on_sample_end", samples=3)
+    dispatcher = CallbackDispatcher(config, ["on_sample_end"])
+    dispatcher.call("on_sample_end", samples=3)
     assert log == [(name, {"samples": 3}) for name in "abcd"]
 
 
@@ -38,7 +37,7 @@ def test_each_has_objects_of_its_own():
 
     config = PPOConfig().callbacks(Counting)
     assert made == []
-    Listeners(config, []), Listeners(config, [])
+    CallbackDispatcher(config, []), CallbackDispatcher(config, [])
     assert len(made) == 2
 
 
@@ -51,20 +50,20 @@ def test_a_function_that_makes_the_object():
             log.append(self.name)
 
     log = []
-    Listeners(PPOConfig().callbacks(functools.partial(Named, "it")), ["on_sample_end"]).call("on_sample_end")
+    CallbackDispatcher(PPOConfig().callbacks(functools.partial(Named, "it")), ["on_sample_end"]).call("on_sample_end")
     assert log == ["it"]
 
 
 def test_methods_that_are_not_overridden_do_not_listen():
-    listeners = Listeners(PPOConfig().callbacks(Callbacks), ["on_sample_end", "on_episode_step"])
-    assert "on_sample_end" not in listeners and "on_episode_step" not in listeners
+    dispatcher = CallbackDispatcher(PPOConfig().callbacks(Callbacks), ["on_sample_end", "on_episode_step"])
+    assert "on_sample_end" not in dispatcher and "on_episode_step" not in dispatcher
 
 
 def test_import_paths(tmp_path, monkeypatch):
     (tmp_path / "told_module.py").write_text("log = []\ndef tell(**keywords):\n    log.append(keywords)\n")
     monkeypatch.syspath_prepend(tmp_path)
     config = PPOConfig(allow_imports=True).callbacks(on_sample_end=["told_module:tell", "told_module:tell"])
-    Listeners(config, ["on_sample_end"]).call("on_sample_end", samples=[])
+    CallbackDispatcher(config, ["on_sample_end"]).call("on_sample_end", samples=[])
     import told_module
 
     assert told_module.log == [{"samples": []}] * 2
@@ -72,7 +71,7 @@ def test_import_paths(tmp_path, monkeypatch):
     monkeypatch.delitem(__import__("sys").modules, "told_module")
     __import__("importlib").invalidate_caches()
     with pytest.raises(RegistryError, match=r"callbacks.on_sample_end\n.*the function told_module:tell"):
-        Listeners(config, ["on_sample_end"])
+        CallbackDispatcher(config, ["on_sample_end"])
 
 
 def test_an_error_names_event_and_function():
@@ -80,7 +79,9 @@ def test_an_error_names_event_and_function():
         raise KeyError("gone")
 
     with pytest.raises(KeyError) as caught:
-        Listeners(PPOConfig().callbacks(on_train_result=wrong), ["on_train_result"]).call("on_train_result", result={})
+        CallbackDispatcher(PPOConfig().callbacks(on_train_result=wrong), ["on_train_result"]).call(
+            "on_train_result", result={}
+        )
     told = [str(caught.value), *getattr(caught.value, "__notes__", [])]
     assert any("in the callback on_train_result (" in text and "wrong" in text for text in told)
 
@@ -110,6 +111,6 @@ def test_functions_that_an_object_gives_itself_listen():
             self.on_episode_step = super().on_episode_step
 
     log = []
-    listeners = Listeners(PPOConfig().callbacks(Given), ["on_sample_end", "on_episode_step"])
-    listeners.call("on_sample_end", samples=3)
-    assert log == [("it", {"samples": 3})] and "on_episode_step" not in listeners
+    dispatcher = CallbackDispatcher(PPOConfig().callbacks(Given), ["on_sample_end", "on_episode_step"])
+    dispatcher.call("on_sample_end", samples=3)
+    assert log == [("it", {"samples": 3})] and "on_episode_step" not in dispatcher

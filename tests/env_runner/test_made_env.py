@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import EnvironmentContractError, SpaceError
-from epibatch.env_runner.made_env import FirstCallChecks, TerminalCopies
+from epibatch.env_runner.env_checks import FirstCallChecks, TerminalCopies
 
 BOX = gym.spaces.Box(0, 9, (2,), np.float32)
 ROW = np.zeros(2, np.float32)

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from epibatch.core.errors import EnvironmentContractError, SpaceError
-from epibatch.env_runner.multi_agent_calls import MultiAgentCalls
+from epibatch.env_runner.env_checks import MultiAgentCalls
 from epibatch.env_runner.multi_agent_env import MultiAgentEnv
 
 SPACE = Discrete(3)

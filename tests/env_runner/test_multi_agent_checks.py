@@ -9,7 +9,7 @@ import pytest
 from gymnasium.spaces import Discrete, Text
 
 from epibatch.core.errors import ConfigError, SpaceError, UnknownNameError
-from epibatch.env_runner.multi_agent_checks import agents_of, check_multi_agent_env, name_of, spaces_of
+from epibatch.env_runner.env_checks import agents_of, check_multi_agent_env, name_of, spaces_of
 from epibatch.env_runner.multi_agent_env import MultiAgentEnv, make_multi_agent
 
 

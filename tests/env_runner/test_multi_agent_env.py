@@ -9,7 +9,8 @@ from gymnasium.spaces import Box, Discrete
 
 from epibatch.core.errors import ConfigError, EnvironmentContractError, UnknownNameError
 from epibatch.core.registry import register_env
-from epibatch.env_runner.multi_agent_env import MultiAgentEnv, make_multi_agent, mark_end
+from epibatch.env_runner.multi_agent_base import mark_end
+from epibatch.env_runner.multi_agent_env import MultiAgentEnv, make_multi_agent
 
 SMALL, BIG = Discrete(2), Box(0, 1, (3,))
 
@@ -212,3 +213,10 @@ def test_images_are_put_together(shape, joined):
     assert image.shape == joined and sorted(np.unique(image)) == [0, 1]
     env.close()
     assert all(one.closed for one in env.envs)
+
+
+def test_an_id_or_keyword_that_gymnasium_does_not_know():
+    with pytest.raises(UnknownNameError, match="did you mean 'CartPole-v1'"):
+        make_multi_agent("CartPol-v1")({})
+    with pytest.raises(ConfigError, match=r"keywords that 'CartPole-v1' takes"):
+        make_multi_agent("CartPole-v1")({"lenght": 1})

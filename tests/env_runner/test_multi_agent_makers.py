@@ -10,8 +10,8 @@ from gymnasium.spaces import Discrete
 
 from epibatch.core.errors import ConfigError, EnvironmentContractError, UnknownNameError
 from epibatch.core.registry import register_env
+from epibatch.env_runner.make_env import make_vector_multi_agent_env
 from epibatch.env_runner.multi_agent_env import MultiAgentEnv
-from epibatch.env_runner.multi_agent_makers import make_vector_multi_agent_env
 
 
 class Pair(MultiAgentEnv):

@@ -7,8 +7,8 @@ import pytest
 from gymnasium.spaces import Box
 
 from epibatch.core.errors import SpaceError
-from epibatch.env_runner.multi_agent_recorder import MultiAgentRecorder
-from epibatch.env_runner.vector_multi_agent_env import VectorAgentStep
+from epibatch.env_runner.multi_agent_env_runner import MultiAgentRecorder
+from epibatch.env_runner.vector_envs import VectorAgentStep
 from epibatch.episodes import MultiAgentEpisode
 
 
@@ -73,7 +73,8 @@ def test_a_refused_step_is_a_fault_of_its_environment_alone(recorder):
 
 
 def test_an_announced_episode_is_the_one_that_begins(recorder):
-    coming = recorder.announced(1)
+    coming = MultiAgentEpisode()
+    recorder.announce(1, coming)
     coming.custom_data["k"] = 1
     recorder.step(ACTIONS, NONE, step([{"a": 1.0}, {"a": 11.0}], ended=[1]))
     recorder.step([{"a": 1}, {}], NONE, step([{"a": 2.0}, {"a": 20.0}], [{"a": 1.0}, {}], reset=[1]))

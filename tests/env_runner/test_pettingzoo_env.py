@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from pettingzoo.utils import parallel_to_aec
 
 from epibatch.core.errors import ConfigError, EnvironmentContractError
-from epibatch.env_runner.multi_agent_makers import make_vector_multi_agent_env
+from epibatch.env_runner.make_env import make_vector_multi_agent_env
 from epibatch.env_runner.pettingzoo_env import ParallelPettingZooEnv, PettingZooEnv, make_by_name
 
 

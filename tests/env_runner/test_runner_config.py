@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from epibatch.algorithms import AlgorithmConfig, PPOConfig
-from epibatch.env_runner.runner_config import RunnerConfig
+from epibatch.env_runner.env_runner import RunnerConfig
 
 PROTOCOLS = [cls for cls in RunnerConfig.__mro__ if cls.__module__ == RunnerConfig.__module__]
 ATTRIBUTES = {name for cls in PROTOCOLS for name in cls.__annotations__}

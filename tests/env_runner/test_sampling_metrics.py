@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from epibatch.env_runner.sampling_metrics import SamplingMetrics
+from epibatch.env_runner.metrics import SamplingMetrics
 
 
 def test_steps_that_belong_to_no_episode_are_not_counted():

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epibatch.core.errors import RunnerError, SpaceError
-from epibatch.env_runner.sync_envs import SyncEnvs
+from epibatch.env_runner.vector_envs import SyncEnvs
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
 SPACES: dict[str, gym.Space[Any]] = {

@@ -9,7 +9,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from epibatch.core.errors import ConfigError, SpaceError
 from epibatch.env_runner import make_vector_env
-from epibatch.env_runner.vector_env_checks import check_vector_env
+from epibatch.env_runner.env_checks import check_vector_env
 
 
 def cart_poles(num_envs=2):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from epibatch.core.errors import ConfigError, RunnerError, SpaceError
 from epibatch.env_runner.multi_agent_env import MultiAgentEnv, make_multi_agent
-from epibatch.env_runner.vector_multi_agent_env import VectorMultiAgentEnv
+from epibatch.env_runner.vector_envs import VectorMultiAgentEnv
 
 AGENTS = ["a", "b", "c", "d"]
 ENVS = 3

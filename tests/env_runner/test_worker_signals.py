@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from epibatch.env_runner.worker_signals import workers_ignore_ctrl_c
+from epibatch.env_runner.env_workers import workers_ignore_ctrl_c
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 ENDURE = "import sys, time; print('ready', flush=True); time.sleep(0.3); print('done')"

@@ -16,7 +16,7 @@ Places = dict[str, list[str]]
 LOADERS = {
     "epibatch.core.imports",
     "epibatch.core.lazy",
-    "epibatch.env_runner.gymnasium_ids",
+    "epibatch.env_runner.make_env",
 }
 """Modules that import what a config, an environment id or an extra names; `lazy` is how packages load their names."""
 

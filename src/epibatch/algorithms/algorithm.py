@@ -35,9 +35,8 @@ from epibatch.core.state_codec import state_parts
 from ..connectors._engine.step_watch import PieceSeconds
 from ..connectors.authoring.column_transform import undo_actions
 from ..connectors.views.view import View, as_views
-from ..env_runner.callbacks import ALGORITHM_EVENTS
-from ..env_runner.listeners import Listeners
-from ..env_runner.made_env import is_of_environment
+from ..env_runner.callbacks import ALGORITHM_EVENTS, CallbackDispatcher
+from ..env_runner.env_checks import is_of_environment
 from ..learner.schedules import count_steps
 from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, write_checkpoint
 from .evaluation import Evaluation, make_runner
@@ -152,7 +151,7 @@ class Algorithm(ABC):
             self._policy: Policy | MultiAgentPolicy | None = None
             self._policy_steps: int | None = None
             self._evaluation = Evaluation(self.config)
-            self._listeners = Listeners(self.config, ALGORITHM_EVENTS)
+            self._listeners = CallbackDispatcher(self.config, ALGORITHM_EVENTS)
             self.metrics = MetricsLogger(times_pieces=False)
             self._call("on_algorithm_init")
         except BaseException:

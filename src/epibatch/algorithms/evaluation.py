@@ -16,7 +16,7 @@ from epibatch.core.restoring import check_count
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
-from ..env_runner.agent_metrics import AgentMetrics
+from ..env_runner.metrics import AgentMetrics
 from ..env_runner.multi_agent_env_runner import MultiAgentEnvRunner
 from ..env_runner.single_agent_env_runner import SingleAgentEnvRunner
 from ..episodes.multi_agent_episode import MultiAgentEpisode

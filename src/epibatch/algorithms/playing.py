@@ -22,8 +22,7 @@ from epibatch.core.errors import (
     add_context,
 )
 
-from ..env_runner.multi_agent_makers import make_vector_multi_agent_env
-from ..env_runner.vector_env import make_vector_env
+from ..env_runner.make_env import make_vector_env, make_vector_multi_agent_env
 from .checkpoint import config_from_checkpoint, read_checkpoint
 from .error_reports import error_report
 from .policy import Policy

@@ -27,9 +27,7 @@ from epibatch.core.runtime import evaluation_mode
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
 
-from ..env_runner.acting import act
-from ..env_runner.agent_acting import AgentActions, ToAct, act_for_agents, spread
-from ..env_runner.sample_amounts import explores
+from ..env_runner.acting import AgentActions, ToAct, act, act_for_agents, explores, spread
 from ..episodes._parts.acting_history import ActingHistory
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .frozen_states import FrozenStates

@@ -51,8 +51,8 @@ from epibatch.core.settings import (
 )
 
 from ..connectors.views.view import as_views
-from ..env_runner.env_wrappers import wrapper_problem
-from ..env_runner.listeners import callback_problem
+from ..env_runner.callbacks import callback_problem
+from ..env_runner.make_env import wrapper_problem
 from ..learner.schedules import ScheduledPositive
 from ..learner.settings import OptimizerSettings, PPOSettings
 from .metric_rows import RETURN_MEAN

@@ -47,7 +47,9 @@ class Teams:
             options["first_seed"] = seed
         self.game = game or game_class(EPIBATCH, kind=kind, **options)
         config = PPOConfig().environment(self.game).debugging(seed=seed)
-        config.callbacks(on_episode_start=remember_numbers, **settings.pop("callbacks", {}))
+        callbacks = settings.pop("callbacks", {})
+        starts = [remember_numbers, *([callbacks["on_episode_start"]] if "on_episode_start" in callbacks else [])]
+        config.callbacks(**{**callbacks, "on_episode_start": starts})
         config.env_runners(num_envs_per_env_runner=num_envs, **settings)
         team = TeamConfig(config, specs or specs_of(EPIBATCH), mapping, **pieces)
         team.count_steps_by = counts or "env_steps"

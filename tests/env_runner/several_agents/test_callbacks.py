@@ -56,10 +56,11 @@ def test_callbacks_are_told_in_order(teams):
 
 def test_a_created_episode_is_the_one_that_begins(teams):
     created, started = [], []
-    callbacks = {"on_episode_created": lambda episode, **kwargs: created.append(episode)}
+    callbacks = {
+        "on_episode_created": lambda episode, **kwargs: created.append(episode),
+        "on_episode_start": lambda episode, **kwargs: started.append(episode),
+    }
     runner = teams.runner("steady", 2, length=3, callbacks=callbacks)
-    runner.config.on_episode_start = None
-    runner._callbacks._listeners._functions["on_episode_start"] = [lambda episode, **kwargs: started.append(episode)]
     runner.sample(num_episodes=4)
     runner.sample(num_episodes=1)
     assert len(started) >= 6 and all(any(one is other for other in created) for one in started)
@@ -73,11 +74,12 @@ def test_an_episode_starts_when_its_first_observation_passed_the_pipeline(teams)
             return batch
 
     shown = []
-    callbacks = {"on_episode_step": lambda episode, **kwargs: shown.append(episode.custom_data["shown"])}
+
+    def note(episode, **kwargs):
+        shown.append(episode.custom_data["shown"])
+
+    callbacks = dict.fromkeys(("on_episode_start", "on_episode_step"), note)
     runner = teams.runner("steady", 2, env_to_module=[Mark()], callbacks=callbacks)
-    runner._callbacks._listeners._functions["on_episode_start"] = [
-        lambda episode, **kwargs: shown.append(episode.custom_data["shown"])
-    ]
     runner.sample(num_timesteps=40)
     assert set(shown) == {0}
 

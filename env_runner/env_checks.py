@@ -1,0 +1,728 @@
+"""Checks of environments: their spaces and modes before the first step, and what each call returns."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import traceback
+import warnings
+from collections.abc import Hashable, Mapping
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import (
+    ConfigError,
+    EnvironmentContractError,
+    EpibatchWarning,
+    RunnerError,
+    SpaceError,
+    add_note,
+    nearest,
+)
+from epibatch.core.spaces import check_row, encoding_advice, get_base_struct_from_space
+from epibatch.core.structs import flatten, flatten_like, paths_of
+
+from ..episodes._storage.arrays import owned
+from .multi_agent_base import MultiAgentEnv
+
+__all__ = [
+    "AUTORESET_MODES",
+    "AgentStep",
+    "FAILURE",
+    "FirstCallChecks",
+    "MultiAgentCalls",
+    "RESERVED",
+    "TerminalCopies",
+    "WorkerChecks",
+    "agents_of",
+    "as_flag",
+    "as_reward",
+    "autoreset_mode",
+    "check_env",
+    "check_multi_agent_env",
+    "check_reward",
+    "check_space",
+    "check_vector_env",
+    "described",
+    "gymnasium_mode",
+    "is_of_environment",
+    "mark_environment",
+    "name_of",
+    "portable",
+    "several_agents",
+    "spaces_of",
+]
+
+
+AUTORESET_MODES = ("next_step", "same_step", "disabled")
+
+
+def gymnasium_mode(name: Any) -> gym.vector.AutoresetMode:
+    """Return Gymnasium's mode for one of this package's names, or for Gymnasium's own ("NextStep").
+
+    Raises:
+        ConfigError: there is no such mode.
+
+    Example:
+        >>> gymnasium_mode("same_step").value
+        'SameStep'
+    """
+    mode = name
+    if isinstance(name, str) and name.lower() in AUTORESET_MODES:
+        mode = gym.vector.AutoresetMode[name.upper()]
+    try:
+        return gym.vector.AutoresetMode(mode)
+    except ValueError as error:
+        raise ConfigError(
+            "autoreset mode",
+            expected=f"one of {AUTORESET_MODES}",
+            found=repr(name),
+            do=nearest(str(name), AUTORESET_MODES),
+        ) from error
+
+
+def autoreset_mode(env: Any) -> str:
+    """Return the autoreset mode of a vector environment: "next_step", "same_step" or "disabled".
+
+    Without a mode in its metadata it is "next_step", as with Gymnasium's own wrappers.
+
+    Raises:
+        ConfigError: its metadata name a mode that does not exist.
+    """
+    metadata = getattr(env, "metadata", None) or {}
+    return gymnasium_mode(metadata.get("autoreset_mode", gym.vector.AutoresetMode.NEXT_STEP)).name.lower()
+
+
+_ATTRIBUTES = ("num_envs", "single_observation_space", "single_action_space", "observation_space", "action_space")
+
+
+def _name_of_maker(maker: Any) -> str:
+    return maker if isinstance(maker, str) else getattr(maker, "__name__", None) or type(maker).__name__
+
+
+def check_env(env: Any, maker: Any) -> Any:
+    """Check a single environment, and return it unchanged.
+
+    Args:
+        env: What was made.
+        maker: The class or function that made it, for messages.
+
+    Raises:
+        ConfigError: it is no `gymnasium.Env`, or has no spaces.
+    """
+    made_by = _name_of_maker(maker)
+    where = f"environment made by {made_by}"
+    if isinstance(env, gym.vector.VectorEnv):
+        raise ConfigError(
+            where,
+            expected="a single environment, several of which are put together",
+            found=f"the vector environment {type(env).__name__}",
+            do="set gym_env_vectorize_mode='vector_entry_point' to use it as it is",
+        )
+    if not isinstance(env, gym.Env):
+        raise ConfigError(
+            where, expected="a gymnasium.Env", found=_found(env), do="return the environment that was made"
+        )
+    if hasattr(env.unwrapped, "get_observation_space"):
+        raise several_agents(made_by, type(env.unwrapped).__name__)
+    for name in ("observation_space", "action_space"):
+        space = getattr(env, name, None)
+        if not isinstance(space, gym.Space):
+            raise ConfigError(
+                where, expected=f"a gymnasium Space as {name}", found=_found(space), do=f"set self.{name}"
+            )
+    return env
+
+
+def several_agents(maker: str, found: str) -> ConfigError:
+    """Return the error about an environment of several agents in place of one agent.
+
+    Args:
+        maker: The name of the class or function that made it.
+        found: A description of the environment.
+    """
+    return ConfigError(
+        f"environment made by {maker}",
+        expected="an environment of one agent",
+        found=f"one of several, {found}",
+        do="name the modules that decide for them: .multi_agent(policies=[...], policy_mapping_fn=...)",
+    )
+
+
+def check_vector_env(env: Any, num_envs: int, wanted: Any = None) -> Any:
+    """Check a vector environment, and return it unchanged; close it if it is refused.
+
+    Args:
+        env: What was made.
+        num_envs: How many environments it must have.
+        wanted: The requested `gymnasium.vector.AutoresetMode`; None: any.
+
+    Raises:
+        ConfigError: it is no vector environment, or another one than requested.
+        SpaceError: its observations cannot be stored as arrays.
+    """
+    if not isinstance(env, gym.vector.VectorEnv):
+        raise ConfigError(
+            "gym_env_vectorize_mode='vector_entry_point'",
+            expected="a gymnasium.vector.VectorEnv",
+            found=_found(env),
+            do="return the vector environment, or take 'sync' if single environments are made",
+        )
+    try:
+        _check_made(env, num_envs, wanted)
+    except (ConfigError, SpaceError):
+        env.close()
+        raise
+    return env
+
+
+def _check_made(env: Any, num_envs: int, wanted: Any) -> None:
+    where = f"vector environment {type(env.unwrapped).__name__}"
+    missing = [name for name in _ATTRIBUTES if getattr(env, name, None) is None]
+    if missing:
+        raise ConfigError(where, expected=", ".join(_ATTRIBUTES), found=f"no {', '.join(missing)}", do="set them")
+    if env.num_envs != num_envs:
+        raise ConfigError(
+            where,
+            expected=f"{num_envs} environments, as num_envs_per_env_runner says",
+            found=f"num_envs = {env.num_envs}",
+            do="let what makes it take num_envs, or set num_envs_per_env_runner to what it has",
+        )
+    mode = autoreset_mode(env)
+    if wanted is not None and mode != wanted.name.lower():
+        raise ConfigError(
+            where,
+            expected=f"autoreset mode {wanted.name.lower()!r}, as gym_env_autoreset_mode says",
+            found=f"{mode!r}: it resets in its own way",
+            do="leave gym_env_autoreset_mode out, or let what makes it take autoreset_mode and heed it",
+        )
+    check_space(env.single_observation_space, f"{where}, observation space")
+    if not flatten(get_base_struct_from_space(env.single_observation_space))[0]:
+        raise SpaceError(
+            f"{where}, observation space",
+            expected="at least one part that is an array",
+            found=f"{env.single_observation_space}",
+            do="give it one, a constant if there is nothing to see: Box(0, 1, (1,))",
+        )
+
+
+def check_space(space: Any, where: str) -> None:
+    """Raise if the values of a space are not arrays of one shape.
+
+    Raises:
+        SpaceError: it is such a space, or has such a part.
+    """
+    if isinstance(space, gym.spaces.Dict):
+        for key, sub in space.spaces.items():
+            check_space(sub, f"{where}[{key!r}]")
+    elif isinstance(space, gym.spaces.Tuple):
+        for i, sub in enumerate(space.spaces):
+            check_space(sub, f"{where}[{i}]")
+    elif space.shape is None or space.dtype is None:
+        raise SpaceError(
+            where,
+            expected="Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these: values of one shape",
+            found=f"{space}",
+            do=encoding_advice(space),
+        )
+
+
+def _found(value: Any) -> str:
+    return "None: does the function return it?" if value is None else f"{type(value).__name__} {value!r}"
+
+
+FAILURE = "epibatch_failure"
+"""The key of an info under which `WorkerChecks` reports what an environment raised."""
+
+_MARK = "raised_by_environment"
+
+
+def mark_environment(error: Exception) -> None:
+    """Mark an error as raised by an environment, for callers that continue only after such errors."""
+    setattr(error, _MARK, True)
+
+
+def is_of_environment(error: BaseException) -> bool:
+    """True if an environment raised the error, or the error that caused it."""
+    return any(getattr(own, _MARK, False) for own in (error, error.__cause__))
+
+
+class _CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
+    """Checks the return values of an environment's `reset` and `step`."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.metadata = dict(env.metadata)  # vector environments write their autoreset mode into it
+        self._name = type(env.unwrapped).__name__
+
+    def _checked_reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        result: Any = self.env.reset(seed=seed, options=options)
+        where = f"{self._name}.reset()"
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise _misfit(where, "two values: observation, info", result, "return both; info may be {}")
+        self._check(where, result[0], result[1])
+        return result
+
+    def _checked_step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        result: Any = self.env.step(action)
+        where = f"{self._name}.step()"
+        if not isinstance(result, tuple) or len(result) != 5:
+            do = "return both flags: terminated (the task is over) and truncated (it was stopped early)"
+            raise _misfit(where, "five values: observation, reward, terminated, truncated, info", result, do)
+        self._check(where, result[0], result[4])
+        as_reward(where, result[1])
+        for name, flag in zip(("terminated", "truncated"), result[2:4]):
+            as_flag(where, name, flag)
+        return result
+
+    def _check(self, where: str, observation: Any, info: Any) -> None:
+        check_row(self.observation_space, observation, f"observation of {where}")
+        if not isinstance(info, dict):
+            raise _misfit(where, "a dict as info", info, "return {} if there is nothing to tell")
+
+
+class FirstCallChecks(_CheckedCalls):
+    """Checks the return values of an environment's first reset and first step, then removes itself from the calls.
+
+    Later values are checked by `SyncEnvs`, or as arrays.
+
+    Args:
+        env: The environment.
+
+    Raises:
+        EnvironmentContractError: a call returns something else than Gymnasium's `Env` says.
+        SpaceError: an observation of another nesting, shape or kind than the observation space.
+    """
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment; the first result is checked."""
+        result = self._checked_reset(seed, options)
+        _warn_of_bounds(self.observation_space, result[0], f"first observation of {self._name}")
+        self.reset = self.env.reset  # type: ignore[method-assign]
+        return result
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment; the first result is checked."""
+        result = self._checked_step(action)
+        self.step = self.env.step  # type: ignore[method-assign]
+        return result
+
+
+class WorkerChecks(_CheckedCalls):
+    """Checks every call of an environment in a process of its own, and reports its failures in the info.
+
+    Gymnasium's worker process would write an observation of another shape into shared memory, and a failure that it
+    raises would lose the other environments' results of the same step. After a failure the observation is the
+    previous one, the reward 0, and neither flag is set.
+
+    Args:
+        env: The environment.
+
+    Raises:
+        Exception: any error of the environment before its first observation.
+    """
+
+    _last: Any = None
+    _first = True
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment."""
+        try:
+            self._last, info = self._checked_reset(seed, options)
+        except Exception as error:
+            if self._last is None:
+                raise
+            info = {FAILURE: portable(error)}
+        if self._first:
+            self._first = False
+            _warn_of_bounds(self.observation_space, self._last, f"first observation of {self._name}")
+        return self._last, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step the environment."""
+        try:
+            self._last, reward, terminated, truncated, info = self._checked_step(action)
+        except Exception as error:
+            return self._last, 0.0, False, False, {FAILURE: portable(error)}
+        where = f"{self._name}.step()"
+        flags = as_flag(where, "terminated", terminated), as_flag(where, "truncated", truncated)
+        return (self._last, as_reward(where, reward), *flags, info)
+
+
+class TerminalCopies(gym.Wrapper[Any, Any, Any, Any]):
+    """Copies terminal observations: if arrays are reused, the reset in the same step would overwrite them.
+
+    Args:
+        env: The environment.
+    """
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment."""
+        result = self.env.step(action)
+        if result[2] or result[3]:
+            return (owned(result[0]), *result[1:])
+        return result
+
+
+def _warn_of_bounds(space: Any, observation: Any, where: str) -> None:
+    """Warn if numbers are outside of a bounded Box by more than its width, such as pixels that were not divided."""
+    spaces, form = flatten(get_base_struct_from_space(space))
+    for path, leaf, row in zip(paths_of(form), spaces, flatten_like(form, observation)):
+        if not isinstance(leaf, gym.spaces.Box) or not leaf.is_bounded():
+            continue
+        low, high = leaf.low.astype(np.float64), leaf.high.astype(np.float64)
+        values = np.asarray(row, np.float64)
+        out = (values < low - (high - low)) | (values > high + (high - low))
+        if out.any():
+            warning = EpibatchWarning(
+                where + (path and f", part {path}"),
+                expected=f"numbers from {low.min():g} to {high.max():g}, as its space says",
+                found=f"{values[out].flat[0]:g}",
+                do="correct the observation or the bounds of the space, which scaling and networks may go by",
+            )
+            warnings.warn(warning, stacklevel=2)
+            return
+
+
+def as_reward(where: str, reward: Any) -> float:
+    """Return a reward as a float; an array of a single number is allowed.
+
+    Raises:
+        EnvironmentContractError: it is no finite number.
+    """
+    if not isinstance(reward, (float, int, str, bytes)):
+        array = np.asarray(reward)
+        if array.size == 1 and array.dtype.kind in "fiub":
+            reward = array.item()
+    check_reward(where, reward)
+    return float(reward)
+
+
+def as_flag(where: str, name: str, flag: Any) -> bool:
+    """Return a flag as True or False; 1 and 0 count as these, and so does an array of a single one.
+
+    Raises:
+        EnvironmentContractError: it is something else, such as the text "False", which would count as True.
+    """
+    if type(flag) is bool or type(flag) is np.bool_:
+        return bool(flag)
+    array = np.asarray(flag)
+    if array.size != 1 or array.dtype.kind not in "fiub" or array.item() not in (0, 1):
+        raise _misfit(where, f"True or False as {name}", flag, f"return bool(...) as {name}")
+    return bool(array.item())
+
+
+def portable(error: Exception) -> Exception:
+    """Return an error that can be pickled: with its traceback as a note, or as a RunnerError that quotes it."""
+    trace = "".join(traceback.format_exception(error))
+    add_note(error, f"In the worker process:\n{trace}")
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RunnerError(f"{type(error).__name__}: {error}\n{trace}")
+    return error
+
+
+def check_reward(where: str, reward: Any) -> None:
+    """Raise if a reward is not a finite number.
+
+    Raises:
+        EnvironmentContractError: it is not one.
+    """
+    number = isinstance(reward, (bool, int, float, np.bool_, np.integer, np.floating))
+    if not number and isinstance(reward, np.ndarray) and reward.ndim == 0 and reward.dtype.kind in "fiub":
+        number = True
+    if not number:
+        raise _misfit(where, "a number as reward", reward, "return float(...) as reward")
+    if not math.isfinite(reward):
+        raise _misfit(where, "a finite reward", reward, "return 0.0 where there is no reward")
+
+
+def _misfit(where: str, expected: str, value: Any, do: str) -> EnvironmentContractError:
+    return EnvironmentContractError(where, expected=expected, found=described(value), do=do)
+
+
+def described(value: Any) -> str:
+    """Describe a call's return value, for messages.
+
+    Example:
+        >>> described((np.zeros(2), None))
+        '2 values: float64 array of shape (2,), None'
+    """
+    if isinstance(value, tuple):
+        return f"{len(value)} values: {', '.join(described(item) for item in value)}"
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} array of shape {value.shape}"
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value) if len(repr(value)) <= 80 else type(value).__name__
+    return type(value).__name__
+
+
+RESERVED = ("__all__", "__common__")
+
+
+def name_of(env: Any) -> str:
+    """Return an environment's name for messages."""
+    return type(env.unwrapped).__name__
+
+
+def agents_of(env: Any) -> list[Any]:
+    """Return every agent that an environment names: possible and current agents, and those with an own space."""
+    own = env.unwrapped
+    spaces = own.observation_spaces if isinstance(own.observation_spaces, dict) else {}
+    return list(dict.fromkeys([*(own.possible_agents or ()), *(own.agents or ()), *spaces]))
+
+
+def spaces_of(env: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Return observation and action space of each agent."""
+    agents, own = agents_of(env), env.unwrapped
+    return {a: own.get_observation_space(a) for a in agents}, {a: own.get_action_space(a) for a in agents}
+
+
+def check_multi_agent_env(env: Any, maker: Any) -> Any:
+    """Check a multi-agent environment, and return it unchanged.
+
+    Args:
+        env: What was made.
+        maker: The class or function that made it, or its name, for messages.
+
+    Raises:
+        ConfigError: it is no `MultiAgentEnv`, or does not say which agents there are.
+        UnknownNameError: an agent without a space.
+        SpaceError: observations that cannot be stored as arrays.
+    """
+    made_by = _name_of_maker(getattr(maker, "func", maker))
+    where = f"environment made by {made_by}"
+    if not isinstance(getattr(env, "unwrapped", None), MultiAgentEnv):
+        raise ConfigError(where, expected="an epibatch MultiAgentEnv", **_instead(env, made_by))
+    _check_agents(env.unwrapped, where)
+    for kind, spaces in zip(("observation", "action"), spaces_of(env)):
+        for agent, space in spaces.items():
+            if not isinstance(space, gym.Space):
+                raise ConfigError(
+                    f"{where}, agent {agent!r}",
+                    expected=f"a gymnasium Space as {kind} space",
+                    found=f"{type(space).__name__} {space!r}",
+                    do=f"set self.{kind}_spaces = {{agent: space}} for all possible agents",
+                )
+            if kind == "observation":
+                check_space(space, f"{where}, observation space of agent {agent!r}")
+    return env
+
+
+def _check_agents(env: MultiAgentEnv, where: str) -> None:
+    for name in ("possible_agents", "agents"):
+        agents = getattr(env, name)
+        listed = list(agents) if isinstance(agents, (list, tuple, range)) else None
+        odd = [a for a in listed or () if not isinstance(a, Hashable) or a in RESERVED]
+        if listed is None or odd or len(set(listed)) != len(listed):
+            raise ConfigError(
+                f"{where}, {name}",
+                expected=f"a list of the agents' names, each once and none of {RESERVED}",
+                found=f"{agents!r}",
+                do=f'set self.{name} = ["red", "blue"], say',
+            )
+    if not agents_of(env):
+        raise ConfigError(
+            f"{where}, possible_agents",
+            expected="the names of all agents there can ever be",
+            found="none",
+            do='set self.possible_agents = ["red", "blue"], say, before the environment is used',
+        )
+
+
+def _instead(env: Any, made_by: str) -> dict[str, str]:
+    """Return the error lines about an object that is not a multi-agent environment: found, and what to do."""
+    if env is None:
+        return {"found": "None: does the function return it?", "do": "return the environment that was made"}
+    found = f"{type(env).__name__} {env!r}"
+    if hasattr(getattr(env, "unwrapped", None), "get_observation_space"):
+        do = "change what its class derives from: from epibatch.env_runner.multi_agent_env import MultiAgentEnv"
+        return {"found": f"another package's: {found}", "do": do}
+    if isinstance(env, gym.Env):
+        do = f"give each agent one of its own: make_multi_agent({made_by!r}); or take it as an environment of one agent"
+        return {"found": f"a Gymnasium environment of one agent: {found}", "do": do}
+    if hasattr(env, "agent_iter") and hasattr(env, "last"):
+        return {"found": f"an AEC environment of PettingZoo: {found}", "do": "return PettingZooEnv(env)"}
+    if hasattr(env, "possible_agents") and hasattr(env, "observation_space"):
+        return {"found": f"a Parallel environment of PettingZoo: {found}", "do": "return ParallelPettingZooEnv(env)"}
+    return {"found": found, "do": "derive its class from epibatch.env_runner.multi_agent_env.MultiAgentEnv"}
+
+
+_ALL, _COMMON = "__all__", "__common__"
+_FIVE = ("observations", "rewards", "terminateds", "truncateds", "infos")
+_USUAL: dict[str, frozenset[type]] = {  # types that need no further check
+    "rewards": frozenset({float, int, np.float64, np.float32}),
+    "terminateds": frozenset({bool, np.bool_}),
+    "truncateds": frozenset({bool, np.bool_}),
+}
+_PLAIN = frozenset({float, int, bool, np.float64, np.float32, np.int64})
+_INSTEAD = {
+    "observations": "return {agent: observation} for the agents that act next",
+    "rewards": "return {agent: reward}, {} if no agent gets any",
+    "terminateds": 'return {"__all__": False}, and the agents\' own flags beside it',
+    "truncateds": 'return {"__all__": False}, or {}; for a time limit count steps in the environment: wrappers such as '
+    "Gymnasium's TimeLimit know one agent",
+    "infos": "return {agent: info dict}, {} if there is nothing to tell",
+}
+
+
+class AgentStep(NamedTuple):
+    """Result of one step of a multi-agent environment, by agent.
+
+    Args:
+        observations: Of the agents that act next, or ended.
+        rewards: A number for each agent that got one.
+        terminateds: Flags, `__all__` among them.
+        truncateds: The same.
+        infos: Info dicts.
+        ended: True if the environment must be reset before the next step.
+    """
+
+    observations: dict[Any, Any]
+    rewards: dict[Any, Any]
+    terminateds: dict[Any, bool]
+    truncateds: dict[Any, bool]
+    infos: dict[Any, dict[str, Any]]
+    ended: bool = False
+
+
+class MultiAgentCalls:
+    """Calls a multi-agent environment and checks that its return values follow `MultiAgentEnv`.
+
+    Dicts, agents, rewards and flags are checked in every call. An agent's observation and info are checked only when
+    they first come, since an episode checks every observation that is added.
+
+    Args:
+        env: A `MultiAgentEnv`, which may have wrappers.
+        copy: True to copy observations, as some environments write into the same arrays again. Rewards and
+            infos are always copied.
+
+    Attributes:
+        env: The environment.
+
+    Example:
+        >>> from epibatch.env_runner.multi_agent_env import make_multi_agent
+        >>> calls = MultiAgentCalls(make_multi_agent("CartPole-v1")({"num_agents": 2}))
+        >>> observations, infos = calls.reset(seed=0)
+        >>> step = calls.step({0: 1, 1: 0})
+        >>> step.rewards, step.ended
+        ({0: 1.0, 1: 1.0}, False)
+    """
+
+    def __init__(self, env: Any, *, copy: bool = True) -> None:
+        self.env = env
+        self._step = f"{name_of(env)}.step()"
+        self._copy = copy
+        self._spaces, _ = spaces_of(env)
+        self._checked: dict[str, set[Any]] = {name: set() for name in _FIVE}
+        self._living: set[Any] = set()
+        self._ended = True  # it has to be reset first
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        """Reset the environment.
+
+        Raises:
+            EnvironmentContractError: it returns something else than observations and infos by agent.
+            SpaceError: an observation of another nesting, shape or kind than the agent's space.
+        """
+        self._ended = True  # if this fails, it has to be reset again
+        result = self.env.reset(seed=seed, options=options)
+        where = f"{name_of(self.env)}.reset()"
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise _misfit(where, "two values: observations, infos", result, "return both; infos may be {}")
+        observations, infos = map(self._by_agent, ("observations", "infos"), result, (where, where))
+        self._living = set(observations)
+        self._ended = False
+        return _owned(observations) if self._copy else observations, _owned(infos)
+
+    def step(self, actions: dict[Any, Any]) -> AgentStep:
+        """Step the environment.
+
+        Raises:
+            EnvironmentContractError: it returns something else than five dicts by agent, or no `__all__`; or it has
+                ended and was not reset.
+            SpaceError: an observation of another nesting, shape or kind than the agent's space.
+        """
+        if self._ended:
+            raise EnvironmentContractError(
+                self._step,
+                expected="an environment that was reset, and has not ended since",
+                found="one that has ended, or failed",
+                do="reset it first",
+            )
+        self._ended = True  # if this fails, it has to be reset again
+        result = self.env.step(actions)
+        if not isinstance(result, tuple) or len(result) != 5:
+            do = "return all five; flags for agents that ended go into terminateds or truncateds"
+            raise _misfit(self._step, f"five values: {', '.join(_FIVE)}", result, do)
+        values = [self._by_agent(name, value, self._step) for name, value in zip(_FIVE, result)]
+        observations, rewards, terminateds, truncateds, infos = values
+        if _ALL not in terminateds:
+            raise EnvironmentContractError(
+                self._step,
+                expected='the key "__all__" in terminateds',
+                found=f"the keys {list(terminateds)}",
+                do='add "__all__": True when the environment has ended, else False',
+            )
+        if _ALL not in truncateds:
+            truncateds[_ALL] = False
+        self._ended = self._ends(observations, terminateds, truncateds)
+        observations = _owned(observations) if self._copy else observations
+        return AgentStep(observations, _owned(rewards), terminateds, truncateds, _owned(infos), self._ended)
+
+    def _ends(self, observations: dict[Any, Any], terminateds: dict[Any, Any], truncateds: dict[Any, Any]) -> bool:
+        """True if the environment ended: by `__all__`, or as every agent that appeared since the reset has ended."""
+        living = self._living
+        if not observations.keys() <= living:
+            living.update(observations)
+        if not any(terminateds.values()) and not any(truncateds.values()):
+            return False
+        before = len(living)
+        living.difference_update(agent for flags in (terminateds, truncateds) for agent, flag in flags.items() if flag)
+        return bool(terminateds[_ALL] or truncateds[_ALL] or (before and not living))
+
+    def _by_agent(self, name: str, values: Any, where: str) -> dict[Any, Any]:
+        """Return the values by agent in a new dict."""
+        if not isinstance(values, Mapping):
+            raise _misfit(where, f"{name} as a dict by agent", values, _INSTEAD[name])
+        checked, usual = self._checked[name], _USUAL.get(name)
+        strange = usual is not None and not usual.issuperset(map(type, values.values()))
+        if strange or (name == "rewards" and not math.isfinite(sum(values.values()))):
+            checked.difference_update(values)
+        if not values.keys() <= checked:
+            for agent in values:
+                if agent not in checked:
+                    self._check(name, agent, values[agent], f"{where}, {name}[{agent!r}]")
+        return dict(values)
+
+    def _check(self, name: str, key: Any, value: Any, where: str) -> None:
+        """Check an agent's first value, or a value of an unusual type."""
+        special = {"terminateds": _ALL, "truncateds": _ALL, "infos": _COMMON}.get(name)
+        if key not in self._spaces and key != special:
+            raise EnvironmentContractError(
+                where,
+                expected="one of the environment's possible_agents",
+                found=f"{type(key).__name__} {key!r}",
+                do=f"give it a space there, or leave it out. {nearest(str(key), map(str, self._spaces))}",
+            )
+        if name == "observations":
+            check_row(self._spaces[key], value, where)
+        elif name == "rewards":
+            check_reward(where, value)
+        elif name == "infos" and not isinstance(value, dict):
+            do = "return {} if there is nothing to tell, or leave the agent out"
+            raise _misfit(where, "an info dict", value, do)
+        elif name in ("terminateds", "truncateds") and not isinstance(value, (bool, np.bool_)):
+            do = "return bool(...), or leave the agent out"
+            raise _misfit(where, "True or False", value, do)
+        self._checked[name].add(key)
+
+
+def _owned(values: dict[Any, Any]) -> dict[Any, Any]:
+    """Return the values with copied arrays."""
+    if _PLAIN.issuperset(map(type, values.values())):
+        return values
+    return {agent: owned(value) for agent, value in values.items()}

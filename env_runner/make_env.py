@@ -1,0 +1,588 @@
+"""Makes environments from names, classes and functions, with wrappers, and puts several together."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import ConfigError, EnvironmentContractError, UnknownNameError, nearest
+from epibatch.core.registry import env_creator, registered_envs
+
+from .env_checks import (
+    FirstCallChecks,
+    TerminalCopies,
+    WorkerChecks,
+    check_env,
+    check_multi_agent_env,
+    check_vector_env,
+    gymnasium_mode,
+    several_agents,
+)
+from .env_workers import workers_ignore_ctrl_c
+from .multi_agent_base import MultiAgentEnv, mark_end
+from .pettingzoo_env import PETTINGZOO, pettingzoo_creator
+from .vector_envs import SyncEnvs, VectorMultiAgentEnv
+from .wrappers import ActionChunks, EpisodicLife, FrameSkip, NoopStarts
+
+__all__ = [
+    "WrapperSpec",
+    "make_multi_agent",
+    "make_vector_env",
+    "make_vector_multi_agent_env",
+    "wrapper_problem",
+]
+
+
+WrapperSpec: TypeAlias = "str | Mapping[str, Any] | Callable[[Any], Any]"
+
+_CONFIG_NAMES = ("config", "env_config")
+_MODES = ("sync", "async", "vector_entry_point")
+_OURS = {wrapper.__name__: wrapper for wrapper in (ActionChunks, EpisodicLife, FrameSkip, NoopStarts)}
+
+
+@contextmanager
+def _missing_packages_named() -> Iterator[None]:
+    """Raise an error that names the missing packages of an environment or a wrapper.
+
+    Raises:
+        ConfigError: packages are missing.
+    """
+    try:
+        yield
+    except gym.error.DependencyNotInstalled as error:
+        raise ConfigError(
+            "environment",
+            expected="the packages that it and its wrappers need",
+            found=str(error),
+            do="install them; for drawing and for videos: pip install 'epibatch[video]'",
+        ) from error
+
+
+def _creator_of(env: Any) -> Callable[..., Any] | None:
+    """Return the class or function that makes an environment; None for a Gymnasium id.
+
+    Args:
+        env: The config's environment.
+
+    Raises:
+        ConfigError: it is neither a name nor a class or function, or one of PettingZoo's names.
+    """
+    if isinstance(env, str) and env.startswith(PETTINGZOO):
+        raise several_agents(env, "PettingZoo's")
+    if isinstance(env, str):
+        return env_creator(env) if env in registered_envs() else _class_at(env)
+    if callable(env):
+        return env  # type: ignore[no-any-return]
+    raise ConfigError(
+        "environment",
+        expected="a Gymnasium id, a registered name, an environment class or a function",
+        found=f"{type(env).__name__}: {env!r}",
+        do="pass the class or id, or a function that returns it; the runner makes what it needs",
+    )
+
+
+def _call_creator(creator: Callable[..., Any], config: dict[str, Any]) -> Any:
+    """Call a class or function with a config.
+
+    Args:
+        creator: It is called with the config as one dict if it has a parameter that must be given, or one called
+            `config` or `env_config`; else with keywords.
+        config: The environment's.
+
+    Raises:
+        ConfigError: keywords that it does not take.
+
+    Example:
+        >>> _call_creator(lambda length=3: length, {"length": 5}), _call_creator(lambda config: config, {"length": 5})
+        (5, {'length': 5})
+    """
+    parameters = inspect.signature(creator).parameters
+    if any(each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters.values()):
+        return creator(config)
+    named = next((name for name in _CONFIG_NAMES if name in parameters), None)
+    if named is not None:
+        return creator(**{named: config})
+    _check_keywords(creator, config)
+    return creator(**config)
+
+
+def _check_keywords(creator: Callable[..., Any], config: dict[str, Any]) -> None:
+    """Raise if a key of the config is not a parameter of the environment's class or function.
+
+    Raises:
+        ConfigError: there is such a key.
+    """
+    parameters = inspect.signature(creator).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    unknown = next((name for name in config if name not in parameters), None)
+    if unknown is not None:
+        maker = getattr(creator, "__name__", type(creator).__name__)
+        raise ConfigError(
+            "environment.env_config",
+            expected=f"keywords that {maker} takes, or a parameter env_config for all of them",
+            found=repr(unknown),
+            do=nearest(str(unknown), parameters),
+        )
+
+
+@contextmanager
+def _explained(env: str, config: dict[str, Any]) -> Iterator[None]:
+    """Suggest the right id or keyword if Gymnasium refuses one."""
+    try:
+        yield
+    except gym.error.NamespaceNotFound as error:
+        raise _unknown_namespace(env) from error
+    except TypeError as error:
+        if "argument" not in str(error):
+            raise
+        raise _wrong_env_config(env, config, error) from error
+    except (gym.error.NameNotFound, gym.error.VersionNotFound) as error:
+        raise _unknown_id(env) from error
+
+
+def _class_at(env: str) -> type[Any] | None:
+    """Return the environment class that `module:Class` names; None for other texts, such as an id of Gymnasium.
+
+    The module is imported. An id that it registers under this name has precedence.
+
+    Args:
+        env: The config's environment.
+
+    Example:
+        >>> _class_at("gymnasium.envs.classic_control:CartPoleEnv").__name__
+        'CartPoleEnv'
+    """
+    module, _, name = env.rpartition(":")
+    if not module:
+        return None
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError:
+        return None  # Gymnasium says so
+    return found if name not in gym.registry and _is_environment(found) else None
+
+
+def _is_environment(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, (gym.Env, gym.vector.VectorEnv))
+
+
+def _unknown_id(env: str) -> UnknownNameError:
+    module, _, name = env.rpartition(":")
+    close = difflib.get_close_matches(name, gym.registry, n=1, cutoff=0.75)
+    suggested = ":".join([*([module] if module else []), *close])
+    do = f"did you mean {suggested!r}?" if close else "check the spelling"
+    expected, found = "a Gymnasium id", repr(env)
+    if module:
+        stem = re.sub(r"-v\d+$", "", name)
+        expected = "a Gymnasium id that the module registers, or an environment class in it"
+        found = f"module {module} was imported and registers no {name!r}"
+        inside = getattr(importlib.import_module(module), stem, None)
+        register = f'gym.register("{stem}-v0", entry_point="{module}:{stem}")'
+        if _is_environment(inside):
+            found += f", but has the class {stem}"
+            do = f"name the class, {module}:{stem}; or add the line {register} to the module, for {module}:{stem}-v0"
+        elif inside is not None:
+            found += f", and its {stem} is no class of gymnasium.Env"
+        elif not close:
+            do = f"check the spelling, or add the line {register} to the module"
+    elif not close:
+        do = "check the spelling; an environment of a module of yours is 'module:Id-v0' or 'module:Class'"
+    return UnknownNameError("environment", expected=expected, found=found, do=do)
+
+
+def _vector_creator(env: str) -> Callable[..., Any]:
+    """Return the class or function that makes an id's own vector version."""
+    module, _, name = env.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    entry = gym.spec(name).vector_entry_point
+    if entry is None:
+        own = [id_ for id_, spec in gym.registry.items() if spec.vector_entry_point is not None]
+        raise ConfigError(
+            "gym_env_vectorize_mode",
+            expected="an id with a vector version of its own",
+            found=f"'vector_entry_point' for {env!r}, which was registered without vector_entry_point",
+            do=f"take 'sync' or 'async'. Ids with one: {', '.join(sorted(own)[:10])}",
+        )
+    return gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+
+
+def _unknown_namespace(env: str) -> UnknownNameError:
+    module, _, name = env.rpartition(":")
+    namespace = name.partition("/")[0]
+    package, own_module = {"ALE": ("ale-py", "ale_py")}.get(namespace, ("THE_PACKAGE", "its_module"))
+    known = {spec.namespace for spec in gym.registry.values() if spec.namespace}
+    close = {spelled for spelled in known if spelled.lower() == namespace.lower()}
+    do = (
+        f"did you mean '{min(close)}/{name.partition('/')[2]}'?"
+        if close
+        else f"install the package that registers it (pip install {package}), then name the module that does so in "
+        f"front: '{module or own_module}:{name}' (from a file or the command line: with --allow-imports)"
+    )
+    return UnknownNameError(
+        "environment",
+        expected="a Gymnasium id",
+        found=f"{env!r}, and no imported package has registered the namespace {namespace!r}",
+        do=do,
+    )
+
+
+def _wrong_env_config(env: str, config: dict[str, Any], error: TypeError) -> ConfigError:
+    message = str(error).partition(" was raised from the environment creator")[0]
+    try:
+        entry = gym.spec(env).entry_point
+        creator = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+        known = [name for name in inspect.signature(creator or dict).parameters if name not in ("self", "kwargs")]
+    except (TypeError, ValueError, ImportError, AttributeError, gym.error.Error):
+        known = []
+    unknown = next((name for name in config if known and name not in known), None)
+    do = "correct env_config" + (f": {nearest(unknown, known)}" if unknown else "")
+    return ConfigError("environment.env_config", expected=f"keywords that {env!r} takes", found=message, do=do)
+
+
+def wrapper_names() -> list[str]:
+    """Return the names that a config can list: those of `gymnasium.wrappers`, and of the wrappers here."""
+    return [*(name for name in gym.wrappers.__all__ if name != "vector"), *_OURS]
+
+
+def _wrapper_class(name: str) -> Any:
+    return _OURS[name] if name in _OURS else getattr(gym.wrappers, name)
+
+
+def wrapper_problem(spec: Any) -> str | None:
+    """Return the problem of a config's wrapper as text; None if it is valid.
+
+    Args:
+        spec: The name of a class in `gymnasium.wrappers`, or of a wrapper here; `{"wrapper": name, keyword: value,
+            ...}`; or a function (or class) that is called with an environment and returns one.
+
+    Example:
+        >>> wrapper_problem({"wrapper": "TimeLimit", "max_episode_step": 5})
+        "TimeLimit has no argument 'max_episode_step'. did you mean 'max_episode_steps'? Known: max_episode_steps"
+    """
+    if callable(spec):
+        return None
+    name, keywords = _parts(spec)
+    if name is None:
+        return f"expected a wrapper's name, {{wrapper: name, ...}} or a function, found {type(spec).__name__} {spec!r}"
+    names = wrapper_names()
+    if name not in names:
+        return f"there is no wrapper {name!r} in gymnasium.wrappers or here. {nearest(name, names)}"
+    try:
+        parameters = list(inspect.signature(_wrapper_class(name)).parameters.values())[1:]
+    except (ImportError, gym.error.DependencyNotInstalled) as error:
+        return f"{name} needs a package that is not installed: {error}"
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    known = {parameter.name: parameter.default is parameter.empty for parameter in parameters}
+    for key in keywords:
+        if key not in known:
+            return f"{name} has no argument {key!r}. {nearest(key, known)}"
+    missing = next((key for key, needed in known.items() if needed and key not in keywords), None)
+    return None if missing is None else f"{name} needs the argument {missing!r}"
+
+
+def _wrapper_functions(specs: Sequence[WrapperSpec]) -> list[Callable[[Any], Any]]:
+    """Return one function from environment to environment per wrapper of a config; the first is the innermost.
+
+    Raises:
+        ConfigError: a wrapper that does not exist, or keywords that it does not accept.
+    """
+    functions: list[Callable[[Any], Any]] = []
+    for position, spec in enumerate(specs):
+        problem = wrapper_problem(spec)
+        if problem is not None:
+            raise ConfigError(
+                f"environment.wrappers[{position}]",
+                expected="a wrapper's name with its keywords, or a function",
+                found=problem,
+                do="correct it",
+            )
+        if callable(spec):
+            functions.append(spec)
+        else:
+            name, keywords = _parts(spec)
+            functions.append(partial(_wrapper_class(str(name)), **keywords))
+    return functions
+
+
+def _parts(spec: Any) -> tuple[str | None, dict[str, Any]]:
+    """Return name and keywords of a wrapper given as data."""
+    if isinstance(spec, str):
+        return spec, {}
+    if isinstance(spec, Mapping) and isinstance(spec.get("wrapper"), str):
+        return spec["wrapper"], {key: value for key, value in spec.items() if key != "wrapper"}
+    return None, {}
+
+
+def make_vector_env(
+    env: Any,
+    num_envs: int,
+    mode: str = "sync",
+    env_config: dict[str, Any] | None = None,
+    autoreset: Any = None,
+    wrappers: Sequence[WrapperSpec] = (),
+) -> Any:
+    """Make N environments that step together.
+
+    Args:
+        env: A Gymnasium id, a name given to `register_env`, an environment class or its import path
+            `module:Class`, or a function of the config that makes one environment. With
+            "vector_entry_point" the class or function makes the vector environment: it is called with
+            `num_envs=N` if it has that parameter, and the config.
+        num_envs: N.
+        mode: "sync", "async" (a process each), or "vector_entry_point" (the id's own vector version).
+        env_config: Passed to the environment: as keywords for an id; for a class or function as one
+            dict if it has a required parameter or one called `config` or `env_config`, else as keywords.
+            With "vector_entry_point" only the second counts, as the first may be `num_envs`.
+        autoreset: When reset observations come: "next_step", "same_step", "disabled"; None: as the
+            vector environment does by itself. A vector entry point gets it as the keyword
+            `autoreset_mode` (a `gymnasium.vector.AutoresetMode`) if it has such a parameter.
+        wrappers: Gymnasium wrappers around each single environment, the innermost first: names,
+            `{"wrapper": name, keyword: value}`, or functions.
+
+    Returns:
+        A `gymnasium.vector.VectorEnv`.
+
+    Raises:
+        ConfigError: no environment, an unknown mode or wrapper, an object that is no environment,
+            or a vector environment of another size or autoreset mode than requested.
+        UnknownNameError: an id that Gymnasium does not know.
+        SpaceError: observations that cannot be stored as arrays.
+
+    Example:
+        >>> env = make_vector_env("CartPole-v1", 3, autoreset="same_step", wrappers=["RecordEpisodeStatistics"])
+        >>> env.num_envs, env.metadata["autoreset_mode"].name
+        (3, 'SAME_STEP')
+        >>> env.close()
+    """
+    config = dict(env_config or {})
+    if mode not in _MODES:
+        raise ConfigError(
+            "gym_env_vectorize_mode", expected=f"one of {_MODES}", found=repr(mode), do=nearest(mode, _MODES)
+        )
+    if env is None:
+        raise ConfigError("environment", expected="env", found="None", do='call .environment("CartPole-v1"), say')
+    wanted = None if autoreset is None else gymnasium_mode(autoreset)
+    with _missing_packages_named(), workers_ignore_ctrl_c() if mode == "async" else nullcontext():
+        made = _vectorized(env, num_envs, mode, config, wanted, wrappers)
+    return check_vector_env(made, num_envs, wanted)
+
+
+def _vectorized(
+    env: Any, num_envs: int, mode: str, config: dict[str, Any], wanted: Any, wrappers: Sequence[WrapperSpec]
+) -> Any:
+    """Make a vector environment in one of the three modes."""
+    creator = _creator_of(env)
+    settings: dict[str, Any] = {} if wanted is None else {"autoreset_mode": wanted}
+    if mode == "vector_entry_point":
+        if wrappers:
+            raise ConfigError(
+                "environment.wrappers",
+                expected="none with gym_env_vectorize_mode='vector_entry_point', which has no single environments",
+                found=f"{len(wrappers)}",
+                do="let a function make the vector environment and put wrappers of gymnasium.wrappers.vector around it",
+            )
+        if creator is not None:
+            return _vector(creator, config, {"num_envs": num_envs, **settings})
+        with _explained(env, config):
+            takes_mode = "autoreset_mode" in inspect.signature(_vector_creator(env)).parameters
+            config = {**config, **(settings if takes_mode else {})}
+            return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **config)
+    copies = [TerminalCopies] if wanted is gym.vector.AutoresetMode.SAME_STEP else []
+    around = [*_wrapper_functions(wrappers), *copies, WorkerChecks if mode == "async" else FirstCallChecks]
+    maker = partial(_single, env, creator, config, around, check_env)
+    if mode == "sync":
+        envs = SyncEnvs([maker] * num_envs, **settings)
+        envs.spec = envs.envs[0].unwrapped.spec
+        return envs
+    if creator is not None:
+        return gym.vector.AsyncVectorEnv([maker] * num_envs, **settings)
+    with _explained(env, config):
+        return gym.make_vec(
+            env, num_envs=num_envs, vectorization_mode=mode, vector_kwargs=settings, wrappers=around, **config
+        )
+
+
+def _single(
+    env: Any,
+    creator: Callable[..., Any] | None,
+    config: dict[str, Any],
+    around: Sequence[Callable[[Any], Any]],
+    check: Callable[[Any, Any], Any],
+    **settings: Any,
+) -> Any:
+    """Make one environment with its wrappers, and check it after each of them; `settings` are for `gymnasium.make`."""
+    if creator is None:
+        with _explained(env, config):
+            made = gym.make(env, **settings, **config)
+    else:
+        made = _call_creator(creator, config)
+    made = check(made, creator or env)
+    for wrapper in around:
+        made = check(wrapper(made), wrapper)
+    return made
+
+
+def _vector(creator: Callable[..., Any], config: dict[str, Any], offered: dict[str, Any]) -> Any:
+    """Make a vector environment with a class or function; it gets those keywords of `offered` that are parameters."""
+    parameters = inspect.signature(creator).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    keywords = {name: value for name, value in offered.items() if name in parameters}
+    if takes_any:
+        keywords["num_envs"] = offered["num_envs"]
+    whole = next((name for name in _CONFIG_NAMES if name in parameters), None)
+    if whole is not None:
+        return creator(**keywords, **{whole: config})
+    _check_keywords(creator, config)
+    return creator(**{**keywords, **config})
+
+
+def make_vector_multi_agent_env(
+    env: Any,
+    num_envs: int,
+    mode: str = "sync",
+    env_config: dict[str, Any] | None = None,
+    wrappers: Sequence[WrapperSpec] = (),
+    *,
+    copy: bool = True,
+) -> VectorMultiAgentEnv:
+    """Make N multi-agent environments that step together.
+
+    Args:
+        env: A `MultiAgentEnv` class or its import path `module:Class`, a name given to `register_env`, a Gymnasium id,
+            or a function of the config that makes one environment.
+        num_envs: N.
+        mode: "sync", or "async" (a process each).
+        env_config: Passed to the environment: as keywords for an id; for a class or function as one dict if it has a
+            required parameter or one called `config` or `env_config`, else as keywords.
+        wrappers: Functions from environment to environment, applied to each single environment, the innermost first.
+            Gymnasium's own wrappers are for one agent; only those that read no values work here.
+        copy: As for `VectorMultiAgentEnv`.
+
+    Raises:
+        ConfigError: no environment, an unknown mode or wrapper, or an object that is no `MultiAgentEnv`.
+        UnknownNameError: an id that Gymnasium does not know, an agent without space.
+        SpaceError: observations that cannot be stored as arrays, or an agent with several spaces.
+
+    Example:
+        >>> from epibatch.env_runner.multi_agent_env import make_multi_agent
+        >>> envs = make_vector_multi_agent_env(make_multi_agent("CartPole-v1"), 2, env_config={"num_agents": 3})
+        >>> [list(observations) for observations in envs.reset(seed=0)[0]]
+        [[0, 1, 2], [0, 1, 2]]
+        >>> envs.close()
+    """
+    config = dict(env_config or {})
+    if env is None:
+        do = 'call .environment(make_multi_agent("CartPole-v1")), say'
+        raise ConfigError("environment", expected="env", found="None", do=do)
+    if mode == "vector_entry_point":
+        raise ConfigError(
+            "gym_env_vectorize_mode",
+            expected="'sync' or 'async' for environments of several agents",
+            found="'vector_entry_point'",
+            do="let env make one environment",
+        )
+    named = isinstance(env, str) and env.startswith(PETTINGZOO)
+    creator = pettingzoo_creator(env) if named else _creator_of(env)
+    around = _wrapper_functions(wrappers)
+    maker = partial(_single, env, creator, config, around, check_multi_agent_env, disable_env_checker=True)
+    with _missing_packages_named():
+        return VectorMultiAgentEnv([maker] * num_envs, mode=mode, copy=copy, name=getattr(env, "__name__", env))
+
+
+def make_multi_agent(env_name_or_creator: Any) -> type[MultiAgentEnv]:
+    """Return a class of environments in which each agent acts in a single-agent environment of its own.
+
+    Args:
+        env_name_or_creator: A Gymnasium id, a name given to `register_env`, an environment class or its import path,
+            or a function of the config that makes one.
+
+    Returns:
+        A class that takes a config dict: `num_agents` (default 1), the rest is for the environments. Agents are
+        called 0, 1, ...; those that have ended wait for the others. Seeds of different agents are independent.
+
+    Example:
+        >>> env = make_multi_agent("CartPole-v1")({"num_agents": 2})
+        >>> observations, infos = env.reset(seed=0)
+        >>> list(observations), env.step({0: 1, 1: 0})[1]
+        ([0, 1], {0: 1.0, 1: 1.0})
+        >>> env.close()
+    """
+
+    class MultiEnv(_SideBySide):
+        """Several single-agent environments side by side."""
+
+        def __init__(self, config: dict[str, Any] | None = None) -> None:
+            super().__init__(env_name_or_creator, dict(config or {}))
+
+    return MultiEnv
+
+
+class _SideBySide(MultiAgentEnv):
+    def __init__(self, env: Any, config: dict[str, Any]) -> None:
+        super().__init__()
+        count = config.pop("num_agents", 1)
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+            do = 'call the class with {"num_agents": 2}'
+            raise ConfigError("num_agents", expected="a number of agents, 1 or more", found=repr(count), do=do)
+        creator = _creator_of(env)
+        self.envs = [_single(env, creator, dict(config), (), check_env, disable_env_checker=True) for _ in range(count)]
+        self.possible_agents = list(range(count))
+        self.agents = list(range(count))
+        self.observation_spaces = {agent: each.observation_space for agent, each in enumerate(self.envs)}
+        self.action_spaces = {agent: each.action_space for agent, each in enumerate(self.envs)}
+        self.metadata = dict(self.envs[0].metadata)
+        self.render_mode = self.envs[0].render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Reset the environments of all agents."""
+        super().reset(seed=seed)
+        self.agents = list(self.possible_agents)
+        count = len(self.envs)
+        seeds = [None] * count if seed is None else np.random.SeedSequence(seed).generate_state(count).tolist()
+        pairs = [env.reset(seed=own, options=options) for env, own in zip(self.envs, seeds)]
+        return {a: pair[0] for a, pair in enumerate(pairs)}, {a: pair[1] for a, pair in enumerate(pairs)}
+
+    def step(self, action_dict: dict[Any, Any]) -> Any:
+        """Step the environments of the agents that act.
+
+        Raises:
+            EnvironmentContractError: no agent acts, or one that has ended or does not exist.
+        """
+        if not action_dict or not action_dict.keys() <= set(self.agents):
+            raise EnvironmentContractError(
+                f"{type(self).__name__}.step",
+                expected=f"actions of some of the agents {self.agents}",
+                found=f"actions of {list(action_dict)}",
+                do="reset the environment first" if not self.agents else "let only agents act that have not ended",
+            )
+        steps = {agent: self.envs[agent].step(action) for agent, action in action_dict.items()}
+        observations, rewards, terminateds, truncateds, infos = (
+            {agent: step[i] for agent, step in steps.items()} for i in range(5)
+        )
+        self.agents = [agent for agent in self.agents if not (terminateds.get(agent) or truncateds.get(agent))]
+        mark_end(terminateds, truncateds, ended=not self.agents)
+        return observations, rewards, terminateds, truncateds, infos
+
+    def render(self) -> Any:
+        """Return one image of all agents' environments, side by side, or wide images one below the other."""
+        images = [env.render() for env in self.envs]
+        if not all(isinstance(image, np.ndarray) for image in images):
+            return None if self.render_mode in (None, "human") else images
+        return np.concatenate(images, axis=0 if images[0].shape[1] > images[0].shape[0] else 1)
+
+    def close(self) -> None:
+        """Close the environments of all agents."""
+        for env in self.envs:
+            env.close()
