@@ -5,15 +5,16 @@ import io
 import pytest
 from rich.console import Console
 
-from epibatch.porting import port_source
-from epibatch.porting.report import show_ported, summary
+from epibatch.porting import port_source, report
 
 TEXT = "from ray.rllib.core import Columns, Nothing\nimport ray\nray.init(a=[Nothing])\n"
 
 
 def shown(text=TEXT, *, written=False, **console):
     out = io.StringIO(newline="")
-    show_ported(Console(file=out, width=40, highlight=False, **console), "my.py", port_source(text), written=written)
+    report.show_ported(
+        Console(file=out, width=40, highlight=False, **console), "my.py", port_source(text), written=written
+    )
     return out.getvalue()
 
 
@@ -54,5 +55,5 @@ def test_a_terminal_gets_colours():
     ],
 )
 def test_the_last_line(sources, write, sentence):
-    found = summary([port_source(source) for source in sources], write=write)
+    found = report.summary([port_source(source) for source in sources], write=write)
     assert found == sentence or (sentence.endswith("; ") and found == f"{sentence}--write changes them")

@@ -7,7 +7,6 @@ import pytest
 
 from epibatch.core.errors import PortingError, StorageError
 from epibatch.porting import source_files
-from epibatch.porting.source_files import read_source, write_source
 
 
 @pytest.mark.parametrize(
@@ -23,10 +22,10 @@ from epibatch.porting.source_files import read_source, write_source
 def test_files_come_back_byte_for_byte(tmp_path, content, text, encoding):
     path = tmp_path / "a.py"
     path.write_bytes(content)
-    file = read_source(path)
+    file = source_files.read_source(path)
     assert file.encoding == encoding
     assert text is None or file.text == text
-    write_source(file, file.text)
+    source_files.write_source(file, file.text)
     assert path.read_bytes() == content
     assert os.listdir(tmp_path) == ["a.py"]
 
@@ -38,7 +37,7 @@ def test_the_new_text_has_the_old_encoding_permissions_and_place(tmp_path):
     path.chmod(0o750)
     link = tmp_path / "a.py"
     link.symlink_to(path)
-    write_source(read_source(link), "# coding: latin-1\n# ö\n")
+    source_files.write_source(source_files.read_source(link), "# coding: latin-1\n# ö\n")
     assert path.read_bytes() == "# coding: latin-1\n# ö\n".encode("latin-1")
     assert link.is_symlink() and stat.S_IMODE(path.stat().st_mode) == 0o750
 
@@ -60,7 +59,7 @@ def test_what_cannot_be_read(tmp_path, name, content, said):
     elif name == "folder":
         path.mkdir()
     with pytest.raises(PortingError, match=f"(?s){said}"):
-        read_source(path)
+        source_files.read_source(path)
 
 
 def refusing(*_):
@@ -72,16 +71,16 @@ def test_a_file_that_must_not_be_read(tmp_path, monkeypatch):
     path.write_text("x = 1\n")
     monkeypatch.setattr(type(path), "read_bytes", refusing)
     with pytest.raises(PortingError, match=r"PermissionError: Permission denied\n.*make it readable"):
-        read_source(path)
+        source_files.read_source(path)
 
 
 def test_a_file_that_is_read_only(tmp_path, monkeypatch):
     path = tmp_path / "a.py"
     path.write_text("x = 1\n")
-    file = read_source(path)
+    file = source_files.read_source(path)
     monkeypatch.setattr(source_files.os, "access", lambda *_: False)  # as for anybody but root
     with pytest.raises(StorageError, match=r"read-only\n.*chmod u\+w"):
-        write_source(file, "x = 2\n")
+        source_files.write_source(file, "x = 2\n")
     assert path.read_text() == "x = 1\n"
 
 
@@ -89,9 +88,9 @@ def test_a_file_that_is_read_only(tmp_path, monkeypatch):
 def test_a_folder_that_nothing_can_be_written_to(tmp_path, monkeypatch, step):
     path = tmp_path / "a.py"
     path.write_text("x = 1\n")
-    file = read_source(path)
+    file = source_files.read_source(path)
     monkeypatch.setattr(source_files.os, step, refusing)
     with pytest.raises(StorageError, match=r"Permission denied\n.*apply the diff yourself"):
-        write_source(file, "x = 2\n")
+        source_files.write_source(file, "x = 2\n")
     assert path.read_text() == "x = 1\n"
     assert os.listdir(tmp_path) == ["a.py"]
