@@ -249,7 +249,8 @@ def check(
     skip: Annotated[
         list[str] | None, typer.Option("--skip", metavar="CHECK=WHY", help="A check to leave out, and why.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show the checks that do not apply too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all checks as JSON, for other programs.")] = False,
     allow_imports: Annotated[
         bool,
         typer.Option("--allow-imports", help="Let PIECE be imported, from the current folder too; this runs code."),
@@ -266,7 +267,7 @@ def check(
         report = testing.command.check_by_name(piece, spaces=spaces, chosen=chosen, allow_imports=allow_imports, **how)
     except EpibatchError as error:
         _fail(error)
-    typer.echo(json.dumps(report.rows(), indent=2) if as_json else str(report))
+    typer.echo(json.dumps(report.rows(), indent=2) if as_json else report.table(every=every))
     if not report.ok:
         typer.echo(f"\n{report.faults_text()}", err=True)
         raise typer.Exit(LEFT_TO_DO)

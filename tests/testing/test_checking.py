@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -20,8 +24,7 @@ from epibatch.connectors.learner import (
 from epibatch.connectors.module_to_env import NormalizeAndClipActions
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.errors import PieceCheckError, PieceError, UnknownNameError
-from epibatch.testing import CheckReport, check_connector, contract_checks
-from epibatch.testing.arguments import asked_for
+from epibatch.testing import CheckReport, CheckResult, check_connector, contract_checks
 
 ONE_CHANNEL = gym.spaces.Box(-1, 1, (4, 1))
 SEEN = gym.spaces.Box(-1, 1, (3,))
@@ -138,7 +141,8 @@ def test_the_error_lists_every_fault_and_has_the_report():
     assert f"found:    2 of {len(report)} checks failed" in message
     assert "- unknown_keywords: WritesInSilence(...)\n        expected: an error" in message
     assert "- episodes_unchanged (learner): episode 0\n        expected: as it was before the call" in message
-    assert "['rewards'][0]: -0.25 and -0.75" in message and "mutates_episodes = True" in message
+    assert "values differ, first at (0,): -0.25 expected, -0.75 found" in message
+    assert "mutates_episodes = True" in message
 
 
 class Breaks(Penalty):
@@ -238,7 +242,7 @@ def test_a_transform_of_what_there_is_in_training_only_is_tried_there(columns, o
         return 2 * x
 
     piece = type("Twice", (ColumnTransform,), {"columns": columns, "transform": transform, **own})
-    assert set(asked_for(piece, None, None, None, None, None, {}).sides) == sides
+    assert {one.side for one in check_connector(piece, only="declarations")} == sides
 
 
 class ReadsInfos(ConnectorV2):
@@ -263,3 +267,89 @@ def test_every_step_has_the_same_info_however_episodes_are_handed_over(side, age
     for piece in (ReadsInfos, lambda: TrajectoryViews(**view)):
         report = check_connector(piece, spaces=spaces, sides=side, only=["runs", "vector_episodes", "chunks", "reads"])
         assert "runs" in report.passed and report.ok, str(report)
+
+
+# ------------------------------------------------------------------------------------ reports and checks
+
+FAULT = PieceCheckError("Clip.lookback", expected="1", found="0,\n  really", do="lookback = 1")
+REPORT = CheckReport(
+    "Clip",
+    (
+        CheckResult("data_form", "", "passed"),
+        CheckResult("lookback", "learner", "failed", faults=(FAULT, FAULT)),
+        CheckResult("lookback", "env_to_module", "passed"),
+        CheckResult("chunks", "learner", "skipped", "because"),
+        CheckResult("inverse", "", "does not apply", "it has no inverse"),
+        CheckResult("freeze", "learner", "not run", "runs failed"),
+    ),
+)
+
+
+def test_it_prints_as_a_table():
+    assert str(REPORT).splitlines() == [
+        "Clip: 2 passed, 1 failed, 1 skipped, 1 does not apply, 1 not run",
+        "check      side           outcome  why",
+        "data_form  all            passed",
+        "lookback   learner        failed   Clip.lookback: 0, really; Clip.lookback: 0, really",
+        "lookback   env_to_module  passed",
+        "chunks     learner        skipped  because",
+        "freeze     learner        not run  runs failed",
+    ]
+    assert "inverse    all            does not apply  it has no inverse" in REPORT.table(every=True).splitlines()
+
+
+def test_names_by_outcome():
+    assert REPORT.passed == ["data_form", "lookback"]
+    assert REPORT.failed == ["lookback"]
+    assert REPORT.names("skipped") == ["chunks"]
+    assert not REPORT.ok and len(REPORT) == 6
+    assert CheckReport("Clip", REPORT.results[:1]).ok
+
+
+def test_rows_are_plain_data():
+    assert REPORT.rows()[3] == {"check": "chunks", "side": "learner", "outcome": "skipped", "why": "because"}
+
+
+def test_nothing_was_checked():
+    assert str(CheckReport("Clip", ())).startswith("Clip: no checks")
+
+
+def test_faults_in_full():
+    text = (
+        "- lookback (learner): Clip.lookback\n    expected: 1\n    found:    0,\n    really\n    do:       lookback = 1"
+    )
+    assert REPORT.faults_text() == f"{text}\n{text}"
+    assert CheckReport("Clip", REPORT.results[:1]).faults_text() == ""
+
+
+SIDES = ("env_to_module", "module_to_env", "learner")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "contract-kit.md"
+
+
+def test_the_page_has_every_check_in_order():
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows == [
+        (name, "all" if check.sides == SIDES else ", ".join(f"`{side}`" for side in check.sides), check.sentence)
+        for name, check in contract_checks().items()
+    ]
+
+
+@pytest.mark.parametrize("check", contract_checks().values(), ids=lambda check: check.name)
+def test_each_check_says_what_it_is_about(check):
+    assert re.fullmatch(r"[a-z_]+", check.name)
+    assert re.fullmatch(r"[A-Z`][^\n|]+\.", check.sentence)
+    assert check.sides and set(check.sides) <= set(SIDES)
+
+
+def test_checks_come_after_those_that_they_build_on():
+    names = list(contract_checks())
+    for check in contract_checks().values():
+        assert set(check.after) <= set(names[: names.index(check.name)]), check.name
+
+
+def test_the_order_is_that_of_the_table_whatever_was_imported_first():
+    code = (
+        "import epibatch.testing.checks.state; from epibatch.testing import contract_checks; print(*contract_checks())"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == list(contract_checks()) and printed.startswith("declarations")

@@ -12,6 +12,7 @@ from epibatch.connectors._engine.gather import gather_column
 from epibatch.connectors.authoring import ColumnTransform, EpisodeTransform
 from epibatch.connectors.env_to_module import MeanStdFilter
 from epibatch.core.columns import Columns
+from epibatch.core.errors import PieceCheckError
 from epibatch.episodes.vector_episodes import VectorEpisodes
 from epibatch.testing import check_connector
 
@@ -130,7 +131,71 @@ class Penalty(EpisodeTransform):
         episode.set_rewards(new_data=episode.get_rewards() - np.float32(self.amount))
 
 
-GOOD = [Piece, Rewrites, Columnar, OnArrays, OlderObservations, Scaled, Scaled(factor=2.0), Penalty]
+class Counts(ConnectorV2):
+    """Numbers the steps it has seen; a good piece with a state. Those below go wrong in one thing each."""
+
+    pipelines = ("learner",)
+
+    def __init__(self, input_observation_space=None, input_action_space=None):
+        super().__init__(input_observation_space, input_action_space)
+        self.learning = True
+        self.reset_state()
+
+    def reset_state(self):
+        self.known = {"before": 0, "since": 0}
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+            self.add(batch, episode)
+        return batch
+
+    def add(self, batch, episode):
+        self.column(batch, episode, sum(self.known.values()) + np.arange(len(episode)))
+        if self.learning:
+            self.known["since"] += len(episode)
+
+    def column(self, batch, episode, rows):
+        self.add_n_batch_items(batch, "own", np.asarray(rows, np.float32), len(rows), episode)
+
+    def freeze(self):
+        self.learning = False
+
+    def get_state(self, components=None, *, not_components=None, **kwargs):
+        return dict(self.known)
+
+    def set_state(self, state):
+        self.known = dict(state)
+
+    def merge_states(self, states):
+        return {"before": states[0]["before"] + sum(state["since"] for state in states), "since": 0}
+
+
+class ReadsFrozen(Counts):
+    """Does not override freeze either, and looks at what the default sets."""
+
+    freeze = ConnectorV2.freeze
+
+    @property
+    def learning(self):
+        return not self.frozen
+
+    @learning.setter
+    def learning(self, value):
+        pass
+
+
+GOOD = [
+    Piece,
+    Rewrites,
+    Columnar,
+    OnArrays,
+    OlderObservations,
+    Scaled,
+    Scaled(factor=2.0),
+    Penalty,
+    Counts,
+    ReadsFrozen,
+]
 
 
 @pytest.mark.parametrize("piece", GOOD)
@@ -157,6 +222,8 @@ def test_checks_look_at_what_they_are_about():
     assert {"observation_space", "action_space", "dtypes", "chunks"} <= set(check_connector(Rewrites).passed)
     known = set(check_connector(Scaled).passed)
     assert {"arguments", "row_by_row", "inverse", "every_layout", "cloned", "several_agents"} <= known
+    stateful = {"merge_states", "freeze", "resume", "reset_state"}
+    assert stateful <= set(check_connector(Counts).passed) and "freeze" in check_connector(ReadsFrozen).passed
     report = check_connector(ScaledActions, spaces=(SEEN, TORQUE))
     assert {"inverse", "action_space", "cloned"} <= set(report.passed)
 
@@ -347,7 +414,93 @@ class KnowsOnlyArrays(Scaled):
         return x.astype(np.float32) * np.float32(self.factor)
 
 
+class CentersRewards(ColumnTransform):
+    columns = "rewards"
+    pipelines = ("learner",)
+
+    def transform(self, x):
+        return x - x.mean()
+
+
+class SumsRewards(CentersRewards):
+    def transform(self, x):
+        return np.cumsum(x).astype(x.dtype)
+
+
+class HidesItsState(Counts):
+    def get_state(self, components=None, *, not_components=None, **kwargs):
+        return {}
+
+    def set_state(self, state):
+        pass
+
+
+class ForgetsPartOfItsState(Counts):
+    def set_state(self, state):
+        self.known = {"before": state["before"], "since": 0}
+
+
+class RemembersMoreThanItSaves(Counts):
+    def __init__(self, input_observation_space=None, input_action_space=None):
+        super().__init__(input_observation_space, input_action_space)
+        self.calls = 0
+
+    def add(self, batch, episode):
+        self.calls += self.learning
+        self.column(batch, episode, np.full(len(episode), self.calls))
+        self.known["since"] += self.learning
+
+    def reset_state(self):
+        super().reset_state()
+        self.calls = 0
+
+    def merge_states(self, states):
+        return {}
+
+
+class LendsItsState(Counts):
+    def get_state(self, components=None, *, not_components=None, **kwargs):
+        return self.known
+
+
+class CountsTwice(Counts):
+    def merge_states(self, states):
+        return {"before": sum(state["before"] + state["since"] for state in states), "since": 0}
+
+
+class KeepsItsState(Counts):
+    def reset_state(self):
+        self.known = getattr(self, "known", {"before": 0, "since": 0})
+
+
+class NeverFreezes(Counts):
+    def freeze(self):
+        pass
+
+
+class KeepsTheDefaultFreeze(Counts):
+    """Counts on when it is frozen, for it does not override freeze."""
+
+    freeze = ConnectorV2.freeze
+
+
+class ClonesNothing(Counts):
+    def clone(self, *, share_state=False):
+        return type(self)()
+
+
 FAULTS = [
+    (CentersRewards, {}, {"row_by_row"}),
+    (SumsRewards, {}, {"row_by_row"}),
+    (ClonesNothing, {}, {"cloned"}),
+    (HidesItsState, {}, {"hidden_state"}),
+    (ForgetsPartOfItsState, {}, {"state_round_trip"}),
+    (RemembersMoreThanItSaves, {}, {"resume"}),
+    (LendsItsState, {}, {"state_snapshot"}),
+    (CountsTwice, {}, {"merge_states"}),
+    (KeepsItsState, {}, {"reset_state"}),
+    (NeverFreezes, {}, {"freeze"}),
+    (KeepsTheDefaultFreeze, {}, {"freeze"}),
     (LosesItsArgument, {}, {"arguments"}),
     (LosesTheSign, {}, {"inverse"}),
     (DoublesTensors, {}, {"every_layout"}),
@@ -386,5 +539,11 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("piece", "how", "names"), FAULTS)
-def test_planted_faults_are_found_by_name(piece, how, names, found_by_name):
-    found_by_name(piece, how, names)
+def test_planted_faults_are_found_by_name(piece, how, names):
+    with pytest.raises(PieceCheckError) as caught:
+        check_connector(piece, **how)
+    assert set(caught.value.report.failed) == names
+    for result in caught.value.report:
+        for fault in result.faults:
+            assert fault.where and fault.expected and fault.found and fault.do
+            assert f"- {result.check}" in str(caught.value)

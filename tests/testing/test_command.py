@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from epibatch.cli import app
 from epibatch.core.errors import EpibatchError
-from epibatch.testing.command import check_by_name
+from epibatch.testing import command
 
 MODULE = """
 from epibatch.connectors import ConnectorV2
@@ -52,6 +52,13 @@ def test_a_built_in_piece(run):
     lines = result.stdout.splitlines()
     assert lines[0].startswith("FrameStacking: ") and lines[1].split() == ["check", "side", "outcome", "why"]
     assert "chunks" in result.stdout and "env_to_module" not in result.stdout
+    assert "does not apply  " not in result.stdout
+
+
+def test_checks_that_do_not_apply(run):
+    words = ("compute_returns_to_go", "--set", "gamma=0.5", "--only", "inverse")
+    assert "it has no inverse" not in run(*words).stdout
+    assert "inverse  all   does not apply  it has no inverse" in run(*words, "--all").stdout
 
 
 def test_a_piece_of_ones_own(run):
@@ -96,12 +103,12 @@ def test_wrong_usage(run, words, text):
 
 def test_nothing_is_imported_without_leave(run):
     with pytest.raises(EpibatchError, match="import path"):
-        check_by_name("my_pieces:Fine")
+        command.check_by_name("my_pieces:Fine")
     assert "my_pieces" not in sys.modules
 
 
 def test_settings_of_the_module():
-    report = check_by_name(
+    report = command.check_by_name(
         "add_states_from_episodes_to_batch", sides=["learner"], model=["use_lstm=true"], chosen=(["runs"], ())
     )
     assert report.passed == ["runs"]

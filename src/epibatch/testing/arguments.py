@@ -14,9 +14,9 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import PieceError, UnknownNameError, nearest
 from epibatch.core.piece_declarations import PIPELINE_NAMES
 from epibatch.testing.contract import contract_checks
-from epibatch.testing.rehearsal import Factory, made_again
+from epibatch.testing.harness import Factory, rebuilt
 
-__all__ = ["AgentSpaces", "Asked", "asked_for"]
+__all__ = ["AgentSpaces", "CheckRequest", "parse_request"]
 
 _SIDE = "as_learner_connector"
 _RETIRED = {
@@ -31,7 +31,7 @@ class AgentSpaces(gym.spaces.Dict):
 
 
 @dataclass(frozen=True)
-class Asked:
+class CheckRequest:
     """The validated arguments of a check.
 
     Args:
@@ -53,9 +53,9 @@ class Asked:
     skip: dict[str, str]
 
 
-def asked_for(
+def parse_request(
     piece: Any, spaces: Any, sides: Any, model_config: Any, only: Any, skip: Any, retired: Mapping[str, Any]
-) -> Asked:
+) -> CheckRequest:
     """Check the arguments of `check_connector`, and complete them.
 
     Raises:
@@ -65,7 +65,7 @@ def asked_for(
     _refuse(retired)
     factory, made = _factory_of(piece)
     skipped = _skipped(skip)
-    return Asked(
+    return CheckRequest(
         type(made).__name__,
         factory,
         _spaces(spaces),
@@ -89,7 +89,7 @@ def _refuse(retired: Mapping[str, Any]) -> None:
 
 def _factory_of(piece: Any) -> tuple[Factory, Any]:
     if isinstance(piece, ConnectorV2):
-        return lambda: made_again(piece), piece
+        return lambda: rebuilt(piece), piece
     found = f"{type(piece).__name__} {piece!r}"
     if callable(piece):
         first, second = piece(), piece()
@@ -112,15 +112,15 @@ def _sides(piece: Any, given: Any) -> tuple[str, ...]:
         sides = [name for name in own if name in PIPELINE_NAMES and chosen in (None, name == "learner")]
     else:
         sides = [given] if isinstance(given, str) else list(given)
-    strangers = [name for name in sides if name not in PIPELINE_NAMES]
-    if sides and not strangers:
+    unknown = [name for name in sides if name not in PIPELINE_NAMES]
+    if sides and not unknown:
         return tuple(dict.fromkeys(sides))
     raise PieceError(
         "check_connector, sides",
         expected=f"some of {', '.join(PIPELINE_NAMES)}",
-        found=repr(strangers[0]) if strangers else "none, and the piece does not say one either",
-        do=nearest(str(strangers[0]), PIPELINE_NAMES)
-        if strangers
+        found=repr(unknown[0]) if unknown else "none, and the piece does not say one either",
+        do=nearest(str(unknown[0]), PIPELINE_NAMES)
+        if unknown
         else 'check_connector(MyPiece, sides="learner"), or pipelines = ("learner",) on the class',
     )
 

@@ -6,13 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from epibatch.core.errors import PieceCheckError
-from epibatch.testing.agents_rehearsal import AgentsRehearsal
-from epibatch.testing.arguments import AgentSpaces, Asked, asked_for
-from epibatch.testing.contract import ContractCheck, Fault, NotApplied, contract_checks
-from epibatch.testing.rehearsal import Rehearsal
-from epibatch.testing.report import FAILED, NOT_APPLIED, NOT_RUN, PASSED, SKIPPED, CheckReport, CheckResult
+from epibatch.testing.arguments import AgentSpaces, CheckRequest, parse_request
+from epibatch.testing.contract import (
+    FAILED,
+    NOT_APPLIED,
+    NOT_RUN,
+    PASSED,
+    SKIPPED,
+    CheckReport,
+    CheckResult,
+    ContractCheck,
+    ContractFault,
+    Fault,
+    NotApplied,
+    contract_checks,
+)
+from epibatch.testing.harness import MultiAgentHarness, PieceHarness
 
-__all__ = ["check_connector", "report_on"]
+__all__ = ["check_connector", "run_checks"]
 
 
 def check_connector(
@@ -44,7 +55,8 @@ def check_connector(
         **retired: keywords of earlier releases; they raise an error that names the new keyword.
 
     Returns:
-        The report: `print` shows it as a table.
+        The report: `print` shows it as a table, without the checks that do not apply; `report.table(every=True)` has
+            all.
 
     Raises:
         PieceCheckError: all faults; it is also an AssertionError. It has the report as `report`.
@@ -57,63 +69,65 @@ def check_connector(
         >>> report.ok, "chunks" in report.passed
         (True, True)
     """
-    report = report_on(asked_for(piece, spaces, sides, model_config, only, skip, retired))
+    report = run_checks(parse_request(piece, spaces, sides, model_config, only, skip, retired))
     if not report.ok:
         raise _failed(report)
     return report
 
 
-def report_on(asked: Asked) -> CheckReport:
+def run_checks(request: CheckRequest) -> CheckReport:
     """Run the requested checks; the report has their faults, and no error is raised."""
     results: list[CheckResult] = []
-    known: dict[str, list[CheckResult]] = {}
-    for side in asked.sides:
-        for result in _side(asked, side):
-            earlier = known.setdefault(result.check, [])
+    results_of: dict[str, list[CheckResult]] = {}
+    for side in request.sides:
+        for result in _side(request, side):
+            earlier = results_of.setdefault(result.check, [])
             if not result.side and earlier:
                 if earlier[0].outcome == NOT_RUN:
                     earlier[:] = [result]
                 continue
             earlier.append(result)
     for name in contract_checks():
-        results += known.get(name, [])
-    return CheckReport(asked.name, tuple(results))
+        results += results_of.get(name, [])
+    return CheckReport(request.name, tuple(results))
 
 
-def _side(asked: Asked, side: str) -> Iterator[CheckResult]:
-    tried = AgentsRehearsal if isinstance(asked.spaces[0], AgentSpaces) else Rehearsal
-    rehearsal = tried(asked.factory, side, asked.spaces, asked.model_config)
+def _side(request: CheckRequest, side: str) -> Iterator[CheckResult]:
+    harness_class = MultiAgentHarness if isinstance(request.spaces[0], AgentSpaces) else PieceHarness
+    harness = harness_class(request.factory, side, request.spaces, request.model_config)
     failed: list[str] = []
     for check in contract_checks().values():
         where = "" if check.once else side
-        if side not in check.sides or check.name not in asked.checks:
+        if side not in check.sides or check.name not in request.checks:
             continue
-        if check.name in asked.skip:
-            yield CheckResult(check.name, where, SKIPPED, asked.skip[check.name])
+        if check.name in request.skip:
+            yield CheckResult(check.name, where, SKIPPED, request.skip[check.name])
             continue
         before = [name for name in check.after if name in failed]
         if before:
             yield CheckResult(check.name, where, NOT_RUN, f"{before[0]} failed")
             continue
-        result = _made(check, rehearsal, where)
+        result = _run_check(check, harness, where)
         failed += [check.name] * (result.outcome == FAILED)
         yield result
 
 
-def _made(check: ContractCheck, rehearsal: Rehearsal, where: str) -> CheckResult:
+def _run_check(check: ContractCheck, harness: PieceHarness, where: str) -> CheckResult:
     """Return the result of one check; it ends at the first exception, as later steps would fail in the same way."""
     faults: list[Fault] = []
     why = ""
     try:
-        for finding in check.look(rehearsal):
-            if isinstance(finding, NotApplied):
-                why = finding.why
-            elif finding not in faults:
-                faults.append(finding)
+        for fault in check.run(harness) or ():
+            if fault not in faults:
+                faults.append(fault)
+    except NotApplied as reason:
+        why = str(reason)
+    except ContractFault as error:
+        faults.append(error.fault)
     except Exception as error:
         faults.append(
             Fault(
-                rehearsal.name,
+                harness.name,
                 f"no error: {check.sentence[0].lower()}{check.sentence[1:]}",
                 f"{type(error).__name__}: {error}".replace("\n", "\n    "),
                 "mend what raises it",

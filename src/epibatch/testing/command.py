@@ -8,9 +8,9 @@ from typing import Any
 from epibatch.algorithms.config_io import parse_yaml
 from epibatch.core.errors import PieceError
 from epibatch.core.registry import build_piece, spec_problems
-from epibatch.testing.arguments import asked_for
-from epibatch.testing.checking import report_on
-from epibatch.testing.report import CheckReport
+from epibatch.testing.arguments import parse_request
+from epibatch.testing.checking import run_checks
+from epibatch.testing.contract import CheckReport
 from epibatch.testing.space_text import space_from_text
 
 __all__ = ["check_by_name"]
@@ -44,7 +44,7 @@ def check_by_name(
     _check_arguments(spec, allow_imports)
     only, skip = list(chosen[0]), {key: str(why) for key, why in _split(chosen[1], "--skip")}
     own = tuple(None if text is None else space_from_text(text) for text in spaces)
-    asked = asked_for(
+    request = parse_request(
         lambda: build_piece(spec, allow_imports=allow_imports),
         own,
         list(sides) or None,
@@ -53,7 +53,7 @@ def check_by_name(
         skip,
         {},
     )
-    return report_on(asked)
+    return run_checks(request)
 
 
 def _check_arguments(spec: Mapping[str, Any], allow_imports: bool) -> None:

@@ -1,90 +1,102 @@
-"""Comparison of two results, with the difference as text."""
+"""Comparison of nested data, episodes and batches, with the differences as text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from epibatch.core.structs import flatten, map_struct
+from epibatch.episodes._storage.arrays import same_value
 
-__all__ = ["difference", "facts_of", "rows_of"]
+__all__ = ["difference", "differences", "facts_of", "rows_of"]
 
-_NEAR = {"rtol": 1e-5, "atol": 1e-6}
+_RTOL, _ATOL = 1e-5, 1e-6
 
 
-def difference(one: Any, other: Any, *, near: bool = False, path: str = "") -> str:
+def difference(expected: Any, found: Any, *, near: bool = False) -> str:
     """Return the first difference of two structures, with both values; empty if they are equal.
 
     Args:
-        one: dicts, lists, tuples, arrays, numbers and strings.
-        other: the structure to compare with it.
+        expected: dicts, lists, tuples, arrays, numbers and strings.
+        found: the structure to compare with it.
         near: True if floats may differ by rounding, like sums in another order.
-        path: the path of these two in the whole structure.
 
     Example:
         >>> difference({"rewards": np.array([1.0, 2.0])}, {"rewards": np.array([1.0, 2.5])})
-        "['rewards'][1]: 2.0 and 2.5"
+        'rewards: 1 of 2 values differ, first at (1,): 2.0 expected, 2.5 found'
         >>> difference({"a": 1}, {"a": 1})
         ''
     """
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        if set(one) != set(other):
-            return f"{path or 'keys'}: {_keys(one)} and {_keys(other)}"
-        return _first(difference(one[key], other[key], near=near, path=f"{path}[{key!r}]") for key in one)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        if len(one) != len(other):
-            return f"{path or 'items'}: {len(one)} and {len(other)} items"
-        pairs = enumerate(zip(one, other))
-        return _first(difference(a, b, near=near, path=f"{path}[{i}]") for i, (a, b) in pairs)
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return _arrays(np.asarray(one), np.asarray(other), near, path)
-    if type(one) is not type(other) and not _numbers(one, other):
-        return f"{path}: {type(one).__name__} {one!r} and {type(other).__name__} {other!r}"
-    same = _close(one, other) if near and _numbers(one, other) else _equal(one, other)
-    return "" if same else f"{path}: {one!r} and {other!r}"
+    return next(differences(expected, found, ("expected", "found"), rtol=near * _RTOL, atol=near * _ATOL), "")
 
 
-def _first(texts: Any) -> str:
-    return next(filter(None, texts), "")
+def differences(
+    left: Any, right: Any, names: tuple[str, str], *, rtol: float = 0.0, atol: float = 0.0, path: str = ""
+) -> Iterator[str]:
+    """Yield the differences of two structures of arrays as sentences; NaN equals NaN.
 
+    Nesting, keys, shapes, types and values are compared; lists of numbers by the arrays made from them.
 
-def _keys(mapping: Mapping[Any, Any]) -> str:
-    return ", ".join(sorted(map(str, mapping))) or "none"
-
-
-def _numbers(*values: Any) -> bool:
-    return all(isinstance(value, (bool, int, float, np.number, np.bool_)) for value in values)
-
-
-def _equal(one: Any, other: Any) -> bool:
-    try:
-        return bool(one == other) or bool(one != one and other != other)
-    except (TypeError, ValueError):
-        return one is other
-
-
-def _close(one: Any, other: Any) -> bool:
-    return bool(np.isclose(one, other, equal_nan=True, **_NEAR))
-
-
-def _arrays(one: Any, other: Any, near: bool, path: str) -> str:
-    if one.shape != other.shape:
-        return f"{path}: shapes {one.shape} and {other.shape}"
-    if one.dtype != other.dtype:
-        return f"{path}: {one.dtype} and {other.dtype}"
-    if one.dtype == object:
-        return difference(one.tolist(), other.tolist(), near=near, path=path)
-    if near and one.dtype.kind in "fc":
-        unlike = ~np.isclose(one, other, equal_nan=True, **_NEAR)
+    Args:
+        left: dicts, lists, tuples, arrays, numbers and strings.
+        right: the structure to compare with it.
+        names: the words for the two, after each value.
+        rtol: relative tolerance of floating-point values; 0 requires bit-identical values.
+        atol: absolute tolerance of floating-point values.
+        path: the path of these two in the whole structure.
+    """
+    where = f"{path}: " if path else ""
+    pairs: Any
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        yield from (f"{where}{key!r} only {names[0]}" for key in left if key not in right)
+        yield from (f"{where}{key!r} only {names[1]}" for key in right if key not in left)
+        pairs = [(key, left[key], right[key]) for key in left if key in right]
+    elif _are_sequences(left, right):
+        pairs = [(i, *pair) for i, pair in enumerate(zip(left, right))]
+    elif isinstance(left, (Mapping, tuple)) or isinstance(right, (Mapping, tuple)):
+        yield f"{where}nested as {type(left).__name__} {names[0]}, as {type(right).__name__} {names[1]}"
+        return
     else:
-        unlike = (one != other) & ~((one != one) & (other != other))
-    if not np.any(unlike):
+        unlike = _leaf_difference(left, right, names, rtol, atol)
+        yield from [where + unlike] if unlike else []
+        return
+    for key, one, other in pairs:
+        inner = f"{path}/{key}" if path else str(key)
+        yield from differences(one, other, names, rtol=rtol, atol=atol, path=inner)
+
+
+def _are_sequences(left: Any, right: Any) -> bool:
+    """True for tuples, and lists of other things than numbers, with one item for each other."""
+    kinds = isinstance(left, (tuple, list)) and type(left) is type(right) and len(left) == len(right)
+    return kinds and (isinstance(left, tuple) or _are_objects(left) or _are_objects(right))
+
+
+def _leaf_difference(left: Any, right: Any, names: tuple[str, str], rtol: float, atol: float) -> str:
+    if _are_objects(left) or _are_objects(right):
+        same = same_value(*(each.tolist() if isinstance(each, np.ndarray) else each for each in (left, right)))
+        return "" if same else f"{left!r} {names[0]}, {right!r} {names[1]}"
+    one, other = np.asarray(left), np.asarray(right)
+    if one.shape != other.shape:
+        return f"shape {one.shape} {names[0]}, {other.shape} {names[1]}"
+    if one.dtype != other.dtype:
+        return f"{one.dtype} {names[0]}, {other.dtype} {names[1]}"
+    wrong = (one != other) & ~((one != one) & (other != other))
+    if (rtol or atol) and one.dtype.kind in "fc":
+        wrong &= ~np.isclose(one, other, rtol, atol, equal_nan=True)
+    if not wrong.any():
         return ""
-    at = tuple(int(i[0]) for i in np.nonzero(unlike)) if one.ndim else ()
-    place = "".join(f"[{i}]" for i in at)
-    return f"{path}{place}: {one[at]} and {other[at]}"
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    values = f"first at {at}: {one[at]} {names[0]}, {other[at]} {names[1]}"
+    return f"{int(wrong.sum())} of {wrong.size} values differ, {values}"
+
+
+def _are_objects(value: Any) -> bool:
+    try:
+        return np.asarray(value).dtype.kind not in "biufcmM"
+    except ValueError:  # ragged
+        return True
 
 
 def facts_of(episode: Any) -> dict[str, Any]:
@@ -94,14 +106,10 @@ def facts_of(episode: Any) -> dict[str, Any]:
     columns = {"observations": episode.observations, "actions": episode.actions, "rewards": episode.rewards}
     columns |= episode.extra_model_outputs
     return {
-        **{name: _copied(column.data) for name, column in columns.items() if column.len_incl_lookback()},
+        **{name: map_struct(np.array, column.data) for name, column in columns.items() if column.len_incl_lookback()},
         "infos": [dict(info) for info in episode.infos.data],
         "flags": [bool(episode.is_terminated), bool(episode.is_truncated), len(episode), episode.t_started],
     }
-
-
-def _copied(struct: Any) -> Any:
-    return map_struct(np.array, struct)
 
 
 def rows_of(batch: Any, counts: list[int]) -> list[dict[str, Any]] | None:

@@ -1,32 +1,41 @@
-"""Checks of the contract: a name, a sentence, and a function that examines one piece."""
+"""Checks of the contract: a name, a sentence, and a function that examines one piece; and their results."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from epibatch.core.errors import PieceCheckError
 from epibatch.core.piece_declarations import PIPELINE_NAMES
+from epibatch.testing.comparing import difference
 
 if TYPE_CHECKING:
-    from epibatch.testing.rehearsal import Rehearsal
+    from epibatch.testing.harness import PieceHarness
 
 __all__ = [
+    "FAILED",
+    "NOT_APPLIED",
+    "NOT_RUN",
+    "PASSED",
     "RUNS",
+    "SKIPPED",
+    "CheckReport",
+    "CheckResult",
     "ContractCheck",
+    "ContractFault",
     "Fault",
-    "Finding",
     "NotApplied",
     "contract_check",
     "contract_checks",
-    "contract_table",
+    "require_equal",
 ]
 
-_ROOMS = ("declarations", "calls", "memory", "history", "columns", "spaces", "agents", "state", "copies", "transforms")
+PASSED, FAILED, NOT_APPLIED, SKIPPED, NOT_RUN = "passed", "failed", "does not apply", "skipped", "not run"
 RUNS = ("declarations", "call_signature", "runs", "independent_pieces", "same_seed", "hidden_state")
+_MODULES = ("declarations", "calls", "memory", "history", "columns", "state", "transforms")
 _checks: dict[str, ContractCheck] = {}
 
 
@@ -50,20 +59,42 @@ class Fault:
         return str(PieceCheckError(self.where, expected=self.expected, found=self.found, do=self.do))
 
 
-@dataclass(frozen=True)
-class NotApplied:
-    """The reason why a check does not apply to a piece.
+class ContractFault(Exception):
+    """Ends a check with a fault: where, expected, found, do."""
+
+    def __init__(self, where: str, expected: str, found: str, do: str) -> None:
+        super().__init__(where)
+        self.fault = Fault(where, expected, found, do)
+
+
+class NotApplied(Exception):
+    """Ends a check that does not apply to a piece; its text is the reason, as the report prints it."""
+
+
+def require_equal(
+    expected: Any, found: Any, where: str, meaning: str, do: str, *, near: bool = False, prefix: str = ""
+) -> None:
+    """Raise a fault unless two structures are equal.
 
     Args:
-        why: the reason, as the report prints it.
+        expected: the expected structure.
+        found: the actual one.
+        where: the examined object.
+        meaning: what the expected structure is.
+        do: the way to fix it.
+        near: True if floats may differ by rounding.
+        prefix: text before the difference.
+
+    Raises:
+        ContractFault: They differ.
     """
+    unlike = difference(expected, found, near=near)
+    if unlike:
+        raise ContractFault(where, meaning, f"{prefix}{unlike}", do)
 
-    why: str
 
-
-Finding: TypeAlias = "Fault | NotApplied"
-Look: TypeAlias = "Callable[[Rehearsal], Iterator[Finding]]"
-LookT = TypeVar("LookT", bound=Callable[..., Iterator[Any]])
+Run: TypeAlias = "Callable[[PieceHarness], Iterable[Fault] | None]"
+RunT = TypeVar("RunT", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -73,7 +104,7 @@ class ContractCheck:
     Args:
         name: its name in `only`, `skip` and reports.
         sentence: the property that it checks.
-        look: yields the faults; an exception in it is a fault too.
+        run: yields or raises the faults; an exception in it is a fault too.
         sides: the pipelines that it applies to.
         after: checks that must pass first: it does not run if one of them failed.
         once: True if the result of one side holds for all sides.
@@ -81,19 +112,19 @@ class ContractCheck:
 
     name: str
     sentence: str
-    look: Look
+    run: Run
     sides: tuple[str, ...] = PIPELINE_NAMES
     after: tuple[str, ...] = RUNS
     once: bool = False
 
 
-def contract_check(**facts: Any) -> Callable[[LookT], LookT]:
+def contract_check(**facts: Any) -> Callable[[RunT], RunT]:
     """Register a function as a check, under its name; the first sentence of its docstring becomes the check's."""
 
-    def register(look: LookT) -> LookT:
-        sentence = " ".join((inspect.getdoc(look) or "").split("\n\n")[0].split())
-        _checks[look.__name__] = ContractCheck(look.__name__, sentence, look, **facts)
-        return look
+    def register(run: RunT) -> RunT:
+        sentence = " ".join((inspect.getdoc(run) or "").split("\n\n")[0].split())
+        _checks[run.__name__] = ContractCheck(run.__name__, sentence, run, **facts)
+        return run
 
     return register
 
@@ -106,15 +137,109 @@ def contract_checks() -> dict[str, ContractCheck]:
         >>> len(checks) >= 25, next(iter(checks)), checks["pickled"].sentence
         (True, 'declarations', 'It can be pickled, state included, and its copy goes on as it does.')
     """
-    modules = [import_module(f"epibatch.testing.checks.{room}").__name__ for room in _ROOMS]
-    ordered = sorted(_checks.values(), key=lambda check: modules.index(check.look.__module__))
+    modules = [import_module(f"epibatch.testing.checks.{name}").__name__ for name in _MODULES]
+    ordered = sorted(_checks.values(), key=lambda check: modules.index(check.run.__module__))
     return {check.name: check for check in ordered}
 
 
-def contract_table() -> str:
-    """Return all checks as a Markdown table: name, sides, and the property that each one checks."""
-    rows = ["| check | side | what it makes sure of |", "|---|---|---|"]
-    for check in contract_checks().values():
-        sides = "all" if check.sides == PIPELINE_NAMES else ", ".join(f"`{side}`" for side in check.sides)
-        rows.append(f"| `{check.name}` | {sides} | {check.sentence} |")
-    return "\n".join(rows)
+# ---------------------------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One check on one side.
+
+    Args:
+        check: its name.
+        side: the pipeline; empty if the result holds for all.
+        outcome: "passed", "failed", "does not apply", "skipped" or "not run".
+        why: the reason, for outcomes other than the first two.
+        faults: the faults, if it failed.
+    """
+
+    check: str
+    side: str
+    outcome: str
+    why: str = ""
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """All checks of one piece.
+
+    Args:
+        piece: the name of its class.
+        results: one for each check and side.
+
+    Example:
+        >>> print(CheckReport("Clip", (CheckResult("runs", "learner", "passed"),)))
+        Clip: 1 passed
+        check  side     outcome  why
+        runs   learner  passed
+    """
+
+    piece: str
+    results: tuple[CheckResult, ...]
+
+    def __iter__(self) -> Iterator[CheckResult]:
+        return iter(self.results)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def names(self, outcome: str) -> list[str]:
+        """Return the names of the checks with an outcome on some side, each once."""
+        return list(dict.fromkeys(one.check for one in self.results if one.outcome == outcome))
+
+    @property
+    def passed(self) -> list[str]:
+        """Names of the checks that passed on some side."""
+        return self.names(PASSED)
+
+    @property
+    def failed(self) -> list[str]:
+        """Names of the checks that failed on some side."""
+        return self.names(FAILED)
+
+    @property
+    def ok(self) -> bool:
+        """True if no check failed."""
+        return not self.failed
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return a row for each result: check, side, outcome, why."""
+        return [
+            {"check": one.check, "side": one.side or "all", "outcome": one.outcome, "why": _why(one)}
+            for one in self.results
+        ]
+
+    def faults_text(self) -> str:
+        """Return every fault in full, each after the name of its check; empty if there is none."""
+        texts = [
+            f"- {one.check}{f' ({one.side})' if one.side else ''}: {fault}".replace("\n", "\n  ")
+            for one in self.results
+            for fault in one.faults
+        ]
+        return "\n".join(texts)
+
+    def table(self, *, every: bool = False) -> str:
+        """Return the results as a table.
+
+        Args:
+            every: True to show the checks that do not apply too.
+        """
+        outcomes = [one.outcome for one in self.results]
+        counts = [f"{outcomes.count(name)} {name}" for name in dict.fromkeys(outcomes)]
+        shown = [tuple(row.values()) for row in self.rows() if every or row["outcome"] != NOT_APPLIED]
+        rows = [("check", "side", "outcome", "why"), *shown]
+        widths = [max(len(row[i]) for row in rows) for i in range(3)]
+        lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[3]]).rstrip() for row in rows]
+        return "\n".join([f"{self.piece}: {', '.join(counts) or 'no checks'}", *lines])
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def _why(result: CheckResult) -> str:
+    return result.why or "; ".join(f"{fault.where}: {' '.join(fault.found.split())}" for fault in result.faults)

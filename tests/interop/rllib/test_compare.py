@@ -39,7 +39,7 @@ def test_equal_batches(theirs, ours):
             {"m": {"a": (np.array([0.0, 2.0, NAN]), 0)}},
             ["m/a/0: 2 of 3 values differ, first at (1,): 0.0 in RLlib, 2.0 here"],
         ),
-        ({"infos": [{}]}, {"infos": [{"x": 1}]}, ["infos: [{}] in RLlib, [{'x': 1}] here"]),
+        ({"infos": [{}]}, {"infos": [{"x": 1}]}, ["infos/0: 'x' only here"]),
     ],
 )
 def test_differences(theirs, ours, sentences):

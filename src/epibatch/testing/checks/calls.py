@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from epibatch.connectors.columnar_piece import ColumnarPiece
+from epibatch.connectors.connector_v2 import ConnectorV2
+from epibatch.connectors.env_to_module.observation_preprocessor import SingleAgentObservationPreprocessor
+from epibatch.core.columns import Columns
 from epibatch.core.errors import EpisodeError
 from epibatch.core.structs import flatten, map_struct
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
-from epibatch.testing.column_rows import column_rows
-from epibatch.testing.comparing import difference, rows_of
-from epibatch.testing.contract import RUNS, Fault, Finding, NotApplied, contract_check
-from epibatch.testing.rehearsal import Rehearsal, plain_neighbour, same_numbers
-from epibatch.testing.stage import growing, growing_block
+from epibatch.testing.comparing import rows_of
+from epibatch.testing.contract import RUNS, ContractFault, NotApplied, contract_check, require_equal
+from epibatch.testing.harness import PieceHarness, same_random_numbers
+from epibatch.testing.recorded_episodes import MultiAgentRecording, growing_block, growing_episodes
 
 __all__ = [
     "empty_call",
@@ -22,234 +25,262 @@ __all__ = [
     "hidden_state",
     "independent_pieces",
     "one_step_episodes",
+    "plain_neighbour",
     "plain_neighbours",
+    "recorded_rows",
     "row_by_row",
     "runs",
     "same_seed",
+    "several_agents",
     "vector_episodes",
 ]
 
 _SEVERAL = "batches of several agents have rows of the agents of each module"
 _DRAWS = "it draws random numbers"
 _MEMORY = "what it has seen before may change it"
+_NOT_BY_EPISODE = "rows of its batches are not those of one episode after the other"
 _ROWS = (*RUNS, "row_by_row")
+_AGENTS = ("left", "right")
 
 
 @contract_check(after=RUNS[:2])
-def runs(rehearsal: Rehearsal) -> Iterator[Finding]:
+def runs(harness: PieceHarness) -> None:
     """It runs in its pipeline on one episode, on several, and on chunks that go on from others."""
-    rehearsal.base()
-    if rehearsal.acting:
-        one = growing(rehearsal.recording.played()[:1])
-        rehearsal.outputs(rehearsal.pipeline(rehearsal.make()), one)
+    harness.base()
+    recording = harness.recording
+    if harness.acting:
+        harness.outputs(episodes=growing_episodes(recording.for_acting()[:1]))
         return
-    first, second = rehearsal.recording.episodes(), rehearsal.recording.episodes(1)
-    for episodes in ([first[0]], second, [*rehearsal.recording.episodes(), *rehearsal.recording.episodes(1)]):
-        rehearsal.outputs(rehearsal.pipeline(rehearsal.make()), episodes)
-    yield from ()
+    first, second = recording.episodes(), recording.episodes(1)
+    for episodes in ([first[0]], second, [*recording.episodes(), *recording.episodes(1)]):
+        harness.outputs(episodes=episodes)
 
 
 @contract_check(after=RUNS[:3])
-def independent_pieces(rehearsal: Rehearsal) -> Iterator[Finding]:
+def independent_pieces(harness: PieceHarness) -> None:
     """Two pieces have nothing to do with each other."""
-    if rehearsal.draws:
-        yield NotApplied("it draws random numbers")
-        return
-    with same_numbers():
-        alone = rehearsal.outputs(rehearsal.pipeline(rehearsal.make()))
-    one, other = rehearsal.make(), rehearsal.make()
-    first, second = rehearsal.pipeline(one), rehearsal.pipeline(other)
-    rehearsal.outputs(second, rehearsal.later())
-    with same_numbers():
-        unlike = difference(alone, rehearsal.outputs(first))
-    if unlike:
-        yield Fault(
+    if harness.draws:
+        raise NotApplied(_DRAWS)
+    with same_random_numbers():
+        alone = harness.outputs()
+    first, second = harness.pipeline(), harness.pipeline()
+    harness.outputs(second, harness.later())
+    with same_random_numbers():
+        require_equal(
+            alone,
+            harness.outputs(first),
             "a piece, after another of its class ran",
             "what it gives alone",
-            unlike,
             "keep what it remembers in self, set in __init__, and not in the class, the module or a default argument; "
             "draw random numbers from a generator in self, which `seed` sets",
         )
 
 
 @contract_check(after=RUNS[:4])
-def same_seed(rehearsal: Rehearsal) -> Iterator[Finding]:
+def same_seed(harness: PieceHarness) -> None:
     """A new piece with the same seed gives the same, bit for bit."""
-    unlike = difference(rehearsal.base(), rehearsal.outputs(rehearsal.pipeline(rehearsal.make())))
-    if unlike:
-        yield Fault(
-            "two new pieces, the same episodes and seed",
-            "the same twice",
-            unlike,
-            "draw random numbers from a generator of its own, np.random.default_rng(seed), made in seed(self, seed)",
-        )
+    require_equal(
+        harness.base(),
+        harness.outputs(),
+        "two new pieces, the same episodes and seed",
+        "the same twice",
+        "draw random numbers from a generator of its own, np.random.default_rng(seed), made in seed(self, seed)",
+    )
 
 
 @contract_check(after=RUNS[:5])
-def hidden_state(rehearsal: Rehearsal) -> Iterator[Finding]:
+def hidden_state(harness: PieceHarness) -> None:
     """Without a state to save, it gives the same for the same episodes however often it ran."""
-    if rehearsal.draws or rehearsal.has_state():
-        yield NotApplied("it draws random numbers" if rehearsal.draws else "it has a state, which is saved")
-        return
-    pipeline = rehearsal.pipeline(rehearsal.make())
-    rehearsal.outputs(pipeline, rehearsal.later())
-    unlike = difference(rehearsal.base(), rehearsal.outputs(pipeline))
-    if unlike:
-        yield Fault(
-            "the same episodes, after others",
-            "what a new piece gives",
-            unlike,
-            "let get_state give, and set_state take, what it remembers",
-        )
+    if harness.draws or harness.has_state():
+        raise NotApplied(_DRAWS if harness.draws else "it has a state, which is saved")
+    pipeline = harness.pipeline()
+    harness.outputs(pipeline, harness.later())
+    require_equal(
+        harness.base(),
+        harness.outputs(pipeline),
+        "the same episodes, after others",
+        "what a new piece gives",
+        "let get_state give, and set_state take, what it remembers",
+    )
 
 
 @contract_check(once=True)
-def row_by_row(rehearsal: Rehearsal) -> Iterator[Finding]:
+def row_by_row(harness: PieceHarness) -> None:
     """A transform of columns makes each row of one row alone."""
-    piece = rehearsal.make()
+    piece = harness.make()
     if not getattr(piece, "transforms", ()):
-        yield NotApplied("it is no transform of columns")
-        return
-    if rehearsal.draws or rehearsal.has_state():
-        yield NotApplied(_DRAWS if rehearsal.draws else _MEMORY)
-        return
-    rehearsal.outputs(rehearsal.pipeline(piece))
-    for path, number, rows in column_rows(rehearsal, piece):
-        if rows is None:
-            yield NotApplied(f"recorded episodes have no {path.column!r}")
-            return
+        raise NotApplied("it is no transform of columns")
+    if harness.draws or harness.has_state():
+        raise NotApplied(_DRAWS if harness.draws else _MEMORY)
+    harness.outputs(harness.pipeline(piece))
+    for path, number, rows in recorded_rows(harness, piece):
         own = map_struct(np.array, rows)
-        among = piece.changed(path, map_struct(np.copy, own), piece.transform)
         count = len(flatten(own)[0][0])
         alone = [
             piece.changed(path, map_struct(lambda leaf, i=i: leaf[i : i + 1], own), piece.transform)
             for i in range(count)
         ]
-        unlike = difference(among, map_struct(lambda *leaves: np.concatenate(leaves), *alone), near=True)
-        if unlike:
-            where = f"{rehearsal.name}.transform, column {str(path)!r} of episode {number}"
-            do = "let a row follow from that row alone; write an EpisodeTransform, or a ColumnarPiece, of what does not"
-            yield Fault(where, "what it makes of each row by itself", unlike, do)
-            return
+        require_equal(
+            map_struct(lambda *leaves: np.concatenate(leaves), *alone),
+            piece.changed(path, map_struct(np.copy, own), piece.transform),
+            f"{harness.name}.transform, column {str(path)!r} of episode {number}",
+            "what it makes of each row by itself",
+            "let a row follow from that row alone; write an EpisodeTransform, or a ColumnarPiece, of what does not",
+            near=True,
+        )
+
+
+def recorded_rows(harness: PieceHarness, piece: Any) -> Iterator[tuple[Any, int, Any]]:
+    """Yield the rows of each address that a `ColumnTransform` changes, in each episode of the first recorded call.
+
+    Args:
+        harness: Has the recorded episodes.
+        piece: The transform.
+
+    Yields:
+        The address, the episode's number and its rows.
+
+    Raises:
+        NotApplied: Recorded episodes have no such column.
+    """
+    for path in piece.paths:
+        for number, episode in enumerate(harness.recording.episodes()):
+            own = {Columns.OBS: episode.observations, Columns.NEXT_OBS: episode.observations}
+            own |= {Columns.ACTIONS: episode.actions, Columns.REWARDS: episode.rewards, **episode.extra_model_outputs}
+            if path.column not in own:
+                raise NotApplied(f"recorded episodes have no {path.column!r}")
+            yield path, number, own[path.column].data
 
 
 @contract_check()
-def empty_call(rehearsal: Rehearsal) -> Iterator[Finding]:
+def empty_call(harness: PieceHarness) -> None:
     """A call without episodes gives back the batch; one for training may be refused by name."""
-    piece = rehearsal.make()
-    if (
-        rehearsal.several
-        or rehearsal.side == "module_to_env"
-        or piece.reads
-        or "episodes" not in (piece.input_layouts or ("episodes",))
-    ):
-        yield NotApplied("it works on columns, which a call without episodes has not")
-        return
-    rehearsal.pipeline(piece)
+    piece = harness.make()
+    reads_columns = piece.reads or "episodes" not in (piece.input_layouts or ("episodes",))
+    if harness.multi_agent or harness.side == "module_to_env" or reads_columns:
+        raise NotApplied("it works on columns, which a call without episodes has not")
+    harness.pipeline(piece)
     try:
         out = piece(rl_module=None, batch={}, episodes=[], explore=False, shared_data={}, metrics=None)
     except EpisodeError:
-        if rehearsal.acting:
+        if harness.acting:
             raise
         return
     if not isinstance(out, dict):
-        yield Fault(f"{rehearsal.name}.__call__", "the batch", f"{type(out).__name__} {out!r}", "return batch")
+        raise ContractFault(f"{harness.name}.__call__", "the batch", f"{type(out).__name__} {out!r}", "return batch")
 
 
 @contract_check(sides=("learner",), after=_ROWS)
-def one_step_episodes(rehearsal: Rehearsal) -> Iterator[Finding]:
+def one_step_episodes(harness: PieceHarness) -> None:
     """An episode of one step has the same rows alone as among longer ones."""
-    if rehearsal.several or rehearsal.draws or rehearsal.has_state():
-        yield NotApplied(_SEVERAL if rehearsal.several else _DRAWS if rehearsal.draws else _MEMORY)
-        return
-    among = rehearsal.recording.episodes()
+    _require_rows_by_episode(harness)
+    among = harness.recording.episodes()
     place = [len(episode) for episode in among].index(1)
-    (batch,) = rehearsal.base()
-    rows = rows_of(batch, rehearsal.counts(among))
-    alone = [rehearsal.recording.episodes()[place]]
-    (batch,) = rehearsal.outputs(rehearsal.pipeline(rehearsal.make()), alone)
-    own = rows_of(batch, rehearsal.counts(alone))
+    alone = [harness.recording.episodes()[place]]
+    (batch,), (own_batch,) = harness.base(), harness.outputs(episodes=alone)
+    rows, own = rows_of(batch, harness.counts(among)), rows_of(own_batch, harness.counts(alone))
     if rows is None or own is None:
-        yield NotApplied("rows of its batches are not those of one step after the other")
-        return
-    unlike = difference(rows[place], own[0], near=True)
-    if unlike:
-        do = "let an episode's rows follow from that episode alone"
-        yield Fault("an episode of one step", "the rows it has among others", unlike, do)
+        raise NotApplied("rows of its batches are not those of one step after the other")
+    do = "let an episode's rows follow from that episode alone"
+    require_equal(rows[place], own[0], "an episode of one step", "the rows it has among others", do, near=True)
+
+
+def _require_rows_by_episode(harness: PieceHarness) -> None:
+    if harness.multi_agent or harness.draws or harness.has_state():
+        raise NotApplied(_SEVERAL if harness.multi_agent else _DRAWS if harness.draws else _MEMORY)
 
 
 @contract_check()
-def plain_neighbours(rehearsal: Rehearsal) -> Iterator[Finding]:
+def plain_neighbours(harness: PieceHarness) -> None:
     """It gives the same between pieces that take plain dicts as between columnar ones."""
-    pipeline = rehearsal.pipeline(rehearsal.make(), [plain_neighbour()], [plain_neighbour()])
-    unlike = difference(rehearsal.base(), rehearsal.outputs(pipeline))
-    if unlike:
-        yield Fault(
-            "between plain pieces",
-            "what it gives between columnar ones",
-            unlike,
-            "let it go by what columns hold, and not by how they are handed over",
-        )
+    pipeline = harness.pipeline(before=[plain_neighbour()], after=[plain_neighbour()])
+    require_equal(
+        harness.base(),
+        harness.outputs(pipeline),
+        "between plain pieces",
+        "what it gives between columnar ones",
+        "let it go by what columns hold, and not by how they are handed over",
+    )
+
+
+def plain_neighbour() -> Any:
+    """Return a piece that does nothing and declares nothing, so that its neighbours get plain dicts."""
+
+    class Plain(ConnectorV2):
+        def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **kwargs: Any) -> Any:
+            return batch
+
+    return Plain()
 
 
 @contract_check()
-def vector_episodes(rehearsal: Rehearsal) -> Iterator[Finding]:
+def vector_episodes(harness: PieceHarness) -> None:
     """It gives the same for a runner's episodes as for a list of the same ones."""
-    if rehearsal.several:
-        yield NotApplied(_SEVERAL)
-        return
-    recording = rehearsal.recording
-    if rehearsal.acting:
-        listed, block = rehearsal.base(), growing_block(recording.played())
+    if harness.multi_agent:
+        raise NotApplied(_SEVERAL)
+    if harness.acting:
+        listed, block = harness.base(), growing_block(harness.recording.for_acting(), harness.spaces)
     else:
-        block = recording.block()
+        block = harness.recording.block()
         copies = [SingleAgentEpisode.from_state(one.get_state()) for one in block]
-        listed = rehearsal.outputs(rehearsal.pipeline(rehearsal.make()), copies)
-    unlike = difference(listed, rehearsal.outputs(rehearsal.pipeline(rehearsal.make()), block))
-    if unlike:
-        yield Fault(
-            "a runner's VectorEpisodes",
-            "what it gives for a list of them",
-            unlike,
-            "gather columns with connectors.gather, which knows both, or override __call__ in place of run",
-        )
+        listed = harness.outputs(episodes=copies)
+    require_equal(
+        listed,
+        harness.outputs(episodes=block),
+        "a runner's VectorEpisodes",
+        "what it gives for a list of them",
+        "gather columns with connectors.gather, which knows both, or override __call__ in place of run",
+    )
 
 
 @contract_check(after=_ROWS)
-def episode_order(rehearsal: Rehearsal) -> Iterator[Finding]:
+def episode_order(harness: PieceHarness) -> None:
     """Episodes in another order give the same rows in that order."""
-    if rehearsal.several or rehearsal.draws or rehearsal.has_state():
-        yield NotApplied(_SEVERAL if rehearsal.several else _DRAWS if rehearsal.draws else _MEMORY)
-        return
-    recording = rehearsal.recording
-    if rehearsal.acting:
-        streams = recording.played()
-        order = list(range(len(streams)))[::-1]
-        turned: Any = growing([streams[i] for i in order])
-        counts = [1] * len(streams)
+    _require_rows_by_episode(harness)
+    if harness.acting:
+        steps = harness.recording.for_acting()
+        counts = [1] * len(steps)
+        turned: Any = growing_episodes(steps[::-1])
     else:
-        episodes = recording.episodes()
-        order = list(range(len(episodes)))[::-1]
-        turned = [episodes[i] for i in order]
-        counts = rehearsal.counts(episodes)
-    for step, (one, other) in enumerate(
-        zip(rehearsal.base(), rehearsal.outputs(rehearsal.pipeline(rehearsal.make()), turned))
-    ):
-        rows, turned_rows = rows_of(one, counts), rows_of(other, [counts[i] for i in order])
+        episodes = harness.recording.episodes()
+        counts, turned = harness.counts(episodes), episodes[::-1]
+    for step, (one, other) in enumerate(zip(harness.base(), harness.outputs(episodes=turned))):
+        rows, turned_rows = rows_of(one, counts), rows_of(other, counts[::-1])
         if rows is None or turned_rows is None:
-            yield NotApplied("rows of its batches are not those of one episode after the other")
-            return
-        unlike = _unlike_rows(rows, turned_rows, order)
-        if unlike:
-            where = f"acting step {step}, episodes in turned order" if rehearsal.acting else "episodes in turned order"
-            do = "let an episode's rows follow from that episode alone"
-            yield Fault(where, "the same rows in that order", unlike, do)
-            return
+            raise NotApplied(_NOT_BY_EPISODE)
+        where = f"acting step {step}, episodes in turned order" if harness.acting else "episodes in turned order"
+        do = "let an episode's rows follow from that episode alone"
+        require_equal(rows, turned_rows[::-1], where, "the same rows in that order", do, near=True, prefix="episode ")
 
 
-def _unlike_rows(rows: list[dict[str, Any]], turned: list[dict[str, Any]], order: list[int]) -> str:
-    for place, i in enumerate(order):
-        unlike = difference(rows[i], turned[place], near=True)
-        if unlike:
-            return f"episode {i} {unlike}"
-    return ""
+@contract_check(after=_ROWS)
+def several_agents(harness: PieceHarness) -> None:
+    """An agent among several has the rows that it has alone."""
+    if not isinstance(harness.piece, (ColumnarPiece, SingleAgentObservationPreprocessor)):
+        raise NotApplied("it is a plain piece, which may be written for one agent")
+    if harness.draws:
+        raise NotApplied(_DRAWS)
+    if harness.multi_agent:
+        raise NotApplied("it is tried on several agents in every check")
+    if harness.with_module:
+        raise NotApplied("it works on a module's tensors, which are those of one module at a time")
+    recording = MultiAgentRecording(dict.fromkeys(_AGENTS, harness.recording), lambda agent_id, episode: agent_id)
+
+    def shown() -> Any:
+        return growing_episodes(recording.for_acting()) if harness.acting else iter([recording.episodes()])
+
+    pipeline = harness.pipeline_of_agents(_AGENTS, recording.mapping)
+    together = [harness.call(pipeline, episodes) for episodes in shown()]
+    for number, agent in enumerate(_AGENTS):
+        alone = harness.pipeline()
+        for step, (batch, episodes) in enumerate(zip(together, shown())):
+            require_equal(
+                harness.call(alone, [episode.agent_episodes[agent] for episode in episodes]),
+                batch.get(agent),
+                "an agent among several",
+                "the rows it has alone",
+                "go through single_agent_episode_iterator (in training with agents_that_stepped_only=False), and keep "
+                "apart what belongs to different agents",
+                near=True,
+                prefix=f"agent {number}, call {step}: ",
+            )

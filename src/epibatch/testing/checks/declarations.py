@@ -11,8 +11,8 @@ from typing import Any
 from epibatch.core.errors import EpibatchError
 from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.registry import build_piece, piece_to_dict, registered_name
-from epibatch.testing.contract import Fault, Finding, NotApplied, contract_check
-from epibatch.testing.rehearsal import Rehearsal, made_again
+from epibatch.testing.contract import ContractFault, Fault, NotApplied, contract_check
+from epibatch.testing.harness import PieceHarness, rebuilt
 
 __all__ = ["arguments", "call_signature", "data_form", "declarations", "representation", "unknown_keywords"]
 
@@ -22,43 +22,44 @@ _STRANGER = "keyword_that_no_piece_has"
 
 
 @contract_check(after=())
-def declarations(rehearsal: Rehearsal) -> Iterator[Finding]:
+def declarations(harness: PieceHarness) -> None:
     """Its class attributes say what they can say, and it is made for the pipeline it is checked in."""
-    piece, side = rehearsal.piece, rehearsal.side
+    piece, side = harness.piece, harness.side
     try:
-        check_declarations(piece, rehearsal.name)
+        check_declarations(piece, harness.name)
     except EpibatchError as error:
-        where, *lines = str(error).splitlines()
-        expected, found, do = (line.partition(":")[2].strip() for line in lines)
-        yield Fault(where, expected, found, do)
-        return
+        raise _fault(error) from error
     if piece.pipelines and side not in piece.pipelines:
-        yield Fault(
-            f"{rehearsal.name}.pipelines",
+        raise ContractFault(
+            f"{harness.name}.pipelines",
             f"{side}, where it is checked",
             repr(piece.pipelines),
             f"name {side} there too, or check it in {' and '.join(piece.pipelines)}",
         )
 
 
+def _fault(error: EpibatchError) -> ContractFault:
+    return ContractFault(*(str(text) for text in (error.where, error.expected, error.found, error.do)))
+
+
 @contract_check(after=(), once=True)
-def call_signature(rehearsal: Rehearsal) -> Iterator[Finding]:
+def call_signature(harness: PieceHarness) -> None:
     """Its `__call__` takes whatever keywords a pipeline passes on."""
-    kinds = [parameter.kind for parameter in inspect.signature(rehearsal.piece.__call__).parameters.values()]
+    kinds = [parameter.kind for parameter in inspect.signature(harness.piece.__call__).parameters.values()]
     if inspect.Parameter.VAR_KEYWORD not in kinds:
-        where = f"{rehearsal.name}.__call__"
-        yield Fault(where, "any further keyword", "none is taken", "end its parameters with **kwargs")
+        where = f"{harness.name}.__call__"
+        raise ContractFault(where, "any further keyword", "none is taken", "end its parameters with **kwargs")
 
 
 @contract_check(after=(), once=True)
-def unknown_keywords(rehearsal: Rehearsal) -> Iterator[Finding]:
+def unknown_keywords(harness: PieceHarness) -> None:
     """Its constructor refuses a keyword that it does not know."""
     try:
-        made_again(rehearsal.piece, **{_STRANGER: 1})
+        rebuilt(harness.piece, **{_STRANGER: 1})
     except (TypeError, ValueError):
         return
-    yield Fault(
-        f"{rehearsal.name}(...)",
+    raise ContractFault(
+        f"{harness.name}(...)",
         "an error that names a misspelt keyword",
         "it is ignored without an error",
         "leave **kwargs out of __init__; a piece that is ported as it stands may skip this check",
@@ -66,27 +67,27 @@ def unknown_keywords(rehearsal: Rehearsal) -> Iterator[Finding]:
 
 
 @contract_check(after=(), once=True)
-def arguments(rehearsal: Rehearsal) -> Iterator[Finding]:
+def arguments(harness: PieceHarness) -> Iterator[Fault]:
     """Its constructor keeps the numbers and switches that it is given."""
     tried = 0
-    for name, value in _numbers_of(rehearsal.piece).items():
+    for name, value in _numbers_of(harness.piece).items():
         for other in _others(value):
             try:
-                changed = made_again(rehearsal.piece, **{name: other})
-                same = made_again(rehearsal.piece, **{name: value})
+                changed = rebuilt(harness.piece, **{name: other})
+                same = rebuilt(harness.piece, **{name: value})
             except (TypeError, ValueError):
                 continue  # one that it does not take
             tried += 1
             if _kept(changed) == _kept(same):
                 yield Fault(
-                    f"{rehearsal.name}({name}={other!r})",
-                    f"another piece than {rehearsal.name}({name}={value!r}) makes",
+                    f"{harness.name}({name}={other!r})",
+                    f"another piece than {harness.name}({name}={value!r}) makes",
                     "one with the same attributes: the argument is lost",
                     f"write self.{name} = {name} in __init__, or leave the parameter out",
                 )
             break
     if not tried:
-        yield NotApplied("it takes no numbers or switches")
+        raise NotApplied("it takes no numbers or switches")
 
 
 def _numbers_of(piece: Any) -> dict[str, Any]:
@@ -109,38 +110,34 @@ def _kept(piece: Any) -> dict[str, str]:
 
 
 @contract_check(after=(), once=True)
-def representation(rehearsal: Rehearsal) -> Iterator[Finding]:
+def representation(harness: PieceHarness) -> Iterator[Fault]:
     """Its repr names the class and every argument it was made with, and no memory address."""
-    shown, again = repr(rehearsal.piece), repr(rehearsal.make())
-    where = f"repr({rehearsal.name})"
+    shown, again = repr(harness.piece), repr(harness.make())
+    where = f"repr({harness.name})"
     if _ADDRESS.search(shown):
         yield Fault(where, "no memory address", shown, "give what it holds a repr of its own, or keep it out")
     elif shown != again:
         yield Fault(
             where, "the same for a piece with the same arguments", f"{shown} and {again}", "show arguments only"
         )
-    elif rehearsal.name not in shown:
-        yield Fault(where, f"the class, {rehearsal.name}", shown, "begin it with the name of the class")
-    missing = [key for key in rehearsal.piece.get_ctor_args_and_kwargs()[1] if key not in shown]
+    elif harness.name not in shown:
+        yield Fault(where, f"the class, {harness.name}", shown, "begin it with the name of the class")
+    missing = [key for key in harness.piece.get_ctor_args_and_kwargs()[1] if key not in shown]
     if missing:
         yield Fault(where, f"its argument {missing[0]}", shown, "show every argument it was made with")
 
 
 @contract_check(after=("declarations",), once=True)
-def data_form(rehearsal: Rehearsal) -> Iterator[Finding]:
+def data_form(harness: PieceHarness) -> None:
     """It can be written as data, for YAML and checkpoints, and is built from that as it was."""
-    cls = type(rehearsal.piece)
+    cls = type(harness.piece)
     if cls.__module__ == "__main__" and registered_name(cls) is None:
-        yield NotApplied("the class is defined in the running script, which no file can name")
-        return
+        raise NotApplied("the class is defined in the running script, which no file can name")
     try:
-        spec = piece_to_dict(rehearsal.piece)
+        spec = piece_to_dict(harness.piece)
     except EpibatchError as error:
-        where, *lines = str(error).splitlines()
-        expected, found, do = (line.partition(":")[2].strip() for line in lines)
-        yield Fault(where, expected, found, do)
-        return
+        raise _fault(error) from error
     again = piece_to_dict(build_piece(json.loads(json.dumps(spec)), allow_imports=True))
     if again != spec:
         do = "let its constructor, and get_ctor_args_and_kwargs, give what it was given"
-        yield Fault(f"{rehearsal.name} built from data", repr(spec), repr(again), do)
+        raise ContractFault(f"{harness.name} built from data", repr(spec), repr(again), do)

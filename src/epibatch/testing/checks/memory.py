@@ -2,53 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from epibatch.connectors._engine.columns import EpisodeColumn
 from epibatch.core.structs import flatten, is_leaf, map_struct
-from epibatch.testing.comparing import difference, facts_of
-from epibatch.testing.contract import Fault, Finding, NotApplied, contract_check
-from epibatch.testing.probes import Probe
-from epibatch.testing.rehearsal import Rehearsal
-from epibatch.testing.stage import growing
+from epibatch.testing.checks.columns import Probe
+from epibatch.testing.comparing import facts_of
+from epibatch.testing.contract import ContractFault, NotApplied, contract_check, require_equal
+from epibatch.testing.harness import PieceHarness
 
 __all__ = ["episodes_unchanged", "read_only_arrays", "shared_memory"]
 
 
 @contract_check()
-def episodes_unchanged(rehearsal: Rehearsal) -> Iterator[Finding]:
+def episodes_unchanged(harness: PieceHarness) -> None:
     """Episodes are as they were, but for what it says that it writes to."""
-    piece = rehearsal.make()
-    pipeline = rehearsal.pipeline(piece)
-    if not rehearsal.acting:
-        if piece.mutates_episodes:
-            yield NotApplied("it says mutates_episodes")
-            return
-        yield from _changes(rehearsal, pipeline, rehearsal.recording.episodes(), "mutates_episodes = True")
-        return
-    newest = rehearsal.side == "env_to_module" and (piece.rewrites_observations or not rehearsal.declared)
-    do = "rewrites_observations = True" if rehearsal.side == "env_to_module" else ""
-    for episodes in growing(rehearsal.recording.played()):
-        faults = list(_changes(rehearsal, pipeline, episodes, do, newest))
-        yield from faults
-        if faults:
-            return
-
-
-def _changes(
-    rehearsal: Rehearsal, pipeline: Any, episodes: list[Any], declare: str, newest: bool = False
-) -> Iterator[Finding]:
-    before = [_facts(episode, newest) for episode in episodes]
-    rehearsal.call(pipeline, episodes)
-    for i, (episode, facts) in enumerate(zip(episodes, before)):
-        unlike = difference(facts, _facts(episode, newest))
-        if unlike:
-            say = f"say so in the class, {declare}, or " if declare else ""
-            yield Fault(f"episode {i}", "as it was before the call", unlike, f"{say}work on copies")
-            return
+    piece = harness.make()
+    pipeline, declare, newest = harness.pipeline(piece), "mutates_episodes = True", False
+    if harness.acting:
+        declare = "rewrites_observations = True" if harness.side == "env_to_module" else ""
+        newest = harness.side == "env_to_module" and (piece.rewrites_observations or not harness.declared)
+    elif piece.mutates_episodes:
+        raise NotApplied("it says mutates_episodes")
+    do = f"say so in the class, {declare}, or work on copies" if declare else "work on copies"
+    for episodes in harness.first() if harness.acting else [harness.first()]:
+        before = [_facts(episode, newest) for episode in episodes]
+        harness.call(pipeline, episodes)
+        for i, (episode, facts) in enumerate(zip(episodes, before)):
+            require_equal(facts, _facts(episode, newest), f"episode {i}", "as it was before the call", do)
 
 
 def _facts(episode: Any, newest: bool) -> dict[str, Any]:
@@ -64,30 +47,24 @@ def _facts(episode: Any, newest: bool) -> dict[str, Any]:
 
 
 @contract_check()
-def shared_memory(rehearsal: Rehearsal) -> Iterator[Finding]:
+def shared_memory(harness: PieceHarness) -> None:
     """Its output shares no memory with the episodes: writing to a batch changes none of them."""
-    pipeline = rehearsal.pipeline(rehearsal.make())
-    if rehearsal.acting:
-        shown = growing(rehearsal.recording.played())
-    else:
-        shown = iter([rehearsal.recording.episodes()[:1], rehearsal.recording.episodes()])
+    pipeline = harness.pipeline()
+    shown = harness.first() if harness.acting else [harness.first()[:1], harness.first()]
+    where, do = "after its batch was written to", "give copies: np.array(rows)"
     for episodes in shown:
-        batch = rehearsal.call(pipeline, episodes)
+        batch = harness.call(pipeline, episodes)
         before = [facts_of(episode) for episode in episodes]
-        _spoil(batch)
+        _overwrite(batch)
         for i, (episode, facts) in enumerate(zip(episodes, before)):
-            unlike = difference(facts, facts_of(episode))
-            if unlike:
-                do = "give copies: np.array(rows)"
-                yield Fault(f"episode {i}, after its batch was written to", "as it was", unlike, do)
-                return
+            require_equal(facts, facts_of(episode), f"episode {i}, {where}", "as it was", do)
 
 
-def _spoil(batch: Any) -> None:
+def _overwrite(batch: Any) -> None:
     """Write zeros, or ones where all are zeros, into every array."""
     for column in batch.values() if isinstance(batch, dict) else batch:
         if isinstance(column, (dict, list)) and not is_leaf(column):
-            _spoil(column)
+            _overwrite(column)
             continue
         for leaf in column if isinstance(column, list) else flatten(column)[0]:
             if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc" and leaf.flags.writeable:
@@ -95,28 +72,23 @@ def _spoil(batch: Any) -> None:
 
 
 @contract_check()
-def read_only_arrays(rehearsal: Rehearsal) -> Iterator[Finding]:
+def read_only_arrays(harness: PieceHarness) -> None:
     """It works where columns and episodes are arrays that cannot be written to."""
-    piece = rehearsal.make()
-    guard = Probe(_lock_batch)
-    pipeline = rehearsal.pipeline(piece, [guard])
-    if rehearsal.acting:
-        episodes: Any = None
-    else:
-        episodes = rehearsal.recording.episodes()
-        for episode in episodes if rehearsal.declared and not piece.mutates_episodes else ():
+    piece = harness.make()
+    pipeline, episodes = harness.pipeline(piece, [Probe(_lock_batch)]), harness.first()
+    if not harness.acting and harness.declared and not piece.mutates_episodes:
+        for episode in episodes:
             _lock_episode(episode)
+    where = "arrays that cannot be written to"
     try:
-        unlike = difference(rehearsal.base(), rehearsal.outputs(pipeline, episodes))
+        found = harness.outputs(pipeline, episodes)
     except ValueError as error:
         if "read-only" not in str(error):
             raise
         lines = [line.strip() for line in str(error).splitlines() if "read-only" in line]
         do = "work on a copy, `rows = rows + 1` in place of `rows += 1`"
-        yield Fault("arrays that cannot be written to", "no writing to them", lines[0], do)
-        return
-    if unlike:
-        yield Fault("arrays that cannot be written to", "the same batch", unlike, "go by the values of arrays only")
+        raise ContractFault(where, "no writing to them", lines[0], do) from error
+    require_equal(harness.base(), found, where, "the same batch", "go by the values of arrays only")
 
 
 def _lock_batch(batch: Any) -> None:

@@ -1,39 +1,43 @@
-"""Checks of a piece's state: saving, restoring, merging, freezing and resetting it."""
+"""Checks of a piece's state and of its copies: saving, restoring, merging, freezing, resetting, pickling, cloning."""
 
 from __future__ import annotations
 
 import copy
+import pickle
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.structs import convert_to_numpy
 from epibatch.testing.comparing import difference
-from epibatch.testing.contract import RUNS, Fault, Finding, NotApplied, contract_check
-from epibatch.testing.rehearsal import Rehearsal
-from epibatch.testing.stage import growing
+from epibatch.testing.contract import RUNS, ContractFault, NotApplied, contract_check, require_equal
+from epibatch.testing.harness import PieceHarness
+from epibatch.testing.recorded_episodes import growing_episodes
 
 __all__ = [
+    "cloned",
     "freeze",
     "merge_states",
+    "pickled",
     "reset_state",
     "resume",
     "state_round_trip",
     "state_snapshot",
 ]
 
-_STATELESS = NotApplied("it has no state")
-_DRAWS = NotApplied("it draws random numbers")
+_DRAWS = "it draws random numbers"
 
 
-def _ran(rehearsal: Rehearsal) -> tuple[Any, Any]:
-    """Return a new piece that has processed the first recorded call, and its pipeline."""
-    piece = rehearsal.make()
-    pipeline = rehearsal.pipeline(piece)
-    rehearsal.outputs(pipeline)
-    return piece, pipeline
+def _require_state(harness: PieceHarness, *, no_draws: bool = False) -> None:
+    if no_draws and harness.draws:
+        raise NotApplied(_DRAWS)
+    if not harness.has_state():
+        raise NotApplied("it has no state")
+
+
+def _state(piece: Any) -> Any:
+    return convert_to_numpy(piece.get_state())
 
 
 def _saved(state: Any) -> Any:
@@ -43,144 +47,177 @@ def _saved(state: Any) -> Any:
 
 
 @contract_check()
-def state_round_trip(rehearsal: Rehearsal) -> Iterator[Finding]:
+def state_round_trip(harness: PieceHarness) -> None:
     """Its state goes through a checkpoint, and a piece that was given it has it."""
-    if not rehearsal.has_state():
-        yield _STATELESS
-        return
-    state = convert_to_numpy(_ran(rehearsal)[0].get_state())
-    twin = rehearsal.make()
-    rehearsal.pipeline(twin)
+    _require_state(harness)
+    state, twin = _state(harness.after_first_call()[0]), harness.make()
+    harness.pipeline(twin)
     twin.set_state(_saved(state))
-    unlike = difference(state, convert_to_numpy(twin.get_state()))
-    if unlike:
-        do = "let set_state take over all that get_state gives"
-        yield Fault(f"{rehearsal.name}.get_state() after set_state(state)", "that state", unlike, do)
+    do = "let set_state take over all that get_state gives"
+    require_equal(state, _state(twin), f"{harness.name}.get_state() after set_state(state)", "that state", do)
 
 
 @contract_check(after=(*RUNS, "state_round_trip"))
-def resume(rehearsal: Rehearsal) -> Iterator[Finding]:
+def resume(harness: PieceHarness) -> None:
     """A new piece that takes over its state in the middle of a run goes on as it does."""
-    state_of = rehearsal.pipeline(rehearsal.make())
-    straight: list[Any] = []
-    resumed: list[Any] = []
-    if rehearsal.acting:
-        for out, switch in ((straight, False), (resumed, True)):
-            pipeline = rehearsal.pipeline(rehearsal.make())
-            for step, episodes in enumerate(growing(rehearsal.recording.played())):
-                pipeline = _restored(rehearsal, pipeline) if switch and step == 2 else pipeline
-                out.append(rehearsal.call(pipeline, episodes))
+    pipeline = harness.pipeline()
+    if harness.acting:
+        straight, resumed = harness.outputs(pipeline), []
+        pipeline = harness.pipeline()
+        for step, episodes in enumerate(harness.first()):
+            pipeline = _restored(harness, pipeline) if step == 2 else pipeline
+            resumed.append(harness.call(pipeline, episodes))
     else:
-        rehearsal.outputs(state_of)
-        twin = _restored(rehearsal, state_of)
-        resumed = rehearsal.outputs(twin, rehearsal.later())
-        straight = rehearsal.outputs(state_of, rehearsal.later())
-    unlike = difference(straight, resumed)
-    if unlike:
-        yield Fault(
-            "going on from a checkpoint",
-            "what the piece gives that was not interrupted",
-            unlike,
-            "let get_state and set_state carry all that the next call depends on",
-        )
+        harness.outputs(pipeline)
+        resumed = harness.outputs(_restored(harness, pipeline), harness.later())
+        straight = harness.outputs(pipeline, harness.later())
+    require_equal(
+        straight,
+        resumed,
+        "going on from a checkpoint",
+        "what the piece gives that was not interrupted",
+        "let get_state and set_state carry all that the next call depends on",
+    )
 
 
-def _restored(rehearsal: Rehearsal, pipeline: Any) -> Any:
-    twin = rehearsal.pipeline(rehearsal.make())
+def _restored(harness: PieceHarness, pipeline: Any) -> Any:
+    twin = harness.pipeline()
     twin.set_state(_saved(pipeline.get_state()))
     return twin
 
 
 @contract_check()
-def state_snapshot(rehearsal: Rehearsal) -> Iterator[Finding]:
+def state_snapshot(harness: PieceHarness) -> None:
     """`get_state` gives a copy, which later calls leave alone, and `set_state` takes one."""
-    if not rehearsal.has_state():
-        yield _STATELESS
-        return
-    piece, pipeline = _ran(rehearsal)
+    _require_state(harness)
+    piece, pipeline = harness.after_first_call()
     state = piece.get_state()
-    before = copy.deepcopy(state)
-    twin = rehearsal.make()
-    others = rehearsal.pipeline(twin)
+    before = convert_to_numpy(copy.deepcopy(state))
+    twin = harness.make()
+    others = harness.pipeline(twin)
     twin.set_state(state)
-    where, do = "set_state", "let set_state copy the arrays and dicts it is given"
-    rehearsal.outputs(others, rehearsal.later())
-    unlike = difference(convert_to_numpy(before), convert_to_numpy(state))
-    if not unlike:
-        where, do = "get_state", "let get_state give copies of arrays and dicts"
-        rehearsal.outputs(pipeline, rehearsal.later())
-        unlike = difference(convert_to_numpy(before), convert_to_numpy(state))
-    if unlike:
-        yield Fault(f"a state of {where}, after further calls", "as it was", unlike, do)
+    for method, later, do in (
+        ("set_state", others, "let set_state copy the arrays and dicts it is given"),
+        ("get_state", pipeline, "let get_state give copies of arrays and dicts"),
+    ):
+        harness.outputs(later, harness.later())
+        where = f"a state of {method}, after further calls"
+        require_equal(before, convert_to_numpy(state), where, "as it was", do)
 
 
 @contract_check(after=(*RUNS, "state_round_trip", "resume"))
-def merge_states(rehearsal: Rehearsal) -> Iterator[Finding]:
+def merge_states(harness: PieceHarness) -> None:
     """The merged states of copies know what one piece knows that saw it all, however often they are merged."""
-    if rehearsal.draws or not rehearsal.has_state():
-        yield _DRAWS if rehearsal.draws else _STATELESS
-        return
-    if not rehearsal.overrides("merge_states"):
-        yield NotApplied("it keeps ConnectorV2.merge_states, so that each copy goes by what it saw itself")
-        return
-    one, other, pooled = (rehearsal.make() for _ in range(3))
-    lines = [rehearsal.pipeline(piece) for piece in (one, other, pooled)]
-    rehearsal.outputs(lines[0])
-    rehearsal.outputs(lines[1], rehearsal.later())
-    rehearsal.outputs(lines[2])
-    rehearsal.outputs(lines[2], rehearsal.later())
+    _require_state(harness, no_draws=True)
+    if not harness.overrides("merge_states"):
+        raise NotApplied("it keeps ConnectorV2.merge_states, so that each copy goes by what it saw itself")
+    one, other, pooled = (harness.make() for _ in range(3))
+    first, second, both = map(harness.pipeline, (one, other, pooled))
+    for pipeline, episodes in (
+        (first, harness.first()),
+        (second, harness.later()),
+        (both, harness.first()),
+        (both, harness.later()),
+    ):
+        harness.outputs(pipeline, episodes)
     for times in ("once", "twice, with nothing new in between"):
         merged = one.merge_states([one.get_state(), other.get_state()])
         for piece in (one, other):
             piece.set_state(copy.deepcopy(merged))
-        unlike = difference(_known(rehearsal, pooled.get_state()), _known(rehearsal, merged), near=True)
-        if unlike:
-            do = "keep apart what was known at the last merge and what came since, as SharedMoments does"
-            yield Fault(f"copies merged {times}", "what one piece gives that saw it all", unlike, do)
-            return
+        require_equal(
+            _outputs_with(harness, pooled.get_state()),
+            _outputs_with(harness, merged),
+            f"copies merged {times}",
+            "what one piece gives that saw it all",
+            "keep apart what was known at the last merge and what came since, as SharedMoments does",
+            near=True,
+        )
 
 
-def _known(rehearsal: Rehearsal, state: Any) -> list[Any]:
+def _outputs_with(harness: PieceHarness, state: Any) -> list[Any]:
     """Return the outputs of a piece with this state for some episodes."""
-    piece = rehearsal.make()
-    pipeline = rehearsal.pipeline(piece)
+    piece = harness.make()
+    pipeline = harness.pipeline(piece)
     piece.set_state(copy.deepcopy(state))
-    return rehearsal.outputs(pipeline, growing(rehearsal.recording.played()[:2]) if rehearsal.acting else None)
+    shown = growing_episodes(harness.recording.for_acting()[:2]) if harness.acting else None
+    return harness.outputs(pipeline, shown)
 
 
 @contract_check()
-def reset_state(rehearsal: Rehearsal) -> Iterator[Finding]:
+def reset_state(harness: PieceHarness) -> None:
     """`reset_state` forgets all that was learned."""
-    if rehearsal.draws or not rehearsal.has_state():
-        yield _DRAWS if rehearsal.draws else _STATELESS
-        return
-    piece, pipeline = _ran(rehearsal)
-    fresh = rehearsal.make()
-    beside = rehearsal.pipeline(fresh)
+    _require_state(harness, no_draws=True)
+    piece, pipeline = harness.after_first_call()
+    new = harness.make()
+    new_pipeline = harness.pipeline(new)
     piece.reset_state()
-    fresh.reset_state()
-    unlike = difference(convert_to_numpy(fresh.get_state()), convert_to_numpy(piece.get_state()))
-    unlike = unlike or difference(rehearsal.outputs(beside), rehearsal.outputs(pipeline))
-    if unlike:
-        do = "let reset_state set everything that a call changes"
-        yield Fault(f"{rehearsal.name} after reset_state()", "what a new piece has", unlike, do)
+    new.reset_state()
+    where, do = f"{harness.name} after reset_state()", "let reset_state set everything that a call changes"
+    require_equal(_state(new), _state(piece), where, "what a new piece has", do)
+    require_equal(harness.outputs(new_pipeline), harness.outputs(pipeline), where, "what a new piece has", do)
 
 
 @contract_check()
-def freeze(rehearsal: Rehearsal) -> Iterator[Finding]:
+def freeze(harness: PieceHarness) -> None:
     """Once frozen it learns no more, and goes on applying what it knows."""
-    overridden = rehearsal.overrides("freeze")
-    if not overridden and (rehearsal.draws or not rehearsal.has_state()):
-        yield _DRAWS if rehearsal.draws else NotApplied("it keeps ConnectorV2.freeze: it has no statistics")
-        return
-    piece, pipeline = _ran(rehearsal)
+    overridden = harness.overrides("freeze")
+    if not overridden and (harness.draws or not harness.has_state()):
+        raise NotApplied(_DRAWS if harness.draws else "it keeps ConnectorV2.freeze: it has no statistics")
+    piece, pipeline = harness.after_first_call()
     piece.freeze()
-    before = copy.deepcopy(convert_to_numpy(piece.get_state()))
-    first, second = (rehearsal.outputs(pipeline, rehearsal.later()) for _ in range(2))
-    unlike = difference(before, convert_to_numpy(piece.get_state()))
-    unlike = unlike or difference(first, second)
+    before = copy.deepcopy(_state(piece))
+    first, second = (harness.outputs(pipeline, harness.later()) for _ in range(2))
+    do = "let calls after freeze() change nothing that it remembers"
+    if not overridden:
+        do = "learn nothing while `self.frozen` is True, which ConnectorV2.freeze sets; or override freeze"
+    where, meaning = f"{harness.name} after freeze()", "the same state after further calls"
+    require_equal(before, _state(piece), where, meaning, do)
+    require_equal(first, second, where, meaning, do)
+
+
+# ---------------------------------------------------------------------------------------------- copies
+
+
+@contract_check()
+def pickled(harness: PieceHarness) -> None:
+    """It can be pickled, state included, and its copy goes on as it does."""
+    piece, pipeline = harness.after_first_call()
+    do = "hold data and functions of modules only; no lambdas, open files or classes made in functions"
+    try:
+        twin = pickle.loads(pickle.dumps(piece))
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}".splitlines()[0]
+        where = f"pickle.dumps({harness.name})"
+        raise ContractFault(where, "a piece that other processes can be sent", found, do) from error
+    unlike = _difference_of_copy(harness, (piece, pipeline), twin)
     if unlike:
-        do = "let calls after freeze() change nothing that it remembers"
-        if not overridden:
-            do = "learn nothing while `self.frozen` is True, which ConnectorV2.freeze sets; or override freeze"
-        yield Fault(f"{rehearsal.name} after freeze()", "the same state after further calls", unlike, do)
+        do = "leave nothing out of what is pickled"
+        raise ContractFault("a pickled copy", "what the piece itself gives", unlike, do)
+
+
+@contract_check(after=(*RUNS, "state_round_trip", "resume"))
+def cloned(harness: PieceHarness) -> None:
+    """`clone()` gives a piece that goes on as it does and is apart from it, or shares its state if asked to."""
+    piece, pipeline = harness.after_first_call()
+    unlike = _difference_of_copy(harness, (piece, pipeline), piece.clone())
+    if unlike:
+        meaning = "what the piece itself gives, while neither knows of the other"
+        do = "let the constructor's arguments and get_state carry everything"
+        raise ContractFault(f"{harness.name}.clone()", meaning, unlike, do)
+    shared = piece.clone(share_state=True)
+    harness.outputs(harness.pipeline(shared))
+    where, do = (
+        f"{harness.name}.clone(share_state=True)",
+        "return self.share() if share_state, as ConnectorV2.clone does",
+    )
+    require_equal(_state(piece), _state(shared), where, "one state for both", do)
+
+
+def _difference_of_copy(harness: PieceHarness, original: tuple[Any, Any], twin: Any) -> str:
+    """Return the first difference of a copy's state and further outputs, the copy's first; empty if there is none."""
+    piece, pipeline = original
+    unlike = difference(_state(piece), _state(twin))
+    if unlike or harness.draws:
+        return unlike
+    outputs = harness.outputs(harness.pipeline(twin), harness.later())
+    return difference(harness.outputs(pipeline, harness.later()), outputs)

@@ -1,10 +1,11 @@
-"""Runs of one piece in one pipeline: new copies of it in pipelines, and their outputs."""
+"""Harness that runs one piece in one pipeline, on single-agent or multi-agent episodes."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import gymnasium as gym
@@ -18,16 +19,21 @@ from epibatch.connectors.module_to_env.module_to_env_pipeline import ModuleToEnv
 from epibatch.core.errors import PipelineError
 from epibatch.core.piece_arguments import constructor_keywords
 from epibatch.core.structs import convert_to_numpy
-from epibatch.testing.stage import growing, recorded_in
+from epibatch.testing.recorded_episodes import MultiAgentRecording, growing_episodes, recorded_episodes
 
-__all__ = ["Factory", "Rehearsal", "made_again", "plain_neighbour", "same_numbers"]
+__all__ = ["Factory", "MultiAgentHarness", "PieceHarness", "rebuilt", "same_random_numbers"]
 
 Factory: TypeAlias = "Callable[[], Any]"
 _SMALL = {"fcnet_hiddens": [4], "max_seq_len": 4}
 _SIDE = "as_learner_connector"
+_PIPELINES: dict[str, Any] = {
+    "env_to_module": EnvToModulePipeline,
+    "module_to_env": ModuleToEnvPipeline,
+    "learner": LearnerConnectorPipeline,
+}
 
 
-class Rehearsal:
+class PieceHarness:
     """A piece in one pipeline, and the methods that checks use to run it.
 
     Args:
@@ -41,26 +47,22 @@ class Rehearsal:
         piece: one unused piece, to examine.
         acting: True if the pipeline is called at every step, for the newest row of each episode.
         recording: the source of episodes.
-        several: True for multi-agent episodes.
+        multi_agent: True for multi-agent episodes.
     """
 
-    several = False
+    multi_agent = False
 
     def __init__(self, factory: Factory, side: str, spaces: tuple[Any, Any], model_config: dict[str, Any]) -> None:
         self.side, self.spaces, self.acting = side, spaces, side != "learner"
-        self._factory = factory
         self.model_config = {**_SMALL, **model_config}
-        self._own_module = bool(model_config)
-        self.piece = self.make()
-        self.recording: Any = self._recorded()
-        self._place: tuple[int, int] | None = None
+        self._factory = factory
+        self._asks_for_module = bool(model_config)
         self._modules: dict[str, Any] = {}
-        self._first: Any = None
-        self._outputs: list[Any] | None = None
-        self._has_state = False
+        self.piece = self.make()
+        self.recording: Any = self._record()
 
-    def _recorded(self) -> Any:
-        return recorded_in(self.spaces, self.model_config)
+    def _record(self) -> Any:
+        return recorded_episodes(self.spaces, self.model_config)
 
     @property
     def name(self) -> str:
@@ -89,81 +91,76 @@ class Rehearsal:
         if self.side != "learner" or _SIDE not in constructor_keywords(type(piece)):
             return piece
         given = piece.get_ctor_args_and_kwargs()[1]
-        return piece if _SIDE in given else made_again(piece, **{_SIDE: True})
+        return piece if _SIDE in given else rebuilt(piece, **{_SIDE: True})
 
-    def pipeline(self, piece: Any, before: Iterable[Any] = (), after: Iterable[Any] = ()) -> Any:
+    def pipeline(self, piece: Any = None, before: Iterable[Any] = (), after: Iterable[Any] = ()) -> Any:
         """Return a seeded pipeline with the piece at its position.
 
         Args:
-            piece: the piece.
+            piece: the piece; default: a new one.
             before: further pieces directly before it.
             after: further pieces directly after it.
         """
-        default = self._default()
-        at, instead = self._placed(default)
-        pipeline = self._built([*default[:at], *before, piece, *after, *default[at + instead :]])
+        default, (at, replaced) = self._default(), self._position
+        piece = self.make() if piece is None else piece
+        pipeline = self._built([*default[:at], *before, piece, *after, *default[at + replaced :]])
         pipeline.seed(0)
         return pipeline
 
-    def pipeline_of_agents(self, piece: Any, agent_ids: Sequence[str], mapping: Callable[[Any, Any], Any]) -> Any:
-        """Return a pipeline for agents of these spaces, each with a module of its name, and the piece at its position.
+    def pipeline_of_agents(self, agent_ids: Sequence[str], mapping: Callable[[Any, Any], Any]) -> Any:
+        """Return a pipeline for agents of these spaces, each with a module of its name, and a new piece.
 
         Args:
-            piece: the piece.
             agent_ids: the agents.
             mapping: returns the module of an agent.
         """
-        agents = {"rl_module_specs": list(agent_ids), "agent_to_module_mapping_fn": mapping}
-        default = self._default(agents)
-        at, instead = self._placed(self._default())
-        mapped = next(i for i, one in enumerate(default) if isinstance(one, AgentMapper))
-        at += at > mapped or (at == mapped and bool(instead))
+        default = self._default({"rl_module_specs": list(agent_ids), "agent_to_module_mapping_fn": mapping})
+        at, replaced = self._position
+        mapper = next(i for i, one in enumerate(default) if isinstance(one, AgentMapper))
+        at += at > mapper or (at == mapper and bool(replaced))
         spaces = [gym.spaces.Dict(dict.fromkeys(agent_ids, space)) for space in self.spaces]
-        pieces = [*default[:at], piece, *default[at + instead :]]
-        return _PIPELINES[self.side](input_observation_space=spaces[0], input_action_space=spaces[1], connectors=pieces)
+        return self._built([*default[:at], self.make(), *default[at + replaced :]], spaces)
 
-    def _built(self, pieces: list[Any]) -> Any:
-        return _PIPELINES[self.side](
-            input_observation_space=self.spaces[0], input_action_space=self.spaces[1], connectors=pieces
+    def _built(self, pieces: list[Any], spaces: Sequence[Any] = (), side: str = "") -> Any:
+        observations, actions = spaces or self.spaces
+        return _PIPELINES[side or self.side](
+            input_observation_space=observations, input_action_space=actions, connectors=pieces
         )
 
     def _default(self, agents: Any = None, side: str = "") -> list[Any]:
         from epibatch.connectors import env_to_module, learner, module_to_env
 
+        packages: dict[str, Any] = {"env_to_module": env_to_module, "module_to_env": module_to_env, "learner": learner}
         side = side or self.side
-        if side == "learner":
-            pipeline: Any = learner.default_pipeline(**agents or {})
-            return list(pipeline)[:-1]  # without advantages, which not every module can estimate
-        return list((env_to_module if side == "env_to_module" else module_to_env).default_pipeline(**agents or {}))
+        pieces = list(packages[side].default_pipeline(**agents or {}))
+        return pieces[:-1] if side == "learner" else pieces  # without advantages, which not every module can estimate
 
-    def _placed(self, default: list[Any]) -> tuple[int, int]:
-        """Return the piece's position (a config's, or the next valid one), and the number of pieces it replaces."""
-        if self._place is not None:
-            return self._place
-        own = [i for i, one in enumerate(default) if type(one) is type(self.piece)]
-        if own:
-            self._place = own[0], 1
-            return self._place
-        start, refused = self._user_place(), None
+    @cached_property
+    def _position(self) -> tuple[int, int]:
+        """The piece's position (a config's, or the next valid one), and the number of pieces it replaces."""
+        default = self._default()
+        same = [i for i, one in enumerate(default) if type(one) is type(self.piece)]
+        if same:
+            return same[0], 1
+        start, first_error = self._user_position(), None
         for at in [*range(start, len(default) + 1), *range(start)]:
             pieces = self._default()
             try:
                 self._built([*pieces[:at], self.make(), *pieces[at:]])
             except PipelineError as error:
-                refused = refused or error
+                first_error = first_error or error
                 continue
-            self._place = at, 0
-            return self._place
-        raise refused or PipelineError(self.name)
+            return at, 0
+        raise first_error or PipelineError(self.name)
 
-    def _user_place(self) -> int:
+    def _user_position(self) -> int:
         """Return the number of default pieces before a user's."""
         return 4 + has_the_last_word(self.piece) if self.side == "module_to_env" else 0
 
     @property
     def at_start(self) -> bool:
         """True if the piece is at the position of a config's user pieces."""
-        return self._placed(self._default()) == (self._user_place(), 0)
+        return self._position == (self._user_position(), 0)
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -171,7 +168,7 @@ class Rehearsal:
     def with_module(self) -> bool:
         """True if pipelines get a module, and make tensors for it."""
         first = (self.piece.input_layouts or ("episodes",))[0]
-        return self._own_module or self.side == "module_to_env" or "tensors" in (first, self.piece.output_layout)
+        return self._asks_for_module or self.side == "module_to_env" or "tensors" in (first, self.piece.output_layout)
 
     def module(self, observation_space: Any) -> Any:
         """Return the default module for a pipeline's output, with the same weights every time."""
@@ -198,34 +195,29 @@ class Rehearsal:
             module: True to pass a module even if the piece can run without one.
         """
         how: dict[str, Any] = {"episodes": episodes, "explore": False, "shared_data": {}}
-        first = self._to_module() if self.side == "module_to_env" else pipeline
+        first = self._to_module if self.side == "module_to_env" else pipeline
         how["rl_module"] = self.module(first.observation_space) if self.with_module or module else None
         batch = first(batch={}, **how)
         if first is not pipeline:
             batch = dict(pipeline(batch=how["rl_module"].forward_inference(batch), **how))
         return convert_to_numpy(batch)
 
+    @cached_property
     def _to_module(self) -> Any:
-        if self._first is None:
-            self._first = _PIPELINES["env_to_module"](
-                input_observation_space=self.spaces[0],
-                input_action_space=self.spaces[1],
-                connectors=self._default(side="env_to_module"),
-            )
-        return self._first
+        return self._built(self._default(side="env_to_module"), side="env_to_module")
 
-    def outputs(self, pipeline: Any, episodes: Any = None) -> list[Any]:
+    def outputs(self, pipeline: Any = None, episodes: Any = None) -> list[Any]:
         """Return the outputs of the pipeline: one train batch, or one output for each of several acting steps.
 
         Args:
-            pipeline: one of this side.
+            pipeline: one of this side; default: one with a new piece.
             episodes: episodes for the learner pipeline; for others an iterable of episodes by step; default: those of
                 the first recorded call.
         """
-        if not self.acting:
-            return [self.call(pipeline, self.recording.episodes() if episodes is None else episodes)]
-        steps = growing(self.recording.played()) if episodes is None else episodes
-        return [self.call(pipeline, shown) for shown in steps]
+        pipeline = self.pipeline() if pipeline is None else pipeline
+        if episodes is None:
+            episodes = self.first()
+        return [self.call(pipeline, shown) for shown in (episodes if self.acting else [episodes])]
 
     def outputs_in(self, layout: str) -> list[Any]:
         """Return the outputs of a new piece after the pieces that make a layout, with a module to make tensors for.
@@ -235,34 +227,84 @@ class Rehearsal:
         """
         pieces = self._default()
         makers = [i for i, one in enumerate(pieces) if one.output_layout == layout]
-        at = makers[0] + 1 if makers else self._user_place()
+        at = makers[0] + 1 if makers else self._user_position()
         pipeline = self._built([*pieces[:at], self.make(), *pieces[at:]])
-        shown = growing(self.recording.played()) if self.acting else [self.recording.episodes()]
+        shown = self.first() if self.acting else [self.first()]
         return [self.call(pipeline, episodes, module=True) for episodes in shown]
+
+    def first(self) -> Any:
+        """Return the episodes of the first recorded call: a list, or for acting an iterator over steps."""
+        return growing_episodes(self.recording.for_acting()) if self.acting else self.recording.episodes()
+
+    def later(self) -> Any:
+        """Return other episodes than `first`, in the same form."""
+        return growing_episodes(self.recording.for_acting(first=1)) if self.acting else self.recording.episodes(1)
 
     def base(self) -> list[Any]:
         """The outputs of a new piece for the first recorded call; cached, so do not change them."""
-        if self._outputs is None:
-            piece = self.make()
-            self._outputs = self.outputs(self.pipeline(piece))
-            self._has_state = bool(piece.get_state())
-        return self._outputs
+        return self._base[0]
 
     def has_state(self) -> bool:
         """True if the piece has a state after it ran."""
-        self.base()
-        return self._has_state
+        return self._base[1]
 
-    def later(self) -> Any:
-        """Return other episodes than the first call's, in the form of `outputs`."""
-        return growing(self.recording.played(first=1)) if self.acting else self.recording.episodes(1)
+    @cached_property
+    def _base(self) -> tuple[list[Any], bool]:
+        piece = self.make()
+        outputs = self.outputs(self.pipeline(piece))
+        return outputs, bool(piece.get_state())
+
+    def after_first_call(self) -> tuple[Any, Any]:
+        """Return a new piece that has processed the first recorded call, and its pipeline."""
+        piece = self.make()
+        pipeline = self.pipeline(piece)
+        self.outputs(pipeline)
+        return piece, pipeline
 
     def counts(self, episodes: Sequence[Any]) -> list[int]:
         """Return the rows of each episode in a batch: one when acting, otherwise one per step and one bootstrap row."""
         return [1 if self.acting else len(episode) + 1 for episode in episodes]
 
 
-def made_again(piece: Any, **changes: Any) -> Any:
+class MultiAgentHarness(PieceHarness):
+    """A piece in pipelines for several agents with one module.
+
+    Args:
+        factory: makes a new piece.
+        side: "env_to_module", "module_to_env" or "learner".
+        spaces: Dicts of the agents' observation and action spaces.
+        model_config: settings of the default module.
+    """
+
+    multi_agent = True
+
+    def _record(self) -> Any:
+        agents = {agent: (own, self.spaces[1][agent]) for agent, own in self.spaces[0].items()}
+        recordings = {agent: recorded_episodes(own, self.model_config) for agent, own in agents.items()}
+        return MultiAgentRecording(recordings, _one_module)
+
+    def _default(self, agents: Any = None, side: str = "") -> list[Any]:
+        only = {"rl_module_specs": ["default_policy"], "agent_to_module_mapping_fn": _one_module}
+        return super()._default(agents or only, side)
+
+    def _user_position(self) -> int:
+        return super()._user_position() + (self.side == "module_to_env")
+
+    def _module_of(self, observation_space: Any) -> Any:
+        from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, default_module_spec
+
+        first = self._to_module if self.side == "module_to_env" else None
+        actions = next(iter(self.spaces[1].values())) if first is None else first.action_space["default_policy"]
+        own = default_module_spec(observation_space["default_policy"], actions, self.model_config)
+        return MultiRLModuleSpec(rl_module_specs={"default_policy": own}).build()
+
+
+def _one_module(agent_id: Any, episode: Any) -> str:
+    """Return the id of the one module of all agents."""
+    return "default_policy"
+
+
+def rebuilt(piece: Any, **changes: Any) -> Any:
     """Return a new piece with the constructor arguments of another.
 
     Args:
@@ -274,30 +316,13 @@ def made_again(piece: Any, **changes: Any) -> Any:
 
 
 @contextmanager
-def same_numbers() -> Iterator[None]:
+def same_random_numbers() -> Iterator[None]:
     """Seed the random generators of the process equally in each of these contexts, and restore them afterwards."""
-    known = random.getstate(), np.random.get_state()
+    before = random.getstate(), np.random.get_state()
     random.seed(0)
     np.random.seed(0)
     try:
         yield
     finally:
-        random.setstate(known[0])
-        np.random.set_state(known[1])
-
-
-def plain_neighbour() -> Any:
-    """Return a piece that does nothing and declares nothing, so that its neighbours get plain dicts."""
-
-    class Plain(ConnectorV2):
-        def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **kwargs: Any) -> Any:
-            return batch
-
-    return Plain()
-
-
-_PIPELINES: dict[str, Any] = {
-    "env_to_module": EnvToModulePipeline,
-    "module_to_env": ModuleToEnvPipeline,
-    "learner": LearnerConnectorPipeline,
-}
+        random.setstate(before[0])
+        np.random.set_state(before[1])
