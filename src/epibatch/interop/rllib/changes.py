@@ -12,7 +12,7 @@ from epibatch.episodes._storage.arrays import Leaf, owned, same_leaf, same_value
 from epibatch.episodes.infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
-from .columns import our_column, rows_as_list, their_buffer, their_data, without_lists
+from .episodes import our_column, rows_as_list, their_buffer, their_data, without_lists
 
 __all__ = ["OurChanges", "TheirChanges"]
 

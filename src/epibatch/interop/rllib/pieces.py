@@ -10,7 +10,6 @@ from epibatch.core.errors import PieceError, nearest
 from epibatch.core.imports import import_extra
 from epibatch.core.piece_declarations import PIPELINE_NAMES
 
-from .guest_piece import GuestPiece, guest
 from .library import rllib
 
 __all__ = ["from_rllib_piece", "to_rllib_piece"]
@@ -56,7 +55,8 @@ def to_rllib_piece(piece: ConnectorV2, *, pipeline: str | None = None) -> Any:
     if not isinstance(piece, ConnectorV2):
         already = isinstance(piece, library.ConnectorV2)
         raise _no_piece("to_rllib_piece", piece, "a piece of epibatch's", "RLlib's already" if already else "")
-    if isinstance(piece, GuestPiece):
+    adapters = _adapters()
+    if isinstance(piece, adapters.RLlibPieceAdapter):
         return piece.piece
     if pipeline is None and len(piece.pipelines) == 1:
         pipeline = piece.pipelines[0]
@@ -64,7 +64,7 @@ def to_rllib_piece(piece: ConnectorV2, *, pipeline: str | None = None) -> Any:
         do = nearest(str(pipeline), PIPELINE_NAMES)
         expected = "env_to_module, module_to_env or learner"
         raise PieceError("to_rllib_piece, pipeline", expected=expected, found=repr(pipeline), do=do)
-    return _home_of_hosted().hosted(piece, pipeline)
+    return adapters.adapt_epibatch_piece(piece, pipeline)
 
 
 def from_rllib_piece(piece: Any, *, rewrites_observations: bool | None = None, lookback: int = 0) -> ConnectorV2:
@@ -102,18 +102,19 @@ def from_rllib_piece(piece: Any, *, rewrites_observations: bool | None = None, l
     if not isinstance(piece, library.ConnectorV2):
         already = isinstance(piece, ConnectorV2)
         raise _no_piece("from_rllib_piece", piece, "a piece of RLlib's", "epibatch's already" if already else "")
-    if isinstance(piece, _home_of_hosted().HostedPiece):
+    adapters = _adapters()
+    if isinstance(piece, adapters.EpibatchPieceAdapter):
         return piece.piece  # type: ignore[no-any-return]
     names = {cls.__name__ for cls in type(piece).__mro__ if cls.__module__.startswith("ray.rllib.")}
     if "AddOneTsToEpisodesAndTruncate" in names:
         return AddOneTsToEpisodesAndTruncate()
     if rewrites_observations is None:
         rewrites_observations = not names.isdisjoint(_REWRITERS)
-    return guest(piece, rewrites_observations, lookback)
+    return adapters.adapt_rllib_piece(piece, rewrites_observations, lookback)  # type: ignore[no-any-return]
 
 
-def _home_of_hosted() -> Any:
-    return import_extra("epibatch.interop.rllib.hosted_piece", "rllib", "a piece for RLlib's pipelines")
+def _adapters() -> Any:
+    return import_extra("epibatch.interop.rllib.piece_adapters", "rllib", "a piece of the other library")
 
 
 def _no_piece(where: str, found: Any, expected: str, other: str) -> PieceError:
