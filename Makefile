@@ -20,7 +20,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-latest test-oldest lint format types unit examples learning bench bench-memory generated piece-table conformance conformance-page dist-check clean
+.PHONY: help setup demo test test-slow test-latest test-oldest lint format types unit examples learning bench bench-memory generated conformance conformance-page dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,10 +91,7 @@ bench-memory: $(BENCH_READY) ## memory of a train batch, and of ten million step
 generated: $(READY) ## write the stubs of connectors and of configs, and docs/piece-table.md
 	$(BIN)/python tests/house/write_stubs.py
 	$(BIN)/python tests/house/write_config_stubs.py
-	$(BIN)/python -m benchmarks.pieces --page
-
-piece-table: $(READY) ## time every piece beside its bare expression into docs/piece-table.md, minutes (ARGS="--page": no timing)
-	$(BIN)/python -m benchmarks.pieces $(ARGS)
+	$(BIN)/python tests/house/write_piece_table.py
 
 conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n: random cases of each property; ARGS=folder: some of it)
 	mkdir -p runs

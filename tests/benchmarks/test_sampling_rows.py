@@ -8,9 +8,9 @@ import pytest
 import torch
 from benchmarks.cartpole import check_dynamics, next_observations
 from benchmarks.equality import DifferentValuesError
-from benchmarks.floors.acting import BareLoop, Rollout, transitions
+from benchmarks.floors.acting import transitions
 from benchmarks.row import FLOOR, OURS, Options
-from benchmarks.rows.sampling import Sampler, bare_side, library_side, sampling
+from benchmarks.rows.sampling import bare_side, library_side, sampling
 
 MODES = ["sync", "vector_entry_point"]
 
@@ -57,34 +57,12 @@ def test_the_bare_loop_counts_what_only_resets(mode, num_envs):
     assert len(rows["actions"]) == 300 - done[:-1].sum()
 
 
-def test_reset_steps_are_left_out_by_the_flags_of_the_step_before():
-    steps = [np.array([[float(t)] * 4]) for t in range(4)]
-    ends = [np.array([False]), np.array([True]), np.array([False])]
-    actions = [torch.tensor([[t]]) for t in range(3)]
-    rows = transitions(Rollout(steps, actions, actions, [], ends, [np.array([False])] * 3))
-    assert rows["actions"].tolist() == [0, 1]
-    assert rows["next_obs"][:, 0].tolist() == [1.0, 2.0]
-    assert rows["resets"] == pytest.approx(1 / 3)
-
-
-def test_the_bare_loop_goes_on_where_it_was():
-    loop = BareLoop(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync"))
-    first, second = loop.collect(3), loop.collect(4)
-    assert second.observations[0] is first.observations[-1]
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_epibatchs_side_counts_steps_of_episodes(mode):
     side = library_side(OURS, 3, 200, mode)
     episodes = side.run(None)
     assert side.count(episodes) == sum(len(episode) for episode in episodes) >= 200
     check_dynamics(side.rows(episodes), OURS, 200)
-
-
-def test_a_turn_is_per_step():
-    times = iter([1.0, 3.0, 10.0, 10.5])
-    side = Sampler(lambda given: [0] * given, lambda: 4, clock=lambda: next(times))
-    assert (side.turn(1), side.turn(1)) == (0.5, 0.125)
 
 
 def test_each_side_of_a_row_is_checked():
