@@ -58,11 +58,6 @@ LISTS = [
         rules.imports_in_functions,
     ),
     AllowList(
-        "indirect_imports",
-        "import the name from the module that defines it, with an import statement",
-        rules.indirect_imports,
-    ),
-    AllowList(
         "private_attributes",
         "give the other class a public method, or move the code into it",
         rules.private_attributes,

@@ -38,7 +38,7 @@ def modules() -> dict[str, Path]:
     return MODULES
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sources() -> dict[str, Source]:
     """Module name -> its parsed file."""
     return package_sources()

@@ -13,13 +13,6 @@ from sources import FUNCTIONS, Import, Source
 
 Places = dict[str, list[str]]
 
-LOADERS = {
-    "epibatch.core.imports",
-    "epibatch.core.lazy",
-    "epibatch.env_runner.make_env",
-}
-"""Modules that import what a config, an environment id or an extra names; `lazy` is how packages load their names."""
-
 PUBLIC_UNDERSCORES = {"_asdict", "_fields", "_getframe", "_make", "_replace"}
 """Names that begin with an underscore and are documented by Python."""
 
@@ -52,27 +45,6 @@ def imports_in_functions(modules: Mapping[str, Source]) -> Places:
             if statement.in_function and not statement.for_typing and _module_of(statement, modules):
                 place = f"{source.path}:{statement.line} {statement.module} {statement.name}"
                 places.setdefault(package, []).append(place.rstrip())
-    return places
-
-
-def indirect_imports(modules: Mapping[str, Source]) -> Places:
-    """Return imports of a name from another module than the defining one, and calls of `import_module`, by file.
-
-    A package's `__init__.py` may import anything: it is where names are collected.
-    """
-    bound = {name: _bound_names(source.tree) for name, source in modules.items()}
-    places: Places = {}
-    for source in modules.values():
-        for statement in source.imports:
-            target = _module_of(statement, modules)
-            if statement.by_call:
-                wrong = source.module not in LOADERS
-            else:
-                defined = not statement.name or target != statement.module or statement.name in bound[target]
-                wrong = target is not None and not defined and not source.is_package
-            if wrong:
-                name = "import_module(...)" if statement.by_call else f"{statement.name} from {statement.module}"
-                places.setdefault(source.path, []).append(f"line {statement.line}: {name}")
     return places
 
 
@@ -166,6 +138,8 @@ def _own_attributes(tree: ast.Module) -> set[str]:
             names.add(node.name)
         elif isinstance(node, ast.ClassDef):
             names |= _bound_names(ast.Module(body=node.body, type_ignores=[]))
-        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls", "super()", "np", "torch"):
-            names.add(node.attr)
+        elif isinstance(node, ast.Attribute):
+            owner = node.value.func if isinstance(node.value, ast.Call) else node.value
+            if isinstance(owner, ast.Name) and owner.id in ("self", "cls", "super", "np", "torch"):
+                names.add(node.attr)
     return names

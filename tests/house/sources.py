@@ -112,14 +112,19 @@ def _imports_below(node: ast.AST, package: list[str], where: Mapping[str, bool])
             module = ".".join([*base, *([child.module] if child.module else [])])
             relative = bool(child.level)
             yield from (Import(child.lineno, module, alias.name, relative, **where) for alias in child.names)
-        elif isinstance(child, ast.Call) and ast.unparse(child.func).endswith(("import_module", "__import__")):
+        elif isinstance(child, ast.Call) and _last_name(child.func) in ("import_module", "__import__"):
             first = child.args[0] if child.args else None
             name = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
             yield Import(child.lineno, name, by_call=True, **where)
         elif isinstance(child, (*FUNCTIONS, ast.Lambda)):
             inner = {**where, "in_function": True}
-        elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+        elif isinstance(child, ast.If) and _last_name(child.test) == "TYPE_CHECKING":
             body = ast.Module(body=child.body, type_ignores=[])
             yield from _imports_below(body, package, {**where, "for_typing": True})
             child = ast.Module(body=child.orelse, type_ignores=[])
         yield from _imports_below(child, package, inner)
+
+
+def _last_name(node: ast.expr) -> str:
+    """The name, or the last part of a dotted one."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -54,42 +54,22 @@ def test_arrows_point_down(sources):
     assert [fault for source in sources.values() for fault in faults_in(source)] == []
 
 
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("epibatch.core.spaces", "from epibatch.core.errors import SpaceError"),
-        ("epibatch.episodes.replay", "import numpy as np\nfrom .single_agent_episode import SingleAgentEpisode"),
-        ("epibatch.connectors.common.pad", "from ...episodes import SingleAgentEpisode"),
-        ("epibatch.connectors.common.pad", "from ..connector_v2 import ConnectorV2"),
-        ("epibatch.learner.learner", "from ..connectors import learner"),
-        ("epibatch.env_runner.runner", "from ..episodes.vector_episodes import VectorEpisodes"),
-        ("epibatch.algorithms.ppo", "from epibatch.learner import Learner\nfrom ..env_runner import runner"),
-        ("epibatch.cli", "from epibatch import __version__"),
-    ],
-)
-def test_allowed(module, source):
-    assert faults_in(Source(f"{module}.py", module, ast.parse(source))) == []
+FORBIDDEN = [
+    ("epibatch.core.spaces", "from ..connectors import X", r"\(core\) must not import epibatch.connectors "),
+    ("epibatch.episodes.replay", "from .. import connectors", r"\(episodes\) must not import epibatch.connectors "),
+    ("epibatch.connectors.a.b", "def f():\n    import epibatch.cli", r"a.b:2 \(connectors\) must not .*face"),
+    ("epibatch.connectors.a", "import importlib\nimportlib.import_module('epibatch.cli')", "must not import"),
+    ("epibatch.learner.learner", "from ..env_runner import X", r"\(learner\) must not import epibatch.env_runner "),
+    ("epibatch.learner.learner", "from epibatch.connectors import X", "write `from ..connectors import`"),
+    ("epibatch.learner.learner", "from ..core.errors import X", "imports core relatively"),
+    ("epibatch.learner.learner", "from episodes import X", "by its folder name"),
+    ("epibatch.learner.learner", "from ..connectors import learner\nfrom epibatch.core.errors import X", None),
+    ("epibatch.algorithms.ppo", "from epibatch.learner import Learner\nfrom ..env_runner import runner", None),
+]
 
 
-@pytest.mark.parametrize(
-    ("module", "source", "message"),
-    [
-        ("epibatch.core.spaces", "from epibatch.episodes import X", r"\(core\) must not import epibatch.episodes "),
-        ("epibatch.core.spaces", "from ..connectors import X", r"\(core\) must not import epibatch.connectors "),
-        ("epibatch.core.rl_module.spec", "from epibatch import learner", r"\(core\) must not import epibatch.learner "),
-        ("epibatch.episodes.replay", "from ..connectors.common import X", r"\(episodes\) must not import"),
-        ("epibatch.episodes.replay", "from .. import connectors", r"\(episodes\) must not import epibatch.connectors "),
-        ("epibatch.connectors.a.b", "from ...learner import X", r"\(connectors\) must not import epibatch.learner "),
-        ("epibatch.connectors.a.b", "def f():\n    import epibatch.cli", r"a.b:2 \(connectors\) must not .*face"),
-        ("epibatch.connectors.a", "import importlib\nimportlib.import_module('epibatch.cli')", "must not import"),
-        ("epibatch.learner.learner", "from ..env_runner import X", r"\(learner\) must not import epibatch.env_runner "),
-        ("epibatch.env_runner.runner", "from ..learner import X", r"\(env_runner\) must not import epibatch.learner "),
-        ("epibatch.learner.learner", "from epibatch import Algorithm", r"\(learner\) must not import .*\(face\)"),
-        ("epibatch.learner.learner", "from epibatch.connectors import X", "write `from ..connectors import`"),
-        ("epibatch.learner.learner", "from ..core.errors import X", "imports core relatively"),
-        ("epibatch.learner.learner", "from episodes import X", "by its folder name"),
-    ],
-)
-def test_forbidden(module, source, message):
-    (fault,) = faults_in(Source(f"{module}.py", module, ast.parse(source)))
-    assert re.search(message, fault), fault
+@pytest.mark.parametrize(("module", "source", "message"), FORBIDDEN)
+def test_arrows_are_seen(module, source, message):
+    faults = faults_in(Source(f"{module}.py", module, ast.parse(source)))
+    assert len(faults) == (message is not None)
+    assert all(re.search(message, fault) for fault in faults), faults
