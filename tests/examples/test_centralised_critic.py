@@ -9,15 +9,6 @@ import torch
 pytest.importorskip("pettingzoo")
 
 
-@pytest.mark.slow
-def test_a_short_run_learns(load_example, capsys):
-    example = load_example("centralised_critic")
-    share, steps = example.main(example.parse(["--steps", "12000", "--games", "50"]))
-    assert 12_000 <= steps < 12_000 + 1024 + 16
-    assert share > 0.25  # 0.07 at random: five standard deviations of 50 games
-    assert capsys.readouterr().out.splitlines()[-1].endswith(f"{share:4.0%} caught of 50")
-
-
 @pytest.fixture
 def algorithm(load_example):
     example = load_example("centralised_critic")

@@ -7,14 +7,6 @@ import numpy as np
 from epibatch.episodes import SingleAgentEpisode
 
 
-def test_one_iteration(load_example, capsys):
-    example = load_example("count_based_rewards")
-    means = example.main(example.parse(["--iterations", "1"]))
-    assert list(means) == ["environment's rewards only", "with count-based rewards"]
-    out = capsys.readouterr().out
-    assert "visits of each square" in out
-
-
 def test_rewards_and_state(load_example):
     example = load_example("count_based_rewards")
     piece = example.CountBasedRewards(num_states=4, scale=0.5)

@@ -6,13 +6,6 @@ import numpy as np
 import pytest
 
 
-def test_one_iteration(load_example, capsys):
-    example = load_example("frame_stacking")
-    means = example.main(example.parse(["--iterations", "1"]))
-    assert list(means) == [1, 4]
-    assert "the module sees (2, 4)" in capsys.readouterr().out
-
-
 def test_velocities_are_hidden(load_example):
     env = load_example("frame_stacking").PositionsOnly()
     observation, _ = env.reset(seed=0)

@@ -8,13 +8,6 @@ import torch
 from epibatch.episodes import SingleAgentEpisode
 
 
-def test_one_iteration(load_example, capsys):
-    example = load_example("pendulum")
-    mean, steps = example.main(example.parse(["--steps", "1700", "--goal", "-300"]))
-    assert -2000 < mean < -300 and 2048 <= steps < 2048 + 8
-    assert "mean return" in capsys.readouterr().out
-
-
 def test_actions_are_stretched_and_clipped_for_the_environment_alone(load_example, monkeypatch):
     example = load_example("pendulum")
     algorithm = example.config_for(example.Options()).build_algo()

@@ -3,16 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
-from epibatch.core.structs import flatten
-
-
-def test_one_iteration(load_example, capsys):
-    example = load_example("pixel_catch")
-    caught, steps = example.main(example.parse(["--steps", "100"]))
-    assert 0 <= caught <= 1 and 2048 <= steps < 2048 + 16
-    assert "the module sees (10, 10, 2)" in capsys.readouterr().out
 
 
 def test_the_ball_bounces_and_the_bat_moves(load_example):
@@ -50,20 +40,3 @@ def test_every_ball_can_be_caught(load_example):
         while not done:
             _, reward, done, _, _ = env.step(1 + np.sign(target - env.bat))
         assert reward == 1.0
-
-
-@pytest.mark.parametrize("num_frames", [1, 2])
-def test_episodes_keep_single_frames_of_bytes_and_both_sides_see_stacks(load_example, num_frames):
-    example = load_example("pixel_catch")
-    algorithm = example.config_for(example.Options(num_frames=num_frames)).build_algo()
-    module, connector = algorithm.get_module(), algorithm.learner.connector
-    for _ in range(2):
-        episodes = algorithm.env_runner.sample(num_timesteps=100)
-        assert episodes[0].get_observations().shape[1:] == (10, 10, 1)
-        assert episodes[0].get_observations().dtype == np.uint8
-        (batch,) = connector(rl_module=algorithm.learner.module, batch={}, episodes=episodes).values()
-        assert flatten(batch["obs"])[0][0].shape[1:] == (10, 10, num_frames)
-        recorded = batch["action_dist_inputs"][batch["loss_mask"]]
-        again = module.forward_train(batch)["action_dist_inputs"][batch["loss_mask"]]
-        np.testing.assert_allclose(again.detach(), recorded, atol=1e-5)
-    algorithm.stop()

@@ -22,18 +22,6 @@ class AtRandom:
         return {agent: self.rng.choice(np.flatnonzero(observation["action_mask"]))}, state
 
 
-@pytest.mark.slow
-def test_a_short_run_learns(load_example, capsys):
-    example = load_example("tictactoe_self_play")
-    share, steps = example.main(example.parse(["--steps", "8000", "--refresh", "-0.5"]))
-    assert 8_000 <= steps < 8_000 + 2048 + 16
-    assert share > 0.6 > WON_AT_RANDOM + 4 * np.sqrt(0.25 / 200)  # far from what luck could do
-    lines = capsys.readouterr().out.splitlines()
-    words = lines[-1].replace(",", "").split()
-    assert words[-6::2] == [str(round(200 * share)), *words[-4::2]] and sum(map(int, words[-6::2])) == 200
-    assert any("refreshed" in line for line in lines)
-
-
 def test_lots_are_drawn_and_taken_squares_refused(load_example):
     example = load_example("tictactoe_self_play")
     env, first = example.TicTacToe(), []

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.cli import app
 
 YAML = Path(__file__).resolve().parents[2] / "examples" / "two_cartpoles.yaml"
-
-
-@pytest.mark.slow
-def test_a_short_run_learns(load_example, capsys):
-    example = load_example("two_cartpoles")
-    smaller, steps = example.main(example.parse(["--steps", "10000"]))
-    assert 10_000 <= steps < 10_000 + 2048 + 8
-    assert smaller > 25  # agents that push at random: short 15, long 30
-    assert capsys.readouterr().out.count("mean return short") == 2
 
 
 def test_each_agent_has_its_own_pole_and_ends_by_itself(load_example):
@@ -81,16 +71,3 @@ def test_the_file_trains_from_the_repository_root(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, [*arguments, "--run", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
     assert "two_cartpoles | 104" in result.output
-
-
-def test_modules_learn_from_their_own_agents_steps(load_example):
-    example = load_example("two_cartpoles")
-    config = example.config_for(example.Options()).training(train_batch_size=200, minibatch_size=50, num_epochs=1)
-    algorithm = config.build_algo()
-    results = algorithm.train()
-    algorithm.stop()
-    runner = results["env_runners"]
-    counts = {agent: int(count) for agent, count in runner["num_agent_steps_sampled"].items()}
-    assert counts == {agent: int(count) for agent, count in runner["num_module_steps_sampled"].items()}
-    assert counts["short"] < counts["long"] <= 200 + 8
-    assert {agent: results["learners"][agent]["num_rows"] for agent in counts} == pytest.approx(counts)

@@ -1,0 +1,87 @@
+"""Every example runs for a short time from its command line; those that can learn in that time do."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+RUNS = [
+    ("cartpole_ppo", "--iterations 1", lambda mean: mean > 8, "iteration   1"),
+    ("own_loop", "--iterations 6 --steps-per-iteration 1024", lambda mean: mean > 30, "1024 steps"),
+    (
+        "cleanrl_style",  # vector steps that only reset are not counted
+        "--total-timesteps 200 --num-steps 64 --update-epochs 1",
+        lambda run: run[0] > 8 and 8 * 64 - 60 < run[1] < 8 * 64,
+        "global_step=",
+    ),
+    slow("cleanrl_style", "--total-timesteps 12000", lambda run: run[0] > 45, "global_step="),
+    ("frame_stacking", "--iterations 1", lambda means: list(means) == [1, 4], "the module sees (2, 4)"),
+    (
+        "lstm_memory",
+        "--steps 100",
+        lambda means: list(means) == ["with memory", "without memory"] and min(means.values()) > 8,
+        "after 4",  # one iteration is 4,096 steps and a few for resets
+    ),
+    (
+        "count_based_rewards",
+        "--iterations 1",
+        lambda means: list(means) == ["environment's rewards only", "with count-based rewards"],
+        "visits of each square",
+    ),
+    (
+        "blackjack",
+        "--steps 12000 --games 2000",
+        lambda run: -0.3 < run[0] < 0.1 and 12_000 <= run[1] < 12_300 + 96,  # at random -0.39, exact to 0.02
+        "of 2000 greedy games",
+    ),
+    (
+        "pendulum",
+        "--steps 1700 --goal -300",
+        lambda run: -2000 < run[0] < -300 and 2048 <= run[1] < 2048 + 8,
+        "mean return",
+    ),
+    (
+        "pixel_catch",
+        "--steps 100",
+        lambda run: 0 <= run[0] <= 1 and 2048 <= run[1] < 2048 + 16,
+        "the module sees (10, 10, 2)",
+    ),
+    slow(
+        "two_cartpoles",
+        "--steps 10000",
+        lambda run: run[0] > 25 and 10_000 <= run[1] < 10_000 + 2048 + 8,  # at random: short 15, long 30
+        "mean return short",
+    ),
+    slow(
+        "tictactoe_self_play",
+        "--steps 8000 --refresh -0.5",
+        lambda run: run[0] > 0.6 and 8_000 <= run[1] < 8_000 + 2048 + 16,  # at random 0.44
+        "refreshed",
+    ),
+    slow(
+        "centralised_critic",
+        "--steps 12000 --games 50",
+        lambda run: run[0] > 0.25 and 12_000 <= run[1] < 12_000 + 1024 + 16,  # at random 0.07
+        "caught of 50",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "reached", "text"), RUNS)
+def test_a_short_run(name, arguments, reached, text, load_example, capsys):
+    if name in ("tictactoe_self_play", "centralised_critic"):
+        pytest.importorskip("pettingzoo")
+    example = load_example(name)
+    result = example.main(example.parse(arguments.split()))
+    assert reached(result), result
+    assert text in capsys.readouterr().out
+
+
+def test_cartpole_stops_at_the_goal(load_example, capsys):
+    example = load_example("cartpole_ppo")
+    assert example.main(example.Options(iterations=3, goal=9.0)) >= 9
+    assert "iteration   2" not in capsys.readouterr().out
