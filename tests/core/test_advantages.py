@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from epibatch.core.advantages import (
     compute_value_targets,
-    discounted_returns,
     discounted_sums,
     generalized_advantages,
     td_errors,
@@ -63,8 +62,8 @@ def test_nan_stays_in_its_segment():
 
 
 def test_returns_to_go():  # C55
-    assert discounted_returns([1.0, 1.0, 1.0], [3], 0.5).tolist() == [1.75, 1.5, 1.0]
-    assert discounted_returns([1, 1, 1, 1], [2, 2], 0.5).tolist() == [1.5, 1.0, 1.5, 1.0]
+    assert discounted_sums([1.0, 1.0, 1.0], [3], 0.5).tolist() == [1.75, 1.5, 1.0]
+    assert discounted_sums([1, 1, 1, 1], [2, 2], 0.5).tolist() == [1.5, 1.0, 1.5, 1.0]
 
 
 def quadratic_advantages(rewards, values, bootstraps, terminateds, counts, gamma, lambda_):

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from epibatch.core.errors import ColumnError
-from epibatch.core.tensors import FLOAT_MAX, FLOAT_MIN, convert_to_numpy, convert_to_torch_tensor, try_import_torch
+from epibatch.core.structs import convert_to_numpy
+from epibatch.core.tensors import FLOAT_MAX, FLOAT_MIN, convert_to_torch_tensor, try_import_torch
 
 
 @pytest.mark.parametrize(

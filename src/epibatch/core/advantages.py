@@ -16,7 +16,6 @@ from epibatch.core.padding import check_counts
 
 __all__ = [
     "compute_value_targets",
-    "discounted_returns",
     "discounted_sums",
     "generalized_advantages",
     "td_errors",
@@ -76,21 +75,6 @@ def _reverse_sums(
         sums += (discount ** np.arange(width, 0, -1.0))[:, None] * carries
     result: npt.NDArray[np.float64] = sums.T[mask]
     return result
-
-
-def discounted_returns(rewards: npt.ArrayLike, counts: npt.ArrayLike, gamma: float) -> npt.NDArray[np.float64]:
-    """The discounted return to go of every row within its segment.
-
-    Args:
-        rewards: number [R].
-        counts: int [S], rows per segment.
-        gamma: discount in [0, 1].
-
-    Example:
-        >>> discounted_returns([1.0, 1.0, 1.0], counts=[3], gamma=0.5)
-        array([1.75, 1.5 , 1.  ])
-    """
-    return discounted_sums(rewards, counts, gamma)
 
 
 def td_errors(

@@ -15,6 +15,7 @@ import json
 import logging
 import math
 import os
+import secrets
 import shutil
 import struct
 import tempfile
@@ -25,7 +26,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from epibatch.core.errors import CheckpointError, add_context
+from epibatch.core.errors import CheckpointError, error_context
 from epibatch.core.files import create_file, open_file, read_file, refuse_links, storing
 from epibatch.core.state_codec import decode_state, encode_state
 
@@ -79,7 +80,8 @@ def save_state(path: str | os.PathLike[str], state: Any) -> Path:
     _refuse_foreign_files(path)
     with storing(f"saving to {path}", "free or choose another disk; a checkpoint that was there before is still whole"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.saving-", dir=path.parent))
+        folder = path.with_name(f".{path.name}.saving-{secrets.token_hex(8)}")
+        folder.mkdir()
         try:
             _write_files(folder, data, arrays)
             _publish(folder, path)
@@ -107,7 +109,6 @@ def _write_files(folder: Path, data: Any, arrays: dict[str, np.ndarray[Any, Any]
         "files": {name: _fingerprint(content) for name, content in contents.items()},
     }
     create_file(folder / _MARKER, json.dumps(marker, indent=1).encode("ascii"))
-    folder.chmod(0o777 & ~_umask())  # temporary folders are private
     _sync_folder(folder)
 
 
@@ -125,12 +126,6 @@ def _refuse_large(text: bytes) -> bool:
         do = "keep long lists and large tables as NumPy arrays"
         raise CheckpointError(_STATE, expected=limits, found=found, do=do)
     return 2 * len(text) > _MAX_STATE_BYTES or 2 * memory > _MAX_STATE_MEMORY
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
 
 
 def _sync_folder(folder: Path) -> None:
@@ -202,11 +197,8 @@ def load_state(path: str | os.PathLike[str]) -> Any:
             arrays = dict(_read_arrays(file, text.count(b'"array"')))
         except Exception as error:
             raise _damaged(folder, f"contents that cannot be read ({type(error).__name__}: {error})") from error
-    try:
+    with error_context(f"in {folder}:"):
         return decode_state(data, arrays)
-    except CheckpointError as error:
-        add_context(error, f"in {folder}:")
-        raise
 
 
 def _no_constant(name: str) -> Any:
@@ -263,11 +255,8 @@ def _read_files(folder: Path) -> tuple[bytes, BinaryIO]:
     refuse_links(folder)
     with _open_checked(folder / _STATE, files.get(_STATE), _MAX_STATE_BYTES) as state:
         text = state.read()
-    try:
+    with error_context(f"loading {folder}:"):
         _refuse_large(text)
-    except CheckpointError as error:
-        add_context(error, f"loading {folder}:")
-        raise
     return text, _open_checked(folder / _ARRAYS, files.get(_ARRAYS))
 
 
@@ -303,23 +292,20 @@ def _open_checked(path: Path, fingerprint: Any, limit: int | None = None) -> Bin
         raise _damaged(path.parent, f"no {path.name}")
     try:
         file = open_file(path)
+        try:
+            size = os.fstat(file.fileno()).st_size
+            if size != fingerprint.get("bytes"):
+                raise _damaged(path.parent, f"{path.name} has {size} bytes, {fingerprint.get('bytes')} were written")
+            if limit is not None and size > limit:
+                raise _damaged(path.parent, f"{path.name} has {size:,} bytes, more than {limit:,}")
+            if _sum_of(file) != fingerprint.get("sha256"):
+                raise _damaged(path.parent, f"{path.name} was changed after it was written")
+        except BaseException:
+            file.close()
+            raise
     except OSError as error:
         raise _damaged(path.parent, f"{path.name} cannot be read ({error})") from error
-    try:
-        size = os.fstat(file.fileno()).st_size
-        if size != fingerprint.get("bytes"):
-            raise _damaged(path.parent, f"{path.name} has {size} bytes, {fingerprint.get('bytes')} were written")
-        if limit is not None and size > limit:
-            raise _damaged(path.parent, f"{path.name} has {size:,} bytes, more than {limit:,}")
-        if _sum_of(file) != fingerprint.get("sha256"):
-            raise _damaged(path.parent, f"{path.name} was changed after it was written")
-        return file
-    except OSError as error:
-        file.close()
-        raise _damaged(path.parent, f"{path.name} cannot be read ({error})") from error
-    except BaseException:
-        file.close()
-        raise
+    return file
 
 
 def _sum_of(file: BinaryIO) -> str:

@@ -8,7 +8,8 @@ and keeps them as attributes. `nearest` adds the closest known name.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "UnknownNameError",
     "add_context",
     "add_note",
+    "error_context",
     "nearest",
 ]
 
@@ -233,6 +235,21 @@ def add_context(error: BaseException, context: str) -> None:
         error.args = (f"{context}\n{first}" if first else context, *error.args[1:])
     else:
         add_note(error, context.removesuffix(":"))  # nothing follows a note
+
+
+@contextmanager
+def error_context(context: str, kinds: type[Exception] = EpibatchError) -> Iterator[None]:
+    """Put `context` before the message of an error that is raised inside; see `add_context`.
+
+    Args:
+        context: Where the error was raised.
+        kinds: The class of errors that get it.
+    """
+    try:
+        yield
+    except kinds as error:
+        add_context(error, context)
+        raise
 
 
 def add_note(error: BaseException, note: str) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -79,13 +81,36 @@ _MISSING = object()
 Key = tuple[Any, ...]
 
 
+def _newer(old: Any, new: Any) -> Any:
+    return new
+
+
+def _moved(coeff: float, old: float, new: float) -> float:
+    """The moving average `old` after one more value."""
+    return old + coeff * (new - old)
+
+
+_COMBINED: dict[Any, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(("mean", "sum", "lifetime_sum"), operator.add),
+    **{"min": min, "max": max, "item": _newer},
+}
+"""Reduction -> what it keeps of the values so far and one more."""
+_REDUCED: dict[Any, Callable[[list[Any]], Any]] = {
+    **{"mean": lambda values: math.fsum(values) / len(values), "sum": sum, "min": min, "max": max},
+    **{"item": lambda values: values[-1], None: list},
+}
+"""Reduction -> the result of the values in a window."""
+
+
 class _Metric:
     """The values of one key, and how they become one number."""
 
-    __slots__ = ("_count", "_recent", "_since", "_value", "_values", "settings")
+    __slots__ = ("_combine", "_count", "_recent", "_since", "_value", "_values", "settings")
 
     def __init__(self, settings: tuple[Any, ...]) -> None:
         self.settings = settings
+        reduce, _, coeff, _, _ = settings
+        self._combine: Any = _COMBINED.get(reduce) if coeff is None else partial(_moved, coeff)
         self._since = time.perf_counter()
         self._recent: float = 0
         self.clear()
@@ -99,7 +124,7 @@ class _Metric:
 
     def push(self, value: Any) -> None:
         """Take one value in."""
-        reduce, _, ema_coeff, _, throughput = self.settings
+        reduce, _, _, _, throughput = self.settings
         if reduce is not None and reduce != "item" and type(value) is not float and type(value) is not int:
             value = _number(value)
         if throughput:
@@ -107,16 +132,8 @@ class _Metric:
         self._count += 1
         if self._values is not None:
             self._values.append(value)
-        elif self._count == 1 or reduce == "item":
-            self._value = value
-        elif ema_coeff is not None:
-            self._value += ema_coeff * (value - self._value)
-        elif reduce == "min":
-            self._value = min(self._value, value)
-        elif reduce == "max":
-            self._value = max(self._value, value)
         else:
-            self._value += value
+            self._value = value if self._count == 1 else self._combine(self._value, value)
 
     def result(self, default: Any = _MISSING) -> Any:
         """The reduced value; `default` if there is none."""
@@ -125,12 +142,7 @@ class _Metric:
             return 0 if reduce in ("sum", "lifetime_sum") else [] if reduce is None else default
         if self._values is None:
             return self._value / self._count if reduce == "mean" and ema_coeff is None else self._value
-        values = list(self._values)
-        if reduce is None or reduce == "item":
-            return values if reduce is None else values[-1]
-        if reduce == "mean":
-            return math.fsum(values) / len(values)
-        return sum(values) if reduce == "sum" else min(values) if reduce == "min" else max(values)
+        return _REDUCED[reduce](list(self._values))
 
     def per_second(self) -> float:
         """Return the sum per second since the last reduction."""

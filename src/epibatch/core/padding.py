@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,10 @@ __all__ = [
     "unpad",
     "unpad_data_if_necessary",
 ]
+
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,19 +57,19 @@ class PaddedLayout:
             None: they keep it.
     """
 
-    counts: npt.NDArray[np.int64]
+    counts: Ints
     max_seq_len: int
-    seq_lens: npt.NDArray[np.int64]
-    mask: npt.NDArray[np.bool_]
-    sequence_chunks: npt.NDArray[np.int64]
+    seq_lens: Ints
+    mask: Bools
+    sequence_chunks: Ints
     num_rows: int
-    offsets: npt.NDArray[np.int64]
+    offsets: Ints
     scattered: bool = False
-    prefixes: npt.NDArray[np.int64] | None = None
-    muted: npt.NDArray[np.bool_] | None = None
-    burn_in: npt.NDArray[np.int64] | None = None
-    resets: npt.NDArray[np.bool_] | None = None
-    places: npt.NDArray[np.int64] | None = None
+    prefixes: Ints | None = None
+    muted: Bools | None = None
+    burn_in: Ints | None = None
+    resets: Bools | None = None
+    places: Ints | None = None
 
     @cached_property
     def num_sequences(self) -> int:
@@ -73,34 +77,34 @@ class PaddedLayout:
         return len(self.seq_lens)
 
     @cached_property
-    def first_rows(self) -> npt.NDArray[np.int64]:
+    def first_rows(self) -> Ints:
         """int64 [B]: the flat row at each sequence's first place."""
         return (np.cumsum(self.counts) - self.counts)[self.sequence_chunks] + self.offsets
 
     @cached_property
-    def own(self) -> npt.NDArray[np.bool_]:
+    def own(self) -> Bools:
         """bool [B, T]: where each row lies that lies anywhere, once."""
         if self.prefixes is None:
             return self.mask
         return self.mask & (np.arange(self.max_seq_len) >= self.prefixes[:, None])
 
     @cached_property
-    def loss(self) -> npt.NDArray[np.bool_]:
+    def loss(self) -> Bools:
         """bool [B, T]: the places of `own` in sequences that carry loss."""
         return self.own if self.muted is None else self.own & ~self.muted[:, None]
 
     @cached_property
-    def destination(self) -> npt.NDArray[np.int64]:
+    def destination(self) -> Ints:
         """int64 [K]: the place of every row of `kept_rows` in the layout flattened to `[B * T]`."""
         return np.flatnonzero(self.own) if self.places is None else self.places
 
     @cached_property
-    def kept_rows(self) -> npt.NDArray[np.int64]:
+    def kept_rows(self) -> Ints:
         """int64 [K]: the flat rows that lie in a sequence, which `unpad` gives back."""
         return self.source[self.destination] if self.scattered else np.arange(self.num_rows)
 
     @cached_property
-    def source(self) -> npt.NDArray[np.int64]:
+    def source(self) -> Ints:
         """int64 [B * T]: the flat row at every place; 0 at the places of `holes`."""
         if self.scattered and self.places is None:
             return np.where(self.mask, self.first_rows[:, None] + np.arange(self.max_seq_len), 0).ravel()
@@ -109,7 +113,7 @@ class PaddedLayout:
         return source
 
     @cached_property
-    def holes(self) -> npt.NDArray[np.int64]:
+    def holes(self) -> Ints:
         """int64 [H]: the places of the flattened layout without a row."""
         return np.flatnonzero(~self.mask)
 
@@ -144,26 +148,45 @@ def padded_layout(counts: npt.ArrayLike, max_seq_len: int) -> PaddedLayout:
                [1, 0, 0, 0],
                [1, 1, 1, 0]])
     """
-    steps = check_seq_len(max_seq_len)
-    rows = check_counts(counts)
-    per_chunk = -(-rows // steps)
-    num_sequences = int(per_chunk.sum())
-    chunks = np.repeat(np.arange(len(rows)), per_chunk)
-    first_sequence = np.cumsum(per_chunk) - per_chunk
-    offsets = (np.arange(num_sequences) - first_sequence[chunks]) * steps
-    seq_lens = np.minimum(rows[chunks] - offsets, steps)
-    return PaddedLayout(
-        counts=rows,
-        max_seq_len=steps,
-        seq_lens=seq_lens,
-        mask=np.arange(steps) < seq_lens[:, None],
-        sequence_chunks=chunks,
-        num_rows=int(rows.sum()),
-        offsets=offsets,
-    )
+    steps, rows = check_seq_len(max_seq_len), check_counts(counts)
+    chunks, begin, stop = owned_rows(rows, steps)
+    return layout_of_spans(rows, steps, chunks, begin, stop)
 
 
-def placed_layout(counts: npt.NDArray[np.int64], places: npt.NDArray[np.int64], shape: tuple[int, int]) -> PaddedLayout:
+def owned_rows(counts: Ints, stride: int) -> tuple[Ints, Ints, Ints]:
+    """Cut each chunk into sequences that own `stride` rows, the last one what is left.
+
+    Args:
+        counts: int64 [C], rows per chunk.
+        stride: rows per sequence.
+
+    Returns:
+        int64 [B] each: a sequence's chunk, its first row in the chunk, and one past its last row.
+    """
+    per_chunk = -(-counts // stride)
+    chunks = np.repeat(np.arange(len(counts)), per_chunk)
+    first = np.cumsum(per_chunk) - per_chunk
+    begin = (np.arange(len(chunks)) - first[chunks]) * stride
+    return chunks, begin, np.minimum(begin + stride, counts[chunks])
+
+
+def layout_of_spans(counts: Ints, steps: int, chunks: Ints, first: Ints, stop: Ints, **others: Any) -> PaddedLayout:
+    """Lay spans of chunks out, each as a sequence.
+
+    Args:
+        counts: int64 [C], rows per chunk.
+        steps: T, rows per sequence.
+        chunks: int64 [B], the chunk of each sequence.
+        first: int64 [B], the first row in the chunk.
+        stop: int64 [B], one past the last row.
+        **others: Further attributes of the layout.
+    """
+    seq_lens = stop - first
+    mask = np.arange(steps) < seq_lens[:, None]
+    return PaddedLayout(counts, steps, seq_lens, mask, chunks, int(counts.sum()), first, **others)
+
+
+def placed_layout(counts: Ints, places: Ints, shape: tuple[int, int]) -> PaddedLayout:
     """Lay rows out at given places of `[B, T]`, in any order.
 
     Args:
@@ -229,7 +252,7 @@ def unpad(padded: npt.NDArray[Any], layout: PaddedLayout) -> npt.NDArray[Any]:
     return padded.reshape(layout.mask.size, *padded.shape[2:]).take(layout.destination, axis=0)
 
 
-def create_mask_and_seq_lens(episode_len: int, T: int) -> tuple[list[npt.NDArray[np.bool_]], list[int]]:
+def create_mask_and_seq_lens(episode_len: int, T: int) -> tuple[list[Bools], list[int]]:
     """The masks and lengths of one episode's sequences; an episode of 0 rows gets one empty sequence.
 
     Args:
@@ -325,7 +348,7 @@ def unpad_data_if_necessary(episode_lens: Sequence[int], data: npt.NDArray[Any])
     return unpad(data, padded_layout(episode_lens, data.shape[1]))
 
 
-def check_counts(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def check_counts(counts: npt.ArrayLike) -> Ints:
     """Return row counts as int64 [C] after checking that they are integers >= 0.
 
     Raises:

@@ -7,16 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.errors import ConfigError, nearest
-from epibatch.core.padding import PaddedLayout, check_counts, check_seq_len, padded_layout
+from epibatch.core.padding import (
+    Bools,
+    Ints,
+    PaddedLayout,
+    check_counts,
+    check_seq_len,
+    layout_of_spans,
+    owned_rows,
+    padded_layout,
+)
 
 __all__ = [
     "SEQUENCE_ENDS",
+    "SequenceEnd",
     "burned_layout",
     "check_burn_in",
     "check_sequence_end",
@@ -25,7 +35,8 @@ __all__ = [
     "sequence_layout",
 ]
 
-SEQUENCE_ENDS = ("pad", "drop", "truncate", "overlap", "continue")
+SequenceEnd = Literal["pad", "drop", "truncate", "overlap", "continue"]
+SEQUENCE_ENDS: tuple[str, ...] = get_args(SequenceEnd)
 
 
 def sequence_layout(
@@ -74,7 +85,7 @@ def sequence_layout(
     if end == "pad" and not burn_in:
         return padded_layout(counts, steps)
     rows = check_counts(counts)
-    chunks, begin, stop = _owned(rows, steps - burn_in)
+    chunks, begin, stop = owned_rows(rows, steps - burn_in)
     first = np.maximum(begin - burn_in, 0)
     if end == "overlap":
         last = stop == rows[chunks]
@@ -224,58 +235,25 @@ def check_burn_in(burn_in: Any, steps: int, end: str, where: str) -> int:
     return int(burn_in)
 
 
-def _owned(rows: npt.NDArray[np.int64], stride: int) -> tuple[Any, Any, Any]:
-    """Return the chunk of each sequence, and the chunk's rows that it owns: the first, and one past the last."""
-    per_chunk = -(-rows // stride)
-    chunks = np.repeat(np.arange(len(rows)), per_chunk)
-    first = np.cumsum(per_chunk) - per_chunk
-    begin = (np.arange(len(chunks)) - first[chunks]) * stride
-    return chunks, begin, np.minimum(begin + stride, rows[chunks])
-
-
 def _placed(
-    rows: npt.NDArray[np.int64],
-    steps: int,
-    chunks: npt.NDArray[np.int64],
-    spans: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]],
-    burn_in: int,
-    muted: npt.NDArray[np.bool_] | None = None,
+    rows: Ints, steps: int, chunks: Ints, spans: tuple[Ints, Ints, Ints], burn_in: int, muted: Bools | None = None
 ) -> PaddedLayout:
     """Return the layout of sequences with these first rows, first own rows, and ends (one past the last row)."""
     first, begin, stop = spans
-    seq_lens = stop - first
-    return PaddedLayout(
-        counts=rows,
-        max_seq_len=steps,
-        seq_lens=seq_lens,
-        mask=np.arange(steps) < seq_lens[:, None],
-        sequence_chunks=chunks,
-        num_rows=int(rows.sum()),
-        offsets=first,
-        scattered=True,
-        prefixes=begin - first,
-        muted=muted,
-        burn_in=np.minimum(begin - first, burn_in) if burn_in else None,
+    prefixes = begin - first
+    burned = np.minimum(prefixes, burn_in) if burn_in else None
+    return layout_of_spans(
+        rows, steps, chunks, first, stop, scattered=True, prefixes=prefixes, muted=muted, burn_in=burned
     )
 
 
-def _continued(rows: npt.NDArray[np.int64], steps: int) -> PaddedLayout:
+def _continued(rows: Ints, steps: int) -> PaddedLayout:
     total = int(rows.sum())
     starts = np.cumsum(rows) - rows
-    num_sequences = -(-total // steps)
-    first = np.arange(num_sequences) * steps
-    chunks = np.searchsorted(starts + rows, first, side="right")
-    resets = np.zeros(num_sequences * steps, np.bool_)
+    _, begin, stop = owned_rows(np.array([total]), steps)
+    chunks = np.searchsorted(starts + rows, begin, side="right")
+    resets = np.zeros(len(begin) * steps, np.bool_)
     resets[starts[rows > 0]] = True
     resets[::steps] = False
-    seq_lens = np.minimum(total - first, steps)
-    return PaddedLayout(
-        counts=rows,
-        max_seq_len=steps,
-        seq_lens=seq_lens,
-        mask=np.arange(steps) < seq_lens[:, None],
-        sequence_chunks=chunks,
-        num_rows=total,
-        offsets=first - starts[chunks],
-        resets=resets.reshape(num_sequences, steps),
-    )
+    first = starts[chunks]
+    return layout_of_spans(rows, steps, chunks, begin - first, stop - first, resets=resets.reshape(-1, steps))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +14,8 @@ from gymnasium import spaces
 from epibatch.core.errors import SpaceError, nearest
 
 __all__ = ["space_from_dict", "space_to_dict"]
+
+_MOST_BYTES = 64 * 2**20
 
 
 def space_to_dict(space: gym.Space[Any]) -> dict[str, Any]:
@@ -52,6 +52,26 @@ def space_from_dict(d: dict[str, Any]) -> gym.Space[Any]:
         >>> space_from_dict({"type": "Box", "low": "-inf", "high": 1.0, "shape": [2], "dtype": "float32"})
         Box(-inf, 1.0, (2,), float32)
     """
+    return _read(d, _Budget())
+
+
+class _Budget:
+    """Bytes that the bounds of a space, and of all spaces inside it, may still take."""
+
+    left = _MOST_BYTES
+
+    def spend(self, nbytes: int) -> None:
+        self.left -= nbytes
+        if self.left < 0:
+            raise SpaceError(
+                "space_from_dict()",
+                expected=f"a space whose bounds take at most {_MOST_BYTES:,} bytes",
+                found="a larger one",
+                do="give so large a space in code",
+            )
+
+
+def _read(d: Any, budget: _Budget) -> gym.Space[Any]:
     kind = d.get("type") if isinstance(d, dict) else None
     reader = _READERS.get(kind) if isinstance(kind, str) else None
     if reader is None:
@@ -62,8 +82,7 @@ def space_from_dict(d: dict[str, Any]) -> gym.Space[Any]:
             do=nearest(str(kind), _READERS),
         )
     try:
-        with _bounded():
-            return reader(d)
+        return reader(d, budget)
     except SpaceError:
         raise
     except (KeyError, TypeError, ValueError, AssertionError, OverflowError) as error:
@@ -74,34 +93,6 @@ def space_from_dict(d: dict[str, Any]) -> gym.Space[Any]:
             found=found,
             do="write the description with space_to_dict()",
         ) from error
-
-
-_MOST_BYTES = 64 * 2**20
-_left: ContextVar[int | None] = ContextVar("bytes_of_bounds", default=None)
-
-
-@contextmanager
-def _bounded() -> Iterator[None]:
-    """Bound the memory that the bounds of a space, and of all spaces inside it, take."""
-    outermost = _left.get() is None
-    token = _left.set(_MOST_BYTES) if outermost else None
-    try:
-        yield
-    finally:
-        if token is not None:
-            _left.reset(token)
-
-
-def _spend(nbytes: int) -> None:
-    left = (_left.get() or 0) - nbytes
-    if left < 0:
-        raise SpaceError(
-            "space_from_dict()",
-            expected=f"a space whose bounds take at most {_MOST_BYTES:,} bytes",
-            found="a larger one",
-            do="give so large a space in code",
-        )
-    _left.set(left)
 
 
 def _write_box(space: Any) -> dict[str, Any]:
@@ -117,7 +108,7 @@ def _write_bound(bound: npt.NDArray[Any], bounded: npt.NDArray[Any], infinity: s
     if bound.size and (bound == bound.flat[0]).all() and (bounded == bounded.flat[0]).all():
         return _write_number(bound.flat[0], bool(bounded.flat[0]), infinity)
     flat = [_write_number(b, ok, infinity) for b, ok in zip(bound.flat, bounded.flat)]
-    return _nest(flat, bound.shape)
+    return np.array(flat, object).reshape(bound.shape).tolist()
 
 
 def _write_number(number: Any, bounded: bool, infinity: str) -> Any:
@@ -127,15 +118,9 @@ def _write_number(number: Any, bounded: bool, infinity: str) -> Any:
     return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
-def _nest(flat: list[Any], shape: tuple[int, ...]) -> Any:
-    array = np.empty(len(flat), object)
-    array[:] = flat
-    return array.reshape(shape).tolist()
-
-
-def _read_box(d: dict[str, Any]) -> gym.Space[Any]:
+def _read_box(d: dict[str, Any], budget: _Budget) -> gym.Space[Any]:
     dtype, shape = np.dtype(d["dtype"]), tuple(d["shape"])
-    _spend(math.prod(shape) * (2 * dtype.itemsize + 2))  # two bounds, and which of them are finite
+    budget.spend(math.prod(shape) * (2 * dtype.itemsize + 2))  # two bounds, and which of them are finite
     low, high = _read_bound(d["low"], shape, dtype), _read_bound(d["high"], shape, dtype)
     return spaces.Box(low, high, shape, dtype.type)
 
@@ -154,7 +139,7 @@ def _write_discrete(space: Any) -> dict[str, Any]:
     return {"n": int(space.n), "start": int(space.start), "dtype": space.dtype.name}
 
 
-def _read_discrete(d: dict[str, Any]) -> gym.Space[Any]:
+def _read_discrete(d: dict[str, Any], budget: _Budget) -> gym.Space[Any]:
     return spaces.Discrete(int(d["n"]), start=int(d.get("start", 0)), **_dtype_argument(d))
 
 
@@ -163,9 +148,9 @@ def _write_multi_discrete(space: Any) -> dict[str, Any]:
     return {"nvec": space.nvec.tolist(), "start": start.tolist(), "dtype": space.dtype.name}
 
 
-def _read_multi_discrete(d: dict[str, Any]) -> gym.Space[Any]:
+def _read_multi_discrete(d: dict[str, Any], budget: _Budget) -> gym.Space[Any]:
     dtype = np.dtype(d.get("dtype", "int64"))
-    _spend(8 * 2 * np.size(d["nvec"]))
+    budget.spend(8 * 2 * np.size(d["nvec"]))
     nvec = np.array(d["nvec"], dtype)
     return spaces.MultiDiscrete(nvec, dtype.type, start=np.array(d.get("start", np.zeros_like(nvec)), dtype))
 
@@ -180,8 +165,8 @@ def _write_multi_binary(space: Any) -> dict[str, Any]:
     return {"n": list(space.n) if isinstance(space.n, tuple) else int(space.n)}
 
 
-def _read_multi_binary(d: dict[str, Any]) -> gym.Space[Any]:
-    _spend(math.prod(d["n"]) if isinstance(d["n"], (list, tuple)) else 0)
+def _read_multi_binary(d: dict[str, Any], budget: _Budget) -> gym.Space[Any]:
+    budget.spend(math.prod(d["n"]) if isinstance(d["n"], (list, tuple)) else 0)
     return spaces.MultiBinary(d["n"])
 
 
@@ -192,16 +177,16 @@ def _write_dict(space: Any) -> dict[str, Any]:
     return {"spaces": [[key, space_to_dict(sub)] for key, sub in space.spaces.items()]}
 
 
-def _read_dict(d: dict[str, Any]) -> gym.Space[Any]:
-    return spaces.Dict([(key, space_from_dict(sub)) for key, sub in d["spaces"]])
+def _read_dict(d: dict[str, Any], budget: _Budget) -> gym.Space[Any]:
+    return spaces.Dict([(key, _read(sub, budget)) for key, sub in d["spaces"]])
 
 
 def _write_tuple(space: Any) -> dict[str, Any]:
     return {"spaces": [space_to_dict(sub) for sub in space.spaces]}
 
 
-def _read_tuple(d: dict[str, Any]) -> gym.Space[Any]:
-    return spaces.Tuple([space_from_dict(sub) for sub in d["spaces"]])
+def _read_tuple(d: dict[str, Any], budget: _Budget) -> gym.Space[Any]:
+    return spaces.Tuple([_read(sub, budget) for sub in d["spaces"]])
 
 
 _WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
@@ -212,7 +197,7 @@ _WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     spaces.Dict: _write_dict,
     spaces.Tuple: _write_tuple,
 }
-_READERS: dict[str, Callable[[dict[str, Any]], gym.Space[Any]]] = {
+_READERS: dict[str, Callable[[dict[str, Any], _Budget], gym.Space[Any]]] = {
     "Box": _read_box,
     "Discrete": _read_discrete,
     "MultiDiscrete": _read_multi_discrete,

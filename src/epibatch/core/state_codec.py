@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from epibatch.core.errors import CheckpointError, UnknownNameError, nearest
+from epibatch.core.structs import convert_to_numpy
 
 __all__ = ["chosen_parts", "decode_state", "encode_state", "state_parts"]
 
@@ -127,11 +127,7 @@ def _encode_scalar(value: np.generic, place: str) -> Any:
 
 
 def _encode_array(value: Any, place: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        from epibatch.core.tensors import convert_to_numpy
-
-        value = convert_to_numpy(value)
+    value = value if isinstance(value, (list, tuple)) else convert_to_numpy(value)
     if type(value) not in (np.ndarray, np.memmap):
         raise _unfit(
             place,

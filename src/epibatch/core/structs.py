@@ -8,7 +8,7 @@ hot paths free of recursion.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -36,6 +36,7 @@ __all__ = [
     "unflatten",
 ]
 
+Array: TypeAlias = npt.NDArray[Any]
 Form: TypeAlias = "tuple[str, tuple[Any, ...], tuple[Form, ...]] | None"
 
 
@@ -161,24 +162,6 @@ def map_struct(function: Callable[..., Any], struct: Any, *others: Any) -> Any:
     return tuple(map_struct(function, value, *(o[i] for o in others)) for i, value in enumerate(struct))
 
 
-def stack_rows(rows: Sequence[Any]) -> Any:
-    """Stack equally nested rows into one structure whose leaves have a new first axis.
-
-    Raises:
-        ColumnError: there are no rows, or the rows differ in nesting.
-    """
-    if not rows:
-        raise ColumnError("stacking rows", expected="at least one row", found="none", do="skip empty columns")
-    first, form = flatten(rows[0])
-    if form is None:
-        return np.stack([np.asarray(row) for row in rows])
-    columns = zip(first, *(flatten_like(form, row) for row in rows[1:]))
-    return unflatten(form, [np.stack([np.asarray(leaf) for leaf in column]) for column in columns])
-
-
-Array: TypeAlias = npt.NDArray[Any]
-
-
 class BatchedNdArray(np.ndarray[Any, Any]):
     """An array tagged as many rows: its first axis is the batch axis already.
 
@@ -268,6 +251,15 @@ def _ragged(rows: Sequence[Any]) -> ColumnError:
     )
 
 
+def stack_rows(rows: Sequence[Any]) -> Any:
+    """Stack equally nested rows into one structure whose leaves have a new first axis.
+
+    Raises:
+        ColumnError: there are no rows, or the rows differ in nesting or shape.
+    """
+    return batch(rows)
+
+
 def unbatch(batched_struct: Any) -> list[Any]:
     """Take a batched structure apart into a list with one structure per row.
 
@@ -307,28 +299,23 @@ def flatten_to_single_ndarray(input_: Any) -> Array:
     """
     if is_leaf(input_) and not isinstance(input_, list):
         return np.asarray(input_)
-    leaves: list[Array] = []
-    _collect(input_, leaves)
+    leaves = [np.asarray(leaf).reshape(-1) for leaf in flatten(sorted_struct(input_))[0]]
     return np.concatenate(leaves) if leaves else np.zeros(0, np.float32)
 
 
-def _collect(struct: Any, leaves: list[Array]) -> None:
-    if isinstance(struct, dict):
-        for key in sorted_keys(struct):
-            _collect(struct[key], leaves)
-    elif isinstance(struct, (tuple, list)):
-        for value in struct:
-            _collect(value, leaves)
-    else:
-        leaves.append(np.asarray(struct).reshape(-1))
-
-
-def sorted_keys(mapping: dict[Any, Any]) -> list[Any]:
+def sorted_keys(mapping: Mapping[Any, Any]) -> list[Any]:
     """The keys in sorted order; in order of insertion when they cannot be compared."""
     try:
         return sorted(mapping)
     except TypeError:
         return list(mapping)
+
+
+def sorted_struct(struct: Any) -> Any:
+    """The same structure with dict entries by sorted key, and lists as tuples."""
+    if isinstance(struct, Mapping):
+        return {key: sorted_struct(struct[key]) for key in sorted_keys(struct)}
+    return tuple(map(sorted_struct, struct)) if isinstance(struct, (tuple, list)) else struct
 
 
 def sorted_leaves(struct: Any) -> list[Any]:
@@ -346,6 +333,8 @@ def sorted_leaves(struct: Any) -> list[Any]:
 def convert_to_numpy(x: Any, reduce_type: bool = False) -> Any:
     """Turn every tensor in a structure into an array, sharing memory where the tensor lies on the CPU.
 
+    bfloat16, which NumPy does not have, becomes float32.
+
     Args:
         x: a structure whose leaves are tensors, arrays or anything else (left as it is); lists are opened too.
         reduce_type: make floating arrays float32. Integers keep their type: ids above 2**31 survive.
@@ -354,20 +343,19 @@ def convert_to_numpy(x: Any, reduce_type: bool = False) -> Any:
         >>> convert_to_numpy({"a": np.zeros(2)}, reduce_type=True)["a"].dtype
         dtype('float32')
     """
+    if isinstance(x, Mapping):
+        return {key: convert_to_numpy(value, reduce_type) for key, value in x.items()}
+    if isinstance(x, tuple):
+        return tuple([convert_to_numpy(value, reduce_type) for value in x])
+    if isinstance(x, list):
+        return [convert_to_numpy(value, reduce_type) for value in x]
     torch = sys.modules.get("torch")
-    tensor_class = torch.Tensor if torch is not None else ()
-
-    def convert(leaf: Any) -> Any:
-        if isinstance(leaf, list):
-            return [map_struct(convert, item) for item in leaf]
-        if isinstance(leaf, tensor_class):
-            leaf = leaf.detach().cpu()
-            leaf = (leaf.float() if "bfloat16" in str(leaf.dtype) else leaf).numpy()
-        if reduce_type and isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.dtype != np.float32:
-            return leaf.astype(np.float32)
-        return leaf
-
-    return map_struct(convert, x)
+    if torch is not None and isinstance(x, torch.Tensor):
+        x = x.detach().float() if x.dtype is torch.bfloat16 else x.detach()
+        x = x.cpu().resolve_conj().resolve_neg().numpy()
+    if reduce_type and isinstance(x, np.ndarray) and x.dtype.kind == "f" and x.dtype != np.float32:
+        return x.astype(np.float32)
+    return x
 
 
 def make_action_immutable(obj: Any) -> Any:

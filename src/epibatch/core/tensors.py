@@ -10,7 +10,7 @@ import torch
 
 from epibatch.core.errors import ColumnError
 
-__all__ = ["FLOAT_MAX", "FLOAT_MIN", "convert_to_numpy", "convert_to_torch_tensor", "try_import_torch"]
+__all__ = ["FLOAT_MAX", "FLOAT_MIN", "convert_to_torch_tensor", "try_import_torch"]
 
 FLOAT_MIN = -3.4e38
 """A logit that makes an action impossible: nearly the least float32, so that sums of it do not overflow at once."""
@@ -92,32 +92,6 @@ def _array(leaf: Any) -> np.ndarray[Any, Any]:
             found=str(error),
             do="pad the rows to one length, or keep them as an object array",
         ) from error
-
-
-def convert_to_numpy(struct: Any) -> Any:
-    """Turn every torch tensor in a structure into a NumPy array; anything else stays as it is.
-
-    Tensors on the CPU share their memory with the array. bfloat16, which NumPy does not have, becomes float32.
-
-    Args:
-        struct: a tensor, or nested dicts, tuples and lists that hold tensors.
-
-    Example:
-        >>> convert_to_numpy({"a": torch.ones(2), "b": (1, "x")})
-        {'a': array([1., 1.], dtype=float32), 'b': (1, 'x')}
-    """
-    if isinstance(struct, torch.Tensor):
-        tensor = struct.detach()
-        if tensor.dtype is torch.bfloat16:
-            tensor = tensor.float()
-        return tensor.cpu().resolve_conj().resolve_neg().numpy()
-    if isinstance(struct, Mapping):
-        return {key: convert_to_numpy(value) for key, value in struct.items()}
-    if isinstance(struct, tuple):
-        return tuple(convert_to_numpy(value) for value in struct)
-    if type(struct) is list:
-        return [convert_to_numpy(value) for value in struct]
-    return struct
 
 
 def try_import_torch(error: bool = False) -> tuple[Any, Any]:

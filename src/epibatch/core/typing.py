@@ -37,16 +37,6 @@ T = TypeVar("T")
 
 
 @overload
-def _mark(target: T, /) -> T: ...
-@overload
-def _mark(**options: Any) -> Callable[[T], T]: ...
-def _mark(*target: Any, **options: Any) -> Any:
-    if target and not options:
-        return target[0]
-    return lambda marked: marked
-
-
-@overload
 def override(parent: type, /) -> Callable[[T], T]: ...
 @overload
 def override(parent: Callable[..., Any], /) -> Callable[..., Any]: ...
@@ -73,7 +63,10 @@ def PublicAPI(target: T, /) -> T: ...
 @overload
 def PublicAPI(**options: Any) -> Callable[[T], T]: ...
 def PublicAPI(*target: Any, **options: Any) -> Any:
-    """Mark a class or function as public.
+    """Mark a class or function: public, for developers of extensions, or a place for users' own logic.
+
+    `DeveloperAPI`, `OverrideToImplementCustomLogic` and `OverrideToImplementCustomLogic_CallToSuperRecommended` are
+    other names of it.
 
     Example:
         >>> @PublicAPI(stability="alpha")
@@ -82,31 +75,11 @@ def PublicAPI(*target: Any, **options: Any) -> Any:
         >>> double(2)
         4
     """
-    return _mark(*target, **options)
+    if target and not options:
+        return target[0]
+    return lambda marked: marked
 
 
-@overload
-def DeveloperAPI(target: T, /) -> T: ...
-@overload
-def DeveloperAPI(**options: Any) -> Callable[[T], T]: ...
-def DeveloperAPI(*target: Any, **options: Any) -> Any:
-    """Mark a class or function as meant for developers of extensions."""
-    return _mark(*target, **options)
-
-
-@overload
-def OverrideToImplementCustomLogic(target: T, /) -> T: ...
-@overload
-def OverrideToImplementCustomLogic(**options: Any) -> Callable[[T], T]: ...
-def OverrideToImplementCustomLogic(*target: Any, **options: Any) -> Any:
-    """Mark a method as a place for users' own logic."""
-    return _mark(*target, **options)
-
-
-@overload
-def OverrideToImplementCustomLogic_CallToSuperRecommended(target: T, /) -> T: ...
-@overload
-def OverrideToImplementCustomLogic_CallToSuperRecommended(**options: Any) -> Callable[[T], T]: ...
-def OverrideToImplementCustomLogic_CallToSuperRecommended(*target: Any, **options: Any) -> Any:
-    """Mark a method as a place for users' own logic that should call the inherited method too."""
-    return _mark(*target, **options)
+DeveloperAPI = PublicAPI
+OverrideToImplementCustomLogic = PublicAPI
+OverrideToImplementCustomLogic_CallToSuperRecommended = PublicAPI

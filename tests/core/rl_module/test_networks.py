@@ -8,14 +8,14 @@ from torch import nn
 
 from epibatch.core.errors import ConfigError
 from epibatch.core.rl_module.default_model_config import ACTIVATIONS, DefaultModelConfig
-from epibatch.core.rl_module.networks import MLP, encoder_style, head_style, run
+from epibatch.core.rl_module.networks import MLP, fc_layers, run
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("layernorm", [False, True])
 def test_mlp_computes_what_a_sequential_does(activation, layernorm):
-    config = DefaultModelConfig(fcnet_activation=activation, fcnet_use_layernorm=layernorm)
-    layers = encoder_style(config).layers(3, [8, 5], 2)
+    config = DefaultModelConfig(fcnet_hiddens=[8, 5], fcnet_activation=activation, fcnet_use_layernorm=layernorm)
+    layers = fc_layers(config, "fcnet", 3, 2)
     x = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     grads = []
     for net in (MLP(*layers), nn.Sequential(*layers)):
@@ -53,7 +53,7 @@ def test_hooks_and_changed_layers_are_respected():
 
 def test_default_initial_weights():
     torch.manual_seed(0)
-    hidden, _, out = encoder_style(DefaultModelConfig()).layers(8, [16], 4, gain=0.01)
+    hidden, _, out = fc_layers(DefaultModelConfig(fcnet_hiddens=[16]), "fcnet", 8, 4, gain=0.01)
     torch.testing.assert_close(hidden.weight.T @ hidden.weight, 2.0 * torch.eye(8), rtol=0, atol=1e-5)
     torch.testing.assert_close(out.weight @ out.weight.T, 1e-4 * torch.eye(4), rtol=0, atol=1e-8)
     assert not hidden.bias.any()
@@ -62,20 +62,21 @@ def test_default_initial_weights():
 @pytest.mark.parametrize("name", ["constant", "constant_", torch.nn.init.constant_])
 def test_named_initializers(name):
     config = DefaultModelConfig(
+        fcnet_hiddens=[],
         fcnet_kernel_initializer=name,
         fcnet_kernel_initializer_kwargs={"val": 0.5},
         fcnet_bias_initializer="ones_",
         head_fcnet_kernel_initializer="zeros_",
     )
-    (layer,) = encoder_style(config).layers(2, [], 3)
+    (layer,) = fc_layers(config, "fcnet", 2, 3)
     assert torch.equal(layer.weight, torch.full((3, 2), 0.5))
     assert torch.equal(layer.bias, torch.ones(3))
-    assert not head_style(config).layers(2, [], 3)[0].weight.any()
+    assert not fc_layers(config, "head_fcnet", 2, 3)[0].weight.any()
 
 
 def test_unknown_initializers():
     with pytest.raises(ConfigError, match="did you mean 'orthogonal_'"):
-        encoder_style(DefaultModelConfig(fcnet_kernel_initializer="ortogonal")).layers(2, [2])
+        fc_layers(DefaultModelConfig(fcnet_kernel_initializer="ortogonal"), "fcnet", 2)
 
 
 def test_running_a_module_is_calling_it():

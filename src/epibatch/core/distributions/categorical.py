@@ -12,7 +12,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from epibatch.core.distributions.distribution import Deterministic, Distribution, as_shape, same_kind, unfit
+from epibatch.core.distributions.distribution import (
+    Deterministic,
+    Distribution,
+    Generator,
+    SampleShape,
+    as_shape,
+    same_kind,
+    unfit,
+)
 from epibatch.core.errors import ColumnError, SpaceError
 
 __all__ = ["Categorical", "MultiCategorical", "TorchCategorical", "TorchMultiCategorical"]
@@ -66,9 +74,7 @@ class Categorical(Distribution):
         """Probabilities `[..., n]`."""
         return self.log_probs.exp()
 
-    def sample(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> torch.Tensor:
+    def sample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> torch.Tensor:
         logits = self.logits.detach() if self.logits.requires_grad else self.logits
         shape = logits.shape if sample_shape is None else torch.Size((*as_shape(sample_shape), *logits.shape))
         if not logits.is_cpu or logits.dtype is torch.bfloat16:  # which NumPy does not have
@@ -253,9 +259,7 @@ class MultiCategorical(Distribution):
         first = None if layout.start is None else layout.start.to(logits.device)
         return cls(choices, start=first, shape=(len(lens),) if shape is None else tuple(shape), dtype=dtype)
 
-    def sample(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> torch.Tensor:
+    def sample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> torch.Tensor:
         return self._integers(self.choices.sample(sample_shape=sample_shape, generator=generator))
 
     def _integers(self, choices: torch.Tensor) -> torch.Tensor:

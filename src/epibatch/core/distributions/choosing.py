@@ -11,10 +11,11 @@ import torch
 from gymnasium import spaces
 
 from epibatch.core.distributions.categorical import Categorical, MultiCategorical
-from epibatch.core.distributions.distribution import Distribution, same_kind
+from epibatch.core.distributions.distribution import Distribution, Drawn, Generator, SampleShape, same_kind
 from epibatch.core.distributions.gaussian import DiagGaussian, SquashedGaussian
 from epibatch.core.errors import NotAvailableError, SpaceError
-from epibatch.core.structs import flatten, flatten_like, sorted_keys, unflatten
+from epibatch.core.spaces import get_base_struct_from_space
+from epibatch.core.structs import flatten, flatten_like, sorted_keys, sorted_leaves, sorted_struct, unflatten
 
 __all__ = ["MultiDistribution", "TorchMultiDistribution", "distribution_for", "input_lens_for", "log_std_columns"]
 
@@ -129,7 +130,7 @@ def _torch_dtype(dtype: Any) -> torch.dtype:
 def _parts(space: spaces.Dict | spaces.Tuple) -> list[tuple[Any, Any]]:
     """Keys and spaces of the parts, those of a Dict by sorted key."""
     if isinstance(space, spaces.Dict):
-        return [(key, space.spaces[key]) for key in sorted_keys(dict(space.spaces))]
+        return [(key, space.spaces[key]) for key in sorted_keys(space.spaces)]
     return list(enumerate(space.spaces))
 
 
@@ -166,17 +167,11 @@ def log_std_columns(space: gym.Space[Any]) -> list[int]:
     """
     columns: list[int] = []
     start = 0
-    for leaf, count in zip(_leaves(space), input_lens_for(space)):
+    for leaf, count in zip(sorted_leaves(get_base_struct_from_space(space)), input_lens_for(space)):
         if isinstance(leaf, spaces.Box) and np.dtype(leaf.dtype).kind == "f":
             columns += range(start + count // 2, start + count)
         start += count
     return columns
-
-
-def _leaves(space: Any) -> list[Any]:
-    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
-        return [space]
-    return [leaf for _, sub in _parts(space) for leaf in _leaves(sub)]
 
 
 def _unsupported(whole: Any, path: str, space: Any, expected: str, do: str) -> SpaceError:
@@ -207,7 +202,7 @@ class MultiDistribution(Distribution):
     __slots__ = ("_children", "_form")
 
     def __init__(self, child_distribution_struct: Any) -> None:
-        self._children, self._form = flatten(_sorted(child_distribution_struct))
+        self._children, self._form = flatten(sorted_struct(child_distribution_struct))
 
     @property
     def children(self) -> Any:
@@ -229,8 +224,8 @@ class MultiDistribution(Distribution):
         Raises:
             SpaceError: another number of inputs.
         """
-        classes, form = flatten(_sorted(child_distribution_cls_struct))
-        lens = list(input_lens) if isinstance(input_lens, list) else flatten(_sorted(input_lens))[0]
+        classes, form = flatten(sorted_struct(child_distribution_cls_struct))
+        lens = list(input_lens) if isinstance(input_lens, list) else flatten(sorted_struct(input_lens))[0]
         if logits.shape[-1] != sum(lens) or len(lens) != len(classes):
             raise SpaceError(
                 "MultiDistribution.from_logits",
@@ -241,27 +236,19 @@ class MultiDistribution(Distribution):
         parts = torch.split(logits, lens, -1)
         return cls(unflatten(form, [child.from_logits(part) for child, part in zip(classes, parts)]))
 
-    def sample(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> Any:
+    def sample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Any:
         drawn = [child.sample(sample_shape=sample_shape, generator=generator) for child in self._children]
         return unflatten(self._form, drawn)
 
-    def rsample(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> Any:
+    def rsample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Any:
         drawn = [child.rsample(sample_shape=sample_shape, generator=generator) for child in self._children]
         return unflatten(self._form, drawn)
 
-    def sample_and_logp(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> tuple[Any, torch.Tensor]:
+    def sample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
         pairs = [child.sample_and_logp(sample_shape=sample_shape, generator=generator) for child in self._children]
         return unflatten(self._form, [drawn for drawn, _ in pairs]), _total(logp for _, logp in pairs)
 
-    def rsample_and_logp(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> tuple[Any, torch.Tensor]:
+    def rsample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
         pairs = [child.rsample_and_logp(sample_shape=sample_shape, generator=generator) for child in self._children]
         return unflatten(self._form, [drawn for drawn, _ in pairs]), _total(logp for _, logp in pairs)
 
@@ -306,15 +293,8 @@ class MultiDistribution(Distribution):
         Raises:
             SpaceError: there is no distribution for a part of the space.
         """
-        lens = input_lens_for(space) if input_lens is None else flatten(_sorted(tuple(input_lens)))[0]
+        lens = input_lens_for(space) if input_lens is None else flatten(sorted_struct(tuple(input_lens)))[0]
         return lens if as_list else sum(lens)
-
-
-def _sorted(struct: Any) -> Any:
-    """The same structure with dict entries by sorted key, and lists as tuples."""
-    if isinstance(struct, Mapping):
-        return {key: _sorted(struct[key]) for key in sorted_keys(dict(struct))}
-    return tuple(_sorted(part) for part in struct) if isinstance(struct, (tuple, list)) else struct
 
 
 def _total(terms: Any) -> torch.Tensor:

@@ -6,7 +6,7 @@ import inspect
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 import gymnasium as gym
 import numpy as np
@@ -17,6 +17,9 @@ from epibatch.core.errors import ColumnError, ConfigError, NotAvailableError, Sp
 __all__ = [
     "Deterministic",
     "Distribution",
+    "Drawn",
+    "Generator",
+    "SampleShape",
     "TorchDeterministic",
     "TorchDistribution",
     "as_shape",
@@ -26,6 +29,13 @@ __all__ = [
 ]
 
 _D = TypeVar("_D", bound="Distribution")
+
+SampleShape: TypeAlias = "int | Sequence[int] | None"
+"""Extra leading dimensions of independent draws; None for a single draw."""
+Generator: TypeAlias = "torch.Generator | None"
+"""The source of randomness; None for torch's global one."""
+Drawn: TypeAlias = tuple[Any, torch.Tensor]
+"""Actions, and their log-probabilities."""
 
 
 class Distribution(ABC):
@@ -69,9 +79,7 @@ class Distribution(ABC):
         return _partial_class(cls, partial_kwargs)
 
     @abstractmethod
-    def sample(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> Any:
+    def sample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Any:
         """Draw actions, without gradients.
 
         Args:
@@ -79,9 +87,7 @@ class Distribution(ABC):
             generator: the source of randomness; None uses torch's global one.
         """
 
-    def rsample(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> Any:
+    def rsample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Any:
         """Draw actions that gradients flow through (the reparametrisation trick).
 
         Raises:
@@ -94,16 +100,12 @@ class Distribution(ABC):
             do="use sample() and a score-function loss",
         )
 
-    def sample_and_logp(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> tuple[Any, torch.Tensor]:
+    def sample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
         """Draw actions, and their log-probabilities; arguments as for `sample`."""
         drawn = self.sample(sample_shape=sample_shape, generator=generator)
         return drawn, self.logp(drawn)
 
-    def rsample_and_logp(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> tuple[Any, torch.Tensor]:
+    def rsample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
         """Draw actions that gradients flow through, and their log-probabilities; arguments as for `rsample`.
 
         Raises:
@@ -265,14 +267,10 @@ class Deterministic(Distribution):
     def from_logits(cls, logits: torch.Tensor) -> Deterministic:
         return cls(logits)
 
-    def sample(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> torch.Tensor:
+    def sample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> torch.Tensor:
         return self.rsample(sample_shape=sample_shape).detach()
 
-    def rsample(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> torch.Tensor:
+    def rsample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> torch.Tensor:
         if sample_shape is None:
             return self.loc
         return self.loc.expand(*as_shape(sample_shape), *self.loc.shape)

@@ -13,7 +13,16 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from epibatch.core.distributions.distribution import Deterministic, Distribution, as_shape, same_kind, unfit
+from epibatch.core.distributions.distribution import (
+    Deterministic,
+    Distribution,
+    Drawn,
+    Generator,
+    SampleShape,
+    as_shape,
+    same_kind,
+    unfit,
+)
 from epibatch.core.errors import NotAvailableError, SpaceError
 
 __all__ = ["DiagGaussian", "SquashedGaussian", "TorchDiagGaussian", "TorchSquashedGaussian"]
@@ -64,15 +73,11 @@ class DiagGaussian(Distribution):
             self._std = self.log_std.exp()
         return self._std
 
-    def sample(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> torch.Tensor:
+    def sample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> torch.Tensor:
         with torch.no_grad():
             return self.rsample(sample_shape=sample_shape, generator=generator)
 
-    def rsample(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> torch.Tensor:
+    def rsample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> torch.Tensor:
         mean = self.mean
         shape = mean.shape if sample_shape is None else (*as_shape(sample_shape), *mean.shape)
         noise = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
@@ -174,26 +179,18 @@ class SquashedGaussian(Distribution):
         gaussian = DiagGaussian.from_logits(logits)
         return cls(DiagGaussian(gaussian.mean, gaussian.log_std.clamp(*_LOG_STD)), low=low, high=high, shape=shape)
 
-    def sample(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> torch.Tensor:
+    def sample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> torch.Tensor:
         with torch.no_grad():
             return self.rsample(sample_shape=sample_shape, generator=generator)
 
-    def rsample(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> torch.Tensor:
+    def rsample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> torch.Tensor:
         return self._squashed(self.base.rsample(sample_shape=sample_shape, generator=generator))
 
-    def sample_and_logp(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def sample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
         with torch.no_grad():
             return self.rsample_and_logp(sample_shape=sample_shape, generator=generator)
 
-    def rsample_and_logp(
-        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def rsample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
         raw = self.base.rsample(sample_shape=sample_shape, generator=generator)
         return self._squashed(raw), self.base.logp(raw) - (_log_slope(raw) + self.half.log()).sum(-1)
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Validat
 from pydantic.dataclasses import dataclass
 
 from epibatch.core.errors import ConfigError, nearest
-from epibatch.core.sequence_ends import SEQUENCE_ENDS
+from epibatch.core.sequence_ends import SEQUENCE_ENDS, SequenceEnd
 from epibatch.core.settings import Expected, expect, reported
 
 __all__ = ["ACTIVATIONS", "DefaultModelConfig"]
@@ -44,11 +44,6 @@ def _with_lstm(value: bool, info: ValidationInfo) -> bool:
 
 def _without_lstm(value: bool, info: ValidationInfo) -> bool:
     expect(not value or info.data.get("use_lstm") is not True, "False with use_lstm")
-    return value
-
-
-def _sequence_end(value: str) -> str:
-    expect(value in SEQUENCE_ENDS, f"one of {', '.join(SEQUENCE_ENDS)}")
     return value
 
 
@@ -186,7 +181,7 @@ class DefaultModelConfig:
     use_prev_action: SwitchOfLSTM = False
     use_prev_reward: SwitchOfLSTM = False
     max_seq_len: Size = 20
-    sequence_end: Annotated[str, AfterValidator(_sequence_end), Expected("one of " + ", ".join(SEQUENCE_ENDS))] = "pad"
+    sequence_end: Annotated[SequenceEnd, Expected("one of " + ", ".join(SEQUENCE_ENDS))] = "pad"
     burn_in: Annotated[int, AfterValidator(_burn_in), Expected("an integer from 0 to max_seq_len - 1")] = 0
     lstm_cell_size: Size = 256
     lstm_kernel_initializer: Initializer = None

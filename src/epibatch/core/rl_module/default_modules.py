@@ -17,9 +17,8 @@ from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import (
     MLP,
     PolicyHead,
-    encoder_style,
-    head_style,
-    init_parameters,
+    fc_layers,
+    initialize,
     masked,
     no_value_function,
     run,
@@ -75,17 +74,17 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
         config = DefaultModelConfig.from_dict(self.model_config)
         self._squash = config.squash_actions
         self._input = ObservationInput(self.observation_space, config)
-        size, hiddens, style = self._input.size, config.fcnet_hiddens, encoder_style(config)
+        size, hiddens = self._input.size, config.fcnet_hiddens
         features = hiddens[-1] if hiddens else size
         self.images = self._input.cnns()
-        self.encoder = MLP(*style.layers(size, hiddens)) if config.vf_share_layers else None
-        own = [] if config.vf_share_layers else style.layers(size, hiddens)
+        self.encoder = MLP(*fc_layers(config, "fcnet", size)) if config.vf_share_layers else None
+        own = [] if config.vf_share_layers else fc_layers(config, "fcnet", size)
         self.pi = PolicyHead(own, features, self.action_space, config)
         self.vf: MLP | None = None
         self.vf_images: nn.ModuleList | None = None
         if not self.inference_only:
-            own = [] if config.vf_share_layers else style.layers(size, hiddens)
-            self.vf = MLP(*own, *head_style(config).layers(features, config.head_fcnet_hiddens, 1))
+            own = [] if config.vf_share_layers else fc_layers(config, "fcnet", size)
+            self.vf = MLP(*own, *fc_layers(config, "head_fcnet", features, 1))
             self.vf_images = None if config.vf_share_layers else self._input.cnns()
 
     def _make_dist_cls(self) -> type[Distribution]:
@@ -162,27 +161,17 @@ class DefaultRecurrentActorCritic(TorchRLModule, ValueFunctionAPI):
         self.images = self._input.cnns()
         size, hiddens = self._input.size, config.fcnet_hiddens
         self._cell_size = config.lstm_cell_size
-        self.encoder = MLP(*encoder_style(config).layers(size, hiddens))
+        self.encoder = MLP(*fc_layers(config, "fcnet", size))
         self._previous = PreviousSteps(self.action_space, config)
         width = (hiddens[-1] if hiddens else size) + self._previous.size
         layer = self.layer_class(width, self._cell_size, batch_first=True)
         setattr(self, self.layer_name, layer)
-        init_parameters(
-            layer.all_weights[0][:2],
-            config.lstm_kernel_initializer,
-            config.lstm_kernel_initializer_kwargs or {},
-            default=nn.init.orthogonal_,
-        )
-        init_parameters(
-            layer.all_weights[0][2:],
-            config.lstm_bias_initializer,
-            config.lstm_bias_initializer_kwargs or {},
-            default=nn.init.zeros_,
-        )
+        weights = layer.all_weights[0]
+        initialize(config, "lstm", weights[:2], weights[2:])
         self.pi = PolicyHead([], self._cell_size, self.action_space, config)
         self.vf: MLP | None = None
         if not self.inference_only:
-            self.vf = MLP(*head_style(config).layers(self._cell_size, config.head_fcnet_hiddens, 1))
+            self.vf = MLP(*fc_layers(config, "head_fcnet", self._cell_size, 1))
 
     def _make_dist_cls(self) -> type[Distribution]:
         return distribution_for(self.action_space, squash=self._squash)

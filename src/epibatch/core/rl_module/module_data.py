@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import torch
 
 from epibatch.core.checkpoints import is_checkpoint, load_state
-from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, RegistryError, add_context, nearest
+from epibatch.core.errors import CheckpointError, ConfigError, RegistryError, error_context, nearest
 from epibatch.core.imports import load_object
 from epibatch.core.registry import plain_data
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
@@ -105,7 +105,8 @@ def fields_to_data(spec: Any, names: tuple[str, ...]) -> dict[str, Any]:
     for name in names:
         value = getattr(spec, name)
         if name in _SPACES:
-            data[name] = None if value is None else _described(value, f"{where}, {name}")
+            with error_context(f"in {where}, {name}:"):
+                data[name] = None if value is None else space_to_dict(value)
             continue
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = dataclasses.asdict(value)
@@ -134,14 +135,6 @@ def fields_from_data(cls: type, data: Any, names: tuple[str, ...]) -> dict[str, 
     return {
         name: space_from_dict(value) if name in _SPACES and value is not None else value for name, value in data.items()
     }
-
-
-def _described(space: Any, where: str) -> dict[str, Any]:
-    try:
-        return space_to_dict(space)
-    except EpibatchError as error:
-        add_context(error, f"in {where}:")
-        raise
 
 
 def _refuse(where: str, found: str) -> NoReturn:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
@@ -22,15 +21,12 @@ from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 
 __all__ = [
     "CNN",
-    "LayerStyle",
     "MLP",
     "PolicyHead",
-    "activation_layers",
     "conv_size",
     "default_conv_filters",
-    "encoder_style",
-    "head_style",
-    "init_parameters",
+    "fc_layers",
+    "initialize",
     "masked",
     "no_value_function",
     "run",
@@ -93,119 +89,92 @@ class MLP(nn.Sequential):
         return x
 
 
-@dataclass(frozen=True)
-class LayerStyle:
-    """Style of the layers of an MLP.
+def fc_layers(
+    config: DefaultModelConfig, prefix: str, size_in: int, size_out: int | None = None, gain: float = 1.0
+) -> list[nn.Module]:
+    """Fully connected layers: the hidden ones, and an output layer without activation if `size_out` is given.
 
     Args:
-        activation: name of the activation after hidden layers.
-        layernorm: whether hidden layers are normalised before it.
-        kernel: initializer of weights and its keywords; None is orthogonal.
-        bias: initializer of biases and its keywords; None is zeros.
+        config: the network's options.
+        prefix: which of them: "fcnet" for the encoder, "head_fcnet" for a head.
+        size_in: number of inputs.
+        size_out: number of outputs.
+        gain: gain of the output layer's orthogonal weights.
     """
-
-    activation: str
-    layernorm: bool
-    kernel: tuple[str | Callable[..., Any] | None, Mapping[str, Any]]
-    bias: tuple[str | Callable[..., Any] | None, Mapping[str, Any]]
-
-    def layers(
-        self, size_in: int, hiddens: Sequence[int], size_out: int | None = None, gain: float = 1.0
-    ) -> list[nn.Module]:
-        """Hidden layers, and an output layer without activation if `size_out` is given.
-
-        Args:
-            size_in: number of inputs.
-            hiddens: sizes of the hidden layers.
-            size_out: number of outputs.
-            gain: gain of the output layer's orthogonal weights.
-        """
-        layers: list[nn.Module] = []
-        for size in hiddens:
-            layers.append(self._linear(size_in, size, _HIDDEN_GAIN))
-            if self.layernorm:
-                layers.append(nn.LayerNorm(size))
-            layers += activation_layers(self.activation)
-            size_in = size
-        if size_out is not None:
-            layers.append(self._linear(size_in, size_out, gain))
-        return layers
-
-    def _linear(self, size_in: int, size_out: int, gain: float) -> nn.Linear:
-        layer = nn.Linear(size_in, size_out)
-        init_parameters([layer.weight], *self.kernel, default=lambda w: nn.init.orthogonal_(w, gain))
-        init_parameters([layer.bias], *self.bias, default=nn.init.zeros_)
-        return layer
+    layers: list[nn.Module] = []
+    for size in config[f"{prefix}_hiddens"]:
+        layers.append(_linear(config, prefix, size_in, size, _HIDDEN_GAIN))
+        if config[f"{prefix}_use_layernorm"]:
+            layers.append(nn.LayerNorm(size))
+        layers += _activation(config[f"{prefix}_activation"])
+        size_in = size
+    if size_out is not None:
+        layers.append(_linear(config, prefix, size_in, size_out, gain))
+    return layers
 
 
-def encoder_style(config: DefaultModelConfig) -> LayerStyle:
-    """The layers of the encoder, as the `fcnet_` options say."""
-    return LayerStyle(
-        config.fcnet_activation,
-        config.fcnet_use_layernorm,
-        (config.fcnet_kernel_initializer, config.fcnet_kernel_initializer_kwargs or {}),
-        (config.fcnet_bias_initializer, config.fcnet_bias_initializer_kwargs or {}),
-    )
+def _linear(config: DefaultModelConfig, prefix: str, size_in: int, size_out: int, gain: float) -> nn.Linear:
+    layer = nn.Linear(size_in, size_out)
+    initialize(config, prefix, [layer.weight], [layer.bias], gain)
+    return layer
 
 
-def head_style(config: DefaultModelConfig) -> LayerStyle:
-    """The layers of the heads, as the `head_fcnet_` options say."""
-    return LayerStyle(
-        config.head_fcnet_activation,
-        config.head_fcnet_use_layernorm,
-        (config.head_fcnet_kernel_initializer, config.head_fcnet_kernel_initializer_kwargs or {}),
-        (config.head_fcnet_bias_initializer, config.head_fcnet_bias_initializer_kwargs or {}),
-    )
-
-
-def activation_layers(name: str) -> list[nn.Module]:
+def _activation(name: str) -> list[nn.Module]:
     """The layer of an activation; none for "linear"."""
     return [] if name == "linear" else [_ACTIVATIONS[name]()]
 
 
-def init_parameters(
-    parameters: Sequence[torch.Tensor],
-    initializer: str | Callable[..., Any] | None,
-    options: Mapping[str, Any],
-    *,
-    default: Callable[[torch.Tensor], Any],
+def initialize(
+    config: DefaultModelConfig,
+    prefix: str,
+    weights: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor],
+    gain: float = 1.0,
 ) -> None:
-    """Fill parameters in place.
+    """Fill parameters as the config's initializers say: by default orthogonal weights and zero biases.
 
     Args:
-        parameters: the tensors to fill.
-        initializer: name of a function in `torch.nn.init`, a callable, or None for `default`.
-        options: keywords for a named or given initializer.
-        default: what fills a tensor when there is no initializer.
+        config: the network's options.
+        prefix: which of them: "fcnet", "head_fcnet", "conv" or "lstm".
+        weights: the tensors for the kernel initializer.
+        biases: those for the bias initializer.
+        gain: gain of orthogonal weights.
 
     Raises:
-        ConfigError: there is no function of that name.
+        ConfigError: there is no initializer of that name, or it does not take the keywords.
     """
-    fill = default
-    if isinstance(initializer, str):
-        known = {name for name in dir(nn.init) if name.endswith("_") and not name.startswith("_")}
-        name = initializer if initializer.endswith("_") else f"{initializer}_"
-        if name not in known:
+    for kind, parameters in (("kernel", weights), ("bias", biases)):
+        initializer = config[f"{prefix}_{kind}_initializer"]
+        options = config[f"{prefix}_{kind}_initializer_kwargs"] or {}
+        default = partial(nn.init.orthogonal_, gain=gain) if kind == "kernel" else nn.init.zeros_
+        fill = default if initializer is None else partial(_initializer(initializer), **options)
+        try:
+            with torch.no_grad():
+                for parameter in parameters:
+                    fill(parameter)
+        except TypeError as error:
             raise ConfigError(
                 "initializer in model_config",
-                expected="the name of a function in torch.nn.init",
-                found=repr(initializer),
-                do=nearest(name, known),
-            )
-        fill = partial(getattr(nn.init, name), **options)
-    elif initializer is not None:
-        fill = partial(initializer, **options)
-    try:
-        with torch.no_grad():
-            for parameter in parameters:
-                fill(parameter)
-    except TypeError as error:
+                expected=f"keywords that {initializer!r} takes",
+                found=f"{options!r}: {error}",
+                do="correct the initializer's ..._kwargs",
+            ) from error
+
+
+def _initializer(initializer: str | Callable[..., Any]) -> Callable[..., Any]:
+    if not isinstance(initializer, str):
+        return initializer
+    known = {name for name in dir(nn.init) if name.endswith("_") and not name.startswith("_")}
+    name = initializer if initializer.endswith("_") else f"{initializer}_"
+    if name not in known:
         raise ConfigError(
             "initializer in model_config",
-            expected=f"keywords that {initializer!r} takes",
-            found=f"{dict(options)!r}: {error}",
-            do="correct the initializer's ..._kwargs",
-        ) from error
+            expected="the name of a function in torch.nn.init",
+            found=repr(initializer),
+            do=nearest(name, known),
+        )
+    function: Callable[..., Any] = getattr(nn.init, name)
+    return function
 
 
 def no_value_function(module: nn.Module) -> RunnerError:
@@ -300,8 +269,10 @@ class CNN(nn.Module):
             kernel, stride = _pair(kernel), _pair(stride)
             padding = [_padding(side, k, step) for side, k, step in zip((height, width), kernel, stride)]
             layers.append(nn.ZeroPad2d((*padding[1], *padding[0])))
-            layers.append(_convolution(channels, count, kernel, stride, config))
-            layers += activation_layers(config.conv_activation)
+            layer = nn.Conv2d(channels, count, kernel, stride)
+            biases = [] if layer.bias is None else [layer.bias]
+            initialize(config, "conv", [layer.weight], biases, _HIDDEN_GAIN)
+            layers += [layer, *_activation(config.conv_activation)]
             height, width, channels = -(-height // stride[0]), -(-width // stride[1]), count
         self.size = conv_size(self.sizes, filters)
         self.layers = nn.Sequential(*layers)
@@ -363,26 +334,6 @@ def with_shape(part: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     return part
 
 
-def _convolution(
-    channels: int, count: int, kernel: tuple[int, int], stride: tuple[int, int], config: DefaultModelConfig
-) -> nn.Conv2d:
-    layer = nn.Conv2d(channels, count, kernel, stride)
-    init_parameters(
-        [layer.weight],
-        config.conv_kernel_initializer,
-        config.conv_kernel_initializer_kwargs or {},
-        default=lambda weight: nn.init.orthogonal_(weight, math.sqrt(2.0)),
-    )
-    if layer.bias is not None:
-        init_parameters(
-            [layer.bias],
-            config.conv_bias_initializer,
-            config.conv_bias_initializer_kwargs or {},
-            default=nn.init.zeros_,
-        )
-    return layer
-
-
 def _pair(value: Any) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
 
@@ -436,7 +387,7 @@ class PolicyHead(nn.Module):
             self.register_buffer(
                 "_order", torch.argsort(self._is_log_std.int(), stable=True).argsort(), persistent=False
             )
-        head = head_style(config).layers(size_in, config.head_fcnet_hiddens, size_out, gain=0.01)
+        head = fc_layers(config, "head_fcnet", size_in, size_out, gain=0.01)
         self.net = MLP(*body, *head)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

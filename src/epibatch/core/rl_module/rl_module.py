@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 import os
-import tempfile
 from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +20,7 @@ import torch
 from torch import nn
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.checkpoints import Checkpointable, arrays_size, load_state, save_state
+from epibatch.core.checkpoints import Checkpointable, arrays_size, load_state
 from epibatch.core.distributions.choosing import distribution_for
 from epibatch.core.distributions.distribution import Distribution
 from epibatch.core.errors import (
@@ -33,7 +32,7 @@ from epibatch.core.errors import (
     NotAvailableError,
     RunnerError,
     UnknownNameError,
-    add_context,
+    error_context,
     nearest,
 )
 from epibatch.core.restoring import all_or_nothing, converted_numbers, restoring
@@ -54,7 +53,7 @@ from epibatch.core.rl_module.module_data import (
 )
 from epibatch.core.rl_module.observation_input import ObservationInput
 from epibatch.core.state_codec import chosen_parts, state_parts
-from epibatch.core.tensors import convert_to_numpy
+from epibatch.core.structs import convert_to_numpy
 
 __all__ = [
     "MultiRLModule",
@@ -87,7 +86,13 @@ class ValueFunctionAPI(ABC):
 
 ModuleT = TypeVar("ModuleT", bound="RLModule")
 
+_FIELDS = ("observation_space", "action_space", "inference_only", "model_config")
+_LOADING = ("load_state_path", "modules_to_load")
 _OPTIONS = ("observation_space", "action_space", "inference_only", "learner_only", "model_config")
+
+
+def _options_of(owner: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(owner, name) for name in names}
 
 
 class RLModule(Checkpointable, ABC):
@@ -286,26 +291,6 @@ class RLModule(Checkpointable, ABC):
         multi.add_module(DEFAULT_MODULE_ID, self)
         return multi
 
-    def get_state(
-        self,
-        components: str | Collection[str] | None = None,
-        *,
-        not_components: str | Collection[str] | None = None,
-        inference_only: bool = False,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """Everything needed to restore the module, as a dict of NumPy arrays.
-
-        Args:
-            components: accepted for all checkpointable classes; a module has no parts to choose from.
-            not_components: likewise.
-            inference_only: leave out what acting does not need.
-        """
-        return {}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Take over what `get_state` gave."""
-
     def save_to_path(self, path: str | os.PathLike[str] | None = None, *, state: dict[str, Any] | None = None) -> str:
         """Write the state to a folder, with what it takes to build the module, and return the path.
 
@@ -316,15 +301,15 @@ class RLModule(Checkpointable, ABC):
         Raises:
             CheckpointError: the state holds something that cannot be saved as data.
         """
-        if path is None:
-            path = tempfile.mkdtemp(prefix="epibatch-")
         description: dict[str, Any] = {"spec": None, "not_data": None}
         try:
             spec: Any = MultiRLModuleSpec if isinstance(self, MultiRLModule) else RLModuleSpec
             description["spec"] = spec.from_module(self).to_dict()
         except EpibatchError as error:
             description["not_data"] = str(error)
-        return str(save_state(path, {SPEC: description, STATE: dict(self.get_state() if state is None else state)}))
+        return super().save_to_path(
+            path, state={SPEC: description, STATE: dict(self.get_state() if state is None else state)}
+        )
 
     def restore_from_path(self, path: str | os.PathLike[str], *, component: str | None = None) -> None:
         """Take over the state in a folder that `save_to_path` wrote.
@@ -731,11 +716,8 @@ class MultiRLModule(TorchRLModule):
         with all_or_nothing(put_back):
             for module_id, module_state in state.items():
                 before[module_id] = self[module_id].get_state()
-                try:
+                with error_context(f"in module {module_id!r}:", Exception):
                     self[module_id].set_state(module_state)
-                except Exception as error:
-                    add_context(error, f"in module {module_id!r}:")
-                    raise
 
     def restore_from_path(self, path: str | os.PathLike[str], *, component: str | None = None) -> None:
         """Take over the states of all modules, or of one, from a folder that `save_to_path` wrote.
@@ -871,14 +853,7 @@ class RLModuleSpec:
                 found=repr(module_class),
                 do="pass the class itself, not an instance or a name",
             )
-        make = partial(
-            module_class,
-            observation_space=self.observation_space,
-            action_space=self.action_space,
-            inference_only=self.inference_only,
-            learner_only=self.learner_only,
-            model_config=self.model_config,
-        )
+        make = partial(module_class, **_options_of(self, _OPTIONS))
         if module_class.__module__.startswith(RLModule.__module__.rpartition(".")[0]):
             spend_weights(make)
         module = make()
@@ -890,14 +865,7 @@ class RLModuleSpec:
     def from_module(cls, module: RLModule) -> RLModuleSpec:
         """The spec that builds a module like `module`."""
         module = module.unwrapped()
-        return cls(
-            module_class=type(module),
-            observation_space=module.observation_space,
-            action_space=module.action_space,
-            inference_only=module.inference_only,
-            learner_only=module.learner_only,
-            model_config=module.model_config,
-        )
+        return cls(module_class=type(module), **_options_of(module, _OPTIONS))
 
     def to_dict(self) -> dict[str, Any]:
         """The spec as plain data, for JSON and YAML; a `DefaultModelConfig` becomes the dict of its options.
@@ -966,10 +934,6 @@ def default_module_spec(
         action_space=action_space,
         model_config=config if model_config is None else model_config,
     )
-
-
-_FIELDS = ("observation_space", "action_space", "inference_only", "model_config")
-_LOADING = ("load_state_path", "modules_to_load")
 
 
 @dataclass
@@ -1072,13 +1036,7 @@ class MultiRLModuleSpec:
         """
         if module_id is not None:
             return self[module_id].build()
-        multi = self.multi_rl_module_class(
-            observation_space=self.observation_space,
-            action_space=self.action_space,
-            inference_only=self.inference_only,
-            model_config=self.model_config,
-            rl_module_specs=self.rl_module_specs,
-        )
+        multi = self.multi_rl_module_class(rl_module_specs=self.rl_module_specs, **_options_of(self, _FIELDS))
         if self.load_state_path is not None:
             _load_modules(multi, self.load_state_path, self.modules_to_load)
         return multi
@@ -1086,14 +1044,8 @@ class MultiRLModuleSpec:
     @classmethod
     def from_module(cls, module: MultiRLModule) -> MultiRLModuleSpec:
         """The spec that builds a MultiRLModule like `module`."""
-        return cls(
-            multi_rl_module_class=type(module),
-            observation_space=module.observation_space,
-            action_space=module.action_space,
-            inference_only=module.inference_only,
-            model_config=module.model_config,
-            rl_module_specs={key: RLModuleSpec.from_module(value) for key, value in module.items()},
-        )
+        specs = {key: RLModuleSpec.from_module(value) for key, value in module.items()}
+        return cls(multi_rl_module_class=type(module), rl_module_specs=specs, **_options_of(module, _FIELDS))
 
     def to_dict(self) -> dict[str, Any]:
         """The spec as plain data, for JSON and YAML; see `RLModuleSpec.to_dict`.
@@ -1104,11 +1056,8 @@ class MultiRLModuleSpec:
         """
         specs: dict[str, Any] = {}
         for module_id, spec in self.rl_module_specs.items():
-            try:
+            with error_context(f"in rl_module_specs[{module_id!r}]:"):
                 specs[module_id] = spec.to_dict()
-            except EpibatchError as error:
-                add_context(error, f"in rl_module_specs[{module_id!r}]:")
-                raise
         name = class_name(self.multi_rl_module_class, "MultiRLModuleSpec.to_dict")
         loading = [key for key in _LOADING if getattr(self, key) is not None]
         fields = fields_to_data(self, (*_FIELDS, *loading))
@@ -1137,11 +1086,8 @@ class MultiRLModuleSpec:
         name = fields.pop("multi_rl_module_class", "MultiRLModule")
         specs: dict[str, RLModuleSpec] = {}
         for module_id, spec in fields.pop("rl_module_specs", {}).items():
-            try:
+            with error_context(f"in rl_module_specs[{module_id!r}]:"):
                 specs[module_id] = RLModuleSpec.from_dict(spec, **allowed)
-            except EpibatchError as error:
-                add_context(error, f"in rl_module_specs[{module_id!r}]:")
-                raise
         return cls(multi_rl_module_class=class_from_name(name, where, **allowed), rl_module_specs=specs, **fields)
 
     def as_multi_rl_module_spec(self) -> MultiRLModuleSpec:
