@@ -15,7 +15,7 @@ from epibatch.core.distributions import (
     SquashedGaussian,
     distribution_for,
 )
-from epibatch.core.distributions.choosing import input_lens_for, log_std_columns
+from epibatch.core.distributions.choosing import log_std_columns
 from epibatch.core.errors import SpaceError
 from epibatch.core.spaces import EnvActions
 from epibatch.core.structs import map_struct
@@ -48,7 +48,6 @@ def test_kind_and_inputs(space, cls, count):
     found = distribution_for(space)
     assert issubclass(found, cls)
     assert found.required_input_dim(space) == count
-    assert sum(input_lens_for(space)) == count
 
 
 @pytest.mark.parametrize("greedy", [False, True])
@@ -85,6 +84,12 @@ def test_types_are_the_spaces_if_they_hold_the_integers(space, dtype):
     cls = distribution_for(space)
     drawn = cls.from_logits(torch.zeros(2, cls.required_input_dim(space))).sample()
     assert (drawn.dtype, drawn.shape) == (dtype, (2, *space.shape))
+
+
+def test_numbers_of_inputs_of_the_parts():
+    assert MultiDistribution.required_input_dim(NESTED) == 14
+    assert MultiDistribution.required_input_dim(NESTED, as_list=True) == [4, 6, 2, 2]
+    assert MultiDistribution.required_input_dim(NESTED, input_lens=[1, 2]) == 3
 
 
 def test_log_std_columns():

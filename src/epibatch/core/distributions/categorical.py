@@ -66,7 +66,10 @@ class Categorical(Distribution):
     def log_probs(self) -> torch.Tensor:
         """Normalised log-probabilities `[..., n]`."""
         if self._log_probs is None:
-            self._log_probs = self.logits.log_softmax(-1)
+            log_probs = self.logits.log_softmax(-1)
+            if log_probs.requires_grad != self.logits.requires_grad:  # without gradients now, with them later
+                return log_probs
+            self._log_probs = log_probs
         return self._log_probs
 
     @property

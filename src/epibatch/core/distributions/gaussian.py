@@ -70,7 +70,10 @@ class DiagGaussian(Distribution):
     def std(self) -> torch.Tensor:
         """Standard deviations `[..., d]`."""
         if self._std is None:
-            self._std = self.log_std.exp()
+            std = self.log_std.exp()
+            if std.requires_grad != self.log_std.requires_grad:  # without gradients now, with them later
+                return std
+            self._std = std
         return self._std
 
     def sample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> torch.Tensor:
