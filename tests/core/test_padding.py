@@ -1,8 +1,10 @@
+"""Layouts of sequences, against loops over chunks that build one sequence after the other, and against RLlib."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from epibatch.core.errors import ColumnError, ConfigError
@@ -16,55 +18,200 @@ from epibatch.core.padding import (
     unpad,
     unpad_data_if_necessary,
 )
+from epibatch.core.sequence_ends import (
+    SEQUENCE_ENDS,
+    burned_layout,
+    merged_layout,
+    random_layout,
+    sequence_layout,
+)
 from epibatch.core.structs import BatchedNdArray
 
-COUNTS = st.lists(st.integers(0, 17), max_size=12)
+COUNTS = st.lists(st.integers(0, 17), max_size=10)
+BURNS = ("pad", "drop", "overlap")
 
 
-def slow_pad(rows: np.ndarray, counts: list[int], steps: int) -> np.ndarray:
-    sequences, start = [], 0
-    for count in counts:
-        for first in range(0, count, steps):
-            sequence = np.zeros((steps, *rows.shape[1:]), rows.dtype)
-            for t in range(first, min(first + steps, count)):
-                sequence[t - first] = rows[start + t]
-            sequences.append(sequence)
-        start += count
-    return np.array(sequences, rows.dtype).reshape(len(sequences), steps, *rows.shape[1:])
+def slow_sequences(counts, steps, end, burn_in, bootstrapped):
+    """Per sequence: its rows as (chunk, row in the chunk) and which of them carry loss, built one by one."""
+    sequences = []
+    if end == "continue":
+        rows = [(chunk, row) for chunk, count in enumerate(counts) for row in range(count)]
+        return [(rows[i : i + steps], [True] * len(rows[i : i + steps])) for i in range(0, len(rows), steps)]
+    for chunk, count in enumerate(counts):
+        for begin in range(0, count, steps - burn_in):
+            own = list(range(begin, min(begin + steps - burn_in, count)))
+            before = list(range(max(0, begin - burn_in), begin))
+            if end == "overlap" and own[-1] == count - 1:
+                while len(before) + len(own) < steps and (before or own)[0] > 0:
+                    before.insert(0, (before or own)[0] - 1)
+            real = [row for row in own if not (bootstrapped and row == count - 1)]
+            loses = (end == "drop" and len(real) < steps - burn_in) or (end == "truncate" and begin > 0)
+            if loses and not bootstrapped:
+                continue
+            rows = [(chunk, row) for row in before + own]
+            sequences.append((rows, [False] * len(before) + [not loses] * len(own)))
+    return sequences
 
 
-@given(COUNTS, st.integers(1, 7), st.sampled_from([(), (3,), (2, 2)]), st.sampled_from(["f4", "i8", "u1", "?"]))
-def test_pad_equals_the_loop_over_rows_and_unpad_inverts_it(counts, steps, shape, dtype):
+def filled(sequences, steps, values):
+    """The slow sequences as padded arrays of values and of what carries loss."""
+    padded = np.zeros((len(sequences), steps), values[0].dtype if values else np.int64)
+    loss = np.zeros(padded.shape, bool)
+    for i, (rows, carries) in enumerate(sequences):
+        for t, ((chunk, row), one) in enumerate(zip(rows, carries)):
+            padded[i, t] = values[chunk][row]
+            loss[i, t] = one
+    return padded, loss
+
+
+def chunks_of(counts):
+    starts = np.cumsum([0, *counts])
+    return [np.arange(start + 1, start + count + 1) for start, count in zip(starts, counts)]
+
+
+@given(COUNTS, st.integers(1, 7), st.sampled_from(SEQUENCE_ENDS), st.integers(0, 6), st.booleans())
+@example([20], 20, "pad", 5, False)
+@example([4, 4], 4, "drop", 0, False)
+def test_every_end_equals_the_loop_over_chunks(counts, steps, end, burn_in, bootstrapped):
+    burn_in = min(burn_in, steps - 1) if end in BURNS else 0
+    layout = sequence_layout(counts, steps, end=end, burn_in=burn_in, bootstrapped=bootstrapped)
+    slow = slow_sequences(counts, steps, end, burn_in, bootstrapped)
+    rows = np.arange(1, sum(counts) + 1)
+    expected, loss = filled(slow, steps, chunks_of(counts))
+    np.testing.assert_array_equal(pad(rows, layout), expected)
+    np.testing.assert_array_equal(layout.loss, loss)
+    assert layout.seq_lens.tolist() == [len(own) for own, _ in slow]
+    assert layout.sequence_chunks.tolist() == [own[0][0] for own, _ in slow]
+    assert layout.offsets.tolist() == [own[0][1] for own, _ in slow]
+    np.testing.assert_array_equal(layout.mask, np.arange(steps) < layout.seq_lens[:, None])
+
+
+@given(
+    COUNTS,
+    st.integers(1, 7),
+    st.sampled_from(SEQUENCE_ENDS),
+    st.integers(0, 6),
+    st.sampled_from([(), (3,), (2, 2)]),
+    st.sampled_from(["f4", "i8", "u1", "?"]),
+)
+def test_unpad_inverts_each_end_bit_by_bit(counts, steps, end, burn_in, shape, dtype):
+    burn_in = min(burn_in, steps - 1) if end in BURNS else 0
+    layout = sequence_layout(counts, steps, end=end, burn_in=burn_in)
     total = sum(counts)
     rows = (np.arange(1, total * int(np.prod(shape)) + 1).reshape(total, *shape) % 251).astype(dtype)
-    layout = padded_layout(counts, steps)
     padded = pad(rows, layout)
-    expected = slow_pad(rows, counts, steps)
-    assert padded.dtype == rows.dtype and padded.shape == expected.shape
-    np.testing.assert_array_equal(padded, expected)
-    np.testing.assert_array_equal(unpad(padded, layout), rows)
+    assert padded.dtype == rows.dtype and padded.shape == (layout.num_sequences, steps, *shape)
+    assert not padded[~layout.mask].any()
+    back = unpad(padded, layout)
+    assert back.tobytes() == rows[layout.kept_rows].tobytes()
+    if end not in ("drop", "truncate"):
+        assert back.tobytes() == rows.tobytes()
+    burned = unpad(pad(rows, burned_layout(layout, burn_in)), burned_layout(layout, burn_in))
+    assert burned.tobytes() == back.tobytes()
+
+
+@given(COUNTS, st.integers(1, 7), st.sampled_from(SEQUENCE_ENDS), st.integers(0, 6))
+def test_every_row_that_is_there_carries_loss_once(counts, steps, end, burn_in):
+    burn_in = min(burn_in, steps - 1) if end in BURNS else 0
+    layout = sequence_layout(counts, steps, end=end, burn_in=burn_in)
+    rows = layout.source.reshape(layout.mask.shape)[layout.loss]
+    left_out = {"drop": lambda row, count: row >= count // (steps - burn_in) * (steps - burn_in)}
+    left_out["truncate"] = lambda row, count: row >= steps
+    keeps = [not left_out.get(end, lambda *_: False)(row, count) for count in counts for row in range(count)]
+    assert rows.tolist() == np.flatnonzero(keeps).tolist()
+
+
+@given(COUNTS, st.integers(1, 7), st.sampled_from(("drop", "truncate")))
+def test_with_bootstrap_rows_nothing_is_left_out(counts, steps, end):
+    counts = [count + 1 for count in counts]
+    layout = sequence_layout(counts, steps, end=end, bootstrapped=True)
+    rows = np.arange(sum(counts))
+    assert unpad(pad(rows, layout), layout).tolist() == rows.tolist()
+    np.testing.assert_array_equal(pad(rows, layout), pad(rows, padded_layout(counts, steps)))
+    assert layout.loss.sum() < len(rows) or not counts or end == "truncate"
+
+
+def test_pad_is_the_padded_layout_itself():
+    own, plain = sequence_layout([7, 0, 2], 3), padded_layout([7, 0, 2], 3)
+    for name in ("seq_lens", "mask", "sequence_chunks", "offsets", "source", "destination", "holes", "loss"):
+        np.testing.assert_array_equal(getattr(own, name), getattr(plain, name))
+    assert not own.scattered and own.resets is None
 
 
 @given(COUNTS, st.integers(1, 7))
-def test_layout_places_rows(counts, steps):
-    layout = padded_layout(counts, steps)
-    lens, chunks = [], []
-    for chunk, count in enumerate(counts):
-        for first in range(0, count, steps):
-            lens.append(min(steps, count - first))
-            chunks.append(chunk)
-    assert layout.seq_lens.tolist() == lens and layout.seq_lens.dtype == np.int64
-    assert layout.sequence_chunks.tolist() == chunks
-    assert layout.mask.sum(axis=1).tolist() == lens
-    assert layout.num_sequences == len(lens) and layout.num_rows == sum(counts)
-    flat = np.arange(layout.num_rows)
-    np.testing.assert_array_equal(layout.source[layout.destination], flat)
-    np.testing.assert_array_equal(np.sort(np.r_[layout.destination, layout.holes]), np.arange(layout.mask.size))
+def test_continue_marks_every_chunk_that_begins_behind_a_first_place(counts, steps):
+    layout = sequence_layout(counts, steps, end="continue")
+    begins = [start for start, count in zip(np.cumsum(counts) - counts, counts) if count and start % steps]
+    assert np.flatnonzero(layout.resets).tolist() == begins
+    assert sum(layout.gaps) == layout.mask.size - layout.num_rows
 
 
-def test_seven_rows_in_sequences_of_four():  # RLlib: seq_lens [4, 3]
-    layout = padded_layout([7], 4)
-    assert layout.seq_lens.tolist() == [4, 3]
+@given(st.lists(st.integers(1, 17), min_size=1, max_size=8), st.integers(1, 7), st.integers(0, 6), st.data())
+def test_random_layouts_hold_rows_in_a_row_with_their_prefix(counts, steps, burn_in, data):
+    burn_in = min(burn_in, steps - 1)
+    draws = data.draw(st.lists(st.floats(0, 1, exclude_max=True), min_size=len(counts), max_size=len(counts)))
+    for short in ("pad", "drop"):
+        layout = random_layout(counts, steps, draws, burn_in=burn_in, short=short)
+        chunks = [i for i, count in enumerate(counts) if short == "pad" or count >= steps - burn_in]
+        assert layout.sequence_chunks.tolist() == chunks
+        for i, (chunk, values) in enumerate((one, chunks_of(counts)[one]) for one in chunks):
+            own = pad(np.concatenate(chunks_of(counts)), layout)[i][layout.loss[i]]
+            assert len(own) == min(steps - burn_in, counts[chunk])
+            before = int(layout.prefixes[i])
+            assert before == min(burn_in, int(own[0] - values[0]))
+            row = pad(np.concatenate(chunks_of(counts)), layout)[i][: before + len(own)]
+            assert row.tolist() == list(range(int(own[0]) - before, int(own[-1]) + 1))
+            assert set(row.tolist()) <= set(values.tolist())
+
+
+def test_random_starts_are_uniform():
+    draws = (np.arange(6000) + 0.5) / 6000  # every share of [0, 1) alike
+    layout = random_layout([9] * 6000, 4, draws)
+    assert np.bincount(layout.offsets).tolist() == [1000] * 6
+
+
+def test_burn_in_of_five_leaves_fifteen_of_twenty():
+    layout = sequence_layout([20], 20, burn_in=5)
+    assert layout.offsets.tolist() == [0, 10] and layout.burn_in.tolist() == [0, 5]
+    burned = burned_layout(layout, 5)
+    assert burned.mask.shape == (2, 15) and burned.seq_lens.tolist() == [15, 5]
+    assert pad(np.arange(20), burned)[1, :5].tolist() == [15, 16, 17, 18, 19]
+    assert burned.loss.sum() == 20
+
+
+@given(COUNTS, st.integers(1, 5), st.sampled_from(["pad", "drop", "truncate", "overlap"]), st.data())
+def test_merged_groups_are_the_layout_of_all(counts, steps, end, data):
+    owners = data.draw(st.lists(st.integers(0, 1), min_size=len(counts), max_size=len(counts)))
+    places = [[i for i, owner in enumerate(owners) if owner == group] for group in (0, 1)]
+    groups = [sequence_layout([counts[i] for i in own], steps, end=end) for own in places]
+    merged, whole = merged_layout(groups, places), sequence_layout(counts, steps, end=end)
+    for name in ("counts", "seq_lens", "mask", "sequence_chunks", "offsets", "source", "loss"):
+        np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name))
+    assert merged.num_rows == whole.num_rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"end": "drp"}, "drop"),
+        ({"end": None}, "None"),
+        ({"burn_in": 4}, "less than max_seq_len = 4"),
+        ({"burn_in": -1}, "-1"),
+        ({"burn_in": True}, "True"),
+        ({"burn_in": 1, "end": "truncate"}, "truncate"),
+        ({"burn_in": 1, "end": "continue"}, "continue"),
+    ],
+)
+def test_wrong_settings_are_named(arguments, named):
+    with pytest.raises(ConfigError, match=named):
+        sequence_layout([3], 4, **arguments)
+
+
+def test_random_layout_refuses_what_it_cannot_mean():
+    with pytest.raises(ConfigError, match="'pad' or 'drop'"):
+        random_layout([3], 4, [0.5], short="droop")
+    with pytest.raises(ColumnError, match="row counts"):
+        random_layout([-3], 4, [0.5])
 
 
 @pytest.mark.parametrize(

@@ -1,42 +1,143 @@
-"""Dummy values and one-hot encoding."""
+"""Spaces: rows that fit them, fill values, dummy rows, one-hot, and spaces as JSON."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import json
+import warnings
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from epibatch.core.errors import SpaceError
+from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.spaces import (
+    check_row,
+    encoding_advice,
+    exact_fill_value,
     fill_row,
+    fill_value,
     flatten_inputs_to_1d_tensor,
     get_base_struct_from_space,
     get_dummy_batch_for_space,
     one_hot,
     one_hot_column,
     one_hot_multidiscrete,
+    space_from_dict,
+    space_to_dict,
 )
 
-BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([4, 1], np.float32))
-HALF = spaces.Box(np.array([-np.inf, 0, -np.inf, -2], np.float32), np.array([4, np.inf, np.inf, 2], np.float32))
-INT_BOX = spaces.Box(-2, 5, (2,), np.int32)
+BOX = spaces.Box(-1, 1, (2,))
+NESTED = spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([BOX, spaces.MultiBinary(2)]))
 
 
-def test_importing_spaces_loads_no_torch():
-    code = "import sys, epibatch.core.spaces; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+@pytest.mark.parametrize(
+    ("space", "row"),
+    [
+        (BOX, np.zeros(2, np.float32)),
+        (BOX, np.zeros(2, np.float64)),
+        (BOX, np.full(2, 99.0)),
+        (BOX, np.zeros(2, np.int64)),
+        (BOX, [0.0, 0.5]),
+        (spaces.Box(0, 255, (2,), np.uint8), np.zeros(2, np.uint8)),
+        (spaces.Box(-1, 1, ()), 0.5),
+        (spaces.Box(-1, 1, ()), np.float32(0.5)),
+        (spaces.Discrete(3), 7),
+        (spaces.Discrete(3), np.int32(1)),
+        (spaces.Discrete(3), np.array(1)),
+        (spaces.MultiDiscrete([2, 3]), np.array([1, 2])),
+        (spaces.MultiDiscrete([2, 3]), [1, 2]),
+        (spaces.MultiBinary(2), np.array([True, False])),
+        (spaces.MultiBinary([2, 2]), np.zeros((2, 2), np.int8)),
+        (NESTED, {"b": (np.zeros(2), np.zeros(2, np.int8)), "a": 0}),
+        (spaces.Text(5), "abc"),
+    ],
+)
+def test_fitting_rows_pass(space, row):
+    assert check_row(space, row, "observation") is None
 
 
-def test_base_struct_opens_dict_and_tuple():
-    space = spaces.Dict(b=spaces.Discrete(3), a=spaces.Tuple([BOX, spaces.Dict(c=BOX)]))
-    struct = get_base_struct_from_space(space)
-    assert struct == {"a": (BOX, {"c": BOX}), "b": spaces.Discrete(3)}
-    assert type(struct) is dict
-    assert type(struct["a"]) is tuple
-    assert get_base_struct_from_space(BOX) is BOX
+@pytest.mark.parametrize(
+    ("space", "row", "message"),
+    [
+        (BOX, np.zeros(3), r"^observation\n  expected: numbers of shape \(2,\)"),
+        (BOX, np.zeros(3), r"found:    float64 array of shape \(3,\)"),
+        (BOX, np.array(["a", "b"]), r"<U1 array of shape \(2,\)"),
+        (BOX, np.array([None, None]), "object array"),
+        (BOX, 1.0, "found:    float"),
+        (BOX, None, "found:    NoneType"),
+        (BOX, [[1.0], [1.0, 2.0]], "found:    ragged list"),
+        (BOX, (0.0, 0.0), "found:    tuple"),
+        (BOX, {"a": np.zeros(2)}, "found:    dict"),
+        (spaces.Discrete(3), 1.0, r"expected: integer of shape \(\), as in Discrete\(3\)"),
+        (spaces.Discrete(3), np.array([1]), r"int64 array of shape \(1,\)"),
+        (spaces.Discrete(3), "1", "found:    str"),
+        (spaces.MultiDiscrete([2, 3]), np.zeros(2), r"expected: integers of shape \(2,\)"),
+        (spaces.MultiBinary(2), np.zeros(3, np.int8), r"expected: integers of shape \(2,\)"),
+        (NESTED, {"a": 0}, r"expected: dict with keys \['a', 'b'\]"),
+        (NESTED, np.zeros(2), "found:    float64 array"),
+        (NESTED, {"a": 0, "b": (np.zeros(2),)}, r"^observation\['b'\]\n  expected: tuple of 2"),
+        (NESTED, {"a": 0, "b": (np.zeros(3), np.zeros(2, np.int8))}, r"^observation\['b'\]\[0\]\n"),
+        (NESTED, {"a": 0.5, "b": (np.zeros(2), np.zeros(2, np.int8))}, r"^observation\['a'\]\n"),
+        (BOX, np.zeros(3), "do:       make the environment"),
+    ],
+)
+def test_unfit_rows_are_explained(space, row, message):
+    with pytest.raises(SpaceError, match=message):
+        check_row(space, row, "observation")
+
+
+@pytest.mark.parametrize(
+    ("space", "advice"),
+    [
+        (spaces.Text(5), "encode the text"),
+        (spaces.Sequence(BOX), "pad the sequence"),
+        (spaces.Graph(BOX, None), "pad nodes and edges"),
+        (spaces.OneOf([BOX]), "replace it by a space of one shape"),
+    ],
+)
+def test_advice_names_what_to_add(space, advice):
+    assert encoding_advice(space).startswith(advice)
+    assert "gymnasium.wrappers.TransformObservation" in encoding_advice(space)
+
+
+@pytest.mark.parametrize("number", [np.int64, np.float64, np.array])
+@pytest.mark.parametrize("fill", [-1, 300, -1.0, 300.0, np.nan])
+def test_a_fill_value_that_does_not_fit_is_refused_as_a_number_of_numpy_too(number, fill):
+    if number is np.int64 and np.isnan(fill):
+        fill = -7
+    for value in (fill, number(fill)):
+        with pytest.raises(ColumnError, match="column of uint8 can hold"):
+            fill_value(np.dtype(np.uint8), value)
+
+
+@pytest.mark.parametrize("fill", [0.5, np.float32(0.5), np.array([0.5, 2.75])])
+def test_a_fill_value_that_fits_is_of_the_columns_type(fill):
+    for dtype in (np.uint8, np.float32, np.float64):
+        found = fill_value(np.dtype(dtype), fill)
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, np.trunc(fill) if dtype is np.uint8 else fill)
+
+
+@pytest.mark.parametrize(
+    ("space", "fill"), [(gym.spaces.Discrete(3), np.nan), (gym.spaces.Box(0, 9, (2,), np.uint8), -1)]
+)
+def test_rows_of_a_space_are_filled_with_what_it_can_hold(space, fill):
+    with pytest.raises(ColumnError, match="can hold"):
+        fill_row(space, fill)
+
+
+@pytest.mark.parametrize("fill", [1e300, -1e300, np.float64(1e39), np.array([1.0, 1e300])])
+def test_numbers_that_are_too_large_for_a_float_are_refused_and_infinity_is_not(fill):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for cast in (fill_value, lambda dtype, own: exact_fill_value(dtype, own, "here")):
+            with pytest.raises(ColumnError, match="column of float32 can hold"):
+                cast(np.dtype(np.float32), fill)
+            assert cast(np.dtype(np.float32), -np.inf) == -np.inf
+            assert cast(np.dtype(np.float32), 3e38) == np.float32(3e38)
+        np.testing.assert_array_equal(fill_value(np.dtype(np.float32), np.array([np.inf, 2.0])), [np.inf, 2.0])
+        np.testing.assert_array_equal(fill_value(np.dtype(np.float64), fill), fill)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +157,6 @@ def test_fill_row_casts_the_value_to_the_leaf_type(space, value, expected):
     assert row.dtype == expected.dtype
     assert np.array_equal(row, expected)
     assert type(row) is type(expected)
-
-
-def test_fill_row_mirrors_nesting():
-    row = fill_row(spaces.Dict(a=spaces.Tuple([BOX]), b=spaces.Discrete(2)), 0.0)
-    assert row["a"][0].tolist() == [0.0, 0.0]
-    assert row["b"] == 0
 
 
 def test_fill_row_refuses_spaces_without_type():
@@ -177,3 +272,77 @@ def test_flatten_inputs_with_time_axis_and_without_batch_axis():
     inputs = (np.zeros((2, 4, 3)), np.zeros((2, 4)))
     assert flatten_inputs_to_1d_tensor(inputs, time_axis=True).shape == (2, 4, 4)
     assert flatten_inputs_to_1d_tensor((np.zeros((3, 2)), 1.0), batch_axis=False).shape == (7,)
+
+
+SPACES = [
+    spaces.Box(-1, 1, (3,)),
+    spaces.Box(-np.inf, np.inf, (2, 2), np.float64),
+    spaces.Box(0, np.inf, (1,), np.float16),
+    spaces.Box(0, 255, (84, 84, 1), np.uint8),
+    spaces.Box(-5, 5, ()),
+    spaces.Box(0, 1, (0,)),
+    spaces.Box(np.array([-0.1, -np.inf], np.float32), np.array([np.inf, 0.3], np.float32)),
+    spaces.Box(-(2**62) - 1, 2**62 + 1, (2,), np.int64),
+    spaces.Box(-np.inf, np.inf, (2,), np.int64),
+    spaces.Discrete(4),
+    spaces.Discrete(4, start=-2),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]), np.int32),
+    spaces.MultiDiscrete([2, 3], start=[5, -1]),
+    spaces.MultiBinary(3),
+    spaces.MultiBinary([2, 3]),
+    spaces.Dict(b=spaces.Discrete(2), a=spaces.Tuple([spaces.Box(0, 1, (2,)), spaces.Dict(x=spaces.MultiBinary(2))])),
+    spaces.Dict([("z", spaces.Discrete(2)), ("a", spaces.Discrete(3))]),
+    spaces.Tuple([]),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_round_trip_through_json_is_equal(space):
+    text = json.dumps(space_to_dict(space), allow_nan=False)
+    restored = space_from_dict(json.loads(text))
+    assert restored == space
+    assert restored.dtype == space.dtype
+    assert restored.shape == space.shape
+    if isinstance(space, spaces.Box):
+        assert np.array_equal(restored.low, space.low)
+        assert np.array_equal(restored.high, space.high)
+        assert np.array_equal(restored.bounded_below, space.bounded_below)
+        assert np.array_equal(restored.bounded_above, space.bounded_above)
+    if isinstance(space, spaces.Dict):
+        assert list(restored.spaces) == list(space.spaces)
+
+
+def test_mixed_bounds_are_nested_lists():
+    low, high = np.array([[0, -np.inf]], np.float32), np.array([[1, np.inf]], np.float32)
+    described = space_to_dict(spaces.Box(low, high))
+    assert (described["low"], described["high"]) == ([[0.0, "-inf"]], [[1.0, "inf"]])
+
+
+@pytest.mark.parametrize("space", [spaces.Text(3), spaces.Sequence(spaces.Discrete(2)), spaces.Dict(a=spaces.Text(3))])
+def test_other_spaces_are_refused_by_class(space):
+    with pytest.raises(SpaceError, match=r"found: +gymnasium\.spaces\.(text\.Text|sequence\.Sequence)"):
+        space_to_dict(space)
+
+
+def test_keys_must_be_writable_as_json():
+    with pytest.raises(SpaceError, match=r"found: +\(1, 2\)"):
+        space_to_dict(spaces.Dict({(1, 2): spaces.Discrete(2)}))
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        ({"type": "box"}, "did you mean 'Box'"),
+        ({}, "expected: a dict with a known 'type'"),
+        ("Box", "found:    'Box'"),
+        ({"type": "Discrete"}, "KeyError: 'n'"),
+        ({"type": "Discrete", "n": 0}, "expected: the entries that space_to_dict"),
+        ({"type": "Box", "low": [0, 0], "high": 1, "shape": [3], "dtype": "float32"}, "ValueError"),
+        ({"type": "Box", "low": 0, "high": 1, "shape": [3], "dtype": "float33"}, "float33"),
+        ({"type": "Tuple", "spaces": [{"type": "Discret"}]}, "did you mean 'Discrete'"),
+    ],
+)
+def test_unfit_descriptions_are_named(description, message):
+    with pytest.raises(SpaceError, match=message):
+        space_from_dict(description)

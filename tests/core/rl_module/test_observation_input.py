@@ -1,4 +1,4 @@
-"""Observations of every space as vectors."""
+"""Observations of every space, and previous steps, as vectors."""
 
 from __future__ import annotations
 
@@ -11,31 +11,11 @@ from hypothesis import strategies as st
 
 from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.rl_module import DefaultModelConfig
-from epibatch.core.rl_module.observation_input import ObservationInput
+from epibatch.core.rl_module.observation_input import ObservationInput, PreviousSteps, previous_step_views
 from epibatch.core.spaces import batch, flatten_inputs_to_1d_tensor, get_base_struct_from_space
 from epibatch.core.tensors import convert_to_torch_tensor
 
 Box, Discrete, MultiDiscrete = gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete
-
-
-@pytest.mark.parametrize("lead", [(), (2,), (2, 3)])
-@pytest.mark.parametrize(
-    ("space", "size"),
-    [
-        (gym.spaces.Box(-1, 1, (4,)), 4),
-        (gym.spaces.Box(-1, 1, (4,), np.float16), 4),
-        (gym.spaces.Box(-1, 1, (2, 3, 1)), 6),
-        (gym.spaces.Box(0, 255, (2, 2), np.uint8), 4),
-        (gym.spaces.Box(-1, 1, ()), 1),
-    ],
-)
-def test_boxes_become_vectors(space, size, lead):
-    space.seed(0)
-    obs = np.reshape([space.sample() for _ in range(int(np.prod(lead)))], (*lead, *space.shape)).astype(space.dtype)
-    out = ObservationInput(space)(torch.from_numpy(obs))
-    assert out.shape == (*lead, size)
-    assert out.dtype is torch.float32
-    np.testing.assert_array_equal(out.numpy().ravel(), obs.astype(np.float32).ravel())
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
@@ -47,10 +27,6 @@ def test_discrete_observations_become_one_hot(dtype):
 def test_vectors_are_passed_through():
     obs = torch.zeros(3, 4)
     assert ObservationInput(gym.spaces.Box(-1, 1, (4,)))(obs) is obs
-
-
-def test_empty_batches():
-    assert ObservationInput(gym.spaces.Box(-1, 1, (2, 3)))(torch.zeros(0, 2, 3)).shape == (0, 6)
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (4, 3), (3, 2, 3, 1), (3,)])
@@ -187,3 +163,35 @@ def test_more_choices_than_a_one_hot_vector_can_have(space, place):
     with pytest.raises(SpaceError, match=rf"at most 10,000,000 choices[\s\S]*{place}[\s\S]*embedding"):
         ObservationInput(space)
     ObservationInput(gym.spaces.Discrete(1_000_000))
+
+
+BOTH = DefaultModelConfig(use_lstm=True, use_prev_action=True, use_prev_reward=True)
+
+
+def test_actions_are_encoded_and_rewards_stand_beside_them():
+    steps = PreviousSteps(gym.spaces.Discrete(3), BOTH)
+    batch = {
+        "prev_actions": torch.tensor([[0, 2]]),
+        "prev_actions_mask": torch.tensor([[False, True]]),
+        "prev_rewards": torch.tensor([[0.0, 1.5]]),
+    }
+    assert steps.size == 4
+    assert steps(batch).tolist() == [[[0, 0, 0, 0], [0, 0, 1, 1.5]]]
+
+
+def test_nested_actions():
+    space = gym.spaces.Dict(a=gym.spaces.Box(-1, 1, (2,), np.float32), b=gym.spaces.Discrete(2))
+    steps = PreviousSteps(space, DefaultModelConfig(use_lstm=True, use_prev_action=True))
+    batch = {"prev_actions": {"a": torch.ones(1, 2), "b": torch.tensor([1])}, "prev_actions_mask": torch.ones(1)}
+    assert steps(batch).tolist() == [[1, 1, 0, 1]]
+
+
+def test_what_is_asked_for():
+    assert list(previous_step_views(BOTH)) == ["prev_actions", "prev_rewards"]
+    assert previous_step_views(DefaultModelConfig()) == {}
+    assert PreviousSteps(gym.spaces.Discrete(3), DefaultModelConfig()).size == 0
+
+
+def test_a_batch_without_them():
+    with pytest.raises(ColumnError, match=r"'prev_actions_mask'[\s\S]*TrajectoryViews"):
+        PreviousSteps(gym.spaces.Discrete(3), BOTH)({"obs": torch.zeros(1)})

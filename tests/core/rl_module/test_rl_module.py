@@ -1,14 +1,24 @@
-"""The contract of RLModule, held by a module without torch."""
+"""The contract of RLModule, without torch and with it, and its spec."""
 
 from __future__ import annotations
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from epibatch.core.distributions import Categorical, DiagGaussian
-from epibatch.core.errors import ColumnError, ConfigError, NotAvailableError, RunnerError, SpaceError
-from epibatch.core.rl_module import MultiRLModule, RLModule
+from epibatch.core.errors import CheckpointError, ColumnError, ConfigError, NotAvailableError, RunnerError, SpaceError
+from epibatch.core.restoring import check_like
+from epibatch.core.rl_module import (
+    MultiRLModule,
+    MultiRLModuleSpec,
+    RLModule,
+    RLModuleSpec,
+    TorchRLModule,
+    ValueFunctionAPI,
+)
 
 BOX = gym.spaces.Box(-1, 1, (4,))
 
@@ -103,3 +113,188 @@ def test_as_multi_rl_module():
     assert isinstance(multi, MultiRLModule)
     assert multi["default_policy"] is module
     assert module.unwrapped() is module
+
+
+class Net(TorchRLModule, ValueFunctionAPI):
+    def setup(self):
+        self.pi = nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.5))
+        self.vf = nn.Linear(4, 1)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def _forward(self, batch, **kwargs):
+        return {"action_dist_inputs": self.pi(batch["obs"] - self.mean)}
+
+    def compute_values(self, batch, embeddings=None):
+        return self.vf(batch["obs"]).squeeze(-1)
+
+    def get_non_inference_attributes(self):
+        return ["vf"]
+
+
+@pytest.fixture
+def batch():
+    return {"obs": torch.ones(3, 4)}
+
+
+def test_acting_computes_no_gradients(batch):
+    net = Net()
+    for forward in (net.forward_inference, net.forward_exploration):
+        assert not forward(batch)["action_dist_inputs"].requires_grad
+        with torch.no_grad():
+            assert not forward(batch)["action_dist_inputs"].requires_grad
+    assert torch.is_grad_enabled()
+    assert net.forward_train(batch)["action_dist_inputs"].requires_grad
+    assert net(batch)["action_dist_inputs"].requires_grad
+
+
+def test_what_acting_gives_can_be_trained_on(batch):
+    out = Net().forward_exploration(batch)["action_dist_inputs"]
+    weight = torch.ones(2, requires_grad=True)
+    (out * weight).sum().backward()
+    torch.testing.assert_close(weight.grad, out.sum(0))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_acting_leaves_the_mode_alone(batch, training):
+    net = Net().train(training)
+    zeros = (net.forward_exploration({"obs": torch.ones(200, 4)})["action_dist_inputs"] == 0).any()
+    assert bool(zeros) is training
+    assert net.training is training
+
+
+def test_state_round_trip(batch):
+    one, other = Net(), Net()
+    one.mean += 1.0
+    state = one.get_state()
+    assert {type(value) for value in state.values()} == {np.ndarray}
+    other.set_state(state)
+    torch.testing.assert_close(other.compute_values(batch), one.compute_values(batch))
+    assert torch.equal(other.mean, one.mean)
+
+
+def test_states_are_copies_and_parameters_stay_the_same_objects():
+    net = Net()
+    weight, state = net.vf.weight, net.get_state()
+    before = state["vf.weight"].copy()
+    with torch.no_grad():
+        weight += 1.0
+    np.testing.assert_array_equal(state["vf.weight"], before)
+    for array in state.values():
+        array.flags.writeable = False
+    net.set_state(state)
+    assert net.vf.weight is weight
+    np.testing.assert_array_equal(weight.detach().numpy(), before)
+    net.set_state({name: torch.from_numpy(array.copy()) for name, array in state.items()})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state.pop("vf.bias"), "vf.bias is missing"),
+        (lambda state: state.update(extra=np.zeros(1)), "extra is unknown"),
+        (lambda state: state.update(mean=np.zeros(3)), r"mean has shape \(3,\), not \(4,\)"),
+    ],
+)
+def test_states_that_do_not_fit(change, message):
+    state = Net().get_state()
+    net = Net()
+    before = net.get_state()
+    change(state)
+    with pytest.raises(CheckpointError, match=message):
+        net.set_state(state)
+    np.testing.assert_equal(net.get_state(), before)
+
+
+def test_states_for_acting():
+    learner, actor = Net(), Net(inference_only=True)
+    state = learner.get_state(inference_only=True)
+    assert sorted(state) == ["mean", "pi.0.bias", "pi.0.weight"]
+    actor.set_state(state)
+    actor.set_state(learner.get_state())
+    torch.testing.assert_close(actor.pi[0].weight, learner.pi[0].weight)
+    with pytest.raises(CheckpointError, match=r"vf\.weight is missing"):
+        learner.set_state(state)
+
+
+def test_device():
+    assert Net().device == torch.device("cpu")
+    assert Net().to("meta").device == torch.device("meta")
+    assert TorchRLModule().device == torch.device("cpu")
+
+
+TYPES = [each for each in vars(torch).values() if isinstance(each, torch.dtype)]
+
+
+@pytest.mark.parametrize("dtype", dict.fromkeys(TYPES), ids=str)
+def test_buffers_of_every_type_that_can_be_saved(tmp_path, dtype):
+    def net() -> nn.Module:
+        made = Net()
+        made.register_buffer("extra", torch.zeros(3, dtype=dtype))
+        return made
+
+    try:
+        one, other = net(), net()
+        with torch.no_grad():
+            one.extra.copy_(torch.tensor([1, 0, 1]))
+        saved = one.save_to_path(tmp_path / "net")
+    except (TypeError, RuntimeError, UserWarning):
+        pytest.skip("torch has no zeros of it, or NumPy cannot have it")
+    other.restore_from_path(saved)
+    assert torch.equal(other.extra, one.extra)
+    check_like("a buffer", one.extra.float().numpy() if dtype is torch.bfloat16 else one.extra.numpy(), one.extra)
+
+
+class Counting(Net):
+    def setup(self):
+        super().setup()
+        self.register_buffer("count", torch.zeros(2, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("vf.bias", np.ones(1, int)), ("vf.bias", [1]), ("vf.bias", np.ones(1, bool)), ("count", [3.0, 4.0])],
+)
+def test_numbers_of_another_type_are_converted(name, value):
+    net = Counting()
+    net.set_state({**net.get_state(), name: value})
+    np.testing.assert_array_equal(net.get_state()[name], value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("count", [0.5, 1]), ("count", [np.nan, 1]), ("vf.bias", [1j]), ("vf.bias", ["1"])]
+)
+def test_numbers_that_cannot_be_converted(name, value):
+    net = Counting()
+    before = net.get_state()
+    with pytest.raises(CheckpointError):
+        net.set_state({**before, "mean": np.full(4, 7.0), name: value})
+    np.testing.assert_equal(net.get_state(), before)
+
+
+BOX, CHOICE = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
+
+
+class Plain(RLModule):
+    pass
+
+
+def test_build_hands_everything_on_and_from_module_gets_it_back():
+    spec = RLModuleSpec(Plain, BOX, CHOICE, inference_only=True, learner_only=False, model_config={"a": 1})
+    module = spec.build()
+    assert type(module) is Plain
+    assert (module.observation_space, module.action_space) == (BOX, CHOICE)
+    assert (module.inference_only, module.learner_only, module.model_config) == (True, False, {"a": 1})
+    assert RLModuleSpec.from_module(module) == spec
+
+
+@pytest.mark.parametrize("wrong", ["Plain", Plain(), int])
+def test_wrong_classes(wrong):
+    with pytest.raises(ConfigError, match="a subclass of RLModule"):
+        RLModuleSpec(module_class=wrong).build()
+
+
+def test_as_multi_rl_module_spec():
+    spec = RLModuleSpec(Plain, BOX, CHOICE)
+    multi = spec.as_multi_rl_module_spec()
+    assert isinstance(multi, MultiRLModuleSpec)
+    assert multi.rl_module_specs == {"default_policy": spec}

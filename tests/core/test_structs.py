@@ -1,4 +1,4 @@
-"""Joining rows into batches and taking them apart again."""
+"""Nested structures: rows into batches and back, arrays to tensors and back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 
 from epibatch.core.errors import ColumnError
 from epibatch.core.spaces import (
@@ -17,6 +18,7 @@ from epibatch.core.spaces import (
     make_action_immutable,
     unbatch,
 )
+from epibatch.core.tensors import FLOAT_MAX, FLOAT_MIN, convert_to_torch_tensor, try_import_torch
 
 
 @pytest.mark.parametrize(
@@ -65,10 +67,6 @@ def test_batch_auto_goes_by_the_tag_of_each_leaf():
     assert result["a"].shape == (5, 3)
     assert result["b"].tolist() == [0.0, 0.0, 5.0, 0.0, 0.0]
     assert type(result["a"]) is np.ndarray
-
-
-def test_batch_auto_without_tags_stacks():
-    assert batch([np.ones(3)] * 2, individual_items_already_have_batch_dim="auto").shape == (2, 3)
 
 
 def test_batch_never_shares_memory_with_its_items():
@@ -153,22 +151,6 @@ def test_flatten_to_single_ndarray_opens_lists_and_takes_empty_structures():
     assert flatten_to_single_ndarray({}).shape == (0,)
 
 
-def test_convert_to_numpy_turns_tensors_into_arrays():
-    torch = pytest.importorskip("torch")
-    tensor = torch.ones(2, requires_grad=True)
-    big = 2**40
-    result = convert_to_numpy(
-        {"a": tensor, "b": (torch.tensor([big]), np.ones(1)), "c": "text", "d": [torch.ones(1)], "e": None}
-    )
-    assert isinstance(result["a"], np.ndarray)
-    assert np.shares_memory(result["a"], tensor.detach().numpy())
-    assert result["b"][0].dtype == np.int64
-    assert result["b"][0].tolist() == [big]
-    assert result["b"][1].dtype == np.float64
-    assert (result["c"], result["e"]) == ("text", None)
-    assert isinstance(result["d"][0], np.ndarray)
-
-
 def test_convert_to_numpy_reduces_floats_only():
     torch = pytest.importorskip("torch")
     types = ["float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"]
@@ -191,3 +173,136 @@ def test_actions_are_made_read_only_node_by_node():
     given["a"] = 3
     assert dict(action) == {"a": 3}
     assert make_action_immutable((1, 2)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("array_type", "tensor_type"),
+    [
+        (np.float64, torch.float32),
+        (np.longdouble, torch.float32),
+        (np.float32, torch.float32),
+        (np.float16, torch.float16),
+        (np.int64, torch.int64),
+        (np.int32, torch.int32),
+        (np.int16, torch.int16),
+        (np.int8, torch.int8),
+        (np.uint8, torch.uint8),
+        (np.bool_, torch.bool),
+        (">f4", torch.float32),
+        (">f8", torch.float32),
+        (">i8", torch.int64),
+    ],
+)
+def test_types(array_type, tensor_type):
+    tensor = convert_to_torch_tensor(np.array([[0, 1], [1, 0]], array_type))
+    assert tensor.dtype is tensor_type
+    assert tensor.tolist() == [[0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        np.array([{"a": 1}, None], object),
+        np.array(["x", "yy"]),
+        np.array(["2020-01-01"], "datetime64[D]"),
+        [{"info": 1}],
+        ["a"],
+        "text",
+        b"bytes",
+        None,
+    ],
+)
+def test_what_no_tensor_can_hold_is_left(leaf):
+    assert convert_to_torch_tensor(leaf) is leaf
+
+
+@pytest.mark.parametrize(
+    ("leaf", "value", "dtype"),
+    [
+        (1.5, 1.5, torch.float32),
+        (3, 3, torch.int64),
+        (True, True, torch.bool),
+        (np.float64(0.5), 0.5, torch.float32),
+        (np.int32(7), 7, torch.int32),
+        ([1.0, 2.0], [1.0, 2.0], torch.float32),
+        ([np.ones(2), np.zeros(2)], [[1.0, 1.0], [0.0, 0.0]], torch.float32),
+        (torch.ones(2, dtype=torch.float64), [1.0, 1.0], torch.float32),
+        (torch.ones(2, dtype=torch.int32), [1, 1], torch.int32),
+    ],
+)
+def test_numbers_lists_and_tensors(leaf, value, dtype):
+    tensor = convert_to_torch_tensor(leaf)
+    assert tensor.tolist() == value
+    assert tensor.dtype is dtype
+
+
+def test_structures_keep_their_form():
+    out = convert_to_torch_tensor({"a": (np.zeros(2), {"b": np.ones(1, np.int32)}), "c": None})
+    assert list(out) == ["a", "c"]
+    assert isinstance(out["a"], tuple)
+    assert out["a"][1]["b"].dtype is torch.int32
+    assert out["c"] is None
+
+
+def test_memory_is_shared_with_writable_arrays():
+    array = np.zeros((3, 4), np.float32)
+    tensor = convert_to_torch_tensor({"obs": array})["obs"]
+    array[1, 2] = 5.0
+    assert tensor[1, 2] == 5.0
+    part = convert_to_torch_tensor(array[:, 1:3])
+    array[0, 1] = 7.0
+    assert part[0, 0] == 7.0
+
+
+@pytest.mark.parametrize("view", [lambda a: a[::-1], lambda a: np.broadcast_to(a, (2, 3)), lambda a: _frozen(a)])
+def test_arrays_that_torch_cannot_share_are_copied(view):
+    array = view(np.arange(3, dtype=np.float32))
+    tensor = convert_to_torch_tensor(array)
+    assert tensor.tolist() == array.tolist()
+    tensor += 1.0
+    assert array.max() == 2.0
+
+
+def _frozen(array):
+    array.flags.writeable = False
+    return array
+
+
+def test_odd_strides_are_copied():
+    record = np.zeros(3, np.dtype([("a", np.uint8), ("b", np.float32)]))
+    record["b"] = [1, 2, 3]
+    assert convert_to_torch_tensor(record["b"]).tolist() == [1, 2, 3]
+
+
+def test_ragged_lists_are_refused():
+    with pytest.raises(ColumnError, match="one shape"):
+        convert_to_torch_tensor({"a": [[1.0], [1.0, 2.0]]})
+
+
+def test_device_and_pinning():
+    out = convert_to_torch_tensor({"a": np.zeros(2)}, device="meta")
+    assert out["a"].device.type == "meta"
+    if not torch.cuda.is_available():
+        assert convert_to_torch_tensor(np.zeros(2), pin_memory=True).tolist() == [0.0, 0.0]
+
+
+def test_to_numpy():
+    tensor = torch.arange(3, dtype=torch.float32, requires_grad=True)
+    out = convert_to_numpy({"a": tensor, "b": (torch.tensor(2), "x"), "c": [torch.ones(1)], "d": 1.5})
+    assert out["a"].tolist() == [0.0, 1.0, 2.0]
+    assert out["b"][0].shape == ()
+    assert out["b"][1] == "x"
+    assert isinstance(out["c"][0], np.ndarray)
+    assert out["d"] == 1.5
+    assert convert_to_numpy(torch.ones(2, dtype=torch.bfloat16)).dtype == np.float32
+    assert convert_to_numpy(torch.ones(2, dtype=torch.complex64).conj()).dtype == np.complex64
+
+
+def test_torch_as_code_for_rllib_asks_for_it():
+    assert try_import_torch() == (torch, torch.nn) == try_import_torch(error=True)
+
+
+def test_masks_of_logits():
+    logits = torch.tensor([0.5, 0.25]) + torch.clamp(torch.log(torch.tensor([0.0, 1.0])), min=FLOAT_MIN)
+    assert torch.softmax(logits, 0).tolist() == [0.0, 1.0]
+    assert torch.isfinite(torch.tensor([FLOAT_MIN, FLOAT_MAX])).all()

@@ -1,16 +1,27 @@
-"""Between modules' actions and environments'."""
+"""Between modules' actions and environments': scaling, types, and masks of legal actions."""
 
 from __future__ import annotations
 
 import pickle
 import warnings
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from epibatch.core.errors import ColumnError
-from epibatch.core.spaces import EnvActions, clip_action, normalize_action, unsquash_action
+from epibatch.core.errors import ColumnError, SpaceError
+from epibatch.core.spaces import (
+    EnvActions,
+    choice_counts,
+    clip_action,
+    has_legal_choices,
+    normalize_action,
+    random_legal_actions,
+    unsquash_action,
+)
 
 BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([4, 1], np.float32))
 HALF = spaces.Box(np.array([-np.inf, 0, -np.inf, -2], np.float32), np.array([4, np.inf, np.inf, 2], np.float32))
@@ -42,12 +53,6 @@ def test_unsquash_scales_bounded_boxes_and_clips_the_finite_sides(space, action,
 def test_unsquash_takes_structures_of_spaces():
     discrete, box = unsquash_action((1, np.array([0.5, 0.5])), (spaces.Discrete(2), BOX))
     assert (discrete, box.tolist()) == (1, [2.5, 0.75])
-
-
-def test_unsquash_does_not_change_its_input():
-    action = np.array([0.5, 0.5])
-    unsquash_action(action, BOX)
-    assert action.tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -141,14 +146,6 @@ def test_unsquashed_integers_of_a_box_type_are_in_the_box(dtype):
     assert made.tolist() == [-4, 9] and box.contains(made)
 
 
-def test_types_are_the_spaces():
-    assert EnvActions(spaces.MultiBinary(2))(rows([0, 1], dtype=np.int64)).dtype == np.int8
-    assert EnvActions(spaces.MultiDiscrete([3], dtype=np.int32))(rows([2], dtype=np.int64)).dtype == np.int32
-    actions = rows(1, 0, dtype=np.int64)
-    assert EnvActions(spaces.Discrete(2))(actions) is actions
-    assert EnvActions(spaces.Box(-1, 1, (2,), np.float64), normalize=False)(rows([9, 9])).dtype == np.float64
-
-
 def test_values_that_a_type_cannot_hold_are_left_for_the_environment_to_refuse():
     assert EnvActions(spaces.MultiBinary(1))(rows([300], dtype=np.int64)).tolist() == [[300]]
     assert EnvActions(spaces.Discrete(3))(rows(1.5)).tolist() == [1.5]
@@ -182,3 +179,39 @@ def test_a_pickled_copy_gives_the_same(switches):
     one, other = encoder(actions), pickle.loads(pickle.dumps(encoder))(actions)
     assert np.array_equal(one["a"], other["a"]) and np.array_equal(one["b"], other["b"])
     assert [own.dtype for own in other.values()] == [np.float32, np.int32]
+
+
+MASKED = [
+    (gym.spaces.Discrete(4, start=-2), [4]),
+    (gym.spaces.MultiDiscrete([3, 1, 2], start=[0, 5, 1]), [3, 1, 2]),
+    (gym.spaces.MultiDiscrete([[2, 3], [1, 2]], dtype=np.int32), [2, 3, 1, 2]),
+    (gym.spaces.MultiBinary(3), [2, 2, 2]),
+]
+
+
+@pytest.mark.parametrize(("space", "counts"), MASKED, ids=str)
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 5))
+def test_drawn_actions_are_legal_wherever_that_is_possible(space, counts, seed, rows):
+    assert choice_counts(space) == counts
+    rng = np.random.default_rng(seed)
+    mask = rng.random((rows, sum(counts))) < 0.5
+    actions = random_legal_actions(space, mask, rng)
+    assert actions.dtype == space.dtype and all(space.contains(action) for action in actions)
+    ends = np.cumsum(counts)
+    for row, action, possible in zip(mask, actions, has_legal_choices(mask, counts)):
+        parts = [row[end - count : end] for end, count in zip(ends, counts)]
+        assert possible == all(part.any() for part in parts)
+        chosen = np.ravel(action - getattr(space, "start", 0))
+        assert not possible or all(part[choice] for part, choice in zip(parts, chosen))
+
+
+def test_legal_ones_are_drawn_alike():
+    mask = np.tile([True, False, True, True], (9000, 1))
+    drawn = random_legal_actions(gym.spaces.Discrete(4), mask, np.random.default_rng(0))
+    np.testing.assert_allclose(np.bincount(drawn, minlength=4) / 9000, [1 / 3, 0, 1 / 3, 1 / 3], atol=0.02)
+
+
+def test_other_spaces_are_named():
+    with pytest.raises(SpaceError, match="mask_logits"):
+        choice_counts(gym.spaces.Box(0, 1, (2,)))

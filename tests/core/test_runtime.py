@@ -1,3 +1,5 @@
+"""Devices that tensors can live on."""
+
 from __future__ import annotations
 
 import pytest

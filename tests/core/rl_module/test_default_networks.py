@@ -1,0 +1,294 @@
+"""The default actor-critics: MLPs, and those with an LSTM or a GRU."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from epibatch.algorithms import Algorithm, PPOConfig
+from epibatch.core.distributions import Categorical, DiagGaussian, SquashedGaussian
+from epibatch.core.errors import ColumnError, ConfigError, RunnerError, SpaceError
+from epibatch.core.rl_module import (
+    DefaultActorCritic,
+    DefaultGRUActorCritic,
+    DefaultLSTMActorCritic,
+    DefaultModelConfig,
+    default_module_spec,
+)
+from epibatch.core.spaces import batch
+from epibatch.core.tensors import convert_to_torch_tensor
+
+Box, Dict, Discrete = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete
+BOX, CHOICE = Box(-1, 1, (4,)), Discrete(3)
+SCREEN = Dict(speed=Box(-1, 1, (2,)), screen=Box(0, 255, (10, 10, 3), np.uint8), gear=Discrete(3))
+CLASSES = {"mlp": DefaultActorCritic, "lstm": DefaultLSTMActorCritic, "gru": DefaultGRUActorCritic}
+STATES = {"mlp": (), "lstm": ("h", "c"), "gru": ("h",)}
+OPTIONS = {"fcnet_hiddens": [16], "lstm_cell_size": 8}
+
+each_kind = pytest.mark.parametrize("kind", CLASSES)
+each_recurrent = pytest.mark.parametrize("kind", ["lstm", "gru"])
+
+
+def module_of(kind="mlp", observation_space=BOX, action_space=CHOICE, *, model_config=None, **options):
+    torch.manual_seed(0)
+    return CLASSES[kind](
+        observation_space=observation_space,
+        action_space=action_space,
+        model_config={**OPTIONS, **(model_config or {})},
+        **options,
+    )
+
+
+def batch_of(kind="mlp", space=BOX, rows=5, length=6):
+    """Rows of samples; of recurrent modules sequences, which start from random states."""
+    space.seed(0)
+    lead = (rows,) if kind == "mlp" else (rows, length)
+    flat = convert_to_torch_tensor(batch([space.sample() for _ in range(int(np.prod(lead)))]))
+    reshaped = torch.utils._pytree.tree_map(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), flat)
+    generator = torch.Generator().manual_seed(0)
+    state = {name: torch.randn(rows, 8, generator=generator) for name in STATES[kind]}
+    return {"obs": reshaped, **({"state_in": state} if state else {})}
+
+
+@each_kind
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize("space", [BOX, Box(0, 255, (4, 3, 1), np.uint8), Discrete(6), SCREEN], ids=str)
+@pytest.mark.parametrize(("action_space", "width"), [(CHOICE, 3), (Box(-1, 1, (2,)), 4)], ids=str)
+def test_acting_and_training_agree_and_embeddings_are_reused(kind, space, action_space, width, share):
+    config = {"vf_share_layers": share, "head_fcnet_hiddens": [4]}
+    module, columns = module_of(kind, space, action_space, model_config=config), batch_of(kind, space)
+    training = module.forward_train(columns)
+    lead = (5,) if kind == "mlp" else (5, 6)
+    for forward in (module.forward_inference, module.forward_exploration):
+        acting = forward(columns)
+        assert acting["action_dist_inputs"].shape == (*lead, width)
+        assert not acting["action_dist_inputs"].requires_grad
+        assert set(acting) == {"action_dist_inputs", *(["state_out"] if STATES[kind] else [])}
+        torch.testing.assert_close(acting["action_dist_inputs"], training["action_dist_inputs"].detach())
+        assert {name: leaf.shape for name, leaf in acting.get("state_out", {}).items()} == dict.fromkeys(
+            STATES[kind], (5, 8)
+        )
+    assert ("embeddings" in training) is (share or kind != "mlp")
+    values = module.compute_values(columns, embeddings=training.get("embeddings"))
+    assert values.shape == lead
+    torch.testing.assert_close(values, module.compute_values(columns))
+    values.sum().backward()
+    touched = {name.split(".")[0] for name, p in module.named_parameters() if p.grad is not None and p.grad.any()}
+    own = {"vf", "vf_images"} if kind == "mlp" and not share else {"vf", "encoder", "images", kind}
+    missing = {"images", "vf_images"} if space is not SCREEN else set()
+    assert touched == own - missing - {"mlp"}
+
+
+@each_kind
+def test_acting_computes_the_policy_only(kind):
+    module = module_of(kind)
+    module.vf.register_forward_hook(lambda *_: pytest.fail("the value function was computed"))
+    module.forward_exploration(batch_of(kind))
+    module.forward_inference(batch_of(kind))
+
+
+@each_kind
+def test_modules_for_acting_only(kind):
+    learner, actor = module_of(kind, SCREEN), module_of(kind, SCREEN, inference_only=True)
+    assert not any(name.startswith("vf") for name in learner.get_state(inference_only=True))
+    for state in (learner.get_state(), learner.get_state(inference_only=True)):
+        actor.set_state(state)
+    columns = batch_of(kind, SCREEN)
+    torch.testing.assert_close(actor.forward_inference(columns), learner.forward_inference(columns))
+    with pytest.raises(RunnerError, match="inference_only"):
+        actor.compute_values(columns)
+
+
+@each_kind
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_copies_act_alike(kind, copied):
+    module = module_of(kind, SCREEN, Dict(a=CHOICE, b=gym.spaces.MultiDiscrete([2, 3])))
+    distribution = module.get_exploration_action_dist_cls()
+    assert module.get_exploration_action_dist_cls() is distribution
+    other, columns = copied(module), batch_of(kind, SCREEN)
+    torch.testing.assert_close(other.forward_inference(columns), module.forward_inference(columns))
+    inputs = module.forward_inference(columns)["action_dist_inputs"]
+    theirs = other.get_exploration_action_dist_cls().from_logits(inputs)
+    assert theirs.logp(distribution.from_logits(inputs).sample()).shape == inputs.shape[:-1]
+
+
+@each_kind
+def test_squashed_actions_are_chosen_by_an_option(kind):
+    box = Box(-2, 4, (2,))
+    plain, squashed = (module_of(kind, BOX, box, model_config={"squash_actions": on}) for on in (False, True))
+    assert plain.get_train_action_dist_cls() is DiagGaussian
+    assert squashed.get_train_action_dist_cls() is SquashedGaussian
+
+
+def test_first_policy_is_almost_uniform():
+    module = DefaultActorCritic(observation_space=BOX, action_space=CHOICE)
+    out = module.forward_exploration(batch_of(rows=100))["action_dist_inputs"]
+    assert Categorical.from_logits(out).entropy().min() > 0.999 * np.log(3)
+    assert module.pi.net[0].out_features == 256
+    assert module.vf[0].weight is not module.pi.net[0].weight
+
+
+def test_sequences_of_observations_keep_their_axes():
+    columns = {"obs": torch.zeros(2, 7, 4)}
+    assert module_of().forward_train(columns)["action_dist_inputs"].shape == (2, 7, 3)
+    assert module_of().compute_values(columns).shape == (2, 7)
+
+
+def test_nested_observations_cost_nothing_but_their_encoding():
+    """A nested observation gives what the vector it stands for gives to a network with the same weights."""
+    space = Dict(b=Discrete(3), a=gym.spaces.Tuple([BOX, gym.spaces.MultiBinary(2)]))
+    nested, flat = module_of("mlp", space), module_of("mlp", Box(-np.inf, np.inf, (9,)))
+    flat.set_state(nested.get_state())
+    columns = batch_of("mlp", space)
+    one_hot = torch.nn.functional.one_hot(columns["obs"]["b"], 3)
+    vectors = torch.cat([*(leaf.float() for leaf in columns["obs"]["a"]), one_hot.float()], 1)
+    torch.testing.assert_close(nested.forward_inference(columns), flat.forward_inference({"obs": vectors}))
+
+
+# ------------------------------------------------------------------------------------- recurrent ones
+
+
+def by_hand(kind, module, x, state):
+    """The layer's equations, one timestep at a time, in float64: its outputs and its last state."""
+    w_ih, w_hh, b_ih, b_hh = (p.detach().double() for p in getattr(module, kind).parameters())
+    h, c = state["h"].double(), state.get("c", torch.zeros(())).double()
+    outputs = []
+    for t in range(x.shape[1]):
+        if kind == "gru":
+            (r, z, n), (own_r, own_z, own_n) = (x[:, t] @ w_ih.T + b_ih).chunk(3, -1), (h @ w_hh.T + b_hh).chunk(3, -1)
+            update = (z + own_z).sigmoid()
+            h = (1 - update) * (n + (r + own_r).sigmoid() * own_n).tanh() + update * h
+        else:
+            i, f, g, o = (x[:, t] @ w_ih.T + b_ih + h @ w_hh.T + b_hh).chunk(4, -1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+        outputs.append(h)
+    return torch.stack(outputs, 1), {name: {"h": h, "c": c}[name].float() for name in STATES[kind]}
+
+
+@each_recurrent
+@pytest.mark.parametrize("length", [1, 6])
+def test_values_follow_the_equations(kind, length):
+    module, columns = module_of(kind), batch_of(kind, length=length)
+    out = module.forward_exploration(columns)
+    with torch.no_grad():
+        x = module.encoder(columns["obs"]).double()
+        features, state = by_hand(kind, module, x, columns["state_in"])
+        expected = module.pi(features.float())
+    torch.testing.assert_close(out["action_dist_inputs"], expected)
+    torch.testing.assert_close(out["state_out"], state)
+    initial = {name: leaf.tolist() for name, leaf in module.get_initial_state().items()}
+    assert module.is_stateful() and initial == dict.fromkeys(STATES[kind], [0.0] * 8)
+
+
+@each_recurrent
+@pytest.mark.parametrize("space", [BOX, SCREEN], ids=str)
+def test_stepping_equals_running_the_whole_sequence(kind, space):
+    module, columns = module_of(kind, space), batch_of(kind, space)
+    whole = module.forward_exploration(columns)
+    state, parts = columns["state_in"], []
+    for t in range(6):
+        step = torch.utils._pytree.tree_map(lambda leaf, t=t: leaf[:, t : t + 1], columns["obs"])
+        out = module.forward_exploration({"obs": step, "state_in": state})
+        state = out["state_out"]
+        parts.append(out["action_dist_inputs"])
+    torch.testing.assert_close(torch.cat(parts, 1), whole["action_dist_inputs"])
+    torch.testing.assert_close(state, whole["state_out"])
+
+
+@each_recurrent
+def test_padding_on_the_right_changes_nothing_before_it(kind):
+    module, columns = module_of(kind), batch_of(kind)
+    padded = {**columns, "obs": torch.cat([columns["obs"], torch.zeros(5, 4, 4)], 1)}
+    torch.testing.assert_close(module.compute_values(padded)[:, :6], module.compute_values(columns))
+
+
+@each_recurrent
+def test_resets_equal_sequences_of_their_own(kind):
+    module, columns = module_of(kind), batch_of(kind, rows=2)
+    again = {name: torch.randn(2, 2, 8, generator=torch.Generator().manual_seed(7)) for name in STATES[kind]}
+    resets = torch.zeros(2, 6, dtype=torch.bool)
+    resets[0, 2] = resets[0, 5] = resets[1, 3] = True
+    found = module.forward_train({**columns, "resets": resets, "reset_states": again})
+    values = module.compute_values({**columns, "resets": resets, "reset_states": again})
+    for row, start, stop, number in ((0, 0, 2, 0), (0, 2, 5, 1), (0, 5, 6, 2), (1, 0, 3, 0), (1, 3, 6, 1)):
+        own = {
+            name: (leaf[row] if not number else again[name][row, number - 1])[None]
+            for name, leaf in columns["state_in"].items()
+        }
+        part = {"obs": columns["obs"][row : row + 1, start:stop], "state_in": own}
+        alone = module.forward_train(part)
+        torch.testing.assert_close(found["action_dist_inputs"][row, start:stop], alone["action_dist_inputs"][0])
+        torch.testing.assert_close(values[row, start:stop], module.compute_values(part)[0])
+        if stop == 6:
+            for name in STATES[kind]:
+                torch.testing.assert_close(found["state_out"][name][row], alone["state_out"][name][0])
+
+
+@each_recurrent
+def test_batches_that_are_no_sequences(kind):
+    columns = batch_of(kind, SCREEN)
+    flat = torch.utils._pytree.tree_map(lambda leaf: leaf[:, 0], columns["obs"])
+    for wrong, phrase in (({"obs": columns["obs"]}, "state_in"), ({**columns, "obs": flat}, r"\(5, 10, 10, 3\)")):
+        with pytest.raises(ColumnError, match=rf"{phrase}[\s\S]*AddStatesFromEpisodesToBatch"):
+            module_of(kind, SCREEN).forward_train(wrong)
+
+
+@each_recurrent
+def test_it_learns_acts_and_is_restored(tmp_path, kind):
+    options = {**OPTIONS, f"use_{kind}": True, "max_seq_len": 5, "use_prev_action": True, "use_prev_reward": True}
+    config = PPOConfig().environment("CartPole-v1").rl_module(model_config=options).debugging(seed=0)
+    config.training(train_batch_size=60, minibatch_size=30, num_epochs=2).debugging(check_first_update="error")
+    algo = config.build_algo()
+    assert np.isfinite(algo.train()["learners"]["default_policy"]["total_loss"])
+    again = Algorithm.from_checkpoint(algo.save_to_path(tmp_path / "saved"))
+    obs = np.full(4, 0.1, np.float32)
+    (action, state), (same, own) = algo.act(obs), again.act(obs)
+    assert action == same and algo.act(obs, state, reward=1.0)[0] == again.act(obs, own, reward=1.0)[0]
+    algo.stop()
+    again.stop()
+
+
+# ------------------------------------------------------------------------------------------- choosing
+
+
+@pytest.mark.parametrize(
+    ("config", "cls"),
+    [
+        (None, DefaultActorCritic),
+        ({}, DefaultActorCritic),
+        ({"use_lstm": True}, DefaultLSTMActorCritic),
+        (DefaultModelConfig(use_lstm=True), DefaultLSTMActorCritic),
+        ({"use_gru": True}, DefaultGRUActorCritic),
+    ],
+)
+def test_the_default_network_is_the_one_that_is_asked_for(config, cls):
+    spec = default_module_spec(BOX, CHOICE, config)
+    assert spec.module_class is cls
+    assert type(spec.build()) is cls
+    assert spec.model_config == (DefaultModelConfig() if config is None else config)
+    assert cls.default_max_seq_len == (None if cls is DefaultActorCritic else 20)
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "action_space", "config", "error", "message"),
+    [
+        (Dict(a=gym.spaces.Text(3)), CHOICE, None, SpaceError, "encode the text as an array"),
+        (gym.spaces.Sequence(BOX), CHOICE, None, SpaceError, "pad the sequence"),
+        (gym.spaces.Tuple([gym.spaces.Graph(BOX, None)]), CHOICE, None, SpaceError, "pad nodes and edges"),
+        (gym.spaces.OneOf([BOX, CHOICE]), CHOICE, None, SpaceError, "TransformObservation"),
+        (BOX, gym.spaces.Text(3), None, SpaceError, "get_exploration_action_dist_cls"),
+        (BOX, None, None, SpaceError, "get_exploration_action_dist_cls"),
+        (BOX, Box(-np.inf, 5, (2,), np.int64), None, SpaceError, "bound the environment's actions"),
+        (BOX, CHOICE, {"uselstm": True}, ConfigError, "did you mean 'use_lstm'"),
+        (BOX, CHOICE, {"use_lstm": True, "use_gru": True}, ConfigError, "use_gru"),
+    ],
+)
+def test_errors_come_before_building(observation_space, action_space, config, error, message):
+    with pytest.raises(error, match=message):
+        default_module_spec(observation_space, action_space, config)
