@@ -33,12 +33,8 @@ __all__ = [
     "weights_at_most",
 ]
 
-_BUILT_IN = {
-    "DefaultActorCritic": "epibatch.core.rl_module:DefaultActorCritic",
-    "DefaultGRUActorCritic": "epibatch.core.rl_module:DefaultGRUActorCritic",
-    "DefaultLSTMActorCritic": "epibatch.core.rl_module:DefaultLSTMActorCritic",
-    "MultiRLModule": "epibatch.core.rl_module:MultiRLModule",
-}
+_PACKAGE = "epibatch.core.rl_module"
+_BUILT_IN = ("DefaultActorCritic", "DefaultGRUActorCritic", "DefaultLSTMActorCritic", "MultiRLModule")
 _SPACES = ("observation_space", "action_space")
 
 
@@ -60,7 +56,7 @@ def class_name(cls: type | None, where: str) -> str | None:
     if cls is None:
         return None
     name = cls.__name__
-    if name in _BUILT_IN and cls is load_object(_BUILT_IN[name], where):
+    if name in _BUILT_IN and cls is load_object(f"{_PACKAGE}:{name}", where):
         return name
     if "<locals>" in cls.__qualname__ or cls.__module__ == "__main__":
         _refuse(where, f"the class {cls.__qualname__}, which is defined in a function or a script")
@@ -76,7 +72,7 @@ def class_from_name(name: str | None, where: str, *, allow_imports: bool) -> Any
     if name is None:
         return None
     if name in _BUILT_IN:
-        return load_object(_BUILT_IN[name], where)
+        return load_object(f"{_PACKAGE}:{name}", where)
     if not isinstance(name, str) or ":" not in name:
         raise RegistryError(
             where,
