@@ -16,7 +16,6 @@ from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.spaces import (
     EnvActions,
     choice_counts,
-    clip_action,
     has_legal_choices,
     normalize_action,
     random_legal_actions,
@@ -48,38 +47,6 @@ def test_unsquash_scales_bounded_boxes_and_clips_the_finite_sides(space, action,
     result = unsquash_action(action, space)
     assert np.array_equal(result, expected)
     assert result.dtype == expected.dtype
-
-
-def test_unsquash_takes_structures_of_spaces():
-    discrete, box = unsquash_action((1, np.array([0.5, 0.5])), (spaces.Discrete(2), BOX))
-    assert (discrete, box.tolist()) == (1, [2.5, 0.75])
-
-
-@pytest.mark.parametrize(
-    ("space", "action", "expected"),
-    [
-        (BOX, np.array([-1.0, 3.0]), [-1.0, 1.0]),
-        (HALF, np.array([5.0, -3.0, 7.0, 3.0]), [4.0, 0.0, 7.0, 2.0]),
-        (INT_BOX, np.array([1, 9]), [1, 5]),
-        (spaces.Discrete(3), np.array(9), 9),
-        (BOX, np.array([[9.0, 9.0], [0.0, 0.0]]), [[4.0, 1.0], [0.0, 0.0]]),
-    ],
-)
-def test_clip_action_clips_boxes_only(space, action, expected):
-    assert clip_action(action, space).tolist() == expected
-
-
-def test_clip_action_takes_nested_spaces():
-    result = clip_action(
-        {"a": 1, "b": (np.array([9.5, 0.5]),)}, spaces.Dict(a=spaces.Discrete(2), b=spaces.Tuple([BOX]))
-    )
-    assert result["a"] == 1
-    assert result["b"][0].tolist() == [4.0, 0.5]
-
-
-def test_normalize_undoes_unsquash():
-    action = np.array([[0.5, -0.25], [-1.0, 1.0]])
-    assert np.allclose(normalize_action(unsquash_action(action, BOX), BOX), action)
 
 
 def test_normalize_leaves_what_has_no_two_bounds():

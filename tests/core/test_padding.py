@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.padding import (
-    create_mask_and_seq_lens,
     pad,
     padded_layout,
     placed_layout,
@@ -25,7 +24,6 @@ from epibatch.core.sequence_ends import (
     random_layout,
     sequence_layout,
 )
-from epibatch.core.structs import BatchedNdArray
 
 COUNTS = st.lists(st.integers(0, 17), max_size=10)
 BURNS = ("pad", "drop", "overlap")
@@ -212,46 +210,6 @@ def test_random_layout_refuses_what_it_cannot_mean():
         random_layout([3], 4, [0.5], short="droop")
     with pytest.raises(ColumnError, match="row counts"):
         random_layout([-3], 4, [0.5])
-
-
-@pytest.mark.parametrize(
-    ("length", "steps", "masks", "lens"),
-    [  # as RLlib 2.60 gives them
-        (5, 3, [[True] * 3, [True, True, False]], [3, 2]),
-        (6, 3, [[True] * 3] * 2, [3, 3]),
-        (2, 3, [[True, True, False]], [2]),
-        (0, 3, [[False] * 3], [0]),
-    ],
-)
-def test_create_mask_and_seq_lens(length, steps, masks, lens):
-    found_masks, found_lens = create_mask_and_seq_lens(length, steps)
-    assert [mask.tolist() for mask in found_masks] == masks
-    assert found_lens == lens and all(type(length) is int for length in found_lens)
-
-
-def test_split_and_zero_pad_values_recorded_from_rllib():
-    rows = split_and_zero_pad([np.arange(2) + i for i in range(5)], 3)
-    assert [row.tolist() for row in rows] == [[[0, 1], [1, 2], [2, 3]], [[3, 4], [4, 5], [0, 0]]]
-    rows = split_and_zero_pad([1, 2, 3, 4], 3)
-    assert [row.tolist() for row in rows] == [[1, 2, 3], [4, 0, 0]] and rows[0].dtype == np.int64
-    tagged = [BatchedNdArray(np.arange(10.0).reshape(5, 2)), BatchedNdArray(np.arange(4.0).reshape(2, 2))]
-    rows = split_and_zero_pad(tagged, 3)
-    assert [row.tolist() for row in rows] == [
-        [[0, 1], [2, 3], [4, 5]],
-        [[6, 7], [8, 9], [0, 1]],
-        [[2, 3], [0, 0], [0, 0]],
-    ]
-    structs = split_and_zero_pad([{"a": np.full(2, i), "b": (i, 2.0)} for i in range(4)], 3)
-    assert structs[1]["a"].tolist() == [[3, 3], [0, 0], [0, 0]]
-    assert structs[1]["b"][0].tolist() == [3, 0, 0] and structs[1]["b"][1].tolist() == [2.0, 0, 0]
-
-
-def test_split_n_episodes_and_back_as_rllib():
-    rows = split_and_zero_pad_n_episodes(np.arange(9.0), [5, 4], 3)
-    assert [row.tolist() for row in rows] == [[0, 1, 2], [3, 4, 0], [5, 6, 7], [8, 0, 0]]
-    assert unpad_data_if_necessary([5, 4], np.stack(rows)).tolist() == list(range(9))
-    flat = np.arange(9.0)
-    assert unpad_data_if_necessary([5, 4], flat) is flat
 
 
 @pytest.mark.parametrize(

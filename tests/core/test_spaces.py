@@ -197,13 +197,6 @@ def test_random_dummy_batches_lie_in_the_space():
     assert encoded.sum(axis=1).tolist() == [1.0] * 20
 
 
-def test_dummy_batch_default_size_and_size_zero():
-    assert get_dummy_batch_for_space(BOX).shape == (32, 2)
-    assert get_dummy_batch_for_space(BOX, 0).shape == (2,)
-    nested = get_dummy_batch_for_space(spaces.Dict(a=spaces.Tuple([BOX])), 3)
-    assert nested["a"][0].shape == (3, 2)
-
-
 def test_one_hot_with_values_and_type():
     result = one_hot(np.array([[0, 2]]), 3, on_value=5, off_value=-1, dtype=np.int8)
     assert result.tolist() == [[[5, -1, -1], [-1, -1, 5]]]

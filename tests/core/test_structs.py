@@ -51,15 +51,6 @@ def test_batch_mirrors_nesting_and_ignores_key_order():
     assert result["b"][1].tolist() == [[0.0, 0.0], [1.0, 1.0]]
 
 
-def test_batch_of_empty_structures_is_one():
-    assert batch([{}, {}]) == {}
-
-
-def test_batch_concatenates_items_that_have_the_batch_axis():
-    result = batch([{"a": np.zeros((2, 3))}, {"a": np.ones((1, 3))}], individual_items_already_have_batch_dim=True)
-    assert result["a"].tolist() == [[0.0] * 3, [0.0] * 3, [1.0] * 3]
-
-
 def test_batch_auto_goes_by_the_tag_of_each_leaf():
     tagged = {"a": BatchedNdArray(np.zeros((2, 3))), "b": BatchedNdArray(np.zeros(2))}
     single = {"a": np.ones(3), "b": 5.0}
@@ -100,27 +91,10 @@ def test_tag_is_a_view():
     assert BatchedNdArray([1, 2]).tolist() == [1, 2]
 
 
-def test_unbatch_gives_one_structure_per_row():
-    rows = unbatch({"a": np.arange(2), "b": (np.array([[1.0, 2.0], [3.0, 4.0]]),)})
-    assert [row["a"] for row in rows] == [0, 1]
-    assert [row["b"][0].tolist() for row in rows] == [[1.0, 2.0], [3.0, 4.0]]
-
-
 def test_unbatch_of_a_plain_array_gives_its_rows_untagged():
     rows = unbatch(BatchedNdArray(np.ones((2, 3))))
     assert len(rows) == 2
     assert type(rows[0]) is np.ndarray
-
-
-def test_unbatch_of_nothing_is_nothing():
-    assert unbatch({}) == []
-
-
-def test_unbatch_undoes_batch():
-    items = [{"x": np.full((2, 2), i), "y": (i,)} for i in range(4)]
-    for item, row in zip(items, unbatch(batch(items)), strict=True):
-        assert np.array_equal(item["x"], row["x"])
-        assert item["y"] == row["y"]
 
 
 @pytest.mark.parametrize(
@@ -134,11 +108,6 @@ def test_unbatch_undoes_batch():
 def test_unbatch_needs_one_batch_axis(struct, message):
     with pytest.raises(ColumnError, match=message):
         unbatch(struct)
-
-
-def test_flatten_to_single_ndarray_sorts_dict_keys():
-    result = flatten_to_single_ndarray({"b": (np.float32(3), 4), "a": np.ones((2, 2))})
-    assert result.tolist() == [1.0, 1.0, 1.0, 1.0, 3.0, 4.0]
 
 
 def test_flatten_to_single_ndarray_leaves_a_plain_array_alone():
