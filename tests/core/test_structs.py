@@ -58,6 +58,7 @@ def test_batch_auto_goes_by_the_tag_of_each_leaf():
     assert result["a"].shape == (5, 3)
     assert result["b"].tolist() == [0.0, 0.0, 5.0, 0.0, 0.0]
     assert type(result["a"]) is np.ndarray
+    assert batch([np.ones(3)] * 2, individual_items_already_have_batch_dim="auto").shape == (2, 3)
 
 
 def test_batch_never_shares_memory_with_its_items():
@@ -92,6 +93,7 @@ def test_tag_is_a_view():
 
 
 def test_unbatch_of_a_plain_array_gives_its_rows_untagged():
+    assert unbatch(batch([{}, {}])) == []
     rows = unbatch(BatchedNdArray(np.ones((2, 3))))
     assert len(rows) == 2
     assert type(rows[0]) is np.ndarray
