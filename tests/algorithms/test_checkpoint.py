@@ -15,7 +15,7 @@ from epibatch.core.checkpoints import save_state
 from epibatch.core.errors import CheckpointError, ConfigError
 
 DATA = PPOConfig().environment("CartPole-v1").training(vf_clip_param=float("inf")).to_dict()
-DESCRIPTION = {"algorithm": "ppo", "config": DATA, "not_data": None}
+DESCRIPTION = {"algorithm": "ppo", "config": DATA, "not_data": []}
 
 
 @pytest.mark.parametrize("algorithm", CONFIGS)
@@ -78,12 +78,12 @@ def test_checkpoint_of_something_else(tmp_path, content):
 
 
 def test_config_that_was_code(tmp_path):
-    description = {"algorithm": "ppo", "config": None, "not_data": "learner[0]: piece Bonus, argument 'f'"}
+    description = {"algorithm": "ppo", "config": {}, "not_data": [[["learner", 0], "piece Bonus, argument 'f'"]]}
     with pytest.raises(CheckpointError, match=r"(?s)the original config.*piece Bonus, argument 'f'.*config=config"):
         config_from_checkpoint(tmp_path, description, allow_imports=False)
 
 
 def test_config_with_a_piece_that_is_not_here(tmp_path):
-    description = {"algorithm": "ppo", "config": {**DATA, "learner": [{"piece": "bonus"}]}, "not_data": None}
+    description = {"algorithm": "ppo", "config": {**DATA, "learner": [{"piece": "bonus"}]}, "not_data": []}
     with pytest.raises(CheckpointError, match=r"(?s)can be rebuilt here.*learner\[0\]\.piece: piece 'bonus'"):
         config_from_checkpoint(tmp_path, description, allow_imports=False)

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from epibatch import Policy
-from epibatch.algorithms import PPOConfig
+from epibatch.algorithms import PPO, PPOConfig
 from epibatch.algorithms.checkpoint import read_checkpoint, write_checkpoint
-from epibatch.algorithms.policy_checkpoint import acting_data
+from epibatch.connectors.env_to_module import MeanStdFilter
 from epibatch.core.errors import CheckpointError
 from epibatch.core.rl_module import DefaultActorCritic, RLModuleSpec
 
@@ -95,15 +95,18 @@ def test_pieces_and_modules_by_path(tmp_path, package):
     policy = Policy.from_checkpoint(tmp_path / "checkpoint", allow_imports=True)
     np.testing.assert_array_equal(logits(policy, observations), expected)
     assert type(policy.module) is package.Own
-    with pytest.raises(CheckpointError, match=r"(?s)pieces of env_to_module.*robot_pieces:Scaled.*allow_imports=True"):
+    with pytest.raises(CheckpointError, match=r"(?s)robot_pieces:Own.*allow_imports=True"):
         Policy.from_checkpoint(tmp_path / "checkpoint")
-    config.env_runners(env_to_module_connector=None)
-    saved(config, tmp_path / "other")
-    with pytest.raises(CheckpointError, match=r"(?s)'robot_pieces:Own'.*runs code.*allow_imports=True"):
-        Policy.from_checkpoint(tmp_path / "other")
+    algo = PPO.from_checkpoint(tmp_path / "checkpoint", allow_imports=True)
+    assert type(algo.get_module()) is package.Own
+    algo.stop()
     del package.Own
     with pytest.raises(CheckpointError, match=r"(?s)module class 'robot_pieces:Own'.*has no 'Own'"):
-        Policy.from_checkpoint(tmp_path / "other", allow_imports=True)
+        Policy.from_checkpoint(tmp_path / "checkpoint", allow_imports=True)
+    config.rl_module(rl_module_spec=None)
+    saved(config, tmp_path / "other")
+    with pytest.raises(CheckpointError, match=r"(?s)env_to_module\[0\].*robot_pieces:Scaled.*allow_imports=True"):
+        Policy.from_checkpoint(tmp_path / "other")
 
 
 def test_code_needs_the_config(tmp_path, package):
@@ -115,7 +118,7 @@ def test_code_needs_the_config(tmp_path, package):
         env_to_module_connector=lambda env, spaces, device: package.Scaled(factor=torch.tensor(2.0).numpy())
     )
     observations, expected = saved(config, tmp_path / "checkpoint")
-    with pytest.raises(CheckpointError, match=r"(?s)env_to_module: .*'factor'.*module: .*class .*Local.*config=config"):
+    with pytest.raises(CheckpointError, match=r"(?s)class .*Local.*env_to_module\[0\]: .*'factor'.*config=config"):
         Policy.from_checkpoint(tmp_path / "checkpoint")
     policy = Policy.from_checkpoint(tmp_path / "checkpoint", config=config)
     np.testing.assert_array_equal(logits(policy, observations), expected)
@@ -155,10 +158,14 @@ def test_spaces_that_are_no_data(tmp_path):
 def test_checkpoints_of_earlier_versions(tmp_path):
     saved(cart_pole(), tmp_path / "checkpoint")
     description, state = read_checkpoint(tmp_path / "checkpoint")
-    del description["acting"]
-    write_checkpoint(tmp_path / "old", description, state)
-    with pytest.raises(CheckpointError, match=r"(?s)earlier version.*Algorithm\.from_checkpoint.*save it again"):
-        Policy.from_checkpoint(tmp_path / "old")
+    acting = {name: description.pop(name) for name in ("spaces", "lookback")}
+    write_checkpoint(tmp_path / "old", {**description, "not_data": None, "acting": acting}, state)
+    assert Policy.from_checkpoint(tmp_path / "old") and PPO.from_checkpoint(tmp_path / "old")
+    write_checkpoint(tmp_path / "old", {**description, "config": None, "not_data": "code", "acting": acting}, state)
+    for load in (Policy.from_checkpoint, PPO.from_checkpoint):
+        with pytest.raises(CheckpointError, match="the original config"):
+            load(tmp_path / "old")
+    assert Policy.from_checkpoint(tmp_path / "old", config=cart_pole())
 
 
 def test_run_folders(tmp_path):
@@ -177,12 +184,24 @@ def test_run_folders(tmp_path):
 
 def test_the_description_is_plain_data(tmp_path):
     algo = cart_pole().rl_module(model_config={"use_lstm": True, "max_seq_len": 5}).build_algo()
-    data = acting_data(algo.env_runner.get_spaces()["__env_single__"], algo.env_runner.pipelines, algo.get_module())
+    data, _ = read_checkpoint(algo.save_to_path(tmp_path / "checkpoint"))
     algo.stop()
-    assert data["not_data"] == {}
+    assert data["not_data"] == []
     assert data["lookback"] == 1
-    assert data["module"]["module_class"] == "DefaultLSTMActorCritic"
+    assert data["config"] == algo.config.to_dict()
     assert json.loads(json.dumps(data)) == data
+
+
+def test_an_edited_pipeline_needs_a_config_with_its_pieces(tmp_path):
+    algo = cart_pole().build_algo()
+    algo.pipelines["env_to_module"].prepend(MeanStdFilter())
+    algo.save_to_path(tmp_path / "checkpoint")
+    algo.stop()
+    for load in (Policy.from_checkpoint, PPO.from_checkpoint):
+        with pytest.raises(CheckpointError, match=r"(?s)env_to_module: mean_std_filter, .*edited.*pass it"):
+            load(tmp_path / "checkpoint")
+    config = cart_pole().env_runners(env_to_module_connector=["mean_std_filter"])
+    assert Policy.from_checkpoint(tmp_path / "checkpoint", config=config)
 
 
 def test_exploration_goes_on_at_the_step_where_training_was(tmp_path):

@@ -114,7 +114,7 @@ def nested(depth: int) -> Any:
 
 
 BOX = {"type": "Box", "low": 0.0, "high": 1.0, "dtype": "float32"}
-ACTING = ("description", "acting")
+SPEC = ("description", "config", "rl_module", "rl_module_spec")
 NETWORK = ("description", "config", "rl_module", "model_config")
 REFERENCES = ("state", "env_runner", "env_to_module_connector", "mean_std_filter")
 STATES: dict[str, Callable[[Any], None]] = {
@@ -196,26 +196,26 @@ STATES: dict[str, Callable[[Any], None]] = {
     "an environment of code inside": place("description", "config", "environment", to={
         "env": "GymV21Environment-v0", "env_config": {"env_id": "os:system"}}),
     "a piece of code": place("description", "config", "env_to_module", to=[{"piece": "os:system"}]),
-    "an acting piece of code": place(*ACTING, "env_to_module", to=[{"piece": "os:system"}]),
-    "a module of code": place(*ACTING, "module", "module_class", to="os:system"),
-    "a module beyond memory": place(*ACTING, "module", "model_config", "fcnet_hiddens", to=[10**5, 10**5]),
-    "a state from elsewhere": place(*ACTING, "module", "load_state_path", to="/dev/zero"),
-    "a space beyond memory": place(*ACTING, "spaces", 0, to={**BOX, "shape": [10**5, 10**5]}),
-    "a space below 0": place(*ACTING, "spaces", 0, to={**BOX, "shape": [-1]}),
-    "a space of objects": place(*ACTING, "spaces", 0, to={**BOX, "shape": [4], "dtype": "object"}),
-    "very many spaces": place(*ACTING, "spaces", 0, to={
+    "a module of code": place(*SPEC, to={"module_class": "os:system"}),
+    "a module beyond memory": place(*SPEC, to={
+        "module_class": "DefaultActorCritic", "model_config": {"fcnet_hiddens": [10**5, 10**5]}}),
+    "a state from elsewhere": place(*SPEC, to={"load_state_path": "/dev/zero"}),
+    "a spec that is a list": place(*SPEC, to=[1]),
+    "a space beyond memory": place("description", "spaces", 0, to={**BOX, "shape": [10**5, 10**5]}),
+    "a space below 0": place("description", "spaces", 0, to={**BOX, "shape": [-1]}),
+    "a space of objects": place("description", "spaces", 0, to={**BOX, "shape": [4], "dtype": "object"}),
+    "very many spaces": place("description", "spaces", 0, to={
         "type": "Tuple", "spaces": [{**BOX, "shape": [10**6]} for _ in range(100)]}),
-    "an action of very many": place(*ACTING, "spaces", 1, to={"type": "Discrete", "n": 10**15, "start": 0}),
+    "an action of very many": place("description", "spaces", 1, to={"type": "Discrete", "n": 10**15, "start": 0}),
     "a callback of code": place("description", "config", "callbacks", to={"on_episode_end": "os:system"}),
     "a wrapper of code": place("description", "config", "environment", "wrappers", to=["os:system"]),
     "frames beyond memory": place("description", "config", "env_to_module", to=[
         {"piece": "mean_std_filter"}, {"piece": "frame_stacking", "num_frames": 10**9}]),
-    "acting frames beyond memory": place(*ACTING, "env_to_module", to=lambda old: [
-        {"piece": "frame_stacking", "num_frames": 10**9}, *old]),
     "names that lead out": place("description", "config", "multi_agent", to={"policies": ["../../x"]}),
-    "acting steps below 0": place(*ACTING, "lookback", to=-1),
+    "acting steps below 0": place("description", "lookback", to=-1),
     "a config that is a list": place("description", "config", to=[1]),
     "acting that is a list": place("description", "acting", to=[1]),
+    "code that is a list": place("description", "not_data", to=[1]),
 }  # fmt: skip
 
 
@@ -286,8 +286,7 @@ def directory_of_very_many(folder: Path) -> None:
 def hole_beside(folder: Path) -> None:
     """A wide network, and a file without content, of terabytes, where the checkpoint before this one would be."""
     content = load_state(folder)
-    for where in (NETWORK, (*ACTING, "module", "model_config")):
-        place(*where, "fcnet_hiddens", to=[10**4, 10**4])(content)
+    place(*NETWORK, "fcnet_hiddens", to=[10**4, 10**4])(content)
     save_state(folder, content)
     previous = folder.with_name(f".{folder.name}.previous")
     previous.mkdir()

@@ -38,14 +38,13 @@ from ..connectors.views.view import View, as_views
 from ..env_runner.callbacks import ALGORITHM_EVENTS, CallbackDispatcher
 from ..env_runner.env_checks import is_of_environment
 from ..learner.schedules import count_steps
-from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, write_checkpoint
+from .checkpoint import config_from_checkpoint, describe, read_checkpoint, write_checkpoint
 from .evaluation import Evaluation, make_runner
 from .module_specs import check_module, check_sequence_settings
 from .module_views import config_with_views, module_views
 from .other_libraries import ACT
-from .pipelines import check_same_pieces
+from .pipelines import check_same_pieces, given_pieces
 from .policy import MultiAgentPolicy, Policy
-from .policy_checkpoint import acting_data
 from .policy_spec import PolicySpec, settings_of
 from .random_state import get_random_state, seed_everything, set_random_state
 from .saved_checkpoints import read_newest
@@ -143,6 +142,7 @@ class Algorithm(ABC):
             check_sequence_settings(modules.values())
             self.learner = self._make_learner()
             self.pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
+            self._built = {name: given_pieces(own) for name, own in self.env_runner.pipelines.items()}
             self._piece_metrics = MetricsLogger(times_pieces=False)
             self._watches = {name: PieceSeconds() for name in self.pipelines} if self.config.time_pieces else {}
             for name, watch in self._watches.items():
@@ -759,18 +759,10 @@ class Algorithm(ABC):
             CheckpointError: the folder holds something other than a checkpoint.
             StorageError: the disk is full, say; the checkpoint that may be there is still whole.
         """
-        saved = write_checkpoint(Path(path), self._description(), self.get_state())
+        saved = write_checkpoint(Path(path), describe(self.config, self.env_runner, self._built), self.get_state())
         if end_episodes:
             self.env_runner.checkpoint_reset()
         return str(saved)
-
-    def _description(self) -> dict[str, Any]:
-        """Return the description of a checkpoint: the config as data, or the reason why it cannot be data."""
-        runner = self.env_runner
-        spaces = runner.get_spaces()
-        data, not_data = config_data(self.config, runner.env, spaces)
-        acting = acting_data(spaces["__env_single__"], runner.pipelines, runner.module)
-        return {"algorithm": self.config.algorithm, "config": data, "not_data": not_data, "acting": acting}
 
     def restore_from_path(self, path: str | Path) -> None:
         """Take over everything from a checkpoint of the same config; the runner starts new episodes.

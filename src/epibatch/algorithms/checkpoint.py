@@ -1,35 +1,59 @@
-"""An algorithm's checkpoint: its state, and the config as data."""
+"""An algorithm's checkpoint: its state, and one description, from which both an Algorithm and a Policy are rebuilt."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from epibatch.core.checkpoints import load_state, save_state
-from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, nearest
+import gymnasium as gym
+
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.checkpoints import arrays_size, load_state, save_state
+from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, add_context, nearest
 from epibatch.core.registry import plain_data
-from epibatch.core.restoring import restoring
+from epibatch.core.restoring import check_count, restoring
+from epibatch.core.settings import ErrorList, path_text
+from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
-from .config_io import config_to_dict
-from .pipelines import PIPELINES
+from ..connectors.authoring.column_transform import undo_actions
+from ..connectors.views.view import as_views
+from .algorithm_config import AlgorithmConfig
+from .config_io import settings_data
+from .module_views import config_with_views
+from .pipelines import PIPELINES, given_pieces
 from .saved_checkpoints import read_newest
-
-if TYPE_CHECKING:
-    from .algorithm_config import AlgorithmConfig
 
 __all__ = [
     "CONFIGS",
+    "SavedPolicy",
     "config_class",
-    "config_data",
     "config_from_checkpoint",
+    "describe",
     "read_checkpoint",
+    "read_policy",
     "write_checkpoint",
 ]
 
 CONFIGS: dict[str, str] = {"ppo": "epibatch.algorithms.ppo:PPOConfig"}
 """The name of an algorithm -> its config class."""
+
+_ACTING: dict[str, set[str] | None] = {
+    "environment": {"normalize_actions", "clip_actions"},
+    "env_runners": {
+        "add_default_connectors_to_env_to_module_pipeline",
+        "add_default_connectors_to_module_to_env_pipeline",
+    },
+    "rl_module": None,
+    "multi_agent": {"policies", "policy_mapping_fn"},
+    "env_to_module": None,
+    "module_to_env": None,
+    "spaces": None,
+}
+"""Sections of a description that a policy is built from -> their settings; None: all of them."""
 
 
 def config_class(algorithm: str) -> type[AlgorithmConfig]:
@@ -47,51 +71,45 @@ def config_class(algorithm: str) -> type[AlgorithmConfig]:
     return found
 
 
-def config_data(
-    config: AlgorithmConfig, env: Any, spaces: Mapping[str, Any]
-) -> tuple[dict[str, Any] | None, str | None]:
-    """The config as data, or None and the reasons.
+# ------------------------------------------------------------------------------------------ writing
 
-    The pieces that functions in the config make are expressed as data too, so a config with
+
+def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, list[str]]) -> dict[str, Any]:
+    """The description of a checkpoint: plain data that an Algorithm and a Policy are built from, without weights.
+
+    The pieces that functions in the config make are expressed as data, so a config with
     `lambda env, spaces, device: FrameStacking(num_frames=4)` needs no function to be restored.
+
+    Args:
+        config: the algorithm's.
+        runner: the runner that samples, which knows the environment and its spaces.
+        built: names of the acting pipelines' pieces as the config made them.
+
+    Returns:
+        `algorithm`; `config`: the settings that are data; `spaces` of one environment; `lookback`, the earlier steps
+        that the acting pipelines read; and `not_data`: what is code, as pairs of a place and the reason.
     """
+    errors, spaces = ErrorList(), runner.get_spaces()
     arguments = {
-        "env_to_module": (env, spaces, None),
-        "module_to_env": (env, spaces),
+        "env_to_module": (runner.env, spaces, None),
+        "module_to_env": (runner.env, spaces),
         "learner": spaces["__episodes__"],
     }
-    pieces = {name: config.user_pieces(name, arguments[name], env) for name in PIPELINES}
+    pieces = {name: config.user_pieces(name, arguments[name], runner.env) for name in PIPELINES}
+    description: dict[str, Any] = {
+        "algorithm": config.algorithm,
+        "config": settings_data(config.settings, errors, pieces),
+        "spaces": None,
+        "lookback": max(pipeline.lookback_needed for pipeline in runner.pipelines.values()),
+    }
     try:
-        return config_to_dict(config.settings, f"{type(config).__name__} as data", pieces), None
-    except ConfigError as error:
-        return None, str(error)
-
-
-def config_from_checkpoint(path: Path, description: Mapping[str, Any], *, allow_imports: bool) -> AlgorithmConfig:
-    """Rebuild the config that a checkpoint describes.
-
-    Raises:
-        CheckpointError: the config is not all data, or a piece in it cannot be found.
-    """
-    if description["config"] is None:
-        raise CheckpointError(
-            f"checkpoint {path}",
-            expected="the original config, because part of it is code that no checkpoint stores",
-            found=str(description["not_data"]).replace("\n", "\n            "),
-            do="pass it: Algorithm.from_checkpoint(path, config=config), or "
-            "config.build_algo() and then restore_from_path(path)",
-        )
-    try:
-        with restoring(f"checkpoint {path}", "config"):
-            cls = config_class(str(description["algorithm"]))
-            return cls.from_dict(plain_data(description["config"]), allow_imports=allow_imports)
-    except EpibatchError as error:
-        raise CheckpointError(
-            f"checkpoint {path}",
-            expected="a config that can be rebuilt here",
-            found=str(error).replace("\n", "\n            "),
-            do="register what is missing, allow imports, or pass the original config",
-        ) from error
+        description["spaces"] = [space_to_dict(space) for space in spaces["__env_single__"]]
+    except (EpibatchError, TypeError) as error:
+        errors.add("spaces", str(error))
+    for name, pipeline in runner.pipelines.items():
+        if given_pieces(pipeline) != built[name]:
+            errors.add(name, f"{', '.join(given_pieces(pipeline))}: edited after the config built it")
+    return {**description, "not_data": [[list(place), text] for place, text in errors.found]}
 
 
 def write_checkpoint(path: Path, description: Mapping[str, Any], state: Mapping[str, Any]) -> Path:
@@ -99,13 +117,16 @@ def write_checkpoint(path: Path, description: Mapping[str, Any], state: Mapping[
 
     Args:
         path: the folder.
-        description: `algorithm`, `config` and `not_data`.
+        description: what `describe` gave.
         state: nested dicts and lists of arrays, numbers and strings.
 
     Raises:
         CheckpointError: the folder holds something else, or the state something that is no data.
     """
     return save_state(path, {"description": dict(description), "state": dict(state)})
+
+
+# ------------------------------------------------------------------------------------------ reading
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -127,4 +148,174 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             found="the state of something else",
             do="give the folder that Algorithm.save_to_path returned",
         )
+    if "acting" in description:
+        with restoring(f"checkpoint {path}", "description"):
+            description = _of_earlier_version(description)
     return description, content["state"]
+
+
+def _of_earlier_version(description: Mapping[str, Any]) -> dict[str, Any]:
+    """A description of today, of one that has what acts beside the config, which is None if any of it is code."""
+    acting, code = description["acting"], description["not_data"]
+    not_data = [] if code is None else [[[section], code] for section in ("rl_module", "config")]
+    others = {"config": description["config"] or {}, "not_data": not_data}
+    return {"algorithm": description["algorithm"], **others, "spaces": acting["spaces"], "lookback": acting["lookback"]}
+
+
+def config_from_checkpoint(
+    path: Path, description: Mapping[str, Any], *, allow_imports: bool, acting: bool = False, do: str = ""
+) -> AlgorithmConfig:
+    """Rebuild the config that a checkpoint describes.
+
+    Args:
+        path: the checkpoint.
+        description: what `read_checkpoint` gave.
+        allow_imports: whether pieces, modules and environments may be imported by path.
+        acting: True for the settings that acting needs, without the others.
+        do: what to do if the config is code; default: how to restore an Algorithm.
+
+    Raises:
+        CheckpointError: part of the config is code, or a piece in it cannot be found.
+    """
+    where = f"checkpoint {path}"
+    with restoring(where, "description"):
+        code = [(place, text) for place, text in description["not_data"] if not acting or _acts(*place)]
+        code = [(place, text) for place, text in code if acting or place != ["spaces"]]
+        data = {
+            section: {name: value for name, value in values.items() if not acting or _acts(section, name)}
+            if isinstance(values, Mapping)
+            else values
+            for section, values in plain_data(description["config"]).items()
+            if not acting or section in _ACTING
+        }
+    if code:
+        reasons = "".join(f"\n- {path_text(tuple(place))}: {text}" for place, text in code)
+        raise CheckpointError(
+            where,
+            expected="the original config, because part of it is code that no checkpoint stores",
+            found=reasons.replace("\n", "\n            "),
+            do=do
+            or "pass it: Algorithm.from_checkpoint(path, config=config), or "
+            "config.build_algo() and then restore_from_path(path)",
+        )
+    try:
+        with restoring(where, "config"):
+            _read_specs(data, allow_imports=allow_imports)
+            cls = AlgorithmConfig if acting else config_class(str(description["algorithm"]))
+            return cls.from_dict(data, allow_imports=allow_imports)
+    except EpibatchError as error:
+        raise CheckpointError(
+            where,
+            expected="a config that can be rebuilt here",
+            found=str(error).replace("\n", "\n            "),
+            do="install or register what is missing, pass allow_imports=True for a checkpoint that you trust, or "
+            "pass the original config",
+        ) from error
+
+
+def _acts(section: str, setting: str = "", *_: Any) -> bool:
+    """True if a policy is built from a setting."""
+    return section in _ACTING and (_ACTING[section] is None or setting in (_ACTING[section] or ()))
+
+
+def _read_specs(data: dict[str, Any], *, allow_imports: bool) -> None:
+    """Put specs of modules in the places of their descriptions in a config's data."""
+    from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec, saved_spec
+
+    policies = data.get("multi_agent", {}).get("policies")
+    for owner in (data.get("rl_module", {}), *(policies.values() if isinstance(policies, Mapping) else ())):
+        spec = owner.get("rl_module_spec")
+        if isinstance(spec, Mapping):
+            cls = MultiRLModuleSpec if "rl_module_specs" in spec else RLModuleSpec
+            owner["rl_module_spec"] = saved_spec(cls, spec, allow_imports=allow_imports)
+
+
+# ----------------------------------------------------------------------------------------- policies
+
+
+@dataclass(frozen=True)
+class SavedPolicy:
+    """The parts of a policy, read from a checkpoint.
+
+    Attributes:
+        where: The checkpoint, for messages.
+        module: The module, with its weights.
+        pipelines: Env-to-module and module-to-env.
+        connector_states: Their states.
+        lookback: Earlier steps that the pipelines read.
+        steps: Environment steps that the module was trained for.
+        mapping: The mapping function, of several agents.
+    """
+
+    where: str
+    module: Any
+    pipelines: tuple[Any, Any]
+    connector_states: tuple[Any, Any]
+    lookback: int
+    steps: int
+    mapping: Callable[..., Any] | None
+
+
+def read_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bool) -> SavedPolicy:
+    """Read a policy's parts; the arguments and errors are those of `Policy.from_checkpoint`."""
+    from epibatch.core.rl_module.module_data import weights_at_most
+
+    path, (description, state) = read_newest(path, lambda chosen: (chosen, read_checkpoint(chosen)))
+    where, own = f"checkpoint {path}", config
+    with nullcontext() if config else restoring(where, "description"):
+        if own is None:
+            do = "pass it: Policy.from_checkpoint(path, config=config)"
+            own = config_from_checkpoint(path, description, allow_imports=allow_imports, acting=True, do=do)
+        added = as_views(state.get("added_views", {}), where)
+        own = config_with_views(own, own.view_requirements, added, where)
+        spaces = _known_spaces(where, description, own)
+        with nullcontext() if config else weights_at_most(arrays_size(state)):
+            pipelines, module = _built(own, spaces)
+        undo_actions(*pipelines)
+        if hasattr(module, "eval"):
+            module.eval()  # the policy's own, and only ever acting
+        runner, weights = state["env_runner"], state["learner"]["module"]
+        module.set_state(weights if own.is_multi_agent else weights[DEFAULT_MODULE_ID])
+        return SavedPolicy(
+            where=where,
+            module=module,
+            pipelines=pipelines,
+            connector_states=(runner["env_to_module_connector"], runner["module_to_env_connector"]),
+            lookback=check_count(f"{where}, lookback", description["lookback"]),
+            steps=check_count(f"{where}, steps", runner["num_env_steps_sampled_lifetime"]),
+            mapping=own.policy_mapping_fn if own.is_multi_agent else None,
+        )
+
+
+def _built(config: AlgorithmConfig, spaces: dict[str, Any]) -> tuple[tuple[Any, Any], Any]:
+    """Both pipelines, and the module with new weights, as a config builds them for the spaces in a checkpoint."""
+    try:
+        env_to_module = config.build_env_to_module_connector(env=None, spaces=spaces, device="cpu")
+        observation: Any = env_to_module.observation_space
+        action: Any = env_to_module.action_space
+        if config.is_multi_agent:
+            spaces.update({each: (space, action[each]) for each, space in observation.items()})
+        else:
+            spaces[DEFAULT_MODULE_ID] = (observation, action)
+        module_to_env = config.build_module_to_env_connector(env=None, spaces=spaces)
+    except Exception as error:
+        add_context(error, "in Policy.from_checkpoint, which calls the config's functions with env=None:")
+        raise
+    return (env_to_module, module_to_env), config.get_rl_module_spec(env=None, spaces=spaces).build()
+
+
+def _known_spaces(where: str, description: Mapping[str, Any], config: AlgorithmConfig) -> dict[str, Any]:
+    spaces: tuple[Any, ...] = (config.observation_space, config.action_space)
+    if description["spaces"] is not None:
+        spaces = tuple(space_from_dict(space) for space in description["spaces"])
+    if None in spaces:
+        raise CheckpointError(
+            where,
+            expected="the spaces of the environment",
+            found=next(text for place, text in description["not_data"] if place == ["spaces"]),
+            do="give them in the config: .environment(observation_space=..., action_space=...)",
+        )
+    if config.is_multi_agent:
+        return dict.fromkeys(("__env__", "__env_single__"), spaces)
+    batched = tuple(gym.vector.utils.batch_space(space, 1) for space in spaces)
+    return {"__env__": batched, "__env_single__": spaces}

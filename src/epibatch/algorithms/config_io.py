@@ -23,7 +23,6 @@ from epibatch.core.settings import ErrorList, Place, SettingsModel, path_text
 
 from .multi_agent import AgentMapping
 from .pipelines import PIPELINES
-from .policy_spec import PolicySpec
 
 if TYPE_CHECKING:
     from .settings import AlgorithmSettings
@@ -367,24 +366,48 @@ def config_schema(settings: type[AlgorithmSettings]) -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def config_to_dict(
-    settings: AlgorithmSettings, where: str, pieces: Mapping[str, list[Any]] | None = None
-) -> dict[str, Any]:
+def config_to_dict(settings: AlgorithmSettings, where: str) -> dict[str, Any]:
     """A config's settings as plain data.
 
     Args:
         settings: of all sections.
         where: what they are, for messages.
-        pieces: pieces that the config's functions made, by pipeline; without them a function is an error.
 
     Raises:
         ConfigError: something is not plain data; everything that is not is named.
     """
     errors = ErrorList()
+    data = settings_data(settings, errors)
+    errors.raise_if_any(where)
+    return data
+
+
+def settings_data(
+    settings: AlgorithmSettings, errors: ErrorList, pieces: Mapping[str, list[Any]] | None = None
+) -> dict[str, Any]:
+    """The settings that are plain data; the others are added to the errors.
+
+    Args:
+        settings: of all sections.
+        errors: where to add what is code.
+        pieces: for a checkpoint, which describes modules too: the pieces that the config's functions made, by
+            pipeline. Without them functions and specs of modules are code.
+    """
+
+    def data_of(value: Any, *place: str) -> Any:
+        try:
+            described = pieces is not None and place[-1] == "rl_module_spec" and hasattr(value, "to_dict")
+            return value.to_dict() if described else plain_data(value)
+        except TypeError as error:
+            errors.add(place, f"{str(error).removeprefix('a ')} is code, not data")
+        except EpibatchError as error:
+            errors.add(place, str(error))
+        return None
+
     data: dict[str, Any] = {"algorithm": settings.algorithm}
     hooks = {hook.setting for hook in PIPELINES.values()}
     for section, model in type(settings).sections().items():
-        values = {}
+        values: dict[str, Any] = {}
         for name, value in getattr(settings, section).values().items():
             if name in hooks or (value is None and model.default_of(name) is None):
                 continue
@@ -393,36 +416,22 @@ def config_to_dict(
             if name == "view_requirements":
                 value = {each: view.to_dict() for each, view in value.items()}
             if name == "policies":
-                values[name] = _policies_data(value, (section, name), errors)
+                given = {each: spec.given() for each, spec in value.items()}
+                values[name] = {
+                    each: {key: data_of(part, section, name, each, key) for key, part in own.items()}
+                    for each, own in given.items()
+                }
+                if not any(given.values()):
+                    values[name] = list(given)  # ids alone if there is no more to say
             else:
-                values[name] = _data_of(value, (section, name), errors)
+                values[name] = data_of(value, section, name)
         if values:
             data[section] = values
     for name in PIPELINES:
         specs = _pipeline_data(settings, name, (pieces or {}).get(name), errors)
         if specs:
             data[name] = specs
-    errors.raise_if_any(where)
     return data
-
-
-def _data_of(value: Any, place: Place, errors: ErrorList) -> Any:
-    try:
-        return plain_data(value)
-    except TypeError as error:
-        errors.add(place, f"{str(error).removeprefix('a ')} is code, not data")
-        return None
-
-
-def _policies_data(policies: Mapping[str, PolicySpec], place: Place, errors: ErrorList) -> Any:
-    """Ids alone if there is no more to say; else what each is given."""
-    given = {each: spec.given() for each, spec in policies.items()}
-    if not any(given.values()):
-        return list(given)
-    return {
-        each: {name: _data_of(value, (*place, each, name), errors) for name, value in own.items()}
-        for each, own in given.items()
-    }
 
 
 def _pipeline_data(settings: AlgorithmSettings, name: str, pieces: list[Any] | None, errors: ErrorList) -> list[Any]:

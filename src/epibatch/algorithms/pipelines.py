@@ -25,6 +25,7 @@ __all__ = [
     "PipelineHook",
     "add_burn_in",
     "check_same_pieces",
+    "given_pieces",
     "hook_problems",
     "user_pieces",
 ]
@@ -208,7 +209,7 @@ def check_same_pieces(found: Mapping[str, Any], expected: Mapping[str, Any], whe
         PipelineError: they have not, because the training pipelines were edited.
     """
     for name, pipeline in expected.items():
-        own, other = (_given(one) for one in (pipeline, found[name]))
+        own, other = (given_pieces(one) for one in (pipeline, found[name]))
         if own != other:
             raise PipelineError(
                 f"{where}, {name}",
@@ -218,7 +219,7 @@ def check_same_pieces(found: Mapping[str, Any], expected: Mapping[str, Any], whe
             )
 
 
-def _given(pipeline: Any) -> list[str]:
+def given_pieces(pipeline: Any) -> list[str]:
     """Names of a pipeline's pieces but for those that follow from what modules declare."""
     pieces = zip(pipeline.names, pipeline)
     return [name for name, piece in pieces if not getattr(piece, "declared", False)]

@@ -141,14 +141,12 @@ class Player:
 def _config(path: Path, allow_imports: bool) -> Any:
     """The config in a checkpoint."""
     description, _ = read_checkpoint(path)
-    if description["config"] is None:
-        raise CheckpointError(
-            f"playing {path}",
-            expected="a config of data alone",
-            found=str(description["not_data"]).replace("\n", "\n            "),
-            do="act from Python: Policy.from_checkpoint(path, config=config) needs the original config",
-        )
-    return config_from_checkpoint(path, description, allow_imports=allow_imports)
+    do = "act from Python: Policy.from_checkpoint(path, config=config) needs the original config"
+    try:
+        return config_from_checkpoint(path, description, allow_imports=allow_imports, do=do)
+    except CheckpointError as error:
+        add_context(error, f"playing {path}:")
+        raise
 
 
 def _made(config: Any, render: bool) -> Any:

@@ -30,9 +30,9 @@ from epibatch.core.structs import flatten, map_struct
 from ..env_runner.acting import AgentActions, ToAct, act, act_for_agents, explores, spread
 from ..episodes._parts.acting_history import ActingHistory
 from ..episodes.multi_agent_episode import MultiAgentEpisode
+from .checkpoint import read_policy
 from .frozen_states import FrozenStates
 from .other_libraries import ACT
-from .policy_checkpoint import read_policy
 from .policy_inputs import PolicyInputs
 
 if TYPE_CHECKING:
