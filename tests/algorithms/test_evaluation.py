@@ -10,7 +10,7 @@ import torch
 
 from epibatch import Policy
 from epibatch.algorithms import PPOConfig
-from epibatch.algorithms.metric_rows import flat_metrics
+from epibatch.algorithms.results import flat_metrics
 from epibatch.algorithms.training_run import TrainingRun
 from epibatch.connectors import ConnectorV2
 from epibatch.core.errors import ConfigError

@@ -11,7 +11,7 @@ import pytest
 import torch.utils.tensorboard as torch_tensorboard
 
 from epibatch.algorithms.loggers import LOGGERS, CSVLogger, JSONLLogger, Logger, Loggers, TensorBoardLogger, make_logger
-from epibatch.algorithms.metric_rows import flat_metrics
+from epibatch.algorithms.results import flat_metrics
 from epibatch.algorithms.settings import LOGGER_NAMES
 from epibatch.core.errors import ConfigError, LoggerError, MissingExtraError, StorageError
 

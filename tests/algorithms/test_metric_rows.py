@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from epibatch.algorithms.metric_rows import flat_metrics, in_reading_order, nested_metrics
+from epibatch.algorithms.results import flat_metrics, in_reading_order, nested_metrics
 
 
 def test_flat_metrics():

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from epibatch.algorithms.results import judge
 from epibatch.algorithms.settings import StopSettings
-from epibatch.algorithms.stop_rules import judge
 
 
 def results(mean=100.0, steps=1000, iteration=3, seconds=5.0, episodes=200, measured=None):

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from epibatch.algorithms.video import VideoWriter
+from epibatch.algorithms.playing import VideoWriter
 from epibatch.core.errors import ConfigError, NotAvailableError, RunnerError
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from epibatch.algorithms import PPOConfig, RunFolder, TrainingRun
 from epibatch.algorithms.loggers import LOGGERS
-from epibatch.algorithms.metric_rows import flat_metrics
+from epibatch.algorithms.results import flat_metrics
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "run-folder.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)

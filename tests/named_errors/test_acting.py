@@ -12,8 +12,7 @@ import pytest
 from epibatch import Policy
 from epibatch.algorithms import PPOConfig
 from epibatch.algorithms.checkpoint import read_checkpoint, write_checkpoint
-from epibatch.algorithms.playing import Player
-from epibatch.algorithms.video import VideoWriter
+from epibatch.algorithms.playing import Player, VideoWriter
 from epibatch.core.errors import (
     CheckpointError,
     ColumnError,

@@ -30,25 +30,23 @@ from epibatch.core.metrics import MetricsLogger, with_logged
 from epibatch.core.restoring import all_or_nothing, check_count, restoring
 from epibatch.core.rl_module.module_data import weights_at_most
 from epibatch.core.rl_module.rl_module import RLModule, RLModuleSpec, default_module_spec
-from epibatch.core.state_codec import state_parts
+from epibatch.core.state_codec import chosen_parts, state_parts
 
 from ..connectors._engine.step_watch import PieceSeconds
-from ..connectors.authoring.column_transform import undo_actions
 from ..connectors.views.view import View, as_views
 from ..env_runner.callbacks import ALGORITHM_EVENTS, CallbackDispatcher
 from ..env_runner.env_checks import is_of_environment
 from ..learner.schedules import count_steps
 from .checkpoint import config_from_checkpoint, describe, read_checkpoint, write_checkpoint
 from .evaluation import Evaluation, make_runner
-from .module_specs import check_module, check_sequence_settings
-from .module_views import config_with_views, module_views
+from .module_specs import check_module, check_sequence_settings, config_with_views, module_views
 from .other_libraries import ACT
 from .pipelines import check_same_pieces, given_pieces
-from .policy import MultiAgentPolicy, Policy
+from .policy import MultiAgentPolicy, Policy, policy_for
 from .policy_spec import PolicySpec, settings_of
 from .random_state import get_random_state, seed_everything, set_random_state
+from .results import judge
 from .saved_checkpoints import read_newest
-from .stop_rules import judge
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
@@ -626,18 +624,11 @@ class Algorithm(ABC):
         spaces = runner.get_spaces()
         to_module = config.build_env_to_module_connector(env=runner.env, spaces=spaces)
         to_env = config.build_module_to_env_connector(env=runner.env, spaces=spaces)
-        undo_actions(to_module, to_env)
         built = {"env_to_module": to_module, "module_to_env": to_env}
         check_same_pieces(built, runner.pipelines, "Algorithm.get_policy")
         self._policy_steps = None
-        update = self._update_policy
-        policy: Policy | MultiAgentPolicy
-        if config.is_multi_agent:
-            mapping = config.policy_mapping_fn
-            policy = MultiAgentPolicy(runner.module, to_module, to_env, mapping=mapping, before_acting=update)
-        else:
-            policy = Policy(runner.module, to_module, to_env, before_acting=update)
-        update(policy)
+        policy = policy_for(config, runner.module, to_module, to_env, before_acting=self._update_policy)
+        self._update_policy(policy)
         if config.seed is not None:
             policy.seed(config.seed)
         return policy
@@ -677,21 +668,33 @@ class Algorithm(ABC):
 
     # ------------------------------------------------------------------------------------ saving
 
-    def get_state(self) -> dict[str, Any]:
-        """Everything that changes: module, optimiser, connectors, runner, counters, generators, views added later."""
+    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+        """Everything that changes: module, optimiser, connectors, runner, counters, generators, views added later.
+
+        Args:
+            components: names of parts to include; None includes all.
+            not_components: names of parts to leave out.
+
+        Raises:
+            UnknownNameError: a name that is none of the parts'.
+        """
+        parts: dict[str, Callable[[], Any]] = {
+            "learner": self.learner.get_state,
+            "env_runner": lambda: self.env_runner.get_state(not_components="rl_module"),  # the learner's state has it
+            "counters": self._get_counters,
+            "evaluation": self._evaluation.get_state,
+            "added_views": lambda: {name: view.to_dict() for name, view in self.added_views.items()},
+            "random": get_random_state,
+        }
+        return chosen_parts(parts, components, not_components, where=f"{type(self).__name__}.get_state(...)")
+
+    def _get_counters(self) -> dict[str, Any]:
         return {
-            "learner": self.learner.get_state(),
-            "env_runner": self.env_runner.get_state(not_components="rl_module"),  # the learner's state has it
-            "counters": {
-                "training_iteration": self.training_iteration,
-                "time_total_s": self._time_total_s,
-                "num_env_steps_sampled_lifetime": self._env_steps,
-                "logged_metrics": self._piece_metrics.get_state(),
-                "callback_metrics": self.metrics.get_state(),
-            },
-            "evaluation": self._evaluation.get_state(),
-            "added_views": {name: view.to_dict() for name, view in self.added_views.items()},
-            "random": get_random_state(),
+            "training_iteration": self.training_iteration,
+            "time_total_s": self._time_total_s,
+            "num_env_steps_sampled_lifetime": self._env_steps,
+            "logged_metrics": self._piece_metrics.get_state(),
+            "callback_metrics": self.metrics.get_state(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -709,7 +712,7 @@ class Algorithm(ABC):
                 found=f"no {', '.join(missing)}",
                 do="use a state that get_state of the same algorithm gave",
             )
-        before = {part: own for part, own in self.get_state().items() if part != "env_runner"}
+        before = self.get_state(not_components="env_runner")
         with all_or_nothing(lambda: self._take_over(before)):
             self._take_over(state)
         self.env_runner.checkpoint_reset()

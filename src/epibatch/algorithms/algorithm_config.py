@@ -24,8 +24,7 @@ from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipelin
 from ..connectors.module_to_env.module_to_env_pipeline import default_pipeline as default_module_to_env
 from ..connectors.views.declared_views import declare_views
 from .config_io import ConfigDocument, config_schema, config_to_dict, read_document, to_yaml_text
-from .module_specs import burns_in, check_model_config, module_spec_for, multi_module_spec
-from .module_views import module_views
+from .module_specs import burns_in, check_model_config, module_spec_for, module_views, multi_module_spec
 from .multi_agent import (
     check_agents,
     mapping_of,
@@ -38,7 +37,7 @@ from .other_libraries import setting_advice, unknown_attribute
 from .pipelines import PIPELINES, add_burn_in, single_spaces, user_pieces
 from .policy_spec import PolicySpec
 from .settings import EVALUATED, AlgorithmSettings, StopSettings, add_contradictions, explain_override, validated
-from .signatures import METHODS, documented
+from .signatures import METHODS, section_method
 
 if TYPE_CHECKING:
     from .algorithm import Algorithm
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["AlgorithmConfig"]
 
 ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
-
-NOT_GIVEN: Any = object()
 
 
 class AlgorithmConfig:
@@ -76,88 +73,18 @@ class AlgorithmConfig:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "model" in vars(cls):
-            cls._document_methods()
+            cls._make_methods()
 
     @classmethod
-    def _document_methods(cls) -> None:
-        """Let the methods of the sections have signatures and docstrings with all settings."""
+    def _make_methods(cls) -> None:
+        """Make a method for each section, with typed keywords for all settings."""
         for method in METHODS:
-            setattr(cls, method, documented(getattr(cls, method), cls.model, method))
+            setattr(cls, method, section_method(cls.model, method))
 
     def __init__(self, *, allow_imports: bool = False) -> None:
         self._allow_imports = allow_imports
         self._in_evaluation = False
         self._settings = self.model()
-
-    # ------------------------------------------------------------------------------------- sections
-
-    def environment(self: ConfigT, env: Any = NOT_GIVEN, **settings: Any) -> ConfigT:
-        """See `EnvironmentSettings`."""
-        if env is not NOT_GIVEN:
-            settings["env"] = env
-        return self.change("environment", {"environment": settings})
-
-    def env_runners(self: ConfigT, **settings: Any) -> ConfigT:
-        """See `EnvRunnerSettings`."""
-        return self.change("env_runners", {"env_runners": settings})
-
-    def learners(self: ConfigT, **settings: Any) -> ConfigT:
-        """See `LearnerSectionSettings`."""
-        return self.change("learners", {"learners": settings})
-
-    def training(self: ConfigT, **settings: Any) -> ConfigT:
-        """See the algorithm's settings, such as `PPOTrainingSettings`; also takes those below.
-
-        Args:
-            **settings: settings of the training; `model`, which is `rl_module(model_config=...)`; and
-                `learner_connector` and `add_default_connectors_to_learner_pipeline` of `learners`.
-        """
-        parts: dict[str, dict[str, Any]] = {"training": settings}
-        if "model" in settings:
-            parts["rl_module"] = {"model_config": settings.pop("model")}
-        for name in ("learner_connector", "add_default_connectors_to_learner_pipeline"):
-            if name in settings:
-                parts.setdefault("learners", {})[name] = settings.pop(name)
-        return self.change("training", parts)
-
-    def rl_module(self: ConfigT, **settings: Any) -> ConfigT:
-        """See `RLModuleSettings`; also takes `algorithm_config_overrides_per_module` of `multi_agent`."""
-        parts = {"rl_module": settings}
-        name = "algorithm_config_overrides_per_module"
-        if name in settings:
-            own, earlier = settings.pop(name), getattr(self, name)
-            parts["multi_agent"] = {name: {**earlier, **own} if isinstance(own, Mapping) else own}
-        return self.change("rl_module", parts)
-
-    def multi_agent(self: ConfigT, **settings: Any) -> ConfigT:
-        """See `MultiAgentSectionSettings`."""
-        return self.change("multi_agent", {"multi_agent": settings})
-
-    def evaluation(self: ConfigT, **settings: Any) -> ConfigT:
-        """See `EvaluationSettings`."""
-        return self.change("evaluation", {"evaluation": settings})
-
-    def callbacks(self: ConfigT, callbacks_class: Any = NOT_GIVEN, **settings: Any) -> ConfigT:
-        """See `CallbackSettings`."""
-        if callbacks_class is not NOT_GIVEN:
-            settings["callbacks_class"] = callbacks_class
-        return self.change("callbacks", {"callbacks": settings})
-
-    def debugging(self: ConfigT, **settings: Any) -> ConfigT:
-        """See `DebuggingSettings`."""
-        return self.change("debugging", {"debugging": settings})
-
-    def reporting(self: ConfigT, **settings: Any) -> ConfigT:
-        """See `ReportingSettings`."""
-        return self.change("reporting", {"reporting": settings})
-
-    def checkpointing(self: ConfigT, **settings: Any) -> ConfigT:
-        """See `CheckpointingSettings`."""
-        return self.change("checkpointing", {"checkpointing": settings})
-
-    def stopping(self: ConfigT, **settings: Any) -> ConfigT:
-        """See `StopSettings`."""
-        return self.change("stopping", {"stop": settings})
 
     def api_stack(self: ConfigT, **switches: bool) -> ConfigT:
         """Warn that there is one API stack; RLlib's switches `enable_...` change nothing.
@@ -665,4 +592,4 @@ class AlgorithmConfig:
         )
 
 
-AlgorithmConfig._document_methods()
+AlgorithmConfig._make_methods()

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.checkpoints import arrays_size, load_state, save_state
+from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, add_context, nearest
 from epibatch.core.registry import plain_data
-from epibatch.core.restoring import check_count, restoring
+from epibatch.core.restoring import restoring
 from epibatch.core.settings import ErrorList, path_text
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
-from ..connectors.authoring.column_transform import undo_actions
-from ..connectors.views.view import as_views
 from .algorithm_config import AlgorithmConfig
 from .config_io import settings_data
-from .module_views import config_with_views
 from .pipelines import PIPELINES, given_pieces
 from .saved_checkpoints import read_newest
 
 __all__ = [
     "CONFIGS",
-    "SavedPolicy",
+    "build_for_acting",
     "config_class",
     "config_from_checkpoint",
     "describe",
     "read_checkpoint",
-    "read_policy",
     "write_checkpoint",
 ]
 
@@ -230,65 +224,17 @@ def _read_specs(data: dict[str, Any], *, allow_imports: bool) -> None:
             owner["rl_module_spec"] = saved_spec(cls, spec, allow_imports=allow_imports)
 
 
-# ----------------------------------------------------------------------------------------- policies
+def build_for_acting(
+    where: str, description: Mapping[str, Any], config: AlgorithmConfig
+) -> tuple[tuple[Any, Any], Any]:
+    """Both acting pipelines, and the module with new weights, as a config builds them without an environment.
 
-
-@dataclass(frozen=True)
-class SavedPolicy:
-    """The parts of a policy, read from a checkpoint.
-
-    Attributes:
-        where: The checkpoint, for messages.
-        module: The module, with its weights.
-        pipelines: Env-to-module and module-to-env.
-        connector_states: Their states.
-        lookback: Earlier steps that the pipelines read.
-        steps: Environment steps that the module was trained for.
-        mapping: The mapping function, of several agents.
+    Args:
+        where: the checkpoint, for messages.
+        description: its description, which has the spaces.
+        config: its config, or the original one.
     """
-
-    where: str
-    module: Any
-    pipelines: tuple[Any, Any]
-    connector_states: tuple[Any, Any]
-    lookback: int
-    steps: int
-    mapping: Callable[..., Any] | None
-
-
-def read_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bool) -> SavedPolicy:
-    """Read a policy's parts; the arguments and errors are those of `Policy.from_checkpoint`."""
-    from epibatch.core.rl_module.module_data import weights_at_most
-
-    path, (description, state) = read_newest(path, lambda chosen: (chosen, read_checkpoint(chosen)))
-    where, own = f"checkpoint {path}", config
-    with nullcontext() if config else restoring(where, "description"):
-        if own is None:
-            do = "pass it: Policy.from_checkpoint(path, config=config)"
-            own = config_from_checkpoint(path, description, allow_imports=allow_imports, acting=True, do=do)
-        added = as_views(state.get("added_views", {}), where)
-        own = config_with_views(own, own.view_requirements, added, where)
-        spaces = _known_spaces(where, description, own)
-        with nullcontext() if config else weights_at_most(arrays_size(state)):
-            pipelines, module = _built(own, spaces)
-        undo_actions(*pipelines)
-        if hasattr(module, "eval"):
-            module.eval()  # the policy's own, and only ever acting
-        runner, weights = state["env_runner"], state["learner"]["module"]
-        module.set_state(weights if own.is_multi_agent else weights[DEFAULT_MODULE_ID])
-        return SavedPolicy(
-            where=where,
-            module=module,
-            pipelines=pipelines,
-            connector_states=(runner["env_to_module_connector"], runner["module_to_env_connector"]),
-            lookback=check_count(f"{where}, lookback", description["lookback"]),
-            steps=check_count(f"{where}, steps", runner["num_env_steps_sampled_lifetime"]),
-            mapping=own.policy_mapping_fn if own.is_multi_agent else None,
-        )
-
-
-def _built(config: AlgorithmConfig, spaces: dict[str, Any]) -> tuple[tuple[Any, Any], Any]:
-    """Both pipelines, and the module with new weights, as a config builds them for the spaces in a checkpoint."""
+    spaces = _known_spaces(where, description, config)
     try:
         env_to_module = config.build_env_to_module_connector(env=None, spaces=spaces, device="cpu")
         observation: Any = env_to_module.observation_space

@@ -20,8 +20,7 @@ from ..env_runner.metrics import AgentMetrics
 from ..env_runner.multi_agent_env_runner import MultiAgentEnvRunner
 from ..env_runner.single_agent_env_runner import SingleAgentEnvRunner
 from ..episodes.multi_agent_episode import MultiAgentEpisode
-from .frozen_states import FrozenStates
-from .pipelines import check_same_pieces
+from .pipelines import FrozenStates, check_same_pieces
 from .random_state import random_state_apart
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from epibatch.core.errors import CheckpointError, ConfigError, nearest
 from epibatch.core.files import replace_file, storing
 
 from .config_io import read_document
-from .metric_rows import RETURN_MEAN
+from .results import RETURN_MEAN
 
 if TYPE_CHECKING:
     from .run_folder import RunFolder
@@ -73,10 +73,12 @@ def plot_runs(runs: Sequence[RunFolder], out: Path, *, key: str = RETURN_MEAN, o
         over: one of `AXES`.
 
     Raises:
-        ConfigError: no run has the result.
+        ConfigError: no run has the result, or the file's name does not end in .png.
         CheckpointError: a run's files cannot be read.
         StorageError: the picture cannot be written.
     """
+    if out.suffix.lower() != ".png":
+        raise ConfigError("the picture", expected="a file that ends in .png", found=str(out), do="name it curves.png")
     found: dict[str, list[tuple[str, Line]]] = {}
     known: dict[str, None] = {}
     for run in runs:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import PieceError, PipelineError
+from epibatch.core.errors import EpibatchWarning, PieceError, PipelineError
 from epibatch.core.imports import advice_for_piece
 from epibatch.core.registry import build_piece, spec_problems
 from epibatch.core.settings import Place
 
 from ..connectors.connector_v2 import ConnectorV2
 from ..connectors.sequences.burn_in import BurnIn
+from ..episodes._storage.arrays import same_value
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
 
 __all__ = [
+    "FrozenStates",
     "PIPELINES",
     "PipelineHook",
     "add_burn_in",
@@ -223,3 +227,52 @@ def given_pieces(pipeline: Any) -> list[str]:
     """Names of a pipeline's pieces but for those that follow from what modules declare."""
     pieces = zip(pipeline.names, pipeline)
     return [name for name, piece in pieces if not getattr(piece, "declared", False)]
+
+
+# -------------------------------------------------------------------------------------------- frozen
+
+
+class FrozenStates:
+    """A check that calls of frozen pipelines leave the states of their pieces as they are.
+
+    Only the first two blocks are checked, as it takes copies of the states. Pieces that have a method `seed` are passed
+    over: their generators go on.
+
+    Args:
+        pipelines: The frozen pipelines.
+    """
+
+    def __init__(self, *pipelines: Any) -> None:
+        pieces = [piece for pipeline in pipelines for piece in pipeline.pieces()]
+        self._pieces = [
+            piece
+            for piece in pieces
+            if type(piece).get_state is not ConnectorV2.get_state and not hasattr(piece, "seed")
+        ]
+        self._blocks_left = 2
+
+    @contextmanager
+    def checked(self, where: str) -> Iterator[None]:
+        """Warn after the block if it changed the state of a piece.
+
+        Args:
+            where: What the pipelines are frozen for, for the warning.
+        """
+        if not self._pieces:
+            yield
+            return
+        before = [piece.get_state() for piece in self._pieces]
+        yield
+        moved = [piece for piece, own in zip(self._pieces, before) if not same_value(own, piece.get_state())]
+        self._blocks_left -= 1
+        if moved or not self._blocks_left:
+            self._pieces = []
+        if moved:
+            names = ", ".join(type(piece).__name__ for piece in moved)
+            warning = EpibatchWarning(
+                where,
+                expected="pieces whose state stays as it is, since the pipeline is frozen",
+                found=f"another state of {names} after a call, so what it gives depends on earlier calls",
+                do="let the piece learn nothing while its attribute `frozen` is True; ConnectorV2.freeze sets it",
+            )
+            warnings.warn(warning, stacklevel=4)

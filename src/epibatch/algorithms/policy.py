@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.checkpoints import arrays_size
 from epibatch.core.columns import Columns
 from epibatch.core.errors import (
     ConfigError,
@@ -22,25 +24,29 @@ from epibatch.core.errors import (
     nearest,
 )
 from epibatch.core.lazy import Elsewhere
-from epibatch.core.restoring import restoring
+from epibatch.core.restoring import check_count, restoring
 from epibatch.core.runtime import evaluation_mode
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
 
+from ..connectors.authoring.column_transform import undo_actions
+from ..connectors.views.view import as_views
 from ..env_runner.acting import AgentActions, ToAct, act, act_for_agents, explores, spread
 from ..episodes._parts.acting_history import ActingHistory
 from ..episodes.multi_agent_episode import MultiAgentEpisode
-from .checkpoint import read_policy
-from .frozen_states import FrozenStates
+from .checkpoint import build_for_acting, config_from_checkpoint, read_checkpoint
+from .module_specs import config_with_views
 from .other_libraries import ACT
+from .pipelines import FrozenStates
 from .policy_inputs import PolicyInputs
+from .saved_checkpoints import read_newest
 
 if TYPE_CHECKING:
     from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
     from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["MultiAgentPolicy", "MultiAgentPolicyState", "Policy", "PolicyState"]
+__all__ = ["MultiAgentPolicy", "MultiAgentPolicyState", "Policy", "PolicyState", "policy_for"]
 
 
 class PolicyPipelines(ABC):
@@ -126,16 +132,30 @@ class PolicyPipelines(ABC):
             CheckpointError: no checkpoint, a damaged one, one of an earlier version, or one that needs `config` or
                 `allow_imports`; the message says for what.
         """
-        saved = read_policy(Path(path), config, allow_imports=allow_imports)
-        parts = (saved.module, *saved.pipelines)
-        options: dict[str, Any] = {"lookback": saved.lookback, "steps": saved.steps}
-        policy: PolicyPipelines
-        if saved.mapping is None:
-            policy = Policy(*parts, **options)
-        else:
-            policy = MultiAgentPolicy(*parts, mapping=saved.mapping, **options)
-        with restoring(saved.where, "description"):
-            policy.set_connector_states(*saved.connector_states)
+        from epibatch.core.rl_module.module_data import weights_at_most
+
+        path, (description, state) = read_newest(path, lambda chosen: (chosen, read_checkpoint(chosen)))
+        where, own = f"checkpoint {path}", config
+        with nullcontext() if config else restoring(where, "description"):
+            if own is None:
+                do = "pass it: Policy.from_checkpoint(path, config=config)"
+                own = config_from_checkpoint(path, description, allow_imports=allow_imports, acting=True, do=do)
+            own = config_with_views(own, own.view_requirements, as_views(state.get("added_views", {}), where), where)
+            with nullcontext() if config else weights_at_most(arrays_size(state)):
+                pipelines, module = build_for_acting(where, description, own)
+            if hasattr(module, "eval"):
+                module.eval()  # the policy's own, and only ever acting
+            runner, weights = state["env_runner"], state["learner"]["module"]
+            module.set_state(weights if own.is_multi_agent else weights[DEFAULT_MODULE_ID])
+            policy = policy_for(
+                own,
+                module,
+                *pipelines,
+                lookback=check_count(f"{where}, lookback", description["lookback"]),
+                steps=check_count(f"{where}, steps", runner["num_env_steps_sampled_lifetime"]),
+            )
+        with restoring(where, "description"):
+            policy.set_connector_states(runner["env_to_module_connector"], runner["module_to_env_connector"])
         return policy
 
     def seed(self, seed: int) -> None:
@@ -556,3 +576,21 @@ class MultiAgentPolicy(PolicyPipelines):
 
     def __repr__(self) -> str:
         return f"MultiAgentPolicy({', '.join(self.module)})"
+
+
+def policy_for(
+    config: AlgorithmConfig, module: Any, env_to_module: Any, module_to_env: Any, **options: Any
+) -> Policy | MultiAgentPolicy:
+    """A policy for one agent or for several, as the config says.
+
+    Args:
+        config: the config.
+        module: the module, or all of them.
+        env_to_module: the pipeline before it; the policy takes ownership of it.
+        module_to_env: the pipeline after it, likewise.
+        **options: as for `Policy`.
+    """
+    undo_actions(env_to_module, module_to_env)
+    if config.is_multi_agent:
+        return MultiAgentPolicy(module, env_to_module, module_to_env, mapping=config.policy_mapping_fn, **options)
+    return Policy(module, env_to_module, module_to_env, **options)

@@ -13,7 +13,7 @@ from epibatch.core.errors import CheckpointError, ConfigError
 from epibatch.core.files import LOCK, FolderLock, is_unfinished, open_file, replace_file, storing
 
 from .learning_curves import run_picture
-from .metric_rows import RETURN_MEAN, nested_metrics
+from .results import RETURN_MEAN, nested_metrics
 from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints, refuse_links_in_run, unused
 
 __all__ = ["RunFolder"]

@@ -55,11 +55,11 @@ from ..env_runner.callbacks import callback_problem
 from ..env_runner.make_env import wrapper_problem
 from ..learner.schedules import ScheduledPositive
 from ..learner.settings import OptimizerSettings, PPOSettings
-from .metric_rows import RETURN_MEAN
 from .multi_agent import AgentMapping, add_policy_errors
 from .other_libraries import setting_advice
 from .pipelines import PIPELINES, hook_problems
 from .policy_spec import PolicySpec, policies_of, settings_of
+from .results import RETURN_MEAN
 
 __all__ = [
     "EVALUATED",
@@ -586,7 +586,7 @@ class StopSettings(SettingsModel):
         validation_alias=AliasChoices("evaluation_return_mean", "evaluation/env_runners/episode_return_mean"),
     )
     """Goal: mean return of an evaluation."""
-    results: dict[str, Number] = Field(default_factory=dict)
+    results: Annotated[dict[str, Number], BeforeValidator(settings_of)] = Field(default_factory=dict)
     """Goals: result -> value to reach, such as `{"env_runners/module_episode_returns_mean/main": 100}`."""
     num_env_steps_sampled_lifetime: Positive | None = None
     """Limit of environment steps."""

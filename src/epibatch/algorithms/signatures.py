@@ -1,13 +1,12 @@
-"""Signatures and docstrings of a config's methods, made of the models of its sections."""
+"""A config's methods, their signatures and docstrings, made of the models of its sections."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import keyword
 import textwrap
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -17,7 +16,7 @@ from epibatch.core.settings import SettingsModel
 
 from .settings import AlgorithmSettings
 
-__all__ = ["METHODS", "documented", "signature_of", "type_text"]
+__all__ = ["METHODS", "section_method", "signature_of", "type_text"]
 
 METHODS = {
     "environment": "environment",
@@ -35,7 +34,7 @@ METHODS = {
 }
 """Method of a config -> the section that it sets."""
 
-_POSITIONAL = {"env", "callbacks_class"}
+_POSITIONAL = ("env", "callbacks_class")
 _ALSO = {
     "training": {
         "model": ("rl_module", "model_config"),
@@ -44,7 +43,7 @@ _ALSO = {
     },
     "rl_module": {"algorithm_config_overrides_per_module": ("multi_agent", "algorithm_config_overrides_per_module")},
 }
-"""Method -> keywords that it takes of other sections: keyword -> section and setting."""
+"""Method -> keywords that it takes of other sections, and adds to what is there: keyword -> section and setting."""
 
 _RAISES = "ConfigError: unknown settings or values that do not fit, all of them in one message."
 
@@ -75,19 +74,34 @@ def signature_of(settings: type[AlgorithmSettings], method: str) -> Signature:
     return Signature(parameters)
 
 
-def documented(function: Callable[..., Any], settings: type[AlgorithmSettings], method: str) -> Callable[..., Any]:
-    """A method with its signature, and a docstring that explains every setting."""
+def section_method(settings: type[AlgorithmSettings], method: str) -> Callable[..., Any]:
+    """A method of a config that changes a section, with a typed keyword and an explanation for every setting.
 
-    @functools.wraps(function)
-    def with_signature(self: Any, *args: Any, **settings: Any) -> Any:
-        return function(self, *args, **settings)
+    Args:
+        settings: of the config.
+        method: one of `METHODS`.
+    """
+    section, also = METHODS[method], _ALSO.get(method, {})
+    model = settings.sections()[section]
+    positional = [name for name in _POSITIONAL if name in model.names()]
 
-    model = settings.sections()[METHODS[method]]
+    def set_section(self: Any, *first: Any, **keywords: Any) -> Any:
+        if len(first) > len(positional):
+            raise TypeError(f"{method}() takes settings by keyword, and {len(first)} were given without one")
+        parts: dict[str, dict[str, Any]] = {section: dict(zip(positional, first), **keywords)}
+        for name in also.keys() & keywords.keys():
+            owner, setting = also[name]
+            value = parts[section].pop(name)
+            earlier = getattr(self, setting) if isinstance(value, Mapping) else None
+            parts.setdefault(owner, {})[setting] = {**earlier, **value} if earlier else value
+        return self.change(method, parts)
+
     arguments = [_argument(name, field.description or "") for name, field in _keywords(settings, method)]
     summary = inspect.cleandoc(model.__doc__ or "")
-    with_signature.__doc__ = "\n".join([summary, "", "Args:", *arguments, "", "Raises:", f"    {_RAISES}", ""])
-    with_signature.__signature__ = signature_of(settings, method)  # type: ignore[attr-defined]
-    return with_signature
+    set_section.__name__ = set_section.__qualname__ = method
+    set_section.__doc__ = "\n".join([summary, "", "Args:", *arguments, "", "Raises:", f"    {_RAISES}", ""])
+    set_section.__signature__ = signature_of(settings, method)  # type: ignore[attr-defined]
+    return set_section
 
 
 def _argument(name: str, description: str) -> str:

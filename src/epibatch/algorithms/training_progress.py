@@ -14,7 +14,7 @@ from rich.table import Column
 
 from epibatch.core import DEFAULT_MODULE_ID
 
-from .stop_rules import LIMITS
+from .results import LIMITS
 
 if TYPE_CHECKING:
     from .settings import StopSettings

@@ -22,9 +22,8 @@ from .checkpoint import CONFIGS, config_class
 from .config_io import changed_document, read_document, to_yaml_text
 from .error_reports import error_report
 from .loggers import Logger, Loggers, make_logger
-from .metric_rows import RETURN_MEAN, flat_metrics
+from .results import RETURN_MEAN, Verdict, flat_metrics, judge
 from .run_folder import RunFolder
-from .stop_rules import Verdict, judge
 from .training_progress import Progress
 
 if TYPE_CHECKING:
@@ -68,6 +67,11 @@ class TrainingRun:
         self.name = name
         wanted = [each for each in algorithm.config.loggers if each != "jsonl"]
         self.loggers = Loggers([make_logger(each, folder.path) for each in ("jsonl", *wanted, *loggers)])
+        settings = algorithm.config
+        waited: dict[str, Any] = {f"stop.results {key}": key for key in settings.stop_rules.results}
+        waited["checkpointing.checkpoint_score_attribute"] = settings.checkpoint_score_attribute
+        waited["reporting.curve"] = settings.curve
+        self._waited_for = {setting: key for setting, key in waited.items() if key is not None}
         self._signal: int | None = None
         self._saved_at = time.monotonic()
         self._saved_iteration: int | None = None
@@ -189,8 +193,7 @@ class TrainingRun:
             self.loggers.log(results)
             progress.show(results)
             verdict = judge(rules, results, window)
-            if done == 1:
-                self._name_missing(results, progress)
+            self._name_missing(results, progress)
             self._save_if_best(results)
             self._save_if_due()
         return results, verdict
@@ -236,14 +239,13 @@ class TrainingRun:
         return checkpoints.best_score() if wanted and checkpoints.best.exists() else None
 
     def _name_missing(self, results: Mapping[str, Any], progress: Progress) -> None:
-        """Say which results the config waits for in vain, as far as the first iteration shows it."""
-        config, known = self.algorithm.config, flat_metrics(results)
-        wanted: dict[str, Any] = {f"stop.results {key}": key for key in config.stop_rules.results}
-        wanted["checkpointing.checkpoint_score_attribute"] = config.checkpoint_score_attribute
-        wanted["reporting.curve"] = config.curve
-        for setting, key in wanted.items():
-            later = "evaluation/" if known.get("env_runners/num_episodes_lifetime") else ("evaluation/", "env_runners/")
-            if key is not None and key not in known and not key.startswith(later):
+        """Say which results the config waits for in vain, as soon as there should be results of their kind."""
+        known = flat_metrics(results)
+        later = [] if "evaluation" in results else ["evaluation/"]
+        later += [] if known.get("env_runners/num_episodes_lifetime") else ["env_runners/"]
+        for setting, key in [each for each in self._waited_for.items() if not each[1].startswith(tuple(later))]:
+            del self._waited_for[setting]
+            if key not in known:
                 close = nearest(key, known).partition("Known: ")[0]
                 progress.say(f"no result {key!r} yet, which {setting} waits for; {close}metrics.csv has all")
 
