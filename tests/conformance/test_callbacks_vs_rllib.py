@@ -14,6 +14,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from oracle.behaviours import holds
+
 pytest.importorskip("ray", reason="RLlib is the oracle")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -110,6 +112,7 @@ CASES = {
 }
 
 
+@holds("C59")
 @pytest.mark.parametrize("case", CASES)
 def test_calls_and_what_they_are_given(case):
     theirs = calls(TheirConfig, TheirRunner, RLlibCallback, register_theirs, *CASES[case])

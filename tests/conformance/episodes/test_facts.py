@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from oracle.behaviours import holds
 from oracle.cases import differences_met, random_cases
 from oracle.columns import leaves, stack
 from oracle.compare import Mismatch, Outcome, settle
@@ -56,6 +57,7 @@ def test_a_chunk_without_steps() -> None:
     assert "data-dict" in differences_met - before
 
 
+@holds("C11", "C18")
 @random_cases(case=cases())
 def test_what_they_say_of_themselves(case: Case) -> None:
     """The contents are compared by every operation; here by those that change nothing."""
@@ -69,6 +71,7 @@ def test_what_they_say_of_themselves(case: Case) -> None:
     assert not twins.rebuilt
 
 
+@holds("C18")
 @random_cases(case=cases())
 def test_a_round_trip_through_the_state(case: Case) -> None:
     round_trip(Twins(*case.build(), case.arrays))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from oracle.behaviours import holds
 from oracle.cases import differences_met, random_cases
 from oracle.columns import first_of
 from oracle.compare import outcome, settle
@@ -88,6 +89,7 @@ def meet(chunk: Chunk, name: str, episodes: tuple[Any, Any], request: Request) -
     return differences_met - before
 
 
+@holds("C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9")
 @random_cases(case=cases(), wanted=st.lists(requests, min_size=1, max_size=3))
 def test_getters(case: Case, wanted: list[Request]) -> None:
     episodes = case.build()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from oracle.behaviours import holds
 from oracle.cases import differences_met, random_cases
 from oracle.compare import Outcome, outcome, settle
 from oracle.episode_operations import ENDS, Step, reset, step
@@ -23,6 +24,7 @@ steps = st.builds(
 )
 
 
+@holds("C12")
 @random_cases(case=cases(), added=st.lists(st.one_of(steps, st.none()), max_size=4))
 def test_steps_and_resets(case: Case, added: list[Step | None]) -> None:
     """None stands for a reset, which a running episode refuses."""
@@ -58,6 +60,7 @@ def make(library: Any, chunk: Chunk, drop: str | None, lookback: int | str) -> A
     )
 
 
+@holds("C1", "C2")
 @random_cases(
     chunk=chunks(),
     lookback=st.one_of(st.just("auto"), st.integers(0, 70)),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from oracle.behaviours import holds
 from oracle.cases import differences_met, random_cases
 from oracle.episode_operations import ENDS, Step, cut, join, slice_, step
 from oracle.episodes import Chunk
@@ -30,11 +31,13 @@ def twins_of(case: Case) -> Twins:
     return Twins(theirs, ours, case.arrays)
 
 
+@holds("C13", "C14")
 @random_cases(case=cases(), k=st.one_of(lookbacks, st.integers(-1, 70)))
 def test_cut(case: Case, k: int) -> None:
     cut(twins_of(case), k)
 
 
+@holds("C16")
 @random_cases(
     case=cases(),
     start=bounds,
@@ -49,6 +52,7 @@ def test_slice(case: Case, start: Any, stop: Any, step: Any, lookback: Any) -> N
 WRONG = ("id", "time", "observation", "nesting", "extras", "not reset", "done")
 
 
+@holds("C15")
 @random_cases(
     case=cases(end="running"),
     k=lookbacks,

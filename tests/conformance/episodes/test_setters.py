@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from oracle.behaviours import holds
 from oracle.cases import differences_met, random_cases
 from oracle.episodes import Chunk
 from oracle.twin_episodes import Case, cases
@@ -30,6 +31,7 @@ writes = st.builds(
 )
 
 
+@holds("C10")
 @random_cases(case=cases(), what=writes)
 def test_setters(case: Case, what: Write) -> None:
     write(Twins(*case.build(), case.arrays), what)

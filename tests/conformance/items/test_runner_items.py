@@ -1,4 +1,4 @@
-"""Behaviours C56 to C64, and C37's other half: how a runner samples, beside RLlib's own in this process."""
+"""Behaviours C56 to C64: how runners sample, of one agent and of several, beside RLlib's own in this process."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from items.behaviours import behaviour, listed, plain
-from items.lab import user
-from items.runners import Walk, make_runner, runner, settings, told
+from items.lab import Walk, make_runner, runner, settings, told, user
+from oracle.agent_games import AGENTS, action_for, game_class, team_runner
+from oracle.behaviours import behaviour, listed, plain
 
 BOX = gym.spaces.Box(np.float32([-2]), np.float32([4]))
 
@@ -112,46 +112,6 @@ def test_every_observation_goes_through_env_to_module_once(library):
     assert {t for _, _, t in set(seen) - expected} <= {0.0}
 
 
-def calls(library, samples, lengths=(2, 3)):
-    """The names of callbacks in order, and which keywords each was given."""
-    names, keywords = [], {}
-
-    def noting(name):
-        def note(**given):
-            names.append(name.removeprefix("on_"))
-            keywords[name.removeprefix("on_")] = set(given)
-
-        return note
-
-    events = ["environment_created", "episode_created", "episode_start", "episode_step", "episode_end", "sample_end"]
-    config = settings(library, lengths).callbacks(**{f"on_{event}": noting(f"on_{event}") for event in events})
-    walking = make_runner(library, config)
-    for amount in samples:
-        walking.sample(**amount)
-    return names, keywords
-
-
-@behaviour("C59")
-def test_order_of_callbacks(library):
-    names, _ = calls(library, [{"num_timesteps": 3}, {"num_timesteps": 2}])
-    first = ["episode_created", "episode_start", "episode_step", "episode_step", "episode_end"]
-    second = ["episode_created", "episode_start", "episode_step", "sample_end"]
-    rest = ["episode_step", "episode_step", "episode_end", "episode_created", "sample_end"]
-    assert names == ["environment_created", *first, *second, *rest]
-
-
-@behaviour("C59")
-def test_keywords_of_callbacks(library):
-    _, keywords = calls(library, [{"num_timesteps": 3}])
-    of_all = {"env_runner", "metrics_logger"}
-    of_episodes = {*of_all, "episode", "env", "rl_module", "env_index"}
-    assert keywords["environment_created"] == {*of_all, "env", "env_context"}
-    for event in ("episode_created", "episode_start", "episode_step"):
-        assert keywords[event] == of_episodes
-    assert keywords["episode_end"] == {*of_episodes, "prev_episode_chunks"}
-    assert keywords["sample_end"] == {*of_all, "samples"}
-
-
 @behaviour("C60")
 def test_the_module_s_actions_are_kept_and_the_scaled_ones_taken(library):
     (episode,) = make_runner(library, settings(library, (20,), action_space=BOX)).sample(num_episodes=1)
@@ -233,3 +193,46 @@ def test_random_actions_are_the_environments_own(library):
     assert np.array_equal(kept, taken) and (kept >= 3).all() and (kept <= 7).all()
     assert kept.min() < 3.5 and kept.max() > 6.5
     assert set(episode.extra_model_outputs) == {"weights_seq_no"}
+
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@behaviour("C58")
+def test_observations_of_several_agents_pass_the_pipeline_once(library):
+    seen = Counter()
+
+    class Seen(library.ConnectorV2):
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            for one in self.single_agent_episode_iterator([episode for episode in episodes if episode.is_reset]):
+                seen[tuple(one.get_observations(-1).tolist())] += 1
+            return batch
+
+    game = game_class(library, kind="turns", length=5)
+    team_runner(library, game, 2, env_to_module=lambda: [Seen()]).sample(num_timesteps=20)
+    records = [record for own in game.games for record in own.record]
+    given = [own for record in records for own in (record.reset[0], *(step[1] for step in record.steps))]
+    assert seen == Counter(tuple(row.tolist()) for own in given for row in own.values())
+
+
+@behaviour("C60")
+def test_actions_and_outputs_of_several_agents_are_their_modules(library):
+    runner = team_runner(library, game_class(library, kind="turns", length=9), 1)
+    (episode,) = runner.sample(num_episodes=1)
+    for agent in AGENTS[:3]:
+        one = episode.agent_episodes[agent]
+        acted_on = [one.get_observations(t) for t in range(len(one))]
+        assert [int(action) for action in one.get_actions()] == [action_for(row) for row in acted_on]
+        assert [float(value) for value in one.get_extra_model_outputs("seen")] == [row[4] for row in acted_on]
+        assert list(one.get_extra_model_outputs("weights_seq_no")) == [0] * len(one)
+
+
+@behaviour("C64")
+def test_random_actions_are_those_of_agents_that_act(library):
+    game = game_class(library, kind="turns", length=9, scripted=False)
+    runner = team_runner(library, game, 1)
+    episodes = runner.sample(num_episodes=20, random_actions=True)
+    steps = [step for own in game.games for record in own.record for step in record.steps]
+    assert [list(step[0]) for step in steps[:4]] == [["ann"], ["bob"], ["cid"], ["ann"]]
+    assert {action for step in steps for action in step[0].values()} == {0, 1, 2}
+    assert all(not one.extra_model_outputs for episode in episodes for one in episode.agent_episodes.values())

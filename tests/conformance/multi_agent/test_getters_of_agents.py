@@ -1,4 +1,4 @@
-"""Getters of several agents: ours give what the slow model says, RLlib's that or what the page of differences lists."""
+"""Getters of several agents: ours give what the slow model says, and RLlib's the same where no difference is listed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from oracle.agent_reads import AgentRead, reads
+from oracle.agent_reads import AgentRead, SlowReader, reads, usual_reads, values
 from oracle.agents import SPACES, Schedule, by_agent, of_kind, schedules, scripted
-from oracle.cases import differences_met, random_cases
+from oracle.behaviours import holds
+from oracle.cases import random_cases
 from oracle.columns import first_of
-from oracle.compare import outcome, settle
-from oracle.libraries import EPIBATCH
-from oracle.rllib_agent_reads import AgentReading, whole
-from oracle.rllib_episode import built
+from oracle.compare import Outcome, outcome
+from oracle.libraries import EPIBATCH, RLLIB
 from oracle.slow_episode import SlowEpisode
 
 
@@ -34,39 +33,50 @@ class Case:
     cut: tuple[int, int] | None = None
     arrays: bool = False
 
-    def play(self) -> tuple[Any, SlowEpisode]:
-        """Ours, and the slow model."""
+    def play(self, cls: Any, **keywords: Any) -> Any:
+        """The episode of a library, or the slow model's."""
         schedule = of_kind(self.schedule, self.kind)
         at, lookback = self.cut or (None, 0)
-        ours, slow = schedule.play(EPIBATCH.MultiAgentEpisode, at, **by_agent(self.kind)), SlowEpisode(schedule, at)
-        if at is not None and not slow.done:
-            ours, slow = ours.cut(lookback), slow.cut(lookback)
+        slow = cls is SlowEpisode
+        episode = cls(schedule, at) if slow else schedule.play(cls, at, **by_agent(self.kind))
+        if at is not None and not (episode.done if slow else episode.is_done):
+            episode = episode.cut(lookback)
             for step in schedule.steps[at:]:
-                ours.add_env_step(**step)
-                slow.step(step)
-        return ours, slow
+                episode.step(step) if slow else episode.add_env_step(**step)
+        return episode
+
+    def read(self, read: AgentRead) -> tuple[Outcome, Outcome]:
+        """What RLlib's getter gives and ours, which is bit by bit what the model says."""
+        ours, slow = self.play(EPIBATCH.MultiAgentEpisode), self.play(SlowEpisode)
+        expected = outcome(SlowReader(slow, read, SPACES[self.kind]).get)
+        found = outcome(lambda: read.of(ours))
+        assert found.kind == expected.kind, (read, expected, found)
+        assert found.kind or not first_of()(expected.value, found.value), (read, expected, found)
+
+        def of_rllib() -> Any:
+            theirs = self.play(RLLIB.MultiAgentEpisode)
+            return read.of(theirs.to_numpy() if self.arrays else theirs)
+
+        return outcome(of_rllib), found
 
 
 cuts = st.one_of(st.none(), st.tuples(st.integers(1, 6), st.integers(0, 3)))
 cases = st.builds(Case, schedules(length=8), st.sampled_from([*SPACES]), cuts, st.booleans())
+mild = st.builds(Case, schedules(length=8, mild=True), st.sampled_from([*SPACES]), st.none(), st.booleans())
 
 
-def hold(case: Case, read: AgentRead) -> None:
-    """The call on ours gives bit by bit what the model says, and on RLlib's the same or what is listed."""
-    ours, slow = case.play()
-    reading = AgentReading(slow, read, SPACES[case.kind], case.arrays)
-    expected, found = reading.expected(frozenset()), outcome(lambda: read.of(ours))
-    assert found.kind == expected.kind, (read, expected, found)
-    if not found.kind:
-        assert not first_of()(expected.value, found.value), (read, expected, found)
-    theirs = built(slow, SPACES[case.kind], case.arrays)
-    settle(outcome(lambda: read.of(theirs)), found, reading, whole)
+def alike(theirs: Outcome, ours: Outcome) -> bool:
+    return theirs.kind == ours.kind and bool(theirs.kind or values(theirs.value) == values(ours.value))
 
 
-@random_cases(case=cases, read=reads, more=reads)
-def test_getters(case: Case, read: AgentRead, more: AgentRead) -> None:
-    for one in (read, more):
-        hold(case, one)
+@holds("C21")
+@random_cases(case=cases, read=reads, easy=mild, usual=usual_reads)
+def test_getters(case: Case, read: AgentRead, easy: Case, usual: AgentRead) -> None:
+    case.read(read)
+    theirs, ours = easy.read(usual)
+    singles = easy.play(RLLIB.MultiAgentEpisode).agent_episodes.values()
+    first = usual.name == "extra_model_outputs" and not all(map(len, singles))  # `O17`
+    assert first or alike(theirs, ours), (theirs, ours)
 
 
 BOTH_STEP = {"a": "oar", "b": "oar"}
@@ -91,29 +101,8 @@ EXAMPLES = {
 }
 
 
-SLICES = [slice(1, 1), slice(None, None, -1), slice(-9, 2), slice(-2, 9)]
-
-
-@pytest.mark.parametrize("arrays", [False, True])
-@pytest.mark.parametrize("fill", [None, 7])
-@pytest.mark.parametrize("wanted", SLICES, ids=str)
-@pytest.mark.parametrize("name", ["actions", "rewards", "logp", "state_out"])
-def test_slices_by_agent_steps_where_something_waits(name: str, wanted: slice, fill: Any, arrays: bool) -> None:
-    key = name if name in ("logp", "state_out") else None
-    read = AgentRead("extra_model_outputs" if key else name, wanted, env_steps=False, fill=fill, key=key)
-    for schedule in (OPEN, FIRST, WAITING, scripted({"b": "oar"})):
-        hold(Case(schedule, arrays=arrays), read)
-
-
-@pytest.mark.parametrize("as_list", [False, True])
-def test_what_waits_in_a_chunk_without_steps(as_list: bool) -> None:
-    """Both `O53` and `pending-rewards-shown`, of which lists of env steps have the second only."""
-    waits = scripted({}, {"a": "oar"}, {"a": "r"}, reset="a")
-    hold(Case(waits, cut=(2, 0)), AgentRead("rewards", return_list=as_list))
-
-
 @pytest.mark.parametrize("identity", EXAMPLES)
 def test_each_difference(identity: str) -> None:
-    before = differences_met.copy()
-    hold(*EXAMPLES[identity])
-    assert identity in differences_met - before
+    """RLlib's gives something else, or fails."""
+    case, read = EXAMPLES[identity]
+    assert not alike(*case.read(read))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.episodes._parts.agent_segment import AgentRecord
 from oracle.agent_content import content, slow_content
 from oracle.agents import Schedule, schedules
-from oracle.cases import SETTINGS, random_cases
+from oracle.behaviours import holds
+from oracle.cases import random_cases
 from oracle.compare import mismatches
 from oracle.libraries import EPIBATCH
 from oracle.slow_episode import SlowEpisode
@@ -109,47 +108,7 @@ class Machine:
         assert self.ours.is_numpy
 
 
+@holds("C26", "C30")
 @random_cases(schedule=schedules(length=12), program=programs)
 def test_programs(schedule: Schedule, program: list[tuple[Any, ...]]) -> None:
     Machine(schedule).run(program)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("operation", ["cut", "state"])
-def test_a_planted_fault_is_found_and_shrunk_to_a_short_program(
-    operation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What waits is lost by the operation; the shortest program that shows it has one operation besides steps."""
-    if operation == "cut":
-        part = AgentRecord.sliced
-        monkeypatch.setattr(AgentRecord, "sliced", lambda *given, newest: _without_reward(part(*given, newest=newest)))
-    else:
-        make = EPIBATCH.MultiAgentEpisode.from_state
-        right = lambda state: _all_without_rewards(make(state))  # noqa: E731
-        monkeypatch.setattr(EPIBATCH.MultiAgentEpisode, "from_state", staticmethod(right))
-    failing: list[list[tuple[Any, ...]]] = []
-
-    @settings(SETTINGS, max_examples=1000, print_blob=False, report_multiple_bugs=False)
-    @given(schedule=schedules(length=12), program=programs)
-    def find(schedule: Schedule, program: list[tuple[Any, ...]]) -> None:
-        try:
-            Machine(schedule).run(program)
-        except AssertionError:
-            failing.append(program)
-            raise
-
-    with pytest.raises(AssertionError, match="after"):
-        find()
-    names = [name for name, *_ in failing[-1]]
-    assert len(names) <= 2 and names[-1].startswith(operation)
-
-
-def _without_reward(record: AgentRecord) -> AgentRecord:
-    record.reward = None
-    return record
-
-
-def _all_without_rewards(episode: Any) -> Any:
-    for record in episode.records.values():
-        _without_reward(record)
-    return episode

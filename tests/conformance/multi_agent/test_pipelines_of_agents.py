@@ -1,8 +1,7 @@
 """Default pipelines about several agents beside RLlib's: the same rows for each agent, in every module's batch.
 
-Each library gets episodes that it made of the same schedule itself. Where RLlib's differ from ours, which has rows of
-the page of differences and tests of its own, there is nothing to compare. Advantages are left to one agent's tests:
-each module's are what its agents' episodes alone give (tests/connectors/test_agent_call.py).
+Each library gets episodes that it made itself, of schedules that RLlib's hold. Advantages are left to one agent's
+tests: each module's are what its agents' episodes alone give (tests/connectors/test_agent_call.py).
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume
 
+from oracle.behaviours import holds
 from oracle.cases import random_cases
 from oracle.compare import mismatches
+from oracle.differences import listed
 from oracle.libraries import BOTH, EPIBATCH, Library
 from oracle.modules import module_class
-from oracle.rllib_agents import FaultyAgents, Refused, listed
 from oracle.teams import ACTIONS, SPACES, STATE, Team, keywords, module_of, teams
 
 SINGLE = ("e0", "e1", "e2")
@@ -138,18 +137,6 @@ def _mapping(library: Library, **settings: Any) -> Any:
     return library.learner.AgentToModuleMapping(rl_module_specs=specs, agent_to_module_mapping_fn=module_of, **settings)
 
 
-def unlike(team: Team) -> bool:
-    """Whether RLlib makes other episodes of the schedules, by rows of the page of differences, or none at all."""
-    for schedule in team.schedules:
-        try:
-            model = FaultyAgents(schedule)
-        except Refused:
-            return True
-        if model.wrong:
-            return True
-    return False
-
-
 def seen_by(pipeline: Any) -> dict[Any, Any]:
     """Items of each agent in front of the mapping."""
     return next(piece.seen for piece in pipeline.connectors if type(piece).__name__ == "Spy")
@@ -193,12 +180,12 @@ def equal(theirs: dict[Any, Any], ours: dict[Any, Any], ppo: bool) -> None:
                 assert not mismatches(expected, rows), (key, name, expected, rows)
 
 
+@holds("C47")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("ppo", [False, True])
 @random_cases(team=teams(mild=True))
 def test_train_batches_of_several_modules(team: Team, ppo: bool, way: str) -> None:
     team = Team(team.schedules, [None] * len(team.schedules), 1, list(SINGLE[: len(team.schedules)]))
-    assume(not unlike(team))
     found = []
     for library in BOTH:
         episodes = [episode.to_numpy() for episode in team.chunks(library.MultiAgentEpisode)]
@@ -256,11 +243,11 @@ def acting(library: Library, way: str) -> tuple[Any, Any]:
     return to_module, to_env
 
 
+@holds("C47")
 @pytest.mark.parametrize("way", WAYS)
 @random_cases(team=teams(mild=True))
 def test_a_step_of_several_agents(team: Team, way: str) -> None:
     team = Team(team.schedules, [None] * len(team.schedules), 1, list(SINGLE[: len(team.schedules)]))
-    assume(not unlike(team))
     batches, actions = [], []
     for library in BOTH:
         episodes = team.chunks(library.MultiAgentEpisode)
@@ -302,7 +289,3 @@ def test_a_step_of_several_agents(team: Team, way: str) -> None:
 
 def _acts(episodes: list[Any], key: Any) -> bool:
     return any(episode.id_ == key[0] and key[1] in episode.get_agents_to_act() for episode in episodes)
-
-
-def test_ours_is_the_library_under_test() -> None:
-    assert EPIBATCH in BOTH

@@ -74,6 +74,17 @@ reads = st.builds(
 )
 
 
+usual_reads = st.builds(
+    AgentRead,
+    st.sampled_from(["observations", "infos", "actions", "rewards", "extra_model_outputs"]),
+    st.one_of(st.none(), small, st.builds(slice, bounds, bounds), st.lists(small, min_size=1, max_size=4)),
+    st.sampled_from([None, ["a", "b", "c"]]),
+    neg_index_as_lookback=st.booleans(),
+    key=st.sampled_from(["logp", "state_out"]),
+)
+"""Reads that RLlib's getters do without a listed difference."""
+
+
 class SlowReader:
     """One read of the slow model.
 
@@ -204,3 +215,22 @@ class SlowReader:
     def nothing(self, found: Any) -> bool:
         """Whether stacked rows are none."""
         return not len(leaves(found)[0])
+
+
+def values(found: Any) -> Any:
+    """What a getter gave as floats in lists: types and layouts are compared where single agents' columns are."""
+    if isinstance(found, list):
+        return [values(by_agent) for by_agent in found]
+    return {agent: _rows(rows) for agent, rows in found.items()}
+
+
+def _rows(rows: Any) -> Any:
+    if isinstance(rows, np.ndarray) and rows.dtype == object:
+        rows = list(rows)
+    if isinstance(rows, list) and rows and all(isinstance(row, dict) and row.keys() == rows[0].keys() for row in rows):
+        rows = {key: [row[key] for row in rows] for key in rows[0]}
+    if isinstance(rows, dict):
+        return {key: _rows(part) for key, part in rows.items()}
+    if isinstance(rows, list):
+        return [_rows(row) for row in rows]
+    return np.asarray(rows, float).tolist() if isinstance(rows, (np.ndarray, np.generic, int, float)) else rows

@@ -19,10 +19,23 @@ class Schedule:
     Attributes:
         reset: keywords of `add_env_reset`.
         steps: keywords of `add_env_step`, one dict per env step.
+        mild: whether RLlib's episode holds all of it.
     """
 
     reset: dict[str, Any]
     steps: list[dict[str, Any]]
+    mild: bool = False
+
+    @property
+    def level(self) -> list[int]:
+        """The env steps at which every agent so far lives and has just observed."""
+        newest, ended, out = dict.fromkeys(self.reset["observations"], 0), set(), [0]
+        for t, step in enumerate(self.steps, 1):
+            newest.update(dict.fromkeys(step["observations"], t))
+            ended |= {a for name in ("terminateds", "truncateds") for a, flag in step[name].items() if flag}
+            if newest and not ended and set(newest.values()) == {t}:
+                out.append(t)
+        return out
 
     def play(self, cls: Any, until: int | None = None, **keywords: Any) -> Any:
         """The episode after `until` env steps (default: all)."""
@@ -58,7 +71,8 @@ def of_kind(schedule: Schedule, kind: str) -> Schedule:
         return {agent: {"v": row, "n": int(row[0]) % 3} for agent, row in observations.items()}
 
     reset = {**schedule.reset, "observations": nested(schedule.reset["observations"])}
-    return Schedule(reset, [{**step, "observations": nested(step["observations"])} for step in schedule.steps])
+    steps = [{**step, "observations": nested(step["observations"])} for step in schedule.steps]
+    return Schedule(reset, steps, schedule.mild)
 
 
 def by_agent(kind: str) -> dict[str, Any]:
@@ -91,6 +105,13 @@ _MOVES = {
     "pending": ["", "o", "or", "r", "ort", "ox", "otx", "t", "tx", "rt", "oi", "ri"],
     "dead": ["", "o", "or", "t"],
 }
+MILD = {
+    "unborn": ["", "o"],
+    "ready": ["", "oar", "oar", "oari", "ar", "oart", "oarx"],
+    "pending": ["", "or", "or", "r", "ort", "orx"],
+    "dead": [""],
+}
+"""Moves of which RLlib's episodes keep everything, if nothing else is unusual (see `schedules`)."""
 
 
 class _Values:
@@ -147,40 +168,53 @@ def empty_step() -> dict[str, Any]:
 
 @st.composite
 def schedules(
-    draw: st.DrawFn, agents: int = 3, length: int = 10, leave_out: str = "", moves: dict[str, list[str]] | None = None
+    draw: st.DrawFn, agents: int = 3, length: int = 10, mild: bool = False, moves: dict[str, list[str]] | None = None
 ) -> Schedule:
     """Schedules that an environment may have: births, deaths, returns, pauses, turns, rewards at any time.
 
     Args:
         agents: most agents.
         length: most env steps.
-        leave_out: letters of what is not to happen.
+        mild: only what RLlib's episodes hold without a fault: `MILD` moves, an agent from the start on, and an end at
+            which every agent is told something, with one flag.
         moves: another table than `_MOVES`.
     """
     values = _Values(draw(st.integers(0, 2**16)))
     names = AGENTS[: draw(st.integers(1, agents))]
-    table = {s: [m for m in ms if not set(m) & set(leave_out)] for s, ms in (moves or _MOVES).items()}
+    table = MILD if mild else moves or _MOVES
     state = dict.fromkeys(names, "unborn")
     reset: dict[str, Any] = {"observations": {}, "infos": {}}
     for agent in names:
-        if draw(st.booleans()):
+        if draw(st.booleans()) or (mild and agent == names[-1] and not reset["observations"]):
             reset["observations"][agent] = values.observation()
             reset["infos"][agent] = {"reset": values.count}
             state[agent] = "ready"
     steps: list[dict[str, Any]] = []
     for _ in range(draw(st.integers(0, length))):
+        chosen = {agent: draw(st.sampled_from(table[state[agent]])) for agent in names}
+        if mild:
+            _let_one_live(chosen, state)
         step = empty_step()
-        for agent in names:
-            move = draw(st.sampled_from(table[state[agent]]))
+        for agent, move in chosen.items():
             _entry(values, agent, move, step)
             state[agent] = _next(state[agent], move)
         steps.append(step)
         born = [agent for agent in names if state[agent] != "unborn"]
         if born and all(state[agent] == "dead" for agent in born):
-            return Schedule(reset, steps)
+            return Schedule(reset, steps, mild)
     if steps and draw(st.booleans()):
-        _end_all(draw(st.sampled_from(_ENDS)), values, steps, state)
-    return Schedule(reset, steps)
+        flags = draw(st.sampled_from(_ENDS[:2] if mild else _ENDS))
+        steps.append(_end_of_all(flags, values, state, {"ready": "oar"} if mild else {}))
+    return Schedule(reset, steps, mild)
+
+
+def _let_one_live(moves: dict[str, str], state: dict[str, str]) -> None:
+    """Change moves so that the agents do not end one by one, unless the last ones terminate and nobody comes."""
+    living = [agent for agent in moves if state[agent] in ("ready", "pending")]
+    newcomers = any(state[agent] == "unborn" and moves[agent] for agent in moves)
+    unusual = newcomers or any("x" in moves[agent] for agent in living)
+    if unusual and all(set(moves[agent]) & set("tx") for agent in living):
+        moves.update({agent: moves[agent].rstrip("tx") for agent in living})
 
 
 def scripted(*moves: dict[str, str], reset: str = "ab") -> Schedule:
@@ -197,14 +231,14 @@ def scripted(*moves: dict[str, str], reset: str = "ab") -> Schedule:
 _ENDS = (("terminateds",), ("truncateds",), ("terminateds", "truncateds"))
 
 
-def _end_all(flags: tuple[str, ...], values: _Values, steps: list[dict[str, Any]], state: dict[str, str]) -> None:
+def _end_of_all(
+    flags: tuple[str, ...], values: _Values, state: dict[str, str], moves: dict[str, str]
+) -> dict[str, Any]:
     """One more env step, which ends all; what is truncated needs an observation."""
     step = empty_step()
     for name in flags:
         step[name]["__all__"] = True
+    pending = "or" if moves or flags == ("truncateds",) else "r"
     for agent, its in state.items():
-        if its == "pending" and flags == ("truncateds",):
-            _entry(values, agent, "or", step)
-        elif its == "pending":
-            _entry(values, agent, "r", step)
-    steps.append(step)
+        _entry(values, agent, {"pending": pending, **moves}.get(its, ""), step)
+    return step

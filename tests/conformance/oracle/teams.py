@@ -79,15 +79,6 @@ class Team:
         return out
 
 
-MILD = {
-    "unborn": ["", "o"],
-    "ready": ["", "oar", "oar", "oari", "ar", "oart", "oarx"],
-    "pending": ["", "or", "r", "ort", "orx"],
-    "dead": [""],
-}
-"""Moves of agents that RLlib's episodes mostly keep right."""
-
-
 @st.composite
 def teams(draw: st.DrawFn, episodes: int = 3, length: int = 8, mild: bool = False) -> Team:
     """Some random episodes of up to four agents.
@@ -95,11 +86,10 @@ def teams(draw: st.DrawFn, episodes: int = 3, length: int = 8, mild: bool = Fals
     Args:
         episodes: most episodes.
         length: most env steps of each.
-        mild: whether three of four keep to `MILD`.
+        mild: whether RLlib's episodes hold them, too.
     """
     count = draw(st.integers(1, episodes))
-    moves = MILD if mild and draw(st.integers(0, 3)) else None
-    own = [fitted(draw(schedules(agents=4, length=length, moves=moves))) for _ in range(count)]
+    own = [fitted(draw(schedules(agents=4, length=length, mild=mild))) for _ in range(count)]
     cuts = [draw(st.none() | st.integers(1, length)) for _ in own]
     ids = [draw(st.sampled_from([f"e{i}", "same"])) for i in range(count)]
     return Team(own, cuts, draw(st.integers(1, 3)), ids)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from batches.playing import CHOICE, Playing, piece, played_lengths
 from batches.snapshots import Flat, column_of, flat_mismatches, snapshot
+from oracle.behaviours import holds
 from oracle.cases import random_cases
 from oracle.columns import each, space_struct, stack, unstack
 from oracle.compare import Mismatch, outcome, settle
@@ -204,6 +205,7 @@ def no_limit(situation: Filtering, mismatch: Mismatch) -> bool:
 plays = st.builds(Playing, st.one_of(boxes(), boxes(), spaces), played_lengths, st.integers(0, 1000))
 
 
+@holds("C52")
 @random_cases(play=plays, settings=st.sampled_from(SETTINGS), later=st.sampled_from([None, (0,), (2,)]))
 def test_mean_std_filter(play, settings, later):
     filter_beside(play, settings, later)
@@ -230,6 +232,7 @@ def filter_beside(play, settings, later):
         settle(theirs, ours, Filtering(play, settings, twin, ours.value or {}), compared)
 
 
+@holds("C52")
 def test_the_first_merge_of_filters() -> None:
     """RLlib's first merge is exact; its later ones are not (O1)."""
     space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)

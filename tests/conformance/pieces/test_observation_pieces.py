@@ -15,6 +15,7 @@ from batches.playing import CHOICE, Playing
 from batches.snapshots import column_of, flat_mismatches, snapshot
 from batches.stages import snapshot_keys
 from epibatch.core.errors import LookbackError
+from oracle.behaviours import holds
 from oracle.cases import random_cases
 from oracle.compare import outcome, settle
 from oracle.differences import difference
@@ -52,6 +53,7 @@ def frames_that_are_not_there(situation: Stacking, mismatch: Any) -> bool:
     )
 
 
+@holds("C51")
 @random_cases(data=st.data(), frames=st.integers(1, 5), learner=st.booleans())
 def test_frame_stacking(data, frames, learner):
     space = data.draw(IMAGES)
@@ -117,6 +119,7 @@ def one_hots_of_matrices(situation: Flattening, mismatch: Any) -> bool:
     )
 
 
+@holds("C50")
 @random_cases(space=spaces, lengths=st.lists(st.integers(0, 3), min_size=1, max_size=2), seed=st.integers(0, 99))
 def test_flatten_observations(space, lengths, seed):
     removed = None

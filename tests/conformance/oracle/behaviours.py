@@ -1,4 +1,4 @@
-"""How a test says which behaviour of docs/internals/conformance.md it holds, and runs on both libraries."""
+"""How a test says which behaviours of docs/internals/conformance.md it holds, and runs on both libraries."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ def behaviour(*numbers: str) -> Callable[[Test], Test]:
     return decorate
 
 
+def holds(*numbers: str) -> Callable[[Test], Test]:
+    """Say which behaviours a property holds that compares both libraries in random cases.
+
+    Args:
+        *numbers: of the behaviours, as in `behaviour`.
+    """
+    return lambda test: test
+
+
 def listed(identity: str, library: Library, *, rllib: Any, epibatch: Any) -> Any:
     """What a library gives where the two differ on purpose.
 
@@ -60,12 +69,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic, torch.Tensor)):
         return value.tolist()
     return value
-
-
-def types(value: Any) -> set[str]:
-    """The dtypes of the leaves of a structure of arrays, or of a list of rows."""
-    if isinstance(value, dict):
-        return set().union(*map(types, value.values()))
-    if isinstance(value, (list, tuple)):
-        return set().union(*map(types, value))
-    return {str(value.dtype).removeprefix("torch.") if hasattr(value, "dtype") else type(value).__name__}
