@@ -21,7 +21,7 @@ from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 from fixture_pieces import Lab
 from oracle.teams import ACTIONS, SPACES, STATE, Team, keywords, module_of, teams
 
-CASES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+CASES = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def modules() -> MultiRLModule:

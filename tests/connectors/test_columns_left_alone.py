@@ -26,7 +26,7 @@ from epibatch.connectors.learner import (
 from epibatch.core.errors import EpibatchError
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
-from fixture_pieces import UserPiece
+from fixture_pieces import UserPiece, played
 
 LENGTHS = (3, 1, 4)
 MODULES = {"a": "one", "b": "two", "c": "one"}
@@ -198,7 +198,7 @@ LAYOUTS = ("one agent", "several agents", "by module")
     ("purpose", "layout"),
     [*product(["training", "acting"], LAYOUTS), ("no purpose", "one agent"), ("no purpose", "several agents")],
 )
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(changes=st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(0, 50)), max_size=3))
 def test_what_is_left_alone_is_as_if_it_was_put_together_again(purpose: str, layout: str, changes: list[Any]) -> None:
     def change(batch: Any) -> None:
@@ -247,9 +247,7 @@ def test_kept_items_show_the_batch_but_never_the_episodes() -> None:
     def keep(batch: Any, episodes: Any) -> None:
         kept.extend(items[0] for items in batch["obs"].values())
 
-    episodes = [
-        SingleAgentEpisode(observations=np.ones((4, 2)), actions=[0] * 3, rewards=[0.0] * 3, len_lookback_buffer=0)
-    ]
+    episodes = [played(np.ones((4, 2)))]
     pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), UserPiece(keep), BatchIndividualItems()]
     batch = LearnerConnectorPipeline(connectors=pieces)(episodes=episodes)
     batch["obs"][:] = 5

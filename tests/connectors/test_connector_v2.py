@@ -101,25 +101,13 @@ def test_constructor_arguments_are_those_of_the_class_that_was_called(cls, args,
 
 def test_items_are_added_under_the_episodes_key():
     batch = {}
-    a, b = Lab.episode("a", 1), Lab.episode("b", 1)
-    for value in (1.0, 2.0):
-        ConnectorV2.add_batch_item(batch, "x", value, a)
-    ConnectorV2.add_batch_item(batch, column="x", item_to_add=3.0, single_agent_episode=b)
-    assert batch == {"x": {("a",): [1.0, 2.0], ("b",): [3.0]}}
-
-
-def test_keys_of_agents_have_three_parts():
-    episode = Lab.episode("own_id", 1, agent_id="agent", module_id="module", multi_agent_episode_id="ma")
-    batch = {}
-    ConnectorV2.add_batch_item(batch, "x", 1.0, episode)
-    assert batch == {"x": {("ma", "agent", "module"): [1.0]}}
-
-
-def test_items_without_an_episode_form_a_list():
-    batch = {}
-    ConnectorV2.add_batch_item(batch, "x", 1.0)
-    ConnectorV2.add_batch_item(batch, "x", 2.0)
-    assert batch == {"x": [1.0, 2.0]}
+    agent = Lab.episode("own_id", 1, agent_id="agent", module_id="module", multi_agent_episode_id="ma")
+    for value, episode in ((1.0, Lab.episode("a", 1)), (2.0, Lab.episode("a", 1)), (3.0, Lab.episode("b", 1))):
+        ConnectorV2.add_batch_item(batch, "x", value, episode)
+    ConnectorV2.add_batch_item(batch, column="x", item_to_add=4.0, single_agent_episode=agent)
+    ConnectorV2.add_batch_item(batch, "y", 1.0)
+    ConnectorV2.add_batch_item(batch, "y", 2.0)
+    assert batch == {"x": {("a",): [1.0, 2.0], ("b",): [3.0], ("ma", "agent", "module"): [4.0]}, "y": [1.0, 2.0]}
 
 
 @pytest.mark.parametrize("keyed_first", [True, False])
@@ -139,28 +127,17 @@ def test_nothing_is_added_to_a_batch_of_modules():
         ConnectorV2.add_n_batch_items(batch, "x", [1.0], 1, Lab.episode("a", 1))
 
 
-def test_a_list_of_n_items_is_n_items():
-    batch = {}
-    ConnectorV2.add_n_batch_items(batch, "x", [1.0, 2.0], 2, Lab.episode("a", 1))
-    assert batch == {"x": {("a",): [1.0, 2.0]}}
-
-
-def test_an_array_of_n_rows_is_one_tagged_item():
-    batch = {}
+def test_n_items_are_a_list_or_one_item_with_tagged_leaves():
+    a, batch = Lab.episode("a", 1), {}
+    ConnectorV2.add_n_batch_items(batch, "list", [1.0, 2.0], 2, a)
     ConnectorV2.add_n_batch_items(
-        batch, column="x", items_to_add=np.zeros((2, 3)), num_items=2, single_agent_episode=Lab.episode("a", 1)
+        batch, column="array", items_to_add=np.zeros((2, 3)), num_items=2, single_agent_episode=a
     )
-    (item,) = batch["x"]["a",]
-    assert isinstance(item, BatchedNdArray)
-    assert item.shape == (2, 3)
-
-
-def test_a_structure_of_n_rows_is_one_item_with_tagged_leaves():
-    batch = {}
-    ConnectorV2.add_n_batch_items(batch, "x", {"u": np.zeros(2), "v": (np.ones((2, 3)),)}, 2, Lab.episode("a", 1))
-    (item,) = batch["x"]["a",]
-    assert isinstance(item["u"], BatchedNdArray)
-    assert isinstance(item["v"][0], BatchedNdArray)
+    ConnectorV2.add_n_batch_items(batch, "struct", {"u": np.zeros(2), "v": (np.ones((2, 3)),)}, 2, a)
+    assert batch["list"] == {("a",): [1.0, 2.0]}
+    (array,), (struct,) = batch["array"]["a",], batch["struct"]["a",]
+    assert array.shape == (2, 3) and struct["u"].shape == (2,)
+    assert all(isinstance(own, BatchedNdArray) for own in (array, struct["u"], struct["v"][0]))
 
 
 @pytest.mark.parametrize(
@@ -185,16 +162,11 @@ def test_foreach_item_of_one_column():
     assert calls == [(1, "a", None, None), (2, "a", None, None), (3, "ma", "agent", "module")]
 
 
-def test_foreach_item_of_several_columns():
-    batch = {"x": {("a",): [1, 2]}, "y": {("a",): [3, 4]}}
+def test_foreach_item_of_several_columns_and_of_an_unkeyed_one():
+    batch = {"x": {("a",): [1, 2]}, "y": {("a",): [3, 4]}, "z": [1, 2]}
     ConnectorV2.foreach_batch_item_change_in_place(batch, ["x", "y"], lambda items, *ids: (items[1], items[0]))
-    assert batch == {"x": {("a",): [3, 4]}, "y": {("a",): [1, 2]}}
-
-
-def test_foreach_item_of_an_unkeyed_column():
-    batch = {"x": [1, 2]}
-    ConnectorV2.foreach_batch_item_change_in_place(batch, "x", lambda item, *ids: item + 1)
-    assert batch == {"x": [2, 3]}
+    ConnectorV2.foreach_batch_item_change_in_place(batch, "z", lambda item, *ids: item + 1)
+    assert batch == {"x": {("a",): [3, 4]}, "y": {("a",): [1, 2]}, "z": [2, 3]}
 
 
 @pytest.mark.parametrize("column", ["z", ["x", "z"]])
@@ -211,22 +183,11 @@ def test_columns_and_modules_are_switched():
     }
 
 
-def test_iterating_over_episodes():
+@pytest.mark.parametrize("column", [{("a",): [1], ("b",): [2]}, {("b",): [2], ("a",): [1]}])
+def test_iterating_over_episodes_and_items(column):
     episodes = [Lab.episode("a", 1), Lab.episode("b", 1)]
-    assert list(ConnectorV2.single_agent_episode_iterator(episodes)) == episodes
-    assert list(ConnectorV2.single_agent_episode_iterator(episodes, agents_that_stepped_only=False)) == episodes
-
-
-def test_iterating_over_episodes_and_items():
-    episodes = [Lab.episode("a", 1), Lab.episode("b", 1)]
-    column = {("a",): [1], ("b",): [2]}
-    pairs = list(ConnectorV2.single_agent_episode_iterator(episodes, zip_with_batch_column=column))
-    assert pairs == [(episodes[0], 1), (episodes[1], 2)]
-
-
-def test_a_column_in_another_order_is_matched_by_key():
-    episodes = [Lab.episode("a", 1), Lab.episode("b", 1)]
-    column = {("b",): [2], ("a",): [1]}
+    for stepped in (True, False):
+        assert list(ConnectorV2.single_agent_episode_iterator(episodes, agents_that_stepped_only=stepped)) == episodes
     pairs = list(ConnectorV2.single_agent_episode_iterator(episodes, zip_with_batch_column=column))
     assert pairs == [(episodes[0], 1), (episodes[1], 2)]
 

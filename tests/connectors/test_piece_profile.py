@@ -133,15 +133,6 @@ def test_rows_and_bytes_of_every_layout(batch, rows, size):
     assert [(cost.rows, cost.bytes) for cost in profile.rows()] == [(rows, size)] * 2
 
 
-def test_the_plain_layout_has_the_rows_and_bytes_of_the_columns():
-    """What an undeclared piece leaves is measured like what it was given."""
-    add = AddObservationsFromEpisodesToBatch(as_learner_connector=True)
-    pipeline = LearnerConnectorPipeline(connectors=[add, Works(Clock()), BatchIndividualItems()])
-    with pipeline.profile() as profile:
-        pipeline(episodes=episodes(4, 9))
-    assert [(cost.rows, cost.bytes) for cost in profile.rows()] == [(13, 13 * 12)] * 3
-
-
 def test_calls_seconds_and_shares(clock):
     pipeline = EnvToModulePipeline(connectors=[Works(clock, 0.5), Other(clock, 1.5), Works(clock, 0.0)])
     with pipeline.profile() as profile:
@@ -156,17 +147,6 @@ def test_calls_seconds_and_shares(clock):
         ("works_1", 3, 0.0, 0.0),
     ]
     assert {cost.pipeline for cost in costs} == {"env_to_module_pipeline"}
-
-
-def test_shares_add_up_to_one():
-    pieces = [AddObservationsFromEpisodesToBatch(), BatchIndividualItems(), NumpyToTensor()]
-    pipeline = EnvToModulePipeline(connectors=pieces)
-    with pipeline.profile() as profile:
-        for _ in range(20):
-            pipeline(episodes=episodes(0, 3, 5))
-    costs = profile.rows()
-    assert sum(cost.share for cost in costs) == pytest.approx(1.0)
-    assert all(cost.seconds > 0 and cost.calls == 20 and cost.rows == 60 for cost in costs)
 
 
 def test_what_watches_take_themselves_is_nobodys(clock):
@@ -293,14 +273,3 @@ def test_only_dicts_of_pipelines_are_profiled(given: str) -> None:
     wrong: Any = {"pipeline": pipeline, "list": [pipeline], "other": {"env_to_module": 3}}[given]
     with pytest.raises(PipelineError, match=r"algo\.pipelines"):
         profile_pipelines(wrong)
-
-
-def test_a_profile_opened_twice_goes_on_adding() -> None:
-    pipeline = EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch()])
-    episode = SingleAgentEpisode(observations=[0.5])
-    profile = pipeline.profile()
-    for _ in range(2):
-        with profile:
-            pipeline(episodes=[episode])
-        pipeline(episodes=[episode])
-    assert [cost.calls for cost in profile.rows()] == [2] and not pipeline.watches

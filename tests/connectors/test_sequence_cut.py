@@ -106,40 +106,6 @@ def test_continued_sequences_know_where_and_from_what_to_begin_anew(lab, max_seq
     np.testing.assert_array_equal(states.numpy(), expected)
 
 
-@pytest.mark.parametrize(("end", "burn_in"), [*ENDS[1:], *BURNED])
-def test_advantages_are_those_of_padded_sequences(lab, end, burn_in):
-    """Only rows without loss under `drop` and `truncate` differ, and the scale, which is that of rows with loss."""
-    episodes = episodes_of()
-    layouts = {}
-    for own in (("pad", 0), (end, burn_in)):
-        batch = lab.run("learner", lab.defaults("learner", True), episodes, rl_module=module_of(*own))
-        layout = sequence_layout([len(one) + 1 for one in episodes], 4, end=own[0], burn_in=own[1], bootstrapped=True)
-        layouts[own] = {
-            name: unpad(batch[name].numpy(), layout) for name in ("value_targets", "advantages", "loss_mask")
-        }
-        layouts[own]["values"] = unpad(batch["obs"].numpy(), layout)[:, 0]
-    right, found = layouts["pad", 0], layouts[end, burn_in]
-    loss = found["loss_mask"]
-    np.testing.assert_array_equal(found["value_targets"][loss], right["value_targets"][loss])
-    np.testing.assert_array_equal(found["value_targets"][~loss], found["values"][~loss])
-    raw = (right["value_targets"] - right["values"])[loss]
-    np.testing.assert_allclose(
-        found["advantages"][loss], (raw - raw.mean()) / max(1e-4, raw.std()), rtol=1e-4, atol=1e-5
-    )
-    assert not found["advantages"][~loss].any()
-    dropped = right["loss_mask"] & ~loss
-    assert dropped.any() == (end in ("drop", "truncate"))
-
-
-def test_a_loss_mask_of_the_users_stays(lab):
-    episodes = [lab.episode("a", 5), lab.episode("b", 3)]
-    mine = {"loss_mask": {("a",): [True, False, True, True, True], ("b",): [False, True, True]}}
-    module = module_of("overlap", 0)
-    batch = lab.run("learner", lab.defaults("learner"), episodes, rl_module=module, batch=mine)
-    expected = [[True, False, True, True], [False] * 3 + [True], [False, True, True, False]]
-    assert batch["loss_mask"].tolist() == expected
-
-
 def test_nested_columns_and_infos_in_overlapping_sequences(lab):
     mine = {
         "extra": {("a",): [{"x": np.arange(i, i + 2), "y": float(i)} for i in range(5)]},
@@ -215,16 +181,6 @@ def test_settings_that_do_not_fit_are_named(lab, config, named):
     with pytest.raises(ConfigError, match=named) as raised:
         lab.run("learner", lab.defaults("learner"), [lab.episode("a", 3)], rl_module=lab.module(2, **config))
     assert "model_config of Module" in str(raised.value)
-
-
-def test_spaces_with_nested_observations_come_back_leaf_by_leaf(lab):
-    space = gym.spaces.Dict(a=gym.spaces.Box(-9, 9, (2,)), b=gym.spaces.Tuple([gym.spaces.Discrete(9)]))
-    observations = [{"a": np.full(2, i, np.float32), "b": (np.int64(i),)} for i in range(7)]
-    episode = lab.episode("a", 6, observations=observations, observation_space=space)
-    batch = lab.run("learner", lab.defaults("learner"), [episode], rl_module=module_of("overlap", 0))
-    layout = sequence_layout([6], 4, end="overlap")
-    for leaf in flatten(batch["obs"])[0]:
-        assert unpad(leaf.numpy(), layout).reshape(6, -1)[:, 0].tolist() == list(range(6))
 
 
 def team_batch(lab, end, burn_in, other):

@@ -26,9 +26,6 @@ from epibatch.connectors.learner import (
 from epibatch.episodes import InfiniteLookbackBuffer, VectorRecorder
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
-FRAMES = gym.spaces.Box(-999, 999, (2, 1), np.float32)
-
-
 LOOKBACK = 3
 
 
@@ -161,19 +158,6 @@ def test_module_batches(lab, seed, state, autoreset):
             expected = lab.run("env_to_module", lab.defaults("env_to_module"), plain, rl_module=module)
             for episodes in (block, list(block)):
                 same(lab.run("env_to_module", lab.defaults("env_to_module"), episodes, rl_module=module), expected)
-
-
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-@pytest.mark.parametrize("seed", range(3))
-def test_frame_stacks(lab, seed, autoreset):
-    spaces = (FRAMES, lab.act_space)
-    for what, block, plain in record(seed, autoreset, (2, 1), FRAMES):
-        kind = "learner" if what == "harvest" else "env_to_module"
-        if not plain:
-            continue
-        pieces = [FrameStacking(num_frames=LOOKBACK + 1, as_learner_connector=what == "harvest"), *lab.defaults(kind)]
-        expected = lab.run(kind, pieces, plain, rl_module=lab.module(), spaces=spaces)
-        same(lab.run(kind, pieces, block, rl_module=lab.module(), spaces=spaces), expected)
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])

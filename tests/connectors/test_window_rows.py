@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epibatch.connectors._engine.call import PipelineCall
-from epibatch.connectors._engine.windows import HeldRows, WindowRows
+from epibatch.connectors import ColumnarPiece
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
     AddTimeDimToBatchAndZeroPad,
@@ -19,6 +18,7 @@ from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, Lear
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.rl_module import RLModule
 from epibatch.episodes import SingleAgentEpisode
+from fixture_pieces import played
 
 ROWS, WIDTH = 32_768, 64
 LENGTHS = [300] * (ROWS // 300) + [ROWS % 300]
@@ -50,29 +50,31 @@ def window_of(episode: SingleAgentEpisode, t: int) -> Any:
     return episode.get_observations(slice(t - 50, t), neg_index_as_lookback=True, fill=0.0)
 
 
+class Measures(ColumnarPiece):
+    """Ends the measuring of memory, and keeps the columns."""
+
+    def run(self, columns: Any, group: Any) -> Any:
+        self.held = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        self.columns = dict(columns)
+        return {}
+
+
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_nothing_is_copied_before_the_batch_is_made(episodes: list[SingleAgentEpisode], recurrent: bool) -> None:
     """All pieces in front of the one that batches, or that pads: 420 MB from then on, kilobytes until then."""
+    measures = Measures()
     pieces = [
-        TrajectoryViews(views={"window": View("obs", "-50:-1")}, as_learner_connector=True),
+        TrajectoryViews(views={"window": View("obs", "-50:-1"), "next": View("obs", 1)}, as_learner_connector=True),
         AddObservationsFromEpisodesToBatch(as_learner_connector=True),
         AddColumnsFromEpisodesToTrainBatch(),
+        measures,
     ]
+    pipeline = LearnerConnectorPipeline(connectors=pieces)
     module = Memory(model_config={"max_seq_len": 20}) if recurrent else None
-    batch: dict[str, Any] = {}
     tracemalloc.start()
-    call = PipelineCall(rl_module=module, episodes=episodes, training=True).groups[None]
-    for piece in pieces:
-        batch = piece.run(batch, call)
-    held = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert held < ROWS * WIDTH  # not even a quarter of the observations, and the flags are among it
-    rows = batch["window"].parts
-    assert rows.rows_and_bytes() == (ROWS, ROWS * 50 * WIDTH * 4)
-    for chunk, episode in enumerate(episodes):
-        assert np.shares_memory(rows.held.leaves[0][chunk], episode.observations.data)
-    row = len(episodes[0]) + 57
-    np.testing.assert_array_equal(rows.at(np.array([row]))[0], window_of(episodes[1], 57))
+    pipeline(rl_module=module, episodes=episodes)
+    assert measures.held < ROWS * WIDTH  # not even a quarter of the observations, and the flags are among it
 
 
 def test_batches_have_the_windows_of_the_loop(episodes: list[SingleAgentEpisode]) -> None:
@@ -89,12 +91,7 @@ def test_batches_have_the_windows_of_the_loop(episodes: list[SingleAgentEpisode]
 @pytest.mark.parametrize("fill", [None, 7])
 def test_padded_for_recurrent_modules(shift: Any, fill: Any) -> None:
     """[B, T, ...] with zeros behind a chunk's end, whatever stands in front of the episode's start."""
-    chunks = [
-        SingleAgentEpisode(
-            observations=np.arange(1.0, length + 2), actions=[0] * length, rewards=[0.0] * length, len_lookback_buffer=0
-        )
-        for length in (5, 1, 3)
-    ]
+    chunks = [played(np.arange(1.0, length + 2)) for length in (5, 1, 3)]
     view = View("obs", shift, fill=fill)
     pieces = [
         TrajectoryViews(views={"x": view}, as_learner_connector=True),
@@ -117,23 +114,3 @@ def test_padded_for_recurrent_modules(shift: Any, fill: Any) -> None:
 
 def _at(chunk: SingleAgentEpisode, t: int, fill: float) -> float:
     return float(chunk.get_observations(t)) if 0 <= t <= len(chunk) else fill
-
-
-def test_types_are_joined_and_halved() -> None:
-    rows = [np.array([1, 2], np.int64), np.array([0.5], np.float64)]
-    held = HeldRows(None, [rows], {}, np.zeros(2, np.int64), [rows[0][:0]])
-    windows = WindowRows(held, np.zeros(2, np.int64), np.array([2, 1]), (-1, 0), single=False)
-    assert windows.joined().dtype == np.float64 and windows.joined().tolist() == [[0, 1], [1, 2], [0, 0.5]]
-    held = held._replace(leaves=[[rows[1], rows[1]]], like=[rows[1][:0]])
-    windows = WindowRows(held, np.zeros(2, np.int64), np.array([1, 1]), (0,), single=True)
-    assert windows.joined(halved=True).dtype == np.float32 and windows.rows_and_bytes() == (2, 16)
-
-
-def test_observations_and_next_observations_are_two_windows_on_one_array(episodes: list[SingleAgentEpisode]) -> None:
-    piece = TrajectoryViews(views={"now": View("obs"), "next": View("obs", 1)}, as_learner_connector=True)
-    batch = piece.run({}, PipelineCall(rl_module=None, episodes=episodes[:2], training=True).groups[None])
-    stored = episodes[0].observations.data
-    assert stored.nbytes == 301 * WIDTH * 4
-    now, later = (batch[name].parts.held.leaves[0][0] for name in ("now", "next"))
-    assert np.shares_memory(now, stored) and np.shares_memory(now, later)
-    np.testing.assert_array_equal(batch["next"].data[:299], batch["now"].data[1:300])

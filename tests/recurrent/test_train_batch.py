@@ -87,18 +87,3 @@ def test_training_sees_what_acting_saw(cart_pole, step, kind, mode, max_seq_len)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert 1 in lengths and max(lengths) > 4  # some chunks have one step, some several sequences
     runner.stop()
-
-
-@pytest.mark.parametrize("kind", ["lstm", "exact"])
-def test_padding_is_zero_and_carries_no_loss(cart_pole, kind):
-    config = cart_pole.config(kind, num_envs=2, max_seq_len=6)
-    runner = cart_pole.runner(config, "NEXT_STEP")
-    pipeline = config.build_learner_connector(*runner.spaces["__env_single__"])
-    config.extend_learner_connector(pipeline)
-    chunks = runner.sample(num_timesteps=60)
-    batch = pipeline(rl_module=runner.module, batch={}, episodes=chunks)
-    for index, length in enumerate(batch["seq_lens"].tolist()):
-        assert batch["loss_mask"][index].tolist() == [True] * length + [False] * (6 - length)
-        assert not batch["rewards"][index, length:].any() and not batch["advantages"][index, length:].any()
-        assert not batch["obs"][index, length + 1 :].any()  # behind the bootstrap observation
-    runner.stop()

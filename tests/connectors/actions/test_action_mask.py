@@ -60,7 +60,13 @@ def config(piece=ActionMask, env=Gated, lstm=False, **runners):
 
 @pytest.mark.parametrize("how", ["exploring", "greedy", "random"])
 @pytest.mark.parametrize(
-    ("piece", "steps"), [(ActionMask, 10_000), (lambda: ActionMask(source="infos/legal"), 1000)], ids=["obs", "infos"]
+    ("piece", "steps"),
+    [
+        pytest.param(ActionMask, 10_000, marks=pytest.mark.slow),
+        (ActionMask, 1000),
+        (lambda: ActionMask(source="infos/legal"), 1000),
+    ],
+    ids=["many", "obs", "infos"],
 )
 def test_no_illegal_action_in_ten_thousand(how, piece, steps):
     runner = SingleAgentEnvRunner(config=config(piece))
@@ -122,6 +128,7 @@ def test_the_learner_masks_what_was_masked(lstm, keep):
     algo.stop()
 
 
+@pytest.mark.slow
 def test_a_policy_that_learns_from_legal_actions():
     """The reward is the number of the action: the best legal one is the last."""
     algo = config().training(lr=0.01, train_batch_size=512, num_epochs=6).build_algo()

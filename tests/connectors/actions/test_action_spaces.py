@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.actions import ClipActions, DiscretizeActions, ProjectDiscreteActions, RescaleActions
+from epibatch.connectors.columns import CastColumns, SqueezeColumns
 from epibatch.connectors.env_to_module import PrevActionsPrevRewards, default_pipeline
+from epibatch.connectors.observations import Clip
 from epibatch.core.errors import ColumnError, ConfigError, PipelineError, SpaceError
 from epibatch.env_runner import MultiAgentEnvRunner, SingleAgentEnvRunner, make_multi_agent
 from epibatch.episodes import SingleAgentEpisode
+from fixture_envs import RecordActions
 
-Box = gym.spaces.Box
+Box, Discrete = gym.spaces.Box, gym.spaces.Discrete
 
 
 TORQUE = Box(-2.0, 2.0, (1,), np.float32)
@@ -113,16 +116,6 @@ def back_nested(piece, choices):
     return piece.changed(piece.paths[0], rows, piece.inverse)
 
 
-class Watched(gym.Wrapper):
-    """Notes the actions that reach the environment."""
-
-    seen: list
-
-    def step(self, action):
-        type(self).seen.append(np.array(action))
-        return super().step(action)
-
-
 def config(piece, env="Pendulum-v1", **environment):
     small = {"train_batch_size": 32, "minibatch_size": 32, "num_epochs": 1}
     made = PPOConfig().environment(env, **environment).training(**small).debugging(seed=0)
@@ -130,15 +123,39 @@ def config(piece, env="Pendulum-v1", **environment):
 
 
 @pytest.mark.parametrize("random_actions", [False, True])
-def test_episodes_record_choices_and_the_environment_gets_their_numbers(random_actions):
-    Watched.seen = []
-    made = config(lambda: DiscretizeActions(bins=5, value="edge"), wrappers=[Watched])
+@pytest.mark.parametrize(
+    ("pieces", "space", "given"),
+    [
+        ([DiscretizeActions(bins=5, value="edge")], Discrete(5), lambda stored: stored[:, None] - 2.0),
+        ([ClipActions(high=0.75)], Box(-2, 0.75, (1,)), lambda stored: np.clip(stored, -2, 0.75)),
+        ([Clip(columns="actions", low=-0.5)], Box(-0.5, 2, (1,)), lambda stored: np.clip(stored, -0.5, 2)),
+        ([RescaleActions(low=0.0, high=0.1)], Box(0.0, 0.1, (1,)), lambda stored: -2 + 40 * np.clip(stored, 0, 0.1)),
+        ([CastColumns(columns="actions", dtype="float64")], Box(-2, 2, (1,), np.float64), None),
+        ([SqueezeColumns(columns="actions", axis=0)], Box(-2, 2, ()), None),
+        (
+            [ClipActions(low=-0.5, high=1.5), DiscretizeActions(bins=3, value="edge")],
+            Discrete(3),
+            lambda stored: stored[:, None] - 0.5,
+        ),
+    ],
+    ids=lambda own: "-".join(type(piece).__name__ for piece in own) if isinstance(own, list) else "",
+)
+def test_episodes_record_the_modules_actions_and_the_environment_gets_its_own(pieces, space, given, random_actions):
+    """What RLlib's setting normalize_actions would stretch is not: pieces have the last word."""
+    seen, pieces = [], [piece.clone() for piece in pieces]
+    bounds = Box(-np.inf, np.inf, (1,)) if len(pieces) == 2 else None
+    made = PPOConfig().environment("Pendulum-v1", wrappers=[lambda env: RecordActions(env, seen, bounds)])
+    made.env_runners(env_to_module_connector=lambda env, spaces, device: pieces).debugging(seed=0)
     runner = SingleAgentEnvRunner(config=made)
-    episodes = runner.sample(num_timesteps=20, random_actions=random_actions)
-    stored = np.stack([episode.get_actions() for episode in episodes], 1).ravel()
-    np.testing.assert_allclose(np.concatenate(Watched.seen), stored - 2.0)
-    assert Watched.seen[0].dtype == np.float32 and len(set(stored)) > 1
+    (episode,) = runner.sample(num_timesteps=20, random_actions=random_actions)
     runner.stop()
+    stored = episode.get_actions()
+    assert runner.module.action_space == episode.action_space == space
+    if random_actions:
+        assert stored.dtype == space.dtype and all(space.contains(np.asarray(action)) for action in stored)
+    assert seen[0].dtype == np.float32 and seen[0].shape == (1,)
+    if given is not None:
+        np.testing.assert_allclose(np.stack(seen), given(stored), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(("flat", "space"), [(True, gym.spaces.Discrete(81)), (False, None)])
@@ -257,72 +274,6 @@ def test_without_limits_the_bounds_are_the_environments_as_in_gymnasiums_wrapper
         assert applied(piece, "inverse", rows).tolist() == expected
 
 
-def test_an_entry_with_one_value():
-    piece = RescaleActions(None, Box(np.float32([2, 0]), np.float32([2, 1])))
-    assert applied(piece, "inverse", [[-1, 1]]).tolist() == [[2, 1]]
-    assert applied(piece, "transform", [[2, 1]]).tolist() == [[-1, 1]]
-
-
-class Notes(gym.Wrapper):
-    """Notes the actions that reach the environment."""
-
-    seen: list
-
-    def step(self, action):
-        type(self).seen.append(np.array(action))
-        return super().step(action)
-
-
-class BoxWatched(gym.Wrapper):
-    """Notes the actions that reach the environment, which has no bounds."""
-
-    seen: list
-
-    def __init__(self, env):
-        super().__init__(env)
-        self.action_space = Box(-np.inf, np.inf, (1,), np.float32)
-
-    def step(self, action):
-        type(self).seen.append(np.array(action))
-        return super().step(action)
-
-
-def test_actions_without_bounds_get_some():
-    BoxWatched.seen = []
-    pieces = [ClipActions(low=-0.5, high=1.5), DiscretizeActions(bins=3, value="edge")]
-    made = PPOConfig().environment("Pendulum-v1", wrappers=[BoxWatched]).debugging(seed=0)
-    runner = SingleAgentEnvRunner(config=made.env_runners(env_to_module_connector=lambda env, spaces, device: pieces))
-    runner.sample(num_timesteps=30)
-    assert {float(one[0]) for one in BoxWatched.seen} == {-0.5, 0.5, 1.5}
-    assert runner.module.action_space == gym.spaces.Discrete(3)
-    runner.stop()
-
-
-def test_clipped_actions_are_not_stretched_whatever_the_settings_say():
-    Notes.seen = []
-    made = PPOConfig().environment("Pendulum-v1", wrappers=[Notes]).debugging(seed=0)
-    runner = SingleAgentEnvRunner(config=made.env_runners(env_to_module_connector=lambda *_: ClipActions(high=0.75)))
-    (episode,) = runner.sample(num_timesteps=30)
-    assert made.normalize_actions and runner.module.action_space == Box(-2, 0.75, (1,))
-    stored = episode.get_actions()
-    assert stored.max() > 0.75
-    np.testing.assert_array_equal(np.stack(Notes.seen), np.clip(stored, np.float32(-2), np.float32(0.75)))
-    runner.stop()
-
-
-@pytest.mark.parametrize("random_actions", [False, True])
-def test_the_module_s_actions_are_stored_and_the_environment_gets_its_own(random_actions):
-    made = PPOConfig().environment("Pendulum-v1").debugging(seed=0)
-    piece = RescaleActions(low=0.0, high=0.1)
-    made = made.env_runners(env_to_module_connector=lambda env, spaces, device: piece)
-    runner = SingleAgentEnvRunner(config=made)
-    (episode,) = runner.sample(num_timesteps=20, random_actions=random_actions)
-    assert episode.action_space == Box(0.0, 0.1, (1,))
-    if random_actions:
-        assert all(episode.action_space.contains(action) for action in episode.get_actions())
-    runner.stop()
-
-
 def test_parts_of_nested_actions():
     space = gym.spaces.Dict(gear=gym.spaces.Discrete(3), steer=Box(-2, 2, (1,)), throttle=Box(0, 1, (1,)))
     clipped = ClipActions(None, space, low=-0.5, columns="actions/steer").action_space
@@ -367,9 +318,6 @@ def test_of_several_agents_one_is_to_have_continuous_actions():
 def test_what_cannot_be_meant_is_named_of_box(make, error, said):
     with pytest.raises(error, match=said):
         make()
-
-
-Discrete = gym.spaces.Discrete
 
 
 def project_back(piece, choices):

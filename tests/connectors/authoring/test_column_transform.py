@@ -1,4 +1,4 @@
-"""One function of rows: both sides, one agent and many, arrays, tensors and nested columns."""
+"""One function of rows: both sides, agents, arrays, tensors and nested columns, and the space of what it gives."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from epibatch.connectors.learner import (
 from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, SpaceError
 from epibatch.core.rl_module import MultiRLModule, default_module_spec
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from fixture_pieces import played
 
 BOX = gym.spaces.Box(-2.0, 4.0, (2,), np.float32)
 
@@ -158,7 +159,11 @@ def test_a_time_axis_is_hidden_from_the_function(behind):
 
 
 MODELS = [{"fcnet_hiddens": [4]}]
+
+
 MODELS += [{"use_lstm": True, "max_seq_len": 3, "lstm_cell_size": 4, "sequence_end": end} for end in ("pad", "overlap")]
+
+
 MODELS += [{**MODELS[1], "sequence_end": "continue"}, {**MODELS[1], "burn_in": 1}]
 
 
@@ -196,7 +201,7 @@ def _state(module):
 
 def nested_episode():
     row = {"camera": np.array([0, 255], np.uint8), "pose": (np.float32([1, 2]), np.float32([3, 4]))}
-    return SingleAgentEpisode(observations=[row, row], actions=[0], rewards=[0.0], len_lookback_buffer=0)
+    return played([row, row])
 
 
 def test_parts_of_tuples_are_counted_and_whole_columns_mapped_leaf_by_leaf():
@@ -380,3 +385,83 @@ def test_a_flag_that_is_taken_away_bootstraps_the_value_of_the_last_observation(
     running = targets([])
     assert torch.equal(targets([Never()], terminated=True), running)
     assert not torch.equal(targets([], terminated=True), running)
+
+
+DOUBLE = gym.spaces.Box(np.float64([-1, 0]), np.float64([1, np.inf]), dtype=np.float64)
+
+
+EYE = np.eye(4, dtype=np.int8)
+
+
+PROBED_BOX = gym.spaces.Box(np.float32([-1, 0]), np.float32([1, np.inf]))
+
+
+def probed_space(space, function, monotonic=False):
+    """The space of what a transform with this function gives."""
+
+    class Tries(ColumnTransform):
+        columns = "obs"
+
+        def transform(self, x):
+            return function(x)
+
+    Tries.monotonic = monotonic
+    return Tries(space).observation_space
+
+
+@pytest.mark.parametrize(
+    ("space", "function", "monotonic", "expected"),
+    [
+        (PROBED_BOX, lambda x: x[:, :1] * 2, False, gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)),
+        (PROBED_BOX, lambda x: -2 * x, True, gym.spaces.Box(np.float32([-2, -np.inf]), np.float32([2, 0]))),
+        (
+            PROBED_BOX,
+            lambda x: x.astype(np.float64),
+            True,
+            DOUBLE,
+        ),
+        (PROBED_BOX, lambda x: 0 * x, True, gym.spaces.Box(np.float32([0, -np.inf]), np.float32([0, np.inf]))),
+        (PROBED_BOX, lambda x: x > 0, False, gym.spaces.Box(0, 1, (2,), np.bool_)),
+        (
+            gym.spaces.Discrete(4),
+            lambda x: EYE[x],
+            False,
+            gym.spaces.Box(-128, 127, (4,), np.int8),
+        ),
+        (gym.spaces.Discrete(4, start=2), lambda x: -2 * x, True, gym.spaces.Box(-10, -4, (), np.int64)),
+        (gym.spaces.MultiBinary(3), lambda x: x * 2 - 1, True, gym.spaces.Box(-1, 1, (3,), np.int8)),
+        (gym.spaces.MultiBinary(3), lambda x: x.sum(-1), False, gym.spaces.Box(-(2**63), 2**63 - 1, (), np.int64)),
+    ],
+)
+def test_shape_type_and_bounds(space, function, monotonic, expected):
+    assert probed_space(space, function, monotonic=monotonic) == expected
+
+
+def test_what_comes_out_is_in_the_space():
+    space = gym.spaces.Box(-3, 5, (4,), seed=1)
+    derived = probed_space(space, lambda x: np.clip(x, -1, 1) * np.float32(7), monotonic=True)
+    assert derived == gym.spaces.Box(-7, 7, (4,))
+    assert all(derived.contains(np.clip(space.sample(), -1, 1) * np.float32(7)) for _ in range(50))
+
+
+def test_the_spaces_own_stream_is_left_alone():
+    one, other = (gym.spaces.Box(-1, 1, (2,), seed=3) for _ in range(2))
+    probed_space(one, lambda x: x)
+    assert np.array_equal(one.sample(), other.sample())
+
+
+def test_a_function_that_fails_is_told_what_it_was_tried_on():
+    with pytest.raises(ZeroDivisionError, match=r"tried on 3 samples of Discrete\(2\), shape \(3,\) and type int64"):
+        probed_space(gym.spaces.Discrete(2), lambda x: 1 / 0)
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Text(3), gym.spaces.Sequence(PROBED_BOX)])
+def test_spaces_without_arrays_are_named(space):
+    with pytest.raises(SpaceError, match="write output_space"):
+        probed_space(space, lambda x: x)
+
+
+@pytest.mark.parametrize("monotonic", [False, True])
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128, "U3", "m8[s]", object, np.longdouble])
+def test_there_is_no_space_of_results_whose_type_has_no_box(dtype, monotonic):
+    assert probed_space(gym.spaces.Discrete(4), lambda x: x.astype(dtype), monotonic) is None

@@ -13,6 +13,7 @@ from epibatch.connectors.authoring import ColumnTransform, EpisodeTransform, col
 from epibatch.core.errors import ConfigError, EpisodeError, PieceError, PieceOutputError, PipelineError
 from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from fixture_pieces import played
 
 
 def _back(y, factor):
@@ -96,13 +97,7 @@ class Countdown(EpisodeTransform):
 
 
 def episode(id_="e", steps=3):
-    return SingleAgentEpisode(
-        id_=id_,
-        observations=list(range(steps + 1)),
-        actions=[0] * steps,
-        rewards=[1] * steps,
-        len_lookback_buffer=0,
-    )
+    return played(list(range(steps + 1)), [1] * steps, id_=id_)
 
 
 def episode_transform_batch_of(piece, episodes):

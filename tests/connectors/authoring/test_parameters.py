@@ -126,18 +126,6 @@ def test_pickle():
     assert piece.width == 0.5
 
 
-def test_a_class_with_its_own_constructor_is_left_alone():
-    class Own(ParameterPiece):
-        def __init__(self, input_observation_space=None, input_action_space=None, *, by=1):
-            super().__init__(input_observation_space, input_action_space)
-            self.by = by
-
-        def __call__(self, *, rl_module, batch, episodes, **kwargs):
-            return batch
-
-    assert Own(by=3).by == 3
-
-
 class Written(ParameterPiece):
     """Writes its constructor."""
 

@@ -90,17 +90,6 @@ def test_the_module_acts_in_the_new_space_and_the_environment_in_its_own():
     algo.stop()
 
 
-@pytest.mark.parametrize("random_actions", [False, True])
-def test_what_episodes_record_is_what_the_environment_got_transformed(random_actions):
-    Watched.seen = []
-    runner = SingleAgentEnvRunner(config=config(lambda: [Bins(bins=9)]).environment("Pendulum-v1", wrappers=[Watched]))
-    sample = runner.sample(num_timesteps=10, random_actions=random_actions)
-    stored = np.stack([episode.get_actions() for episode in sample], 1).ravel()
-    got = np.concatenate(Watched.seen)
-    np.testing.assert_allclose(-2 + stored * 0.5, got)
-    runner.stop()
-
-
 def test_several_are_undone_last_first():
     made = config(lambda: [Double(), Bins(bins=3)])
     spaces = {"__env_single__": (gym.spaces.Box(-1, 1, (3,)), ENV)}

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.connectors._engine.call import PipelineCall, within
 from epibatch.connectors.columns import CheckFinite
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
@@ -21,6 +20,7 @@ from epibatch.connectors.learner import (
 from epibatch.core.errors import ColumnError
 from epibatch.core.rl_module import default_module_spec
 from epibatch.episodes import SingleAgentEpisode
+from fixture_pieces import UserPiece, played
 
 
 def episode(rewards, id_="e", observations=None, lookback=0):
@@ -78,7 +78,7 @@ def test_what_is_finite_goes_through_unchanged():
 def test_parts_and_entries_are_named(nested):
     rows = [nested.row(0), nested.row(1)]
     rows[0]["pose"][1] = np.nan
-    one = SingleAgentEpisode(id_="e", observations=rows, actions=[0], rewards=[0.0], len_lookback_buffer=0)
+    one = played(rows, id_="e")
     with pytest.raises(ColumnError, match=r"column \"obs\['pose'\]\", row 0, entry \[1\]: episode 'e'"):
         nested.train([CheckFinite()], [one])
     with pytest.raises(ColumnError, match=r"column 'obs/pose', row 0, entry \[1\]"):
@@ -89,28 +89,23 @@ def test_parts_and_entries_are_named(nested):
 def test_the_newest_observation_has_its_step(nested):
     rows = [nested.row(0), nested.row(1), nested.row(2)]
     rows[2]["pose"][0] = np.inf
-    one = SingleAgentEpisode(observations=rows, actions=[0, 0], rewards=[0.0, 0.0], len_lookback_buffer=0)
+    one = played(rows)
     fine = nested.episode(3, "f")
     with pytest.raises(ColumnError, match=r"row 1, entry \[0\]: .* \(chunk 1 of 2\), step 2\n"):
         nested.act([CheckFinite()], [fine, one])
 
 
-def test_batched_arrays_and_tensors():
-    call = PipelineCall(rl_module=None, episodes=[episode([1.0])]).groups[None]
-    for numbers in (np.array([[1.0, 2.0], [3.0, np.nan]]), torch.tensor([[1.0, 2.0], [3.0, float("nan")]])):
-        with (
-            within(call.call),
-            pytest.raises(ColumnError, match=r"column 'x', row 1, entry \[1\]\n[\s\S]*1 of 4 numbers"),
-        ):
-            CheckFinite().run({"x": numbers}, call)
-    with within(call.call):
-        assert CheckFinite().run({"x": torch.tensor([1, 2])}, call)["x"].tolist() == [1, 2]
+@pytest.mark.parametrize("rows", [np.array, torch.tensor])
+def test_batched_arrays_and_tensors(rows):
+    def checked(numbers):
+        adds = UserPiece(lambda batch, episodes: {"x": numbers})
+        return LearnerConnectorPipeline(connectors=[adds, CheckFinite()])(episodes=[episode([1.0])])["x"]
 
-
-def test_large_numbers_of_tensors_are_finite():
-    call = PipelineCall(rl_module=None, episodes=[episode([1.0])]).groups[None]
-    with within(call.call), pytest.raises(ColumnError, match=r"column 'x', row 1\n[\s\S]*nan \(1 of 2 numbers"):
-        CheckFinite().run({"x": torch.tensor([1e300, float("nan")], dtype=torch.float64)}, call)
+    with pytest.raises(ColumnError, match=r"column 'x', row 1, entry \[1\]\n[\s\S]*1 of 4 numbers"):
+        checked(rows([[1.0, 2.0], [3.0, float("nan")]]))
+    assert checked(rows([1, 2])).tolist() == [1, 2]
+    with pytest.raises(ColumnError, match=r"column 'x', row 1\n[\s\S]*nan \(1 of 2 numbers"):
+        checked(torch.tensor([1e300, float("nan")], dtype=torch.float64))  # large numbers are finite
 
 
 @pytest.mark.parametrize("end", ["pad", "overlap", "continue"])
@@ -122,14 +117,7 @@ def test_steps_of_sequences_are_those_of_their_episode(end):
     rewards = np.zeros((2, 7))
     rewards[1, 5] = np.nan
     episodes = [
-        SingleAgentEpisode(
-            id_=f"e{i}",
-            observations=np.zeros((8, 1), np.float32),
-            actions=[0] * 7,
-            rewards=rewards[i],
-            extra_model_outputs={"state_out": [state] * 7},
-            len_lookback_buffer=0,
-        )
+        played(np.zeros((8, 1), np.float32), rewards[i], id_=f"e{i}", extra_model_outputs={"state_out": [state] * 7})
         for i in range(2)
     ]
     pipeline = PPOConfig().rl_module(model_config=config).build_learner_connector(*spaces)

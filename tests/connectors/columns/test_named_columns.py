@@ -19,6 +19,7 @@ from epibatch.connectors.learner import (
 from epibatch.connectors.rewards import RewardScaling
 from epibatch.core.errors import ColumnError, ConfigError, PieceError, PipelineError, SpaceError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from fixture_pieces import played
 
 ALL = {"obs", "actions", "rewards", "terminateds", "truncateds", "vf_preds"}
 
@@ -91,9 +92,8 @@ def test_a_chunk_behind_a_cut(nested):
 
 
 def test_tensors():
-    from epibatch.episodes import SingleAgentEpisode
 
-    made = SingleAgentEpisode(observations=np.float32([[0], [1]]), actions=[0], rewards=[1.0], len_lookback_buffer=0)
+    made = played(np.float32([[0], [1]]), [1.0])
     front = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
     front += [BatchIndividualItems(), NumpyToTensor(as_learner_connector=True)]
     module = torch.nn.Linear(1, 1)
@@ -110,7 +110,6 @@ def test_masks_always_stay():
     pipeline.insert_after(
         "add_columns_from_episodes_to_train_batch", SelectColumns(columns=["obs", "rewards", "actions", "terminateds"])
     )
-    from epibatch.episodes import SingleAgentEpisode
 
     made = SingleAgentEpisode(
         observations=np.zeros((3, 2), np.float32), actions=[0, 1], rewards=[1.0, 2.0], len_lookback_buffer=0
@@ -216,7 +215,7 @@ def row(t):
 
 def episode(steps):
     rows = [row(t) for t in range(steps + 1)]
-    return SingleAgentEpisode(observations=rows, actions=[0] * steps, rewards=[0.0] * steps, len_lookback_buffer=0)
+    return played(rows)
 
 
 def test_rows_and_space_on_both_sides(nested):
@@ -237,6 +236,6 @@ def test_what_is_full_stays_as_it_is(nested):
 
 def test_nothing_left_is_named(nested):
     rows = [{"a": np.zeros(0)}] * 2
-    one = SingleAgentEpisode(observations=rows, actions=[0], rewards=[0.0], len_lookback_buffer=0)
+    one = played(rows)
     with pytest.raises(ColumnError, match="a part of 'obs' that stays"):
         nested.train([RemoveEmptyParts()], [one], space=None)

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.columns import (
     CastColumns,
     ConcatenateColumns,
@@ -21,8 +20,7 @@ from epibatch.connectors.columns import (
 )
 from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, LearnerConnectorPipeline
 from epibatch.core.errors import ColumnError, ConfigError, PieceOutputError, SpaceError
-from epibatch.env_runner import SingleAgentEnvRunner
-from epibatch.episodes import SingleAgentEpisode
+from fixture_pieces import UserPiece, played
 
 FLAT = ConcatenateColumns(columns=["obs/pose", "obs/info"], to="obs")
 
@@ -82,7 +80,7 @@ def test_along_an_axis(axis, shape):
     piece = ConcatenateColumns(IMAGES, columns=["obs/a", "obs/b"], to="obs", axis=axis)
     assert piece.observation_space.shape == shape and piece.observation_space.dtype == np.uint8
     images = IMAGES.sample()
-    one = SingleAgentEpisode(observations=[images, images], actions=[0], rewards=[0.0], len_lookback_buffer=0)
+    one = played([images, images])
     rows = LearnerConnectorPipeline(connectors=[piece])(rl_module=None, batch={}, episodes=[one])["obs"]
     (found,) = next(iter(rows.values()))
     parts = [images["a"], images["b"]]
@@ -104,17 +102,15 @@ def test_splitting_is_the_way_back(nested):
 
 
 def test_tensors():
-    from epibatch.connectors._engine.call import PipelineCall, within
-
-    call = PipelineCall(
-        rl_module=None, episodes=[SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=[0.0])]
-    ).groups[None]
-    batch = {"a": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([3])}
-    with within(call.call):
-        out = ConcatenateColumns(columns=["a", "b"], to="c").run(batch, call)
-        assert torch.equal(out["c"], torch.tensor([[1.0, 2.0, 3.0]])) and set(out) == {"c"}
-        back = SplitColumn(column="c", sizes={"a": 2, "b": 1}).run(out, call)
-    assert torch.equal(back["a"], batch["a"]) and back["b"].tolist() == [[3.0]]
+    given = {"a": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([3])}
+    joined = ConcatenateColumns(columns=["a", "b"], to="c")
+    for pieces in ([joined], [joined.clone(), SplitColumn(column="c", sizes={"a": 2, "b": 1})]):
+        pipeline = LearnerConnectorPipeline(connectors=[UserPiece(lambda batch, episodes: given), *pieces])
+        out = pipeline(episodes=[played([0, 1])])
+        if len(pieces) == 1:
+            assert torch.equal(out["c"], torch.tensor([[1.0, 2.0, 3.0]])) and set(out) == {"c"}
+        else:
+            assert torch.equal(out["a"], given["a"]) and out["b"].tolist() == [[3.0]]
 
 
 @pytest.mark.parametrize(
@@ -209,23 +205,6 @@ def test_any_column(column, nested):
         assert batch["obs"]["pose"].shape == ((2, 2) if "/" in column else (2, 2, 1))
 
 
-def test_actions_reach_the_environment_in_its_shape():
-    made = (
-        PPOConfig()
-        .environment("Pendulum-v1")
-        .env_runners(env_to_module_connector=lambda env, spaces, device: SqueezeColumns(columns="actions", axis=0))
-        .debugging(seed=0)
-    )
-    runner = SingleAgentEnvRunner(config=made)
-    episodes = runner.sample(num_timesteps=3, random_actions=True)
-    assert all(episode.get_actions().ndim == 1 for episode in episodes)
-    assert episodes[0].action_space == gym.spaces.Box(-2.0, 2.0, (), np.float32)
-    runner.stop()
-    piece = ReshapeColumns(None, gym.spaces.Box(-1, 1, (2, 2)), columns="actions", shape=[4])
-    assert piece.action_space.shape == (4,)
-    assert piece.inverse(np.zeros((3, 4))).shape == (3, 2, 2)
-
-
 @pytest.mark.parametrize(
     ("piece", "shape", "match"),
     [
@@ -302,20 +281,6 @@ def test_spaces(space, dtype, expected):
     assert CastColumns(space, columns="obs", dtype=dtype).observation_space == expected
 
 
-def test_actions_reach_the_environment_in_its_type():
-    spaces = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
-    made = PPOConfig().environment("Pendulum-v1").debugging(seed=0)
-    made.env_runners(env_to_module_connector=lambda env: CastColumns(columns="actions", dtype="float64"))
-    runner = SingleAgentEnvRunner(config=made)
-    (episode,) = runner.sample(num_timesteps=3, random_actions=True)
-    assert episode.action_space == gym.spaces.Box(-2.0, 2.0, (1,), np.float64)
-    assert episode.get_actions().dtype == np.float64
-    runner.stop()
-    piece = CastColumns(None, spaces, columns="actions", dtype="float64")
-    assert piece.inverse(piece.transform(np.float32([[0.1]]))).tolist() == np.float32([[0.1]]).tolist()
-    assert piece.inverse(np.zeros((1, 1))).dtype == np.float32
-
-
 def test_discrete_actions_stay_discrete():
     spaces = gym.spaces.Discrete(4)
     piece = CastColumns(None, spaces, columns="actions", dtype="int32")
@@ -348,3 +313,11 @@ def test_types_without_a_name_in_numpy_are_checked_too():
 def test_types_that_are_none(kwargs):
     with pytest.raises(ConfigError, match="types among"):
         CastColumns(columns="obs", **kwargs)
+
+
+def test_the_way_back_has_the_environments_type_and_shape():
+    piece = CastColumns(None, gym.spaces.Box(-2.0, 2.0, (1,), np.float32), columns="actions", dtype="float64")
+    assert piece.inverse(piece.transform(np.float32([[0.1]]))).tolist() == np.float32([[0.1]]).tolist()
+    assert piece.inverse(np.zeros((1, 1))).dtype == np.float32
+    flat = ReshapeColumns(None, gym.spaces.Box(-1, 1, (2, 2)), columns="actions", shape=[4])
+    assert flat.action_space.shape == (4,) and flat.inverse(np.zeros((3, 4))).shape == (3, 2, 2)

@@ -17,7 +17,6 @@ from epibatch.connectors.common import (
     AgentToModuleMapping,
     BatchIndividualItems,
 )
-from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import AgentIndicator, EnvToModulePipeline, PadObservations
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
@@ -26,6 +25,7 @@ from epibatch.connectors.learner import (
 )
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, PipelineError, SpaceError, UnknownNameError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from fixture_pieces import UserPiece
 from oracle.agents import Schedule, schedules, scripted
 from oracle.cases import random_cases
 from oracle.env_steps import EnvSteps, by_env_step
@@ -37,13 +37,6 @@ VECTOR = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 
 def module_of(agent_id: Any, *_: Any, **__: Any) -> str:
     return MODULES[agent_id]
-
-
-class Plain(ConnectorV2):
-    """A plain piece that leaves everything as it is."""
-
-    def __call__(self, *, batch: Any, **_: Any) -> Any:
-        return dict(batch)
 
 
 def chunks(schedule: Schedule, cuts: set[int], name: str = "e", lookback: int = 0) -> list[MultiAgentEpisode]:
@@ -100,7 +93,11 @@ def test_rows_of_train_batches(schedule: Schedule, cuts: set[int], lookback: int
         return
     others = AddOtherAgentsFromEpisodesToBatch(agent_ids=AGENTS, actions=True, as_learner_connector=True)
     longer = AddOneTsToEpisodesAndTruncate()
-    pieces = {"plain": [longer, Plain(), others], "front": [others, Plain(), longer], "behind": [longer, others]}
+    pieces = {
+        "plain": [longer, UserPiece(), others],
+        "front": [others, UserPiece(), longer],
+        "behind": [longer, others],
+    }
     found = LearnerConnectorPipeline(connectors=pieces.get(order, [others]))(rl_module=None, episodes=parts)
     items = iter(zip(*[[own[0] for own in found[name].values()] for name in NAMES]))
     for part in parts:
@@ -163,29 +160,6 @@ def test_acting_and_training_see_the_same(schedule: Schedule, cuts: set[int]) ->
                 for name in ("obs", "other_obs", "other_obs_mask"):
                     assert np.array_equal(columns[name][i], acted[agent, t][name]), (name, agent, t)
     assert at == {name: len(columns["obs"]) for name, columns in found.items()}
-
-
-def test_values_by_hand() -> None:
-    """Agent a observes at 0, 1, 3, b at 0, 2, 3; b's action at 2 waits when the episode is cut."""
-    schedule = scripted({"a": "oar", "b": "a"}, {"a": "a", "b": "or"}, {"a": "or", "b": "a"})
-    (episode,) = chunks(schedule, set())
-    a = [o["observations"].get("a") for o in (schedule.reset, *schedule.steps)]
-    b = [o["observations"].get("b") for o in (schedule.reset, *schedule.steps)]
-    assert [x is None for x in a] == [False, False, True, False] and [x is None for x in b] == [
-        False,
-        True,
-        False,
-        True,
-    ]
-    piece = AddOtherAgentsFromEpisodesToBatch(agent_ids=["b", "a"], actions=True, as_learner_connector=True)
-    found = LearnerConnectorPipeline(connectors=[AddOneTsToEpisodesAndTruncate(), piece])(episodes=[episode])
-    obs = {key[1]: items[0] for key, items in found["other_obs"].items()}
-    assert obs["a"].tolist() == [[b[0].tolist()], [[0.0, 0.0]], [[0.0, 0.0]]]
-    assert obs["b"].tolist() == [[a[0].tolist()], [[0.0, 0.0]]]
-    mask = {key[1]: items[0].ravel().tolist() for key, items in found["other_obs_mask"].items()}
-    assert mask == {"a": [True, False, False], "b": [True, False]}
-    acts = {key[1]: items[0].ravel().tolist() for key, items in found["other_actions"].items()}
-    assert acts["a"][0] == schedule.steps[0]["actions"]["b"] and acts["b"][0] == schedule.steps[0]["actions"]["a"]
 
 
 def test_an_agent_that_ended_at_the_cut_is_seen_behind_it() -> None:

@@ -69,12 +69,6 @@ def test_modules_that_are_not_trained_have_no_batch(to_train: Any, plain: bool) 
     }
 
 
-def test_only_agents_with_a_new_observation_act() -> None:
-    episode = game("e", x=1.0, y=2.0)
-    episode.add_env_step({"y": 3.0}, {"x": 0, "y": 0}, {"y": 0.0})
-    assert run([episode]) == {"n": {"obs": [3.0]}}
-
-
 def test_agents_of_other_spaces_with_one_module_are_batched_when_their_rows_have_one_shape() -> None:
     class Cut(AddObservationsFromEpisodesToBatch):
         def __call__(self, *, batch: Any, episodes: Any, **_: Any) -> Any:

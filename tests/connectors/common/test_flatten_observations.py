@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors import ConnectorV2
 from epibatch.connectors.common import FlattenObservations
 from epibatch.connectors.common.flatten_observations import FlatRows
 from epibatch.connectors.env_to_module import AddObservationsFromEpisodesToBatch, EnvToModulePipeline
@@ -25,6 +24,7 @@ from epibatch.connectors.learner import (
 from epibatch.core.errors import ColumnError, ConfigError, PieceError, SpaceError, UnknownNameError
 from epibatch.core.spaces import batch, flatten_inputs_to_1d_tensor, get_base_struct_from_space
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
+from fixture_pieces import UserPiece
 
 SPACE = Dict(
     a=Discrete(3),
@@ -62,13 +62,6 @@ def recorded(space, steps, envs=3):
     return recorder.harvest(0), [[step[env] for step in by_env] for env in range(envs)]
 
 
-class Untouched(ConnectorV2):
-    """An undeclared piece, in front of which the pipeline makes everything plain."""
-
-    def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        return batch
-
-
 # ------------------------------------------------------------------------------------------ acting
 
 
@@ -94,7 +87,7 @@ def test_a_recording_becomes_one_flat_column(plain):
     many = gym.vector.utils.batch_space(SPACE, envs)
     many.seed(0)
     recorder, no = VectorRecorder(envs, SPACE, Discrete(2)), np.zeros(envs, bool)
-    pieces = [*([Untouched()] * plain), FlattenObservations(), AddObservationsFromEpisodesToBatch()]
+    pieces = [*([UserPiece()] * plain), FlattenObservations(), AddObservationsFromEpisodesToBatch()]
     pipeline = EnvToModulePipeline(SPACE, Discrete(2), connectors=pieces)
     expected = []
     for i in range(steps + 1):
@@ -134,7 +127,7 @@ def test_the_learner_piece_adds_flat_rows_and_leaves_the_episodes_alone(space, k
     episodes, samples = recorded(space, 6)
     before = [repr(episode.get_observations(0)) for episode in list(episodes)]
     pieces = [
-        *([Untouched()] if kind == "behind an undeclared piece" else []),
+        *([UserPiece()] if kind == "behind an undeclared piece" else []),
         FlattenObservations(**LEARNING),
         *([AddOneTsToEpisodesAndTruncate()] if bootstrap else []),
         AddColumnsFromEpisodesToTrainBatch(),

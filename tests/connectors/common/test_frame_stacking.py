@@ -12,8 +12,8 @@ from epibatch.connectors.env_to_module.frame_stacking import FrameStackingEnvToM
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.connectors.learner.frame_stacking import FrameStackingLearner
 from epibatch.core.errors import ColumnError, EpibatchError, LookbackError
-from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
-from fixture_pieces import Lab
+from epibatch.episodes import MultiAgentEpisode
+from fixture_pieces import Lab, played
 
 SPACE = gym.spaces.Box(-999, 999, (4, 4, 1), np.float32)
 
@@ -118,9 +118,7 @@ def random_chunks(rng, count, shape, dtype):
     for i in range(count):
         total, keep = int(rng.integers(3, 9)), int(rng.integers(0, 4))
         rows = list(rng.integers(0, 99, (total + 1, *shape)).astype(dtype))
-        episode = SingleAgentEpisode(
-            id_=f"{i}", observations=rows, actions=[0] * total, rewards=[0.0] * total, len_lookback_buffer=0
-        )
+        episode = played(rows, id_=f"{i}")
         chunks.append(episode if keep < 2 else episode.slice(slice(keep, None), len_lookback_buffer=keep))
     return chunks
 

@@ -29,7 +29,8 @@ from epibatch.connectors.learner import (
 from epibatch.connectors.rewards import RewardScaling
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, UnknownNameError
 from epibatch.core.rl_module import MultiRLModule, RLModuleSpec, TorchRLModule
-from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from epibatch.episodes import MultiAgentEpisode
+from fixture_pieces import played
 from oracle.agents import Schedule, schedules, scripted
 from oracle.cases import random_cases
 from oracle.env_steps import by_env_step
@@ -254,7 +255,7 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(BatchLayoutError, match="multi-agent episodes"):
         learner()(
             rl_module=None,
-            episodes=[SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=[0.0], len_lookback_buffer=0)],
+            episodes=[played([0, 1])],
         )
 
 

@@ -218,8 +218,7 @@ def test_a_restored_filter_goes_on_bit_by_bit(tmp_path):
         assert on_list(piece, rows)[0].tobytes() == on_list(again, rows)[0].tobytes()
 
 
-@pytest.mark.parametrize("runners", [1, 2, 5])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("runners", "seed"), [(1, 0), (2, 1), (5, 2)])
 def test_synchronising_again_and_again_gives_the_statistics_of_all_data(runners, seed):
     rng = np.random.default_rng(seed)
     space = SPACES["dict"]
@@ -275,14 +274,6 @@ def test_a_number_that_is_none_is_named_and_spoils_nothing(value):
 def test_without_a_space_it_says_what_it_needs():
     with pytest.raises(SpaceError, match="pass it to the pipeline"):
         on_list(MeanStdFilter(), np.ones((1, 2)))
-
-
-def test_a_new_space_is_noticed():
-    piece = MeanStdFilter(PLANE)
-    on_list(piece, np.ones((1, 2)))
-    piece.reset_state()
-    piece.input_observation_space = SPACES["vector"]
-    assert on_list(piece, np.ones((1, 3), F32))[0].tolist() == [[0.0, 0.0, 0.0]]
 
 
 @pytest.mark.parametrize(

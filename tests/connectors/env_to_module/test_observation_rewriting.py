@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors._engine.observation_rewriter import ObservationRewriter
 from epibatch.connectors.env_to_module import (
     AddObservationsFromEpisodesToBatch,
     AgentToModuleMapping,
@@ -47,21 +46,62 @@ def test_what_comes_out_is_in_the_episodes_and_in_the_batch(lab):
     assert isinstance(episodes[0].observation_space, gym.spaces.Dict)
 
 
+class Doubled(SingleAgentObservationPreprocessor):
+    """Doubles observations, as float64."""
+
+    def recompute_output_observation_space(self, input_observation_space, input_action_space):
+        return gym.spaces.Box(-np.inf, np.inf, input_observation_space.shape, np.float64)
+
+    def preprocess(self, observation, episode):
+        return observation * np.float64(2)
+
+
+class Nested(SingleAgentObservationPreprocessor):
+    """Puts observations into a dict."""
+
+    def recompute_output_observation_space(self, input_observation_space, input_action_space):
+        return gym.spaces.Dict(inner=input_observation_space)
+
+    def preprocess(self, observation, episode):
+        return {"inner": observation}
+
+
+def shorten(batch, episodes):
+    """Keep the first entry, doubled, of each episode's observation."""
+    batch["obs"] = {key: [2 * item[:1] for item in items] for key, items in batch["obs"].items()}
+
+
+def pieces_of():
+    return [AddObservationsFromEpisodesToBatch(), Lab.user(shorten), WriteObservationsToEpisodes()]
+
+
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_recorded_block_keeps_what_came_out(plain):
+@pytest.mark.parametrize(
+    ("pieces", "read", "expected"),
+    [
+        ([First()], lambda rows: rows["value"], [[1], [2], [3], [4]]),
+        ([First()], lambda rows: rows["steps"], [0, 1, 2, 3]),
+        ([Doubled()], lambda rows: rows, [[2, 2], [4, 4], [6, 6], [8, 8]]),
+        ([Nested()], lambda rows: rows["inner"], [[1, 1], [2, 2], [3, 3], [4, 4]]),
+        (pieces_of()[1:], lambda rows: rows, [[2], [4], [6], [8]]),
+    ],
+)
+def test_a_recorded_block_keeps_what_was_written_and_no_memory_of_the_batch(plain, pieces, read, expected):
+    pieces, adds = [piece.clone() for piece in pieces], AddObservationsFromEpisodesToBatch()
+    pieces = [adds, *pieces] if len(pieces) == 2 else [*pieces, adds]
+    pipeline = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=[Lab.user()] * plain + pieces)
     recorder = VectorRecorder(2, Lab.obs_space, Lab.act_space)
-    pieces = [*[Lab.user()] * plain, First(), AddObservationsFromEpisodesToBatch()]
-    pipeline = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=pieces)
     recorder.reset(np.ones((2, 2), np.float32))
-    for step in range(1, 4):
-        pipeline(episodes=recorder.episodes)
+    for step in range(1, 5):
+        for items in pipeline(episodes=recorder.episodes)["obs"].values():
+            if isinstance(items[0], np.ndarray):
+                items[0][...] = -1
         recorder.commit()
-        no = np.zeros(2, bool)
-        recorder.step(np.zeros(2, np.int64), np.zeros(2), no, no, np.full((2, 2), step + 1, np.float32))
-    pipeline(episodes=recorder.episodes)
+        if step < 4:
+            no = np.zeros(2, bool)
+            recorder.step(np.zeros(2, np.int64), np.zeros(2), no, no, np.full((2, 2), step + 1, np.float32))
     for episode in recorder.harvest(0):
-        rows = episode.get_observations()
-        assert rows["value"].tolist() == [[1], [2], [3], [4]] and rows["steps"].tolist() == [0, 1, 2, 3]
+        assert read(episode.get_observations()).tolist() == expected
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
@@ -198,16 +238,6 @@ def test_each_agent_sees_the_others():
     assert episode.agent_episodes["b"].get_observations(-1).tolist() == [2, 1, 1]
 
 
-def test_the_last_observation_of_an_agent_that_ended_without_one_is_not_changed_again():
-    episode, piece = game(), Others()
-    alone(piece, [episode])
-    step = {"actions": {"a": 0, "b": 1}, "rewards": {"a": 1.0, "b": 0.0}, "infos": {}}
-    episode.add_env_step(observations={"a": np.float32([5])}, terminateds={"b": True}, **step)
-    alone(piece, [episode])
-    assert episode.agent_episodes["b"].get_observations().tolist() == [[2, 1, 1], [2, 1, 1]]
-    assert episode.agent_episodes["a"].get_observations().tolist() == [[1, 1, 2], [5, 0, 0]]
-
-
 def test_agents_that_are_left_out_keep_their_observations():
     episode = game()
     alone(Others(skip=("b",)), [episode])
@@ -342,39 +372,12 @@ def test_agents_of_one_module_may_differ_between_two_pieces(lab):
     assert pipeline(batch={}, episodes=episodes)["shared"]["obs"].tolist() == [[3, 4], [40, 30]] * 2
 
 
-def shorten(batch, episodes):
-    """Keep the first entry, doubled, of each episode's observation."""
-    batch["obs"] = {key: [2 * item[:1] for item in items] for key, items in batch["obs"].items()}
-
-
-def pieces_of():
-    return [AddObservationsFromEpisodesToBatch(), Lab.user(shorten), WriteObservationsToEpisodes()]
-
-
 def test_what_stands_in_the_batch_is_in_the_episodes(lab):
     episodes = [lab.episode("a", 2), lab.episode("b", 3)]
     seen = lab.columns("env_to_module", pieces_of(), episodes)
     assert seen["obs"]["a",].tolist() == [[4.0]] and seen["obs"]["b",].tolist() == [[6.0]]
     assert [episode.get_observations(-1).tolist() for episode in episodes] == [[4.0], [6.0]]
     assert episodes[0].get_observations(-2).tolist() == [1.0, 11.0]
-
-
-@pytest.mark.parametrize("plain", [False, True])
-def test_a_recorded_block_keeps_what_was_written_and_no_memory_of_the_batch(plain):
-    recorder = VectorRecorder(2, Lab.obs_space, Lab.act_space)
-    pieces = [*pieces_of(), *[Lab.user()] * plain]
-    pipeline = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=pieces)
-    recorder.reset(np.ones((2, 2), np.float32))
-    for step in range(1, 4):
-        batch = pipeline(episodes=recorder.episodes)
-        for items in batch["obs"].values():
-            items[0][...] = -1
-        recorder.commit()
-        no = np.zeros(2, bool)
-        recorder.step(np.zeros(2, np.int64), np.zeros(2), no, no, np.full((2, 2), step + 1, np.float32))
-    pipeline(episodes=recorder.episodes)
-    for episode in recorder.harvest(0):
-        assert episode.get_observations().tolist() == [[2.0], [4.0], [6.0], [8.0]]
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -422,45 +425,6 @@ def test_where_it_stands():
         EnvToModulePipeline(connectors=[WriteObservationsToEpisodes()])
     with pytest.raises(ColumnError, match="AddObservationsFromEpisodesToBatch before"):
         WriteObservationsToEpisodes()(batch={}, episodes=[SingleAgentEpisode(observations=[np.zeros(2)])])
-
-
-class Doubled(ObservationRewriter):
-    """Doubles observations, as float64."""
-
-    def recompute_output_observation_space(self, input_observation_space, input_action_space):
-        return gym.spaces.Box(-np.inf, np.inf, input_observation_space.shape, np.float64)
-
-    def rewrite(self, observations, call):
-        return observations * np.float64(2)
-
-
-class Nested(ObservationRewriter):
-    """Puts observations into a dict."""
-
-    def recompute_output_observation_space(self, input_observation_space, input_action_space):
-        return gym.spaces.Dict(inner=input_observation_space)
-
-    def rewrite(self, observations, call):
-        return {"inner": observations}
-
-
-@pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize(("piece", "read"), [(Doubled, lambda rows: rows), (Nested, lambda rows: rows["inner"])])
-def test_a_recorded_block_keeps_what_was_written(plain, piece, read):
-    recorder = VectorRecorder(2, Lab.obs_space, Lab.act_space)
-    pieces = [piece(), AddObservationsFromEpisodesToBatch()]
-    pipeline = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=[Lab.user()] * plain + pieces)
-    recorder.reset(np.ones((2, 2), np.float32))
-    for step in range(1, 4):
-        pipeline(episodes=recorder.episodes)
-        recorder.commit()
-        rows = np.full((2, 2), step + 1, np.float32)
-        no = np.zeros(2, bool)
-        recorder.step(np.zeros(2, np.int64), np.zeros(2), no, no, rows)
-    pipeline(episodes=recorder.episodes)
-    scale = 2 if piece is Doubled else 1
-    for episode in recorder.harvest(0):
-        assert (read(episode.get_observations())[:, 0] / scale).tolist() == [1, 2, 3, 4]
 
 
 def test_the_space_of_the_episodes_is_that_of_the_last_one_that_writes():

@@ -16,7 +16,7 @@ from epibatch.connectors.images import CenterCrop, Crop, Grayscale, RandomCrop, 
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import CheckpointError, ColumnError, ConfigError
 from epibatch.core.registry import build_piece, piece_to_dict
-from epibatch.episodes import SingleAgentEpisode
+from fixture_pieces import played
 
 X = np.arange(2 * 5 * 6 * 3).reshape(2, 5, 6, 3)
 
@@ -121,9 +121,7 @@ def test_all_frames_of_a_stack_are_cut_alike():
 
 
 def episode():
-    return SingleAgentEpisode(
-        observations=list(images(41)), actions=[0] * 40, rewards=[0.0] * 40, len_lookback_buffer=0
-    )
+    return played(list(images(41)))
 
 
 def test_acting_takes_the_middle_and_training_draws():

@@ -16,8 +16,7 @@ from epibatch.connectors.learner import (
 )
 from epibatch.connectors.rewards import RewardScaling
 from epibatch.core.errors import ConfigError, EpibatchError, PipelineError
-from epibatch.episodes import SingleAgentEpisode
-from fixture_pieces import Lab
+from fixture_pieces import Lab, played
 
 
 def reference(rewards, values, terminated, gamma, lambda_):
@@ -221,7 +220,7 @@ def test_a_wrong_discount_is_named(gamma):
 
 @pytest.mark.parametrize("bootstraps", [False, True])
 def test_rewards_that_a_piece_in_front_made_are_summed(bootstraps):
-    made = SingleAgentEpisode(observations=[0, 1, 2], actions=[0, 0], rewards=[1.0, 3.0], len_lookback_buffer=0)
+    made = played([0, 1, 2], [1.0, 3.0])
     front = [AddOneTsToEpisodesAndTruncate()] if bootstraps else []
     pieces = [*front, RewardScaling(scale=10.0, loc=1.0), ComputeReturnsToGo(gamma=0.5), BatchIndividualItems()]
     batch = LearnerConnectorPipeline(connectors=pieces)(rl_module=None, batch={}, episodes=[made])

@@ -7,14 +7,17 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
+from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
+from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
     AddInfosFromEpisodesToTrainBatch,
     AddNextObservationsFromEpisodesToTrainBatch,
     AddOneTsToEpisodesAndTruncate,
+    LearnerConnectorPipeline,
 )
-from epibatch.core.errors import EpibatchError
+from epibatch.core.errors import ColumnError, EpibatchError
 from epibatch.episodes import SingleAgentEpisode
 from fixture_pieces import Lab
 
@@ -231,3 +234,56 @@ def test_a_learner_trains_beside_them(use_lstm):
     algorithm = config.build_algo()
     assert np.isfinite(algorithm.train()["learners"]["default_policy"]["total_loss"])
     algorithm.stop()
+
+
+class Notes(ColumnTransform):
+    """Notes the rows that it is given."""
+
+    columns: str = "obs"
+
+    def transform(self, x):
+        self.seen = np.asarray(x).tolist()
+        return x
+
+
+def noted(kind, column, *front):
+    """The rows of a column that a transform sees of two equal episodes."""
+    rows = {"observations": [0, 1, 2], "actions": [5, 6], "rewards": [0.5, 1.5], "extra_model_outputs": {"v": [7, 8]}}
+    piece = Notes(columns=column)
+    kind(connectors=[*front, piece])(episodes=[SingleAgentEpisode(**rows, len_lookback_buffer=0) for _ in range(2)])
+    return piece.seen
+
+
+@pytest.mark.parametrize(
+    ("column", "rows", "bootstrap"),
+    [
+        ("obs", [0, 1], 2),
+        ("actions", [5, 6], 6),
+        ("rewards", [0.5, 1.5], 0.0),
+        ("v", [7, 8], 8),
+        ("new_obs", [1, 2], 2),
+    ],
+)
+def test_a_piece_in_front_takes_rows_from_the_episodes(column, rows, bootstrap):
+    assert noted(LearnerConnectorPipeline, column) == 2 * rows
+    longer = noted(LearnerConnectorPipeline, column, AddOneTsToEpisodesAndTruncate())
+    assert longer == 2 * [*rows, bootstrap]
+    if column == "obs":
+        assert noted(EnvToModulePipeline, column) == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "match"),
+    [
+        (LearnerConnectorPipeline, "reward", "did you mean 'rewards'"),
+        (EnvToModulePipeline, "rewards", "learner pipeline"),
+        (LearnerConnectorPipeline, "observations", "did you mean 'obs'"),
+        (EnvToModulePipeline, "observation", "did you mean 'obs'"),
+        (LearnerConnectorPipeline, "next_obs", "did you mean 'new_obs'"),
+        (EnvToModulePipeline, "reward", "name it 'rewards', and put the piece into the learner"),
+        (EnvToModulePipeline, "v", "Known: obs"),
+    ],
+)
+def test_what_is_nowhere_is_named(kind, column, match):
+    with pytest.raises(ColumnError, match=match):
+        noted(kind, column)

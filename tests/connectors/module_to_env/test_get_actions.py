@@ -22,85 +22,54 @@ def logp_of(actions):
     return table[np.arange(3), np.asarray(actions)]
 
 
+def drawn(inputs=LOGITS, explore=True, module=None, piece=None, **columns):
+    """What the piece adds to a module's outputs."""
+    batch = {**({} if inputs is None else {"action_dist_inputs": inputs}), **columns}
+    call = {"episodes": [Lab.episode(numpy=False)], "rl_module": module or Lab.module(), "explore": explore}
+    return Lab.call(piece or GetActions(), batch, **call)
+
+
 def test_exploration_samples_and_adds_logp():
     torch.manual_seed(0)
-    drawn = set()
-    for _ in range(50):
-        result = Lab.call(
-            GetActions(),
-            {"action_dist_inputs": LOGITS},
-            episodes=[Lab.episode(numpy=False)],
-            rl_module=Lab.module(),
-            explore=True,
-        )
-        actions = result["actions"]
-        drawn.add(tuple(actions.tolist()))
-        assert np.allclose(result["action_logp"].numpy(), logp_of(actions), atol=1e-6)
-    assert len(drawn) > 1
-    assert result["action_dist_inputs"] is LOGITS
+    results = [drawn() for _ in range(50)]
+    for result in results:
+        assert np.allclose(result["action_logp"].numpy(), logp_of(result["actions"]), atol=1e-6)
+        assert result["action_dist_inputs"] is LOGITS
+    assert len({tuple(result["actions"].tolist()) for result in results}) > 1
 
 
-def test_without_exploration_actions_are_the_greedy_ones():
-    for _ in range(5):
-        result = Lab.call(
-            GetActions(),
-            {"action_dist_inputs": LOGITS},
-            episodes=[Lab.episode(numpy=False)],
-            rl_module=Lab.module(),
-            explore=False,
-        )
-        assert result["actions"].tolist() == [1, 0, 1]
-        assert result["actions"].dtype == torch.int64
+@pytest.mark.parametrize("explore", [False, None])
+def test_without_exploration_actions_are_the_greedy_ones(explore):
+    for _ in range(20):
+        result = drawn(explore=explore)
+        assert result["actions"].tolist() == [1, 0, 1] and result["actions"].dtype == torch.int64
         assert result["action_logp"].shape == (3,)
 
 
 def test_supplied_actions_stay_and_get_their_logp():
     actions = torch.tensor([0, 0, 1])
-    batch = {"action_dist_inputs": LOGITS, "actions": actions}
-    result = Lab.call(GetActions(), batch, episodes=[Lab.episode(numpy=False)], rl_module=Lab.module(), explore=True)
+    result = drawn(actions=actions)
     assert result["actions"] is actions
     assert np.allclose(result["action_logp"].numpy(), logp_of([0, 0, 1]), atol=1e-6)
+    logp = torch.tensor([7.0, 8.0, 9.0])
+    assert drawn(actions=actions, action_logp=logp)["action_logp"] is logp
+    assert set(drawn(None, actions=torch.tensor([1]))) == {"actions"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_outputs_of_16_bits_give_actions_too(dtype):
-    call = {"episodes": [Lab.episode(numpy=False)], "rl_module": Lab.module(), "explore": True}
-    batch = Lab.call(GetActions(), {"action_dist_inputs": torch.tensor([[0.0, 99.0]], dtype=dtype)}, **call)
+    batch = drawn(torch.tensor([[0.0, 99.0]], dtype=dtype))
     assert batch["actions"].tolist() == [1] and float(batch["action_logp"]) == 0.0
     with pytest.raises(EpibatchError, match=r"NaN in rows \[0\]"):
-        Lab.call(GetActions(), {"action_dist_inputs": torch.full((1, 2), torch.nan, dtype=dtype)}, **call)
-
-
-def test_supplied_actions_without_distribution_inputs_are_enough():
-    result = Lab.call(
-        GetActions(),
-        {"actions": torch.tensor([1])},
-        episodes=[Lab.episode(numpy=False)],
-        rl_module=Lab.module(),
-        explore=True,
-    )
-    assert set(result) == {"actions"}
+        drawn(torch.full((1, 2), torch.nan, dtype=dtype))
 
 
 def test_continuous_actions():
     module = Lab.module(dist_cls=TorchDiagGaussian)
     module.action_space = gym.spaces.Box(-5, 5, (2,))
     inputs = torch.tensor([[1.0, -1.0, 0.0, np.log(2.0)]])
-    greedy = Lab.call(
-        GetActions(),
-        {"action_dist_inputs": inputs},
-        episodes=[Lab.episode(numpy=False)],
-        rl_module=module,
-        explore=False,
-    )
-    assert greedy["actions"].tolist() == [[1.0, -1.0]]
-    sampled = Lab.call(
-        GetActions(),
-        {"action_dist_inputs": inputs},
-        episodes=[Lab.episode(numpy=False)],
-        rl_module=module,
-        explore=True,
-    )
+    assert drawn(inputs, explore=False, module=module)["actions"].tolist() == [[1.0, -1.0]]
+    sampled = drawn(inputs, module=module)
     x = sampled["actions"][0].double().numpy()
     mean, std = np.array([1.0, -1.0]), np.array([1.0, 2.0])
     expected = (-0.5 * ((x - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi)).sum()
@@ -108,49 +77,28 @@ def test_continuous_actions():
 
 
 def test_distribution_inputs_of_another_number_than_the_space_takes_are_refused(lab):
-    pieces = [GetActions()]
     with pytest.raises(
         EpibatchError, match=r"action_dist_inputs[\s\S]*2 inputs per row for Discrete\(2\)[\s\S]*\[1, 5\]"
     ):
-        lab.env_step([lab.episode("a", 0, numpy=False)], {"action_dist_inputs": torch.zeros(1, 5)}, pieces)
+        lab.env_step([lab.episode("a", 0, numpy=False)], {"action_dist_inputs": torch.zeros(1, 5)}, [GetActions()])
 
 
 def test_inputs_that_are_no_numbers_are_refused_and_arrays_are_taken():
-    call = {"episodes": [Lab.episode(numpy=False)], "rl_module": Lab.module(), "explore": True}
     for explore in (True, False):
-        call["explore"] = explore
         with pytest.raises(EpibatchError, match=r"action_dist_inputs[\s\S]*NaN in rows \[1\]"):
-            Lab.call(GetActions(), {"action_dist_inputs": torch.tensor([[0.0, 1.0], [0.0, float("nan")]])}, **call)
-    call["explore"] = True
-    batch = Lab.call(GetActions(), {"action_dist_inputs": np.array([[0.0, 99.0]], np.float32)}, **call)
-    assert batch["actions"].tolist() == [1]
-
-
-def test_where_nothing_is_said_actions_are_the_greedy_ones():
-    for _ in range(20):
-        batch = {"action_dist_inputs": LOGITS}
-        chunk = Lab.episode(numpy=False)
-        result = Lab.call(GetActions(), batch, episodes=[chunk], rl_module=Lab.module(), explore=None)
-        assert result["actions"].tolist() == [1, 0, 1]
+            drawn(torch.tensor([[0.0, 1.0], [0.0, float("nan")]]), explore)
+    assert drawn(np.array([[0.0, 99.0]], np.float32))["actions"].tolist() == [1]
 
 
 def test_a_distribution_that_cannot_say_its_number_of_inputs_is_not_checked():
     """RLlib's partial classes raise a KeyError unless they were made with a space."""
     module = Lab.module()
-    known = module.get_inference_action_dist_cls()
 
-    class Silent(known):
+    class Silent(module.get_inference_action_dist_cls()):
         @staticmethod
         def required_input_dim(space):
             raise KeyError("space")
 
     module.get_exploration_action_dist_cls = lambda: Silent
     piece = GetActions(None, gym.spaces.Discrete(2))
-    batch = Lab.call(
-        piece,
-        {"action_dist_inputs": torch.tensor([[0.0, 1.0, 99.0]])},
-        episodes=[Lab.episode(numpy=False)],
-        rl_module=module,
-        explore=True,
-    )
-    assert batch["actions"].tolist() == [2]
+    assert drawn(torch.tensor([[0.0, 1.0, 99.0]]), module=module, piece=piece)["actions"].tolist() == [2]

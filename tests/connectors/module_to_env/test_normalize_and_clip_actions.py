@@ -19,8 +19,6 @@ from epibatch.connectors.module_to_env import (
     UnBatchToIndividualItems,
     default_pipeline,
 )
-from epibatch.connectors.module_to_env.action_encoders import ActionEncoders
-from epibatch.core.errors import SpaceError
 from epibatch.core.rl_module import default_module_spec
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
@@ -111,19 +109,6 @@ def test_nested_action_spaces(lab):
     assert np.asarray(for_env["fire"]).tolist() == [1, 0]
 
 
-def test_a_module_that_gives_actions_itself_needs_no_get_actions(lab):
-    episodes = [lab.episode(f"e{i}", 0, numpy=False) for i in range(2)]
-    outputs = {"actions": torch.zeros(2, 2)}
-    pieces = [
-        TensorToNumpy(),
-        UnBatchToIndividualItems(),
-        NormalizeAndClipActions(normalize_actions=True, clip_actions=False),
-        ListifyDataForVectorEnv(),
-    ]
-    result = lab.env_step(episodes, outputs, pieces, spaces=(lab.obs_space, BOX))
-    assert np.asarray(result["actions_for_env"]).tolist() == [[1.0, 0.5]] * 2
-
-
 def test_agents_of_one_module_have_actions_of_their_own_bounds_and_types():
     agents = {
         "a": gym.spaces.Box(-2, 2, (1,), np.float32),
@@ -149,11 +134,6 @@ def test_agents_of_one_module_have_actions_of_their_own_bounds_and_types():
     assert told == [{"c": [1.0], "b": [2.0], "a": [2.0]}, {"a": [0.5], "b": [7.0]}]
     for each in found["actions_for_env"]:
         assert all(agents[agent].contains(row) for agent, row in each.items())
-
-
-def test_the_column_is_there_without_scaling_too(lab):
-    step = to_env(lab, BOX, torch.tensor([[-9.0, 3.0]]), normalize_actions=False, clip_actions=False)
-    assert step["actions_for_env"].tolist() == [[-9.0, 3.0]] and step["actions_for_env"].dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -185,26 +165,3 @@ def test_a_modules_own_action_is_not_shifted_after_a_drawn_one():
     assert drawn["actions_for_env"].tolist() == [[3 - 7]]
     own = pipeline(batch={"actions": torch.tensor([[3]])}, **call)
     assert own["actions_for_env"].tolist() == [[3]]
-
-
-def box(high: float) -> gym.spaces.Box:
-    return gym.spaces.Box(0.0, high, (1,), np.float32)
-
-
-def test_each_agent_has_the_encoder_of_its_space() -> None:
-    encoders = ActionEncoders(NormalizeAndClipActions())
-    spaces = gym.spaces.Dict(a=box(4.0), b=box(4.0), c=box(8.0))
-    a, b, c = (encoders.of_agent(spaces, agent) for agent in "abc")
-    assert a is b and a is not c
-    middle = np.zeros((1, 1), np.float32)
-    assert (a(middle).item(), c(middle).item()) == (2.0, 4.0)
-    assert encoders.of_agent(spaces, "a") is a
-    changed = gym.spaces.Dict(a=box(8.0))
-    assert encoders.of_agent(changed, "a") is c, "spaces may be set anew"
-    with pytest.raises(SpaceError, match="NormalizeAndClipActions, action space of agent 'b'"):
-        encoders.of_agent(changed, "b")
-
-
-def test_the_pieces_settings_count() -> None:
-    encoders = ActionEncoders(NormalizeAndClipActions(normalize_actions=False, clip_actions=True))
-    assert encoders.of_space(box(4.0))(np.float32([[9.0]])).item() == 4.0

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModulePipeline
-from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.connectors.observations import Affine, Clip, FlattenAxes
 from epibatch.core.errors import ColumnError, ConfigError, StateError
 from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.env_runner import SingleAgentEnvRunner
 from epibatch.episodes import SingleAgentEpisode
+from fixture_pieces import played
 
 NUMBERS = st.floats(-20, 20, width=32)
 
@@ -67,15 +66,7 @@ def episodes(seed=0, count=3):
     for i in range(count):
         steps = int(rng.integers(1, 9))
         rows = np.stack([rng.normal(3, 2, (steps + 1, 2)), np.full((steps + 1, 2), 7.0)], -1)
-        made.append(
-            SingleAgentEpisode(
-                id_=f"{i}",
-                observations=list(rows),
-                actions=[0] * steps,
-                rewards=list(rng.normal(size=steps)),
-                len_lookback_buffer=0,
-            )
-        )
+        made.append(played(list(rows), list(rng.normal(size=steps)), id_=f"{i}"))
     return made
 
 
@@ -97,14 +88,7 @@ def test_other_columns_and_parts_are_fitted():
     made = episodes()
     rewards = np.concatenate([episode.get_rewards() for episode in made])
     assert Affine(columns="rewards", standard_form=True).fit(made).loc == pytest.approx(rewards.mean())
-    nested = [
-        SingleAgentEpisode(
-            observations=[{"a": np.float32([t]), "b": 0} for t in range(3)],
-            actions=[0, 0],
-            rewards=[0.0, 0.0],
-            len_lookback_buffer=0,
-        )
-    ]
+    nested = [played([{"a": np.float32([t]), "b": 0} for t in range(3)])]
     assert Affine(columns="obs/a", standard_form=True).fit(nested).loc == [1.0]
     with pytest.raises(ColumnError, match="name one part"):
         Affine().fit(nested)
@@ -126,13 +110,6 @@ def test_random_steps_of_a_runner_fit_it_and_what_was_found_is_saved():
     assert build_piece(piece_to_dict(piece)) == piece
     assert Affine(scale=2.0).get_state() == {}
     assert piece.merge_states([piece.get_state()]).keys() == {"loc", "scale"}
-
-
-def test_a_column_of_a_train_batch():
-    pieces = [Affine(loc=1.0, scale=2.0), BatchIndividualItems()]
-    batch = LearnerConnectorPipeline(connectors=pieces)(rl_module=None, episodes=episodes(count=2))
-    rows = np.concatenate([episode.get_observations()[:-1] for episode in episodes(count=2)])
-    np.testing.assert_array_equal(batch["obs"], rows * 2 + 1)
 
 
 @pytest.mark.parametrize(
@@ -199,51 +176,6 @@ def test_tensors_are_limited_as_arrays_are():
         found = piece.transform(x)
         assert found.dtype == x.dtype
         assert found.tolist() == [[-1, 0], [2, 1]]
-
-
-def test_acting_and_training_rows_are_equal_and_episodes_stay_as_they_are():
-    space = gym.spaces.Box(-9, 9, (2,), np.float32)
-    rows = np.float32([[5, -5], [0, 1], [-3, 3]])
-    episode = SingleAgentEpisode(
-        observations=list(rows), actions=[0, 1], rewards=[0.0, 0.0], len_lookback_buffer=0, terminated=True
-    )
-    pieces = lambda: [Clip(low=-2, high=2), BatchIndividualItems()]  # noqa: E731
-    trained = LearnerConnectorPipeline(space, None, connectors=pieces())(rl_module=None, episodes=[episode])
-    acting = EnvToModulePipeline(space, None, connectors=pieces())(rl_module=None, episodes=[episode])
-    assert trained["obs"].tolist() == [[2, -2], [0, 1]]
-    assert acting["obs"].tolist() == [[-2, 2]]
-    assert episode.get_observations().tolist() == rows.tolist()
-
-
-class Reaches(gym.Env):
-    """Remembers the actions that reach it."""
-
-    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gym.spaces.Box(-10, 10, (2,), np.float32)
-    seen: list = []  # noqa: RUF012
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        self.seen.append(np.array(action))
-        return np.zeros(2, np.float32), 0.0, False, False, {}
-
-
-def test_clipped_actions_reach_the_environment_and_the_module_acts_in_the_narrow_space():
-    config = (
-        PPOConfig()
-        .environment(Reaches)
-        .env_runners(env_to_module_connector=lambda env, spaces, device: Clip(columns="actions", low=-0.5, high=0.5))
-    )
-    Reaches.seen = []
-    runner = SingleAgentEnvRunner(config=config)
-    (episode,) = runner.sample(num_timesteps=20, explore=True)
-    assert runner.module.action_space == gym.spaces.Box(-0.5, 0.5, (2,), np.float32)
-    given_by_module = episode.get_actions()
-    assert np.abs(given_by_module).max() > 0.5
-    assert np.array_equal(np.stack(Reaches.seen)[:20], np.clip(given_by_module, -0.5, 0.5))
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,7 @@ from epibatch.connectors.learner import (
 from epibatch.connectors.observations import FrozenModule, GoalDistanceRewards
 from epibatch.core.errors import ColumnError, ConfigError, PieceError, PieceOutputError, RegistryError, StateError
 from epibatch.core.registry import build_piece, piece_to_dict
-from epibatch.episodes import SingleAgentEpisode
-from fixture_pieces import Lab
+from fixture_pieces import Lab, played
 
 SPACE = gym.spaces.Box(-9, 9, (4,), np.float64)
 
@@ -45,9 +44,7 @@ class Stub(torch.nn.Module):
 
 def episode(steps=5):
     rows = np.random.default_rng(steps).uniform(-9, 9, (steps + 1, 4))
-    return SingleAgentEpisode(
-        observations=list(rows), actions=[0] * steps, rewards=[0.0] * steps, len_lookback_buffer=0
-    )
+    return played(list(rows))
 
 
 def test_training_rows_and_acting_rows_are_the_networks_output_without_noise():
@@ -145,13 +142,7 @@ def test_mistakes_are_named():
 def episodes(seed, lengths):
     rng = np.random.default_rng(seed)
     return [
-        SingleAgentEpisode(
-            id_=f"{i}",
-            observations=list(rng.normal(size=(steps + 1, 2, 2))),
-            actions=[0] * steps,
-            rewards=list(rng.normal(size=steps)),
-            len_lookback_buffer=0,
-        )
+        played(list(rng.normal(size=(steps + 1, 2, 2))), list(rng.normal(size=steps)), id_=f"{i}")
         for i, steps in enumerate(lengths)
     ]
 

@@ -13,7 +13,8 @@ from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModuleP
 from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, LearnerConnectorPipeline
 from epibatch.connectors.observations import CountSteps, MarkFirstSteps
 from epibatch.env_runner import SingleAgentEnvRunner
-from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
+from epibatch.episodes import MultiAgentEpisode, VectorRecorder
+from fixture_pieces import played
 
 SPACE = gym.spaces.Box(-1, 99, (), np.float32)
 ACTIONS = gym.spaces.Discrete(2)
@@ -21,13 +22,7 @@ ACTIONS = gym.spaces.Discrete(2)
 
 def whole(steps, id_="e"):
     """Observations are their own step."""
-    return SingleAgentEpisode(
-        id_=id_,
-        observations=[np.float32(t) for t in range(steps + 1)],
-        actions=[0] * steps,
-        rewards=[0.0] * steps,
-        len_lookback_buffer=0,
-    )
+    return played([np.float32(t) for t in range(steps + 1)], id_=id_)
 
 
 def trained(episodes, *more):

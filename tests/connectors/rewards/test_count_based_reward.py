@@ -24,6 +24,7 @@ from epibatch.connectors.rewards.count_based_reward import SharedCounts, merge_s
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import ColumnError, ConfigError, StateError, UnknownNameError
 from epibatch.episodes import SingleAgentEpisode
+from fixture_pieces import played
 
 
 def episode(observations, rewards=None, **more):
@@ -101,7 +102,7 @@ def test_arguments_that_cannot_be_meant(kwargs):
 
 def test_objects_are_refused():
     rows = [frozenset([1]), frozenset([2])]
-    one = SingleAgentEpisode(observations=rows, actions=[0], rewards=[0.0], len_lookback_buffer=0)
+    one = played(rows)
     with pytest.raises(ColumnError, match="rows of numbers or strings"):
         batch_of(CountBasedReward(), [one])
 

@@ -23,6 +23,7 @@ from epibatch.connectors.learner import (
 from epibatch.connectors.rewards import BinarizeReward, LineariseRewards, RewardClipping, RewardScaling, RewardSign
 from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
+from fixture_pieces import played
 
 
 def clipped(reward, low=-1.0, high=1.0):
@@ -129,9 +130,7 @@ def test_other_columns():
     pipeline = LearnerConnectorPipeline(
         connectors=[AddColumnsFromEpisodesToTrainBatch(), RewardSign(columns="bonus"), BatchIndividualItems()]
     )
-    made = SingleAgentEpisode(
-        observations=[0, 1], actions=[0], rewards=[2.0], extra_model_outputs={"bonus": [-4.0]}, len_lookback_buffer=0
-    )
+    made = played([0, 1], [2.0], extra_model_outputs={"bonus": [-4.0]})
     found = pipeline(rl_module=None, batch={}, episodes=[made])
     assert (found["bonus"].tolist(), found["rewards"].tolist()) == ([-1.0], [2.0])
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.connectors._engine.call import PipelineCall, within
 from epibatch.connectors.rewards import KLReward
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import ColumnError, ConfigError, PipelineError, StateError, UnknownNameError
@@ -31,11 +30,10 @@ def module(actions=CHOICE, seed=0, **config):
 
 
 def run(piece, rl_module, batch):
-    call = PipelineCall(
-        rl_module=rl_module, episodes=[SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=[0.0])]
-    ).groups[None]
-    with within(call.call):
-        return piece.run(dict(batch), call)["rewards"]
+    """The rewards behind the piece, of a batch by column or by module."""
+    one = SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=[0.0])
+    found = piece(rl_module=rl_module, batch=dict(batch), episodes=[one])
+    return found["rewards"] if "rewards" in found else {name: own["rewards"] for name, own in found.items()}
 
 
 def rows(count=5, seed=0):
@@ -134,20 +132,18 @@ def test_in_training():
 
 
 def test_several_modules_each_by_its_own():
-    several = MultiRLModule()
-    for name, seed in (("one", 1), ("two", 2)):
-        several.add_module(name, module(seed=seed))
-    call = PipelineCall(
-        rl_module=module(),
-        episodes=[SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=[0.0])],
-    )
-    with within(call):
-        group = call.groups[None].for_module(module(), "two")
-        found = KLReward(coef=1.0, reference=several).run(rows(), group)["rewards"]
+    def several(**seeds):
+        made = MultiRLModule()
+        for name, seed in seeds.items():
+            made.add_module(name, module(seed=seed))
+        return made
+
+    piece = KLReward(coef=1.0, reference=several(other=1, default_policy=2))
+    found = run(piece, several(default_policy=0), {"default_policy": rows()})["default_policy"]
     expected = categorical(logits(module(), rows()), logits(module(seed=2), rows()))
     np.testing.assert_allclose(found.numpy(), np.arange(5) - expected, rtol=1e-4, atol=1e-5)
     with pytest.raises(UnknownNameError, match=r"KLReward\.reference"):
-        run(KLReward(reference=several), module(), rows())
+        run(KLReward(reference=several(one=1)), module(), rows())
 
 
 def test_mistakes_are_named():

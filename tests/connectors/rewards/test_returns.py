@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from epibatch.algorithms import Policy
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.connectors.columnar_piece import ColumnarPiece
 from epibatch.connectors.env_to_module import (
     AddObservationsFromEpisodesToBatch,
     BatchIndividualItems,
@@ -21,10 +20,10 @@ from epibatch.connectors.env_to_module import (
 )
 from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, LearnerConnectorPipeline
 from epibatch.connectors.rewards import RewardScaling, RewardSum, TargetReturn
-from epibatch.connectors.rewards.reward_sum import returns_before, returns_so_far
 from epibatch.core.errors import ColumnError, ConfigError, LookbackError
 from epibatch.env_runner import MultiAgentEnvRunner, SingleAgentEnvRunner, make_multi_agent
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from fixture_pieces import played
 
 SPACES = gym.spaces.Box(-9, 9, (1,)), gym.spaces.Discrete(2)
 
@@ -81,13 +80,6 @@ def test_what_the_learner_finds_is_what_the_module_acted_on(steps):
     runner.stop()
 
 
-def test_the_module_is_built_for_it_and_trained():
-    algo = config(mode="constant").build_algo()
-    assert algo.get_module().observation_space["target_return"] == gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
-    assert algo.train()["num_env_steps_sampled_lifetime"] >= 64
-    algo.stop()
-
-
 def test_acting_from_outside(tmp_path):
     algo = config().build_algo()
     path = algo.save_to_path(str(tmp_path / "saved"))
@@ -132,9 +124,7 @@ def test_mistakes_are_named():
         TargetReturn(target=float("inf"))
     with pytest.raises(ConfigError, match="'reduce' or 'constant'"):
         TargetReturn(target=1.0, mode="reduced")
-    chunk = SingleAgentEpisode(
-        observations=np.zeros((2, 1), np.float32), actions=[0], rewards=[1.0], t_started=4, len_lookback_buffer=0
-    )
+    chunk = played(np.zeros((2, 1), np.float32), [1.0], t_started=4)
     with pytest.raises(LookbackError, match="starts at t=4"):
         acting()(rl_module=None, batch={}, episodes=[chunk])
     assert acting("constant")(rl_module=None, batch={}, episodes=[chunk])["obs"]["target_return"].tolist() == [[10.0]]
@@ -183,14 +173,14 @@ def test_at_the_end_it_is_the_return():
 
 
 def test_rewards_in_the_batch_do_not_count_and_bootstrap_rows_repeat():
-    episode = SingleAgentEpisode(observations=[0, 1, 2], actions=[0, 0], rewards=[1.0, 3.0], len_lookback_buffer=0)
+    episode = played([0, 1, 2], [1.0, 3.0])
     assert sums([episode], [AddOneTsToEpisodesAndTruncate(), RewardScaling(scale=9.0)]).tolist() == [1.0, 4.0, 4.0]
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [(np.float32, np.float32), (np.int64, np.float64)])
 def test_types(dtype, expected):
     rewards = np.array([1, 3], dtype)
-    episode = SingleAgentEpisode(observations=[0, 1, 2], actions=[0, 0], rewards=rewards, len_lookback_buffer=0)
+    episode = played([0, 1, 2], rewards)
     assert sums([episode]).dtype == expected
 
 
@@ -215,44 +205,6 @@ def test_mistakes_are_named_of_sum():
     with pytest.raises(LookbackError, match=r"starts at t=7[\s\S]*a lookback of 1 steps[\s\S]*episode.cut\(\)"):
         sums([chunk])
     assert sums([SingleAgentEpisode(**facts, t_started=1, len_lookback_buffer=1)]).tolist() == [3.0]
-    vectors = SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=[[1.0, 2.0]], len_lookback_buffer=0)
+    vectors = played([0, 1], [[1.0, 2.0]])
     with pytest.raises(ColumnError, match="one number per step"):
         sums([vectors])
-
-
-class Asks(ColumnarPiece):
-    """Keeps what both functions say of a call's chunks."""
-
-    def run(self, batch, call):
-        self.before, self.so_far = (one(call, "Asks").tolist() for one in (returns_before, returns_so_far))
-        return batch
-
-
-def asked(*episodes):
-    piece = Asks()
-    EnvToModulePipeline(connectors=[piece])(rl_module=None, batch={}, episodes=list(episodes))
-    return piece
-
-
-def stepped(episode, *rewards):
-    for reward in rewards:
-        episode.add_env_step(0.0, 0, reward)
-    return episode
-
-
-def test_chunks_go_on_from_the_ones_before_whatever_their_lookback():
-    whole, other = SingleAgentEpisode(), SingleAgentEpisode()
-    for episode in (whole, other):
-        episode.add_env_reset(0.0)
-    stepped(whole, 1.0, 2.0, 4.0)
-    for lookback in (0, 2):
-        chunk = stepped(whole.cut(len_lookback_buffer=lookback), 8.0)
-        piece = asked(whole, chunk, other)
-        assert piece.before == [0.0, 7.0, 0.0]
-        assert piece.so_far == [7.0, 15.0, 0.0]
-
-
-def test_a_chunk_of_data_that_starts_in_the_middle_does_not_know():
-    rows = {"observations": [0.0, 1.0], "actions": [0], "rewards": [1.0], "len_lookback_buffer": 0}
-    with pytest.raises(LookbackError, match=r"(?s)Asks.*starts at t=5.*episode\.cut\(\)"):
-        asked(SingleAgentEpisode(**rows, t_started=5))

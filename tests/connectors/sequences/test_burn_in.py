@@ -92,15 +92,6 @@ def test_states_of_next_observations_are_burned_in_with_these(played):
     np.testing.assert_array_equal(batch["new_obs"][2], obs[5:7])
 
 
-def test_without_the_setting_nothing_changes(played):
-    module = played.module()
-    episodes = played.episodes(module, [6, 3])
-    plain, found = played.batch(module, episodes), played.batch(module, episodes, burn_in=True)
-    assert found.keys() == plain.keys()
-    for name in ("obs", "seq_lens", "loss_mask"):
-        assert torch.equal(found[name], plain[name])
-
-
 def test_without_the_piece_rows_in_front_stay_and_carry_no_loss(played):
     module = played.module(burn_in=2)
     batch = played.batch(module, played.episodes(module, [6]))

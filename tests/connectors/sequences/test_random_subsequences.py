@@ -19,7 +19,6 @@ from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import ConfigError, EpisodeError, PipelineError
 from epibatch.core.rl_module import DefaultActorCritic, MultiRLModule
 from epibatch.episodes import MultiAgentEpisode
-from epibatch.testing import check_connector
 
 
 def piece_of(seed=0, **options):
@@ -141,10 +140,6 @@ def test_what_does_not_fit_is_named(played):
     stateless = DefaultActorCritic(observation_space=played.obs_space, action_space=played.act_space)
     with pytest.raises(PipelineError, match="DefaultActorCritic without a state"):
         played.batch(stateless, episodes, piece_of())
-
-
-def test_it_keeps_the_contract():
-    assert "same_seed" in check_connector(RandomSubsequences(length=2)).passed
 
 
 def test_agents_of_one_module_with_different_spaces_have_their_sub_sequences_in_front_of_the_mapping(played):

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, LearnerConnectorPipeline
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.errors import BatchLayoutError, EpibatchError, LookbackError, SpaceError, UnknownNameError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from fixture_pieces import UserPiece
 from oracle.agents import _MOVES, Schedule, schedules, scripted
 from oracle.cases import random_cases
 from oracle.env_steps import by_env_step
@@ -27,13 +27,6 @@ SPACES = [
 ]
 AT_ONCE = {state: [move for move in own if state != "ready" or "a" in move] for state, own in _MOVES.items()}
 """Agents act on what they see at once, as a runner lets them."""
-
-
-class Plain(ConnectorV2):
-    """A plain piece that leaves everything as it is."""
-
-    def __call__(self, *, batch: Any, **_: Any) -> Any:
-        return dict(batch)
 
 
 class World:
@@ -94,7 +87,7 @@ def test_rows_are_those_of_the_loop_on_both_sides(schedule: Schedule, cuts: set[
     acting = None
     if view.act:
         acting = EnvToModulePipeline(
-            *SPACES, connectors=[*([Plain()] if plain else []), TrajectoryViews(**side), Plain()]
+            *SPACES, connectors=[*([UserPiece()] if plain else []), TrajectoryViews(**side), UserPiece()]
         )
     for t, step in enumerate([None, *schedule.steps]):
         if step is not None:
@@ -110,9 +103,9 @@ def test_rows_are_those_of_the_loop_on_both_sides(schedule: Schedule, cuts: set[
     parts = [part for part in parts if any(len(segment.episode) for segment in part.segments)]
     if not parts or not view.train:
         return
-    pieces = [AddOneTsToEpisodesAndTruncate(), Plain()] if plain else []
+    pieces = [AddOneTsToEpisodesAndTruncate(), UserPiece()] if plain else []
     learner = LearnerConnectorPipeline(
-        *SPACES, connectors=[*pieces, TrajectoryViews(**side, as_learner_connector=True), Plain()]
+        *SPACES, connectors=[*pieces, TrajectoryViews(**side, as_learner_connector=True), UserPiece()]
     )
     found = learner(episodes=parts)
     columns = zip(found["seen"].values(), found["seen_mask"].values(), strict=True)

@@ -11,26 +11,19 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from epibatch.connectors.common import AgentToModuleMapping
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, LearnerConnectorPipeline
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.errors import LookbackError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
+from fixture_pieces import UserPiece, played
 from oracle.agents import Schedule, schedules
 from oracle.cases import random_cases
 from oracle.teams import MODULES, module_of
 
 OBS, ACT = gym.spaces.Box(-9, 9, (2,), np.float32), gym.spaces.Discrete(9)
 BOX = gym.spaces.Box(-9, 9, (3,), np.float64)
-
-
-class Plain(ConnectorV2):
-    """A plain piece that leaves everything as it is."""
-
-    def __call__(self, *, batch: Any, **_: Any) -> Any:
-        return dict(batch)
 
 
 class Whole:
@@ -122,7 +115,7 @@ def rows_of(items: Any) -> Any:
 
 def train(pieces: list[Any], episodes: Any) -> dict[str, Any]:
     """Columns by key, as a plain piece behind the last one sees them."""
-    return LearnerConnectorPipeline(OBS, ACT, connectors=[*pieces, Plain()])(episodes=episodes)
+    return LearnerConnectorPipeline(OBS, ACT, connectors=[*pieces, UserPiece()])(episodes=episodes)
 
 
 @pytest.mark.parametrize("order", ["alone", "plain", "bootstrap", "plain bootstrap"])
@@ -133,7 +126,7 @@ def test_train_rows_are_those_of_the_loop(view: View, drawn: Any, seed: int, ord
     chunks = [whole.chunk(start, stop, view.lookback) for start, stop in spans(length, cuts)]
     piece = TrajectoryViews(views={"seen": view}, as_learner_connector=True)
     front = [AddOneTsToEpisodesAndTruncate()] if "bootstrap" in order else []
-    found = train([*front, *([Plain()] if "plain" in order else []), piece], chunks)
+    found = train([*front, *([UserPiece()] if "plain" in order else []), piece], chunks)
     for (start, stop), key in zip(spans(length, cuts), found["seen"], strict=True):
         steps = range(start, stop + len(front))
         expected = [whole.at(view, t, stop) for t in steps]
@@ -149,7 +142,7 @@ def test_what_is_acted_on_is_what_is_trained_on(view: View, drawn: Any, seed: in
     length, cuts, end = drawn
     whole = Whole(length, end, np.random.default_rng(seed))
     training = TrajectoryViews(views={"seen": view}, as_learner_connector=True)
-    acting = EnvToModulePipeline(OBS, ACT, connectors=[TrajectoryViews(views={"seen": view}), Plain()])
+    acting = EnvToModulePipeline(OBS, ACT, connectors=[TrajectoryViews(views={"seen": view}), UserPiece()])
     for start, stop in spans(length, cuts):
         trained = train([training], [whole.chunk(start, stop, view.lookback)])["seen"][("e",)][0]
         for t in range(start, stop):
@@ -179,7 +172,7 @@ def test_episodes_of_a_recorder_give_what_copies_give(mode: str, plus_one: bool)
     rng = np.random.default_rng(5)
     recorder = VectorRecorder(3, OBS, ACT, autoreset=mode)
     recorder.reset(rng.random((3, 2)).astype(np.float32))
-    acting = EnvToModulePipeline(OBS, ACT, connectors=[TrajectoryViews(views=BLOCK_VIEWS), Plain()])
+    acting = EnvToModulePipeline(OBS, ACT, connectors=[TrajectoryViews(views=BLOCK_VIEWS), UserPiece()])
     learner = TrajectoryViews(views=BLOCK_VIEWS, as_learner_connector=True)
     front = [AddOneTsToEpisodesAndTruncate()] if plus_one else []
     compared = 0
@@ -199,7 +192,7 @@ def test_episodes_of_a_recorder_give_what_copies_give(mode: str, plus_one: bool)
             copies = [copy.deepcopy(one) for one in episodes]
             found = train([*front, learner], block if len(episodes) == len(block) else episodes)
             same(found, train([*front, learner], copies))
-            same(found, train([*front, Plain(), learner], copies))
+            same(found, train([*front, UserPiece(), learner], copies))
             compared += len(copies)
     assert compared > 12
 
@@ -221,7 +214,9 @@ def test_each_agent_sees_its_own_steps(schedule: Schedule, cuts: set[int], view:
     whole = MultiAgentEpisode(id_="e", agent_to_module_mapping_fn=module_of)
     whole.add_env_reset(**schedule.reset)
     spaces = [gym.spaces.Dict(dict.fromkeys("abcd", space)) for space in (OBS, ACT)]
-    acting = EnvToModulePipeline(*spaces, connectors=[TrajectoryViews(views={"seen": view}, multi_agent=True), Plain()])
+    acting = EnvToModulePipeline(
+        *spaces, connectors=[TrajectoryViews(views={"seen": view}, multi_agent=True), UserPiece()]
+    )
     parts, seen = [whole], {}
     for t, step in enumerate([None, *schedule.steps]):
         if step is not None:
@@ -234,7 +229,7 @@ def test_each_agent_sees_its_own_steps(schedule: Schedule, cuts: set[int], view:
     if not parts:
         return
     piece = TrajectoryViews(views={"seen": view}, as_learner_connector=True)
-    pipeline = LearnerConnectorPipeline(connectors=[piece, Plain()])
+    pipeline = LearnerConnectorPipeline(connectors=[piece, UserPiece()])
     found = iter(pipeline(episodes=parts)["seen"].values())
     for part in parts:
         for segment in part.segments:
@@ -246,24 +241,13 @@ def test_each_agent_sees_its_own_steps(schedule: Schedule, cuts: set[int], view:
     assert next(found, None) is None
 
 
-def test_views_of_one_module_only() -> None:
-    episode = MultiAgentEpisode(id_="e", agent_to_module_mapping_fn=module_of)
-    episode.add_env_reset(observations={"a": [1.0], "d": [2.0]})
-    episode.add_env_step({"a": [3.0], "d": [4.0]}, {"a": 5, "d": 6}, {"a": 0.5, "d": 1.5})
-    views = {"prev_actions": View("actions", -1)}
-    piece = TrajectoryViews(per_module={"scout": views}, as_learner_connector=True)
-    mapping = AgentToModuleMapping(agent_to_module_mapping_fn=module_of, as_learner_connector=True)
-    found = LearnerConnectorPipeline(connectors=[piece, mapping])(episodes=[episode])
-    assert {module_id for module_id, columns in found.items() if "prev_actions" in columns} == {MODULES["d"]}
-
-
 def test_names_of_episode_agent_and_module() -> None:
     views = {"eps_id": View(), "agent": View("agent_id"), "module": View("module_id"), "where": View("t")}
     episode = MultiAgentEpisode(id_="e", agent_to_module_mapping_fn=module_of)
     episode.add_env_reset(observations={"a": [1.0]})
     episode.add_env_step({"a": [3.0]}, {"a": 5}, {"a": 0.5})
     episode.add_env_step({"a": [3.0]}, {"a": 5}, {"a": 0.5})
-    for pieces in ([], [Plain()]):
+    for pieces in ([], [UserPiece()]):
         piece = TrajectoryViews(views=views, as_learner_connector=True)
         found = train([*pieces, piece], [episode])
         key = ("e", "a", MODULES["a"])
@@ -291,28 +275,13 @@ def test_infos_that_a_cut_has_lost_are_not_empty_ones() -> None:
 
 def test_a_leaf_of_nested_observations_and_frames_of_all_of_them() -> None:
     rows = [{"a": np.float32([i]), "b": (i, np.float32([i, -i]))} for i in range(4)]
-    episode = SingleAgentEpisode(id_="e", observations=rows, actions=[0] * 3, rewards=[0.0] * 3, len_lookback_buffer=0)
+    episode = played(rows, id_="e")
     views = {"leaf": View("obs/b/1", -1), "obs": View("obs", "-1:0")}
     found = train([TrajectoryViews(views=views, as_learner_connector=True)], [episode])
     assert found["leaf"][("e",)][0].tolist() == [[0, 0], [0, 0], [1, -1]]
     stacked = found["obs"][("e",)][0]
     assert stacked["a"].tolist() == [[[0], [0]], [[0], [1]], [[1], [2]]]
     assert stacked["b"][0].tolist() == [[0, 0], [0, 1], [1, 2]]
-
-
-def test_the_batch_keeps_what_was_seen_before_rewards_were_rewritten() -> None:
-    """A piece that writes to episodes behind the views does not change them."""
-
-    class Zero(ConnectorV2):
-        def __call__(self, *, batch: Any, episodes: Any, **_: Any) -> Any:
-            for episode in episodes:
-                episode.set_rewards(new_data=np.zeros(len(episode)), at_indices=slice(0, len(episode)))
-            return batch
-
-    whole = Whole(3, "", np.random.default_rng(0))
-    piece = TrajectoryViews(views={"prev_rewards": View("rewards", -1)}, as_learner_connector=True)
-    found = train([piece, Zero()], [whole.upto(3)])
-    assert found["prev_rewards"][("e",)][0].tolist() == [0, *whole.columns["rewards"][:2]]
 
 
 def test_a_piece_of_ones_own_that_sees_whole_episodes_and_agents_gives_the_same() -> None:

@@ -22,6 +22,7 @@ from epibatch.core.errors import ConfigError, SpaceError, UnknownNameError
 from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.episodes import SingleAgentEpisode
+from fixture_pieces import played
 
 
 @pytest.mark.parametrize(
@@ -236,13 +237,12 @@ def test_one_shift_leaves_the_shape_and_takes_in_the_fill_value():
 
 @pytest.mark.parametrize("shift", [-1, "-2:0", [0, -3]])
 def test_rows_are_in_the_space(shift):
-    from epibatch.episodes import SingleAgentEpisode
 
     rng = np.random.default_rng(0)
     space = gym.spaces.Dict(image=BOX, kind=gym.spaces.MultiDiscrete([2, 3]))
     space.seed(0)
     rows = [space.sample() for _ in range(4)]
-    episode = SingleAgentEpisode(observations=rows, actions=[0] * 3, rewards=rng.random(3), len_lookback_buffer=0)
+    episode = played(rows, rng.random(3))
     piece = TrajectoryViews(space, gym.spaces.Discrete(2), views={"obs": View(shift=shift)}, as_learner_connector=True)
     found = next(iter(piece(batch={}, episodes=[episode])["obs"].values()))[0]
     own = get_base_struct_from_space(piece.observation_space)

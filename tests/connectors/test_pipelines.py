@@ -1,4 +1,4 @@
-"""Editing, looking up and calling pipelines."""
+"""Editing, looking up and calling pipelines, and what is no argument of theirs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ import pytest
 
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
+    BatchIndividualItems,
     FrameStacking,
-    TensorToNumpy,
 )
 from epibatch.connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline
+from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import (
+    BatchLayoutError,
+    CheckpointError,
     PieceError,
     PipelineError,
     SpaceError,
     UnknownNameError,
 )
 from epibatch.core.metrics import MetricsLogger
-from fixture_pieces import Lab
+from epibatch.episodes import MultiAgentEpisode
+from fixture_pieces import Lab, played
 
 
 class Marker(ConnectorV2):
@@ -62,10 +66,6 @@ def trace(pipe):
     shared = {}
     pipe(rl_module=None, batch={}, episodes=[], shared_data=shared)
     return shared.get("trace", [])
-
-
-def test_pieces_run_in_order():
-    assert trace(pipeline(Marker(name="1"), Marker(name="2"), Other())) == ["1", "2", "Other"]
 
 
 def test_editing():
@@ -173,11 +173,6 @@ def test_a_pipeline_is_a_piece():
     assert trace(pipeline(Marker(name="a"), inner, Marker(name="b"))) == ["a", "in1", "in2", "b"]
 
 
-def test_tensor_to_numpy_may_stand_anywhere_behind_the_module(lab):
-    result = lab.env_step([lab.episode("a", 0, numpy=False)], {"actions": np.array([1])}, [lab.user(), TensorToNumpy()])
-    assert result["actions"].tolist() == [1]
-
-
 def timed_call(logger):
     pieces = [Marker(), Marker(), AddObservationsFromEpisodesToBatch()]
     pipe = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=pieces)
@@ -198,11 +193,6 @@ def test_a_logger_may_be_for_the_pieces_alone():
     logger = MetricsLogger(times_pieces=False)
     timed_call(logger)
     assert logger.reduce() == {}
-
-
-def test_pieces_given_as_the_first_argument_are_not_taken_for_a_space():
-    with pytest.raises(PieceError, match=r"EnvToModulePipeline\(connectors=\[\.\.\.\]\)"):
-        EnvToModulePipeline([Marker()])
 
 
 def test_a_piece_that_skips_the_base_constructor_works():
@@ -259,3 +249,92 @@ def test_a_copy_runs_the_piece_that_was_put_into_it():
     twin.connectors[0] = pipeline.connectors[0]
     twin.connectors[0].number = 7
     assert twin(episodes=[Lab.episode("a", 1)])["number"] == [7]
+
+
+def episode():
+    return played([np.zeros(2)] * 3)
+
+
+def argument_pipeline():
+    pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), BatchIndividualItems()]
+    return LearnerConnectorPipeline(connectors=pieces)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: LearnerConnectorPipeline(3), SpaceError, ["input_observation_space", "int 3"]),
+        (
+            lambda: LearnerConnectorPipeline(None, gym.spaces.Box),
+            SpaceError,
+            ["input_action_space", "env.action_space"],
+        ),
+        (lambda: LearnerConnectorPipeline([FrameStacking()]), PieceError, ["as `connectors=`", "a list"]),
+        (
+            lambda: LearnerConnectorPipeline(connectors=FrameStacking()),
+            PieceError,
+            ["a list of pieces", "FrameStacking"],
+        ),
+        (lambda: LearnerConnectorPipeline(connectors="frame_stacking"), PieceError, ["a list of pieces", "str"]),
+        (lambda: LearnerConnectorPipeline(connectors={"piece": "frame_stacking"}), PieceError, ["a list of pieces"]),
+        (lambda: LearnerConnectorPipeline(connectrs=[]), PieceError, ["connectrs", "did you mean 'connectors'"]),
+    ],
+)
+def test_constructor_arguments(make, error, words):
+    with pytest.raises(error) as caught:
+        make()
+    message = str(caught.value)
+    assert message.startswith("LearnerConnectorPipeline")
+    assert [word for word in words if word not in message] == [], message
+
+
+def test_a_subclass_of_somebody_elses_may_pass_keywords_on():
+    class Own(ConnectorPipelineV2):
+        pass
+
+    assert len(Own(connectors=[], anything=1)) == 0
+
+
+@pytest.mark.parametrize(
+    ("episodes", "found"),
+    [
+        (None, "a NoneType"),
+        (3, "a int"),
+        ("ab", "a str of str at position 0"),
+        ([3], "a list of int at position 0"),
+        ([episode(), None], "a list of NoneType at position 1"),
+        ([[episode()]], "a list of list at position 0"),
+        (episode(), "a SingleAgentEpisode"),
+    ],
+)
+def test_what_is_no_list_of_episodes(episodes, found):
+    with pytest.raises(
+        PipelineError, match=f"expected: a list of SingleAgentEpisode, or of MultiAgentEpisode\n  found:    {found}\n"
+    ):
+        argument_pipeline()(episodes=episodes)
+
+
+@pytest.mark.parametrize("batch", [3, [], "x"])
+def test_what_is_no_batch(batch):
+    with pytest.raises(
+        BatchLayoutError, match=r"LearnerConnectorPipeline\(batch=\.\.\.\)\n  expected: a dict of columns"
+    ):
+        argument_pipeline()(batch=batch, episodes=[episode()])
+
+
+@pytest.mark.parametrize("state", [3, None, [], {"batch_individual_items": 3}])
+def test_what_is_no_state(state):
+    with pytest.raises(CheckpointError, match=r"LearnerConnectorPipeline\.set_state"):
+        argument_pipeline().set_state(state)
+
+
+def test_episodes_of_several_agents_are_episodes_too():
+    several = MultiAgentEpisode(id_="e")
+    several.add_env_reset(observations={"a": np.zeros(2), "b": np.ones(2)})
+    several.add_env_step({"a": np.zeros(2), "b": np.ones(2)}, {"a": 0, "b": 1}, {"a": 0.0, "b": 1.0})
+    with pytest.raises(PipelineError, match="found:    a MultiAgentEpisode"):
+        argument_pipeline()(rl_module=None, batch={}, episodes=several)
+    with pytest.raises(PipelineError, match="AgentToModuleMapping"):
+        argument_pipeline()(rl_module=None, batch={}, episodes=[several])
+    batch = argument_pipeline()(rl_module=None, batch={}, episodes=[segment.episode for segment in several.segments])
+    assert batch["obs"].tolist() == [[0, 0], [1, 1]]

@@ -1,4 +1,4 @@
-"""Padded actions become agents' own, and none that an agent does not have is made another one."""
+"""Padded actions become agents' own, and outputs for rows of all agents reach each agent."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from epibatch.connectors.common import (
     AgentToModuleMapping,
     BatchIndividualItems,
     NumpyToTensor,
+    StackAgents,
+    TensorToNumpy,
 )
-from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline, PadActions
 from epibatch.connectors.module_to_env import (
     CutPaddedActions,
@@ -25,19 +26,15 @@ from epibatch.connectors.module_to_env import (
     ModuleToAgentUnmapping,
     ModuleToEnvPipeline,
     NormalizeAndClipActions,
-    TensorToNumpy,
     UnBatchToIndividualItems,
+    UnstackAgents,
 )
 from epibatch.core.errors import BatchLayoutError, ColumnError, SpaceError
 from epibatch.core.rl_module import MultiRLModule, RLModuleSpec, TorchRLModule
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from fixture_pieces import UserPiece
 
 SEEN = Box(-9, 9, (1,))
-
-
-class Plain(ConnectorV2):
-    def __call__(self, *, batch: Any, **_: Any) -> Any:
-        return dict(batch)
 
 
 def to_env(spaces: Any, *pieces: Any) -> ModuleToEnvPipeline:
@@ -64,7 +61,7 @@ def out_of(spaces: Any, actions: Any, *pieces: Any, agents: str = "ab", count: i
 
 def test_discrete_actions_stay_and_are_the_agents_own() -> None:
     spaces = Dict(a=Discrete(2), b=Discrete(4, start=-1))
-    out = out_of(spaces, np.array([1, 2, 0, -1]), Plain(), CutPaddedActions(), Plain(), count=2)
+    out = out_of(spaces, np.array([1, 2, 0, -1]), UserPiece(), CutPaddedActions(), UserPiece(), count=2)
     assert out["actions_for_env"] == [{"a": 1, "b": 2}, {"a": 0, "b": -1}]
     assert out["actions"] == out["actions_for_env"]
     for row in out["actions_for_env"]:
@@ -94,7 +91,7 @@ def test_boxes_are_cut_then_stretched_and_clipped() -> None:
 def test_actions_of_different_shapes_pass_plain_pieces_behind() -> None:
     spaces = Dict(a=Box(-2, 2, (1,)), b=Box(0, 4, (3,)))
     rows = np.float32([[0.5, 9, 9], [-1, 0, 1]])
-    out = out_of(spaces, rows, CutPaddedActions(), Plain())
+    out = out_of(spaces, rows, CutPaddedActions(), UserPiece())
     assert [action.tolist() for action in out["actions_for_env"][0].values()] == [[1.0], [0.0, 2.0, 4.0]]
 
 
@@ -103,7 +100,7 @@ def test_agents_with_nothing_to_cut_get_what_normalising_gives() -> None:
     spaces = Dict(a=Box(-2, 6, (2, 2)), b=Box(0, 4, (2, 2)))
     rows = rng.normal(size=(6, 2, 2)).astype(np.float32)
     one = out_of(spaces, rows, count=3)
-    other = out_of(spaces, rows, Plain(), count=3)
+    other = out_of(spaces, rows, UserPiece(), count=3)
     for cut, same in zip(one["actions_for_env"], other["actions_for_env"]):
         assert all(np.array_equal(cut[agent], same[agent]) for agent in "ab")
     flags = Dict(a=MultiBinary(3), b=MultiBinary(3))
@@ -171,4 +168,107 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(ColumnError, match="after ModuleToAgentUnmapping"):
         CutPaddedActions(None, gym.spaces.Dict(a=Discrete(2)))(
             batch={"shared": {"actions": np.zeros(1)}}, episodes=episodes("a")
+        )
+
+
+AGENTS = ["c", "a", "b"]
+
+
+def games() -> list[MultiAgentEpisode]:
+    """Who observes: a and b, only c, nobody, all but c, of which b ends."""
+    seen = ({"b": 1.0, "a": 2.0}, {"c": 3.0}, {}, {"a": 5.0, "b": 6.0})
+    out = []
+    for i, observations in enumerate(seen):
+        fn = lambda agent, *_, **__: "solo" if agent == "c" else "team"  # noqa: E731
+        episode = MultiAgentEpisode(id_=f"e{i}", agent_to_module_mapping_fn=fn)
+        if i < 3:
+            episode.add_env_reset(observations=observations)
+        else:
+            episode.add_env_reset(observations={"a": 0.0, "b": 0.0})
+            acts = dict.fromkeys("ab", 0)
+            episode.add_env_step(observations, acts, dict.fromkeys("ab", 0.0), terminateds={"b": True})
+        out.append(episode)
+    return out
+
+
+def run(episodes: list[MultiAgentEpisode], module_ids: Any = None, make: Any = torch.as_tensor) -> tuple[Any, Any]:
+    """Outputs are observations times ten."""
+    to_module = EnvToModulePipeline(
+        connectors=[
+            AddObservationsFromEpisodesToBatch(),
+            UserPiece(),
+            AgentToModuleMapping(),
+            BatchIndividualItems(),
+            StackAgents(agent_ids=AGENTS, module_ids=module_ids),
+        ]
+    )
+    to_env = ModuleToEnvPipeline(
+        connectors=[
+            UnstackAgents(),
+            TensorToNumpy(),
+            UnBatchToIndividualItems(),
+            ModuleToAgentUnmapping(),
+            UserPiece(),
+            ListifyDataForVectorEnv(),
+        ]
+    )
+    shared: dict[str, Any] = {}
+    batch = to_module(rl_module=None, episodes=episodes, shared_data=shared)
+    outputs = {name: {"actions": make(10 * columns["obs"])} for name, columns in batch.items()}
+    return batch, to_env(rl_module=None, batch=outputs, episodes=episodes, shared_data=shared)
+
+
+@pytest.mark.parametrize("make", [torch.as_tensor, np.asarray])
+def test_each_agent_that_acts_gets_its_part(make: Any) -> None:
+    batch, out = run(games(), make=make)
+    assert batch["team"]["obs"].tolist() == [[0.0, 2.0, 1.0], [0.0, 5.0, 6.0]]  # b has ended, and was seen
+    assert batch["team"]["agent_mask"].tolist() == [[False, True, True], [False, True, True]]
+    assert batch["solo"]["obs"].tolist() == [[3.0, 0.0, 0.0]]
+    assert out["actions"] == [{"b": 10.0, "a": 20.0}, {"c": 30.0}, {}, {"a": 50.0}]
+
+
+def test_modules_that_are_not_stacked_are_left_alone() -> None:
+    batch, out = run(games(), module_ids=["solo"])
+    assert batch["team"]["obs"].tolist() == [1.0, 2.0, 5.0]
+    assert out["actions"] == [{"b": 10.0, "a": 20.0}, {"c": 30.0}, {}, {"a": 50.0}]
+
+
+def test_agents_that_end_in_between_get_nothing() -> None:
+    episodes = games()
+    to_module = EnvToModulePipeline(
+        connectors=[
+            AddObservationsFromEpisodesToBatch(),
+            AgentToModuleMapping(),
+            BatchIndividualItems(),
+            StackAgents(agent_ids=AGENTS),
+        ]
+    )
+    shared: dict[str, Any] = {}
+    batch = to_module(rl_module=None, episodes=episodes, shared_data=shared)
+    episodes[0].add_env_step({}, {}, {}, terminateds={"b": True})
+    to_env = ModuleToEnvPipeline(
+        connectors=[
+            UnstackAgents(),
+            TensorToNumpy(),
+            UnBatchToIndividualItems(),
+            ModuleToAgentUnmapping(),
+            ListifyDataForVectorEnv(),
+        ]
+    )
+    outputs = {name: {"actions": columns["obs"]} for name, columns in batch.items()}
+    out = to_env(rl_module=None, batch=outputs, episodes=episodes, shared_data=shared)
+    assert out["actions"][0].get("b") is None and out["actions"][3] == {"a": 5.0}
+
+
+def test_outputs_of_another_shape_are_named() -> None:
+    with pytest.raises(ColumnError, match=r"column 'actions'[\s\S]*shape \[2, 3, '...'\]"):
+        run(games(), make=lambda obs: torch.as_tensor(obs)[:, :2])
+
+
+def test_episodes_of_one_agent_are_refused() -> None:
+    from epibatch.episodes import SingleAgentEpisode
+
+    with pytest.raises(BatchLayoutError, match="multi-agent episodes"):
+        ModuleToEnvPipeline(connectors=[UnstackAgents()])(
+            batch={"actions": np.zeros(1)}, episodes=[SingleAgentEpisode(observations=[0])]
         )
