@@ -61,11 +61,6 @@ def test_nan_stays_in_its_segment():
     assert sums[2:].tolist() == [1.0, 1.5, 1.0]
 
 
-def test_returns_to_go():  # C55
-    assert discounted_sums([1.0, 1.0, 1.0], [3], 0.5).tolist() == [1.75, 1.5, 1.0]
-    assert discounted_sums([1, 1, 1, 1], [2, 2], 0.5).tolist() == [1.5, 1.0, 1.5, 1.0]
-
-
 def quadratic_advantages(rewards, values, bootstraps, terminateds, counts, gamma, lambda_):
     out, start = [], 0
     for segment, count in enumerate(counts):
@@ -103,32 +98,6 @@ def test_both_forms_of_advantages_equal_the_quadratic_reference(counts, seed):
     rows = generalized_advantages(td_errors(r, v, t, longer, gamma), longer, gamma, lambda_)
     assert rows[real].tobytes() == found.tobytes()
     assert (rows[last] == 0).all()
-
-
-@pytest.mark.parametrize(
-    ("terminateds", "truncateds", "rewards", "gamma", "lambda_", "expected"),
-    [  # recorded from RLlib 2.60; the first two are C54
-        ([0, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 0], 1.0, 1.0, [3.0, 2.0, 1.0, 0.0]),
-        ([0, 0, 0, 0], [0, 0, 1, 0], [1, 1, 1, 0], 1.0, 1.0, [7.0, 6.0, 5.0, 0.0]),
-        ([0, 0, 0, 0], [0, 0, 1, 0], [1, 1, 1, 1], 0.9, 0.8, [4.8534403, 4.852, 4.6, 1.0]),
-        ([0, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1], 0.9, 0.8, [2.08, 1.0, 2.4399998, 1.0]),
-        ([0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1], 0.9, 0.8, [3.7336957, 3.2967997, 2.4399998, 1.0]),
-    ],
-)
-def test_compute_value_targets_as_rllib(terminateds, truncateds, rewards, gamma, lambda_, expected):
-    values = np.array([1, 2, 3, 4], np.float32)
-    targets = compute_value_targets(values, np.float32(rewards), np.array(terminateds), truncateds, gamma, lambda_)
-    assert targets.dtype == np.float32
-    np.testing.assert_allclose(targets, expected, rtol=1e-6)
-
-
-def test_compute_value_targets_of_several_chunks_as_rllib():
-    values, flags = np.arange(1, 9, dtype=np.float32), np.zeros((2, 8), bool)
-    flags[0, 2] = flags[1, 6] = True
-    targets = compute_value_targets(values, np.ones(8, np.float32), flags[0], flags[1], 0.9, 0.8)
-    expected = [2.9872, 2.26, 1.0, 7.6298175, 7.9580803, 8.164, 8.2, 1.0]  # recorded from RLlib 2.60
-    np.testing.assert_allclose(targets, expected, rtol=1e-6)
-    assert compute_value_targets([], [], [], [], 0.9, 0.8).shape == (0,)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from epibatch.core.spaces import (
     fill_row,
     fill_value,
     flatten_inputs_to_1d_tensor,
-    get_base_struct_from_space,
     get_dummy_batch_for_space,
     one_hot,
     one_hot_column,
@@ -250,15 +249,6 @@ def test_one_hot_column_respects_starts_and_leaves_the_rest():
     assert result["c"] is floats
     assert result["e"] is bits
     assert one_hot_column(6, spaces.Discrete(2, start=5)).tolist() == [0.0, 1.0]
-
-
-def test_flatten_inputs_joins_sorted_leaves():
-    inputs = {"b": np.array([[7.0], [8.0]]), "a": np.array([0, 1])}
-    space = spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(0, 9, (1,)))
-    result = flatten_inputs_to_1d_tensor(inputs, get_base_struct_from_space(space))
-    assert result.tolist() == [[1.0, 0.0, 7.0], [0.0, 1.0, 8.0]]
-    assert result.dtype == np.float32
-    assert flatten_inputs_to_1d_tensor(inputs).tolist() == [[0.0, 7.0], [1.0, 8.0]]
 
 
 def test_flatten_inputs_with_time_axis_and_without_batch_axis():
