@@ -11,7 +11,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -99,6 +99,7 @@ LEAVES = (
 )
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.recursive(LEAVES, lambda s: st.lists(s) | st.tuples(s, s) | st.dictionaries(KEYS, s), max_leaves=12))
 def test_any_state_round_trips(state):
     assert same(round_trip(state), state)

@@ -17,13 +17,14 @@ PUBLIC_UNDERSCORES = {"_asdict", "_fields", "_getframe", "_make", "_replace"}
 """Names that begin with an underscore and are documented by Python."""
 
 RLLIB_PATHS = re.compile(
-    r"epibatch\.(core\.(errors|columns|typing|spaces|registry)|core\.rl_module\.\w+"
+    r"epibatch\.(core\.(errors|columns|typing|spaces|registry|tensors|metrics|checkpoints)|core\.rl_module\.\w+"
+    r"|core\.(padding|sequence_ends|shared_moments)"
     r"|connectors\.(connector_v2|connector_pipeline_v2)|connectors\.(common|env_to_module|module_to_env|learner)\..+"
     r"|env_runner\.(\w+_env_runner|multi_agent_env|callbacks)|learner\.postprocessing\..+"
     r"|episodes\.(single_agent_episode|multi_agent_episode|infinite_lookback_buffer)"
     r"|algorithms\.(ppo|algorithm_config|algorithm))"
 )
-"""Modules that tests may import although they are no packages: RLlib's paths, and those that belong to them."""
+"""Modules that tests may import although they are no packages: RLlib's paths, and those that docs name."""
 
 
 def import_cycles(modules: Mapping[str, Source]) -> Places:

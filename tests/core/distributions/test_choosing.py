@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_map
 
 from epibatch.core.distributions import (
     Categorical,
@@ -15,10 +16,8 @@ from epibatch.core.distributions import (
     SquashedGaussian,
     distribution_for,
 )
-from epibatch.core.distributions.choosing import log_std_columns
 from epibatch.core.errors import SpaceError
 from epibatch.core.spaces import EnvActions
-from epibatch.core.structs import map_struct
 
 Box, Discrete = gym.spaces.Box, gym.spaces.Discrete
 NESTED = gym.spaces.Dict(
@@ -56,9 +55,9 @@ def test_kind_and_inputs(space, cls, count):
 def test_what_reaches_the_environment_is_a_member(space, cls, count, squash, greedy):
     dist = distribution_for(space, squash=squash).from_logits(torch.randn(300, count) * 3)
     drawn = (dist.to_deterministic() if greedy else dist).sample()
-    actions = EnvActions(space)(map_struct(lambda leaf: leaf.numpy(), drawn))
+    actions = EnvActions(space)(tree_map(lambda leaf: leaf.numpy(), drawn))
     for i in range(300):
-        action = map_struct(lambda leaf, i=i: np.asarray(leaf[i]), actions)
+        action = tree_map(lambda leaf, i=i: np.asarray(leaf[i]), actions)
         assert space.contains(action if not isinstance(space, Discrete) else action[()]), action
 
 
@@ -90,12 +89,6 @@ def test_numbers_of_inputs_of_the_parts():
     assert MultiDistribution.required_input_dim(NESTED) == 14
     assert MultiDistribution.required_input_dim(NESTED, as_list=True) == [4, 6, 2, 2]
     assert MultiDistribution.required_input_dim(NESTED, input_lens=[1, 2]) == 3
-
-
-def test_log_std_columns():
-    assert log_std_columns(Box(-1, 1, (2,))) == [2, 3]
-    assert log_std_columns(Discrete(3)) == []
-    assert log_std_columns(NESTED) == [2, 3, 11]  # a: 2 means, 2 log stds, 6 logits; m: mean, log std; z
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_map
 
 from epibatch.algorithms import Algorithm, PPOConfig
 from epibatch.core.distributions import Categorical, DiagGaussian, SquashedGaussian
@@ -49,7 +50,7 @@ def batch_of(kind="mlp", space=BOX, rows=5, length=6):
     space.seed(0)
     lead = (rows,) if kind == "mlp" else (rows, length)
     flat = convert_to_torch_tensor(batch([space.sample() for _ in range(int(np.prod(lead)))]))
-    reshaped = torch.utils._pytree.tree_map(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), flat)
+    reshaped = tree_map(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), flat)
     generator = torch.Generator().manual_seed(0)
     state = {name: torch.randn(rows, 8, generator=generator) for name in STATES[kind]}
     return {"obs": reshaped, **({"state_in": state} if state else {})}
@@ -193,7 +194,7 @@ def test_stepping_equals_running_the_whole_sequence(kind, space):
     whole = module.forward_exploration(columns)
     state, parts = columns["state_in"], []
     for t in range(6):
-        step = torch.utils._pytree.tree_map(lambda leaf, t=t: leaf[:, t : t + 1], columns["obs"])
+        step = tree_map(lambda leaf, t=t: leaf[:, t : t + 1], columns["obs"])
         out = module.forward_exploration({"obs": step, "state_in": state})
         state = out["state_out"]
         parts.append(out["action_dist_inputs"])
@@ -233,15 +234,14 @@ def test_resets_equal_sequences_of_their_own(kind):
 @each_recurrent
 def test_batches_that_are_no_sequences(kind):
     columns = batch_of(kind, SCREEN)
-    flat = torch.utils._pytree.tree_map(lambda leaf: leaf[:, 0], columns["obs"])
+    flat = tree_map(lambda leaf: leaf[:, 0], columns["obs"])
     for wrong, phrase in (({"obs": columns["obs"]}, "state_in"), ({**columns, "obs": flat}, r"\(5, 10, 10, 3\)")):
         with pytest.raises(ColumnError, match=rf"{phrase}[\s\S]*AddStatesFromEpisodesToBatch"):
             module_of(kind, SCREEN).forward_train(wrong)
 
 
-@each_recurrent
-def test_it_learns_acts_and_is_restored(tmp_path, kind):
-    options = {**OPTIONS, f"use_{kind}": True, "max_seq_len": 5, "use_prev_action": True, "use_prev_reward": True}
+def test_it_learns_acts_and_is_restored(tmp_path):
+    options = {**OPTIONS, "use_gru": True, "max_seq_len": 5, "use_prev_action": True, "use_prev_reward": True}
     config = PPOConfig().environment("CartPole-v1").rl_module(model_config=options).debugging(seed=0)
     config.training(train_batch_size=60, minibatch_size=30, num_epochs=2).debugging(check_first_update="error")
     algo = config.build_algo()

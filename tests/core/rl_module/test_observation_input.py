@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._pytree import tree_map
 
 from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.rl_module import DefaultModelConfig
@@ -71,9 +72,7 @@ def test_nested_observations_are_what_flattening_gives(space, lead, seed):
     samples = [space.sample() for _ in range(int(np.prod(lead)))]
     rows = batch(samples)
     expected = flatten_inputs_to_1d_tensor(rows, get_base_struct_from_space(space))
-    from epibatch.core.structs import map_struct
-
-    tensors = convert_to_torch_tensor(map_struct(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), rows))
+    tensors = convert_to_torch_tensor(tree_map(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), rows))
     encode = ObservationInput(space)
     out = encode(tensors)
     assert encode.cnns() is None

@@ -10,7 +10,6 @@ from torch import nn
 
 from epibatch.core.distributions import Categorical, DiagGaussian
 from epibatch.core.errors import CheckpointError, ColumnError, ConfigError, NotAvailableError, RunnerError, SpaceError
-from epibatch.core.restoring import check_like
 from epibatch.core.rl_module import (
     MultiRLModule,
     MultiRLModuleSpec,
@@ -241,7 +240,6 @@ def test_buffers_of_every_type_that_can_be_saved(tmp_path, dtype):
         pytest.skip("torch has no zeros of it, or NumPy cannot have it")
     other.restore_from_path(saved)
     assert torch.equal(other.extra, one.extra)
-    check_like("a buffer", one.extra.float().numpy() if dtype is torch.bfloat16 else one.extra.numpy(), one.extra)
 
 
 class Counting(Net):
