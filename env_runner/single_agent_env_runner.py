@@ -131,7 +131,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         if self._sequence[0] != self._acts_as:
             self._sequence = np.full(self.num_envs, self._acts_as)
         extras[WEIGHTS_SEQ_NO] = self._sequence
-        step = self._try_env_step(for_env)
+        step = self._stepper.step(for_env)
         skipped = self._recorder.waiting
         failure = self._explained(step) if step.failures else step.failure
         ended = self._recorder.step(
@@ -176,9 +176,6 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._callbacks.stepped(ended, (), begun=False, failed=others)
         finally:
             raise failure
-
-    def _try_env_step(self, actions: Any) -> VectorStep:
-        return self._stepper.step(actions)
 
     def _random_actions(self) -> tuple[Any, Any, dict[str, Any]]:
         legal = random_legal(

@@ -1,7 +1,7 @@
 from .learner import Learner as Learner
 from .loss import Loss as Loss, LossFunction as LossFunction
 from .minibatches import Minibatches as Minibatches
-from .multi_agent_settings import MultiAgentSettings as MultiAgentSettings
+from .settings import MultiAgentSettings as MultiAgentSettings
 from .ppo_loss import PPOLoss as PPOLoss
 from .settings import LearnerSettings as LearnerSettings, PPOSettings as PPOSettings
 from .unread_columns import ColumnUse as ColumnUse, trace_columns as trace_columns

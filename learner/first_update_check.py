@@ -392,7 +392,10 @@ _OTHER_OBSERVATIONS = (
     "write training_only = True in the class of a piece that is meant for training alone, such as augmentation",
     "let forward_train compute the same as forward_exploration",
 )
-_OTHER_STATE = "let the module go on from batch['state_in'] in every forward pass"
+_OTHER_STATE = (
+    "let the module go on from batch['state_in'] and return 'state_out' in every forward pass; while acting, a state "
+    "that was not returned is not stored, and the next step begins with the initial one"
+)
 _CHANGED_ACTIONS = (
     "let module-to-env pieces leave 'actions' as the module gave them, and write what the environment gets to "
     "'actions_for_env'",

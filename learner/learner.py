@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 
 from epibatch.core import ALL_MODULES, POLICIES_TO_TRAIN
 from epibatch.core.columns import COLUMNS_LEFT_OUT
 from epibatch.core.errors import (
     BatchLayoutError,
+    CheckpointError,
+    ConfigError,
     EpisodeError,
     NonFiniteLossError,
     UnknownNameError,
     add_context,
     nearest,
 )
-from epibatch.core.restoring import all_or_nothing, check_count, restoring
+from epibatch.core.restoring import all_or_nothing, check_count, check_like, restoring
 from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec
 from epibatch.core.runtime import evaluation_mode
+from epibatch.core.state_codec import state_parts
+from epibatch.core.structs import map_struct
 
 from .first_update_check import CheckMode, FirstUpdateCheck
-from .learner_state import check_state, copies, take_over
 from .loss import Loss, LossFunction, as_loss
 from .minibatches import carries_loss
-from .module_overrides import override
 from .module_trainer import ModuleTrainer
-from .multi_agent_settings import MultiAgentSettings, PoliciesToTrain
 from .schedules import count_steps
-from .settings import LearnerSettings
+from .settings import LearnerSettings, MultiAgentSettings, PoliciesToTrain
 from .unread_columns import ColumnUse, UnreadColumns
 
 if TYPE_CHECKING:
     from epibatch.core.rl_module.rl_module import MultiRLModule, RLModule
+
+    from .module_trainer import ModuleTrainer
 
 __all__ = ["Learner"]
 
@@ -179,7 +184,7 @@ class Learner:
         if new_should_module_be_updated is not None:
             multi_agent = replace(multi_agent, policies_to_train=new_should_module_be_updated)
         multi_agent.check_ids([*self._module.keys(), module_id])
-        override(module_id, self._settings, self._loss, config_overrides or {})
+        _overridden(module_id, self._settings, self._loss, config_overrides or {})
         module = module_spec
         if isinstance(module_spec, RLModuleSpec):
             module = replace(module_spec, inference_only=False).build()
@@ -311,7 +316,7 @@ class Learner:
         """Return the state that the next update depends on, as dicts of NumPy arrays, numbers and strings (copies)."""
         trainers = self._trainers()
         state = {
-            "module": copies(self._module.get_state()),
+            "module": _copies(self._module.get_state()),
             "optimizers": {key: own.optimizer.get_state() for key, own in trainers.items() if own.optimizer},
             "coefficients": {key: dict(own.coefficients) for key, own in trainers.items()},
             "generators": {key: own.get_order() for key, own in trainers.items()},
@@ -320,7 +325,7 @@ class Learner:
             "num_env_steps": self._num_env_steps,
         }
         if hasattr(self._learner_connector, "get_state"):
-            state["connector"] = copies(self._learner_connector.get_state())
+            state["connector"] = _copies(self._learner_connector.get_state())
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -333,7 +338,7 @@ class Learner:
             CheckpointError: the state lacks a part, has other modules than this learner, or does not fit them; the
                 learner is unchanged.
         """
-        check_state(state, list(self._module))
+        _check_state(state, list(self._module))
         before = self.get_state()
         with all_or_nothing(lambda: self._take_over(before)):
             self._take_over(state)
@@ -343,7 +348,7 @@ class Learner:
             self._module.set_state(state["module"])
         for module_id, trainer in self._trainers().items():
             with restoring("learner state", module_id):
-                take_over(module_id, trainer, state)
+                _restore_trainer(module_id, trainer, state)
         self._num_updates = check_count("learner state, 'num_updates'", state["num_updates"])
         self._num_gradient_steps = check_count("learner state, 'num_gradient_steps'", state["num_gradient_steps"])
         steps = state.get("num_env_steps", 0)  # checkpoints from before schedules existed lack it
@@ -362,7 +367,7 @@ class Learner:
         for module_id, module in self._module.items():
             if module_id not in made:
                 changes = self._multi_agent.overrides_per_module.get(module_id, {})
-                settings, loss = override(module_id, self._settings, self._loss, changes)
+                settings, loss = _overridden(module_id, self._settings, self._loss, changes)
                 made[module_id] = ModuleTrainer(module_id, module, settings, loss, self._device)
             if not callable(self.policies_to_train) and self._multi_agent.should_be_updated(module_id):
                 made[module_id].prepare()
@@ -400,3 +405,117 @@ def _no_batch_of_modules(batch: Any, modules: Any) -> BatchLayoutError:
         found=found,
         do=do,
     )
+
+
+_SETTINGS = tuple(LearnerSettings.names())
+
+
+def _overridden(
+    module_id: str, settings: LearnerSettings, loss: Loss, changes: Mapping[str, Any]
+) -> tuple[LearnerSettings, Loss]:
+    """Return the common settings and loss with one module's changes.
+
+    Args:
+        module_id: of the module, for messages.
+        settings: the common settings.
+        loss: the common loss.
+        changes: fields of `LearnerSettings`; `loss`, as for `as_loss`; and fields of that loss's settings.
+
+    Raises:
+        ConfigError: a name is none of these, or a value is out of its range.
+
+    Example:
+        >>> from epibatch.learner import PPOLoss
+        >>> settings, loss = _overridden("main", LearnerSettings(), PPOLoss(), {"lr": 0.01, "clip_param": 0.1})
+        >>> settings.lr, loss.settings.clip_param
+        (0.01, 0.1)
+    """
+    where = f"overrides of module {module_id!r}"
+    try:
+        loss = as_loss(changes.get("loss", loss), getattr(loss, "settings", None))
+        known = (*_SETTINGS, "loss", *loss.setting_names())
+        for name in changes:
+            if name not in known:
+                raise ConfigError(
+                    name, expected="a setting of a module", found=repr(name), do=nearest(str(name), known)
+                )
+        settings = settings.with_changes(**{name: changes[name] for name in _SETTINGS if name in changes})
+        of_loss = {name: changes[name] for name in loss.setting_names() if name in changes}
+        return settings, loss.with_settings(**of_loss) if of_loss else loss
+    except ConfigError as error:
+        add_context(error, f"{where}:")
+        raise
+
+
+_PARTS = ("module", "optimizers", "coefficients", "generators", "num_updates", "num_gradient_steps")
+_PER_MODULE = ("module", "coefficients", "generators")
+
+
+def _check_state(state: Any, module_ids: Sequence[str]) -> None:
+    """Check that a state has all its parts, and has exactly these modules.
+
+    Raises:
+        CheckpointError: it is no state, lacks a part, or modules are missing in it or in the learner.
+    """
+    state_parts("Learner.set_state", state)
+    missing = [name for name in _PARTS if name not in state]
+    if missing:
+        raise _error(f"parts {', '.join(_PARTS)}", f"no {', '.join(missing)}")
+    for part in _PER_MODULE:
+        own = state_parts(f"learner state, {part!r}", state[part])
+        strange = [key for key in own if key not in module_ids]
+        lacking = [key for key in module_ids if key not in own]
+        if strange:
+            names = ", ".join(map(repr, strange))
+            do = f"add {names} first with add_module, or restore the state before it was added"
+            raise _error(f"{part!r} of modules {_names(module_ids)}", f"that of {names} too", do)
+        if lacking:
+            names = ", ".join(map(repr, lacking))
+            do = f"remove {names} first with remove_module, or give it a state too"
+            raise _error(f"{part!r} of modules {_names(module_ids)}", f"none of {names}", do)
+    for module_id in state_parts("learner state, 'optimizers'", state["optimizers"]):
+        if module_id not in module_ids:
+            raise _error(f"modules {_names(module_ids)}", f"an optimiser of {module_id!r}")
+
+
+def _restore_trainer(module_id: str, trainer: ModuleTrainer, state: Mapping[str, Any]) -> None:
+    """Restore a module's trainer from its part of a learner's state.
+
+    Raises:
+        CheckpointError: the part does not fit.
+    """
+    coefficients = state["coefficients"][module_id]
+    check_like(f"learner state, coefficients of {module_id!r}", coefficients, trainer.coefficients)
+    if not all(map(math.isfinite, coefficients.values())):
+        raise _error(f"finite coefficients of {module_id!r}", str(coefficients))
+    trainer.coefficients = dict(coefficients)
+    trainer.set_order(state["generators"][module_id])
+    trainer.optimizer = None
+    if module_id in state["optimizers"]:
+        optimizer = trainer.prepare()
+        if optimizer is None:
+            raise _error(f"no optimiser of {module_id!r}, which has nothing to train", f"an optimiser of {module_id!r}")
+        try:
+            optimizer.set_state(state["optimizers"][module_id])
+        except CheckpointError as error:
+            add_context(error, f"in module {module_id!r}:")
+            raise
+
+
+def _copies(state: Any) -> Any:
+    """Return copies of the arrays of a state, tensors as arrays."""
+    return map_struct(_copy, state)
+
+
+def _copy(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach().cpu().numpy().copy()
+    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+
+
+def _names(module_ids: Sequence[str]) -> str:
+    return ", ".join(map(repr, module_ids)) or "none"
+
+
+def _error(expected: str, found: str, do: str = "restore a state that Learner.get_state gave") -> CheckpointError:
+    return CheckpointError("learner state", expected=expected, found=found, do=do)

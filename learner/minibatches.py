@@ -1,4 +1,4 @@
-"""Minibatches of one module's batch: by rows, or by whole sequences when the batch is recurrent."""
+"""Minibatches: batches cut into rows or whole sequences, in any order."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
@@ -14,10 +15,60 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError
 from epibatch.core.structs import Form, flatten, unflatten
 
-from .minibatch_sizes import minibatch_sizes
 from .settings import LearnerSettings
 
 __all__ = ["Minibatches", "carries_loss"]
+
+
+def _minibatch_sizes(steps: npt.NDArray[np.int64], size: int | None, remainder: str) -> list[int]:
+    """Divide rows, in their order, into minibatches of about `size` timesteps.
+
+    A row is never divided. A minibatch ends with the row that makes it nearest to `size`, and has at least one row.
+    With one timestep per row it has exactly `size` rows.
+
+    Args:
+        steps: int64 [R], the timesteps of each row; R >= 1.
+        size: timesteps per minibatch, None for one minibatch of all rows.
+        remainder: handling of the rows at the end that do not reach `size`: "keep" yields them, "drop" leaves
+            them out unless they are the only ones, "spread" makes `sum(steps) // size` minibatches as equal as rows
+            allow.
+
+    Returns:
+        Rows per minibatch; their sum is R, or less with "drop".
+
+    Example:
+        >>> _minibatch_sizes(np.array([4, 4, 1, 4, 2, 4]), size=8, remainder="keep")
+        [2, 3, 1]
+    """
+    ends = np.cumsum(steps)
+    rows, total = len(ends), int(ends[-1])
+    if size is None or total <= size:
+        return [rows]
+    left = min(rows, total // size) if remainder == "spread" else 0
+    sizes: list[int] = []
+    start = done = 0
+    while start < rows:
+        goal = done + ((total - done) / left if left else size)
+        if left == 1:
+            stop = rows
+        elif goal > total:  # the rows left are too few
+            if remainder == "drop" and sizes:
+                break
+            stop = rows
+        else:
+            stop = _nearest(ends, goal, first=start + 1, last=rows - max(0, left - 1))
+        sizes.append(stop - start)
+        start, done, left = stop, int(ends[stop - 1]), left - 1 if left else 0
+    return sizes
+
+
+def _nearest(ends: npt.NDArray[np.int64], goal: float, *, first: int, last: int) -> int:
+    """Return the number of rows, from `first` to `last`, with the timesteps nearest to `goal`; of two, the larger."""
+    reached = int(np.searchsorted(ends, goal)) + 1
+    if reached > first and goal - ends[reached - 2] < ends[reached - 1] - goal:
+        reached -= 1
+    return min(max(reached, first), last)
+
 
 # From this many minibatches per epoch on, one shuffled copy that is sliced beats a gather per minibatch.
 _COPY_FROM = 9
@@ -110,7 +161,7 @@ class Minibatches:
             steps = np.ones(self._num_rows, np.int64)
         else:
             steps = self._steps if order is None else self._steps[order.numpy()]
-        return minibatch_sizes(steps, self._size, self._remainder)
+        return _minibatch_sizes(steps, self._size, self._remainder)
 
     def _one_epoch(self, order: torch.Tensor) -> Iterator[dict[str, Any]]:
         sizes = self._sizes(order)

@@ -1,4 +1,4 @@
-"""One module's part of a learner: its minibatches, loss, optimiser and the order of its rows."""
+"""Updates one module: minibatches through the loss, gradient steps, and the means of the metrics."""
 
 from __future__ import annotations
 
@@ -23,9 +23,74 @@ from .optimizers import ModuleOptimizer
 from .schedules import value_at
 from .settings import LearnerSettings
 from .unread_columns import ColumnUse
-from .update_metrics import UpdateMetrics
 
-__all__ = ["ModuleTrainer", "row_order"]
+__all__ = ["ModuleTrainer"]
+
+
+class _UpdateMetrics:
+    """Collects the minibatches' metrics, weighted by their valid rows, and the last epoch's value predictions."""
+
+    def __init__(self) -> None:
+        self._first_of_epoch = 0
+        self._epochs = 0
+        self._num_rows = 0
+        self._values: list[Mapping[str, float]] = []
+        self._weights: list[int] = []
+        self._predictions: list[torch.Tensor] = []
+        self._targets: list[torch.Tensor] = []
+
+    def begin_epoch(self) -> None:
+        """Begin the next epoch of minibatches."""
+        self._first_of_epoch = len(self._values)
+        self._epochs += 1
+        self._predictions.clear()
+        self._targets.clear()
+
+    def add(self, values: Mapping[str, float], minibatch: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """Add one minibatch's metrics, value predictions and targets."""
+        mask = minibatch.get(Columns.LOSS_MASK)
+        recurrent = mask is not None and mask.ndim > 1
+        self._values.append(values)
+        self._weights.append(int(mask.sum()) if mask is not None and recurrent else _num_rows(minibatch))
+        self._num_rows += self._weights[-1] if self._epochs == 1 else 0  # later epochs may end early
+        if Columns.VF_PREDS in outputs and Columns.VALUE_TARGETS in minibatch:
+            predictions, targets = outputs[Columns.VF_PREDS].detach(), minibatch[Columns.VALUE_TARGETS]
+            self._predictions.append(predictions[mask] if recurrent else predictions)
+            self._targets.append(targets[mask] if recurrent else targets)
+
+    def last_epoch(self) -> dict[str, float]:
+        """Return means over the last epoch."""
+        return self._means(self._first_of_epoch)
+
+    def result(self) -> dict[str, float]:
+        """Return means over the whole update, with `explained_variance`, `num_rows` and `num_minibatches`."""
+        means = self._means(0)
+        if self._targets:
+            means["explained_variance"] = _explained_variance(torch.cat(self._predictions), torch.cat(self._targets))
+        means["num_rows"] = self._num_rows
+        means["num_minibatches"] = len(self._values)
+        return means
+
+    def _means(self, start: int) -> dict[str, float]:
+        total = sum(self._weights[start:])
+        pairs = list(zip(self._values[start:], self._weights[start:]))
+        return {name: sum(values[name] * weight for values, weight in pairs) / total for name in self._values[start]}
+
+
+def _explained_variance(predictions: torch.Tensor, targets: torch.Tensor) -> float:
+    """Return the share of the targets' variance that the predictions explain; 0 if the targets do not vary."""
+    variance = float(targets.double().var(correction=0))
+    if variance == 0.0:
+        return 0.0
+    return 1.0 - float((targets.double() - predictions.double()).var(correction=0)) / variance
+
+
+def _num_rows(minibatch: Mapping[str, Any]) -> int:
+    for column in minibatch.values():
+        if isinstance(column, torch.Tensor):
+            return len(column)
+    return 1
+
 
 _MISSING = (
     "A learner piece adds columns, or a view with train=True, which modules declare on the class: pipelines are made "
@@ -70,7 +135,7 @@ class ModuleTrainer:
         self.column_use: ColumnUse | None = None
         self._module_id = module_id
         self._device = device
-        self._generator = row_order(settings.seed, module_id)
+        self._generator = _row_order(settings.seed, module_id)
         if device is not None and isinstance(module, torch.nn.Module):
             module.to(device)
 
@@ -110,7 +175,7 @@ class ModuleTrainer:
             return {"num_rows": minibatches.num_rows, "num_minibatches": 0}
         lr = value_at(settings.lr, num_env_steps)
         optimizer.set_lr(lr)
-        means = UpdateMetrics()
+        means = _UpdateMetrics()
         scheduled = self.loss.scheduled_coefficients(num_env_steps)
         used = {**self.coefficients, **scheduled}
         self._run_epochs(optimizer, minibatches, used, means)
@@ -122,7 +187,7 @@ class ModuleTrainer:
         optimizer: ModuleOptimizer,
         minibatches: Minibatches,
         coefficients: Mapping[str, float],
-        means: UpdateMetrics,
+        means: _UpdateMetrics,
     ) -> None:
         for epoch in minibatches.by_epoch():
             means.begin_epoch()
@@ -143,7 +208,7 @@ class ModuleTrainer:
         optimizer: ModuleOptimizer,
         minibatch: dict[str, Any],
         coefficients: Mapping[str, float],
-        means: UpdateMetrics,
+        means: _UpdateMetrics,
     ) -> bool:
         """Take a gradient step on a minibatch; return False if the loss ends the update before it."""
         module = self.module
@@ -180,7 +245,7 @@ class ModuleTrainer:
         return leaf.to(self._device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
 
 
-def row_order(seed: int | None, module_id: str) -> torch.Generator:
+def _row_order(seed: int | None, module_id: str) -> torch.Generator:
     """Return the generator that orders one module's rows.
 
     Each module has a stream of its own, which depends only on the learner's seed and the module's id. Other modules,
@@ -192,7 +257,7 @@ def row_order(seed: int | None, module_id: str) -> torch.Generator:
         module_id: the module's id.
 
     Example:
-        >>> row_order(7, "red").initial_seed() == row_order(7, "blue").initial_seed()
+        >>> _row_order(7, "red").initial_seed() == _row_order(7, "blue").initial_seed()
         False
     """
     generator = torch.Generator()

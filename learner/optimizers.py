@@ -140,6 +140,8 @@ def _made(choice: Any, parameters: list[torch.nn.Parameter], lr: float) -> torch
         try:
             made = kind(parameters, lr=lr, **fused, **options)
         except RuntimeError:
+            if not fused:
+                raise
             made = kind(parameters, lr=lr, **options)
     except (TypeError, ValueError) as error:
         expected, do = f"keywords that {_name(kind)} takes", "correct the keywords of training(optimizer=...)"

@@ -128,7 +128,7 @@ def ppo_loss(
 
     Returns:
         The scalar loss, and detached scalars `total_loss`, `policy_loss`, `vf_loss`, `vf_loss_unclipped`,
-        `entropy`, `mean_kl` (0 if the KL term is off), and with `target_kl` `approx_kl`: the mean of
+        `entropy`, with `use_kl_loss` `mean_kl`, and with `target_kl` `approx_kl`: the mean of
         `ratio - 1 - log(ratio)` (Schulman 2020, "Approximating KL Divergence", its estimator k3).
 
     Raises:
@@ -154,21 +154,22 @@ def ppo_loss(
     total = policy_loss + settings.vf_loss_coeff * vf_loss
     if settings.entropy_coeff:
         total = total - settings.entropy_coeff * entropy
-    mean_kl = torch.zeros_like(policy_loss)
+    divergence = {}
     if settings.use_kl_loss:
         sampling_policy = distribution_class.from_logits(columns[Columns.ACTION_DIST_INPUTS])
         mean_kl = _mean(sampling_policy.kl(policy), mask)
         total = total + kl_coeff * mean_kl
+        divergence["mean_kl"] = mean_kl.detach()
+    if settings.target_kl is not None:
+        divergence["approx_kl"] = _mean((ratio - 1.0 - log_ratio).detach(), mask)
     metrics = {
         "total_loss": total.detach(),
         "policy_loss": policy_loss.detach(),
         "vf_loss": vf_loss.detach(),
         "vf_loss_unclipped": _mean(squared_error.detach(), mask),
         "entropy": entropy.detach(),
-        "mean_kl": mean_kl.detach(),
+        **divergence,
     }
-    if settings.target_kl is not None:
-        metrics["approx_kl"] = _mean((ratio - 1.0 - log_ratio).detach(), mask)
     return total, metrics
 
 

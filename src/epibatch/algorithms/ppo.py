@@ -12,9 +12,8 @@ from ..connectors.learner.general_advantage_estimation import GeneralAdvantageEs
 from ..connectors.learner.learner_connector_pipeline import add_advantages
 from ..learner.learner import Learner
 from ..learner.loss import Loss, as_loss
-from ..learner.multi_agent_settings import MultiAgentSettings
 from ..learner.ppo_loss import PPOLoss
-from ..learner.settings import LearnerSettings, OptimizerSettings, PPOSettings
+from ..learner.settings import LearnerSettings, MultiAgentSettings, OptimizerSettings, PPOSettings
 from .algorithm import Algorithm
 from .algorithm_config import AlgorithmConfig
 from .settings import AlgorithmSettings, PPOAlgorithmSettings
