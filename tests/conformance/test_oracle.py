@@ -1,4 +1,4 @@
-"""The comparison itself: it finds every kind of mismatch, and only listed differences excuse one."""
+"""The comparison itself: what it finds, what excuses a mismatch, what probes take for an outcome, and the figures."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from oracle import differences
 from oracle.cases import CASES, cases_run, random_cases
 from oracle.compare import Mismatch, Outcome, mismatches, outcome, settle
 from oracle.episodes import Chunk, chunks
-from oracle.libraries import BOTH, RLLIB
+from oracle.figures import END, PAGE, START, put_into, text_of, together
+from oracle.libraries import BOTH, EPIBATCH, RLLIB
 from oracle.modules import build_module
+from oracle.probes import Raises, agree, plain, probe, tried
 from oracle.spaces import rows, spaces
 
 ARRAY = np.array([1.0, np.nan], np.float32)
@@ -134,3 +136,108 @@ def test_modules_are_what_pipelines_ask_for(library, state):
     assert module.is_stateful() == bool(state)
     obs = torch.ones(4, 5, 2) if state else torch.ones(4, 2)
     assert module.compute_values({"obs": obs}).shape == obs.shape[:-1]
+
+
+def refuse(message="no such row"):
+    raise IndexError(message)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [(1, 1.0), (1, True), ([1], (1,)), ([1], [1, 2]), ({"a": 1}, {"b": 1}), (None, []), ("a", Raises(IndexError, ""))],
+)
+def test_outcomes_of_another_type_or_value_do_not_agree(found, expected):
+    assert not agree(found, expected)
+    assert agree(found, found)
+
+
+@pytest.mark.parametrize(
+    ("expected", "agrees"),
+    [
+        (Raises(IndexError, "such"), True),
+        (Raises(IndexError, "^no such row$", "refuse"), True),
+        (Raises(LookupError, "such"), False),
+        (Raises(IndexError, "such column"), False),
+        (Raises(IndexError, "such", "get"), False),
+    ],
+)
+def test_an_error_is_known_by_type_message_and_place(expected, agrees):
+    assert agree({"a": [tried(refuse)]}, {"a": [expected]}) is agrees
+
+
+def test_plain_values():
+    rows = {"a": [np.arange(2), (torch.ones(1), np.float32(0.5))]}
+    assert agree(plain(rows), {"a": [[0, 1], ([1.0], 0.5)]})
+
+
+def name_of(library):
+    return library.name
+
+
+def one(library):
+    return 1
+
+
+def wrong_on_rllib(library):
+    return library.name if library is EPIBATCH else library.NoSuchName
+
+
+@pytest.mark.parametrize(
+    ("function", "ours", "theirs", "failing"),
+    [
+        (name_of, "epibatch", "RLlib", []),
+        (name_of, "epibatch", "rllib", ["rllib"]),
+        (name_of, "RLlib", "RLlib", ["epibatch", "rllib"]),
+        (wrong_on_rllib, "epibatch", Raises(KeyError, "NoSuchName"), ["rllib"]),
+        (one, 1, 1, ["epibatch", "rllib"]),
+    ],
+)
+def test_a_probe_fails_unless_both_outcomes_are_as_listed_and_differ(function, ours, theirs, failing):
+    assert (EPIBATCH.name, RLLIB.name) == ("epibatch", "RLlib")
+    test = probe("O1", ours=ours, theirs=theirs)(function)
+    failed = [side for side in ("epibatch", "rllib") if isinstance(tried_test(test, side), AssertionError)]
+    assert failed == failing
+
+
+def tried_test(test, side):
+    return tried(lambda: test(side))
+
+
+FIGURES = {
+    "cases": {"tests/conformance/a/test_x.py::test_p[1]": 1000, "tests/conformance/a/test_x.py::test_p[2]": 1200},
+    "differences": {"O19": 3, "arrays": 2500},
+    "failed": [],
+}
+
+
+def test_text():
+    text = text_of(FIGURES)
+    assert "2,200 random cases of 2\nproperties, at least 1,000 of each; 0 unexplained mismatches." in text
+    assert "| `a/test_x.py::test_p` | 2 | 2,200 |" in text
+    assert "| arrays | 2,500 |" in text
+    assert "1 tests failed" in text_of({**FIGURES, "failed": ["x"]})
+
+
+def test_runs_are_put_together():
+    again = {"cases": {"tests/conformance/a/test_x.py::test_p[1]": 7}, "differences": {"O19": 2}, "failed": ["y"]}
+    whole = together([FIGURES, again])
+    assert list(whole["cases"].values()) == [7, 1200]
+    assert whole["differences"] == {"O19": 5, "arrays": 2500}
+    assert whole["failed"] == ["y"]
+    mended = {"cases": {"y": 1000}, "differences": {}, "failed": []}
+    assert together([FIGURES, again, mended])["failed"] == [], "a property that ran again without a mismatch"
+    assert together([mended, again])["failed"] == ["y"]
+
+
+def test_only_what_is_between_the_marks_changes():
+    page = f"above\n{START}old\n{END}below\n"
+    new = put_into(page, FIGURES)
+    assert new.startswith(f"above\n{START}The last long run")
+    assert new.endswith(f"{END}below\n")
+    assert put_into(new, FIGURES) == new
+    assert "old" not in new
+
+
+def test_the_page_has_a_place_for_them():
+    page = PAGE.read_text(encoding="utf-8")
+    assert put_into(put_into(page, FIGURES), FIGURES) == put_into(page, FIGURES) != page

@@ -21,8 +21,7 @@ from epibatch.core.errors import LookbackError
 from epibatch.episodes import SingleAgentEpisode
 from oracle.episode_operations import cut, join, round_trip, slice_
 from oracle.episodes import Chunk
-from oracle.twin_episodes import Case
-from oracle.twins import Twins
+from oracle.twins import Case, Twins
 from oracle.writes import Write, write
 
 BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
@@ -79,7 +78,6 @@ BATCHES = {
     "actions-for-env": (NormalizeAndClipActions, another_action, ActingCall((chunk(),), normalize=False)),
     "discrete-start": (GetActions, start_of_the_first_part_only, ActingCall((chunk(LATE),))),
     "O42": (NumpyToTensor, observations_of_64_bits, ActingCall((chunk(),))),
-    "columns": (AddColumnsFromEpisodesToTrainBatch, rewards_of_32_bits, LearnerCall((chunk(),), numpy=False)),
     "column-types": (
         BatchIndividualItems,
         other_past_rewards,
@@ -140,15 +138,15 @@ ALONE = {
     "no-steps and too little lookback": (
         AddStatesFromEpisodesToBatch,
         of_the_first_chunk,
-        LearnerCall(LATE_CHUNKS, layout="h", numpy=False),
+        LearnerCall(LATE_CHUNKS, layout="h"),
     ),
     "no-steps and an error that should not be": (
         AddStatesFromEpisodesToBatch,
         whatever_the_lookback,
-        LearnerCall((LATE_CHUNKS[0], chunk(length=2, t_started=2, lookback=1, **RECURRENT)), layout="h", numpy=False),
+        LearnerCall((LATE_CHUNKS[0], chunk(length=2, t_started=2, lookback=1, **RECURRENT)), layout="h"),
     ),
-    "O12 and object-outputs": (BatchIndividualItems, other_notes, LearnerCall(NOTED, layout="h", max_seq_len=4)),
-    "O12, object-outputs and no-steps": (
+    "object-outputs": (BatchIndividualItems, other_notes, LearnerCall(NOTED, layout="h", max_seq_len=4)),
+    "object-outputs and no-steps": (
         BatchIndividualItems,
         other_notes,
         LearnerCall((*NOTED, chunk(length=0, objects=True, **RECURRENT)), layout="h", max_seq_len=4),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from epibatch.episodes import MultiAgentEpisode
 from oracle.agents import Schedule, empty_step, schedules
-from oracle.slow_agents import SlowAgents
+from oracle.slow_episode import SlowAgents
 
 CASES = settings(max_examples=60)
 

@@ -9,13 +9,11 @@ import gymnasium as gym
 import numpy as np
 
 from batches.acting_runs import ActingCall, over
-from batches.modules import distribution
-from batches.snapshots import Flat, column_of, rows_of, same_rows
-from batches.stages import Record, record_mismatches
+from batches.chunks import distribution
+from batches.stages import Flat, Record, column_of, record_mismatches, rows_of, same_rows
 from batches.user_pieces import HISTORY
 from epibatch.core.errors import LookbackError
-from oracle.columns import each, space_struct
-from oracle.compare import Mismatch
+from oracle.compare import Mismatch, each, space_struct
 from oracle.differences import difference, explanation_of
 from oracle.libraries import RLLIB
 

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from batches.chunks import STATES, BatchChunk, build_all, chunk_lists, in_a_block, states
-from batches.modules import acting_module
+from batches.chunks import STATES, BatchChunk, acting_module, build_all, chunk_lists, in_a_block, states
 from batches.stages import Record, alone, check_overriding, overriding, snapshot_keys, watched
 from batches.user_pieces import ACTING, user_piece
 from epibatch.core.distributions import distribution_for

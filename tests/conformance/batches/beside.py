@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from batches import acting_runs, learner_runs
-from batches import alone_differences as _  # noqa: F401  # its explanations are registered
 from batches.acting_differences import ActingSituation, both_pipelines
-from batches.learner_differences import LearnerSituation
-from batches.stages import Record, record_mismatches
+from batches.learner_differences import LearnerSituation, as_without_them
+from batches.stages import record_mismatches
 from oracle.compare import outcome, settle
+from oracle.differences import listed
 from oracle.libraries import EPIBATCH, RLLIB
 
 
@@ -15,10 +15,13 @@ def hold_learner(call: learner_runs.LearnerCall, ways: tuple[str, ...] = learner
     """Run a call in RLlib and in ways of ours; what differs must be listed. Whether each way was equal."""
     theirs = outcome(lambda: call.record(RLLIB, "alone" if "alone" in ways else "plain"))
     equal: list[bool] = []
-    memory: list[Record] = []
     for way in ways:
         ours = outcome(lambda way=way: call.record(EPIBATCH, way))
-        situation = LearnerSituation(call, way, ours.value, theirs.value, memory)
+        if way == "alone" and not all(chunk.length for chunk in call.chunks):
+            assert listed("no-steps") and as_without_them(call, ours), f"no-steps is not listed for {call}"
+            equal.append(False)
+            continue
+        situation = LearnerSituation(call, way, ours.value, theirs.value)
         equal.append(settle(theirs, ours, situation, record_mismatches))
     return equal
 

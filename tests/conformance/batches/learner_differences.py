@@ -1,27 +1,106 @@
 """Which listed differences a call of a learner pipeline can show, and what both sides give then.
 
-What epibatch gives is held against RLlib again: RLlib must give the same once the cause of a listed difference is
-taken out of the call, be it ids that coincide or episodes in lists. What RLlib gives instead is worked out here.
+RLlib is given the call without the causes of some listed differences (`LearnerCall.for_rllib`), so that it gives what
+epibatch does with them. What it gives instead where that cannot be is worked out here.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from batches.advantages import chunkwise, gae_rows, running_on, standardised
 from batches.learner_runs import LearnerCall
-from batches.snapshots import Flat, column_of, rows_of, same_flat
-from batches.stages import Record, record_mismatches
+from batches.stages import Flat, Record, column_of, record_mismatches, same_flat
 from batches.user_pieces import EARLY_COLUMNS, FLOAT_WRITERS, HISTORY
 from epibatch.core.errors import ColumnError, EpisodeError, LookbackError
-from oracle.compare import Mismatch, Outcome, outcome
-from oracle.differences import IDS, difference, explanation_of
-from oracle.libraries import RLLIB
+from oracle.compare import Mismatch, Outcome, outcome, settle
+from oracle.differences import difference
+from oracle.libraries import EPIBATCH, RLLIB
+
+
+@dataclass
+class Rows:
+    """The rows of all chunks, one chunk after the other, without padding.
+
+    Attributes:
+        at: position of each row in the flat batch.
+        counts: rows of each chunk, the bootstrap row included.
+        real: whether a row is a step.
+    """
+
+    at: Any
+    counts: list[int]
+    real: Any
+    values: Any
+    rewards: Any
+    terminateds: Any
+    truncateds: Any
+
+    def fits(self, column: dict[Any, Any], expected: Any) -> bool:
+        """Whether a column of the batch has the expected numbers in its rows, and zeros in between.
+
+        RLlib computes with float32, in which an advantage is what is left of targets and values: 0.5 % of the largest.
+        """
+        (leaf,) = column.values()
+        flat = np.ravel(np.asarray(leaf, np.float64))
+        between = np.ones(len(flat), bool)
+        between[self.at] = False
+        scale = 5e-3 * max(1.0, np.abs(expected).max())
+        return bool(np.allclose(flat[self.at], expected, rtol=0, atol=scale) and (flat[between] == 0).all())
+
+
+def gae_rows(call: Any, record: Record) -> Rows:
+    """What a finished batch gives the estimation to work with."""
+    counts = [chunk.length + 1 for chunk in call.chunks]
+    at: list[int] = []
+    start = 0
+    for count in counts:
+        at += range(start, start + count)
+        start += -(-count // call.max_seq_len) * call.max_seq_len if call.layout else count
+    real = np.concatenate([np.arange(count) < count - 1 for count in counts])
+
+    def column(name: str) -> Any:
+        return np.ravel(np.asarray(record.final["default_policy", name], np.float64))[at]
+
+    values = np.ravel(np.asarray(record.values, np.float64))[at]
+    return Rows(np.array(at), counts, real, values, *map(column, ("rewards", "terminateds", "truncateds")))
+
+
+def chunkwise(rows: Rows, ppo: tuple[float, float]) -> Any:
+    """Advantages of each chunk by itself; its last row is the bootstrap's."""
+    gamma, lambda_ = ppo
+    out, start = np.zeros(len(rows.at)), 0
+    for count in rows.counts:
+        running = 0.0
+        for t in range(start + count - 2, start - 1, -1):
+            goes_on = 1 - rows.terminateds[t]
+            error = rows.rewards[t] + gamma * goes_on * rows.values[t + 1] - rows.values[t]
+            running = out[t] = error + gamma * lambda_ * running
+        start += count
+    return out
+
+
+def running_on(rows: Rows, ppo: tuple[float, float]) -> Any:
+    """Advantages of rows as if all were one episode, cut only where a flag says so."""
+    gamma, lambda_ = ppo
+    following = np.append(rows.values[1:], 0.0)
+    out, running = np.zeros(len(rows.at)), 0.0
+    for t in range(len(rows.at) - 1, -1, -1):
+        goes_on = 1 - rows.terminateds[t]
+        error = rows.rewards[t] + gamma * goes_on * following[t] - rows.values[t]
+        running = out[t] = error + gamma * lambda_ * goes_on * (1 - rows.truncateds[t]) * running
+    return out
+
+
+def standardised(values: Any, rows: Any) -> Any:
+    """Shifted and scaled by the mean and deviation of some rows."""
+    some = values[rows.astype(bool)]
+    return (values - some.mean()) / max(1e-4, some.std())
 
 
 @dataclass(frozen=True)
@@ -32,60 +111,14 @@ class LearnerSituation:
     way: str
     ours: Record | None = field(default=None, repr=False)
     theirs: Record | None = field(default=None, repr=False)
-    memory: list[Record] = field(default_factory=list, repr=False)
-    verdicts: list[bool] = field(default_factory=list, repr=False)
 
-    @property
-    def mended(self) -> list[Record]:
-        """RLlib's runs of the call without the causes of the listed differences that it has."""
-        if not self.memory:
-            call = self.without_causes()
-            wide = "column-types" in IDS and casts_rewards(call)
-            calls = [call, replace(call, float_rewards=True)] if wide else [call]
-            self.memory.extend(
-                made.value for made in (outcome(lambda c=c: c.record(RLLIB)) for c in calls) if made.value
-            )
-        return self.memory
-
-    def without_causes(self) -> LearnerCall:
-        """The call without the causes of the listed differences that it has."""
-        call = self.call
-        numbered = "batch-keys" in IDS and renumbered(call)
-        if numbered or ("O12" in IDS and shared_keys(call)):
-            call = replace(call, chunks=tuple(replace(c, id_=f"unique_{i}") for i, c in enumerate(call.chunks)))
-        if "columns" in IDS:
-            call = replace(call, numpy=True)
-        if "nested-writes" in IDS and refuses_writes(call):
-            call = replace(call, swapped=True)
-        return call
-
-    def is_mended(self, mismatch: Mismatch) -> bool:
-        """Whether RLlib gives what epibatch does, in that place, without the causes."""
-        return any(_has(record, mismatch) for record in self.mended)
-
-    def is_explained_by_the_mended_run(self, mismatch: Mismatch) -> bool:
-        """Whether RLlib without the causes, where it stopped at an error with them, gives what epibatch does."""
-        call = self.without_causes()
-        if isinstance(mismatch.ours, Exception):
-            run = outcome(lambda: call.record(RLLIB))
-            other = Mismatch((), "error", run.error or run.value, mismatch.ours)
-            same = run.kind == Outcome(error=mismatch.ours).kind
-            return same or explanation_of(replace(self, call=call), other) is not None
-        return bool(self.mended) and all(
-            explanation_of(replace(self, call=call, theirs=self.mended[0]), own)
-            for own in record_mismatches(self.mended[0], mismatch.ours)
-            if "AddOneTs" not in own.path[0]  # that stands in front of the piece that writes
-        )
-
-
-def _has(record: Record, mismatch: Mismatch) -> bool:
-    stage, column = mismatch.path
-    if column == "shared_data":
-        return bool(mismatch.ours == record.shared[stage])
-    flats = {"the end": record.final, **record.stages}
-    flats.update({f"episodes of {name}": flat for name, flat in record.episodes.items()})
-    theirs = column_of(flats[stage], column)
-    return same_flat(theirs, mismatch.ours) or ("notes" in column and same_objects(theirs, mismatch.ours))
+    def is_that_of_float_rewards(self, mismatch: Mismatch) -> bool:
+        """Whether RLlib gives what epibatch does, in that place, if rewards are floats from the start."""
+        stage, column = mismatch.path
+        record = replace(self.call, float_rewards=True).record(RLLIB)
+        flats = {"the end": record.final, **record.stages}
+        flats.update({f"episodes of {name}": flat for name, flat in record.episodes.items()})
+        return same_flat(column_of(flats[stage], column), mismatch.ours)
 
 
 def same_objects(theirs: Flat, ours: Flat) -> bool:
@@ -100,62 +133,9 @@ def same_objects(theirs: Flat, ours: Flat) -> bool:
     )
 
 
-def shared_keys(call: LearnerCall) -> list[list[int]]:
-    """Groups of chunks that share a key in some column of RLlib's batch, if there are any."""
-    if call.ppo:
-        return []  # every id gets a number in front of all that writes columns
-    early = bool(set(call.front) & EARLY_COLUMNS)
-    return groups_by_key(call, early)
-
-
-def groups_by_key(call: LearnerCall, early: bool) -> list[list[int]]:
-    """Groups of chunks with one key in RLlib, before it numbers ids without an underscore, or behind that."""
-    groups: dict[str, list[int]] = {}
-    for i, chunk in enumerate(call.chunks):
-        groups.setdefault(chunk.id_ if early or "_" in chunk.id_ else f"{chunk.id_}_{i}", []).append(i)
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def renumbered(call: LearnerCall) -> bool:
-    """Whether a user's piece takes columns together that were written in front of and behind RLlib's change of ids."""
-    two = "own_rewards_column" in call.front and "two_columns_at_once" in call.columns
-    return two and not call.ppo and any("_" not in chunk.id_ for chunk in call.chunks)
-
-
 def casts_rewards(call: LearnerCall) -> bool:
     """Whether a user's piece writes Python floats into integer or float32 rewards."""
     return call.chunks[0].reward != "float" and bool(FLOAT_WRITERS & set(call.front))
-
-
-def refuses_writes(call: LearnerCall) -> bool:
-    """Whether a user's piece writes nested observations to episodes that hold arrays."""
-    nested = isinstance(call.spaces[0], (gym.spaces.Dict, gym.spaces.Tuple))
-    return nested and "swapped_observations" in call.front
-
-
-def late_numbers(call: LearnerCall) -> bool:
-    """Whether chunks that share an id have columns from before ids were numbered."""
-    return bool(set(call.front) & EARLY_COLUMNS) and bool(groups_by_key(call, True))
-
-
-@difference("O12", LearnerSituation)
-def one_key_for_several_chunks(situation: LearnerSituation, mismatch: Mismatch) -> bool:
-    """RLlib has the rows of all chunks with one key in the place of the first; epibatch has each in its own."""
-    call = situation.call
-    if not shared_keys(call) or mismatch.kind == "error":
-        return False
-    stage, column = mismatch.path
-    if column == "shared_data":
-        return has_map(mismatch.theirs, their_map(call)) and has_map(mismatch.ours, our_map(call))
-    mismatch = replace(mismatch, ours=in_one_array(situation, mismatch))
-    if stage.startswith("episodes") or not situation.is_mended(mismatch):
-        return False
-    if any(str(path[:1]).startswith("('chunk") for path in mismatch.ours):
-        missing = {path[0] for path in mismatch.ours} - {path[0] for path in mismatch.theirs}
-        early = groups_by_key(call, True) if late_numbers(call) else []
-        groups = (groups_by_key(call, False), early)
-        return missing in [{f"chunk {i}" for group in own for i in group[1:]} for own in groups]
-    return _same_rows_in_another_order(mismatch, padded=bool(call.layout))
 
 
 def in_one_array(situation: LearnerSituation, mismatch: Mismatch) -> Any:
@@ -167,60 +147,12 @@ def in_one_array(situation: LearnerSituation, mismatch: Mismatch) -> Any:
     )
 
 
-def _same_rows_in_another_order(mismatch: Mismatch, padded: bool) -> bool:
-    """Whether both sides hold the same entries; padded rows may be cut elsewhere, so the count of one value is free."""
-    if list(mismatch.theirs) != list(mismatch.ours):
-        return False
-    for path, one in mismatch.theirs.items():
-        theirs, ours = (Counter(map(str, np.ravel(np.asarray(side)).tolist())) for side in (one, mismatch.ours[path]))
-        if "notes" in mismatch.path[1]:  # padded with empty strings there, with 0 here
-            theirs["0"] += theirs.pop("", 0)
-        differing = [value for value in {*theirs, *ours} if theirs[value] != ours[value]]
-        if len(differing) > padded and not {"loss_mask", "seq_lens"} & set(mismatch.path[1].split("/")):
-            return False
-    return True
-
-
-@difference("batch-keys", LearnerSituation)
-def columns_from_before_ids_were_changed(situation: LearnerSituation, mismatch: Mismatch) -> bool:
-    """RLlib changes ids between two columns, which then have no common keys; here ids stay."""
-    call = situation.call
-    changed = [(f"{chunk.id_}_{i}",) for i, chunk in enumerate(call.chunks) if "_" not in chunk.id_]
-    if not renumbered(call) or not isinstance(mismatch.theirs, KeyError) or mismatch.theirs.args[0] not in changed:
-        return False
-    return situation.is_explained_by_the_mended_run(mismatch)
-
-
-@difference("columns", LearnerSituation)
-def episodes_of_lists(situation: LearnerSituation, mismatch: Mismatch) -> bool:
-    """Of list episodes RLlib shows one item per step, epibatch one array per chunk, with the same rows."""
-    call = situation.call
-    if call.numpy or mismatch.kind == "error" or mismatch.path[1] == "shared_data":
-        return False
-    theirs, ours = (rows_of(side) for side in (mismatch.theirs, mismatch.ours))
-    same = theirs.keys() == ours.keys() and all(
-        len(own) == len(ours[path]) and all(np.array_equal(a, b) for a, b in zip(own, ours[path]))
-        for path, own in theirs.items()
-    )
-    if not same or mismatch.path[0].startswith("episodes of"):
-        return same
-    mended = situation.mended
-    return situation.is_mended(mismatch) or any(_explained_of_arrays(situation, own, mismatch) for own in mended)
-
-
-def _explained_of_arrays(situation: LearnerSituation, theirs: Record, mismatch: Mismatch) -> bool:
-    """Whether what differs from RLlib's run on arrays, too, is another listed difference."""
-    stage, column = mismatch.path
-    one = column_of(theirs.final if stage == "the end" else theirs.stages[stage], column)
-    kind = "value" if list(one) == list(mismatch.ours) else "layout"
-    other = replace(situation, call=situation.without_causes(), theirs=theirs, memory=situation.mended)
-    return explanation_of(other, Mismatch(mismatch.path, kind, one, mismatch.ours)) is not None
-
-
 @difference("column-types", LearnerSituation)
 def floats_into_narrower_rewards(situation: LearnerSituation, mismatch: Mismatch) -> bool:
     """Floats written into integer or float32 rewards: RLlib's are cut down to those, epibatch's column is widened."""
-    if not casts_rewards(situation.call) or mismatch.kind == "error" or not situation.is_mended(mismatch):
+    if not casts_rewards(situation.call) or mismatch.kind == "error" or mismatch.path[1] == "shared_data":
+        return False
+    if not situation.is_that_of_float_rewards(mismatch):
         return False
     kinds = [
         (np.asarray(leaf).dtype, np.asarray(mismatch.ours.get(path)).dtype) for path, leaf in mismatch.theirs.items()
@@ -246,35 +178,10 @@ def map_of_nested_observations(situation: LearnerSituation, mismatch: Mismatch) 
     call = situation.call
     if mismatch.path[1:] != ("shared_data",) or not isinstance(call.spaces[0], (gym.spaces.Dict, gym.spaces.Tuple)):
         return False
-    whole = not call.layout and call.numpy and ("own_observations_column" not in call.front)
-    return whole and has_map(mismatch.theirs, their_map(call)) and has_map(mismatch.ours, our_map(call))
-
-
-def our_map(call: LearnerCall) -> list[int]:
-    """The chunk of each row of the batch, or of each sequence."""
-    steps = call.max_seq_len if call.layout else 1
-    return [i for i, length in enumerate(call.lengths) for _ in range(-(-length // steps))]
-
-
-def their_map(call: LearnerCall) -> list[int]:
-    """The chunk that RLlib says each row is of: the first with that key; one entry per chunk for nested arrays."""
-    early = "own_observations_column" in call.front
-    nested = isinstance(call.spaces[0], (gym.spaces.Dict, gym.spaces.Tuple)) and not early
-    groups = groups_by_key(call, early and not call.ppo) if not call.ppo else []
-    rows: list[int] = []
-    for group in sorted([*groups, *([i] for i in range(len(call.chunks)) if not any(i in own for own in groups))]):
-        length = sum(call.lengths[i] for i in group)
-        if call.layout:
-            length = -(-length // call.max_seq_len)
-        elif nested and call.numpy:
-            length = len(group)
-        rows += [group[0]] * length
-    return rows
-
-
-def has_map(shared: dict[str, Any], expected: list[int]) -> bool:
-    """Whether `shared_data` holds that map."""
-    return bool(shared.get("memorized_map_structure") == expected)
+    theirs, ours = (shared.get("memorized_map_structure") for shared in (mismatch.theirs, mismatch.ours))
+    every = [i for i, length in enumerate(call.lengths) for _ in range(length)]
+    whole = not call.layout and "own_observations_column" not in call.front
+    return whole and theirs == list(range(len(call.chunks))) and ours == every
 
 
 @difference("row-count", LearnerSituation)
@@ -304,15 +211,6 @@ def history_that_is_not_there(situation: LearnerSituation, mismatch: Mismatch) -
 def chunks_without_steps(situation: LearnerSituation, mismatch: Mismatch) -> bool:
     """A chunk without steps: RLlib gives a batch without rows of it or fails somewhere, epibatch names it."""
     return isinstance(mismatch.ours, EpisodeError) and any(not chunk.length for chunk in situation.call.chunks)
-
-
-@difference("nested-writes", LearnerSituation)
-def nested_observations_are_refused(situation: LearnerSituation, mismatch: Mismatch) -> bool:
-    """RLlib holds each part of a nested observation against the whole space when it is written, and asserts."""
-    asserted = mismatch.kind == "error" and isinstance(mismatch.theirs, AssertionError)
-    if not asserted or not refuses_writes(situation.call) or not situation.call.numpy:
-        return False
-    return situation.is_explained_by_the_mended_run(mismatch)
 
 
 @difference("object-outputs", LearnerSituation)
@@ -374,3 +272,46 @@ def targets_of_bootstrap_rows(situation: LearnerSituation, mismatch: Mismatch) -
     return theirs.fits(mismatch.theirs, running_on(theirs, situation.call.ppo) + theirs.values) and ours.fits(
         mismatch.ours, expected
     )
+
+
+def as_without_them(call: LearnerCall, ours: Outcome) -> bool:
+    """Whether ours gives what it does without the chunks that have no steps, and that is as it should be.
+
+    RLlib's pieces, called alone, fail then or have a row for some columns of such a chunk.
+    """
+    kept = [i for i, chunk in enumerate(call.chunks) if chunk.length]
+    if not kept and ours.kind:
+        return isinstance(ours.error, EpisodeError) or outcome(lambda: call.record(RLLIB, "alone")).kind == ours.kind
+    if not kept:
+        return all(is_empty(leaf) for leaf in ours.value.final.values())
+    fewer = replace(call, chunks=tuple(call.chunks[i] for i in kept))
+    theirs, without = (outcome(lambda library=library: fewer.record(library, "alone")) for library in (RLLIB, EPIBATCH))
+    found = LearnerSituation(fewer, "alone", without.value, theirs.value)
+    if outcome(lambda: settle(theirs, without, found, record_mismatches)).kind:
+        return False
+    if ours.error or without.error:
+        return told(ours.error, range(len(call.chunks))) == told(without.error, kept)
+    names = {f"chunk {i}": f"chunk {kept.index(i)}" if i in kept else "" for i in range(len(call.chunks))}
+    stages = [(ours.value.stages[name], flat) for name, flat in without.value.stages.items()]
+    ends = [*stages, (ours.value.final, without.value.final)]
+    return all(same_flat(renamed(flat, names), other) for flat, other in ends)
+
+
+def told(error: Exception | None, places: Sequence[int]) -> tuple[type, str]:
+    """What an error is and says, with the place of a chunk in another call for its name and place."""
+    chunk = re.compile(r"episode '[^']*' \(chunk (\d+) of \d+\)")
+    return type(error), chunk.sub(lambda found: f"chunk {places[int(found[1])]}", str(error))
+
+
+def is_empty(leaf: Any) -> bool:
+    """Whether a leaf of a snapshot has no rows."""
+    return leaf.startswith("empty ") if isinstance(leaf, str) else not len(leaf)
+
+
+def renamed(flat: Flat, names: dict[str, str]) -> Flat:
+    """A snapshot with other names for chunks, and without those that have none and hold nothing."""
+    out: Flat = {}
+    for path, leaf in flat.items():
+        if not any(names.get(part) == "" and is_empty(leaf) for part in path):
+            out[tuple(names.get(part, part) for part in path)] = leaf
+    return out

@@ -1,4 +1,4 @@
-"""One environment that plays a few episodes, and a piece that is called behind every step."""
+"""One environment that plays a few episodes, a piece that is called after every step, and flat members of spaces."""
 
 from __future__ import annotations
 
@@ -10,9 +10,34 @@ import numpy as np
 from hypothesis import strategies as st
 
 from epibatch.episodes.vector_recorder import VectorRecorder
-from oracle.columns import each
+from oracle.compare import each
 from oracle.libraries import Library
 from oracle.spaces import rows
+
+
+def flat(space: Any, value: Any, removed: Any = ()) -> Any:
+    """A member of a space as one vector."""
+    if isinstance(space, gym.spaces.Dict):
+        kept = [key for key in sorted(space.spaces) if key not in removed]
+        return np.concatenate([flat(space[key], value[key]) for key in kept])
+    if isinstance(space, gym.spaces.Tuple):
+        return np.concatenate([flat(own, part) for own, part in zip(space.spaces, value)])
+    if isinstance(space, gym.spaces.Discrete):
+        return np.arange(space.start, space.start + space.n) == value
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        counts, numbers = np.ravel(space.nvec), np.ravel(value)
+        return np.concatenate([np.arange(n) == number for n, number in zip(counts, numbers)])
+    return np.ravel(value)
+
+
+def parts(space: Any, kind: type) -> list[Any]:
+    """The parts of a space that are of one kind."""
+    if isinstance(space, gym.spaces.Dict):
+        return [own for part in space.spaces.values() for own in parts(part, kind)]
+    if isinstance(space, gym.spaces.Tuple):
+        return [own for part in space.spaces for own in parts(part, kind)]
+    return [space] if isinstance(space, kind) else []
+
 
 CHOICE = gym.spaces.Discrete(3)
 

@@ -1,8 +1,9 @@
-"""Random programs of operations on one buffer of both libraries, without an episode around it."""
+"""Random programs of operations on one buffer of both libraries, beside a plain list of its rows."""
 
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
@@ -10,10 +11,226 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from oracle.buffers import Machine, programs
 from oracle.cases import differences_met, random_cases
-from oracle.libraries import BOTH
-from oracle.spaces import leaf_spaces, spaces
+from oracle.compare import Mismatch, Outcome, each, first_of, mismatches, outcome, settle, stack, unstack
+from oracle.differences import difference
+from oracle.libraries import BOTH, RLLIB
+from oracle.reads import Read
+from oracle.spaces import leaf_spaces, rows, spaces
+
+small = st.integers(-5, 5)
+bounds = st.one_of(st.none(), small)
+indices = st.one_of(st.none(), small, st.builds(slice, bounds, bounds), st.lists(small, max_size=3))
+OPERATIONS = st.one_of(
+    st.tuples(st.just("append")),
+    st.tuples(st.just("append")),
+    st.tuples(st.just("extend"), st.integers(0, 3), st.booleans()),
+    st.tuples(st.just("concat"), st.integers(0, 3), st.integers(0, 2)),
+    st.tuples(st.just("add"), st.integers(0, 3), st.integers(0, 2), st.booleans()),
+    st.tuples(st.just("add number"), st.sampled_from([1, -2, 0.5])),
+    st.tuples(st.just("pop"), small),
+    st.tuples(st.just("set"), small, st.booleans()),
+    st.tuples(st.just("get"), indices, st.booleans(), st.booleans()),
+    st.tuples(st.just("state")),
+    st.tuples(st.just("finalize")),
+)
+programs = st.lists(OPERATIONS, max_size=12)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was done to both buffers.
+
+    Attributes:
+        name: the operation.
+        arrays: whether RLlib's held arrays.
+        expected: the rows that there should be now, lookback included.
+        lookback: how many of them should be lookback.
+        ours: the rows and the lookback of ours; None where the call itself is looked at.
+        total: rows before.
+    """
+
+    name: str
+    arrays: bool
+    expected: list[Any] = field(repr=False)
+    lookback: int
+    ours: Any = field(repr=False)
+    total: int
+
+    @property
+    def is_right(self) -> bool:
+        """Whether ours holds the rows that it should."""
+        rows_, lookback = self.ours
+        same = not self.expected if rows_ is None else bool(self.expected) and equal(stack(self.expected), rows_)
+        return same and lookback == self.lookback
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether stacked rows are the same numbers in the same nesting, of any type."""
+    return not mismatches(each(lambda leaf: leaf.astype(np.float64), one), each(lambda x: x.astype(np.float64), other))
+
+
+def held(buffer: Any) -> tuple[Any, int]:
+    """All rows stacked, None if there are none, and how many are lookback."""
+    data, total = buffer.data, buffer.len_incl_lookback()
+    return (stack(data) if isinstance(data, list) else data) if total else None, buffer.lookback
+
+
+@difference("buffer-arrays", Done)
+def arrays_that_take_no_rows(done: Done, mismatch: Mismatch) -> bool:
+    """RLlib's arrays have no `concat` and no `+`, take no lists of nested rows, and refuse or cast others."""
+    changes = done.name in ("append", "extend", "concat", "add", "add number", "set")
+    return changes and done.arrays and done.is_right
+
+
+@difference("buffer-sums", Done)
+def numbers_of_python_only(done: Done, mismatch: Mismatch) -> bool:
+    """RLlib adds to rows that are Python numbers; here to every number."""
+    return done.name == "add number" and not done.arrays and done.is_right
+
+
+@difference("buffer-pop", Done)
+def what_is_left_of_the_lookback(done: Done, mismatch: Mismatch) -> bool:
+    """RLlib's `pop` gives nothing back, and leaves a lookback of more rows than there are."""
+    return done.name == "pop" and done.is_right
+
+
+@difference("column-types", Done)
+def rows_of_a_wider_type_that_are_gone(done: Done, mismatch: Mismatch) -> bool:
+    """A list has the type of the rows that are in it now, a column one that also holds those it had."""
+    if done.arrays or mismatch.kind != "dtype" or not done.is_right:
+        return False
+    wider = np.result_type(mismatch.theirs, mismatch.ours) == mismatch.ours.dtype
+    return wider and np.array_equal(mismatch.theirs, mismatch.ours)
+
+
+def sum_of(leaf: Any, number: float) -> Any:
+    """An array with a number added; whole ones as 64-bit integers."""
+    return (leaf.astype(np.int64) if leaf.dtype.kind in "bui" else leaf) + number
+
+
+class Machine:
+    """Runs a program on a buffer of each library."""
+
+    def __init__(self, space: gym.Space[Any], with_space: bool, count: int, lookback: int, seed: int) -> None:
+        self.space, self.rng = space, np.random.default_rng(seed)
+        self.rows = rows(space, self.rng, count)
+        self.lookback = min(lookback, count)
+        given = {"lookback": lookback, "space": space if with_space else None}
+        self.theirs, self.ours = (library.InfiniteLookbackBuffer(list(self.rows), **given) for library in BOTH)
+        self.check("made", False, 0)
+
+    def run(self, program: list[tuple[Any, ...]]) -> None:
+        for name, *arguments in program:
+            getattr(self, name.replace(" ", "_"))(*arguments)
+
+    def do(self, name: str, call: Any) -> None:
+        """Do something to both that changes them; the rows that should be there are in `self.rows` already."""
+        arrays, total = self.theirs.finalized, self.ours.len_incl_lookback()
+        theirs, ours = (outcome(lambda b=buffer, i=i: call(b, i)) for i, buffer in enumerate((self.theirs, self.ours)))
+        done = Done(name, arrays, self.rows, self.lookback, held(self.ours), total)
+        settle(*(Outcome(None, found.error) for found in (theirs, ours)), done)
+        self.check(name, arrays, total)
+
+    def check(self, name: str, arrays: bool, total: int) -> None:
+        """Settle what both hold; where a listed difference put them apart, make RLlib's like ours again."""
+        done = Done(name, arrays, self.rows, self.lookback, held(self.ours), total)
+        assert done.is_right, (name, self.rows, held(self.ours))
+        if not settle(outcome(lambda: held(self.theirs)), Outcome(held(self.ours)), done):
+            total = self.ours.len_incl_lookback()
+            data = [each(lambda leaf: np.copy(leaf)[()], row) for row in unstack(self.ours.data)] if total else []
+            self.rows = list(data)
+            arguments = {"lookback": self.lookback, "space": self.theirs.space}
+            self.theirs = RLLIB.InfiniteLookbackBuffer(data, **arguments)
+            if arrays and total:
+                self.theirs.finalize()
+
+    # -- operations ------------------------------------------------------------------------------
+
+    def append(self) -> None:
+        (row,) = rows(self.space, self.rng, 1)
+        self.rows = [*self.rows, row]
+        self.do("append", lambda buffer, i: buffer.append(row))
+
+    def extend(self, count: int, stacked: bool) -> None:
+        more = rows(self.space, self.rng, count)
+        self.rows = [*self.rows, *more]
+        whole = stacked and self.theirs.finalized and count
+        self.do("extend", lambda buffer, i: buffer.extend(stack(more) if whole else list(more)))
+
+    def others(self, count: int, lookback: int) -> list[Any]:
+        """A buffer of each library with some rows behind a lookback, those put behind the rows that there should be."""
+        more = rows(self.space, self.rng, count + lookback)
+        self.rows = [*self.rows, *more[lookback:]]
+        return [library.InfiniteLookbackBuffer(list(more), lookback=lookback) for library in BOTH]
+
+    def concat(self, count: int, lookback: int) -> None:
+        others = self.others(count, lookback)
+        self.do("concat", lambda buffer, i: buffer.concat(others[i]))
+
+    def add(self, count: int, lookback: int, plain: bool) -> None:
+        others = self.others(count, 0 if plain else lookback)
+        self.sums("add", [list(self.rows[len(self.rows) - count :])] * 2 if plain else others)
+
+    def add_number(self, number: float) -> None:
+        if self.rows:
+            self.rows = unstack(each(lambda leaf: sum_of(leaf, number), stack(self.rows)))
+        self.sums("add number", [number] * 2)
+
+    def sums(self, name: str, others: list[Any]) -> None:
+        """Go on with the sums, where RLlib has one."""
+        arrays, before = self.theirs.finalized, self.ours.len_incl_lookback()
+        theirs = outcome(lambda: self.theirs + others[0])
+        self.ours = self.ours + others[1]
+        self.theirs = self.theirs if theirs.error else theirs.value
+        done = Done(name, arrays, self.rows, self.lookback, held(self.ours), before)
+        settle(Outcome(None, theirs.error), Outcome(), done)
+        self.check(name, arrays, before)
+
+    def pop(self, index: int) -> None:
+        total = len(self.rows)
+        if -total <= index < total:
+            self.rows = [row for i, row in enumerate(self.rows) if i != index % total]
+            self.lookback = min(self.lookback, total - 1)
+        self.do("pop", lambda buffer, i: buffer.pop(index))
+
+    def set(self, index: int, brackets: bool) -> None:
+        (row,) = rows(self.space, self.rng, 1)
+        total = len(self.rows)
+        at = self.lookback + index if index >= 0 else total + index
+        if 0 <= at < total:
+            self.rows = [row if i == at else own for i, own in enumerate(self.rows)]
+
+        def call(buffer: Any, i: int) -> None:
+            if brackets:
+                buffer[index] = row
+            else:
+                buffer.set(row, at_indices=index)
+
+        self.do("set", call)
+
+    def get(self, wanted: Any, neg_index_as_lookback: bool, brackets: bool) -> None:
+        theirs, ours = self.theirs, self.ours
+        backwards = neg_index_as_lookback and not brackets
+        listed = theirs.data if isinstance(theirs.data, list) else [None] * theirs.len_incl_lookback()
+        columns = ours.data if len(listed) or getattr(ours, "_leaves", None) is not None else None
+        spaces = {"space": theirs.space, "our_space": ours.space, "neg_index_as_lookback": backwards}
+        read = Read(listed, columns, ours.lookback, arrays=theirs.finalized, indices=wanted, **spaces)
+        if brackets and wanted is not None:
+            found = [outcome(lambda b=buffer: b[wanted]) for buffer in (theirs, ours)]
+        else:
+            found = [
+                outcome(lambda b=buffer: b.get(wanted, neg_index_as_lookback=backwards)) for buffer in (theirs, ours)
+            ]
+        settle(*found, read, first_of())
+
+    def state(self) -> None:
+        self.theirs, self.ours = (type(own).from_state(own.get_state()) for own in (self.theirs, self.ours))
+        self.check("state", self.theirs.finalized, len(self.rows))
+
+    def finalize(self) -> None:
+        if self.rows:
+            self.do("finalize", lambda buffer, i: buffer.finalize())
 
 
 @random_cases(

@@ -1,21 +1,22 @@
-"""What episodes of both libraries say of themselves, and what their states bring back."""
+"""What episodes of both libraries say of themselves, what their states bring back, and their public names."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 
 from oracle.behaviours import holds
 from oracle.cases import differences_met, random_cases
-from oracle.columns import leaves, stack
-from oracle.compare import Mismatch, Outcome, settle
+from oracle.compare import Mismatch, Outcome, leaves, settle, stack
 from oracle.differences import difference
 from oracle.episode_operations import round_trip
 from oracle.episodes import Chunk
-from oracle.twin_episodes import Case, cases
-from oracle.twins import Operation, Twins, content
+from oracle.libraries import EPIBATCH, RLLIB
+from oracle.twins import Case, Operation, Twins, cases, content
 
 BOX = gym.spaces.Box(-2, 3, (2,), np.float32)
 
@@ -82,3 +83,25 @@ def test_a_round_trip_of_a_chunk_without_steps() -> None:
     before = differences_met.copy()
     round_trip(Twins(*case.build(), case.arrays))
     assert "state-no-steps" in differences_met - before
+
+
+REMOVED = {
+    "add_temporary_timestep_data",  # raises in RLlib as well
+    "get_temporary_timestep_data",
+    "get_sample_batch",  # old API stack
+}
+
+
+def test_every_public_name_is_there() -> None:
+    theirs = {name for name in dir(RLLIB.SingleAgentEpisode()) if not name.startswith("_")}
+    assert theirs - REMOVED <= set(dir(EPIBATCH.SingleAgentEpisode()))
+
+
+METHODS = {name for name, _ in inspect.getmembers(RLLIB.SingleAgentEpisode, inspect.isfunction) if name[0] != "_"}
+
+
+@pytest.mark.parametrize("name", sorted(METHODS - REMOVED | {"__init__"}))
+def test_every_argument_is_there(name: str) -> None:
+    expected = inspect.signature(getattr(RLLIB.SingleAgentEpisode, name)).parameters
+    found = inspect.signature(getattr(EPIBATCH.SingleAgentEpisode, name)).parameters
+    assert [p for p in expected if p not in found] == []

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from oracle.behaviours import holds
 from oracle.cases import differences_met, random_cases
-from oracle.columns import first_of
-from oracle.compare import outcome, settle
+from oracle.compare import first_of, outcome, settle
 from oracle.episodes import Chunk
 from oracle.libraries import EPIBATCH, RLLIB
 from oracle.reads import Read
-from oracle.twin_episodes import Case, buffer_of, cases, columns_of, rows_of, stacked
+from oracle.twins import Case, buffer_of, cases, columns_of, rows_of, stacked
 
 FILLS = (None, None, None, 0, 0.0, 1, 0.5, -1, True, np.float32(2.5), np.nan)
 bounds = st.one_of(st.none(), st.integers(-8, 8), st.integers(-70, 70))

@@ -15,8 +15,7 @@ from oracle.compare import Outcome, outcome, settle
 from oracle.episode_operations import ENDS, Step, reset, step
 from oracle.episodes import Chunk, chunks
 from oracle.libraries import EPIBATCH, RLLIB
-from oracle.twin_episodes import Case, cases
-from oracle.twins import Operation, Twins, content
+from oracle.twins import Case, Operation, Twins, cases, content
 
 BOX = gym.spaces.Box(-2, 3, (2,), np.float32)
 steps = st.builds(

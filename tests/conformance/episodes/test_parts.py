@@ -15,8 +15,7 @@ from oracle.episode_operations import ENDS, Step, cut, join, slice_, step
 from oracle.episodes import Chunk
 from oracle.libraries import EPIBATCH, RLLIB
 from oracle.spaces import rows
-from oracle.twin_episodes import Case, cases
-from oracle.twins import Twins
+from oracle.twins import Case, Twins, cases
 
 BOX = gym.spaces.Box(-2, 3, (2,), np.float32)
 lookbacks = st.integers(0, 6)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from oracle.behaviours import holds
 from oracle.cases import differences_met, random_cases
 from oracle.episodes import Chunk
-from oracle.twin_episodes import Case, cases
-from oracle.twins import Twins
+from oracle.twins import Case, Twins, cases
 from oracle.writes import Write, write
 
 ints = st.one_of(st.integers(-8, 8), st.integers(-70, 70))

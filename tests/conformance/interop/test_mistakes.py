@@ -7,6 +7,7 @@ import pytest
 
 from epibatch.core.errors import (
     BatchLayoutError,
+    CheckpointError,
     ColumnError,
     EpisodeError,
     EpisodeStateError,
@@ -14,6 +15,7 @@ from epibatch.core.errors import (
     NotAvailableError,
     PieceError,
     PieceOutputError,
+    PipelineError,
 )
 from epibatch.episodes import SingleAgentEpisode
 from epibatch.interop.rllib import from_rllib, from_rllib_piece, to_rllib, to_rllib_piece
@@ -155,3 +157,36 @@ def test_items_of_chunks_that_share_an_id_and_cannot_be_told_apart():
         piece(rl_module=None, batch={"mine": {("same_id",): [1, 2, 3]}}, episodes=episodes)
     batch = piece(rl_module=None, batch={"mine": {("same_id",): [1, 2]}}, episodes=episodes)
     assert batch["mine"] == {("same_id",): [1, 2]} and len(batch["actions"][("same_id",)]) == 2
+
+
+COLUMNS = {"observations": [np.zeros(2), np.ones(2)], "actions": [0], "rewards": [1.0], "len_lookback_buffer": 0}
+
+
+class Theirs(RLLIB.ConnectorV2):
+    """A user's piece whose imports were not changed."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+
+
+def test_a_piece_in_a_pipeline():
+    with pytest.raises(PieceError, match="epibatch port FILE"):
+        EPIBATCH.learner.LearnerConnectorPipeline(connectors=[Theirs()])
+
+
+def test_a_piece_in_a_config():
+    config = EPIBATCH.PPOConfig().learners(learner_connector=lambda obs_space, act_space: Theirs())
+    with pytest.raises(PieceError, match="epibatch port FILE"):
+        config.build_learner_connector()
+
+
+def test_an_episode_in_a_pipeline():
+    pieces = [EPIBATCH.learner.AddObservationsFromEpisodesToBatch(as_learner_connector=True)]
+    pipeline = EPIBATCH.learner.LearnerConnectorPipeline(connectors=pieces)
+    with pytest.raises(PipelineError, match=r"from_rllib\(episode\)"):
+        pipeline(episodes=[RLLIB.SingleAgentEpisode(**COLUMNS)])
+
+
+def test_a_state_of_an_episode():
+    with pytest.raises(CheckpointError, match="from_rllib"):
+        EPIBATCH.SingleAgentEpisode.from_state(RLLIB.SingleAgentEpisode(**COLUMNS).get_state())

@@ -19,11 +19,9 @@ from hypothesis import strategies as st
 from oracle.agents import Schedule, empty_step, schedules, scripted
 from oracle.behaviours import holds, plain
 from oracle.cases import random_cases
-from oracle.columns import unstack
-from oracle.compare import mismatches, outcome
+from oracle.compare import mismatches, outcome, unstack
 from oracle.libraries import BOTH, EPIBATCH, RLLIB
-from oracle.slow_agents import SlowAgents
-from oracle.slow_episode import SlowEpisode
+from oracle.slow_episode import SlowAgents, SlowEpisode
 
 COLUMNS = ("observations", "actions", "rewards")
 any_schedule = st.one_of(schedules(), schedules(mild=True))

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from oracle.agent_content import content, slow_content
 from oracle.agents import Schedule, schedules
 from oracle.behaviours import holds
 from oracle.cases import random_cases
 from oracle.compare import mismatches
 from oracle.libraries import EPIBATCH
-from oracle.slow_episode import SlowEpisode
+from oracle.slow_episode import SlowEpisode, content, slow_content
 
 bounds = st.one_of(st.none(), st.integers(-9, 9))
 lookbacks = st.integers(0, 3)

@@ -9,11 +9,9 @@ import gymnasium as gym
 import numpy as np
 from hypothesis import strategies as st
 
-from oracle.columns import each, leaves, stack
-from oracle.compare import Outcome
+from oracle.compare import Outcome, each, leaves, stack
 from oracle.reads import Read, expected
-from oracle.slow_agents import AT_WHICH
-from oracle.slow_episode import SlowEpisode
+from oracle.slow_episode import AT_WHICH, SlowEpisode
 
 OF_OBSERVATIONS = ("observations", "infos")
 OUTSIDE = "outside"

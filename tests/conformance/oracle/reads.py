@@ -14,8 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from oracle.columns import each, leaves, position, same, space_struct
-from oracle.compare import Mismatch, Outcome, outcome
+from oracle.compare import Mismatch, Outcome, each, leaves, outcome, position, same, space_struct
 from oracle.differences import IDS, difference
 
 SWITCHES = (

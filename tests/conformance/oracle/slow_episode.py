@@ -1,12 +1,88 @@
-"""A slow model of an episode of several agents that is cut, sliced and joined: lists of lives, trimmed row by row."""
+"""A slow model of episodes of several agents, by the rules: lists of lives, trimmed row by row; and what ours holds."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
+import numpy as np
+
 from oracle.agents import Schedule
-from oracle.slow_agents import SlowAgents
+from oracle.compare import stack
+
+AT_WHICH = {"observations": "obs", "infos": "infos", "actions": "actions", "rewards": "rewards"}
+
+
+class SlowAgents:
+    """What each agent saw, did and got, as lists of lives with a row per observation or step."""
+
+    def __init__(self, schedule: Schedule, until: int | None = None) -> None:
+        self.lives: dict[str, list[dict[str, Any]]] = {}
+        self.open: dict[str, dict[str, Any]] = {}
+        self.rewards: dict[str, float] = {}
+        self.infos: dict[str, dict[str, Any]] = {}
+        self.left: dict[str, float] = {}
+        self.t = 0
+        for agent, obs in schedule.reset["observations"].items():
+            self.begin(agent, obs, schedule.reset["infos"].get(agent, {}))
+        for step in schedule.steps[:until]:
+            self.t += 1
+            self.add(step)
+
+    def begin(self, agent: str, obs: Any, info: dict[str, Any]) -> None:
+        life: dict[str, Any] = {"obs": [obs], "infos": [info], "at": [self.t], "actions": [], "rewards": []}
+        life.update(outputs=[], ended=None, flags=(False, False))
+        self.lives.setdefault(agent, []).append(life)
+
+    def living(self, agent: str) -> dict[str, Any] | None:
+        lives = self.lives.get(agent)
+        return lives[-1] if lives and lives[-1]["ended"] is None else None
+
+    def add(self, step: dict[str, Any]) -> None:
+        ends = [step["terminateds"], step["truncateds"]]
+        for agent in sorted({*self.lives, *(a for rows in step.values() for a in rows if a != "__all__")}):
+            if agent in step["rewards"]:
+                self.rewards[agent] = self.rewards.get(agent, 0.0) + step["rewards"][agent]
+            if agent in step["actions"]:
+                self.open[agent] = {"action": step["actions"][agent], "outputs": step["extra_model_outputs"][agent]}
+            if agent in step["infos"]:
+                self.infos[agent] = {**self.infos.get(agent, {}), **step["infos"][agent]}
+        for agent, obs in step["observations"].items():
+            self.observe(agent, obs)
+        for agent in [*self.lives]:
+            flags = tuple(bool(end.get(agent) or end.get("__all__")) for end in ends)
+            life = self.living(agent)
+            if life is not None and any(flags):
+                if agent in self.open:
+                    self.infos.setdefault(agent, life["infos"][-1])
+                    self.observe(agent, life["obs"][-1])
+                life["flags"], life["ended"] = flags, self.t
+                self.left[agent] = self.left.get(agent, 0.0) + self.rewards.pop(agent, 0.0)
+
+    def observe(self, agent: str, obs: Any) -> None:
+        info, life = self.infos.pop(agent, {}), self.living(agent)
+        if life is None:
+            self.begin(agent, obs, info)
+            return
+        taken = self.open.pop(agent)
+        life["obs"].append(obs)
+        life["infos"].append(info)
+        life["at"].append(self.t)
+        life["actions"].append(taken["action"])
+        life["rewards"].append(self.rewards.pop(agent, 0.0))
+        life["outputs"].append(taken["outputs"])
+
+    def at(self, name: str, agent: str) -> dict[int, Any]:
+        """The rows of a column by env step, the open step's included."""
+        rows: dict[int, Any] = {}
+        for life in self.lives.get(agent, []):
+            rows.update(zip(life["at"], life[AT_WHICH.get(name, "outputs")]))
+        life = self.living(agent)
+        if life is not None and agent in self.open and name not in ("observations", "infos"):
+            pending = {"actions": self.open[agent]["action"], "rewards": self.rewards.get(agent, 0.0)}
+            rows[life["at"][-1]] = pending.get(name, self.open[agent]["outputs"])
+        return rows
+
 
 ROWS = ("obs", "infos", "at")
 STEPS = ("actions", "rewards", "outputs")
@@ -189,3 +265,117 @@ def _lengthen(life: dict[str, Any], behind: dict[str, Any]) -> None:
     for name in STEPS:
         life[name] += behind[name][known - 1 :]
     life["ended"], life["flags"], life["typed"] = behind["ended"], behind["flags"], behind["typed"] or life["typed"]
+
+
+COLUMNS = {"observations": "obs", "actions": "actions", "rewards": "rewards"}
+
+
+def content(episode: Any) -> dict[str, Any]:
+    """What ours holds."""
+    by_agent: dict[str, list[Any]] = {agent: [] for agent in episode.agent_ids}
+    for segment in episode.segments:
+        by_agent[segment.agent_id].append(_of_segment(segment))
+    return {
+        "name": episode.id_,
+        "env steps": [episode.env_t_started, episode.env_t, episode.lookback, len(episode), episode.env_steps()],
+        "ends": [episode.is_terminated, episode.is_truncated, episode.is_done],
+        "custom data": episode.custom_data,
+        "order": list(episode.agent_ids),
+        "lives": by_agent,
+        "pending actions": {agent: plain(action) for agent, action in sorted(episode.pending_actions.items())},
+        "pending outputs": {agent: plain(row) for agent, row in sorted(episode.pending_extra_model_outputs.items())},
+        "pending rewards": {agent: float(r) for agent, r in sorted(episode.pending_rewards.items()) if r},
+        "stepped": list(episode.get_agents_that_stepped()),
+        "to act": list(episode.get_agents_to_act()),
+        "terminateds": episode.get_terminateds(),
+        "truncateds": episode.get_truncateds(),
+        "returns": [episode.get_return(), episode.get_return(include_hanging_rewards=True)],
+        "agent steps": episode.agent_steps(),
+        "maps": {agent: [list(row.data), row.lookback] for agent, row in episode.env_t_to_agent_t.items()},
+        "t_started": dict(episode.agent_t_started),
+        "reset": episode.is_reset,
+        "modules": {agent: episode.module_for(agent) for agent in episode.agent_ids},
+    }
+
+
+def _of_segment(segment: Any) -> dict[str, Any]:
+    single = segment.episode
+    single.validate()
+    columns = {name: _rows(getattr(single, name)) for name in COLUMNS}
+    kept = single.actions.len_incl_lookback()
+    outputs = {key: _rows(column) for key, column in single.extra_model_outputs.items()} if kept else {}
+    return {
+        "columns": {**columns, **outputs},
+        "infos": list(single.infos.data),
+        "at": segment.env_steps.tolist(),
+        "kept": {column.lookback for column in single._columns()},
+        "t_started": single.t_started,
+        "ended": segment.ended_at,
+        "flags": (single.is_terminated, single.is_truncated),
+        "names": [single.agent_id, single.multi_agent_episode_id, single.module_id],
+    }
+
+
+def _rows(column: Any) -> Any:
+    return column.data if column.len_incl_lookback() else None
+
+
+def plain(row: Any) -> Any:
+    """A row as Python's own values."""
+    if isinstance(row, dict):
+        return {key: plain(part) for key, part in row.items()}
+    return np.asarray(row).tolist()
+
+
+def slow_content(slow: SlowEpisode) -> dict[str, Any]:
+    """What the slow model says of it."""
+    lives = slow.steps_of_agents()
+    pending = slow.pending_rewards()
+    latest = {agent: held[-1] for agent, held in slow.lives.items()}
+    returned = sum(sum(life["rewards"][kept:]) for life, kept in lives)
+    return {
+        "name": "game",
+        "env steps": [slow.start, slow.t, slow.lookback, slow.length, slow.length],
+        "ends": [slow.terminated, slow.truncated, slow.done],
+        "custom data": slow.custom,
+        "order": list(slow.lives),
+        "lives": {agent: [_of_life(slow, agent, life) for life in held] for agent, held in slow.lives.items()},
+        "pending actions": {agent: plain(taken["action"]) for agent, taken in sorted(slow.open.items())},
+        "pending outputs": {agent: plain(taken["outputs"]) for agent, taken in sorted(slow.open.items())},
+        "pending rewards": dict(sorted(pending.items())),
+        "stepped": slow.stepped(),
+        "to act": slow.to_act(),
+        "terminateds": {**{a: life["flags"][0] for a, life in latest.items()}, "__all__": slow.terminated},
+        "truncateds": {**{a: life["flags"][1] for a, life in latest.items()}, "__all__": slow.truncated},
+        "returns": [float(returned), float(returned + sum(pending.values()))],
+        "agent steps": sum(len(life["actions"]) - kept for life, kept in lives),
+        "maps": {agent: [agent_map(slow, agent), slow.lookback] for agent in slow.lives},
+        "t_started": {agent: life["skipped"] + slow.kept(life) for agent, life in latest.items()},
+        "reset": True,
+        "modules": dict.fromkeys(slow.lives, "default_policy"),
+    }
+
+
+def _of_life(slow: SlowEpisode, agent: str, life: dict[str, Any]) -> dict[str, Any]:
+    columns = {name: stack(life[key]) if life[key] else None for name, key in COLUMNS.items()}
+    keys = life["outputs"][0] if life["outputs"] else ()
+    outputs = {key: stack([row[key] for row in life["outputs"]]) for key in keys}
+    return {
+        "columns": {**columns, **outputs},
+        "infos": life["infos"],
+        "at": life["at"],
+        "kept": {slow.kept(life)},
+        "t_started": life["skipped"] + slow.kept(life),
+        "ended": life["ended"],
+        "flags": life["flags"],
+        "names": [agent, "game", "default_policy"],
+    }
+
+
+def agent_map(slow: SlowEpisode, agent: str, lives: int = 0) -> list[Any]:
+    """For each env step, lookback included, the agent's own step, or "S"; of its last so many lives (0: all)."""
+    row: list[Any] = ["S"] * (slow.lookback + slow.length + 1)
+    for life in slow.lives[agent][-lives:]:
+        for i, at in enumerate(life["at"]):
+            row[at - slow.start + slow.lookback] = life["skipped"] + i
+    return row

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.errors import UnknownNameError
-from oracle.columns import each, leaves, position, stack, unstack
-from oracle.compare import Mismatch, Outcome, mismatches, outcome
+from oracle.compare import Mismatch, Outcome, each, leaves, mismatches, outcome, position, stack, unstack
 from oracle.differences import difference
 from oracle.twins import Operation, Twins, is_nested
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 from batches.acting_runs import TO_ENV, TO_MODULE
 from batches.learner_runs import DEFAULTS
-from epibatch.core.registry import built_in_pieces, piece_class
+from epibatch.core.registry import built_in_pieces, counterparts, piece_class, snake_case
 from oracle.libraries import RLLIB
 
 PPO = {"AddOneTsToEpisodesAndTruncate", "GeneralAdvantageEstimation"}
@@ -68,3 +71,19 @@ def test_those_by_themselves_have_their_property() -> None:
     others = [path for path in here.parent.glob("test_*.py") if path != here]
     text = "".join(path.read_text(encoding="utf-8") for path in others)
     assert all(f', "{name}"' in text or f".{name}" in text for name in BY_THEMSELVES)
+
+
+PACKAGES = ("common", "env_to_module", "module_to_env", "learner")
+NAMES = sorted({own for name in built_in_pieces() for own in counterparts(piece_class(name)).get("RLlib", ())})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_there(name):
+    for room in PACKAGES:
+        for place in (f"ray.rllib.connectors.{room}", f"ray.rllib.connectors.{room}.{snake_case(name)}"):
+            try:
+                if hasattr(import_module(place), name):
+                    return
+            except ModuleNotFoundError:
+                continue
+    pytest.fail(f"RLlib has no connector {name}")

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import strategies as st
 
 from batches.playing import CHOICE, Playing, piece, played_lengths
-from batches.snapshots import Flat, column_of, flat_mismatches, snapshot
+from batches.stages import Flat, column_of, flat_mismatches, snapshot
 from oracle.behaviours import holds
 from oracle.cases import random_cases
-from oracle.columns import each, space_struct, stack, unstack
-from oracle.compare import Mismatch, outcome, settle
+from oracle.compare import Mismatch, each, outcome, settle, space_struct, stack, unstack
 from oracle.differences import difference
 from oracle.libraries import BOTH, EPIBATCH, RLLIB, Library
 from oracle.spaces import boxes, spaces

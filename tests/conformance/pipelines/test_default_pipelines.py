@@ -9,10 +9,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from batches.acting_runs import acting_calls
 from batches.beside import hold_acting, hold_learner
-from batches.chunks import BatchChunk, build_all
+from batches.chunks import BatchChunk, build_all, built
 from batches.learner_runs import WAYS, LearnerCall, learner_calls
-from batches.modules import built
-from batches.snapshots import flat_mismatches, snapshot
+from batches.stages import flat_mismatches, snapshot
 from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch
 from oracle.behaviours import holds
 from oracle.cases import random_cases
@@ -124,7 +123,7 @@ def test_a_planted_fault_is_found_and_shrunk(monkeypatch) -> None:
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )
-    @given(call=learner_calls(False, numpy=True, front=(), columns=(), batched=()))
+    @given(call=learner_calls(False, front=(), columns=(), batched=()))
     def holds(call):
         smallest.append(call)
         hold_learner(call)
