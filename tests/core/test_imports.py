@@ -126,6 +126,13 @@ def test_what_to_do(tmp_path, monkeypatch, path, source, do):
     sys.modules.pop("needy", None)
 
 
+def test_a_module_that_fails(tmp_path, monkeypatch):
+    (tmp_path / "gives_up.py").write_text("raise SystemExit(3)")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RegistryError, match="SystemExit"):
+        load_object("gives_up:it", "here")
+
+
 def test_what_is_missing_is_named_with_the_command():
     with pytest.raises(MissingExtraError, match=r"^videos[\s\S]*no_such_module[\s\S]*pip install 'epibatch\[video\]'"):
         import_extra("no_such_module", "video", "videos")

@@ -126,6 +126,13 @@ def test_rows_of_a_space_are_filled_with_what_it_can_hold(space, fill):
         fill_row(space, fill)
 
 
+def test_a_fraction_among_integers_is_cut_or_refused():
+    assert fill_value(np.dtype(np.int8), -1.5) == -1
+    assert exact_fill_value(np.dtype(np.int8), -1.0, "here") == -1
+    with pytest.raises(ColumnError, match="mask=True"):
+        exact_fill_value(np.dtype(np.int8), -1.5, "here")
+
+
 @pytest.mark.parametrize("fill", [1e300, -1e300, np.float64(1e39), np.array([1.0, 1e300])])
 def test_numbers_that_are_too_large_for_a_float_are_refused_and_infinity_is_not(fill):
     with warnings.catch_warnings():
@@ -294,6 +301,11 @@ def test_round_trip_through_json_is_equal(space):
         assert np.array_equal(restored.bounded_above, space.bounded_above)
     if isinstance(space, spaces.Dict):
         assert list(restored.spaces) == list(space.spaces)
+
+
+def test_uniform_bounds_are_one_number_and_infinities_are_strings():
+    described = space_to_dict(spaces.Box(-np.inf, 1.0, (2, 3)))
+    assert described == {"type": "Box", "low": "-inf", "high": 1.0, "shape": [2, 3], "dtype": "float32"}
 
 
 def test_mixed_bounds_are_nested_lists():

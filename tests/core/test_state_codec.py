@@ -87,6 +87,10 @@ def test_round_trips(state):
     assert same(round_trip(state), state)
 
 
+def test_ints_too_long_to_print_as_decimals_round_trip():
+    assert round_trip({"n": -(10**5000)}) == {"n": -(10**5000)}
+
+
 KEYS = st.none() | st.booleans() | st.integers() | st.text() | st.tuples(st.text(), st.integers())
 LEAVES = (
     st.none()

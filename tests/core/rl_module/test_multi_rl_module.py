@@ -165,6 +165,15 @@ def test_specs_follow_what_is_added_and_removed(multi):
     assert multi.rl_module_specs["new"] == spec(model_config={"memory": True})
 
 
+def test_a_module_that_can_be_trained_ends_acting_only():
+    multi = MultiRLModule(rl_module_specs={"a": spec(inference_only=True)})
+    assert multi.inference_only
+    multi.add_module("b", Net(inference_only=True))
+    assert multi.inference_only
+    multi.add_module("c", Net())
+    assert not multi.inference_only
+
+
 def test_building_for_acting_only():
     specs = {"p0": spec(), "critic": spec(learner_only=True)}
     actor, learner = MultiRLModule(rl_module_specs=specs, inference_only=True), MultiRLModule(rl_module_specs=specs)

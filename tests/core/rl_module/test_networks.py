@@ -212,8 +212,9 @@ MIXED = gym.spaces.Dict(
 
 def test_nested_actions_have_only_their_log_stds_clipped():
     config = DefaultModelConfig(log_std_clip_param=1.5, head_fcnet_kernel_initializer="ones_")
-    out = PolicyHead([], 1, MIXED, config)(torch.tensor([[7.0]]))
-    assert out.tolist() == [[7.0, 7.0, 1.5, 1.5, 7.0, 7.0, 7.0, 7.0, 1.5, 7.0, 7.0]]
+    out = PolicyHead([], 1, MIXED, config)(torch.tensor([[7.0], [-0.5], [-7.0]]))
+    for row, mean, log_std in zip(out.tolist(), (7.0, -0.5, -7.0), (1.5, -0.5, -1.5), strict=True):
+        assert row == [mean, mean, log_std, log_std, mean, mean, mean, mean, log_std, mean, mean]
 
 
 def test_nested_actions_with_free_log_std():
