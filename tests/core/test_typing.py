@@ -72,7 +72,3 @@ def test_decorators_stack_in_a_ported_class():
 def test_aliases_can_annotate(alias, meaning):
     assert getattr(shims, alias) == meaning
     assert list[getattr(shims, alias)].__args__ == (meaning,)
-
-
-def test_everything_promised_is_there():
-    assert all(hasattr(shims, name) for name in shims.__all__)
