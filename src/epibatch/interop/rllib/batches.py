@@ -15,32 +15,32 @@ from epibatch.core.structs import BatchedNdArray, map_struct
 
 from .library import rllib
 
-__all__ = ["ROW_MAP", "key_of_theirs", "rekeyed", "retag_as_ours", "retag_as_theirs", "sequences"]
+__all__ = ["ROW_MAP", "rllib_key", "with_keys", "to_epibatch_tags", "to_rllib_tags", "sequences"]
 
 Key = tuple[Any, ...]
 ROW_MAP = "memorized_map_structure"  # in `shared_data`: the episode of each row of an acting batch
 
 
-def key_of_theirs(episode: Any) -> Key:
+def rllib_key(episode: Any) -> Key:
     """Return the key under which RLlib's pieces store the rows of one of its single-agent episodes."""
     if episode.agent_id is not None:
         return (episode.multi_agent_episode_id, episode.agent_id, episode.module_id)
     return (episode.id_,)
 
 
-def retag_as_theirs(item: Any) -> Any:
+def to_rllib_tags(item: Any) -> Any:
     """Return an item of a batch with RLlib's tag instead of ours on arrays of several rows."""
     cls = rllib().BatchedNdArray
     return map_struct(lambda leaf: leaf.view(cls) if isinstance(leaf, BatchedNdArray) else leaf, item)
 
 
-def retag_as_ours(item: Any) -> Any:
+def to_epibatch_tags(item: Any) -> Any:
     """Return an item of a batch with our tag instead of RLlib's on arrays of several rows."""
     cls = rllib().BatchedNdArray
     return map_struct(lambda leaf: leaf.view(BatchedNdArray) if isinstance(leaf, cls) else leaf, item)
 
 
-def rekeyed(
+def with_keys(
     batch: dict[str, Any],
     old: Sequence[Key],
     new: Sequence[Key],

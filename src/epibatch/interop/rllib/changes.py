@@ -12,15 +12,15 @@ from epibatch.episodes._storage.arrays import Leaf, owned, same_leaf, same_value
 from epibatch.episodes.infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
-from .episodes import our_column, rows_as_list, their_buffer, their_data, without_lists
+from .episodes import row_list, to_epibatch_column, to_rllib_buffer, to_rllib_rows, without_lists
 
-__all__ = ["OurChanges", "TheirChanges"]
+__all__ = ["EpibatchChanges", "RLlibChanges"]
 
 _FACTS = ("is_terminated", "is_truncated", "observation_space", "action_space")
 _NAMES = ("observations", "actions", "rewards")
 
 
-class OurChanges:
+class EpibatchChanges:
     """Copies changes of our episode back to RLlib's episode, from which it was made without copying.
 
     Args:
@@ -39,24 +39,24 @@ class OurChanges:
             if not buffers[name].finalized
         }
 
-    def carry_back(self) -> None:
+    def write_back(self) -> None:
         """Write the changes; shared arrays have them already."""
         theirs, ours = self._theirs, self._ours
         buffers = _columns(theirs)
         for name, column in _columns(ours).items():
             if name not in buffers:
                 make = type(theirs.rewards)
-                theirs.extra_model_outputs[name] = their_buffer(make, column, numpy=theirs.is_numpy, copy=False)
+                theirs.extra_model_outputs[name] = to_rllib_buffer(make, column, numpy=theirs.is_numpy, copy=False)
                 continue
             buffer = buffers[name]
             if name not in self._before:
                 if not _shows(buffer.data, column):
-                    buffer.data = their_data(column)
+                    buffer.data = to_rllib_rows(column)
                     buffer.finalized = not isinstance(buffer.data, list)
             elif len(ours) != self._length:
-                buffer.data = rows_as_list(column)
+                buffer.data = row_list(column)
             else:
-                self._carry_rows(buffer, column, self._before[name])
+                self._write_rows(buffer, column, self._before[name])
         if len(ours) != self._length or any(a is not b for a, b in zip(theirs.infos.data, ours.infos.data)):
             theirs.infos.data = list(ours.infos.data)
         theirs.t = ours.t
@@ -65,7 +65,7 @@ class OurChanges:
                 setattr(theirs, name, getattr(ours, name))
 
     @staticmethod
-    def _carry_rows(buffer: Any, column: InfiniteLookbackBuffer, before: tuple[list[Leaf], Any]) -> None:
+    def _write_rows(buffer: Any, column: InfiniteLookbackBuffer, before: tuple[list[Leaf], Any]) -> None:
         leaves, raw = before
         after = _stored(column)
         changed = np.zeros(len(buffer.data), np.bool_)
@@ -77,12 +77,12 @@ class OurChanges:
                 changed[:count] |= _differ(one[:count], other[:count])
         if len(changed) and not same_value(column.raw_row(), raw):
             changed[-1] = True
-        rows = rows_as_list(column) if changed.any() else []
+        rows = row_list(column) if changed.any() else []
         for i in np.flatnonzero(changed).tolist():
             buffer.data[i] = rows[i]
 
 
-class TheirChanges:
+class RLlibChanges:
     """Copies changes of RLlib's episode back to our episode, from which it was made without copying.
 
     Args:
@@ -98,7 +98,7 @@ class TheirChanges:
         self._rows = {name: list(rows) if isinstance(rows, list) else rows for name, rows in data.items()}
         self._infos = list(theirs.infos.data)
 
-    def carry_back(self, piece: str) -> None:
+    def write_back(self, piece: str) -> None:
         """Write the changes; shared arrays have them already.
 
         Args:
@@ -117,12 +117,12 @@ class TheirChanges:
             )
         for name, buffer in _columns(theirs).items():
             if name not in self._rows:
-                ours.extra_model_outputs[name] = our_column(buffer)
+                ours.extra_model_outputs[name] = to_epibatch_column(buffer)
                 continue
             given = self._rows[name]
             if not isinstance(buffer.data, list):
                 if buffer.data is not given:
-                    _write(ours, name, our_column(buffer).data, slice(-buffer.lookback, None))
+                    _write(ours, name, to_epibatch_column(buffer).data, slice(-buffer.lookback, None))
                 continue
             for i, row in enumerate(buffer.data):
                 if row is not given[i]:

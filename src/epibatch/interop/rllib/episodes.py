@@ -21,15 +21,15 @@ from epibatch.episodes.vector_episodes import VectorEpisodes
 from .library import rllib
 
 __all__ = [
-    "check_ours",
-    "check_theirs",
-    "episode_like_ours",
-    "episode_like_theirs",
+    "check_epibatch_episodes",
+    "check_rllib_episodes",
+    "to_epibatch_episode",
+    "to_rllib_episode",
     "from_rllib",
-    "our_column",
-    "rows_as_list",
-    "their_buffer",
-    "their_data",
+    "to_epibatch_column",
+    "row_list",
+    "to_rllib_buffer",
+    "to_rllib_rows",
     "to_rllib",
     "without_lists",
 ]
@@ -74,11 +74,11 @@ def to_rllib(episodes: Any, *, numpy: bool = True, copy: bool = False) -> Any:
         (1, array([0.5, 1.5]), True)
     """
     rllib()
-    if _are_several(episodes):
+    if _is_sequence(episodes):
         return [to_rllib(episode, numpy=numpy, copy=copy) for episode in episodes]
     if not isinstance(episodes, SingleAgentEpisode):
         raise _no_episode("to_rllib", episodes, "an epibatch SingleAgentEpisode", "RLlib's already")
-    return episode_like_theirs(episodes, numpy=numpy, copy=copy)
+    return to_rllib_episode(episodes, numpy=numpy, copy=copy)
 
 
 def from_rllib(episodes: Any, *, copy: bool = False) -> Any:
@@ -114,16 +114,14 @@ def from_rllib(episodes: Any, *, copy: bool = False) -> Any:
         (1, 1, [0.5, 1.5])
     """
     library = rllib()
-    if _are_several(episodes):
+    if _is_sequence(episodes):
         return [from_rllib(episode, copy=copy) for episode in episodes]
     if not isinstance(episodes, library.SingleAgentEpisode):
         raise _no_episode("from_rllib", episodes, "a SingleAgentEpisode of RLlib's", "epibatch's already")
-    return episode_like_ours(episodes, copy=copy)
+    return to_epibatch_episode(episodes, copy=copy)
 
 
-def episode_like_theirs(
-    episode: SingleAgentEpisode, *, numpy: bool = True, copy: bool = False, buffer: Any = None
-) -> Any:
+def to_rllib_episode(episode: SingleAgentEpisode, *, numpy: bool = True, copy: bool = False, buffer: Any = None) -> Any:
     """Convert one of our episodes to RLlib's, as `to_rllib` does.
 
     Args:
@@ -137,16 +135,16 @@ def episode_like_theirs(
     infos, data = episode.infos.data, episode.custom_data
     theirs = library.SingleAgentEpisode(
         episode.id_,
-        observations=their_buffer(make, episode.observations, numpy=numpy, copy=copy),
+        observations=to_rllib_buffer(make, episode.observations, numpy=numpy, copy=copy),
         observation_space=episode.observation_space,
         infos=make(copying.deepcopy(infos) if copy else list(infos), episode.infos.lookback),
-        actions=their_buffer(make, episode.actions, numpy=numpy, copy=copy),
+        actions=to_rllib_buffer(make, episode.actions, numpy=numpy, copy=copy),
         action_space=episode.action_space,
-        rewards=their_buffer(make, episode.rewards, numpy=numpy, copy=copy),
+        rewards=to_rllib_buffer(make, episode.rewards, numpy=numpy, copy=copy),
         terminated=episode.is_terminated,
         truncated=episode.is_truncated,
         extra_model_outputs={
-            key: their_buffer(make, column, numpy=numpy, copy=copy)
+            key: to_rllib_buffer(make, column, numpy=numpy, copy=copy)
             for key, column in episode.extra_model_outputs.items()
         },
         t_started=episode.t_started,
@@ -167,7 +165,7 @@ def _rewards_space() -> Any:
     return rllib().SingleAgentEpisode().rewards.space
 
 
-def episode_like_ours(theirs: Any, *, copy: bool = False, steps: int | None = None) -> SingleAgentEpisode:
+def to_epibatch_episode(theirs: Any, *, copy: bool = False, steps: int | None = None) -> SingleAgentEpisode:
     """Convert one of RLlib's episodes to ours, as `from_rllib` does.
 
     Args:
@@ -182,14 +180,14 @@ def episode_like_ours(theirs: Any, *, copy: bool = False, steps: int | None = No
     episode.agent_id, episode.module_id = theirs.agent_id, theirs.module_id
     episode.multi_agent_episode_id = theirs.multi_agent_episode_id
     episode.is_terminated, episode.is_truncated = bool(theirs.is_terminated), bool(theirs.is_truncated)
-    episode.observations = our_column(theirs.observations, newest=True, copy=copy, rows=more)
-    episode.actions = our_column(theirs.actions, copy=copy, rows=rows)
-    episode.rewards = our_column(theirs.rewards, copy=copy, rows=rows)
+    episode.observations = to_epibatch_column(theirs.observations, newest=True, copy=copy, rows=more)
+    episode.actions = to_epibatch_column(theirs.actions, copy=copy, rows=rows)
+    episode.rewards = to_epibatch_column(theirs.rewards, copy=copy, rows=rows)
     episode.rewards.space = None
     infos = copying.deepcopy(theirs.infos.data) if copy else theirs.infos.data
     episode.infos = InfosBuffer(infos[:more], theirs.infos.lookback)
     episode.extra_model_outputs = {
-        key: our_column(buffer, copy=copy, rows=rows) for key, buffer in theirs.extra_model_outputs.items()
+        key: to_epibatch_column(buffer, copy=copy, rows=rows) for key, buffer in theirs.extra_model_outputs.items()
     }
     episode.given_observation_space = theirs.observation_space
     episode.observation_space, episode.action_space = theirs.observation_space, theirs.action_space
@@ -200,7 +198,7 @@ def episode_like_ours(theirs: Any, *, copy: bool = False, steps: int | None = No
     return episode
 
 
-def check_ours(where: str, episodes: Sequence[Any]) -> None:
+def check_epibatch_episodes(where: str, episodes: Sequence[Any]) -> None:
     """Raise unless all episodes are our single-agent episodes.
 
     Raises:
@@ -212,7 +210,7 @@ def check_ours(where: str, episodes: Sequence[Any]) -> None:
             raise _no_episode(where, episode, "SingleAgentEpisodes of epibatch's", "RLlib's", _BEHIND[0])
 
 
-def check_theirs(where: str, episodes: Sequence[Any]) -> None:
+def check_rllib_episodes(where: str, episodes: Sequence[Any]) -> None:
     """Raise unless all episodes are RLlib's single-agent episodes.
 
     Raises:
@@ -228,7 +226,7 @@ def check_theirs(where: str, episodes: Sequence[Any]) -> None:
 _BEHIND = ("convert them with from_rllib first", "convert them with to_rllib first")
 
 
-def _are_several(episodes: Any) -> bool:
+def _is_sequence(episodes: Any) -> bool:
     return isinstance(episodes, (list, tuple, VectorEpisodes))
 
 
@@ -255,7 +253,7 @@ def _no_episode(
 # ---------------------------------------------------------------------------------------------- columns
 
 
-def their_data(column: InfiniteLookbackBuffer, *, numpy: bool = True, copy: bool = False) -> Any:
+def to_rllib_rows(column: InfiniteLookbackBuffer, *, numpy: bool = True, copy: bool = False) -> Any:
     """Return all rows of a column in the form of RLlib's buffer.
 
     Args:
@@ -265,7 +263,7 @@ def their_data(column: InfiniteLookbackBuffer, *, numpy: bool = True, copy: bool
         copy: True to copy arrays that would share memory.
     """
     if not numpy or column.raw_row() is not NOTHING:
-        rows = rows_as_list(column)
+        rows = row_list(column)
         return [owned(row) for row in rows] if copy else rows
     leaves = column.rows(-column.lookback, column.len_incl_lookback() - column.lookback)
     if not leaves:
@@ -273,7 +271,7 @@ def their_data(column: InfiniteLookbackBuffer, *, numpy: bool = True, copy: bool
     return unflatten(column.form, [copied(leaf) for leaf in leaves] if copy else leaves)
 
 
-def rows_as_list(column: InfiniteLookbackBuffer) -> list[Any]:
+def row_list(column: InfiniteLookbackBuffer) -> list[Any]:
     """Return the rows of a column as a list: scalars of NumPy, and views of arrays."""
     raw = column.raw_row()
     count = column.len_incl_lookback() - (raw is not NOTHING)
@@ -286,7 +284,7 @@ def rows_as_list(column: InfiniteLookbackBuffer) -> list[Any]:
     return rows if raw is NOTHING else [*rows, raw]
 
 
-def their_buffer(make: Any, column: InfiniteLookbackBuffer, *, numpy: bool, copy: bool) -> Any:
+def to_rllib_buffer(make: Any, column: InfiniteLookbackBuffer, *, numpy: bool, copy: bool) -> Any:
     """Return RLlib's buffer with the rows, the lookback and the space of a column.
 
     Args:
@@ -295,12 +293,12 @@ def their_buffer(make: Any, column: InfiniteLookbackBuffer, *, numpy: bool, copy
         numpy: True to stack its rows.
         copy: True to copy arrays that would share memory.
     """
-    buffer = make(their_data(column, numpy=numpy, copy=copy), 0, column.space)
+    buffer = make(to_rllib_rows(column, numpy=numpy, copy=copy), 0, column.space)
     buffer.lookback = column.lookback  # its constructor takes a dict's number of keys for the number of rows
     return buffer
 
 
-def our_column(buffer: Any, *, newest: bool = False, copy: bool = False, rows: int | None = None) -> Any:
+def to_epibatch_column(buffer: Any, *, newest: bool = False, copy: bool = False, rows: int | None = None) -> Any:
     """Return a column with the rows, the lookback and the space of RLlib's buffer.
 
     Args:

@@ -21,9 +21,9 @@ from epibatch.connectors.learner.add_one_ts_to_episodes_and_truncate import AddO
 from epibatch.core.errors import PieceOutputError, add_context
 from epibatch.episodes._storage.indexing import note_history, position_of, positions_of
 
-from .batches import ROW_MAP, Key, key_of_theirs, rekeyed, retag_as_ours, retag_as_theirs, sequences
-from .changes import OurChanges, TheirChanges
-from .episodes import check_ours, check_theirs, episode_like_ours, episode_like_theirs
+from .batches import ROW_MAP, Key, rllib_key, sequences, to_epibatch_tags, to_rllib_tags, with_keys
+from .changes import EpibatchChanges, RLlibChanges
+from .episodes import check_epibatch_episodes, check_rllib_episodes, to_epibatch_episode, to_rllib_episode
 
 __all__ = ["EpibatchPieceAdapter", "RLlibPieceAdapter", "WatchedBuffer", "adapt_epibatch_piece", "adapt_rllib_piece"]
 
@@ -113,13 +113,13 @@ class RLlibPieceAdapter(_Adapter, ConnectorV2):
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Run the piece on the episodes and the batch converted to RLlib's; convert the result back."""
-        check_ours(type(self.piece).__name__, episodes)
+        check_epibatch_episodes(type(self.piece).__name__, episodes)
         call = running_call()
         keys = chunk_keys(episodes) if call is None else [key_for(episode) for episode in episodes]
-        shown = _shown(episodes, keys, numpy=call is None or call.training is not False)
-        changes = [TheirChanges(*pair) for pair in zip(episodes, shown)]
-        before = [key_of_theirs(episode) for episode in shown]
-        given = rekeyed(batch, keys, before, retag_as_theirs)
+        shown = _converted_episodes(episodes, keys, numpy=call is None or call.training is not False)
+        changes = [RLlibChanges(*pair) for pair in zip(episodes, shown)]
+        before = [rllib_key(episode) for episode in shown]
+        given = with_keys(batch, keys, before, to_rllib_tags)
         shared = {} if shared_data is None else shared_data
         if isinstance(rows := shared.get(ROW_MAP), RowMap):
             shared[ROW_MAP] = list(rows)  # RLlib's pieces check that it is a list
@@ -142,9 +142,9 @@ class RLlibPieceAdapter(_Adapter, ConnectorV2):
                 do="end __call__ with `return batch`",
             )
         for change in changes:
-            change.carry_back(type(self.piece).__name__)
-        after = [key_of_theirs(episode) for episode in shown]
-        made = _as_ours(dict(out), before, after, keys, [len(episode) for episode in shown])
+            change.write_back(type(self.piece).__name__)
+        after = [rllib_key(episode) for episode in shown]
+        made = _with_our_keys(dict(out), before, after, keys, [len(episode) for episode in shown])
         for group in call.groups.values() if call is not None and not call.several else ():
             if group.rows is None:
                 group.rows = sequences(made, keys, group.shared_data)
@@ -166,11 +166,11 @@ def adapt_rllib_piece(piece: Any, rewrites_observations: bool, lookback: int, *s
     return made
 
 
-def _shown(episodes: Sequence[Any], keys: Sequence[Key], *, numpy: bool) -> list[Any]:
+def _converted_episodes(episodes: Sequence[Any], keys: Sequence[Key], *, numpy: bool) -> list[Any]:
     """Convert episodes to RLlib's, each under its name in this call."""
     shown = []
     for episode, key in zip(episodes, keys):
-        theirs = episode_like_theirs(episode, numpy=numpy, buffer=WatchedBuffer)
+        theirs = to_rllib_episode(episode, numpy=numpy, buffer=WatchedBuffer)
         if len(key) == 1:
             theirs.id_ = key[0]
         columns = (theirs.observations, theirs.actions, theirs.rewards, theirs.infos)
@@ -180,14 +180,17 @@ def _shown(episodes: Sequence[Any], keys: Sequence[Key], *, numpy: bool) -> list
     return shown
 
 
-def _as_ours(
+def _with_our_keys(
     batch: dict[str, Any], before: list[Key], after: list[Key], keys: list[Key], lengths: list[int]
 ) -> dict[str, Any]:
     """Return a batch under our keys; some columns may have the names that the piece gave the episodes."""
     renamed = set(after) - set(before)
     new = {name: column for name, column in batch.items() if isinstance(column, dict) and renamed & column.keys()}
     old = {name: column for name, column in batch.items() if name not in new}
-    out = {**rekeyed(old, before, keys, retag_as_ours, lengths), **rekeyed(new, after, keys, retag_as_ours, lengths)}
+    out = {
+        **with_keys(old, before, keys, to_epibatch_tags, lengths),
+        **with_keys(new, after, keys, to_epibatch_tags, lengths),
+    }
     return {name: out[name] for name in batch}
 
 
@@ -274,14 +277,14 @@ class EpibatchPieceAdapter(_Adapter, RLlibConnectorV2):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Run the piece on the episodes and the batch converted to ours; convert the result back."""
         kwargs.pop("data", None)  # the batch a second time, which RLlib passes on for old pieces
-        check_theirs(type(self.piece).__name__, episodes)
+        check_rllib_episodes(type(self.piece).__name__, episodes)
         shared = {} if shared_data is None else shared_data
         longer = bool(shared.get(ADDED_LOSS_MASK))  # by the bootstrap step, which is a real step in RLlib's episodes
-        shown = [episode_like_ours(episode) for episode in episodes]
-        changes = [OurChanges(*pair) for pair in zip(episodes, shown)]
+        shown = [to_epibatch_episode(episode) for episode in episodes]
+        changes = [EpibatchChanges(*pair) for pair in zip(episodes, shown)]
         call = PipelineCall(
             rl_module=rl_module,
-            episodes=[episode_like_ours(one, steps=len(one) - 1) for one in episodes] if longer else shown,
+            episodes=[to_epibatch_episode(one, steps=len(one) - 1) for one in episodes] if longer else shown,
             explore=explore,
             shared_data=shared,
             metrics=metrics,
@@ -294,8 +297,8 @@ class EpibatchPieceAdapter(_Adapter, RLlibConnectorV2):  # type: ignore[misc]
         for group in groups if longer else ():
             group.lengthen(shown)
         ours = groups[0].keys
-        keys = [key_of_theirs(episode) for episode in episodes]
-        given = rekeyed(batch, keys, ours, retag_as_ours, [len(episode) for episode in episodes])
+        keys = [rllib_key(episode) for episode in episodes]
+        given = with_keys(batch, keys, ours, to_epibatch_tags, [len(episode) for episode in episodes])
         for group in groups:
             group.rows = sequences(given, ours, shared)
         try:
@@ -305,12 +308,12 @@ class EpibatchPieceAdapter(_Adapter, RLlibConnectorV2):  # type: ignore[misc]
             add_context(error, f"in {type(self.piece).__name__} of epibatch, in a pipeline of RLlib's:")
             raise
         for change in changes:
-            change.carry_back()
+            change.write_back()
         if isinstance(self.piece, AddOneTsToEpisodesAndTruncate):
-            _lengthen(episodes)
-        keys = [key_of_theirs(episode) for episode in episodes]
-        self._spell_row_map(shared, ours, keys)
-        return rekeyed(out, ours, keys, retag_as_theirs)
+            _add_bootstrap_steps(episodes)
+        keys = [rllib_key(episode) for episode in episodes]
+        self._write_row_map(shared, ours, keys)
+        return with_keys(out, ours, keys, to_rllib_tags)
 
     def _run(self, batch: dict[str, Any], call: PipelineCall) -> dict[str, Any]:
         if is_columnar(self.piece):
@@ -330,7 +333,7 @@ class EpibatchPieceAdapter(_Adapter, RLlibConnectorV2):  # type: ignore[misc]
         return dict(out)
 
     @staticmethod
-    def _spell_row_map(shared_data: dict[str, Any], ours: list[Any], keys: list[Key]) -> None:
+    def _write_row_map(shared_data: dict[str, Any], ours: list[Any], keys: list[Key]) -> None:
         """Write the row map of a batch in RLlib's form: a list with the ids of its episodes."""
         rows = shared_data.get(ROW_MAP)
         if isinstance(rows, RowMap):
@@ -350,7 +353,7 @@ def adapt_epibatch_piece(piece: Any, pipeline: str | None, *spaces: Any) -> Any:
     return _named(EpibatchPieceAdapter, type(piece).__name__)(piece, pipeline, *spaces)
 
 
-def _lengthen(episodes: Sequence[Any]) -> None:
+def _add_bootstrap_steps(episodes: Sequence[Any]) -> None:
     """Add the bootstrap step and a unique name to RLlib's episodes, as RLlib's later pieces need both."""
     from ray.rllib.utils.postprocessing.episodes import add_one_ts_to_episodes_and_truncate
 
