@@ -13,13 +13,11 @@ from rich.console import Console
 
 from benchmarks.growth import draw, grown
 from benchmarks.libraries import rllib_is_there
-from benchmarks.machine import REPOSITORY
 from benchmarks.names import RLLIB
-from benchmarks.page import PAGE, RESULTS, notes, publish
-from benchmarks.results import Result, ResultsError, load, report, result_of, save
+from benchmarks.page import PAGE, RESULTS, markdown, notes, publish
+from benchmarks.results import REPOSITORY, Result, ResultsError, load, report, result_of, save
 from benchmarks.row import Options, Row
 from benchmarks.rows import all_rows, chosen
-from benchmarks.table import screen
 from benchmarks.workers import stop_all
 
 app = typer.Typer(add_completion=False, no_args_is_help=False)
@@ -52,8 +50,7 @@ def run(
     growth = {"growth": grown(options)} if plot else {}
     stop_all()
     results = [result for result in measured.values() if result is not None]
-    console.print(screen(results))
-    console.print(notes(results), markup=False)
+    console.print(f"{markdown(results)}\n{notes(results)}", markup=False, soft_wrap=True)
     found = report(results, _command(only, quick, plot, rounds), quick=quick, **growth)
     path = json or FOLDER / f"{datetime.now():%Y%m%d-%H%M%S}.json"
     save(found, path)

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: made of a file of results, never typed."""
+"""The table of results, and docs/benchmarks.md, which is made of a file of results."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.growth import draw
-from benchmarks.machine import REPOSITORY
-from benchmarks.names import OURS
-from benchmarks.results import again, save
+from benchmarks.names import FLOOR, OURS, RLLIB
+from benchmarks.results import REPOSITORY, again, save
 from benchmarks.row import Row
-from benchmarks.table import compared, markdown
 
+HEADINGS = ("row", "workload", OURS, RLLIB, FLOOR, "target", "measured", "met")
 PAGE = REPOSITORY / "docs" / "benchmarks.md"
 PICTURE = REPOSITORY / "docs" / "growth.png"
 RESULTS = REPOSITORY / "benchmarks" / "results.json"
@@ -105,3 +104,62 @@ def _missed(results: Sequence[Mapping[str, Any]]) -> str:
     if not lines:
         return f"{OURS} meets every target."
     return "\n".join(["Targets that are not met:", "", *lines])
+
+
+# -------------------------------------------------------------------------------------------- the table
+
+
+def amount(value: float, unit: str) -> str:
+    """A time or a size with three digits and the unit that fits."""
+    if unit != "s":
+        return f"{digits(value)} {unit}"
+    for scale, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if value >= scale:
+            return f"{digits(value / scale)} {name}"
+    return f"{digits(value / 1e-9)} ns"
+
+
+def digits(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
+
+
+def markdown(results: Sequence[dict[str, Any]]) -> str:
+    """The table in Markdown: a line for each target, at least one; what the sides took is in the first."""
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+    for result in results:
+        sides, unit = result["sides"], result["unit"]
+        first = [result["name"], result["what"], *(_side(sides, name, unit) for name in (OURS, RLLIB, FLOOR))]
+        targets = [_target(target) for target in result["targets"]] or [["", "", ""]]
+        for i, target in enumerate(targets):
+            lines.append("| " + " | ".join((first if i == 0 else [""] * len(first)) + target) + " |")
+    return "\n".join(lines)
+
+
+def _side(sides: dict[str, Any], name: str, unit: str) -> str:
+    """A side's time, that of its fastest way; beside the floor's the times of other floors."""
+    found = _fastest(sides, name)
+    if found is None:
+        return "-"
+    others = [key for key in sides if name == FLOOR and key.endswith(f" {FLOOR}")]
+    rest = [f"{key.removesuffix(f' {FLOOR}')} {amount(sides[key]['median'], unit)}" for key in others]
+    return amount(found, unit) + (f" ({', '.join(rest)})" if rest else "")
+
+
+def _fastest(sides: dict[str, Any], name: str) -> float | None:
+    return min((own["median"] for key, own in sides.items() if key.partition(":")[0] == name), default=None)
+
+
+def _target(target: dict[str, Any]) -> list[str]:
+    if target["measured"] is None:
+        return [target["text"], "-", "-"]
+    return [target["text"], compared(target), "yes" if target["met"] else "NO"]
+
+
+def compared(target: dict[str, Any]) -> str:
+    """What was measured of a target, with its quartiles if there were several rounds."""
+    found, unit = target["measured"], target["unit"]
+    if found["low"] == found["high"]:
+        return amount(found["median"], unit)
+    low, high = (amount(found[end], unit) if unit == "s" else digits(found[end]) for end in ("low", "high"))
+    return f"{amount(found['median'], unit)} ({low} to {high})"

@@ -41,7 +41,7 @@ def final_return(side: str, seed: int) -> float:
 
 def main() -> None:
     """Train, and keep what came out."""
-    from benchmarks.machine import versions
+    from benchmarks.results import versions
     from benchmarks.row import FLOOR, OURS, RLLIB
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import commit, processor, versions
-from benchmarks.names import FLOOR, LEANEST, OURS, RLLIB
 from benchmarks.row import Measured, Row, Target
-from benchmarks.timing import Spread, ratios, spread
+from benchmarks.timing import Spread, spread
+
+PACKAGES = ("epibatch", "numpy", "torch", "gymnasium", "ray", "stable-baselines3")
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 Result = dict[str, Any]
 
@@ -36,7 +41,6 @@ def result_of(row: Row, measured: Measured) -> Result:
         "steps": measured.steps,
         "note": measured.note,
         "sides": {name: {**_rounded(spread(own)), "rounds": [_short(value) for value in own]} for name, own in sides},
-        "ratios": _ratios(measured),
         "targets": [_target(target, measured) for target in row.targets],
         "missed": row.missed,
     }
@@ -59,16 +63,6 @@ def _short(value: float) -> float:
 
 def _rounded(found: Spread) -> dict[str, float]:
     return {name: _short(value) for name, value in asdict(found).items()}
-
-
-def _ratios(measured: Measured) -> dict[str, Any]:
-    """How epibatch compares, the median over the rounds and its quartiles."""
-    found = {}
-    for above, beneath in ((OURS, FLOOR), (OURS, LEANEST), (RLLIB, OURS)):
-        values, others = measured.side(above), measured.side(beneath)
-        if values is not None and others is not None:
-            found[f"{above} / {beneath}"] = _rounded(spread(ratios(values, others)))
-    return found
 
 
 def _target(target: Target, measured: Measured) -> dict[str, Any]:
@@ -129,3 +123,39 @@ def load(paths: Sequence[Path]) -> dict[str, Any]:
 def _joined(earlier: str, own: str) -> str:
     """Both, separated by semicolons, each once."""
     return "; ".join(dict.fromkeys(part for part in [*earlier.split("; "), *own.split("; ")] if part))
+
+
+# ------------------------------------------------------------------------------------------ the machine
+
+
+def processor() -> str:
+    """The processor's name, as far as the system tells."""
+    listing = Path("/proc/cpuinfo")
+    if listing.is_file():
+        found = re.search(r"^model name\s*:\s*(.+)$", listing.read_text(encoding="utf-8"), re.MULTILINE)
+        if found:
+            return found[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+    """Version by package, of those that are installed."""
+    found = {"Python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str:
+    """The commit that was measured, with a plus sign if files were changed since; empty outside a clone."""
+    answer = subprocess.run(
+        ["git", "describe", "--always", "--abbrev=10", "--exclude=*", "--dirty=+"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return answer.stdout.strip()

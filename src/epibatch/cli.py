@@ -14,7 +14,7 @@ from rich.console import Console
 
 from epibatch import algorithms, piece_listing, porting, testing
 from epibatch.core import __version__
-from epibatch.core.errors import EpibatchError, PortingError, nearest
+from epibatch.core.errors import EpibatchError, MissingExtraError, PortingError, nearest
 from epibatch.core.piece_declarations import PIPELINE_NAMES
 from epibatch.core.registry import piece_entries
 
@@ -307,6 +307,8 @@ def port(
             ported = porting.port_source(file.text, str(path))
             if write and ported.text != ported.original:
                 porting.source_files.write_source(file, ported.text)
+        except MissingExtraError as error:
+            _fail(error)
         except EpibatchError as error:
             typer.echo(f"error: {error}", err=True)
             failed = True

@@ -7,10 +7,10 @@ import statistics
 
 import pytest
 from benchmarks import ppo_seeds
+from benchmarks.page import compared
 from benchmarks.results import result_of
 from benchmarks.row import FLOOR, OURS, RLLIB, Measured, Options, Row
 from benchmarks.rows.training import LearnsAsWell, iterations, recorded_returns, trainers
-from benchmarks.table import compared
 
 TARGET = LearnsAsWell("", 0.0, RLLIB, times_faster=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from epibatch.testing.harness import Factory, rebuilt
 __all__ = ["AgentSpaces", "CheckRequest", "parse_request"]
 
 _SIDE = "as_learner_connector"
+_KEYWORDS = ("sides", "spaces", "model_config", "only", "skip")
 _RETIRED = {
     "pipeline": "sides={!r}",
     "observation_space": "spaces={!r}",
@@ -62,29 +63,26 @@ def parse_request(
         PieceError: `piece` makes no piece, or an argument is invalid.
         UnknownNameError: a check that does not exist.
     """
-    _refuse(retired)
+    for name, value in retired.items():
+        do = f"write {_RETIRED[name].format(value)}" if name in _RETIRED else nearest(name, _KEYWORDS)
+        raise _error(f"keywords among {', '.join(_KEYWORDS)}", f"{name}={value!r}", do, name)
     factory, made = _factory_of(piece)
     skipped = _skipped(skip)
+    chosen = contract_checks() if only is None else {*_known(only, "only"), *skipped}
     return CheckRequest(
         type(made).__name__,
         factory,
         _spaces(spaces),
         _sides(made, sides),
         dict(model_config or {}),
-        tuple(dict.fromkeys([*_checks(only), *skipped])) if only is not None else _checks(only),
+        tuple(name for name in contract_checks() if name in chosen),
         skipped,
     )
 
 
-def _refuse(retired: Mapping[str, Any]) -> None:
-    for name, value in retired.items():
-        known = ("sides", "spaces", "model_config", "only", "skip")
-        raise PieceError(
-            f"check_connector, {name}",
-            expected=f"keywords among {', '.join(known)}",
-            found=f"{name}={value!r}",
-            do=f"write {_RETIRED[name].format(value)}" if name in _RETIRED else nearest(name, known),
-        )
+def _error(expected: str, found: str, do: str, argument: str = "") -> PieceError:
+    where = f"check_connector, {argument}" if argument else "check_connector"
+    return PieceError(where, expected=expected, found=found, do=do)
 
 
 def _factory_of(piece: Any) -> tuple[Factory, Any]:
@@ -96,33 +94,26 @@ def _factory_of(piece: Any) -> tuple[Factory, Any]:
         if isinstance(first, ConnectorV2) and first is not second:
             return piece, first
         found = "the same piece twice" if first is second else f"a function that returns a {type(first).__name__}"
-    raise PieceError(
-        "check_connector",
-        expected="a piece, its class, or a function that makes a new piece each time",
-        found=found,
-        do="check_connector(MyPiece), or check_connector(MyPiece(x=1))",
-    )
+    expected = "a piece, its class, or a function that makes a new piece each time"
+    raise _error(expected, found, "check_connector(MyPiece), or check_connector(MyPiece(x=1))")
 
 
 def _sides(piece: Any, given: Any) -> tuple[str, ...]:
-    own = piece.pipelines if isinstance(piece.pipelines, (tuple, list)) else ()
     chosen = piece.get_ctor_args_and_kwargs()[1].get(_SIDE)
     if given is None:
-        own = ("learner",) if _is_for_training(piece) else own
-        sides = [name for name in own if name in PIPELINE_NAMES and chosen in (None, name == "learner")]
+        declared = piece.pipelines if isinstance(piece.pipelines, (tuple, list)) else ()
+        declared = ("learner",) if _is_for_training(piece) else declared
+        sides = [name for name in declared if name in PIPELINE_NAMES and chosen in (None, name == "learner")]
     else:
         sides = [given] if isinstance(given, str) else list(given)
     unknown = [name for name in sides if name not in PIPELINE_NAMES]
     if sides and not unknown:
         return tuple(dict.fromkeys(sides))
-    raise PieceError(
-        "check_connector, sides",
-        expected=f"some of {', '.join(PIPELINE_NAMES)}",
-        found=repr(unknown[0]) if unknown else "none, and the piece does not say one either",
-        do=nearest(str(unknown[0]), PIPELINE_NAMES)
-        if unknown
-        else 'check_connector(MyPiece, sides="learner"), or pipelines = ("learner",) on the class',
-    )
+    found, do = "none, and the piece does not say one either", 'check_connector(MyPiece, sides="learner"), or '
+    do += 'pipelines = ("learner",) on the class'
+    if unknown:
+        found, do = repr(unknown[0]), nearest(str(unknown[0]), PIPELINE_NAMES)
+    raise _error(f"some of {', '.join(PIPELINE_NAMES)}", found, do, "sides")
 
 
 def _is_for_training(piece: Any) -> bool:
@@ -134,58 +125,36 @@ def _is_for_training(piece: Any) -> bool:
 
 def _spaces(given: Any) -> tuple[Any, Any]:
     default: tuple[Any, Any] = (gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2))
-    if given is None:
-        return default
-    if isinstance(given, gym.Space):
-        return given, default[1]
-    pair = tuple(given) if isinstance(given, (tuple, list)) else ()
-    if len(pair) == 2 and all(own is None or isinstance(own, gym.Space) for own in pair):
+    if given is None or isinstance(given, gym.Space):
+        return default if given is None else (given, default[1])
+    pair = tuple(given) if isinstance(given, (tuple, list)) and len(given) == 2 else (0, 0)
+    if all(own is None or isinstance(own, gym.Space) for own in pair):
         return pair[0] or default[0], pair[1] or default[1]
-    if (
-        len(pair) == 2
-        and all(isinstance(own, dict) for own in pair)
-        and len(pair[0]) > 1
-        and set(pair[0]) == set(pair[1])
-    ):
+    if all(isinstance(own, dict) for own in pair) and len(pair[0]) > 1 and set(pair[0]) == set(pair[1]):
         return AgentSpaces(pair[0]), AgentSpaces(pair[1])
-    raise PieceError(
-        "check_connector, spaces",
-        expected="(observation space, action space) of one environment, or two dicts with those of several agents",
-        found=f"{type(given).__name__} {given!r}",
-        do="spaces=(gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2))",
+    raise _error(
+        "(observation space, action space) of one environment, or two dicts with those of several agents",
+        f"{type(given).__name__} {given!r}",
+        "spaces=(gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2))",
+        "spaces",
     )
-
-
-def _checks(only: str | Sequence[str] | None) -> tuple[str, ...]:
-    known = tuple(contract_checks())
-    if only is None:
-        return known
-    names = [only] if isinstance(only, str) else list(only)
-    for name in names:
-        _known(name, "only")
-    return tuple(name for name in known if name in names)
 
 
 def _skipped(skip: Any) -> dict[str, str]:
     if skip is None:
         return {}
     if not isinstance(skip, Mapping) or not all(isinstance(why, str) and why.strip() for why in skip.values()):
-        raise PieceError(
-            "check_connector, skip",
-            expected="names of checks, each with the reason",
-            found=repr(skip),
-            do='skip={"chunks": "returns need the whole episode"}, say',
-        )
-    for name in skip:
-        _known(name, "skip")
+        do = 'skip={"chunks": "returns need the whole episode"}, say'
+        raise _error("names of checks, each with the reason", repr(skip), do, "skip")
+    _known(skip, "skip")
     return dict(skip)
 
 
-def _known(name: Any, argument: str) -> None:
-    if name not in contract_checks():
-        raise UnknownNameError(
-            f"check_connector, {argument}",
-            expected="the name of a check",
-            found=repr(name),
-            do=nearest(str(name), contract_checks()),
-        )
+def _known(names: Iterable[str], argument: str) -> list[str]:
+    names = [names] if isinstance(names, str) else list(names)
+    for name in names:
+        if name not in contract_checks():
+            do = nearest(str(name), contract_checks())
+            where = f"check_connector, {argument}"
+            raise UnknownNameError(where, expected="the name of a check", found=repr(name), do=do)
+    return names
