@@ -110,12 +110,12 @@ class RecordedEpisodes:
     Args:
         spaces: observation and action space.
         model_config: settings of the module that acted.
-        calls: for each call the states of its chunks; the second's continue the first's.
+        calls: for each call its chunks; the second's continue the first's.
     """
 
     spaces: tuple[Any, Any]
     model_config: dict[str, Any]
-    calls: list[list[dict[str, Any]]] = field(default_factory=list)
+    calls: list[list[SingleAgentEpisode]] = field(default_factory=list)
 
     def block(self) -> Any:
         """Return the episodes of the first call as from a runner; sampled again, as a piece may write to them."""
@@ -126,11 +126,12 @@ class RecordedEpisodes:
 
     def record(self) -> None:
         """Sample the episodes of both calls."""
-        self.calls = [[episode.get_state() for episode in block if len(episode)] for block in self._samples(2)]
+        states = [[episode.get_state() for episode in block if len(episode)] for block in self._samples(2)]
+        self.calls = [[SingleAgentEpisode.from_state(state) for state in call] for call in states]
 
     def episodes(self, call: int = 0) -> list[SingleAgentEpisode]:
         """Return new episodes of one call, without those that have no steps."""
-        return [SingleAgentEpisode.from_state(copy.deepcopy(state)) for state in self.calls[call]]
+        return copy.deepcopy(self.calls[call])
 
     def for_acting(self, first: int = 0) -> list[EpisodeSteps]:
         """Return the steps of episodes of the first call that are long enough for acting.
@@ -138,7 +139,7 @@ class RecordedEpisodes:
         Args:
             first: number of episodes to leave out.
         """
-        whole = [own for own in self.episodes() if own.t_started == 0 and len(own) >= ACTING_STEPS]
+        whole = [own for own in self.calls[0] if own.t_started == 0 and len(own) >= ACTING_STEPS]
         return [EpisodeSteps(own) for own in (whole + whole)[first : first + len(whole)]]
 
 
@@ -148,6 +149,10 @@ class EpisodeSteps:
 
     episode: SingleAgentEpisode
 
+    def observation(self, step: int) -> Any:
+        """Return a copy of an observation, as pieces may write to it."""
+        return copy.deepcopy(self.episode.get_observations(step))
+
     def outputs(self, step: int) -> dict[str, Any]:
         """Return the module's other outputs at a step."""
         return {key: self.episode.get_extra_model_outputs(key, step) for key in self.episode.extra_model_outputs}
@@ -155,13 +160,13 @@ class EpisodeSteps:
     def start(self) -> Any:
         """Return a new episode, after its reset."""
         episode = SingleAgentEpisode(self.episode.id_, observation_space=self.episode.observation_space)
-        episode.add_env_reset(self.episode.get_observations(0), {"step": 0})
+        episode.add_env_reset(self.observation(0), {"step": 0})
         return episode
 
     def add_step(self, episode: Any, step: int) -> None:
         """Add one step to an episode that has all earlier steps."""
         own, outputs = self.episode, self.outputs(step)
-        row = own.get_observations(step + 1), own.get_actions(step), own.get_rewards(step), {"step": step + 1}
+        row = self.observation(step + 1), own.get_actions(step), own.get_rewards(step), {"step": step + 1}
         episode.add_env_step(*row, extra_model_outputs=outputs)
 
 
@@ -197,7 +202,7 @@ class MultiAgentRecording:
     def episodes(self, call: int = 0) -> list[Any]:
         """Return new whole episodes, in which agents end at different steps."""
         steps = {
-            agent: [EpisodeSteps(own) for own in recording.episodes(call) if own.t_started == 0]
+            agent: [EpisodeSteps(own) for own in recording.calls[call] if own.t_started == 0]
             for agent, recording in self.recordings.items()
         }
         episodes = []
@@ -251,7 +256,7 @@ class MultiAgentSteps:
         """Return a new episode, after its reset."""
         episode = self.make()
         episode.add_env_reset(
-            observations={agent: own.episode.get_observations(0) for agent, own in self.agents.items()},
+            observations={agent: own.observation(0) for agent, own in self.agents.items()},
             infos={agent: {"step": 0} for agent in self.agents},
         )
         return episode
@@ -268,7 +273,7 @@ class MultiAgentSteps:
         episodes = {agent: own.episode for agent, own in acting.items()}
         last = {agent: ends and len(own) == step + 1 for agent, own in episodes.items()}
         episode.add_env_step(
-            {agent: own.get_observations(step + 1) for agent, own in episodes.items()},
+            {agent: own.observation(step + 1) for agent, own in acting.items()},
             {agent: own.get_actions(step) for agent, own in episodes.items()},
             {agent: own.get_rewards(step) for agent, own in episodes.items()},
             {agent: {"step": step + 1} for agent in acting},
