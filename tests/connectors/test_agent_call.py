@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
-from epibatch.connectors._engine.batch_items import add_n_batch_items, single_agent_episode_iterator
+from epibatch.connectors import ConnectorV2
 from epibatch.connectors.common import AgentToModuleMapping, FlattenObservations
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.module_to_env import ModuleToAgentUnmapping
@@ -201,9 +201,9 @@ def test_ported_pieces_of_the_learner_are_not_shown_parts_without_rows(lab: Any)
     """Agents that took no step in a chunk are in it, but have no rows that items could belong to."""
 
     def add(batch: Any, episodes: Any) -> None:
-        for part in single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+        for part in ConnectorV2.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
             items = part.get_rewards() * 2
-            add_n_batch_items(batch, "doubled", items, len(part), single_agent_episode=part)
+            ConnectorV2.add_n_batch_items(batch, "doubled", items, len(part), single_agent_episode=part)
 
     episode = small()
     episode.add_env_step({"c": np.ones(SPACES["c"].shape, np.float32)}, {}, {})

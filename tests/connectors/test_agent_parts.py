@@ -187,27 +187,6 @@ def test_earlier_steps_in_training_go_by_agent() -> None:
         equal(items["prev_n_rewards"], expected[0]["prev_n_rewards"])
 
 
-class Halves(SingleAgentObservationPreprocessor):
-    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-        space = input_observation_space
-        return Box(space.low / 2, space.high / 2, dtype=space.dtype.type)
-
-    def preprocess(self, observation: Any, episode: Any) -> Any:
-        return observation / 2
-
-
-def test_a_preprocessor_goes_by_agent_too() -> None:
-    own = gym.spaces.Dict(b=WIDE, c=WIDE)
-    pipeline = EnvToModulePipeline(
-        own, gym.spaces.Dict(b=Discrete(4), c=Discrete(4)), connectors=[Halves(), AgentToModuleMapping()]
-    )
-    several, alone = game(0, absent="a")
-    pipeline(rl_module=None, batch={}, episodes=[several])
-    for agent in "bc":
-        assert np.array_equal(newest(several.agent_episodes[agent]), newest(alone[agent]) / 2)
-        assert several.agent_episodes[agent].observation_space.high.tolist() == [50.0] * 3
-
-
 def test_an_agent_without_a_space_is_named() -> None:
     several, _ = game(0)
     piece = FlattenObservations(gym.spaces.Dict(a=SPACES["a"]), None, multi_agent=True)
@@ -294,3 +273,38 @@ def test_an_error_about_one_agents_space_is_raised() -> None:
 
     with pytest.raises(SpaceError, match=r"found: +Box"):
         outputs_of(Wrong())
+
+
+class Halves(SingleAgentObservationPreprocessor):
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        space = input_observation_space
+        return Box(space.low / 2, space.high / 2, dtype=space.dtype.type)
+
+    def preprocess(self, observation: Any, episode: Any) -> Any:
+        return observation / 2
+
+
+def test_a_preprocessor_goes_by_agent_too() -> None:
+    own = gym.spaces.Dict(b=WIDE, c=WIDE)
+    pipeline = EnvToModulePipeline(
+        own, gym.spaces.Dict(b=Discrete(4), c=Discrete(4)), connectors=[Halves(), AgentToModuleMapping()]
+    )
+    several, alone = game(0, absent="a")
+    pipeline(rl_module=None, batch={}, episodes=[several])
+    for agent in "bc":
+        assert np.array_equal(newest(several.agent_episodes[agent]), newest(alone[agent]) / 2)
+        assert several.agent_episodes[agent].observation_space.high.tolist() == [50.0] * 3
+
+
+def test_copies_for_agents_follow_the_spaces_of_their_piece() -> None:
+    piece = FlattenObservations(gym.spaces.Dict(b=Discrete(3)), None, multi_agent=True)
+
+    def flat(observation: Any, space: Any) -> Any:
+        piece.input_observation_space = gym.spaces.Dict(b=space)
+        episode = MultiAgentEpisode(observation_space={"b": space})
+        episode.add_env_reset(observations={"b": observation})
+        piece(batch={}, episodes=[episode])
+        return newest(episode.agent_episodes["b"]).tolist()
+
+    assert flat(1, Discrete(3)) == [0, 1, 0]
+    assert flat(1, Discrete(2)) == [0, 1]

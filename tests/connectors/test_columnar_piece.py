@@ -27,7 +27,6 @@ from epibatch.connectors.learner import (
 )
 from epibatch.connectors.observations import Clip
 from epibatch.core.errors import ColumnError
-from epibatch.core.structs import map_struct
 from fixture_pieces import Lab
 
 
@@ -39,6 +38,10 @@ class Shift(ColumnTransform):
 
     def transform(self, x):
         return x + 100
+
+
+def arrays(struct):
+    return {key: arrays(own) for key, own in struct.items()} if isinstance(struct, dict) else np.asarray(struct)
 
 
 def batch_of(behind, *, multi, tensors=False, state=0):
@@ -55,7 +58,7 @@ def batch_of(behind, *, multi, tensors=False, state=0):
     if multi:
         assert list(out) == ["default_policy"]
         out = out["default_policy"]
-    return map_struct(np.asarray, out)
+    return arrays(out)
 
 
 @pytest.mark.parametrize("tensors", [False, True])
@@ -77,7 +80,7 @@ def batch_of(behind, *, multi, tensors=False, state=0):
 def test_a_module_of_modules_has_what_one_module_has(make, tensors, state):
     one, other = (batch_of([make()], multi=multi, tensors=tensors, state=state) for multi in (False, True))
     assert one.keys() == other.keys()
-    map_struct(np.testing.assert_array_equal, one, other)
+    np.testing.assert_equal(one, other)
 
 
 def test_called_by_itself_a_piece_finds_the_modules_columns_too():

@@ -55,20 +55,6 @@ def test_the_batch_defaults_to_an_empty_one_and_shared_data_is_made(lab):
     assert spy.kwargs["anything"] == "handed on"
 
 
-def test_a_user_piece_writes_the_newest_observation_back(lab):
-    def double(batch, episodes):
-        for episode in episodes:
-            episode.set_observations(new_data=episode.get_observations(-1) * 2, at_indices=-1)
-
-    episodes = two_episodes()
-    batch = lab.run(
-        "env_to_module", [lab.user(double), *lab.defaults("env_to_module")], episodes, rl_module=lab.module()
-    )
-    assert batch["obs"].tolist() == [[0.0, 20.0], [6.0, 26.0]]
-    assert episodes[1].get_observations(-1).tolist() == [6.0, 26.0]
-    assert episodes[1].get_observations(-2).tolist() == [2.0, 12.0]
-
-
 def test_a_user_piece_can_supply_the_observations(lab):
     def supply(batch, episodes):
         for i, episode in enumerate(episodes):
@@ -188,7 +174,7 @@ def values(result):
     return {name: np.asarray(column).tolist() for name, column in result.items() if name != "state_out"}
 
 
-def test_feed_forward_of_env(lab):
+def test_actions_of_a_feed_forward_module(lab):
     outputs = {"action_dist_inputs": LOGITS, "foo": torch.tensor([1, 2]), "bar": torch.ones(2, 3)}
     result = lab.env_step(two_episodes(), outputs, lab.defaults("module_to_env"))
     assert values(result) == {
@@ -201,7 +187,7 @@ def test_feed_forward_of_env(lab):
     }
 
 
-def test_recurrent_of_env(lab):
+def test_actions_of_a_recurrent_module(lab):
     outputs = {
         "action_dist_inputs": LOGITS[:, None],
         "bar": torch.ones(2, 1, 3),

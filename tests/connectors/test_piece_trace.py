@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.connectors import ConnectorV2, EpisodeColumn
-from epibatch.connectors._engine.columns import Batch
-from epibatch.connectors._inspect.trace import differences, stored_columns, traced_columns
+from epibatch.connectors import ConnectorV2
 from epibatch.connectors.common import AgentToModuleMapping
 from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter
 from epibatch.connectors.learner import LearnerConnectorPipeline
@@ -21,7 +19,7 @@ from epibatch.core.errors import BatchLayoutError, ColumnError, PipelineError
 from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder, reader_of
-from fixture_pieces import Lab
+from fixture_pieces import Lab, UserPiece, played
 
 
 class Doubles(ConnectorV2):
@@ -261,93 +259,106 @@ def test_random_numbers_are_as_if_it_had_not_been(piece):
     assert drawn() != expected
 
 
+# -- columns ---------------------------------------------------------------------------------------
+
 ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
 
 
+def traced(*batches):
+    """What pieces that leave these batches did, in a call about two episodes."""
+    pieces = [UserPiece(lambda batch, episodes, left=left: left) for left in batches]
+    return EnvToModulePipeline(connectors=pieces).trace([Lab.episode("a", 0), Lab.episode("b", 0)]).pieces
+
+
+def columns_of(batch):
+    return {name: own for name, own in traced(batch)[0].after.items() if not name.startswith("episode.")}
+
+
 def one(batch):
-    (column,) = traced_columns(batch).values()
+    (column,) = columns_of(batch).values()
     return column
 
 
+def differences(before, after, name="x"):
+    """How the second of two pieces changed a column."""
+    return traced({name: before}, {name: after})[1].changes.get(name, ())
+
+
 LAYOUTS = {
-    "column": {"x": EpisodeColumn(ROWS, np.array([4, 2]))},
-    "single items": {"x": {("a",): list(ROWS[:4]), ("b",): list(ROWS[4:])}},
-    "tagged items": {"x": {("a",): [ROWS[:4].view(BatchedNdArray)], ("b",): [ROWS[4:].view(BatchedNdArray)]}},
-    "list": {"x": list(ROWS)},
-    "array": {"x": ROWS},
-    "strided array": {"x": np.asfortranarray(ROWS)},
-    "tensor": {"x": torch.from_numpy(ROWS)},
+    "single items": {("a",): list(ROWS[:4]), ("b",): list(ROWS[4:])},
+    "tagged items": {("a",): [ROWS[:4].view(BatchedNdArray)], ("b",): [ROWS[4:].view(BatchedNdArray)]},
+    "list": list(ROWS),
+    "array": ROWS,
+    "strided array": np.asfortranarray(ROWS),
+    "tensor": torch.from_numpy(ROWS),
 }
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_tells_the_same_of_the_same_rows(layout):
-    found, expected = one(LAYOUTS[layout]), one(LAYOUTS["array"])
+    found, expected = one({"x": LAYOUTS[layout]}), one({"x": ROWS})
     known = {"array": "arrays", "strided array": "arrays", "tensor": "tensors"}
     assert found == expected._replace(layout=known.get(layout, "episodes"))
     assert (found.shape, found.dtype, found.bytes) == ((6, 2), "float32", 48)
 
 
 def test_differences():
-    column = one({"x": ROWS})
-    assert differences(None, column) == ("added",) and differences(column, None) == ("removed",)
-    assert differences(None, None) == ()
-    assert differences(column, one({"x": torch.from_numpy(ROWS)})) == ("layout",)
-    assert differences(column, one({"x": ROWS.astype(np.float64)})) == ("dtype",)
-    assert differences(column, one({"x": ROWS.reshape(3, 4)})) == ("shape",)
-    assert differences(column, one({"x": torch.from_numpy(ROWS) + 1})) == ("layout", "values")
+    changed, tensor = ROWS.copy(), torch.from_numpy(ROWS)
+    changed[3, 1] += 1
+    for other, expected in (
+        (ROWS.copy(), ()),
+        (changed, ("values",)),
+        (ROWS[::-1], ("values",)),
+        (tensor, ("layout",)),
+        (ROWS.astype(np.float64), ("dtype",)),
+        (ROWS.reshape(3, 4), ("shape",)),
+        (tensor + 1, ("layout", "values")),
+    ):
+        assert differences(ROWS, other) == expected
+    assert traced({}, {"x": ROWS}, {})[1].changes == {"x": ("added",)}
+    assert traced({}, {"x": ROWS}, {})[2].changes == {"x": ("removed",)}
+    half = torch.ones(4, dtype=torch.bfloat16)  # a type that NumPy has not
+    assert differences(half, torch.zeros(4, dtype=torch.bfloat16)) == ("values",)
+    assert (one({"x": half}).dtype, one({"x": half}).bytes) == ("bfloat16", 8)
+    assert [differences(torch.tensor(1.0), torch.tensor(now)) for now in (1.0, 2.0)] == [(), ("values",)]
 
 
 def test_nested_columns_and_modules():
     column = {"camera": np.zeros((3, 2), np.uint8), "pair": (np.zeros(3), np.zeros(3, np.int64))}
-    found = traced_columns({"obs": column})
-    assert {name: str(own) for name, own in found.items()} == {
+    assert {name: str(own) for name, own in columns_of({"obs": column}).items()} == {
         "obs/camera": "arrays uint8 [3, 2]",
         "obs/pair/0": "arrays float64 [3]",
         "obs/pair/1": "arrays int64 [3]",
     }
-    agents = Batch({("walker", 0): {"obs": EpisodeColumn(ROWS)}, "scout": {"obs": ROWS}}, {"note": "hello"})
-    assert list(traced_columns(agents)) == ["walker/obs", "scout/obs", "note"]
-    plain = {"obs": {("e", "x", "walker"): list(ROWS[:2]), ("e", "y", "scout"): list(ROWS[2:])}}
-    assert {name: own.shape for name, own in traced_columns(plain).items()} == {
-        "walker/obs": (2, 2),
-        "scout/obs": (4, 2),
-    }
-    assert list(traced_columns({"walker": {"obs": list(ROWS)}, "scout": {"obs": list(ROWS)}})) == [
-        "walker/obs",
-        "scout/obs",
-    ]
+    by_module = {"walker": {"obs": list(ROWS)}, "scout": {"obs": list(ROWS)}}
+    assert list(columns_of(by_module)) == ["walker/obs", "scout/obs"]
 
 
 def test_rows_of_other_shapes_and_objects():
     ragged = one({"x": {("a",): [np.zeros(2)], ("b",): [np.zeros(3, np.int64)]}})
     assert (ragged.shape, ragged.dtype, ragged.bytes) == (None, "mixed", 40)
     assert str(ragged) == "episodes mixed rows of other shapes"
-    infos = one({"infos": {("a",): [{"lives": 3}, {}]}})
+    infos = one({"infos": {("a",): [{"lives": 3}, {}], ("b",): []}})
     assert (infos.layout, infos.shape, infos.dtype, infos.bytes) == ("episodes", (2,), "dict", 0)
-    assert one({"infos": EpisodeColumn([{}, {}], np.array([2]))}).shape == (2,)
     assert str(one({"note": "hello"})) == "objects str [1]"
     objects = np.array([{}, "a"], object)
     assert one({"x": objects}).shape == (2,) and one({"x": objects}).digest != one({"x": objects[::-1]}).digest
-
-
-def test_no_rows_and_types_that_numpy_has_not():
     assert one({"x": np.zeros((0, 3))}).shape == (0, 3)
-    half = one({"x": torch.ones(4, dtype=torch.bfloat16)})
-    assert (half.dtype, half.bytes) == ("bfloat16", 8)
-    assert differences(half, one({"x": torch.zeros(4, dtype=torch.bfloat16)})) == ("values",)
 
 
 def test_what_episodes_hold():
-    one_step = SingleAgentEpisode(observations=[[1.0], [2.0]], actions=[1], rewards=[3.0], len_lookback_buffer=0)
-    fresh = SingleAgentEpisode(observations=[np.array([5.0])])
-    found = stored_columns([one_step, fresh])
-    assert {name: (own.layout, own.shape) for name, own in found.items()} == {
-        "episode.observations": ("stored", (3, 1)),
+    one_step, fresh = played([[1.0], [2.0]], [3.0]), SingleAgentEpisode(observations=[np.array([5.0])])
+    pieces = [UserPiece(lambda batch, episodes: episodes[0].set_rewards(new_data=[4.0]))]
+    trace = LearnerConnectorPipeline(connectors=pieces).trace([one_step]).pieces[0]
+    stored = {name: (own.layout, own.shape) for name, own in trace.before.items()}
+    assert stored == {
+        "episode.observations": ("stored", (2, 1)),
         "episode.actions": ("stored", (1,)),
         "episode.rewards": ("stored", (1,)),
     }
-    assert found["episode.rewards"].digest == one({"x": np.array([3.0])}).digest
+    assert trace.changes == {"episode.rewards": ("values",)}
+    acting = EnvToModulePipeline(connectors=[UserPiece()]).trace([one_step, fresh]).pieces[0]
+    assert acting.before["episode.observations"].shape == (3, 1)
 
 
 @dataclass
@@ -366,22 +377,15 @@ class Scan:
         lambda x: np.array([None, {"cells": x}], object),
     ],
 )
-@pytest.mark.parametrize("batch", [lambda info: {("a",): [info]}, lambda info: EpisodeColumn([info], np.array([1]))])
-def test_a_change_deep_inside_of_an_info_is_one(inside, batch):
+def test_a_change_deep_inside_of_an_info_is_one(inside):
     cells, other = np.zeros(5000), np.zeros(5000)
     other[2500] = 1e-9
-    before, same, after = (one({"infos": batch({"x": inside(own)})}) for own in (cells, cells.copy(), other))
-    assert differences(before, same) == () and differences(before, after) == ("values",)
+    before, same, after = ({("a",): [{"x": inside(own)}], ("b",): [{}]} for own in (cells, cells.copy(), other))
+    assert differences(before, same, "infos") == () and differences(before, after, "infos") == ("values",)
 
 
 def test_objects_that_lie_in_themselves_have_an_end():
-    info = {"x": [1]}
-    info["x"].append(info)
-    before = one({"infos": {("a",): [info]}})
-    info["x"][0] = 2
-    assert differences(before, one({"infos": {("a",): [info]}})) == ("values",)
-
-
-def test_one_number_is_the_same_until_it_changes():
-    numbers = [one({"x": torch.tensor(own)}) for own in (1.0, 1.0, 2.0)]
-    assert numbers[0] == numbers[1] and differences(numbers[1], numbers[2]) == ("values",)
+    infos = [{"x": [1]}, {"x": [2]}]
+    for info in infos:
+        info["x"].append(info)
+    assert differences(*({("a",): [info], ("b",): [{}]} for info in infos), "infos") == ("values",)

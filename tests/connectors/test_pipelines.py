@@ -255,7 +255,7 @@ def episode():
     return played([np.zeros(2)] * 3)
 
 
-def argument_pipeline():
+def batching():
     pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), BatchIndividualItems()]
     return LearnerConnectorPipeline(connectors=pieces)
 
@@ -311,7 +311,7 @@ def test_what_is_no_list_of_episodes(episodes, found):
     with pytest.raises(
         PipelineError, match=f"expected: a list of SingleAgentEpisode, or of MultiAgentEpisode\n  found:    {found}\n"
     ):
-        argument_pipeline()(episodes=episodes)
+        batching()(episodes=episodes)
 
 
 @pytest.mark.parametrize("batch", [3, [], "x"])
@@ -319,13 +319,13 @@ def test_what_is_no_batch(batch):
     with pytest.raises(
         BatchLayoutError, match=r"LearnerConnectorPipeline\(batch=\.\.\.\)\n  expected: a dict of columns"
     ):
-        argument_pipeline()(batch=batch, episodes=[episode()])
+        batching()(batch=batch, episodes=[episode()])
 
 
 @pytest.mark.parametrize("state", [3, None, [], {"batch_individual_items": 3}])
 def test_what_is_no_state(state):
     with pytest.raises(CheckpointError, match=r"LearnerConnectorPipeline\.set_state"):
-        argument_pipeline().set_state(state)
+        batching().set_state(state)
 
 
 def test_episodes_of_several_agents_are_episodes_too():
@@ -333,8 +333,8 @@ def test_episodes_of_several_agents_are_episodes_too():
     several.add_env_reset(observations={"a": np.zeros(2), "b": np.ones(2)})
     several.add_env_step({"a": np.zeros(2), "b": np.ones(2)}, {"a": 0, "b": 1}, {"a": 0.0, "b": 1.0})
     with pytest.raises(PipelineError, match="found:    a MultiAgentEpisode"):
-        argument_pipeline()(rl_module=None, batch={}, episodes=several)
+        batching()(rl_module=None, batch={}, episodes=several)
     with pytest.raises(PipelineError, match="AgentToModuleMapping"):
-        argument_pipeline()(rl_module=None, batch={}, episodes=[several])
-    batch = argument_pipeline()(rl_module=None, batch={}, episodes=[segment.episode for segment in several.segments])
+        batching()(rl_module=None, batch={}, episodes=[several])
+    batch = batching()(rl_module=None, batch={}, episodes=[segment.episode for segment in several.segments])
     assert batch["obs"].tolist() == [[0, 0], [1, 1]]

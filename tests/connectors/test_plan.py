@@ -340,3 +340,9 @@ def test_what_advantages_were_made_of_stays_as_it_is():
     pipeline.append(Behind())
     pipeline.insert_before("GeneralAdvantageEstimation", Rewarded())
     assert pipeline.names[-3:] == ["rewarded", "general_advantage_estimation", "behind"]
+
+
+def test_stacks_are_not_written_to_episodes():
+    with pytest.raises(PipelineError, match=r"move WriteObservationsToEpisodes before FrameStacking"):
+        EnvToModulePipeline(connectors=[FrameStacking(num_frames=2), WriteObservationsToEpisodes()])
+    EnvToModulePipeline(connectors=[FrameStacking(num_frames=1), WriteObservationsToEpisodes()])

@@ -82,7 +82,10 @@ def test_batches_have_the_windows_of_the_loop(episodes: list[SingleAgentEpisode]
         TrajectoryViews(views={"window": View("obs", "-50:-1")}, as_learner_connector=True),
         BatchIndividualItems(),
     ]
-    found = LearnerConnectorPipeline(connectors=pieces)(episodes=episodes[:2])["window"]
+    pipeline = LearnerConnectorPipeline(connectors=pieces)
+    with pipeline.profile() as profile:
+        found = pipeline(episodes=episodes[:2])["window"]
+    assert [(cost.rows, cost.bytes) for cost in profile.rows()] == [(600, 600 * 50 * WIDTH * 4)] * 2
     expected = [window_of(episode, t) for episode in episodes[:2] for t in range(300)]
     np.testing.assert_array_equal(found, expected, strict=True)
 

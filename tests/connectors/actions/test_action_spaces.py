@@ -222,7 +222,7 @@ def test_actions_that_are_no_numbers_lie_in_no_bin(flat, shape):
         piece.changed(piece.paths[0], actions, piece.transform)
 
 
-BOX_UNEVEN = Box(np.float32([-1, 0]), np.float32([1, 10]))
+PLANE = Box(np.float32([-1, 0]), np.float32([1, 10]))
 
 
 NUMBERS = st.lists(st.tuples(*[st.floats(-20, 20, width=32)] * 2), min_size=1, max_size=5)
@@ -235,29 +235,29 @@ def applied(piece, method, rows):
 @settings(max_examples=40, deadline=None)
 @given(NUMBERS, st.sampled_from([(-0.5, 4.0), (None, 0.5), (0.25, None), (None, None)]))
 def test_clipped_actions(rows, limits):
-    piece = ClipActions(None, BOX_UNEVEN, low=limits[0], high=limits[1])
+    piece = ClipActions(None, PLANE, low=limits[0], high=limits[1])
     low, high = (one if one is not None else end for one, end in zip(limits, (-np.inf, np.inf)))
-    slow = [[min(max(x, low, a), high, b) for x, a, b in zip(row, BOX_UNEVEN.low, BOX_UNEVEN.high)] for row in rows]
+    slow = [[min(max(x, low, a), high, b) for x, a, b in zip(row, PLANE.low, PLANE.high)] for row in rows]
     np.testing.assert_array_equal(applied(piece, "inverse", rows), np.float32(slow))
-    assert all(BOX_UNEVEN.contains(row) and piece.action_space.contains(row) for row in applied(piece, "inverse", rows))
+    assert all(PLANE.contains(row) and piece.action_space.contains(row) for row in applied(piece, "inverse", rows))
 
 
 @settings(max_examples=40, deadline=None)
 @given(NUMBERS, st.sampled_from([(-1.0, 1.0), (0.0, 4.0)]))
 def test_rescaled_actions(rows, bounds):
-    piece = RescaleActions(None, BOX_UNEVEN, low=bounds[0], high=bounds[1])
+    piece = RescaleActions(None, PLANE, low=bounds[0], high=bounds[1])
     assert piece.action_space == Box(*bounds, (2,))
     found = applied(piece, "inverse", rows)
     for row, own in zip(rows, found):
         part = [(min(max(x, bounds[0]), bounds[1]) - bounds[0]) / (bounds[1] - bounds[0]) for x in row]
         np.testing.assert_allclose(own, [-1 + 2 * part[0], 10 * part[1]], rtol=1e-5, atol=1e-5)
-        assert BOX_UNEVEN.contains(own)
+        assert PLANE.contains(own)
     np.testing.assert_allclose(applied(piece, "transform", found), np.clip(rows, *bounds), atol=1e-5)
 
 
 def test_without_limits_the_bounds_are_the_environments_as_in_gymnasiums_wrapper():
     half = Box(np.float32([-np.inf, 0]), np.float32([1, np.inf]))
-    for space in (BOX_UNEVEN, half):
+    for space in (PLANE, half):
         piece = ClipActions(None, space)
         assert piece.action_space == space
         rows = np.float32([[-30, -30], [0.5, 0.5], [30, 30]])
@@ -315,12 +315,12 @@ def test_of_several_agents_one_is_to_have_continuous_actions():
         (lambda: ClipActions(low=0.0).transform(np.zeros((1, 1))), SpaceError, r"ClipActions\(None, action_space"),
     ],
 )
-def test_what_cannot_be_meant_is_named_of_box(make, error, said):
+def test_bounds_that_cannot_be_meant_are_named(make, error, said):
     with pytest.raises(error, match=said):
         make()
 
 
-def project_back(piece, choices):
+def projected(piece, choices):
     return piece.changed(piece.paths[0], np.array(choices), piece.inverse)
 
 
@@ -328,20 +328,20 @@ def project_back(piece, choices):
 def test_what_becomes_of_each_choice(outside, expected):
     piece = ProjectDiscreteActions(None, Discrete(3, start=5), num_actions=7, outside=outside)
     assert piece.action_space == Discrete(7)
-    assert project_back(piece, range(7)).tolist() == expected
+    assert projected(piece, range(7)).tolist() == expected
     own = piece.changed(piece.paths[0], np.array([5, 6, 7]), piece.transform)
-    assert own.tolist() == [0, 1, 2] and project_back(piece, own).tolist() == [5, 6, 7]
+    assert own.tolist() == [0, 1, 2] and projected(piece, own).tolist() == [5, 6, 7]
 
 
 def test_random_actions_are_all_alike_and_legal_choices_stay():
     piece = ProjectDiscreteActions(None, Discrete(4), num_actions=6, outside="random")
     piece.seed(1)
-    drawn = project_back(piece, np.tile(np.arange(6), 4000)).reshape(4000, 6)
+    drawn = projected(piece, np.tile(np.arange(6), 4000)).reshape(4000, 6)
     assert (drawn[:, :4] == np.arange(4)).all()
     np.testing.assert_allclose(np.bincount(drawn[:, 4:].ravel()) / 8000, [0.25] * 4, atol=0.02)
     again = ProjectDiscreteActions(None, Discrete(4), num_actions=6, outside="random")
     again.set_state(piece.get_state())
-    assert (project_back(again, [5] * 20) == project_back(piece, [5] * 20)).all()
+    assert (projected(again, [5] * 20) == projected(piece, [5] * 20)).all()
 
 
 class Few(gym.Env):
@@ -379,7 +379,7 @@ def test_no_illegal_choice_reaches_the_environment(outside):
         ({"num_actions": 2}, gym.spaces.Box(0, 1, (2,)), SpaceError, "columns='actions/gear'"),
     ],
 )
-def test_what_cannot_be_meant_is_named_of_project(keywords, space, error, said):
+def test_numbers_of_choices_that_cannot_be_meant_are_named(keywords, space, error, said):
     with pytest.raises(error, match=said):
         ProjectDiscreteActions(None, space, **keywords).action_space  # noqa: B018
     with pytest.raises(SpaceError, match="the environment's action space"):

@@ -24,7 +24,7 @@ from epibatch.connectors.learner import (
 from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, SpaceError
 from epibatch.core.rl_module import MultiRLModule, default_module_spec
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
-from fixture_pieces import played
+from fixture_pieces import UserPiece, played
 
 BOX = gym.spaces.Box(-2.0, 4.0, (2,), np.float32)
 
@@ -294,7 +294,7 @@ def test_a_list_and_a_loop_give_the_same(lengths, amount):
     assert batch["rewards"].tolist() == [reward + amount for one in episodes for reward in one.get_rewards().tolist()]
 
 
-def test_rows_know_their_space(lab):
+def test_rows_know_their_space():
     seen = []
 
     class Spaces(ColumnTransform):
@@ -306,9 +306,12 @@ def test_rows_know_their_space(lab):
             seen.append(self.row_space)
             return x
 
-    piece = Spaces()
-    lab.run("learner", [piece], [lab.episode("a", 2)])
-    assert seen[-2:] == [lab.obs_space, None] and piece.row_space is None
+    pixels, poses = gym.spaces.Box(0, 255, (2,), np.uint8), gym.spaces.Tuple([BOX, gym.spaces.Box(-9, 9, (2,))])
+    for front in ([], [UserPiece()]):
+        piece = Spaces()
+        spaces = gym.spaces.Dict(camera=pixels, pose=poses), None
+        LearnerConnectorPipeline(*spaces, connectors=[*front, piece])(episodes=[nested_episode()])
+        assert seen[-4:] == [pixels, *poses, None] and piece.row_space is None
 
 
 @pytest.mark.parametrize(
@@ -393,7 +396,7 @@ DOUBLE = gym.spaces.Box(np.float64([-1, 0]), np.float64([1, np.inf]), dtype=np.f
 EYE = np.eye(4, dtype=np.int8)
 
 
-PROBED_BOX = gym.spaces.Box(np.float32([-1, 0]), np.float32([1, np.inf]))
+HALF_OPEN = gym.spaces.Box(np.float32([-1, 0]), np.float32([1, np.inf]))
 
 
 def probed_space(space, function, monotonic=False):
@@ -412,16 +415,16 @@ def probed_space(space, function, monotonic=False):
 @pytest.mark.parametrize(
     ("space", "function", "monotonic", "expected"),
     [
-        (PROBED_BOX, lambda x: x[:, :1] * 2, False, gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)),
-        (PROBED_BOX, lambda x: -2 * x, True, gym.spaces.Box(np.float32([-2, -np.inf]), np.float32([2, 0]))),
+        (HALF_OPEN, lambda x: x[:, :1] * 2, False, gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)),
+        (HALF_OPEN, lambda x: -2 * x, True, gym.spaces.Box(np.float32([-2, -np.inf]), np.float32([2, 0]))),
         (
-            PROBED_BOX,
+            HALF_OPEN,
             lambda x: x.astype(np.float64),
             True,
             DOUBLE,
         ),
-        (PROBED_BOX, lambda x: 0 * x, True, gym.spaces.Box(np.float32([0, -np.inf]), np.float32([0, np.inf]))),
-        (PROBED_BOX, lambda x: x > 0, False, gym.spaces.Box(0, 1, (2,), np.bool_)),
+        (HALF_OPEN, lambda x: 0 * x, True, gym.spaces.Box(np.float32([0, -np.inf]), np.float32([0, np.inf]))),
+        (HALF_OPEN, lambda x: x > 0, False, gym.spaces.Box(0, 1, (2,), np.bool_)),
         (
             gym.spaces.Discrete(4),
             lambda x: EYE[x],
@@ -455,7 +458,7 @@ def test_a_function_that_fails_is_told_what_it_was_tried_on():
         probed_space(gym.spaces.Discrete(2), lambda x: 1 / 0)
 
 
-@pytest.mark.parametrize("space", [gym.spaces.Text(3), gym.spaces.Sequence(PROBED_BOX)])
+@pytest.mark.parametrize("space", [gym.spaces.Text(3), gym.spaces.Sequence(HALF_OPEN)])
 def test_spaces_without_arrays_are_named(space):
     with pytest.raises(SpaceError, match="write output_space"):
         probed_space(space, lambda x: x)

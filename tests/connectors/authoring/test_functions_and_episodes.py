@@ -100,14 +100,14 @@ def episode(id_="e", steps=3):
     return played(list(range(steps + 1)), [1] * steps, id_=id_)
 
 
-def episode_transform_batch_of(piece, episodes):
+def transformed(piece, episodes):
     pipeline = PPOConfig().learners(learner_connector=lambda o, a: piece).build_learner_connector()
     return pipeline(rl_module=None, batch={}, episodes=episodes)
 
 
 def test_each_episode_is_written_to_and_the_batch_shows_it():
     one = episode(steps=3)
-    batch = episode_transform_batch_of(Countdown(weight=0.5), [one, episode("f", 1)])
+    batch = transformed(Countdown(weight=0.5), [one, episode("f", 1)])
     assert batch["rewards"].tolist() == [2.0, 1.5, 1.0, 1.0]
     assert one.get_rewards().tolist() == [2.0, 1.5, 1.0]
 
@@ -116,7 +116,7 @@ def test_a_chunk_counts_its_own_steps():
     whole = episode(steps=4)
     rest = whole.cut(len_lookback_buffer=2)
     rest.add_env_step(9, 0, 1.0)
-    assert episode_transform_batch_of(Countdown(), [whole, rest])["rewards"].tolist() == [4.0, 3.0, 2.0, 1.0, 1.0]
+    assert transformed(Countdown(), [whole, rest])["rewards"].tolist() == [4.0, 3.0, 2.0, 1.0, 1.0]
 
 
 def test_each_agents_episode_comes_by_itself():
@@ -145,7 +145,7 @@ def test_returning_something_is_an_error():
             return episode
 
     with pytest.raises(PieceOutputError, match="return nothing"):
-        episode_transform_batch_of(Returns(), [episode()])
+        transformed(Returns(), [episode()])
 
 
 def test_errors_name_the_episode():
@@ -154,7 +154,7 @@ def test_errors_name_the_episode():
             raise ValueError("no")
 
     with pytest.raises(ValueError, match=r"piece 0 \(Fails\)[\s\S]*episode 'walk'[\s\S]*no"):
-        episode_transform_batch_of(Fails(), [episode("walk")])
+        transformed(Fails(), [episode("walk")])
 
 
 def test_an_error_of_a_setter_names_the_episode_once():
@@ -163,7 +163,7 @@ def test_an_error_of_a_setter_names_the_episode_once():
             episode.set_rewards(new_data=[1.0])
 
     with pytest.raises(IndexError) as raised:
-        episode_transform_batch_of(TooMany(), [episode("walk")])
+        transformed(TooMany(), [episode("walk")])
     assert str(raised.value).count("episode 'walk'") == 1
 
 
@@ -173,7 +173,7 @@ def test_a_list_in_the_place_of_a_column_is_named():
             episode.rewards = [1.0] * len(episode)
 
     with pytest.raises(EpisodeError, match=r"episode 'walk', column 'rewards'[\s\S]*episode\.set_rewards\(new_data="):
-        episode_transform_batch_of(Replaces(), [episode("walk")])
+        transformed(Replaces(), [episode("walk")])
 
 
 def test_writing_behind_a_piece_that_took_the_rewards_is_refused():

@@ -22,7 +22,7 @@ from epibatch.connectors.module_to_env import (
 )
 from epibatch.connectors.observations import Affine
 from epibatch.core.errors import PieceError, PieceOutputError
-from epibatch.env_runner import MultiAgentEnvRunner, SingleAgentEnvRunner, make_multi_agent
+from epibatch.env_runner import SingleAgentEnvRunner
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 ENV = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
@@ -63,31 +63,6 @@ def config(pieces, **runners):
     return made.env_runners(
         num_envs_per_env_runner=2, env_to_module_connector=lambda env, spaces, device: pieces(), **runners
     )
-
-
-class Watched(gym.Wrapper):
-    """Notes the actions that reach the environment."""
-
-    seen: list
-
-    def step(self, action):
-        type(self).seen.append(np.array(action))
-        return super().step(action)
-
-
-def test_the_module_acts_in_the_new_space_and_the_environment_in_its_own():
-    Watched.seen = []
-    made = config(lambda: [Bins()]).environment("Pendulum-v1", wrappers=[Watched])
-    algo = made.build_algo()
-    assert algo.get_module().action_space == gym.spaces.Discrete(5)
-    algo.train()
-    sample = algo.env_runner.sample(num_timesteps=8)
-    stored = np.concatenate([episode.get_actions() for episode in sample])
-    assert stored.dtype == np.int64 and set(stored) <= set(range(5))
-    assert {round(float(action[0]), 4) for action in Watched.seen} <= {-2.0, -1.0, 0.0, 1.0, 2.0}
-    assert Watched.seen[0].dtype == np.float32
-    assert all(episode.action_space == gym.spaces.Discrete(5) for episode in sample)
-    algo.stop()
 
 
 def test_several_are_undone_last_first():
@@ -152,23 +127,6 @@ def test_a_policy_and_a_checkpoint_undo_as_well(tmp_path):
         unregister("bins_of_test")
     assert round(float(np.ravel(action)[0]), 4) in (-2.0, -1.0, 0.0, 1.0, 2.0)
     assert np.array_equal(action, again)
-
-
-def test_each_agents_own_bounds():
-    made = (
-        PPOConfig()
-        .environment(make_multi_agent("Pendulum-v1"), env_config={"num_agents": 2})
-        .multi_agent(policies=["p"], policy_mapping_fn=lambda agent, episode: "p")
-        .env_runners(env_to_module_connector=lambda env, spaces, device: [Bins(bins=3)])
-        .debugging(seed=0)
-    )
-    runner = MultiAgentEnvRunner(config=made)
-    assert runner.module["p"].action_space == gym.spaces.Discrete(3)
-    for random_actions in (False, True):
-        (episode,) = runner.sample(num_timesteps=6, random_actions=random_actions)
-        stored = np.concatenate([episode.agent_episodes[agent].get_actions() for agent in (0, 1)])
-        assert set(stored.tolist()) <= {0, 1, 2}
-    runner.stop()
 
 
 class DoubleOfOwnSpace(Double):

@@ -9,10 +9,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from epibatch.connectors.columns import HashColumns
-from epibatch.connectors.columns.hash_columns import hashed_rows
 from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
 from epibatch.core.errors import ColumnError
-from fixture_pieces import played
+from fixture_pieces import UserPiece, played
+
+
+def hashed_rows(*columns):
+    """The hashes of the rows of several columns of a batch."""
+    given = {str(i): column for i, column in enumerate(columns)}
+    adds, hashes = UserPiece(lambda batch, episodes: given), HashColumns(columns=list(given))
+    return LearnerConnectorPipeline(connectors=[adds, hashes])(episodes=[played([0, 1])])["hash"]
 
 
 @pytest.mark.parametrize("recorded", [False, True])
@@ -20,7 +26,7 @@ def test_equal_observations_have_equal_hashes_wherever_they_are(nested, recorded
     episodes = nested.recorded(6) if recorded else [nested.episode(6), nested.episode(6, "f")]
     batch = nested.train([HashColumns(columns=["obs/info/gear"], to="key")], episodes)
     keys = batch["key"]
-    assert keys.dtype == np.int64 and keys.tolist() == hashed_rows([np.arange(6) % 5], "t").tolist() * 2
+    assert keys.dtype == np.int64 and keys.tolist() == hashed_rows(np.arange(6) % 5).tolist() * 2
     assert keys[0] == keys[5] and len(set(keys[:5].tolist())) == 5
     assert set(batch) == {"obs", "actions", "rewards", "terminateds", "truncateds", "vf_preds", "key"}
     for t in range(6):
@@ -84,23 +90,29 @@ ROWS = st.sampled_from(["f4", "f8", "u1", "i2", "i8", "?"]).flatmap(
 @given(rows=ROWS)
 def test_equals_the_loop(rows):
     rows = np.nan_to_num(rows) + np.zeros((), rows.dtype) if rows.dtype.kind == "f" else rows
-    assert hashed_rows([rows], "t").tolist() == [by_hand(np.ascontiguousarray(row).tobytes()) for row in rows]
+    assert hashed_rows(rows).tolist() == [by_hand(np.ascontiguousarray(row).tobytes()) for row in rows]
+
+
+def test_places_count():
+    one, other = np.array([[1, 2]]), np.array([[2, 1]])
+    hashes = [hashed_rows(*columns).item() for columns in ((one,), (other,), (one, other), (other, one))]
+    assert len(set(hashes)) == 4
 
 
 @pytest.mark.slow
 def test_a_million_rows_differ():
     rows = np.arange(1 << 20).reshape(-1, 1)
-    assert len(np.unique(hashed_rows([rows], "t"))) == len(rows)
+    assert len(np.unique(hashed_rows(rows))) == len(rows)
 
 
 def test_strings():
     rows = np.array(["left", "right", "left"])
     for own in (rows, rows.astype(object), rows.astype("S")):
-        first, second, third = hashed_rows([own], "t").tolist()
+        first, second, third = hashed_rows(own).tolist()
         assert first == third != second
-    assert hashed_rows([rows], "t").tolist() == hashed_rows([rows.astype("U9")], "t").tolist()
+    assert hashed_rows(rows).tolist() == hashed_rows(rows.astype("U9")).tolist()
 
 
 def test_other_objects_are_refused():
     with pytest.raises(ColumnError, match="rows of numbers or strings"):
-        hashed_rows([np.array([{}, {}])], "t")
+        hashed_rows(np.array([{}, {}]))

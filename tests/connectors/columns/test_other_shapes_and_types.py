@@ -222,7 +222,7 @@ def test_rows_that_do_not_fit_are_named(piece, shape, match):
         piece.transform(np.zeros((5, *shape)))
 
 
-def test_arguments_that_cannot_be_meant_of_shape():
+def test_axes_and_shapes_that_cannot_be_meant():
     for axes in ([], [1, 2], [0, 0], "01", [0.0]):
         with pytest.raises(ConfigError, match=r"PermuteColumns\.axes"):
             PermuteColumns(columns="obs", axes=axes)

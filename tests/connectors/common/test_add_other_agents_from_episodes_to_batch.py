@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from epibatch.connectors.columnar_piece import ColumnarPiece
+from epibatch.connectors import ColumnarPiece
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
     AddOtherAgentsFromEpisodesToBatch,

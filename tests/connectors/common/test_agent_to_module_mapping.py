@@ -40,6 +40,7 @@ def test_rows_are_in_the_order_of_episodes_and_of_agents_in_them() -> None:
     shared: dict[str, Any] = {}
     found = run([game("e", z=1.0, y=2.0, x=3.0), game("f", x=4.0)], shared=shared)
     assert found == {"m": {"obs": [1.0, 3.0, 4.0]}, "n": {"obs": [2.0]}}
+    assert len(shared["memorized_map_structure"]) == 2
     assert shared["memorized_map_structure"] == {"m": [("e", "z"), ("e", "x"), ("f", "x")], "n": [("e", "y")]}
 
 

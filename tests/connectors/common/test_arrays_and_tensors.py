@@ -225,7 +225,7 @@ def test_other_frameworks_are_refused():
         (torch.bool, np.bool_),
     ],
 )
-def test_types_of_to_numpy(tensor_type, array_type):
+def test_types_of_arrays(tensor_type, array_type):
     batch = {"x": torch.tensor([0, 1], dtype=tensor_type)}
     result = Lab.call(TensorToNumpy(), batch, rl_module=Lab.module())
     assert isinstance(result["x"], np.ndarray)

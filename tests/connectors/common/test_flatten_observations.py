@@ -6,12 +6,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors.common import FlattenObservations
-from epibatch.connectors.common.flatten_observations import FlatRows
 from epibatch.connectors.env_to_module import AddObservationsFromEpisodesToBatch, EnvToModulePipeline
 from epibatch.connectors.env_to_module.flatten_observations import FlattenObservations as FlattenEnvToModule
 from epibatch.connectors.learner import (
@@ -63,22 +62,6 @@ def recorded(space, steps, envs=3):
 
 
 # ------------------------------------------------------------------------------------------ acting
-
-
-@pytest.mark.parametrize("space", [SPACE, STARTS, Discrete(4), Box(-1, 1, (2, 3)), Tuple([MultiBinary(2), SPACE])])
-def test_the_newest_observations_become_vectors(space):
-    samples = samples_of(space, 4)
-    expected = rows_of(space, samples)
-    episodes = [SingleAgentEpisode(observation_space=space) for _ in samples]
-    for episode, sample in zip(episodes, samples):
-        episode.add_env_reset(sample)
-    piece = FlattenObservations(space)
-    assert piece(batch={}, episodes=episodes) == {}
-    np.testing.assert_array_equal([episode.get_observations(-1) for episode in episodes], expected)
-    assert {
-        episode.observation_space for episode in episodes if episode.observation_space != piece.observation_space
-    } == set()
-    assert piece.observation_space == Box(-np.inf, np.inf, expected.shape[1:])
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -220,41 +203,43 @@ SPACES = st.recursive(
 )
 
 
+def flat(space, *observations):
+    """What the piece makes of the newest observations of an episode each."""
+    episodes = [SingleAgentEpisode(observations=[one]) for one in observations]
+    piece = FlattenObservations(space)
+    assert piece(batch={}, episodes=episodes) == {}
+    assert all(episode.observation_space == piece.observation_space for episode in episodes)
+    return np.stack([episode.get_observations(-1) for episode in episodes]), piece.observation_space
+
+
 @settings(max_examples=60, deadline=None)
 @given(space=SPACES, count=st.integers(1, 5), seed=st.integers(0, 1000))
-def test_rows_are_those_of_the_helper_for_ported_code(space, count, seed):
-    space.seed(seed)
-    observations = batch([space.sample() for _ in range(count)])
-    rows = FlatRows(space)(observations)
-    expected = flatten_inputs_to_1d_tensor(observations, get_base_struct_from_space(space))
-    np.testing.assert_array_equal(rows, expected)
-    assert rows.dtype == np.float32
-    assert rows.shape == (count, FlatRows(space).size)
+@example(space=SPACE, count=4, seed=0)
+@example(space=STARTS, count=4, seed=0)
+def test_the_newest_observations_become_vectors(space, count, seed):
+    samples = samples_of(space, count, seed)
+    rows, flat_space = flat(space, *samples)
+    np.testing.assert_array_equal(rows, rows_of(space, samples))
+    assert rows.dtype == np.float32 and flat_space == Box(-np.inf, np.inf, rows.shape[1:])
 
 
 def test_the_layout():
     space = Dict([("c", MultiDiscrete([2, 3])), ("b", Tuple([Discrete(2), Box(-1, 1, (2, 1))])), ("a", Box(-9, 9, ()))])
-    rows = FlatRows(space)(
-        {"a": np.array([7.0]), "b": (np.array([1]), np.array([[[2.0], [3.0]]])), "c": np.array([[0, 2]])}
-    )
+    rows, _ = flat(space, {"a": np.array(7.0), "b": (np.array(1), np.array([[2.0], [3.0]])), "c": np.array([0, 2])})
     assert rows.tolist() == [[7.0, 0.0, 1.0, 2.0, 3.0, 1.0, 0.0, 0.0, 0.0, 1.0]]
 
 
-def test_no_rows():
-    space = Dict(a=Box(-1, 1, (2,)), b=Discrete(3))
-    assert FlatRows(space)({"a": np.zeros((0, 2)), "b": np.zeros(0, int)}).shape == (0, 5)
-
-
-@pytest.mark.parametrize("values", [[3], [-1], [0.5]])
-def test_choices_that_are_not_there(values):
-    with pytest.raises(SpaceError, match=r"values of Discrete\(3\)"):
-        FlatRows(Discrete(3))(np.array(values))
-
-
-def test_wrong_uses_are_named_of_rows():
-    with pytest.raises(SpaceError, match="keys_to_remove"):
-        FlatRows(Dict(a=Box(-1, 1, (2,)), b=Text(5)))
-    with pytest.raises(ColumnError, match="nested structure"):
-        FlatRows(Tuple([Discrete(2)]))({"a": np.zeros(1)})
-    with pytest.raises(SpaceError, match=r"shape \(3,\) per row"):
-        FlatRows(Box(-1, 1, (2,)))(np.zeros((1, 3)))
+@pytest.mark.parametrize(
+    ("space", "observation", "error", "words"),
+    [
+        (Discrete(3), 3, SpaceError, r"values of Discrete\(3\)"),
+        (Discrete(3), -1, SpaceError, r"values of Discrete\(3\)"),
+        (Discrete(3), 0.5, SpaceError, r"values of Discrete\(3\)"),
+        (Dict(a=Box(-1, 1, (2,)), b=Text(5)), {"a": np.zeros(2), "b": "x"}, SpaceError, "keys_to_remove"),
+        (Tuple([Discrete(2)]), {"a": np.zeros(1)}, ColumnError, "nested structure"),
+        (Box(-1, 1, (2,)), np.zeros(3), SpaceError, r"shape \(3,\) per row"),
+    ],
+)
+def test_observations_that_do_not_fit_are_named(space, observation, error, words):
+    with pytest.raises(error, match=words):
+        flat(space, observation)

@@ -16,7 +16,7 @@ from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
 from epibatch.connectors.observations import TimeMaxPool
 from epibatch.core.errors import ConfigError, LookbackError, SpaceError
-from epibatch.episodes import VectorRecorder
+from epibatch.episodes import SingleAgentEpisode, VectorRecorder
 from fixture_pieces import played
 
 ACTIONS = gym.spaces.Discrete(2)
@@ -141,10 +141,10 @@ def test_mistakes_are_named():
         trained([late], num_frames=3, max_pool=2, axis=-1)
 
 
-POOL_SPACE = gym.spaces.Box(-9, 9, (2, 3), np.float32)
+POOLED = gym.spaces.Box(-9, 9, (2, 3), np.float32)
 
 
-def pool_whole(seed, steps, id_="e"):
+def whole_of_boxes(seed, steps, id_="e"):
     rows = np.random.default_rng(seed).integers(-9, 9, (steps + 1, 2, 3)).astype(np.float32)
     return played(list(rows), id_=id_)
 
@@ -157,15 +157,15 @@ def slow_maximum(rows, t, size):
     return best
 
 
-def pool_trained(episodes, size):
+def trained_by_pool(episodes, size):
     pieces = [TimeMaxPool(num_frames=size, as_learner_connector=True), BatchIndividualItems()]
-    return LearnerConnectorPipeline(POOL_SPACE, ACTIONS, connectors=pieces)(rl_module=None, episodes=episodes)["obs"]
+    return LearnerConnectorPipeline(POOLED, ACTIONS, connectors=pieces)(rl_module=None, episodes=episodes)["obs"]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 999), st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(1, 4), st.data())
 def test_chunks_cut_anywhere_give_the_maximum_of_a_loop_over_the_whole_episode(seed, lengths, size, data):
-    episodes = [pool_whole(seed + i, steps, f"e{i}") for i, steps in enumerate(lengths)]
+    episodes = [whole_of_boxes(seed + i, steps, f"e{i}") for i, steps in enumerate(lengths)]
     expected, chunks = [], []
     for episode in episodes:
         rows = episode.get_observations()
@@ -175,20 +175,20 @@ def test_chunks_cut_anywhere_give_the_maximum_of_a_loop_over_the_whole_episode(s
             episode.slice(slice(first, stop), len_lookback_buffer=min(first, size - 1))
             for first, stop in pairwise(cuts)
         ]
-    assert np.array_equal(pool_trained(chunks, size), np.stack(expected))
+    assert np.array_equal(trained_by_pool(chunks, size), np.stack(expected))
 
 
-def test_mistakes_are_named_of_pool():
+def test_mistakes_with_maxima_are_named():
     with pytest.raises(ConfigError, match=r"TimeMaxPool.num_frames[\s\S]*at least 1"):
         TimeMaxPool(num_frames=0)
     for make in (TimeMaxPool, FrameStacking):
         with pytest.raises(ConfigError, match=r"num_frames[\s\S]*up to 65536"):
             make(num_frames=10**9)
     with pytest.raises(SpaceError, match="one array each"):
-        TimeMaxPool(gym.spaces.Dict(a=POOL_SPACE)).observation_space  # noqa: B018
-    late = pool_whole(0, 5).slice(slice(3, 5), len_lookback_buffer=1)
+        TimeMaxPool(gym.spaces.Dict(a=POOLED)).observation_space  # noqa: B018
+    late = whole_of_boxes(0, 5).slice(slice(3, 5), len_lookback_buffer=1)
     with pytest.raises(LookbackError, match=r"TimeMaxPool[\s\S]*a lookback of 2 steps"):
-        pool_trained([late], 3)
+        trained_by_pool([late], 3)
 
 
 def slow_stacks(frames, before, width):
@@ -232,3 +232,17 @@ def test_large_frames_are_stacked_as_words(monkeypatch):
     out = np.empty((7, 84, 84, 4), np.uint8)
     stack_frames(out, frames, 2)
     np.testing.assert_array_equal(out, slow_stacks(frames, 2, 4))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_acting_maxima_equal_training_maxima(size):
+    episode = whole_of_boxes(3, 7)
+    pieces = [TimeMaxPool(num_frames=size), BatchIndividualItems()]
+    pipeline = EnvToModulePipeline(POOLED, ACTIONS, connectors=pieces)
+    rows = trained_by_pool([episode], size)
+    running = SingleAgentEpisode(observations=[episode.get_observations(0)])
+    for t in range(7):
+        assert np.array_equal(pipeline(rl_module=None, episodes=[running])["obs"][0], rows[t])
+        running.add_env_step(episode.get_observations(t + 1), 0, 0.0)
+        if t == 4:
+            running = running.cut(len_lookback_buffer=size - 1)

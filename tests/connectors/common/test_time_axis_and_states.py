@@ -132,7 +132,7 @@ def test_a_loss_mask_that_is_no_bools_is_named(lab, weights):
         lab.run("learner", learner_pieces(), [lab.episode("a", 3)], rl_module=lab.module(state=2), batch=batch)
 
 
-def state_learner_pieces():
+def pieces_with_states():
     return [
         AddObservationsFromEpisodesToBatch(as_learner_connector=True),
         AddColumnsFromEpisodesToTrainBatch(),
@@ -154,12 +154,12 @@ def env_states(lab, episodes, module, **keywords):
 def test_a_continued_chunk_without_lookback_is_an_error(lab):
     chunk = lab.episode("some_id", 5, t_started=10, lookback=0, state=2)
     with pytest.raises(LookbackError, match="some_id"):
-        lab.run("learner", state_learner_pieces(), [chunk], rl_module=lab.module(2, 3, multi=True))
+        lab.run("learner", pieces_with_states(), [chunk], rl_module=lab.module(2, 3, multi=True))
 
 
 def test_episodes_without_states_begin_with_the_initial_state(lab):
     columns = lab.columns(
-        "learner", state_learner_pieces(), [lab.episode("a", 2)], rl_module=lab.module(2, 3, multi=True)
+        "learner", pieces_with_states(), [lab.episode("a", 2)], rl_module=lab.module(2, 3, multi=True)
     )
     assert first_entries(columns["state_in"]["a",]) == [-1.0]
 
@@ -167,9 +167,7 @@ def test_episodes_without_states_begin_with_the_initial_state(lab):
 def test_next_states_come_along_with_next_observations(lab):
     chunk = lab.episode("a", 5, state=2)
     mine = {"new_obs": {("a",): list(chunk.get_observations(slice(1, 6)))}}
-    columns = lab.columns(
-        "learner", state_learner_pieces(), [chunk], rl_module=lab.module(2, 3, multi=True), batch=mine
-    )
+    columns = lab.columns("learner", pieces_with_states(), [chunk], rl_module=lab.module(2, 3, multi=True), batch=mine)
     # one step later than state_in: the states after steps 0 and 3
     assert first_entries(columns["next_state_in"]["a",]) == [0.25, 3.25]
 
@@ -195,7 +193,7 @@ def test_an_initial_state_of_a_wider_type_casts_nothing_but_itself(lab, monkeypa
     chunk = lab.episode("a", 5, state=2)
     mine = {"new_obs": {("a",): list(chunk.get_observations(slice(1, 6)))}}
     monkeypatch.setattr(np, "empty", filled)
-    columns = lab.columns("learner", state_learner_pieces(), [chunk], rl_module=module, batch=mine)
+    columns = lab.columns("learner", pieces_with_states(), [chunk], rl_module=module, batch=mine)
     assert first_entries(columns["state_in"]["a",]) == [-1.0, 2.25]
     assert first_entries(columns["next_state_in"]["a",]) == [0.25, 3.25]
 
@@ -213,7 +211,7 @@ def test_chunks_whose_states_have_their_keys_in_another_order_are_not_mixed_up(l
 
     module = lab.module(2, 2, multi=True, two_leaved=True)
     episodes = [two_leaved("a", "hc"), two_leaved("b", "ch")]
-    columns = lab.columns("learner", state_learner_pieces(), episodes, rl_module=module)
+    columns = lab.columns("learner", pieces_with_states(), episodes, rl_module=module)
     for id_ in "ab":
         assert columns["state_in"][id_,]["h"][1].tolist() == [11.0, 11.0]
         assert columns["state_in"][id_,]["c"][1].tolist() == [21.0, 21.0]
@@ -266,6 +264,6 @@ def test_a_state_that_is_a_plain_number(lab):
 
 
 def test_plain_pieces_see_one_array_of_states_per_chunk(lab):
-    seen = lab.see("learner", state_learner_pieces(), [lab.episode("a", 7, state=2)], rl_module=lab.module(2, 3))
+    seen = lab.see("learner", pieces_with_states(), [lab.episode("a", 7, state=2)], rl_module=lab.module(2, 3))
     (item,) = seen["state_in"]["a",]
     assert type(item["h"]).__name__ == "BatchedNdArray" and item["h"].shape == (3, 2)

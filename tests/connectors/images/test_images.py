@@ -15,10 +15,114 @@ from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModuleP
 from epibatch.connectors.images import CenterCrop, Crop, Grayscale, RandomCrop, Resize, ToCHWFloat
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import CheckpointError, ColumnError, ConfigError
-from epibatch.core.registry import build_piece, piece_to_dict
 from fixture_pieces import played
 
+Box = gym.spaces.Box
+SPACE = Box(0, 255, (5, 6, 2), np.uint8)
+SIZES = st.integers(1, 7)
 X = np.arange(2 * 5 * 6 * 3).reshape(2, 5, 6, 3)
+
+
+def images(count, *shape, seed=0, dtype=np.uint8):
+    return np.random.default_rng(seed).integers(0, 256, (count, *(shape or (5, 6, 2)))).astype(dtype)
+
+
+def seeded(seed=0, **keywords):
+    piece = RandomCrop(**keywords)
+    piece.seed(seed)
+    return piece
+
+
+# -- what all of them do ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("piece", "shape"),
+    [
+        (Crop(height=2, width=3, left=2), (2, 3, 3)),
+        (CenterCrop(height=2, width=3), (2, 3, 3)),
+        (Grayscale(), (5, 6, 1)),
+        (ToCHWFloat(), (3, 5, 6)),
+        (Resize(height=3, width=4), (3, 4, 3)),
+        (Resize(height=3, width=4, method="bilinear"), (3, 4, 3)),
+        (Resize(height=3, width=4, method="nearest"), (3, 4, 3)),
+    ],
+)
+def test_frames_on_an_axis_of_their_own_are_images_and_no_images_stay_none(piece, shape):
+    x = images(2, 5, 6, 3)
+    found = piece.transform(np.stack([x, x[::-1]], 1))
+    assert found.shape == (2, 2, *shape)
+    assert np.array_equal(found[:, 1], piece.transform(x[::-1]))
+    assert piece.transform(x[:0]).shape == (0, *shape)
+
+
+@pytest.mark.parametrize("piece", [Grayscale(), Resize(height=20, width=30)])
+def test_many_images_are_done_in_blocks_like_few(piece):
+    x = images(50, 60, 40, 3)
+    assert np.array_equal(piece.transform(x), np.concatenate([piece.transform(x[i : i + 1]) for i in range(50)]))
+
+
+@pytest.mark.parametrize("piece", [Crop(height=2, width=3, left=2), CenterCrop(height=2, width=3), ToCHWFloat()])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
+def test_tensors_as_arrays(piece, dtype):
+    x = torch.from_numpy(X).to(dtype)
+    found = piece.transform(x)
+    assert found.is_contiguous() and found.numpy().tolist() == piece.transform(x.numpy()).tolist()
+    assert found.dtype == (torch.float32 if isinstance(piece, ToCHWFloat) else dtype)
+
+
+LOW = np.zeros((5, 6, 2), np.float32)
+LOW[4, 5] = -7
+OPEN = Box(-np.inf, np.inf, (4, 4, 1), np.float32)
+RGB = Box(0, 255, (210, 160, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("piece", "space"),
+    [
+        (Crop(Box(LOW, LOW + 10), height=1, width=1, top=4, left=5), Box(-7, 3, (1, 1, 2))),
+        (CenterCrop(Box(LOW, LOW + 10), height=3, width=2), Box(0, 10, (3, 2, 2))),
+        (Grayscale(RGB), Box(0, 255, (210, 160, 1), np.uint8)),
+        (ToCHWFloat(RGB), Box(0, 1, (3, 210, 160), np.float32)),
+        *(
+            (Resize(RGB, height=84, width=80, method=own), Box(0, 255, (84, 80, 3), np.uint8))
+            for own in ("area", "nearest")
+        ),
+        (Resize(OPEN, height=2, width=3, method="bilinear"), Box(-np.inf, np.inf, (2, 3, 1))),
+    ],
+)
+def test_spaces(piece, space):
+    assert piece.observation_space == space
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error", "words"),
+    [
+        (lambda: Crop(height=3, width=4, top=3).transform(X), ColumnError, r"6 by 4 pixels[\s\S]*found: +5 by 6"),
+        (lambda: CenterCrop(height=6, width=4).transform(X), ColumnError, r"at least 6 by 4 pixels"),
+        (lambda: RandomCrop(height=9, pad=4).transform(images(2)), ColumnError, r"at least 9 by 6 pixels"),
+        (lambda: Grayscale().transform(np.zeros((2, 4, 5, 1), np.uint8)), ColumnError, r"3 channels(?s:.*)\(4, 5, 1\)"),
+        (lambda: Grayscale().transform(np.zeros((2, 4, 3), np.uint8)), ColumnError, r"shape \(height, width, channels"),
+        (lambda: Resize(height=3, width=3).transform(np.zeros((2, 84, 84))), ColumnError, "a last axis of length 1"),
+        (lambda: ToCHWFloat().transform(np.zeros((2, 84, 84), np.uint8)), ColumnError, r"rows of shape \(84, 84\)"),
+        (lambda: Crop(height=3, width=4, left=-1), ConfigError, r"Crop\.left"),
+        (lambda: CenterCrop(height=0, width=4), ConfigError, r"CenterCrop\.height"),
+        (lambda: RandomCrop(), ConfigError, "pad=4 to shift images"),
+        (lambda: RandomCrop(height=0), ConfigError, r"RandomCrop\.height"),
+        *((lambda own=own: Grayscale(weights=own), ConfigError, r"Grayscale\.weights") for own in
+          [(0.5, 0.6), (1.0, -0.1), (), "rgb", (0.0, 0.0)]),
+        (lambda: Resize(height=3, width=0), ConfigError, r"Resize\.width"),
+        (lambda: Resize(height=3, width=3, method="cubic"), ConfigError, r"Resize\.method"),
+        (lambda: ToCHWFloat(divide_by=0), ConfigError, r"ToCHWFloat\.divide_by"),
+        (lambda: RandomCrop(pad=1).set_state({"weights": 0}), CheckpointError, r"RandomCrop\.set_state"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(mistake, error, words):
+    with pytest.raises(error, match=words):
+        mistake()
+
+
+# -- parts -----------------------------------------------------------------------------------------
 
 
 def test_each_pixel_of_a_part_is_where_it_was():
@@ -41,46 +145,6 @@ def test_odd_margins_are_torchvisions(size, top):
     assert CenterCrop(height=size, width=1).transform(rows).ravel().tolist() == list(range(top, top + size))
 
 
-def test_tensors_and_stacks_of_frames():
-    for piece in (Crop(height=2, width=3, left=2), CenterCrop(height=2, width=3)):
-        tensor = piece.transform(torch.from_numpy(X))
-        assert tensor.is_contiguous()
-        assert tensor.tolist() == piece.transform(X).tolist()
-        assert piece.transform(np.stack([X, X + 1], 1))[:, 1].tolist() == piece.transform(X + 1).tolist()
-
-
-def test_pixels_keep_their_bounds():
-    low = np.zeros((5, 6, 3), np.float32)
-    low[4, 5] = -7
-    space = gym.spaces.Box(low, low + 10)
-    assert Crop(space, height=1, width=1, top=4, left=5).observation_space == gym.spaces.Box(-7, 3, (1, 1, 3))
-    assert CenterCrop(space, height=3, width=2).observation_space == gym.spaces.Box(0, 10, (3, 2, 3))
-
-
-def test_mistakes_are_named():
-    with pytest.raises(ColumnError, match=r"at least 6 by 4 pixels[\s\S]*found: +5 by 6"):
-        Crop(height=3, width=4, top=3).transform(X)
-    with pytest.raises(ColumnError, match=r"at least 6 by 4 pixels"):
-        CenterCrop(height=6, width=4).transform(X)
-    with pytest.raises(ConfigError, match=r"Crop\.left"):
-        Crop(height=3, width=4, left=-1)
-    with pytest.raises(ConfigError, match=r"CenterCrop\.height"):
-        CenterCrop(height=0, width=4)
-
-
-SPACE = gym.spaces.Box(0, 255, (5, 6, 2), np.uint8)
-
-
-def images(count, seed=0):
-    return np.random.default_rng(seed).integers(0, 256, (count, 5, 6, 2), np.uint8)
-
-
-def seeded(seed=0, **keywords):
-    piece = RandomCrop(**keywords)
-    piece.seed(seed)
-    return piece
-
-
 def places(image, part, pad):
     """Where in the image, its edge repeated, a part is; by trying all."""
     wide = np.pad(image, ((pad, pad), (pad, pad), (0, 0)), mode="edge")
@@ -95,19 +159,17 @@ def places(image, part, pad):
 
 @given(st.integers(0, 99), st.integers(1, 5), st.integers(1, 6), st.integers(0, 3))
 def test_each_part_is_one_of_its_image(seed, height, width, pad):
-    x = images(4, seed)
+    x = images(4, seed=seed)
     found = seeded(seed, height=height, width=width, pad=pad).transform(x)
     assert found.shape == (4, height, width, 2)
     assert all(places(image, part, pad) for image, part in zip(x, found))
 
 
 def test_every_place_is_as_likely():
-    x = np.repeat(images(1), 9000, 0)
-    found = seeded(height=3, width=4).transform(x)
-    drawn = [places(x[0], part, 0)[0] for part in found[:3000]]
+    x = np.repeat(images(1), 3000, 0)
+    drawn = [places(x[0], part, 0)[0] for part in seeded(height=3, width=4).transform(x)]
     counts = np.array([drawn.count((y, x)) for y in range(3) for x in range(3)])
-    assert counts.sum() == 3000
-    assert np.abs(counts - 3000 / 9).max() < 5 * (3000 / 9) ** 0.5
+    assert counts.sum() == 3000 and np.abs(counts - 3000 / 9).max() < 5 * (3000 / 9) ** 0.5
     shifts = {places(x[0], part, 1)[0] for part in seeded(pad=1).transform(x[:200])}
     assert shifts == {(y, x) for y in range(3) for x in range(3)}
 
@@ -120,35 +182,25 @@ def test_all_frames_of_a_stack_are_cut_alike():
     assert np.array_equal(np.concatenate([stacks[:, 0], stacks[:, 1]], -1), channels)
 
 
-def episode():
-    return played(list(images(41)))
-
-
-def test_acting_takes_the_middle_and_training_draws():
-    size = {"height": 3, "width": 4}
-    acting = EnvToModulePipeline(SPACE, None, connectors=[RandomCrop(**size), BatchIndividualItems()])
-    training = LearnerConnectorPipeline(SPACE, None, connectors=[RandomCrop(**size), BatchIndividualItems()])
-    one = episode()
-    assert acting(rl_module=None, episodes=[one])["obs"].tolist() == one.get_observations()[-1:, 1:4, 1:5].tolist()
+@pytest.mark.parametrize("settings", [{"height": 3, "width": 4}, {"pad": 2}])
+def test_acting_takes_the_middle_and_training_draws(settings):
+    one, pieces = played(list(images(41))), [RandomCrop(**settings), BatchIndividualItems()]
+    acting = EnvToModulePipeline(SPACE, None, connectors=[piece.clone() for piece in pieces])
+    training = LearnerConnectorPipeline(SPACE, None, connectors=pieces)
+    middle = one.get_observations()[:, 1:4, 1:5] if "height" in settings else one.get_observations()
+    assert np.array_equal(acting(rl_module=None, episodes=[one])["obs"], middle[-1:])
     batch = training(rl_module=None, episodes=[one])["obs"]
-    assert all(places(image, part, 0) for image, part in zip(one.get_observations(), batch))
-    assert not np.array_equal(batch, one.get_observations()[:-1, 1:4, 1:5])
+    assert all(places(image, part, settings.get("pad", 0)) for image, part in zip(one.get_observations(), batch))
+    assert not np.array_equal(batch, middle[:-1])
     assert not np.array_equal(batch, training(rl_module=None, episodes=[one])["obs"])
-    assert acting.observation_space == training.observation_space == gym.spaces.Box(0, 255, (3, 4, 2), np.uint8)
-
-
-def test_shifted_images_are_acted_on_as_they_are():
-    pipeline = EnvToModulePipeline(SPACE, None, connectors=[RandomCrop(pad=2), BatchIndividualItems()])
-    one = episode()
-    assert np.array_equal(pipeline(rl_module=None, episodes=[one])["obs"], one.get_observations()[-1:])
-    assert pipeline.observation_space == SPACE
+    assert acting.observation_space == training.observation_space == Box(0, 255, middle.shape[1:], np.uint8)
 
 
 def test_a_pixels_bounds_are_those_of_all_that_it_can_be():
     low = np.zeros((5, 6, 2), np.float32)
     low[0, 0, 1] = -3
-    expected = gym.spaces.Box(np.broadcast_to(np.float32([0, -3]), (2, 2, 2)), np.float32(9))
-    assert RandomCrop(gym.spaces.Box(low, 9), height=2, width=2).observation_space == expected
+    expected = Box(np.broadcast_to(np.float32([0, -3]), (2, 2, 2)), np.float32(9))
+    assert RandomCrop(Box(low, 9), height=2, width=2).observation_space == expected
 
 
 def test_a_stream_goes_on_where_its_state_was_taken():
@@ -157,23 +209,15 @@ def test_a_stream_goes_on_where_its_state_was_taken():
     second.set_state(json.loads(json.dumps(first.get_state())))
     assert np.array_equal(first.transform(images(9)), second.transform(images(9)))
     assert np.array_equal(seeded(7, pad=2).transform(images(9)), seeded(7, pad=2).transform(images(9)))
-    with pytest.raises(CheckpointError, match=r"RandomCrop\.set_state"):
-        first.set_state({"weights": 0})
-
-
-def test_mistakes_are_named_of_random_crop():
-    with pytest.raises(ConfigError, match="pad=4 to shift images"):
-        RandomCrop()
-    with pytest.raises(ConfigError, match=r"RandomCrop\.height"):
-        RandomCrop(height=0)
-    with pytest.raises(ColumnError, match=r"at least 9 by 6 pixels"):
-        RandomCrop(height=9, pad=4).transform(images(2))
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 4, 1), (0, 2, 4, 4, 1), (2, 0, 4, 4, 1)])
-def test_no_images_stay_none(shape):
+def test_no_images_have_no_parts(shape):
     assert RandomCrop(pad=1).transform(np.zeros(shape)).shape == shape
     assert RandomCrop(height=3, width=2).transform(np.zeros(shape)).shape == (*shape[:-3], 3, 2, 1)
+
+
+# -- luma ------------------------------------------------------------------------------------------
 
 
 def test_three_images_by_hand():
@@ -181,51 +225,18 @@ def test_three_images_by_hand():
     red[..., 0], green[..., 1], blue[..., 2] = 255, 255, 255
     found = Grayscale().transform(np.stack([red, green, blue, red | green | blue]))
     assert found.ravel().tolist() == [76, 150, 29, 255]  # 76.245, 149.685, 29.07, 255
-    assert found.shape == (4, 1, 1, 1)
-    assert found.dtype == np.uint8
+    assert found.shape == (4, 1, 1, 1) and found.dtype == np.uint8
+    assert Grayscale(weights=[0.5, 0.5]).transform(np.array([[[[10, 20]]]], np.uint8)).item() == 15
 
 
 @given(st.integers(0, 99), st.sampled_from([np.uint8, np.float32, np.float64, np.int32]), st.booleans())
 def test_each_pixel_is_the_weighted_sum_of_its_channels(seed, dtype, keep_axis):
-    rng = np.random.default_rng(seed)
-    x = rng.integers(0, 256, (3, 4, 2, 3)).astype(dtype)
+    x = images(3, 4, 2, 3, seed=seed, dtype=dtype)
     found = Grayscale(keep_axis=keep_axis).transform(x)
-    assert found.dtype == dtype
-    assert found.shape == ((3, 4, 2, 1) if keep_axis else (3, 4, 2))
+    assert found.dtype == dtype and found.shape == ((3, 4, 2, 1) if keep_axis else (3, 4, 2))
     for pixel, value in zip(x.reshape(-1, 3).tolist(), found.ravel().tolist()):
         exact = 0.299 * pixel[0] + 0.587 * pixel[1] + 0.114 * pixel[2]
-        whole = np.issubdtype(dtype, np.integer)
-        assert abs(value - exact) <= (0.5 + 1e-4 if whole else 1e-4)
-
-
-def test_many_images_are_done_in_blocks_like_few():
-    x = np.random.default_rng(0).integers(0, 256, (50, 60, 40, 3), np.uint8)
-    found = Grayscale().transform(x)
-    assert np.array_equal(found, np.concatenate([Grayscale().transform(x[i : i + 1]) for i in range(50)]))
-    assert Grayscale().transform(x[:0]).shape == (0, 60, 40, 1)
-
-
-def test_frames_of_a_stack_and_other_channels():
-    x = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 6, 3), np.uint8)
-    assert np.array_equal(Grayscale().transform(x)[:, 1], Grayscale().transform(x[:, 1]))
-    mean = Grayscale(weights=[0.5, 0.5])
-    assert mean.transform(np.array([[[[10, 20]]]], np.uint8)).item() == 15
-    assert build_piece(piece_to_dict(mean)) == mean
-
-
-def test_space():
-    space = gym.spaces.Box(0, 255, (4, 5, 3), np.uint8)
-    assert Grayscale(space).observation_space == gym.spaces.Box(0, 255, (4, 5, 1), np.uint8)
-
-
-def test_mistakes_are_named_of_grayscale():
-    with pytest.raises(ColumnError, match=r"images with 3 channels[\s\S]*rows of shape \(4, 5, 1\)"):
-        Grayscale().transform(np.zeros((2, 4, 5, 1), np.uint8))
-    with pytest.raises(ColumnError, match=r"images of shape \(height, width, channels\)"):
-        Grayscale().transform(np.zeros((2, 4, 3), np.uint8))
-    for weights in [(0.5, 0.6), (1.0, -0.1), (), "rgb", (0.0, 0.0)]:
-        with pytest.raises(ConfigError, match=r"Grayscale\.weights"):
-            Grayscale(weights=weights)
+        assert abs(value - exact) <= (0.5 + 1e-4 if np.issubdtype(dtype, np.integer) else 1e-4)
 
 
 def test_bools_are_true_where_more_than_half_is():
@@ -233,11 +244,7 @@ def test_bools_are_true_where_more_than_half_is():
     assert Grayscale().transform(pixels).ravel().tolist() == [False, False, True, False, True]
 
 
-SIZES = st.integers(1, 7)
-
-
-def resize_images(seed, height, width, channels=3, dtype=np.uint8):
-    return np.random.default_rng(seed).integers(0, 256, (2, height, width, channels)).astype(dtype)
+# -- sizes -----------------------------------------------------------------------------------------
 
 
 def slow_area(image, height, width):
@@ -257,19 +264,18 @@ def slow_area(image, height, width):
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 99), SIZES, SIZES, SIZES, SIZES, st.sampled_from([1, 3]))
 def test_area_is_the_mean_of_the_pixels_below(seed, rows, columns, height, width, channels):
-    x = resize_images(seed, rows, columns, channels, np.float64)
+    x = images(2, rows, columns, channels, seed=seed, dtype=np.float64)
     found = Resize(height=height, width=width).transform(x)
     expected = np.stack([slow_area(image, height, width) for image in x])
     np.testing.assert_allclose(found, expected, atol=1e-9)
     whole = Resize(height=height, width=width).transform(x.astype(np.uint8))
-    assert whole.dtype == np.uint8
-    assert np.abs(whole - expected).max() <= 0.5 + 1e-3
+    assert whole.dtype == np.uint8 and np.abs(whole - expected).max() <= 0.5 + 1e-3
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 99), SIZES, SIZES, SIZES, SIZES, st.sampled_from([1, 3]))
 def test_bilinear_and_nearest_are_pytorchs(seed, rows, columns, height, width, channels):
-    x = resize_images(seed, rows, columns, channels, np.float32)
+    x = images(2, rows, columns, channels, seed=seed, dtype=np.float32)
     moved = torch.from_numpy(x).movedim(-1, 1)
     for method, keywords in (("bilinear", {"align_corners": False}), ("nearest", {})):
         expected = torch.nn.functional.interpolate(moved, (height, width), mode=method, **keywords).movedim(1, -1)
@@ -280,44 +286,15 @@ def test_bilinear_and_nearest_are_pytorchs(seed, rows, columns, height, width, c
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_area_by_whole_factors_is_pytorchs_mean(channels):
-    x = resize_images(0, 210, 160, channels, np.float32)
+    x = images(2, 210, 160, channels, dtype=np.float32)
     expected = torch.nn.functional.interpolate(torch.from_numpy(x).movedim(-1, 1), (105, 80), mode="area")
     np.testing.assert_allclose(Resize(height=105, width=80).transform(x), expected.movedim(1, -1), atol=1e-3)
 
 
 @pytest.mark.parametrize("method", ["area", "bilinear", "nearest"])
-def test_the_same_size_is_the_same_image_and_frames_of_stacks_are_images(method):
-    x = resize_images(0, 6, 5)
+def test_the_same_size_is_the_same_image(method):
+    x = images(2, 6, 5, 3)
     assert np.array_equal(Resize(height=6, width=5, method=method).transform(x), x)
-    stack = np.stack([x, x[::-1]], 1)
-    found = Resize(height=3, width=4, method=method).transform(stack)
-    assert found.shape == (2, 2, 3, 4, 3)
-    assert np.array_equal(found[:, 1], Resize(height=3, width=4, method=method).transform(x[::-1]))
-    assert Resize(height=3, width=4, method=method).transform(x[:0]).shape == (0, 3, 4, 3)
-
-
-def test_many_images_are_done_in_blocks_like_few_of_resize():
-    x = np.random.default_rng(0).integers(0, 256, (40, 60, 50, 3), np.uint8)
-    piece = Resize(height=20, width=30)
-    assert np.array_equal(piece.transform(x), np.concatenate([piece.transform(x[i : i + 1]) for i in range(40)]))
-
-
-def test_space_of_resize():
-    space = gym.spaces.Box(0, 255, (210, 160, 3), np.uint8)
-    for method in ("area", "bilinear", "nearest"):
-        expected = gym.spaces.Box(0, 255, (84, 84, 3), np.uint8)
-        assert Resize(space, height=84, width=84, method=method).observation_space == expected
-    open_space = gym.spaces.Box(-np.inf, np.inf, (4, 4, 1), np.float32)
-    assert Resize(open_space, height=2, width=3).observation_space == gym.spaces.Box(-np.inf, np.inf, (2, 3, 1))
-
-
-def test_mistakes_are_named_of_resize():
-    with pytest.raises(ConfigError, match=r"Resize\.width"):
-        Resize(height=3, width=0)
-    with pytest.raises(ConfigError, match=r"Resize\.method"):
-        Resize(height=3, width=3, method="cubic")
-    with pytest.raises(ColumnError, match="a last axis of length 1"):
-        Resize(height=3, width=3).transform(np.zeros((2, 84, 84)))
 
 
 def test_masks_are_true_where_more_than_half_of_what_lies_below_is():
@@ -328,13 +305,14 @@ def test_masks_are_true_where_more_than_half_of_what_lies_below_is():
     assert Resize(height=1, width=1).transform(np.array([[[[True], [False]]]])).item() is False
 
 
+# -- channels first --------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_three_images_pixel_by_pixel(channels):
-    x = np.random.default_rng(channels).integers(0, 256, (3, 5, 4, channels), np.uint8)
+    x = images(3, 5, 4, channels, seed=channels)
     found = ToCHWFloat().transform(x)
-    assert found.shape == (3, channels, 5, 4)
-    assert found.dtype == np.float32
-    assert found.flags.c_contiguous
+    assert found.shape == (3, channels, 5, 4) and found.dtype == np.float32 and found.flags.c_contiguous
     for n, i, j, c in np.ndindex(x.shape):
         assert found[n, c, i, j] == np.float32(x[n, i, j, c]) / np.float32(255)
 
@@ -342,30 +320,5 @@ def test_three_images_pixel_by_pixel(channels):
 def test_floats_are_only_moved_and_other_ranges_divided_by_theirs():
     x = np.random.default_rng(0).random((2, 3, 4, 2))
     found = ToCHWFloat().transform(x)
-    assert found.dtype == np.float32
-    assert np.array_equal(found, np.moveaxis(x, -1, 1).astype(np.float32))
-    sixteen = np.full((1, 1, 1, 1), 65535, np.uint16)
-    assert ToCHWFloat(divide_by=65535).transform(sixteen).item() == 1.0
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
-def test_tensors_as_arrays(dtype):
-    x = torch.randint(0, 256, (2, 3, 4, 3)).to(dtype)
-    found = ToCHWFloat().transform(x)
-    assert found.dtype == torch.float32
-    assert found.is_contiguous()
-    assert np.array_equal(found.numpy(), ToCHWFloat().transform(x.numpy()))
-
-
-def test_frames_on_an_axis_of_their_own_and_the_space():
-    x = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 6, 3), np.uint8)
-    assert np.array_equal(ToCHWFloat().transform(x)[:, 2], ToCHWFloat().transform(x[:, 2]))
-    space = gym.spaces.Box(0, 255, (84, 60, 4), np.uint8)
-    assert ToCHWFloat(space).observation_space == gym.spaces.Box(0, 1, (4, 84, 60), np.float32)
-
-
-def test_mistakes_are_named_of_to_chw_float():
-    with pytest.raises(ConfigError, match=r"ToCHWFloat\.divide_by"):
-        ToCHWFloat(divide_by=0)
-    with pytest.raises(ColumnError, match=r"ToCHWFloat[\s\S]*rows of shape \(84, 84\)"):
-        ToCHWFloat().transform(np.zeros((2, 84, 84), np.uint8))
+    assert found.dtype == np.float32 and np.array_equal(found, np.moveaxis(x, -1, 1).astype(np.float32))
+    assert ToCHWFloat(divide_by=65535).transform(np.full((1, 1, 1, 1), 65535, np.uint16)).item() == 1.0

@@ -257,3 +257,17 @@ def test_a_subclass_adds_the_rows_like_the_piece():
     assert batches[0].keys() == batches[1].keys() and len(batches[1]["obs"]) == 4
     for name, column in batches[0].items():
         np.testing.assert_array_equal(batches[1][name], column)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5])
+def test_observations_of_another_number_need_one_row_more_than_steps(lab, rows):
+    class Own(ConnectorV2):
+        def __call__(self, *, batch, episodes, **kwargs):
+            for episode in episodes:
+                self.add_n_batch_items(batch, "obs", np.zeros((rows, 2)), rows, episode)
+            return batch
+
+    with pytest.raises(EpibatchError) as error:
+        batch_of(lab, [lab.episode("a", 3)], [Own(), *without_gae()])
+    assert "expected: 4 rows: one per step and one for the last observation" in str(error.value)
+    assert f"found:    {rows} rows" in str(error.value)

@@ -184,7 +184,7 @@ def test_chunks_do_not_see_each_other_and_lookback_does_not_count(lab):
 
 
 @pytest.mark.parametrize("gamma", [0, 0.9, 0.99, 1])
-def test_equals_the_double_sum_of_returns(lab, gamma):
+def test_returns_equal_the_double_sum(lab, gamma):
     rng = np.random.default_rng(5)
     episodes = [lab.episode(str(i), n, rewards=rng.normal(size=n).tolist()) for i, n in enumerate((1, 70, 33, 32))]
     columns = lab.columns("learner", [ComputeReturnsToGo(gamma=gamma)], episodes)

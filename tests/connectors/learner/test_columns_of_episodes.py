@@ -214,7 +214,7 @@ def test_through_the_default_pieces_they_stay_a_list_of_dicts(lab):
     assert batch["infos"] == [{"t": 0}, {"t": 1}, {"t": 2}, {"t": 0}, {"t": 1}]
 
 
-def test_a_column_that_is_there_stays_of_info(lab):
+def test_infos_that_are_there_stay(lab):
     def own(batch, episodes):
         batch["infos"] = {(episodes[0].id_,): [{"own": 1}]}
 

@@ -129,7 +129,7 @@ def test_a_single_value_in_the_place_of_rows_is_named():
         Lab.call(UnBatchToIndividualItems(), {"mine": np.array(1.0)}, episodes=[Lab.episode(numpy=False)])
 
 
-def time_seen_after(lab, module, outputs):
+def seen_after_the_axis(lab, module, outputs):
     episodes = [lab.episode("a", 0, numpy=False, state=1), lab.episode("b", 1, numpy=False, state=1)]
     spy = lab.spy()
     pieces = [TensorToNumpy(), UnBatchToIndividualItems(), RemoveSingleTsTimeRankFromBatch(), spy]
@@ -143,7 +143,7 @@ def test_recurrent_outputs_lose_the_axis_but_states_keep_their_shape(lab):
         "nested": {"x": torch.ones(2, 1, 3)},
         "state_out": {"h": torch.arange(2.0).reshape(2, 1)},
     }
-    seen = time_seen_after(lab, lab.module(state=1), outputs)
+    seen = seen_after_the_axis(lab, lab.module(state=1), outputs)
     assert [np.shape(items[0]) for items in seen["actions"].values()] == [(), ()]
     assert [int(items[0]) for items in seen["actions"].values()] == [1, 0]
     assert seen["nested"]["a",][0]["x"].shape == (3,)
@@ -151,7 +151,7 @@ def test_recurrent_outputs_lose_the_axis_but_states_keep_their_shape(lab):
 
 
 def test_stateless_outputs_stay_as_they_are(lab):
-    seen = time_seen_after(lab, lab.module(), {"actions": torch.tensor([1, 0]), "one": torch.ones(2, 1)})
+    seen = seen_after_the_axis(lab, lab.module(), {"actions": torch.tensor([1, 0]), "one": torch.ones(2, 1)})
     assert seen["one"]["a",][0].shape == (1,)
     assert np.shape(seen["actions"]["a",][0]) == ()
 
@@ -159,7 +159,7 @@ def test_stateless_outputs_stay_as_they_are(lab):
 def test_a_recurrent_module_without_new_state_is_told_so(lab):
     outputs = {"actions": torch.tensor([[1], [0]])}
     with pytest.raises(ColumnError, match=r"recurrent[\s\S]*'state_out'[\s\S]*_forward"):
-        time_seen_after(lab, lab.module(state=1), outputs)
+        seen_after_the_axis(lab, lab.module(state=1), outputs)
 
 
 def test_the_axis_goes_also_when_the_two_sides_share_no_data(lab, tensors):
@@ -174,7 +174,7 @@ def test_the_axis_goes_also_when_the_two_sides_share_no_data(lab, tensors):
 def test_a_new_state_with_a_time_axis_is_refused(lab):
     outputs = {"actions": torch.tensor([[1], [0]]), "state_out": {"h": torch.zeros(2, 1, 1)}}
     with pytest.raises(ColumnError, match=r"'state_out'[\s\S]*shape \[rows, 1\][\s\S]*\[2, 1, 1\]"):
-        time_seen_after(lab, lab.module(state=1), outputs)
+        seen_after_the_axis(lab, lab.module(state=1), outputs)
 
 
 def test_a_module_whose_state_grows(lab):
@@ -182,10 +182,10 @@ def test_a_module_whose_state_grows(lab):
     for size in (1, 3, 2):
         module.model_config["state"] = size
         states = {"h": torch.arange(2.0 * size).reshape(2, size)}
-        seen = time_seen_after(lab, module, {"actions": torch.tensor([[1], [0]]), "state_out": states})
+        seen = seen_after_the_axis(lab, module, {"actions": torch.tensor([[1], [0]]), "state_out": states})
         assert [items[0]["h"].shape for items in seen["state_out"].values()] == [(size,), (size,)]
     with pytest.raises(ColumnError, match=r"expected: shape \[rows, 2\][\s\S]*found: +shape \[2, 3\]"):
-        time_seen_after(lab, module, {"actions": torch.tensor([[1], [0]]), "state_out": {"h": torch.zeros(2, 3)}})
+        seen_after_the_axis(lab, module, {"actions": torch.tensor([[1], [0]]), "state_out": {"h": torch.zeros(2, 3)}})
 
 
 MODULES = {"x": "m", "y": "n", "z": "m"}

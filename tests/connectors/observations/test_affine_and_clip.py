@@ -112,20 +112,6 @@ def test_random_steps_of_a_runner_fit_it_and_what_was_found_is_saved():
     assert piece.merge_states([piece.get_state()]).keys() == {"loc", "scale"}
 
 
-@pytest.mark.parametrize(
-    ("amounts", "message"),
-    [
-        ({"scale": 0}, "Affine.scale"),
-        ({"scale": [1, 0]}, "not 0"),
-        ({"loc": "3"}, "Affine.loc"),
-        ({"loc": np.inf}, "finite"),
-    ],
-)
-def test_mistakes_are_named(amounts, message):
-    with pytest.raises(ConfigError, match=message):
-        Affine(**amounts)
-
-
 def test_mistakes_with_statistics_are_named():
     with pytest.raises(ConfigError, match="use one piece for each"):
         Affine(columns=("obs", "rewards")).fit(episodes())
@@ -201,18 +187,22 @@ def test_data_form():
 
 
 @pytest.mark.parametrize(
-    ("limits", "message"),
+    ("piece", "settings", "words"),
     [
-        ({}, "low, high, or both"),
-        ({"low": 2, "high": 1}, "exchange them"),
-        ({"low": "a"}, "Clip.low"),
-        ({"high": float("nan")}, "Clip.high"),
-        ({"low": [1, 2], "high": [1, 2, 3]}, "limits of one shape"),
+        (Affine, {"scale": 0}, "Affine.scale"),
+        (Affine, {"scale": [1, 0]}, "not 0"),
+        (Affine, {"loc": "3"}, "Affine.loc"),
+        (Affine, {"loc": np.inf}, "finite"),
+        (Clip, {}, "low, high, or both"),
+        (Clip, {"low": 2, "high": 1}, "exchange them"),
+        (Clip, {"low": "a"}, "Clip.low"),
+        (Clip, {"high": float("nan")}, "Clip.high"),
+        (Clip, {"low": [1, 2], "high": [1, 2, 3]}, "limits of one shape"),
     ],
 )
-def test_mistakes_are_named_of_clip(limits, message):
-    with pytest.raises(ConfigError, match=message):
-        Clip(**limits)
+def test_settings_that_cannot_be_meant(piece, settings, words):
+    with pytest.raises(ConfigError, match=words):
+        piece(**settings)
 
 
 X = np.arange(48).reshape(2, 2, 3, 4)

@@ -141,19 +141,23 @@ def test_scaling_is_undone_by_its_inverse():
         assert piece.inverse(piece.transform(numbers)).tolist() == numbers.tolist()
 
 
-@pytest.mark.parametrize("kwargs", [{"low": 1.0, "high": -1.0}, {"low": None, "high": None}, {"low": math.nan}])
-def test_limits_that_are_none(kwargs):
-    with pytest.raises(ConfigError, match=r"low=-1.0, high=1.0"):
-        RewardClipping(**kwargs)
+@pytest.mark.parametrize(
+    ("piece", "settings", "words"),
+    [
+        *((RewardClipping, own, r"low=-1.0, high=1.0") for own in
+          ({"low": 1.0, "high": -1.0}, {"low": None, "high": None}, {"low": math.nan})),
+        *((RewardScaling, own, "a scale other than 0") for own in
+          ({"scale": 0.0}, {"scale": math.inf}, {"loc": math.nan})),
+        *((LineariseRewards, {"weights": own}, "one per objective") for own in
+          ([], "ab", 3.0, [1.0, float("nan")], [[1.0]], None)),
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_be_meant(piece, settings, words):
+    with pytest.raises(ConfigError, match=words):
+        piece(**settings)
 
 
-@pytest.mark.parametrize("kwargs", [{"scale": 0.0}, {"scale": math.inf}, {"loc": math.nan}])
-def test_scales_that_are_none(kwargs):
-    with pytest.raises(ConfigError, match="a scale other than 0"):
-        RewardScaling(**kwargs)
-
-
-def linear_episode(rewards, id_="e"):
+def of_vectors(rewards, id_="e"):
     made = SingleAgentEpisode(id_=id_)
     made.add_env_reset(0)
     for t, reward in enumerate(rewards):
@@ -173,7 +177,7 @@ VECTOR = st.lists(st.integers(-50, 50), min_size=3, max_size=3)
 @settings(max_examples=40, deadline=None)
 @given(chunks=st.lists(st.lists(VECTOR, min_size=1, max_size=4), min_size=1, max_size=3), weights=VECTOR)
 def test_equals_the_sum_over_objectives(chunks, weights):
-    episodes = [linear_episode(rewards, f"e{i}") for i, rewards in enumerate(chunks)]
+    episodes = [of_vectors(rewards, f"e{i}") for i, rewards in enumerate(chunks)]
     expected = [sum(w * r for w, r in zip(weights, row)) for rows in chunks for row in rows]
     assert batch_of([LineariseRewards(weights=weights)], episodes)["rewards"].tolist() == expected
     assert episodes[0].get_rewards().tolist() == chunks[0]
@@ -183,12 +187,12 @@ def test_equals_the_sum_over_objectives(chunks, weights):
 def test_one_hot_weights_pick_an_objective(objective):
     rewards = [[0.5, -1.0, 2.0], [0.25, 4.0, 8.0]]
     weights = np.eye(3)[objective].tolist()
-    found = batch_of([LineariseRewards(weights=weights)], [linear_episode(rewards)])["rewards"]
+    found = batch_of([LineariseRewards(weights=weights)], [of_vectors(rewards)])["rewards"]
     assert found.tolist() == [row[objective] for row in rewards]
 
 
 def test_a_cut_chunk_and_returns_behind():
-    whole = linear_episode([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
+    whole = of_vectors([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
     rest = whole.cut(len_lookback_buffer=2)
     rest.add_env_step(9, 0, np.array([4.0, 40.0]))
     pieces = [LineariseRewards(weights=[1.0, 0.1]), ComputeReturnsToGo(gamma=1.0)]
@@ -198,23 +202,17 @@ def test_a_cut_chunk_and_returns_behind():
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.int64])
-def test_tensors_as_arrays_of_linear(kind):
+def test_sums_of_tensors(kind):
     piece = LineariseRewards(weights=[0.5, 2.0])
     assert piece.transform(torch.tensor([[2, 1], [4, 3]], dtype=kind)).tolist() == [3.0, 8.0]
     assert piece.transform(np.float32([[2, 1]])).dtype == np.float32
 
 
-@pytest.mark.parametrize("weights", [[], "ab", 3.0, [1.0, float("nan")], [[1.0]], None])
-def test_weights_that_are_none(weights):
-    with pytest.raises(ConfigError, match="one per objective"):
-        LineariseRewards(weights=weights)
-
-
 def test_rewards_that_do_not_fit_are_named():
     with pytest.raises(ColumnError, match=r"vectors of 2 entries[\s\S]*\(3,\)[\s\S]*a weight for each"):
-        batch_of([LineariseRewards(weights=[1, 2])], [linear_episode([[1, 2, 3]])])
+        batch_of([LineariseRewards(weights=[1, 2])], [of_vectors([[1, 2, 3]])])
     with pytest.raises(ColumnError, match="leave the piece out"):
-        batch_of([LineariseRewards(weights=[1, 2])], [linear_episode([1.0])])
+        batch_of([LineariseRewards(weights=[1, 2])], [of_vectors([1.0])])
 
 
 def test_runners_take_one_reward_per_step():

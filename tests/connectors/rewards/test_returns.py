@@ -199,7 +199,7 @@ def test_each_agents_own():
     assert sorted(np.asarray(batch["p"]["so_far"]).tolist()) == sorted([1.0, 2.0, 3.0, 4.0, -1.0, -3.0, -6.0, -10.0])
 
 
-def test_mistakes_are_named_of_sum():
+def test_chunks_that_cannot_be_summed_up_are_named():
     facts = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [1.0, 2.0]}
     chunk = SingleAgentEpisode(**facts, t_started=7, len_lookback_buffer=1)
     with pytest.raises(LookbackError, match=r"starts at t=7[\s\S]*a lookback of 1 steps[\s\S]*episode.cut\(\)"):

@@ -163,6 +163,6 @@ def test_a_config_says_what_does_not_fit():
         config_of(sequence_end="continue").build_algo()
 
 
-@pytest.mark.parametrize("end", ["pad", "drop", "overlap"])
+@pytest.mark.parametrize("end", [*(pytest.param(end, marks=pytest.mark.slow) for end in ("pad", "drop")), "overlap"])
 def test_it_keeps_the_contract(played, end):
     played.check(BurnIn, sequence_end=end, burn_in=2)

@@ -11,18 +11,21 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from epibatch.algorithms import PPOConfig
 from epibatch.connectors.common import AddTimeDimToBatchAndZeroPad
 from epibatch.connectors.env_to_module import AddObservationsFromEpisodesToBatch, EnvToModulePipeline
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.connectors.views import TrajectoryViews, View, add_view
-from epibatch.connectors.views.declared_views import declare_views
-from epibatch.connectors.views.trajectory_views import stacked_space
-from epibatch.connectors.views.view import as_views
 from epibatch.core.errors import ConfigError, SpaceError, UnknownNameError
 from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.episodes import SingleAgentEpisode
 from fixture_pieces import played
+
+
+def shown(views):
+    """The views of a piece, by name."""
+    return TrajectoryViews(views=views, as_learner_connector=True).views
 
 
 @pytest.mark.parametrize(
@@ -62,7 +65,8 @@ def test_shifts(shift, shifts, single, lookback):
 def test_it_is_shown_while_acting_if_it_is_known_by_then(column, shift, acts):
     assert View(column, shift).act is acts
     assert View(column, shift, act=False).act is False
-    assert as_views({column: View(shift=shift)}, "here")[column].act is acts
+    if column not in ("rewards", "actions"):  # names that a view cannot have
+        assert shown({column: View(shift=shift)})[column].act is acts
 
 
 @pytest.mark.parametrize("view", [View("obs", [-1, 0], fill=2.0), View("actions", "1:2", train=False), View("t")])
@@ -130,7 +134,7 @@ def test_what_cannot_be_meant(keywords, texts):
 )
 def test_what_is_no_dict_of_views(views, texts):
     with pytest.raises(ConfigError) as raised:
-        as_views(views, "MyPiece.views")
+        TrajectoryViews(views=views)
     assert all(text in str(raised.value) for text in texts), str(raised.value)
 
 
@@ -140,7 +144,7 @@ def test_what_is_no_dict_of_views(views, texts):
 def test_a_nested_space_is_taken_as_it_is_or_as_its_dict(space):
     view = View("out", -1, space=space)
     assert view.space == space
-    assert as_views({"out": view.to_dict()}, "views")["out"] == view
+    assert shown({"out": view.to_dict()})["out"] == view
 
 
 def pipelines() -> list[Any]:
@@ -148,6 +152,11 @@ def pipelines() -> list[Any]:
         kind(connectors=[AddObservationsFromEpisodesToBatch(**side), AddTimeDimToBatchAndZeroPad(**side)])
         for kind, side in ((EnvToModulePipeline, {}), (LearnerConnectorPipeline, {"as_learner_connector": True}))
     ]
+
+
+def declare(pipeline: Any, views: Any) -> None:
+    """Let a config with these views declare them."""
+    PPOConfig().rl_module(view_requirements=views).update_views(pipeline)
 
 
 def test_the_next_batch_has_it() -> None:
@@ -179,8 +188,8 @@ def test_those_of_sequences_stand_behind_the_time_axis() -> None:
         names = pipeline.names
         assert names.index("add_time_dim_to_batch_and_zero_pad") == 2 and pipeline[0].views.keys() == {"prev"}
         assert pipeline[3].views.keys() == {"memory"}
-        declare_views(pipeline, as_views({"other": View("state_out", -1, per_sequence=True)}, ""), {})
-        declare_views(pipeline, as_views({"another": View("state_out", -1, per_sequence=True)}, ""), {})
+        for name in ("other", "another"):  # a config's views take the place of those that it declared before
+            declare(pipeline, {name: View("state_out", -1, per_sequence=True)})
         assert [piece.views.keys() for piece in pipeline[TrajectoryViews]] == [{"prev"}, {"another"}, {"memory"}]
 
 
@@ -209,13 +218,17 @@ def test_a_piece_is_data() -> None:
 
 def test_views_of_modules_are_replaced_in_a_clone_too() -> None:
     _, learner = pipelines()
-    declare_views(learner, as_views({"prev": View("rewards", -1)}, "test"), {})
+    declare(learner, {"prev": View("rewards", -1)})
     clone = learner.clone()
-    declare_views(clone, as_views({"prev": View("rewards", -2)}, "test"), {})
+    declare(clone, {"prev": View("rewards", -2)})
     assert [piece.views["prev"].shift for piece in clone[TrajectoryViews]] == [-2]
 
 
 BOX = gym.spaces.Box(1, 255, (4, 3), np.uint8)
+
+
+def stacked_space(space, view):
+    return TrajectoryViews(space, views={"obs": view}).observation_space
 
 
 def test_several_shifts_put_an_axis_in_front():
