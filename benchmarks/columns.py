@@ -67,20 +67,31 @@ def episodes(
     """
     rng = np.random.default_rng(seed + 1)
     return [
-        Episode(
-            end=i % 3,
-            obs=_observations(rng, (length + 1, *shape), kind),
-            steps={
-                "actions": rng.integers(0, 2, length),
-                "rewards": rng.standard_normal(length),
-                "action_logp": rng.standard_normal(length).astype(np.float32),
-                "action_dist_inputs": rng.standard_normal((length, 2)).astype(np.float32),
-                "vf_preds": rng.standard_normal(length).astype(np.float32),
-            },
-            state={name: rng.standard_normal((length, state)).astype(np.float32) for name in ("h", "c") if state},
-        )
-        for i, length in enumerate(lengths(total, count, seed))
+        drawn_episode(rng, length, i % 3, shape, kind, state) for i, length in enumerate(lengths(total, count, seed))
     ]
+
+
+def drawn_episode(
+    rng: np.random.Generator,
+    length: int,
+    end: int,
+    shape: tuple[int, ...] = (4,),
+    kind: str = "float32",
+    state: int = 0,
+) -> Episode:
+    """An episode of random numbers; see `episodes`."""
+    return Episode(
+        end=end,
+        obs=_observations(rng, (length + 1, *shape), kind),
+        steps={
+            "actions": rng.integers(0, 2, length),
+            "rewards": rng.standard_normal(length),
+            "action_logp": rng.standard_normal(length).astype(np.float32),
+            "action_dist_inputs": rng.standard_normal((length, 2)).astype(np.float32),
+            "vf_preds": rng.standard_normal(length).astype(np.float32),
+        },
+        state={name: rng.standard_normal((length, state)).astype(np.float32) for name in ("h", "c") if state},
+    )
 
 
 def _observations(rng: np.random.Generator, shape: Sequence[int], kind: str) -> Array:

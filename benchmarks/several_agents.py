@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from benchmarks.columns import MODEL_OUTPUTS, TERMINATED, TRUNCATED, Episode
+from benchmarks.columns import MODEL_OUTPUTS, TERMINATED, TRUNCATED, Episode, drawn_episode
 from benchmarks.libraries import ACTIONS, box, spec
 
 AGENTS = tuple(f"agent{i}" for i in range(8))
@@ -54,22 +54,7 @@ def columns_by_agent(count: int, steps: int, seed: int = 0) -> list[ByAgent]:
         seed: Of all numbers.
     """
     rng = np.random.default_rng(seed)
-    return [{agent: _columns(rng, steps, i % 3) for agent in AGENTS} for i in range(count)]
-
-
-def _columns(rng: np.random.Generator, steps: int, end: int) -> Episode:
-    return Episode(
-        end=end,
-        obs=rng.standard_normal((steps + 1, 4)).astype(np.float32),
-        steps={
-            "actions": rng.integers(0, 2, steps),
-            "rewards": rng.standard_normal(steps),
-            "action_logp": rng.standard_normal(steps).astype(np.float32),
-            "action_dist_inputs": rng.standard_normal((steps, 2)).astype(np.float32),
-            "vf_preds": rng.standard_normal(steps).astype(np.float32),
-        },
-        state={},
-    )
+    return [{agent: drawn_episode(rng, steps, i % 3) for agent in AGENTS} for i in range(count)]
 
 
 def env_steps(given: ByAgent) -> list[dict[str, Any]]:

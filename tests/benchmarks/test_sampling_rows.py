@@ -9,8 +9,12 @@ import torch
 from benchmarks.cartpole import check_dynamics, next_observations
 from benchmarks.equality import DifferentValuesError
 from benchmarks.floors.acting import transitions
+from benchmarks.libraries import library
 from benchmarks.row import FLOOR, OURS, Options
+from benchmarks.rows import agent_sampling
+from benchmarks.rows.agent_sampling import LENGTH, environment, moved
 from benchmarks.rows.sampling import bare_side, library_side, sampling
+from benchmarks.several_agents import AGENTS
 
 MODES = ["sync", "vector_entry_point"]
 
@@ -73,3 +77,52 @@ def test_each_side_of_a_row_is_checked():
     for name, sampled in outputs.items():
         with pytest.raises(DifferentValuesError, match=name):
             workload.check({**outputs, name: {**sampled, "actions": 1 - sampled["actions"]}})
+
+
+# --------------------------------------------------------------------------------------- several agents
+
+
+def test_actions_push_points_both_ways():
+    states = np.ones((2, 4), np.float32)
+    expected = [[0.8, 1.1, 0.6, 1.3], [1.0, 0.7, 1.2, 0.5]]
+    np.testing.assert_allclose(moved(states, [0, 1]), expected, rtol=1e-6)
+
+
+def test_the_environment_moves_each_agents_point_and_ends_by_truncation():
+    env = environment(library(OURS))()
+    before, _ = env.reset(seed=0)
+    for t in range(LENGTH):
+        actions = {agent: int((t + i) % 3 == 0) for i, agent in enumerate(AGENTS)}
+        after, rewards, terminateds, truncateds, _ = env.step(actions)
+        for agent in AGENTS:
+            assert np.array_equal(after[agent], moved(before[agent][None], [actions[agent]])[0])
+            assert rewards[agent] == after[agent][0]
+        assert (terminateds["__all__"], truncateds["__all__"]) == (False, t == LENGTH - 1)
+        before = after
+
+
+def test_epibatchs_side_counts_env_steps_of_agents():
+    side = agent_sampling.library_side(OURS, 160)
+    episodes = side.run(None)
+    assert side.count(episodes) == sum(map(len, episodes)) == 160
+    rows = side.rows(episodes)
+    assert len(rows["actions"]) == 160 * len(AGENTS)
+
+
+@pytest.mark.parametrize("change", ["obs", "actions", "next_obs", "rewards", "fewer", "a row"])
+def test_what_no_agent_did_is_an_error(change):
+    workload = agent_sampling.sampling(Options(quick=True, rllib=False))
+    outputs = {name: side().once() for name, side in workload.sides.items()}
+    assert list(outputs) == [OURS]
+    workload.check(outputs)
+    sampled = dict(outputs[OURS])
+    if change == "fewer":
+        with pytest.raises(DifferentValuesError, match=OURS):
+            agent_sampling.check(sampled["env_steps"] + 1, {OURS: sampled})
+        return
+    if change == "a row":
+        sampled = {name: rows if name == "env_steps" else rows[:-1] for name, rows in sampled.items()}
+    else:
+        sampled[change] = 1 - sampled["actions"] if change == "actions" else np.roll(sampled[change], 1, axis=0)
+    with pytest.raises(DifferentValuesError, match=OURS):
+        workload.check({OURS: sampled})
