@@ -16,12 +16,7 @@ from epibatch.connectors import ConnectorV2
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.env_to_module import AgentIndicator, MeanStdFilter
-from epibatch.connectors.learner import (
-    AddColumnsFromEpisodesToTrainBatch,
-    AddObservationsFromEpisodesToBatch,
-    AddOneTsToEpisodesAndTruncate,
-)
-from epibatch.connectors.module_to_env import NormalizeAndClipActions
+from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.errors import PieceCheckError, PieceError, UnknownNameError
 from epibatch.testing import CheckReport, CheckResult, check_connector, contract_checks
@@ -69,14 +64,8 @@ GOOD = [
     (Penalty(amount=3), {}),
     (Halves, {}),
     (Halves, {"model_config": {"use_lstm": True, "lstm_cell_size": 4}}),
-    (lambda: FrameStacking(num_frames=3), {"sides": "env_to_module", "spaces": ONE_CHANNEL}),
-    (FrameStacking(num_frames=3), {"spaces": ONE_CHANNEL}),
     (FrameStacking(num_frames=3, as_learner_connector=True), {"sides": ["learner"], "spaces": ONE_CHANNEL}),
-    (MeanStdFilter, {"spaces": (SEEN, TORQUE)}),
-    (AddOneTsToEpisodesAndTruncate, {}),
     (AddColumnsFromEpisodesToTrainBatch, {"skip": OUTPUTS}),
-    (AddObservationsFromEpisodesToBatch, {}),
-    (lambda: NormalizeAndClipActions(normalize_actions=True), {"spaces": (SEEN, TORQUE)}),
 ]
 
 
