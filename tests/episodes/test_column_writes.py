@@ -1,4 +1,4 @@
-"""Writing into an episode: setters, types, the provisional observation, who owns the arrays."""
+"""Writing into an episode, and copies of it: setters, types, the provisional observation, pickles, states."""
 
 from __future__ import annotations
 
@@ -11,59 +11,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.core.errors import EpisodeIndexError
+from epibatch.core.errors import SpaceError
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
+from fixture_episodes import add_numbered, leaves, numbered
 
 BOX = gym.spaces.Box(-100, 100, (2,), np.float32)
+
+
 RUNNING = {"terminated": False, "truncated": False}
 
 
-def make(n: int = 4, lookback: int = 0) -> SingleAgentEpisode:
-    """Observations 0..n, actions 10.., rewards 0, 0.5, 1.0.., one extra of two columns."""
-    return SingleAgentEpisode(
-        observations=list(range(n + 1)),
-        actions=[10 + i for i in range(n)],
-        rewards=[0.5 * i for i in range(n)],
-        extra_model_outputs={"e": [np.full(2, i, np.float32) for i in range(n)]},
-        len_lookback_buffer=lookback,
-    )
-
-
-def step(episode: SingleAgentEpisode, i: int) -> None:
-    extras = {"e": np.full(2, i - 1, np.float32)}
-    episode.add_env_step(i, 9 + i, 0.5 * (i - 1), extra_model_outputs=extras, **RUNNING)
-
-
-# ---------------------------------------------------------------- writing
-@pytest.mark.parametrize(
-    ("indices", "options", "new", "expected"),
-    [
-        (None, {}, [5, 6], [0, 0.5, 5, 6]),
-        (0, {}, 5, [0, 0.5, 5, 1.5]),
-        (-4, {}, 5.25, [5.25, 0.5, 1, 1.5]),
-        (-1, {"neg_index_as_lookback": True}, 5, [0, 5, 1, 1.5]),
-        (slice(-1, 1), {"neg_index_as_lookback": True}, [5, 6], [0, 5, 6, 1.5]),
-        ([1, -4], {}, [5, 6], [6, 0.5, 1, 5]),
-        (slice(0, 2), {}, np.array([5.0, 6.0]), [0, 0.5, 5, 6]),
-    ],
-)
-def test_set_rewards(indices: Any, options: dict[str, Any], new: Any, expected: list[float]) -> None:
-    episode = make(4, 2)
-    episode.set_rewards(new_data=new, at_indices=indices, **options)
-    np.testing.assert_array_equal(episode.rewards.data, expected)
-    assert len(episode) == 2
-
-
-@pytest.mark.parametrize(("new", "indices"), [([1.0], None), ([1.0], slice(0, 2)), (1.0, 2), (1.0, -5)])
-def test_set_with_wrong_indices_changes_nothing(new: Any, indices: Any) -> None:
-    episode = make(4, 2)
-    with pytest.raises(EpisodeIndexError, match=r"expected:[\s\S]*found:"):
-        episode.set_rewards(new_data=new, at_indices=indices)
-    np.testing.assert_array_equal(episode.rewards.data, [0, 0.5, 1, 1.5])
-
-
 def test_set_the_other_columns() -> None:
-    episode = make(3)
+    episode = numbered(3)
     episode.set_observations(new_data=[5, 6, 7, 8])
     episode.set_actions(new_data=9, at_indices=-1)
     episode.set_extra_model_outputs(key="e", new_data=np.ones(2, np.float32), at_indices=0)
@@ -82,7 +41,7 @@ def test_a_fraction_written_into_integers_makes_the_column_float() -> None:
 
 
 def test_numeric_getters_write_through() -> None:
-    episode = make(3, 1)
+    episode = numbered(3, 1)
     rewards, observations, extra = episode.get_rewards(), episode.get_observations(), episode.get_extra_model_outputs
     rewards += 5
     observations += 100
@@ -91,7 +50,7 @@ def test_numeric_getters_write_through() -> None:
     np.testing.assert_array_equal(episode.rewards.data, [0, 5.5, 6])
     np.testing.assert_array_equal(episode.observations.data, [0, 101, 102, 103])
     np.testing.assert_array_equal(episode.extra_model_outputs["e"].data, [[0, 0], [8, 7], [7, 7]])
-    step(episode, 4)
+    add_numbered(episode, 4)
     np.testing.assert_array_equal(episode.observations.data, [0, 101, 102, 103, 4])
 
 
@@ -105,17 +64,6 @@ def test_a_leaf_of_changing_shape_becomes_an_object_column_alone() -> None:
     np.testing.assert_array_equal(found["a"][2], [2, 2, 2, 2])
     np.testing.assert_array_equal(episode.get_observations(1)["a"], [1, 1, 1])
     assert found["b"].dtype == np.int64
-
-
-def test_text_observations_stay_text() -> None:
-    episode = SingleAgentEpisode(observation_space=gym.spaces.Text(9))
-    words = ["north", "east", "up"]
-    episode.add_env_reset(words[0])
-    for word in words[1:]:
-        episode.add_env_step(word, 0, 0.0, **RUNNING)
-        found = episode.get_observations()
-        assert [type(item) for item in found] == [str] * len(found)
-    assert list(episode.get_observations()) == words and episode.get_observations(-1) == "up"
 
 
 def test_the_newest_observation_is_provisional() -> None:
@@ -147,6 +95,8 @@ def test_a_piece_may_write_observations_and_point_the_episode_to_their_space() -
 
 
 RAW = {"x": np.zeros(2), "n": 0}
+
+
 READERS: dict[str, Callable[[SingleAgentEpisode], Any]] = {
     "data": lambda e: e.observations.data,
     "get": lambda e: e.get_observations(),
@@ -177,40 +127,6 @@ def test_reading_leaves_the_newest_observation_provisional(reader: str, steps_be
     np.testing.assert_array_equal(found, [[i] * 3 for i in range(steps_before + 2)])
 
 
-@pytest.mark.parametrize("clone", ["state", "pickle", "deepcopy"])
-def test_a_copy_goes_on_like_its_original(clone: str) -> None:
-    """The raw observations still fit although a piece pointed the episode to the space of its output."""
-    episode = SingleAgentEpisode(observation_space=gym.spaces.Dict({"x": BOX, "n": gym.spaces.Discrete(3)}))
-    raw = {"x": np.zeros(2, np.float32), "n": 0}
-    episode.add_env_reset(raw)
-    episode.observation_space = gym.spaces.Box(-9, 9, (3,), np.float32)
-    episode.set_observations(new_data=np.zeros(3, np.float32), at_indices=-1)
-    twin = {
-        "state": lambda: SingleAgentEpisode.from_state(episode.get_state()),
-        "pickle": lambda: pickle.loads(pickle.dumps(episode)),
-        "deepcopy": lambda: copy.deepcopy(episode),
-    }[clone]()
-    for one in (episode, twin):
-        one.add_env_step(raw, 0, 0.0, **RUNNING)
-        one.set_observations(new_data=np.ones(3, np.float32), at_indices=-1)
-        np.testing.assert_array_equal(one.get_observations(), [[0, 0, 0], [1, 1, 1]])
-
-
-@pytest.mark.parametrize("done", [False, True])
-def test_getters_of_stepped_episodes_write_through_up_to_the_newest_row(done: bool) -> None:
-    episode = SingleAgentEpisode(observation_space=BOX)
-    episode.add_env_reset(np.zeros(2, np.float32))
-    for i in (1, 2):
-        episode.add_env_step(np.full(2, i, np.float32), 0, float(i), terminated=done and i == 2, truncated=False)
-    observations, rewards = episode.get_observations(), episode.get_rewards()
-    observations += 10
-    rewards *= 2
-    last = episode.get_observations(-1)
-    last += 0.5
-    np.testing.assert_array_equal(episode.get_observations(), [[10, 10], [11, 11], [12.5, 12.5]])
-    np.testing.assert_array_equal(episode.get_rewards(), [2, 4])
-
-
 # ---------------------------------------------------------------- ownership
 def test_the_constructor_keeps_nothing_of_the_callers() -> None:
     observations, rewards, infos, extras = [np.zeros(2), np.ones(2)], [1.0], [{}, {}], {"e": [np.zeros(1)]}
@@ -229,19 +145,6 @@ def test_the_constructor_keeps_nothing_of_the_callers() -> None:
     np.testing.assert_array_equal(episode.get_observations(), [[0, 0], [1, 1], [2, 2]])
     np.testing.assert_array_equal(episode.get_rewards(), [1, 2])
     np.testing.assert_array_equal(episode.get_extra_model_outputs("e"), [[0], [1]])
-
-
-def test_arrays_given_at_a_step_may_be_reused_by_the_environment() -> None:
-    shared = np.zeros(2, np.float32)
-    episode = SingleAgentEpisode(observation_space=BOX)
-    episode.add_env_reset(shared)
-    for i in (1, 2):
-        shared = shared.copy()
-        shared[:] = i
-        episode.add_env_step(shared, np.array([i]), 0.0, terminated=False, truncated=False)
-    episode.add_env_step(np.full(2, 3, np.float32), np.array([3]), 0.0, terminated=False, truncated=False)
-    shared[:] = 99  # committed by the step after it
-    np.testing.assert_array_equal(episode.get_observations(), [[0, 0], [1, 1], [2, 2], [3, 3]])
 
 
 @pytest.mark.parametrize("how", ["constructor", "step", "set"])
@@ -268,17 +171,6 @@ def test_rows_of_object_columns_are_copies_as_well(how: str) -> None:
         assert column.dtype == object and [float(row.sum()) for row in column] == [0.0, 0.0, 0.0]
 
 
-def test_setting_does_not_keep_the_callers_array() -> None:
-    episode = make(2)
-    new = np.array([5.0, 6.0])
-    episode.set_rewards(new_data=new)
-    new += 1
-    np.testing.assert_array_equal(episode.get_rewards(), [5, 6])
-    rewards = episode.get_rewards()
-    rewards += 1
-    np.testing.assert_array_equal(new, [6, 7])
-
-
 # ---------------------------------------------------------------- a refused write changes nothing
 @pytest.mark.parametrize(
     ("action", "extra"),
@@ -298,21 +190,6 @@ def test_a_refused_step_leaves_the_episode_as_it_was(action: Any, extra: Any) ->
     np.testing.assert_array_equal(episode.get_actions()["a"], [1, 2, 3])
 
 
-def test_an_observation_of_another_nesting_is_refused_without_loss() -> None:
-    episode = SingleAgentEpisode()
-    episode.add_env_reset({"x": 0})
-    episode.add_env_step({"x": 1}, 0, 1.0, **RUNNING)
-
-    def refused() -> None:  # at the step that brings it, or at the one that commits it
-        episode.add_env_step({"y": 2}, 0, 1.0, **RUNNING)
-        episode.add_env_step({"x": 3}, 0, 1.0, **RUNNING)
-
-    with pytest.raises(ValueError, match=r"expected:[\s\S]*found:"):
-        refused()
-    episode.validate()
-    np.testing.assert_array_equal(episode.get_observations(slice(0, 2))["x"], [0, 1])
-
-
 def test_nested_observations_can_be_written_back() -> None:
     space = gym.spaces.Dict(a=gym.spaces.Discrete(9), b=BOX)
     rows = [{"a": i, "b": np.full(2, i, np.float32)} for i in range(3)]
@@ -322,3 +199,107 @@ def test_nested_observations_can_be_written_back() -> None:
     episode.set_observations(new_data=episode.get_observations(-1), at_indices=0)
     assert episode.get_observations()["a"].tolist() == [2, 1, 2]
     assert episode.get_observations()["b"].tolist() == [[2, 2], [1, 1], [2, 2]]
+
+
+def out_of_band(episode: SingleAgentEpisode) -> tuple[bytes, list[bytes]]:
+    buffers: list[pickle.PickleBuffer] = []
+    body = pickle.dumps(episode, protocol=5, buffer_callback=buffers.append)
+    return body, [bytes(buffer.raw()) for buffer in buffers]
+
+
+def wide_episode(n: int) -> SingleAgentEpisode:
+    episode = SingleAgentEpisode()
+    episode.add_env_reset(np.zeros(256, np.float32))
+    for i in range(1, n + 1):
+        extras = {"e": np.full(64, i, np.float32)}
+        episode.add_env_step(
+            np.full(256, i, np.float32), i % 3, i / 4, terminated=False, truncated=False, extra_model_outputs=extras
+        )
+    return episode
+
+
+def used_bytes(episode: SingleAgentEpisode) -> int:
+    columns = [episode.observations, episode.actions, episode.rewards, episode.extra_model_outputs["e"]]
+    return sum(leaf.nbytes for column in columns for leaf in leaves(column.data))
+
+
+@pytest.mark.parametrize("part", ["grown", "slice", "cut"])
+def test_pickles_carry_the_used_region_out_of_band(part: str) -> None:
+    episode = wide_episode(1030)  # just behind a doubling of the capacity
+    if part == "slice":
+        episode = episode[100:110]
+    elif part == "cut":
+        episode = episode.cut(len_lookback_buffer=5)
+    used = used_bytes(episode)
+    body, buffers = out_of_band(episode)
+    assert 0.9 * used <= sum(map(len, buffers)) + (4096 if part != "grown" else 0)
+    assert sum(map(len, buffers)) <= 1.02 * used + 512
+    assert len(body) < 4096 + 32 * len(episode.infos.data)
+    assert len(pickle.dumps(episode, protocol=4)) < 1.02 * used + 8192 + 32 * len(episode.infos.data)
+
+
+def test_episodes_made_from_read_only_buffers_can_be_changed() -> None:
+    episode = wide_episode(10)
+    body, buffers = out_of_band(episode)
+    twin = pickle.loads(body, buffers=buffers)
+    assert twin.equals(episode)
+    twin.set_rewards(new_data=9.0, at_indices=0)
+    rewards = twin.get_rewards()
+    rewards += 1
+    twin.add_env_step(
+        np.ones(256, np.float32), 1, 1.0, terminated=True, truncated=False, extra_model_outputs={"e": np.ones(64)}
+    )
+    assert twin.get_rewards(0) == 10.0 and len(twin) == 11 and len(episode) == 10
+
+
+# ---------------------------------------------------------------- plain state
+def test_the_state_keeps_the_space_that_new_observations_are_checked_against() -> None:
+    raw, flat = gym.spaces.Dict(n=gym.spaces.Discrete(3)), gym.spaces.Box(-1, 1, (1,), np.float32)
+    episode = SingleAgentEpisode(observation_space=raw)
+    episode.add_env_reset({"n": 1})
+    episode.observation_space = flat
+    episode.set_observations(new_data=np.zeros(1, np.float32), at_indices=-1)
+    twin = SingleAgentEpisode.from_state(episode.get_state())
+    assert twin.observation_space == flat
+    with pytest.raises(SpaceError, match=r"dict with keys \['n'\]"):
+        twin.add_env_step(np.zeros(1, np.float32), 0, 0.0)
+    twin.add_env_step({"n": 2}, 0, 0.0)
+    assert twin.get_observations(-1) == {"n": 2}
+
+
+@pytest.mark.parametrize("clone", ["state", "pickle", "deepcopy", "cut", "slice"])
+def test_a_raw_newest_observation_goes_along_and_stays_provisional(clone: str) -> None:
+    episode = SingleAgentEpisode()
+    episode.add_env_reset({"raw": 0})
+    episode.set_observations(new_data=np.zeros(2), at_indices=-1)
+    episode.add_env_step({"raw": 1}, 0, 0.0)
+    twin = {
+        "state": lambda: SingleAgentEpisode.from_state(episode.get_state()),
+        "pickle": lambda: pickle.loads(pickle.dumps(episode)),
+        "deepcopy": lambda: copy.deepcopy(episode),
+        "cut": lambda: episode.cut(len_lookback_buffer=1),
+        "slice": lambda: episode[0:1],
+    }[clone]()
+    assert twin.get_observations(-1) == {"raw": 1}
+    twin.set_observations(new_data=np.ones(2), at_indices=-1)
+    twin.add_env_step(np.full(2, 2.0), 0, 0.0)
+    np.testing.assert_array_equal(twin.observations.data, [[0, 0], [1, 1], [2, 2]])
+    assert episode.get_observations(-1) == {"raw": 1}
+
+
+def test_columns_without_rows_keep_their_nesting_shapes_and_types() -> None:
+    episode = SingleAgentEpisode()
+    episode.add_env_reset(np.zeros(2))
+    outputs = {"logp": np.float32(-1), "state": {"h": np.ones(3, np.float32), "n": 2}}
+    episode.add_env_step(np.zeros(2), np.int8(1), np.float32(0.5), extra_model_outputs=outputs)
+    chunk = episode.cut()
+    twin = SingleAgentEpisode.from_state(chunk.get_state())
+    assert (twin.get_actions().dtype, twin.get_rewards().dtype) == (np.int8, np.float32)
+    assert twin.get_extra_model_outputs("logp").dtype == np.float32
+    state = twin.get_extra_model_outputs("state")
+    assert {key: (leaf.shape, str(leaf.dtype)) for key, leaf in state.items()} == {
+        "h": ((0, 3), "float32"),
+        "n": ((0,), "int64"),
+    }
+    twin.add_env_step(np.zeros(2), 2, 1, extra_model_outputs={"logp": 0, "state": {"h": np.zeros(3), "n": 1}})
+    assert (twin.get_rewards().dtype, len(twin), twin.t) == (np.float32, 1, 2)

@@ -16,6 +16,43 @@ from epibatch.episodes import single_agent_episode
 from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
+FAST = settings(deadline=None, derandomize=True, max_examples=60)
+
+
+# ---------------------------------------------------------------- promotion
+VALUES = st.one_of(
+    st.integers(-1000, 1000),
+    st.integers(-4000, 4000).map(lambda i: i / 4),
+    st.booleans(),
+    st.integers(-100, 100).map(np.int8),
+    st.integers(-30000, 30000).map(np.int16),
+    st.integers(-4000, 4000).map(lambda i: np.float32(i / 4)),
+    st.integers(-400, 400).map(lambda i: np.float16(i / 4)),
+)
+
+
+@FAST
+@given(
+    values=st.lists(VALUES, min_size=1, max_size=8),
+    writes=st.lists(st.tuples(st.integers(0, 7), VALUES), max_size=4),
+)
+def test_no_value_is_ever_cast_down(values: list[Any], writes: list[tuple[int, Any]]) -> None:
+    episode = SingleAgentEpisode()
+    episode.add_env_reset(0)
+    for value in values:
+        episode.add_env_step(0, 0, value, terminated=False, truncated=False)
+    expected = [float(value) for value in values]
+    written = [*values, *(value for index, value in writes if index < len(values))]
+    for index, value in writes:
+        if index < len(values):
+            episode.set_rewards(new_data=value, at_indices=index)
+            expected[index] = float(value)
+    found = episode.get_rewards()
+    np.testing.assert_array_equal(found.astype(np.float64), expected)
+    whole_numbers = all(np.asarray(value).dtype.kind in "ib" for value in written)
+    assert found.dtype.kind in ("ib" if whole_numbers else "f")
+
+
 SCALARS: list[Any] = [
     1,
     -2,
@@ -30,6 +67,8 @@ SCALARS: list[Any] = [
     "x",
     None,
 ]
+
+
 ARRAYS = [
     np.array([1, 2], np.float32),
     np.array([1, 2], np.float32)[::-1],
@@ -48,7 +87,11 @@ ARRAYS = [
     np.arange(4, dtype=np.uint8).reshape(2, 2),
     np.array(["a", "b"]),
 ]
+
+
 NESTED: list[Any] = [{"a": 1, "b": np.ones(2)}, {"b": np.ones(2), "a": 2}, (1.0, 2), [1.0, 2.0], b"ab"]
+
+
 SPACES = [None, gym.spaces.Box(-9, 9, (2,), np.float32), gym.spaces.Discrete(9), gym.spaces.Box(0, 9, (2, 2), np.uint8)]
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
-import numpy as np
 import pytest
 
-from epibatch.core.errors import EpisodeIndexError, EpisodeStateError, LookbackError, UnknownNameError
+from epibatch.core.errors import EpisodeIndexError, UnknownNameError
 from epibatch.episodes import MultiAgentEpisode
-from epibatch.episodes._storage.indexing import HistoryWatch, watch_history
+from fixture_episodes import as_lists
 
 
 def turns(**keywords: Any) -> MultiAgentEpisode:
@@ -22,10 +22,6 @@ def turns(**keywords: Any) -> MultiAgentEpisode:
             {sees: float(t)}, {acts: 10 * t}, {acts: 0.5}, {sees: {"t": t}}, extra_model_outputs=outputs
         )
     return episode
-
-
-def as_lists(found: dict[Any, Any]) -> dict[Any, Any]:
-    return {agent: np.asarray(rows).tolist() for agent, rows in found.items()}
 
 
 def test_model_outputs_by_key_and_all_of_them() -> None:
@@ -156,18 +152,16 @@ def test_refused_writes(new_data: Any, at_indices: Any, options: Any, error: Any
     assert as_lists(episode.get_observations()) == {"x": [0, 2], "o": [1, 3]}
 
 
-def test_reads_before_the_chunk_are_seen_by_the_watch_in_env_steps() -> None:
-    chunk = turns().cut(1)
-    watch = HistoryWatch()
-    with watch_history(watch):
-        chunk.get_observations(slice(-1, None), neg_index_as_lookback=True)
-        assert watch.depth == 1
-        with pytest.raises(LookbackError, match="at least 3 steps"):
-            chunk.get_observations(slice(-3, None), neg_index_as_lookback=True, fill=0.0)
+COLUMNS = ("observations", "infos", "actions", "rewards", "extra_model_outputs")
 
 
-def test_pieces_that_may_not_write_cannot_set_pending_rows() -> None:
-    episode = turns()
-    with watch_history(HistoryWatch(writable=False)), pytest.raises(EpisodeStateError, match="mutates_episodes"):
-        episode.set_actions(new_data={"x": 1}, at_indices=-1)
-    assert episode.pending_actions == {"x": 30}
+def test_every_column_has_both_and_all_take_the_same_arguments() -> None:
+    own: dict[str, set[str]] = {"get": {"fill", "return_list"}, "set": {"new_data"}}
+    for name in COLUMNS:
+        for kind, more in own.items():
+            names = set(inspect.signature(getattr(MultiAgentEpisode, f"{kind}_{name}")).parameters) - {"self"}
+            expected = {"env_steps", "neg_index_as_lookback"} | more
+            expected |= {"indices", "agent_ids"} if kind == "get" else {"at_indices"}
+            expected |= {"one_hot_discrete"} if kind == "get" and name in ("observations", "actions") else set()
+            expected |= {"key"} if name == "extra_model_outputs" else set()
+            assert names == expected, (kind, name)

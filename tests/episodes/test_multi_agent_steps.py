@@ -10,22 +10,7 @@ import pytest
 
 from epibatch.core.errors import SpaceError
 from epibatch.episodes import MultiAgentEpisode
-
-
-def episode_of(*agents: str) -> MultiAgentEpisode:
-    episode = MultiAgentEpisode(id_="game")
-    episode.add_env_reset(observations=dict.fromkeys(agents, 0.0))
-    return episode
-
-
-def step_of(*agents: str, **flags: Any) -> dict[str, Any]:
-    """An env step in which agents act and observe 1.0."""
-    return {
-        "observations": dict.fromkeys(agents, 1.0),
-        "actions": dict.fromkeys(agents, 0),
-        "rewards": dict.fromkeys(agents, 0.5),
-        **flags,
-    }
+from fixture_episodes import joint_step, meeting
 
 
 @pytest.mark.parametrize(
@@ -53,8 +38,8 @@ def step_of(*agents: str, **flags: Any) -> dict[str, Any]:
     ],
 )
 def test_each_agent_ends_by_its_own_flags_and_those_for_all(flags: Any, agents: Any, episode_flags: Any) -> None:
-    episode = episode_of("a", "b")
-    episode.add_env_step(**step_of("a", "b", **flags))
+    episode = meeting("a", "b")
+    episode.add_env_step(**joint_step("a", "b", **flags))
     ends = {a: (one.is_terminated, one.is_truncated) for a, one in episode.agent_episodes.items()}
     assert ends == agents
     assert (episode.is_terminated, episode.is_truncated) == episode_flags
@@ -63,31 +48,31 @@ def test_each_agent_ends_by_its_own_flags_and_those_for_all(flags: Any, agents: 
 
 
 def test_the_episode_ends_with_its_last_agent_cut_or_not() -> None:
-    episode = episode_of("a", "b")
-    episode.add_env_step(**step_of("a", "b", truncateds={"a": True}))
+    episode = meeting("a", "b")
+    episode.add_env_step(**joint_step("a", "b", truncateds={"a": True}))
     assert not episode.is_done
     chunk = episode.cut()
     for one in (episode, chunk):
-        one.add_env_step(**step_of("b", truncateds={"b": True}))
+        one.add_env_step(**joint_step("b", truncateds={"b": True}))
         assert (one.is_terminated, one.is_truncated) == (False, True)
 
 
 def test_an_agent_may_end_both_ways_at_once() -> None:
     """Nothing follows a termination, so that no observation is needed to estimate it from."""
-    episode = episode_of("a", "b")
-    step = step_of("b", terminateds={"a": True}, truncateds={"a": True})
+    episode = meeting("a", "b")
+    step = joint_step("b", terminateds={"a": True}, truncateds={"a": True})
     step["actions"]["a"], step["rewards"]["a"] = 3, 0.25
     episode.add_env_step(**step)
     single = episode.agent_episodes["a"]
     assert (single.is_terminated, single.is_truncated, episode.is_done) == (True, True, False)
     assert (single.get_observations().tolist(), single.get_rewards().tolist()) == ([0, 0], [0.25])
-    episode.add_env_step(**step_of("b", truncateds={"b": True}))
+    episode.add_env_step(**joint_step("b", truncateds={"b": True}))
     assert (episode.is_terminated, episode.is_truncated) == (True, False)
 
 
 def test_a_newcomer_keeps_the_episode_going() -> None:
-    episode = episode_of("a")
-    step = step_of("a", terminateds={"a": True})
+    episode = meeting("a")
+    step = joint_step("a", terminateds={"a": True})
     step["observations"]["new"] = 7.0
     episode.add_env_step(**step)
     assert not episode.is_done
@@ -95,7 +80,7 @@ def test_a_newcomer_keeps_the_episode_going() -> None:
 
 
 def test_no_agent_yet_is_no_end() -> None:
-    episode = episode_of()
+    episode = meeting()
     assert episode.is_reset and not episode.get_agents_to_act()
     episode.add_env_step({}, {}, {})
     assert not episode.is_done and len(episode) == 1
@@ -117,9 +102,9 @@ def test_an_agent_that_ends_unseen_has_its_rewritten_observation_again() -> None
 
 
 def test_an_idle_agent_ends_and_its_late_reward_stays_pending() -> None:
-    episode = episode_of("a", "b")
-    episode.add_env_step(**step_of("a", "b"))
-    step = step_of("b", truncateds={"__all__": True})
+    episode = meeting("a", "b")
+    episode.add_env_step(**joint_step("a", "b"))
+    step = joint_step("b", truncateds={"__all__": True})
     step["rewards"]["a"] = 0.25
     episode.add_env_step(**step)
     idle = episode.agent_episodes["a"]
@@ -129,17 +114,17 @@ def test_an_idle_agent_ends_and_its_late_reward_stays_pending() -> None:
 
 
 def test_a_left_over_reward_belongs_to_no_later_life() -> None:
-    episode = episode_of("a", "b")
-    episode.add_env_step(**{**step_of("b", terminateds={"a": True}), "rewards": {"a": 0.25, "b": 0.0}})
-    episode.add_env_step(**{**step_of("b"), "observations": {"a": 0.0, "b": 0.0}})
-    episode.add_env_step(**step_of("a", "b"))
+    episode = meeting("a", "b")
+    episode.add_env_step(**{**joint_step("b", terminateds={"a": True}), "rewards": {"a": 0.25, "b": 0.0}})
+    episode.add_env_step(**{**joint_step("b"), "observations": {"a": 0.0, "b": 0.0}})
+    episode.add_env_step(**joint_step("a", "b"))
     assert episode.agent_episodes["a"].get_rewards().tolist() == [0.5]
     assert episode.cut().pending_rewards == episode.pending_rewards == {"a": 0.25}
 
 
 def test_a_life_may_end_with_its_first_observation() -> None:
-    episode = episode_of("b")
-    step = step_of("b", terminateds={"a": True})
+    episode = meeting("b")
+    step = joint_step("b", terminateds={"a": True})
     step["observations"]["a"], step["rewards"]["a"] = 3.0, 0.5
     episode.add_env_step(**step)
     born = episode.agent_episodes["a"]
@@ -148,29 +133,29 @@ def test_a_life_may_end_with_its_first_observation() -> None:
 
 
 def test_flags_of_agents_that_never_appeared_end_nobody() -> None:
-    episode = episode_of("b")
+    episode = meeting("b")
     episode.add_env_step({"b": 1.0}, {"b": 0}, {"b": 0.0, "a": 0.5}, terminateds={"a": True})
     assert not episode.is_done and list(episode.agent_ids) == ["b"]
     episode.add_env_step({"a": 1.0, "b": 1.0}, {"b": 0}, {"b": 0.0})
-    episode.add_env_step(**step_of("a", "b"))
+    episode.add_env_step(**joint_step("a", "b"))
     assert episode.agent_episodes["a"].get_rewards().tolist() == [1.0]
 
 
 def test_an_agent_may_wait_before_it_acts_and_keeps_its_rewards() -> None:
-    episode = episode_of("a", "b")
-    episode.add_env_step(**{**step_of("b"), "rewards": {"a": 0.25, "b": 0.0}})
+    episode = meeting("a", "b")
+    episode.add_env_step(**{**joint_step("b"), "rewards": {"a": 0.25, "b": 0.0}})
     assert episode.get_rewards(agent_ids="a") == {} and episode.pending_rewards == {"a": 0.25}
     chunk = episode.cut()
     for one in (episode, chunk):
         one.add_env_step({"b": 1.0}, {"a": 4, "b": 0}, {"a": 0.5, "b": 0.0})
-        one.add_env_step(**{**step_of("b"), "observations": {"a": 9.0, "b": 1.0}, "rewards": {"a": 1.0, "b": 0.0}})
+        one.add_env_step(**{**joint_step("b"), "observations": {"a": 9.0, "b": 1.0}, "rewards": {"a": 1.0, "b": 0.0}})
         waited = one.agent_episodes["a"]
         assert (waited.get_actions().tolist(), waited.get_rewards().tolist()) == ([4], [1.75])
         assert not waited.is_done
 
 
 def test_an_info_without_an_observation_goes_with_the_next_one() -> None:
-    episode = episode_of("a")
+    episode = meeting("a")
     episode.add_env_step({}, {"a": 0}, {}, {"a": {"x": 1, "y": 1}, "late": {"z": 1}, "__common__": {"w": 1}})
     episode.add_env_step({"a": 1.0, "late": 1.0}, {}, {"a": 0.0}, {"a": {"y": 2}})
     assert episode.get_infos(-1) == {"a": {"x": 1, "y": 2}, "late": {"z": 1}}
@@ -200,23 +185,23 @@ def test_rows_that_change_a_column_go_the_long_way() -> None:
 
 
 def test_a_late_model_output_takes_back_what_other_agents_got_in_that_step() -> None:
-    episode = episode_of("a", "b", "c")
+    episode = meeting("a", "b", "c")
     outputs = {agent: {"v": 1.0} for agent in "abc"}
-    episode.add_env_step(**step_of("a", "b", "c"), extra_model_outputs=outputs)
+    episode.add_env_step(**joint_step("a", "b", "c"), extra_model_outputs=outputs)
     before = episode[:]
     with pytest.raises(ValueError, match=r"(?s)agent 'b' at env step 2.*late key 'w'"):
         episode.add_env_step(
-            **step_of("a", "b", "new"), extra_model_outputs={"a": {"v": 2.0}, "b": {"v": 2.0, "w": 0.0}, "new": {}}
+            **joint_step("a", "b", "new"), extra_model_outputs={"a": {"v": 2.0}, "b": {"v": 2.0, "w": 0.0}, "new": {}}
         )
     assert episode.equals(before)
-    first = episode_of("a", "b")
+    first = meeting("a", "b")
     before = first[:]
     with pytest.raises(ValueError, match="True or False"):
-        first.add_env_step(**step_of("a", "b", truncateds={"b": 7}))
+        first.add_env_step(**joint_step("a", "b", truncateds={"b": 7}))
     with pytest.raises(ValueError, match="dict of one step"):
-        first.add_env_step(**step_of("a", "b"), infos={"b": "no"})
+        first.add_env_step(**joint_step("a", "b"), infos={"b": "no"})
     assert first.equals(before)
-    first.add_env_step(**step_of("a", "b"))
+    first.add_env_step(**joint_step("a", "b"))
     assert first.agent_steps() == 2
 
 

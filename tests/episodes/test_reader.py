@@ -2,100 +2,28 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.core.errors import ColumnError
+from epibatch.core.errors import ColumnError, EpisodeError, EpisodeIndexError
+from epibatch.core.padding import pad, padded_layout
 from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorRecorder, reader_of
-
-ENVS = 3
-OBSERVATIONS = {
-    "vector": lambda rng: rng.standard_normal((ENVS, 2)).astype(np.float32),
-    "number": lambda rng: rng.integers(0, 9, ENVS),
-    "nested": lambda rng: {"b": rng.standard_normal((ENVS, 2)), "a": (rng.integers(0, 9, ENVS), rng.random((ENVS, 1)))},
-}
-
-
-def over(function, struct):
-    """Apply a function to every array of nested rows."""
-    if isinstance(struct, dict):
-        return {key: over(function, own) for key, own in struct.items()}
-    return tuple(over(function, own) for own in struct) if isinstance(struct, tuple) else function(struct)
-
-
-def leaves_of(struct):
-    """The arrays of nested rows, each with its path."""
-    if isinstance(struct, (dict, tuple)):
-        parts = struct.items() if isinstance(struct, dict) else enumerate(struct)
-        return {(key, *path): leaf for key, own in parts for path, leaf in leaves_of(own).items()}
-    return {(): struct}
-
-
-def recorder_of(kind, rng, autoreset):
-    recorder = VectorRecorder(ENVS, autoreset=autoreset, capacity=2)
-    recorder.reset(OBSERVATIONS[kind](rng))
-    return recorder
-
-
-def advance(recorder, kind, rng, steps):
-    for _ in range(steps):
-        done, cut = rng.random(ENVS) < 0.2, rng.random(ENVS) < 0.1
-        done[recorder.waiting] = cut[recorder.waiting] = False
-        recorder.step(
-            rng.integers(0, 4, ENVS), rng.standard_normal(ENVS), done, cut, OBSERVATIONS[kind](rng),
-            extras={"h": {"x": rng.standard_normal((ENVS, 2)).astype(np.float32)}, "v": rng.random(ENVS)},
-            final_observations=OBSERVATIONS[kind](rng),
-        )  # fmt: skip
-
-
-def harvests(kind="vector", seed=0, autoreset="same_step", lookback=2):
-    """Two deliveries of one recorder; the second one's chunks have a lookback."""
-    rng = np.random.default_rng(seed)
-    recorder = recorder_of(kind, rng, autoreset)
-    out = []
-    for steps in (7, 9):
-        advance(recorder, kind, rng, steps)
-        out.append(recorder.harvest(lookback))
-    return out
-
-
-def one_apart(episodes):
-    episodes[1].own_columns()
-    return episodes
-
-
-def shuffled(first, second):
-    both = [*first, *second]
-    return [both[i] for i in np.random.default_rng(len(both)).permutation(len(both))]
-
-
-STORES = {
-    "episodes": lambda first, second: pickle.loads(pickle.dumps([*first, *second])),
-    "a block": lambda first, second: second,
-    "views of a block": lambda first, second: list(second),
-    "some views": lambda first, second: list(second)[::-2],
-    "a block, one view looked at": lambda first, second: second[0] and second,
-    "a block, one episode apart": lambda first, second: one_apart(second),
-    "two blocks": lambda first, second: [*first, *second],
-    "two blocks in turns": shuffled,
-    "two blocks, one episode apart": lambda first, second: one_apart([*first, *second]),
-    "copies of views": lambda first, second: [copy.copy(view) for view in second],
-    "a tuple": lambda first, second: (*first, *second),
-}
-
-
-def twins_of(episodes):
-    return pickle.loads(pickle.dumps(list(episodes)))
-
-
-def column_of(episode, name):
-    columns = {"obs": episode.observations, "actions": episode.actions, "rewards": episode.rewards}
-    return columns[name] if name in columns else episode.extra_model_outputs[name]
+from fixture_episodes import (
+    ENVS,
+    OBSERVATIONS,
+    STORES,
+    advance,
+    assert_same,
+    column_of,
+    harvests,
+    leaves_of,
+    over,
+    read_only,
+    recorder_of,
+    twins_of,
+)
 
 
 def slow_rows(episodes, name, firsts, stops, step=1):
@@ -110,14 +38,6 @@ def stacked(rows):
     if isinstance(rows[0], tuple):
         return tuple(stacked(list(own)) for own in zip(*rows))
     return np.stack(rows)
-
-
-def assert_same(found, expected):
-    left, right = leaves_of(found), leaves_of(expected)
-    assert list(left) == list(right)
-    for path, leaf in left.items():
-        np.testing.assert_array_equal(leaf, right[path])
-        assert leaf.dtype == right[path].dtype
 
 
 @pytest.fixture(params=STORES)
@@ -146,6 +66,8 @@ def test_facts_and_rows_are_those_of_the_episodes(store, kind, autoreset):
                 assert rows.check() and rows.counts == list(map(len, expected))
                 flat = [row for own in expected for row in own]
                 assert_same(rows.joined(), stacked(flat))
+                layout = padded_layout([len(own) for own in expected], 3)
+                assert_same(rows.padded(layout), over(lambda leaf, layout=layout: pad(leaf, layout), stacked(flat)))
                 assert rows.rows_and_bytes() == (
                     len(flat),
                     sum(leaf.nbytes for leaf in leaves_of(stacked(flat)).values()),
@@ -325,13 +247,6 @@ def row_of(kind, rng):
     return over(lambda leaf: leaf[0], OBSERVATIONS[kind](rng))
 
 
-def read_only(episode):
-    """The episode as it comes out of another process's object store."""
-    buffers = []
-    data = pickle.dumps(episode, protocol=5, buffer_callback=buffers.append)
-    return pickle.loads(data, buffers=[bytes(own) for own in buffers])
-
-
 # ---------------------------------------------------------------- what cannot be read
 def test_other_shapes_are_named(store):
     episodes = store(*harvests())
@@ -438,159 +353,93 @@ def test_spans_without_rows_have_the_kind_of_the_column_in_every_store(name, kin
         assert_same(reader_of(episodes).at(column, none, none), expected)
 
 
-# ---------------------------------------------------------------- a column that was replaced
-def new_rewards(episode):
-    rows = np.arange(len(episode) + episode.lookback, dtype=np.float32) + 100
-    episode.rewards = InfiniteLookbackBuffer(rows, lookback=episode.lookback)
+def newest_of_columns(columns):
+    """The newest_of_columns rows as a reader of episodes with these observations gives them."""
+    episodes = [SingleAgentEpisode() for _ in columns]
+    for episode, own in zip(episodes, columns):
+        episode.observations = own
+    rows, held = reader_of(episodes).newest("obs")
+    assert held is None
+    return rows
 
 
-def new_output(episode):
-    rows = np.arange(len(episode) + episode.lookback, dtype=np.float32)
-    episode.extra_model_outputs["v"] = InfiniteLookbackBuffer(rows, lookback=episode.lookback)
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ([np.zeros(3)], [np.zeros((3, 1))]),
+        ([np.zeros((3, 1))], [np.zeros((3, 2))]),
+        ([np.zeros(2)], [np.zeros(4)]),  # six numbers, which two rows of three would be too
+        ([np.zeros(2)], [1.0]),
+        ([1.0], [np.zeros(2)]),
+        ([{"a": 1}], [{"b": 1}]),
+        ([{"a": 1}], [1]),
+    ],
+)
+def test_rows_that_do_not_fit_one_another_are_named(rows):
+    with pytest.raises(ColumnError, match=r"as in episode[\s\S]*in episode"):
+        newest_of_columns([InfiniteLookbackBuffer(list(own)) for own in rows])
 
 
-def more_steps(episode):
-    row = np.full(2, 7, np.float32)
-    episode.is_terminated = episode.is_truncated = False
-    outputs = {"h": {"x": np.zeros(2, np.float32)}, "v": 0.0}
-    episode.add_env_step(row, 1, 1.0, extra_model_outputs=outputs)
+def test_a_newest_row_that_is_held_apart_counts():
+    columns = [InfiniteLookbackBuffer([np.zeros(2), np.zeros(2)]) for _ in range(2)]
+    for i, own in enumerate(columns):
+        own.stage(np.full(5, i))
+    assert newest_of_columns(columns).tolist() == [[0] * 5, [1] * 5]
 
 
-def joined_chunk(episode):
-    episode.is_terminated = episode.is_truncated = False
-    later = episode.cut()
-    more_steps(later)
-    episode.concat_episode(later)
+def test_an_episode_without_observations_has_no_newest_one():
+    columns = [InfiniteLookbackBuffer([np.zeros(2)]) for _ in range(2)]
+    columns[0].pop()
+    with pytest.raises(IndexError):
+        newest_of_columns(columns)
 
 
-def other_data(episode):
-    episode.actions.data = np.asarray(episode.actions.data)[::-1].copy()
+def test_episodes_that_show_a_block_are_read_with_others():
+    recorder = VectorRecorder(2)
+    recorder.reset(np.ones((2, 3)))
+    own = SingleAgentEpisode(observations=[np.zeros(3)])
+    rows, held = reader_of([own, recorder.episodes[1]]).newest("obs")
+    assert held is None and rows.tolist() == [[0] * 3, [1] * 3]
 
 
-def other_output_dict(episode):
-    episode.extra_model_outputs = {key: column + 1.0 for key, column in episode.extra_model_outputs.items()}
+# ---------------------------------------------------------------- few rows, odd rows
+def test_rows_past_the_end_of_a_chunk_are_refused(store):
+    reader = reader_of(store(*harvests()))
+    for name, more in (("obs", 2), ("actions", 1)):
+        with pytest.raises(EpisodeIndexError, match="counted from the chunk's start"):
+            reader.rows(name, 0, reader.lengths + more)
+        reader.rows(name, 0, reader.lengths + more - 1)
 
 
-def less_lookback(episode):
-    for column in (episode.observations, episode.actions, episode.rewards, *episode.extra_model_outputs.values()):
-        column.lookback += 1
+def test_a_span_that_ends_before_it_begins_has_no_rows(store):
+    reader = reader_of(store(*harvests()))
+    rows = reader.rows("obs", 3, 1)
+    assert rows.counts == [0] * len(reader.lengths) and rows.joined().shape == (0, 2)
+    with pytest.raises(EpisodeError, match="at least one row of each chunk"):
+        rows.with_bootstraps().joined()
 
 
-REPLACED = {
-    "episode.rewards = ...": new_rewards,
-    "episode.extra_model_outputs[key] = ...": new_output,
-    "episode.extra_model_outputs = ...": other_output_dict,
-    "an output deleted": lambda episode: episode.extra_model_outputs.pop("v"),
-    "buffer.data = ...": other_data,
-    "a promoting set_actions": lambda episode: episode.set_actions(new_data=0.5, at_indices=0),
-    "a promoting set_extra_model_outputs": lambda episode: episode.set_extra_model_outputs(
-        key="h", new_data={"x": np.full(2, 1e300)}, at_indices=0
-    ),
-    "rows of another shape": lambda episode: episode.set_rewards(new_data=np.ones(3), at_indices=0),
-    "add_env_step": more_steps,
-    "concat_episode": joined_chunk,
-    "buffer.append": lambda episode: episode.actions.append(1),
-    "buffer.pop": lambda episode: episode.actions.pop(),
-    "own_columns": lambda episode: episode.own_columns(),
-    "lookback": less_lookback,
-    "t_started": lambda episode: setattr(episode, "t_started", 50),
-}
-UNEVEN = ("buffer.append", "buffer.pop", "rows of another shape")  # episodes that no batch can be made of
-KEPT = {
-    "set_rewards": lambda episode: episode.set_rewards(new_data=3, at_indices=0),
-    "in place": lambda episode: episode.get_rewards().fill(4),
-    "flags": lambda episode: setattr(episode, "is_truncated", True),
-    "newest observation": lambda episode: episode.set_observations(new_data=np.zeros(2), at_indices=-1),
-    "custom data": lambda episode: episode.custom_data.update(a=1),
-}
+def test_text_stays_text_and_ragged_rows_are_named():
+    for rows, numbers in ((["a", "bc"], False), ([1, 2], True)):
+        episode = SingleAgentEpisode(observations=[0, 0, 0], actions=rows, rewards=[0, 0], len_lookback_buffer=0)
+        found = reader_of([episode, episode]).rows("actions")
+        assert found.check() is numbers and found.joined().tolist() == rows * 2
+    ragged = [np.zeros(1), np.zeros(2)]
+    episode = SingleAgentEpisode(observations=[0, 0, 0], actions=ragged, rewards=[0, 0], len_lookback_buffer=0)
+    with pytest.raises(ColumnError, match=r"column 'actions'.*\n.*one shape, \(1,\)"):
+        reader_of([episode]).rows("actions").check()
 
 
-@pytest.mark.parametrize("change", [*REPLACED, *KEPT])
-def test_the_flag_is_set_where_a_column_is_replaced(change):
-    _, episodes = harvests()
-    i = int(np.argmax([len(episode) for episode in episodes]))
-    assert not episodes.chunks[i].replaced
-    {**REPLACED, **KEPT}[change](episodes[i])
-    assert episodes.chunks[i].replaced is (change in REPLACED)
-    assert not any(chunk.replaced for k, chunk in enumerate(episodes.chunks) if k != i)
+def test_lengths_of_a_subclass_are_its_own():
+    class Odd(SingleAgentEpisode):
+        def __len__(self):
+            return 77
+
+    assert reader_of([SingleAgentEpisode(), Odd()]).lengths.tolist() == [0, 77]
 
 
-@pytest.mark.parametrize("change", [key for key in (*REPLACED, *KEPT) if key not in UNEVEN])
-@pytest.mark.parametrize("store", [key for key in STORES if "apart" not in key])
-def test_what_was_changed_is_read(change, store):
-    episodes = STORES[store](*harvests())
-    i = int(np.argmax([len(episode) for episode in episodes]))
-    reader_of(episodes).rows("rewards")
-    twins = twins_of(episodes)
-    for own in (episodes[i], twins[i]):
-        {**REPLACED, **KEPT}[change](own)
-    reader = reader_of(episodes)
-    assert reader.lengths.tolist() == list(map(len, twins))
-    assert reader.starts.tolist() == [twin.t_started for twin in twins]
-    assert reader.lookbacks.tolist() == [twin.lookback for twin in twins]
-    assert reader.ends.tolist() == [[t.is_terminated for t in twins], [t.is_truncated for t in twins]]
-    expected = reader_of(twins)
-    for name in ("obs", "actions", "rewards", "h"):
-        assert_same(reader.rows(name).joined(), expected.rows(name).joined())
-
-
-# ---------------------------------------------------------------- memory that cannot be written to
-def recorded_episode():
-    columns = {"observations": np.arange(8.0).reshape(4, 2), "actions": [1, 2, 3], "rewards": np.array([1.0, 2.0, 3.0])}
-    outputs = {"h": [{"x": np.full(2, i)} for i in range(3)]}
-    return SingleAgentEpisode(**columns, extra_model_outputs=outputs, len_lookback_buffer=1, id_="a")
-
-
-def shares(episode, array):
-    return any(np.shares_memory(leaf, array) for leaf in episode.rewards.rows(-1, 2))
-
-
-def test_read_only_memory_is_read_without_a_copy():
-    episode = read_only(recorded_episode())
-    (rows,) = episode.rewards.rows(-1, 2)
-    assert not rows.flags.writeable
-    reader = reader_of([episode, recorded_episode()])
-    assert reader.rows("rewards").joined().tolist() == [2.0, 3.0] * 2
-    assert reader.newest("obs")[0].tolist() == [[6.0, 7.0]] * 2
-    assert reader.at("h", np.array([0]), np.array([-1]))["x"].tolist() == [[0, 0]]
-    assert shares(episode, rows) and len(episode) == 2 and episode.equals(recorded_episode())
-
-
-WRITES = {
-    "a getter": lambda episode: episode.get_rewards().__iadd__(5),
-    "a getter of one row": lambda episode: episode.get_observations(0).__iadd__(5),
-    "data": lambda episode: episode.rewards.data.__iadd__(5),
-    "a setter of all": lambda episode: episode.set_rewards(new_data=[8, 9]),
-    "a setter of one": lambda episode: episode.set_observations(new_data=np.zeros(2), at_indices=0),
-    "a setter of the newest": lambda episode: episode.set_observations(new_data=np.zeros(2), at_indices=-1),
-    "a promoting setter": lambda episode: episode.set_actions(new_data=0.5, at_indices=-1),
-    "a nested setter": lambda episode: episode.set_extra_model_outputs(
-        key="h", new_data={"x": np.array([[7, 7]])}, at_indices=[0]
-    ),
-    "add_env_step": lambda episode: episode.add_env_step(
-        np.ones(2), 4, 4.0, extra_model_outputs={"h": {"x": np.array([1, 2])}}
-    ),
-    "pop": lambda episode: [episode.rewards.pop(), episode.rewards.append(6.0)],
-    "extend": lambda episode: episode.actions.extend([4, 5]),
-    "buffer.data = ...": lambda episode: setattr(episode.rewards, "data", [5.0, 6.0, 7.0]),
-    "drop and add": lambda episode: [episode.actions.drop_last(), episode.actions.append(9)],
-}
-
-
-@pytest.mark.parametrize("write", WRITES)
-def test_the_first_write_copies_read_only_memory(write):
-    episode, twin = read_only(recorded_episode()), recorded_episode()
-    for own in (episode, twin):
-        WRITES[write](own)
-        WRITES[write](own)  # and again
-    assert episode.equals(twin) and not episode.equals(recorded_episode())
-
-
-def test_what_was_given_is_not_written_to():
-    buffers = []
-    data = pickle.dumps(recorded_episode(), protocol=5, buffer_callback=buffers.append)
-    memory = [bytes(own) for own in buffers]
-    kept = [bytes(bytearray(own)) for own in memory]
-    for write in WRITES.values():
-        write(pickle.loads(data, buffers=memory))
-    assert memory == kept
+def test_keys_in_another_order_are_the_same_column():
+    rows = [{"a": 1, "b": 2}, {"b": 4, "a": 3}]
+    episodes = [SingleAgentEpisode(observations=[row]) for row in rows]
+    found = reader_of(episodes).rows("obs", 0, 1).joined()
+    assert {key: leaf.tolist() for key, leaf in found.items()} == {"a": [1, 3], "b": [2, 4]}

@@ -1,17 +1,17 @@
-"""Recorded episodes as a sequence, and whole columns of them."""
+"""Recorded episodes as a sequence over one block, and what may be written to one of them."""
 
 from __future__ import annotations
 
+import copy
 import gc
 import pickle
 import weakref
-from typing import Any
 
 import numpy as np
 import pytest
 
 from epibatch.core.errors import ColumnError, EpisodeStateError
-from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorEpisodes, VectorRecorder, reader_of
+from epibatch.episodes import SingleAgentEpisode, VectorEpisodes, VectorRecorder, reader_of
 
 NO = np.zeros(2, bool)
 
@@ -41,40 +41,6 @@ def test_it_is_a_sequence_of_episodes() -> None:
     assert repr(episodes) == "VectorEpisodes(3 chunks, 7 steps)" and not episodes.recording
     twins = pickle.loads(pickle.dumps(episodes))
     assert type(twins) is list and all(twin.equals(episode) for twin, episode in zip(twins, episodes, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("name", "plus_one", "expected"),
-    [
-        ("obs", False, [0, 1, 3, 10, 11, 12, 13]),
-        ("obs", True, [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]),
-        ("actions", False, [0, 1, 3, 10, 11, 12, 13]),
-        ("rewards", True, [0, 0.5, 0.5, 1.5, 1.5, 0, -1, -2, -3, -3]),
-        ("v", False, [0, 1, 3, 0, -1, -2, -3]),
-    ],
-)
-def test_gather(name: str, plus_one: bool, expected: list[float]) -> None:
-    found = rows_of(recorded(), name, plus_one)
-    np.testing.assert_array_equal(found, expected)
-
-
-def test_gather_gives_copies_and_names_what_it_does_not_know() -> None:
-    episodes = recorded()
-    reader_of(episodes).rows("rewards").joined()[:] = 9
-    assert episodes[2].get_return() == -6.0
-    with pytest.raises(ColumnError, match="rewards"):
-        reader_of(episodes).rows("reward")
-
-
-def test_rows_at_given_steps() -> None:
-    recorder = VectorRecorder(2, capacity=2)
-    recorder.reset(np.array([0, 10]))
-    for i in range(5):
-        if i == 3:
-            recorder.harvest(2)
-        step(recorder, i)
-    found = reader_of(recorder.harvest(0)).at("v", np.array([0, 0, 1]), np.array([-1, 1, -2]))
-    np.testing.assert_array_equal(found, [2, 4, -1])
 
 
 def test_the_newest_step_while_recording() -> None:
@@ -159,98 +125,13 @@ def fragment() -> VectorEpisodes:
     return recorder.harvest(0)
 
 
-def new_rewards(episode: SingleAgentEpisode) -> None:
-    rows = np.arange(len(episode) + episode.lookback, dtype=np.float32) + 100
-    episode.rewards = InfiniteLookbackBuffer(rows, lookback=episode.lookback)
-
-
-def new_output(episode: SingleAgentEpisode) -> None:
-    rows = np.arange(len(episode) + episode.lookback, dtype=np.float32)
-    episode.extra_model_outputs["mine"] = InfiniteLookbackBuffer(rows, lookback=episode.lookback)
-
-
-def new_flags(episode: SingleAgentEpisode) -> None:
-    episode.is_terminated, episode.is_truncated = not episode.is_terminated, True
-
-
-def doubled(episode: SingleAgentEpisode) -> None:
-    rows = np.array(episode.observations.data)
-    episode.observations = InfiniteLookbackBuffer(np.concatenate([rows, rows], -1), lookback=episode.lookback)
-
-
-def in_place(episode: SingleAgentEpisode) -> None:
-    rewards = episode.get_rewards()
-    rewards += 5
-
-
-CHANGES = {
-    "nothing": (lambda episode: None, True),
-    "flags": (new_flags, True),
-    "in place": (in_place, True),
-    "promotion": (lambda episode: episode.set_actions(new_data=episode.get_actions() + 0.5), False),
-    "rewards": (new_rewards, False),
-    "output": (new_output, False),
-    "no output": (lambda episode: episode.extra_model_outputs.pop("v"), False),
-    "observations": (doubled, False),
-    "a step more": (lambda episode: episode.own_columns(), False),
-}
-
-
-def rows_of(episodes: Any, name: str, plus_one: bool) -> Any:
-    """A column of all chunks; with one row more, the last observation or the last step again."""
-    reader = reader_of(episodes)
-    if plus_one and name == "obs":
-        return reader.rows(name, 0, reader.lengths + 1).joined()
-    rows = reader.rows(name)
-    return (rows.with_bootstraps() if plus_one else rows).joined()
-
-
-def columns_of(episodes: Any) -> dict[str, Any]:
-    reader = reader_of(episodes)
-    found = {"ends": reader.ends, "lengths": reader.lengths}
-    for name in ("obs", "actions", "rewards", *reader.outputs):
-        for plus_one in (False, True):
-            found[f"{name}+{plus_one}"] = rows_of(episodes, name, plus_one)
-    return found
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_pieces_do_to_the_object_is_seen_both_ways(change: str) -> None:
-    function, columnar = CHANGES[change]
-    vector = fragment()
-    twins = pickle.loads(pickle.dumps(list(vector)))
-    for episode in [*vector, *twins]:
-        function(episode)
-    assert any(chunk.replaced for chunk in vector.chunks) is not columnar
-    assert vector.terminateds().tolist() == [twin.is_terminated for twin in twins]
-    assert vector.truncateds().tolist() == [twin.is_truncated for twin in twins]
-    assert vector.lengths().tolist() == list(map(len, twins)) and vector.ids == [twin.id_ for twin in twins]
-    expected = columns_of(twins)
-    for found in (columns_of(vector), columns_of(list(vector))):
-        assert found.keys() == expected.keys()
-        for name in found:
-            assert found[name].dtype == expected[name].dtype, name
-            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
-
-
-def test_what_pieces_put_in_place_of_a_column_is_what_counts() -> None:
-    vector = fragment()
-    new_rewards(vector[1])
-    vector[0].is_terminated, vector[0].is_truncated = False, True
-    assert vector.terminateds().tolist() == [False, False, False] and vector.truncateds().tolist() == [
-        True,
-        False,
-        False,
-    ]
-    assert columns_of(vector)["rewards+False"].tolist() == [1, 1.5, 100, -2, -3, -4]
-
-
 def test_facts_without_views_are_copies() -> None:
     vector = fragment()
-    for facts in (vector.lengths, vector.terminateds):
+    for facts in (vector.lengths, vector.terminateds, vector.truncateds):
         facts()[:] = 9
     assert vector.block.views == 0 and not any(chunk.replaced for chunk in vector.chunks)
     assert vector.lengths().tolist() == [2, 1, 3] and vector.terminateds().tolist() == [True, False, False]
+    assert not vector.truncateds().any()
 
 
 # ---------------------------------------------------------------- writing to one of them
@@ -283,35 +164,6 @@ def test_rows_of_another_shape_are_refused_while_they_are_recorded() -> None:
     assert recorder.episodes[1].get_rewards().tolist() == [2.0]
     view.set_observations(new_data=np.zeros(4), at_indices=-1)
     assert view.get_observations(-1).shape == (4,) and view.get_observations(0).shape == (2,)
-
-
-# ---------------------------------------------------------------- frame stacks while recording
-@pytest.mark.parametrize("frames", [1, 2, 4])
-@pytest.mark.parametrize("rewrite", ["nothing", "one", "all"])
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_the_latest_window_holds_what_the_getters_give(frames: int, rewrite: str, autoreset: Any) -> None:
-    rng = np.random.default_rng(frames)
-    recorder = VectorRecorder(3, autoreset=autoreset, capacity=2)
-    recorder.reset(rng.standard_normal((3, 2)).astype(np.float32))
-    for i in range(30):
-        if rewrite == "one":
-            recorder.episodes[1].set_observations(new_data=np.full(2, i, np.float64), at_indices=-1)
-        if rewrite == "all":
-            reader_of(recorder.episodes).write_newest(np.full((3, 2), i))
-        window, rows = reader_of(recorder.episodes).latest("obs", frames)
-        for env, episode in enumerate(recorder.episodes):
-            expected = episode.get_observations(slice(-frames, None), fill=0.0)
-            np.testing.assert_array_equal(window[:, env], expected)
-            assert (frames if rows is None else rows[env]) == min(frames, episode.observations.len_incl_lookback())
-        kept, done = window.copy(), rng.random(3) < 0.3
-        done[recorder.waiting] = False
-        recorder.step(
-            np.zeros(3), np.zeros(3), done, np.zeros(3, bool),
-            rng.standard_normal((3, 2)).astype(np.float32), final_observations=np.zeros((3, 2), np.float32),
-        )  # fmt: skip
-        if i % 7 == 6 and not recorder.waiting:
-            recorder.harvest(i % 4)
-        np.testing.assert_array_equal(window, kept)
 
 
 def test_the_latest_window_of_an_environment_that_waits_for_its_reset() -> None:
@@ -361,3 +213,26 @@ def test_the_list_of_all_views_is_what_iterating_gives_and_the_callers_own():
     assert all(a is b for a, b in zip(later.views_of_all(), later, strict=True))
     first = later.first(2)
     assert all(a is b for a, b in zip(first.views_of_all(), later)) and len(first.views_of_all()) == 2
+
+
+def test_a_terminal_observation_outside_the_block_is_read_written_and_copied() -> None:
+    view = next(episode for episode in fragment() if episode.is_terminated)
+    assert view.get_observations()[-1].tolist() == [77, 77]
+    view.set_observations(new_data=np.full(2, 56, np.float32), at_indices=-1)
+    for twin in (copy.deepcopy(view), pickle.loads(pickle.dumps(view)), view[:]):
+        assert twin.equals(view) and twin.get_observations(-1).tolist() == [56, 56]
+        assert twin.rewards.source is None
+    rows = view.get_observations()
+    rows *= 0
+    assert not view.get_observations().any() and not view.get_observations(-1).any()
+
+
+@pytest.mark.parametrize("newest", [8, 8.5])  # in its row, and apart
+def test_a_chunk_that_starts_with_its_newest_observation(newest: float) -> None:
+    recorder = VectorRecorder(1, autoreset="same_step")
+    recorder.reset(np.array([7]))
+    one = np.ones(1, bool)
+    recorder.step(np.zeros(1), np.zeros(1), one, ~one, np.array([newest]), final_observations=np.array([7]))
+    (view,) = recorder.episodes
+    assert view.get_observations(slice(-3, None), fill=0).tolist() == [0, 0, newest]
+    assert view.get_observations().tolist() == [newest]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import ColumnError, EpisodeError, EpisodeStateError
-from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorRecorder, reader_of
+from epibatch.episodes import InfiniteLookbackBuffer, VectorRecorder, reader_of
 
 N = 3
 MODES = {
@@ -121,39 +121,8 @@ def test_chunks_keep_lookback_and_time(mode):
     assert max(len(rows) for rows in seen.values()) > 20
 
 
-def gathered_rows(episodes, name, plus_one=False):
-    """A column of all chunks; with one row more, the last observation or the last step again."""
-    reader = reader_of(episodes)
-    if plus_one and name == "obs":
-        return reader.rows(name, 0, reader.lengths + 1).joined()
-    rows = reader.rows(name)
-    return (rows.with_bootstraps() if plus_one else rows).joined()
-
-
 def newest_of(recorder):
     return reader_of(recorder.episodes).newest("obs")[0]
-
-
-@pytest.mark.parametrize("plus_one", [False, True])
-@pytest.mark.parametrize("mode", MODES)
-def test_gather_equals_the_getters(mode, plus_one):
-    getters = {
-        "obs": SingleAgentEpisode.get_observations,
-        "actions": SingleAgentEpisode.get_actions,
-        "rewards": SingleAgentEpisode.get_rewards,
-        "twice": lambda e: e.get_extra_model_outputs("twice"),
-    }
-    for fragment in record(mode, 60):
-        gathered = {name: gathered_rows(fragment, name, plus_one) for name in getters}
-        for name, get in getters.items():
-            parts = []
-            for chunk in fragment:
-                rows = get(chunk)
-                if name == "obs":
-                    parts.append(rows if plus_one else rows[:-1])
-                else:
-                    parts.append(np.concatenate([rows, rows[-1:]]) if plus_one else rows)
-            np.testing.assert_array_equal(gathered[name], np.concatenate(parts))
 
 
 def flat_recorder(observations=None):
@@ -204,18 +173,6 @@ def test_views_are_persistent_and_live():
         np.array([7, 8]), np.array([1, 2]), [False] * 2, [False] * 2, np.array([4, 5]), extras={"v": np.ones(2)}
     )
     assert len(view) == 1 and len(recorder.episodes[0]) == 1
-
-
-def test_writing_a_float_reward_promotes_the_rewards_of_that_episode_alone():
-    recorder = flat_recorder()
-    recorder.step(np.zeros(2, int), np.array([1, 2]), [False] * 2, [False] * 2, np.array([2, 3]))
-    fragment = recorder.harvest(0)
-    fragment[0].set_rewards(new_data=0.5, at_indices=0)
-    assert reader_of(fragment).rows("rewards").joined().tolist() == [0.5, 2.0]
-    view = fragment[1].get_rewards()
-    assert view.dtype == np.int64
-    view += 5
-    assert reader_of(fragment).rows("rewards").joined().tolist() == [0.5, 7.0]
 
 
 def test_pickling_carries_only_the_used_rows():
@@ -293,25 +250,6 @@ def test_an_environment_may_reuse_its_arrays(dtype):
     np.testing.assert_array_equal(recorder.episodes[1].get_observations()[1:], kept)
 
 
-def test_the_newest_observation_can_be_written_in_place():
-    recorder = VectorRecorder(2)
-    for _ in range(2):
-        recorder.reset(np.ones((2, 2)))
-        for t in range(3):
-            newest = recorder.episodes[0].get_observations(-1)
-            newest *= -1
-            np.testing.assert_array_equal(newest_of(recorder), [[-1 - t] * 2, [1 + t] * 2])
-            recorder.step(np.zeros(2), np.zeros(2), [False] * 2, [False] * 2, np.full((2, 2), t + 2.0))
-    assert gathered_rows(recorder.harvest(0), "obs").tolist() == [
-        [-1.0] * 2,
-        [-2.0] * 2,
-        [-3.0] * 2,
-        [1] * 2,
-        [2] * 2,
-        [3] * 2,
-    ]
-
-
 def test_views_of_ended_chunks_are_found_and_handed_over():
     recorder = VectorRecorder(2, autoreset="same_step")
     recorder.reset(np.zeros(2))
@@ -324,16 +262,6 @@ def test_views_of_ended_chunks_are_found_and_handed_over():
         assert recorder.view(ended[-1]) is views[-1]
     assert [view.get_observations(-1) for view in views] == [7.0, 8.0, 8.0, 9.0]
     assert all(mine is theirs for mine, theirs in zip(views, recorder.harvest(0), strict=False))
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_what_a_getter_gives_writes_through_up_to_the_terminal_observation(mode):
-    done = [episode for fragment in record(mode, 60) for episode in fragment if episode.is_done]
-    assert done
-    for ended in done:
-        rows = ended.get_observations()
-        rows *= 0
-        assert not ended.get_observations().any() and not ended.get_observations(-1).any()
 
 
 def test_swapped_leaves_of_a_nested_observation_are_swapped():
@@ -361,14 +289,6 @@ def test_promotion_does_not_cast_rows_that_nobody_wrote():
     assert block.rewards.leaves[0].dtype == np.float64
 
 
-@pytest.mark.parametrize("flag", [np.array([False]), False])
-def test_flags_have_one_row_per_environment(flag):
-    recorder = flat_recorder()
-    for flags in ((flag, np.zeros(2, bool)), (np.zeros(2, bool), flag)):
-        with pytest.raises(ColumnError, match=r"(terminateds|truncateds)[\s\S]*bools of shape \(2,\)"):
-            recorder.step(np.zeros(2, int), np.ones(2), *flags, np.array([1, 2]))
-
-
 def test_terminal_observations_must_come_when_resets_come_in_the_same_step():
     recorder = VectorRecorder(2, autoreset="same_step")
     recorder.reset(np.array([0, 1]))
@@ -385,3 +305,54 @@ def test_giving_up_keeps_what_ended_whatever_the_newest_rows_are():
     (ended,) = recorder.give_up()
     assert ended.is_terminated and ended.get_observations().tolist() == [0, 2]
     assert recorder.give_up() == []
+
+
+def stepped(recorder, actions, observations):
+    recorder.step(actions, np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), observations)
+
+
+@pytest.mark.parametrize("value", [np.zeros((2, 5)), np.array(["x", "y"], object), np.array([2**70, 1], object)])
+def test_rows_of_another_shape_or_kind_make_an_object_column_of_copies(value):
+    recorder = flat_recorder()
+    for actions in (np.array([1, 2]), value, given := np.array([np.zeros(1), np.zeros(2)], object)):
+        stepped(recorder, actions, np.array([2, 3]))
+    given[1][:] = 9
+    _, second = recorder.harvest(0)
+    assert second.get_actions().dtype == object and second.get_actions(0) == 2
+    assert np.array_equal(second.get_actions(1), value[1]) and second.get_actions(2).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("other", "dtype"), [([[1.5, 2.5]] * 2, np.float64), (np.ones((2, 2), np.int8), np.float32), ([1.0, 2.0], object)]
+)
+def test_observations_that_do_not_fit_are_held_apart_until_the_commit(other, dtype):
+    recorder, given = flat_recorder(np.zeros((2, 2), np.float32)), np.array(other)
+    stepped(recorder, np.zeros(2), given)
+    expected = given.copy()
+    given[:] = 99
+    np.testing.assert_array_equal(newest_of(recorder), expected)
+    assert recorder.episodes[0].get_observations(0).dtype == np.float32
+    recorder.commit()
+    assert recorder.episodes[0].get_observations().dtype == dtype
+    np.testing.assert_array_equal(recorder.episodes[1].get_observations(1), expected[1])
+
+
+def test_what_one_environment_gets_leaves_the_others_as_they_are():
+    recorder = VectorRecorder(3)
+    recorder.reset(np.array([1, 2, 3], np.int32))
+    for env, row in ((0, np.int32(-4)), (1, 0.5)):
+        recorder.episodes[env].set_observations(new_data=row, at_indices=-1)
+    assert [float(episode.get_observations(-1)) for episode in recorder.episodes] == [-4, 0.5, 3]
+    recorder.commit()
+    assert newest_of(recorder).tolist() == [-4, 0.5, 3]
+
+
+def test_keys_may_come_in_any_order_and_other_nesting_is_named():
+    recorder = flat_recorder({"a": np.array([1, 2]), "b": np.array([4, 5])})
+    recorder.episodes[1].set_observations(new_data={"b": 50.5, "a": 20}, at_indices=-1)
+    found = newest_of(recorder)
+    assert found["a"].tolist() == [1, 20] and found["b"].tolist() == [4.0, 50.5]
+    recorder.episodes[1].set_observations(new_data={"a": 30}, at_indices=-1)
+    with pytest.raises(ColumnError, match=r"environment 1, beside that of environment 0:\n.*\n.*\{a: leaf, b: leaf\}"):
+        recorder.commit()
+    assert recorder.episodes[1].get_observations(-1) == {"a": 30}

@@ -1,58 +1,19 @@
-"""Requests become absolute positions; reads into lookback are seen by a running watch."""
+"""Reads into lookback are seen by a running watch, which may forbid writes."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
 
-from epibatch.core.errors import EpisodeIndexError, EpisodeStateError, LookbackError
+from epibatch.core.errors import EpisodeStateError, LookbackError
 from epibatch.episodes import InfiniteLookbackBuffer
 from epibatch.episodes._storage.indexing import (
     HistoryWatch,
     check_writable,
     note_history,
-    position_of,
-    positions_of,
     watch_history,
 )
-
-
-@pytest.mark.parametrize(
-    ("index", "neg", "expected"), [(0, False, 2), (3, False, 5), (-1, False, 4), (-1, True, 1), (-3, True, -1)]
-)
-def test_position_of(index: int, neg: bool, expected: int) -> None:
-    assert position_of(index, 2, 5, neg) == expected
-
-
-@pytest.mark.parametrize(
-    ("request_", "neg", "filled", "expected"),
-    [
-        (None, False, False, [2, 3, 4]),
-        (slice(None), False, False, [2, 3, 4]),
-        (slice(-9, 9), False, False, [0, 1, 2, 3, 4]),
-        (slice(-6, None), False, True, [-1, 0, 1, 2, 3, 4]),
-        (slice(-1, 1), True, False, [1, 2]),
-        (slice(None, None, -1), False, False, [4, 3, 2]),
-        (slice(None, -6, -1), False, True, [4, 3, 2, 1, 0]),
-        ([0, -1], False, False, [2, 4]),
-        ([], False, False, []),
-    ],
-)
-def test_positions_of(request_: Any, neg: bool, filled: bool, expected: list[int]) -> None:
-    assert list(positions_of(request_, 2, 5, neg, filled)) == expected
-
-
-@pytest.mark.parametrize("bad", [0.5, "1", None])
-def test_an_index_that_is_no_integer(bad: Any) -> None:
-    with pytest.raises(EpisodeIndexError, match=r"an int, a slice or a list"):
-        position_of(bad, 0, 1, False)
-
-
-def test_a_slice_needs_a_step() -> None:
-    with pytest.raises(EpisodeIndexError, match=r"step other than 0"):
-        positions_of(slice(0, 1, 0), 0, 1, False, False)
+from fixture_episodes import joint_step, meeting
 
 
 def test_a_watch_records_the_depth_and_refuses_hidden_fills() -> None:
@@ -75,7 +36,6 @@ def test_a_watch_refuses_writes_of_pieces_that_did_not_declare_them() -> None:
         watch.writable = False
         with pytest.raises(EpisodeStateError, match="mutates_episodes"):
             check_writable()
-    assert positions_of(np.array([1]), 0, 2, False, False).tolist() == [1]  # type: ignore[union-attr]
 
 
 def test_arrays_are_read_only_while_a_piece_runs_that_may_not_write() -> None:
@@ -91,3 +51,31 @@ def test_arrays_are_read_only_while_a_piece_runs_that_may_not_write() -> None:
         buffer.get()["a"][0] = 5
     buffer.get(-1)["b"][:] = 6
     assert buffer.data["a"].tolist() == [5, 2] and buffer.data["b"].tolist() == [[3], [6]]
+
+
+def test_a_read_into_the_lookback_is_noted_whatever_asks_for_it() -> None:
+    for ask in (-2, slice(-2, None), slice(-2, 1, 1), [-2], np.int64(-2)):
+        buffer = InfiniteLookbackBuffer([1.0, 2.0, 3.0, 4.0], lookback=3)
+        with watch_history(HistoryWatch()) as watch:
+            buffer.get(ask, neg_index_as_lookback=True)
+        assert watch.depth == 2
+
+
+def test_reads_before_a_chunk_of_several_agents_are_seen_in_env_steps() -> None:
+    episode = meeting("a")
+    for _ in range(3):
+        episode.add_env_step(**joint_step("a"))
+    chunk = episode.cut(1)
+    with watch_history(HistoryWatch()) as watch:
+        chunk.get_observations(slice(-1, None), neg_index_as_lookback=True)
+        assert watch.depth == 1
+        with pytest.raises(LookbackError, match="at least 3 steps"):
+            chunk.get_observations(slice(-3, None), neg_index_as_lookback=True, fill=0.0)
+
+
+def test_pieces_that_may_not_write_cannot_set_pending_rows() -> None:
+    episode = meeting("a")
+    episode.add_env_step({}, {"a": 30}, {})
+    with watch_history(HistoryWatch(writable=False)), pytest.raises(EpisodeStateError, match="mutates_episodes"):
+        episode.set_actions(new_data={"a": 1}, at_indices=-1)
+    assert episode.pending_actions == {"a": 30}
