@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pytest
 
-from epibatch.algorithms.pipelines import PIPELINES
-from epibatch.connectors import ConnectorV2
-from epibatch.connectors.columnar_piece import ColumnarPiece
+from epibatch.connectors import ColumnarPiece, ConnectorV2
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
@@ -17,11 +15,8 @@ from epibatch.connectors.learner import (
     LearnerConnectorPipeline,
 )
 from epibatch.connectors.module_to_env import NormalizeAndClipActions
-from epibatch.core import registry
 from epibatch.core.errors import ConfigError, PieceError, PipelineError
-from epibatch.core.piece_arguments import constructor_keywords, constructor_parameters, wrong_values
-from epibatch.core.piece_declarations import PIPELINE_NAMES, check_declarations
-from epibatch.core.registry import build_piece, register, spec_problems
+from epibatch.core.registry import build_piece, register, snake_case, spec_problems, unregister
 
 if TYPE_CHECKING:
     from somewhere import Nowhere
@@ -64,15 +59,29 @@ class Positional(Typed):
         super().__init__()
 
 
-SPACES = {"input_observation_space": False, "input_action_space": False}
+@pytest.fixture(autouse=True)
+def registered():
+    for cls in (Typed, TypedMore, Unresolved, Positional):
+        register(cls)
+    yield
+    for cls in (Typed, TypedMore, Unresolved, Positional):
+        unregister(snake_case(cls.__name__))
 
 
-def test_keywords_are_collected_as_far_as_they_are_passed_on():
-    own = dict.fromkeys(("depth", "scale", "on", "name", "mode", "several", "anything", "untyped"), False)
-    assert constructor_keywords(Typed) == {**SPACES, **own}
-    assert constructor_keywords(TypedMore) == {"more": False, **SPACES, **own}
-    assert constructor_keywords(Positional) == {"depth": False, "width": False}
-    assert constructor_parameters(TypedMore)["scale"].default == 1.0
+def problems_of(cls, **values):
+    return dict(spec_problems({"piece": snake_case(cls.__name__), **values}))
+
+
+@pytest.mark.parametrize(
+    ("cls", "known"),
+    [
+        (Typed, "anything, depth, mode, name, on, scale, several, untyped"),
+        (TypedMore, "anything, depth, mode, more, name, on, scale, several, untyped"),
+        (Positional, "depth, width"),
+    ],
+)
+def test_keywords_are_collected_as_far_as_they_are_passed_on(cls, known):
+    assert problems_of(cls, strange=1)["strange"].endswith(f"no argument 'strange'. Known: {known}")
 
 
 @pytest.mark.parametrize(
@@ -81,49 +90,33 @@ def test_keywords_are_collected_as_far_as_they_are_passed_on():
         ({"depth": 4, "scale": 0.5, "on": True, "name": "x", "mode": "b"}, {}),
         ({"depth": np.int64(4), "scale": np.float32(0.5), "on": np.True_, "name": None}, {}),
         ({"scale": 1}, {}),
-        ({"several": "ab", "anything": object(), "untyped": 3, "stranger": 1}, {}),
-        ({"depth": True}, {"depth": ("a valid integer", "bool True")}),
-        ({"depth": "4"}, {"depth": ("a valid integer", "str '4'")}),
-        ({"depth": 2.0}, {"depth": ("a valid integer", "float 2.0")}),
-        ({"depth": None}, {"depth": ("a valid integer", "NoneType None")}),
-        ({"scale": "1e-3"}, {"scale": ("a valid number", "str '1e-3'")}),
-        ({"scale": False}, {"scale": ("a valid number", "bool False")}),
-        ({"on": "no"}, {"on": ("a valid boolean", "str 'no'")}),
-        ({"on": 1}, {"on": ("a valid boolean", "int 1")}),
-        ({"name": 3}, {"name": ("a valid string or None", "int 3")}),
-        ({"mode": "c"}, {"mode": ("'a' or 'b'", "str 'c'")}),
+        ({"several": "ab", "anything": object(), "untyped": 3}, {}),
+        ({"depth": True}, {"depth": "expected a valid integer, found bool True"}),
+        (
+            {"depth": "4", "on": "no"},
+            {"depth": "expected a valid integer, found str '4'", "on": "expected a valid boolean, found str 'no'"},
+        ),
+        ({"depth": 2.0}, {"depth": "expected a valid integer, found float 2.0"}),
+        ({"depth": None}, {"depth": "expected a valid integer, found NoneType None"}),
+        ({"scale": "1e-3"}, {"scale": "expected a valid number, found str '1e-3'"}),
+        ({"scale": False}, {"scale": "expected a valid number, found bool False"}),
+        ({"on": 1}, {"on": "expected a valid boolean, found int 1"}),
+        ({"name": 3}, {"name": "expected a valid string, found int 3"}),
+        ({"mode": "c"}, {"mode": "expected 'a' or 'b', found str 'c'"}),
     ],
 )
 @pytest.mark.parametrize("cls", [Typed, TypedMore])
 def test_values_of_other_types(cls, values, wrong):
-    found = wrong_values(cls, values)
-    if "name" in wrong:
-        assert found["name"][1] == wrong["name"][1] and "a valid string" in found["name"][0]
-    else:
-        assert found == wrong
+    found = problems_of(cls, **values)
+    assert {name: text.replace(" or None", "") for name, text in found.items()} == wrong  # as pydantic's release has it
+    if wrong:
+        with pytest.raises(PieceError, match="expected"):
+            build_piece({"piece": snake_case(cls.__name__), **values})
+    cls(**values)  # called in Python, annotations of others are taken as notes
 
 
 def test_types_that_cannot_be_known_are_not_checked():
-    assert wrong_values(Unresolved, {"where": 1, "depth": "x"}) == {}
-    assert wrong_values(Positional, {"depth": "x"}) == {}
-
-
-@pytest.fixture
-def registered():
-    register("typed_of_test")(Typed)
-    yield
-    registry._registered.pop("typed_of_test")
-
-
-def test_data_is_checked_for_everybodys_pieces(registered):
-    spec = {"piece": "typed_of_test", "depth": "4", "on": "no"}
-    assert dict(spec_problems(spec)) == {
-        "depth": "expected a valid integer, found str '4'",
-        "on": "expected a valid boolean, found str 'no'",
-    }
-    with pytest.raises(PieceError, match="expected a valid integer, found str '4'"):
-        build_piece(spec)
-    Typed(depth="4")  # called in Python, annotations of others are taken as notes
+    assert problems_of(Unresolved, where=1, depth="x") == problems_of(Positional, depth="x") == {}
 
 
 @pytest.mark.parametrize(
@@ -228,8 +221,4 @@ def test_outputs_that_episodes_hold_can_be_read():
     ],
 )
 def test_declarations_that_can(declared):
-    check_declarations(piece(**declared), "here")
-
-
-def test_pipelines_are_those_of_a_config():
-    assert set(PIPELINE_NAMES) == set(PIPELINES)
+    assert len(LearnerConnectorPipeline(connectors=[piece(**declared)])) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import gymnasium as gym
@@ -312,11 +313,7 @@ class EnvActions:
         return unflatten(self._form, [leaf.copy() if leaf is own else leaf for leaf, own in zip(made, given)])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_again, (type(self), self.space, self._settings)  # what it works with are functions
-
-
-def _made_again(cls: type[EnvActions], space: gym.Space[Any], settings: dict[str, bool]) -> EnvActions:
-    return cls(space, **settings)
+        return partial(type(self), self.space, **self._settings), ()  # what it works with are functions
 
 
 def _encoder(leaf: Any, normalize: bool, clip: bool, from_low: bool) -> Callable[[Array], Array]:
