@@ -53,6 +53,7 @@ def test_normalize_leaves_what_has_no_two_bounds():
     assert normalize_action(np.array([3.0, 3.0, 3.0, 1.0]), HALF).tolist() == [3.0, 3.0, 3.0, 0.5]
     assert normalize_action(np.array([1, 3]), INT_BOX).tolist() == [1, 3]
     assert normalize_action(np.array(2), spaces.Discrete(3)) == 2
+    assert normalize_action(np.array([2.0]), spaces.Box(2, 2, (1,))) == 2.0
 
 
 def rows(*values, dtype=np.float32):
@@ -111,6 +112,14 @@ def test_unsquashed_integers_of_a_box_type_are_in_the_box(dtype):
     box = spaces.Box(-7, 9, (2,), dtype)
     made = unsquash_action(np.array([3, 16], dtype), box)
     assert made.tolist() == [-4, 9] and box.contains(made)
+
+
+def test_types_are_the_spaces():
+    assert EnvActions(spaces.MultiBinary(2))(rows([0, 1], dtype=np.int64)).dtype == np.int8
+    assert EnvActions(spaces.MultiDiscrete([3], dtype=np.int32))(rows([2], dtype=np.int64)).dtype == np.int32
+    actions = rows(1, 0, dtype=np.int64)
+    assert EnvActions(spaces.Discrete(2))(actions) is actions
+    assert EnvActions(spaces.Box(-1, 1, (2,), np.float64), normalize=False)(rows([9, 9])).dtype == np.float64
 
 
 def test_values_that_a_type_cannot_hold_are_left_for_the_environment_to_refuse():
@@ -177,6 +186,11 @@ def test_legal_ones_are_drawn_alike():
     mask = np.tile([True, False, True, True], (9000, 1))
     drawn = random_legal_actions(gym.spaces.Discrete(4), mask, np.random.default_rng(0))
     np.testing.assert_allclose(np.bincount(drawn, minlength=4) / 9000, [1 / 3, 0, 1 / 3, 1 / 3], atol=0.02)
+
+
+def test_rows_without_a_legal_choice_are_drawn_among_all():
+    drawn = random_legal_actions(gym.spaces.Discrete(3), np.zeros((300, 3), bool), np.random.default_rng(0))
+    assert set(drawn.tolist()) == {0, 1, 2}
 
 
 def test_other_spaces_are_named():

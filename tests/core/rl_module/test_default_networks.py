@@ -188,6 +188,13 @@ def test_values_follow_the_equations(kind, length):
 
 
 @each_recurrent
+def test_initializers_of_the_recurrent_layer(kind):
+    layer = getattr(module_of(kind, model_config={"lstm_bias_initializer": "ones_"}), kind)
+    assert (layer.bias_hh_l0 == 1).all() and (layer.bias_ih_l0 == 1).all()
+    torch.testing.assert_close(layer.weight_hh_l0.T @ layer.weight_hh_l0, torch.eye(8), rtol=0, atol=1e-5)
+
+
+@each_recurrent
 @pytest.mark.parametrize("space", [BOX, SCREEN], ids=str)
 def test_stepping_equals_running_the_whole_sequence(kind, space):
     module, columns = module_of(kind, space), batch_of(kind, space)
