@@ -15,26 +15,8 @@ from batches.stages import Record, alone, check_overriding, overriding, snapshot
 from batches.user_pieces import ACTING, user_piece
 from epibatch.core.distributions import distribution_for
 from oracle.libraries import EPIBATCH, Library
+from oracle.pieces import TO_ENV, TO_MODULE, pieces_of
 from oracle.spaces import nested, rows, spaces
-
-TO_MODULE = (
-    "AddObservationsFromEpisodesToBatch",
-    "AddTimeDimToBatchAndZeroPad",
-    "AddStatesFromEpisodesToBatch",
-    "BatchIndividualItems",
-    "NumpyToTensor",
-)
-"""The default pieces of an env-to-module pipeline, in order."""
-
-TO_ENV = (
-    "GetActions",
-    "TensorToNumpy",
-    "UnBatchToIndividualItems",
-    "RemoveSingleTsTimeRankFromBatch",
-    "NormalizeAndClipActions",
-    "ListifyDataForVectorEnv",
-)
-"""Those of a module-to-env pipeline."""
 
 WAYS = ("columnar list", "columnar block", "plain", "overriding")
 
@@ -118,9 +100,8 @@ class ActingCall:
             to_module = list(library.env_to_module.default_pipeline(connectors=front))
             to_env = list(library.module_to_env.default_pipeline(**scaling))
         else:
-            to_module = [*front, *(getattr(library.env_to_module, name)() for name in TO_MODULE)]
-            to_env = [getattr(library.module_to_env, name)() for name in TO_ENV if name != "NormalizeAndClipActions"]
-            to_env.insert(4, library.module_to_env.NormalizeAndClipActions(**scaling))
+            to_module = [*front, *pieces_of(library, "env_to_module", *TO_MODULE)]
+            to_env = pieces_of(library, "module_to_env", *TO_ENV, NormalizeAndClipActions=scaling)
         if way == "plain":
             to_module, to_env = watched(library, to_module, acting), watched(library, to_env, back)
         elif way == "overriding":

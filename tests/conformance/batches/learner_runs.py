@@ -12,17 +12,9 @@ from batches.chunks import STATES, BatchChunk, build_all, built, chunk_lists, in
 from batches.stages import Record, alone, check_overriding, overriding, snapshot_keys, watched
 from batches.user_pieces import BATCHED, COLUMNS, LEARNER, Body, user_piece
 from oracle.libraries import EPIBATCH, RLLIB, Library
+from oracle.pieces import LEARNER as DEFAULTS
+from oracle.pieces import PPO, pieces_of
 from oracle.spaces import spaces
-
-DEFAULTS = (
-    "AddObservationsFromEpisodesToBatch",
-    "AddColumnsFromEpisodesToTrainBatch",
-    "AddTimeDimToBatchAndZeroPad",
-    "AddStatesFromEpisodesToBatch",
-    "BatchIndividualItems",
-    "NumpyToTensor",
-)
-"""The default pieces of a learner pipeline, in order."""
 
 WAYS = ("columnar list", "columnar block", "plain", "overriding")
 """How our built-in pieces run: next to each other on a list or on a block, with a plain piece between each two, or as
@@ -99,13 +91,7 @@ class LearnerCall:
         discounts = dict(zip(("gamma", "lambda_"), self.ppo or ()))
         if library is EPIBATCH:
             return list(library.learner.default_pipeline(*self.spaces, advantages=bool(self.ppo), **discounts))
-        out = [library.learner.AddOneTsToEpisodesAndTruncate()] if self.ppo else []
-        for name in DEFAULTS:
-            arguments = {"as_learner_connector": True} if name.startswith(("AddObs", "AddTime", "AddSt")) else {}
-            out.append(getattr(library.learner, name)(**arguments))
-        if self.ppo:
-            out.append(library.learner.GeneralAdvantageEstimation(**discounts))
-        return out
+        return pieces_of(library, "learner", *(PPO if self.ppo else DEFAULTS), GeneralAdvantageEstimation=discounts)
 
     def record(self, library: Library, way: str = "plain") -> Record:
         """Run it with somebody looking behind every piece; with columnar pieces at the end only."""
@@ -163,7 +149,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "batched": st.lists(st.tuples(st.sampled_from(sorted(BATCHED)), PLACES), max_size=1).map(tuple),
     "seed": st.integers(0, 1000),
 }
-PPO = st.sampled_from([(0.99, 0.95), (1.0, 1.0), (0.9, 0.0), (0.0, 0.5)])
+DISCOUNTS = st.sampled_from([(0.99, 0.95), (1.0, 1.0), (0.9, 0.0), (0.0, 0.5)])
 
 
 @st.composite
@@ -180,7 +166,7 @@ def learner_calls(draw: st.DrawFn, ppo: bool, *, alone: bool = False, **fixed: A
     own_spaces = draw(spaces), draw(spaces)
     chunks = draw(chunk_lists(own_spaces, layout, fewest=fewest))
     drawn = {name: draw(own) for name, own in FIELDS.items() if name not in fixed}
-    drawn["ppo"] = draw(PPO) if ppo else None
+    drawn["ppo"] = draw(DISCOUNTS) if ppo else None
     if ppo:  # its first piece comes before the users', so that RLlib cannot be given other observations
         drawn["front"] = tuple(name for name in drawn.get("front", ()) if name != "swapped_observations")
     return LearnerCall(chunks, layout, **{**drawn, **fixed})

@@ -9,6 +9,7 @@ import pytest
 from epibatch.interop.rllib import compare_batches, from_rllib, from_rllib_piece, to_rllib, to_rllib_piece
 from oracle.compare import mismatches
 from oracle.libraries import EPIBATCH, RLLIB
+from oracle.pieces import PPO, pieces_of
 
 SPACES = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32), gym.spaces.Discrete(2)
 
@@ -74,15 +75,8 @@ def test_rllibs_filter_in_our_algorithm(tmp_path):
 
 
 def learner(library):
-    home = library.learner
-    pieces = [
-        home.AddOneTsToEpisodesAndTruncate(),
-        home.AddObservationsFromEpisodesToBatch(as_learner_connector=True),
-        home.AddColumnsFromEpisodesToTrainBatch(),
-        home.BatchIndividualItems(),
-        home.NumpyToTensor(),
-    ]
-    return home.LearnerConnectorPipeline(*SPACES, connectors=pieces)
+    names = (*PPO[:3], "BatchIndividualItems", "NumpyToTensor")
+    return library.learner.LearnerConnectorPipeline(*SPACES, connectors=pieces_of(library, "learner", *names))
 
 
 def test_whole_pipelines_as_pieces():
@@ -125,11 +119,7 @@ def test_two_chunks_of_one_episode_in_front_of_rllibs_pieces():
 def test_batches_share_no_memory_with_episodes():
     rng = np.random.default_rng(2)
     episode = EPIBATCH.SingleAgentEpisode(id_="e", **columns(rng, 4))
-    home = RLLIB.learner
-    guests = [
-        home.AddObservationsFromEpisodesToBatch(as_learner_connector=True),
-        home.AddColumnsFromEpisodesToTrainBatch(),
-    ]
+    guests = pieces_of(RLLIB, "learner", *PPO[1:3])
     pipeline = EPIBATCH.learner.LearnerConnectorPipeline(
         *SPACES,
         connectors=[

@@ -17,6 +17,7 @@ from oracle.cases import random_cases
 from oracle.compare import mismatches
 from oracle.episodes import seeds
 from oracle.libraries import BOTH, EPIBATCH, RLLIB
+from oracle.pieces import PPO, pieces_of
 from oracle.spaces import rows
 
 FLAT = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
@@ -191,18 +192,8 @@ LEARNING = {
 
 
 def learning(library, piece, at, *, bootstraps):
-    names = (
-        "AddObservationsFromEpisodesToBatch",
-        "AddColumnsFromEpisodesToTrainBatch",
-        "BatchIndividualItems",
-        "NumpyToTensor",
-    )
-    pieces = [
-        getattr(library.learner, name)(**({"as_learner_connector": True} if not i else {}))
-        for i, name in enumerate(names)
-    ]
-    if bootstraps:
-        pieces.insert(0, library.learner.AddOneTsToEpisodesAndTruncate())
+    names = (*PPO[not bootstraps : 3], "BatchIndividualItems", "NumpyToTensor")
+    pieces = pieces_of(library, "learner", *names)
     pieces.insert(at + bootstraps, piece)
     return library.learner.LearnerConnectorPipeline(FRAMES, TWO, connectors=pieces)
 

@@ -25,6 +25,7 @@ from items.lab import (
 from oracle.behaviours import behaviour, listed, plain
 from oracle.libraries import BOTH
 from oracle.modules import module_class
+from oracle.pieces import LEARNER, PPO, TO_ENV, TO_MODULE, pieces_of
 
 
 def of_an_agent(library):
@@ -172,31 +173,6 @@ def test_pieces_get_the_callers_keywords_and_one_shared_dict(library, shared):
     assert shared is None or first.keywords["shared_data"] is shared
 
 
-ENV_TO_MODULE = [
-    "AddObservationsFromEpisodesToBatch",
-    "AddTimeDimToBatchAndZeroPad",
-    "AddStatesFromEpisodesToBatch",
-    "BatchIndividualItems",
-    "NumpyToTensor",
-]
-MODULE_TO_ENV = [
-    "GetActions",
-    "TensorToNumpy",
-    "UnBatchToIndividualItems",
-    "RemoveSingleTsTimeRankFromBatch",
-    "NormalizeAndClipActions",
-    "ListifyDataForVectorEnv",
-]
-LEARNER = [
-    "AddObservationsFromEpisodesToBatch",
-    "AddColumnsFromEpisodesToTrainBatch",
-    "AddTimeDimToBatchAndZeroPad",
-    "AddStatesFromEpisodesToBatch",
-    "BatchIndividualItems",
-    "NumpyToTensor",
-]
-
-
 def of_a_learner(library, settings):
     """The names in the pipeline that a PPO learner runs."""
     if library.name == "RLlib":
@@ -209,13 +185,13 @@ def of_a_learner(library, settings):
 @behaviour("C38")
 def test_default_orders(library):
     to_module, to_env = acting(library)
-    assert names(to_module) == ENV_TO_MODULE and names(to_env) == MODULE_TO_ENV
-    assert names(learner(library)) == LEARNER
+    assert names(to_module) == [*TO_MODULE] and names(to_env) == [*TO_ENV]
+    assert names(learner(library)) == [*LEARNER]
 
 
 @behaviour("C38")
 def test_ppo_adds_a_piece_on_each_side(library):
-    expected = ["AddOneTsToEpisodesAndTruncate", *LEARNER, "GeneralAdvantageEstimation"]
+    expected = [*PPO]
     assert of_a_learner(library, config(library)) == expected
 
 
@@ -228,9 +204,9 @@ def test_where_a_users_pieces_come(library):
     settings = settings.learners(learner_connector=two)
     own = ["UserPiece", "UserPiece"]
     to_module = settings.build_env_to_module_connector(env=None, spaces=SPACES, device=None)
-    assert names(to_module) == [*own, *ENV_TO_MODULE]
+    assert names(to_module) == [*own, *TO_MODULE]
     to_env = settings.build_module_to_env_connector(env=None, spaces=SPACES)
-    assert names(to_env) == [*MODULE_TO_ENV[:4], *own, *MODULE_TO_ENV[4:]]
+    assert names(to_env) == [*TO_ENV[:4], *own, *TO_ENV[4:]]
     assert names(settings.build_learner_connector(OBS, ACT, device=None)) == [*own, *LEARNER]
 
 
@@ -409,16 +385,9 @@ def train_batch(library):
         for name, size in (("r", 2), ("f", 0))
     }
     home = library.learner
-    pieces = [
-        home.AddObservationsFromEpisodesToBatch(as_learner_connector=True),
-        home.AddColumnsFromEpisodesToTrainBatch(),
-        home.AddTimeDimToBatchAndZeroPad(as_learner_connector=True),
-        home.AddStatesFromEpisodesToBatch(as_learner_connector=True),
-        home.AgentToModuleMapping(
-            rl_module_specs=specs, agent_to_module_mapping_fn=lambda agent_id, *_, **__: agent_id
-        ),
-        home.BatchIndividualItems(multi_agent=True),
-    ]
+    mapping = {"rl_module_specs": specs, "agent_to_module_mapping_fn": lambda agent_id, *_, **__: agent_id}
+    pieces = pieces_of(library, "learner", *LEARNER[:4], "AgentToModuleMapping", AgentToModuleMapping=mapping)
+    pieces.append(home.BatchIndividualItems(multi_agent=True))
     spaces = gym.spaces.Dict(r=space, f=space), gym.spaces.Dict(r=gym.spaces.Discrete(2), f=gym.spaces.Discrete(2))
     pipeline = home.LearnerConnectorPipeline(*spaces, connectors=pieces)
     whole = library.MultiRLModule(rl_module_specs=specs)

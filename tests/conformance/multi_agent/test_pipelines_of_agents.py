@@ -19,6 +19,7 @@ from oracle.compare import mismatches
 from oracle.differences import listed
 from oracle.libraries import BOTH, EPIBATCH, Library
 from oracle.modules import module_class
+from oracle.pieces import PPO, TO_ENV, TO_MODULE, pieces_of
 from oracle.teams import ACTIONS, SPACES, STATE, Team, keywords, module_of, teams
 
 SINGLE = ("e0", "e1", "e2")
@@ -115,11 +116,7 @@ def in_a_way(library: Library, way: str, cls: Any, pieces: list[Any]) -> Any:
 def learner(library: Library, ppo: bool, way: str) -> Any:
     home = library.learner
     pieces = [
-        *([home.AddOneTsToEpisodesAndTruncate()] if ppo else []),
-        home.AddObservationsFromEpisodesToBatch(as_learner_connector=True),
-        home.AddColumnsFromEpisodesToTrainBatch(),
-        home.AddTimeDimToBatchAndZeroPad(as_learner_connector=True),
-        home.AddStatesFromEpisodesToBatch(as_learner_connector=True),
+        *pieces_of(library, "learner", *PPO[not ppo : 5]),
         spy(library),
         _mapping(library, as_learner_connector=True),
         home.BatchIndividualItems(multi_agent=True),
@@ -210,36 +207,15 @@ def test_train_batches_of_several_modules(team: Team, ppo: bool, way: str) -> No
 
 @cache
 def acting(library: Library, way: str) -> tuple[Any, Any]:
-    home = library.env_to_module
-    to_module = in_a_way(
-        library,
-        way,
-        home.EnvToModulePipeline,
-        [
-            home.AddObservationsFromEpisodesToBatch(),
-            home.AddTimeDimToBatchAndZeroPad(),
-            home.AddStatesFromEpisodesToBatch(),
-            spy(library),
-            _mapping(library),
-            home.BatchIndividualItems(multi_agent=True),
-            home.NumpyToTensor(),
-        ],
-    )
-    home = library.module_to_env
-    to_env = in_a_way(
-        library,
-        "overriding" if way == "overriding" else "pipeline",
-        home.ModuleToEnvPipeline,
-        [
-            home.GetActions(),
-            home.TensorToNumpy(),
-            home.UnBatchToIndividualItems(),
-            home.ModuleToAgentUnmapping(),
-            home.RemoveSingleTsTimeRankFromBatch(),
-            home.NormalizeAndClipActions(normalize_actions=True, clip_actions=False),
-            home.ListifyDataForVectorEnv(),
-        ],
-    )
+    several = {"BatchIndividualItems": {"multi_agent": True}}
+    scaling = {"NormalizeAndClipActions": {"normalize_actions": True, "clip_actions": False}}
+    pieces = pieces_of(library, "env_to_module", *TO_MODULE, **several)
+    pieces[3:3] = [spy(library), _mapping(library)]
+    to_module = in_a_way(library, way, library.env_to_module.EnvToModulePipeline, pieces)
+    names = (*TO_ENV[:3], "ModuleToAgentUnmapping", *TO_ENV[3:])
+    pieces = pieces_of(library, "module_to_env", *names, **scaling)
+    way = "overriding" if way == "overriding" else "pipeline"
+    to_env = in_a_way(library, way, library.module_to_env.ModuleToEnvPipeline, pieces)
     return to_module, to_env
 
 

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from batches.acting_runs import TO_ENV, TO_MODULE
-from batches.learner_runs import DEFAULTS
 from epibatch.core.registry import built_in_pieces, counterparts, piece_class, snake_case
 from oracle.libraries import RLLIB
+from oracle.pieces import PPO, TO_ENV, TO_MODULE
 
-PPO = {"AddOneTsToEpisodesAndTruncate", "GeneralAdvantageEstimation"}
 BY_THEMSELVES = {"FlattenObservations", "FrameStacking", "MeanStdFilter", "PrevActionsPrevRewards"}
 ELSEWHERE = {  # held beside RLlib's item by item, or probe by probe, not by a property
     "AddInfosFromEpisodesToTrainBatch",
@@ -56,7 +54,7 @@ def theirs() -> set[str]:
 def test_every_piece_with_a_counterpart_is_held_beside_it() -> None:
     pieces = built_in_pieces()
     ours = {piece_class(name).__name__ for name in pieces if not is_in_a_room_of_our_own(pieces[name])}
-    held = {*DEFAULTS, *TO_MODULE, *TO_ENV, *PPO, *BY_THEMSELVES}
+    held = {*TO_MODULE, *TO_ENV, *PPO, *BY_THEMSELVES}
     assert held <= ours and ours - held <= ELSEWHERE | WITHOUT_COUNTERPART
     assert {name for name in ours if name not in theirs()} == WITHOUT_COUNTERPART & ours
 

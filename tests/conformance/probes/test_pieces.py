@@ -18,6 +18,7 @@ from epibatch.core.errors import (
     UnknownNameError,
 )
 from oracle.modules import build_module
+from oracle.pieces import LEARNER, PPO, pieces_of
 from oracle.probes import Raises, plain, probe
 from probes.makers import BOX, DISCRETE, filtered, rounded, user_piece, wired
 
@@ -151,18 +152,10 @@ def chunk(library: Any, id_: str, start: int, stop: int) -> Any:
 
 
 def learner_pipeline(library: Any, *, bootstrap: bool = True, advantages: bool = False) -> Any:
-    lrn = library.learner
-    pieces = [
-        *([lrn.AddOneTsToEpisodesAndTruncate()] if bootstrap else []),
-        lrn.AddObservationsFromEpisodesToBatch(as_learner_connector=True),
-        lrn.AddColumnsFromEpisodesToTrainBatch(),
-        lrn.AddTimeDimToBatchAndZeroPad(as_learner_connector=True),
-        lrn.AddStatesFromEpisodesToBatch(as_learner_connector=True),
-        lrn.BatchIndividualItems(),
-        lrn.NumpyToTensor(as_learner_connector=True),
-        *([lrn.GeneralAdvantageEstimation(gamma=1.0, lambda_=1.0)] if advantages else []),
-    ]
-    return lrn.LearnerConnectorPipeline(BOX, DISCRETE, connectors=pieces)
+    names = PPO[not bootstrap : len(PPO) - (not advantages)]
+    settings = {"GeneralAdvantageEstimation": {"gamma": 1.0, "lambda_": 1.0}}
+    pieces = pieces_of(library, "learner", *names, NumpyToTensor={"as_learner_connector": True}, **settings)
+    return library.learner.LearnerConnectorPipeline(BOX, DISCRETE, connectors=pieces)
 
 
 def batch_of(library: Any, episodes: Any, pipeline: Any, **settings: Any) -> Any:
@@ -216,12 +209,7 @@ def test_a_column_of_a_name_of_its_own_leaves_infos_alone(library: Any) -> Any:
 
 
 def learner_pieces(library: Any) -> list[Any]:
-    lrn = library.learner
-    return [
-        lrn.AddObservationsFromEpisodesToBatch(as_learner_connector=True),
-        lrn.AddColumnsFromEpisodesToTrainBatch(),
-        lrn.BatchIndividualItems(),
-    ]
+    return pieces_of(library, "learner", *LEARNER[:2], "BatchIndividualItems")
 
 
 def learned(library: Any, pieces: list[Any], episodes: list[Any]) -> Any:

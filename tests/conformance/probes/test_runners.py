@@ -9,6 +9,7 @@ import numpy as np
 from epibatch.core.errors import ColumnError, ConfigError, NotAvailableError
 from oracle.agent_games import AGENTS, OBSERVATIONS, game_class, team_runner
 from oracle.libraries import RLLIB
+from oracle.pieces import LEARNER, pieces_of
 from oracle.probes import Raises, probe, tried
 from probes.makers import Counting, runner_of
 
@@ -37,12 +38,7 @@ def test_recurrent_learners_need_the_last_state(library: Any) -> Any:
     runner, _ = runner_of(library, {}, lambda config: config.rl_module(model_config=model), episode_lookback_horizon=0)
     runner.sample(num_timesteps=3)
     (chunk,) = runner.sample(num_timesteps=3)
-    pieces = [
-        library.learner.AddObservationsFromEpisodesToBatch(as_learner_connector=True),
-        library.learner.AddColumnsFromEpisodesToTrainBatch(),
-        library.learner.AddTimeDimToBatchAndZeroPad(as_learner_connector=True),
-        library.learner.AddStatesFromEpisodesToBatch(as_learner_connector=True),
-    ]
+    pieces = pieces_of(library, "learner", *LEARNER[:4])
     pipeline = library.learner.LearnerConnectorPipeline(
         Counting.observation_space, Counting.action_space, connectors=pieces
     )
