@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from epibatch.algorithms import PPO, Algorithm, AlgorithmConfig, PPOConfig
+from epibatch.algorithms.algorithm import sample_train_batch
 from epibatch.algorithms.random_state import get_random_state, set_random_state
 from epibatch.connectors import ConnectorV2
 from epibatch.core import registry
-from epibatch.core.errors import CheckpointError, ConfigError
+from epibatch.core.errors import CheckpointError, ConfigError, RunnerError
 from epibatch.core.registry import register, register_env
+from epibatch.episodes import SingleAgentEpisode
 
 
 class RewardScale(ConnectorV2):
@@ -435,3 +437,44 @@ def test_iterations_end_with_the_goal_or_the_limit_and_go_on_without_either():
     assert episodes[-1] >= 10 > max([0, *episodes[:-1]])  # the mean must be one of ten episodes
     assert len(lengths(small().stopping(training_iteration=3))) == 3
     assert len(lengths(small(), most=5)) == 5
+
+
+# --------------------------------------------------------------------------------------- learner group
+
+
+def test_the_group_is_the_learner():
+    algorithm = PPOConfig().environment("CartPole-v1").build_algo()
+    assert algorithm.learner_group.foreach_learner(lambda learner: learner) == [algorithm.learner]
+    assert algorithm.learner_group.is_local
+    algorithm.stop()
+
+
+# ----------------------------------------------------------------------------------------- train batch
+
+
+class Gives:
+    """A runner whose samples have given numbers of steps."""
+
+    def __init__(self, *counts):
+        self._counts = iter(counts)
+
+    def sample(self):
+        count = next(self._counts)
+        if not count:
+            return []
+        rows = list(range(count))
+        return [
+            SingleAgentEpisode(observations=[*rows, count], actions=rows, rewards=rows, len_lookback_buffer=0),
+        ]
+
+
+@pytest.mark.parametrize(("counts", "taken"), [((5,), 1), ((4, 1), 2), ((2, 2, 9, 9), 3)])
+def test_as_many_samples_as_it_takes(counts, taken):
+    episodes = sample_train_batch(Gives(*counts), 5)
+    assert [len(episode) for episode in episodes] == list(counts[:taken])
+
+
+@pytest.mark.parametrize("counts", [(0, 0), (3, 0)])
+def test_a_sample_without_steps(counts):
+    with pytest.raises(RunnerError, match=rf"found: +{counts[0]}, and a sample without any"):
+        sample_train_batch(Gives(*counts), 5)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from epibatch.algorithms import PPO, PPOConfig
-from epibatch.core.errors import ConfigError
+from epibatch.algorithms.algorithm_classes import ALGORITHM_CLASSES, get_trainable_cls
+from epibatch.core.errors import ConfigError, UnknownNameError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
 from epibatch.learner import PPOLoss, PPOSettings
 
@@ -94,3 +95,24 @@ def test_incomplete_modules_are_found_before_sampling(module_class, message):
 
 def test_without_the_default_pieces_a_value_function_is_up_to_the_user():
     build(ActsOnly, add_default_connectors_to_learner_pipeline=False).stop()
+
+
+# ----------------------------------------------------------------------------------- algorithm classes
+
+
+def test_ppo_by_its_name():
+    assert get_trainable_cls("PPO") is PPO
+    config = get_trainable_cls("PPO").get_default_config()
+    assert type(config) is PPOConfig
+    assert config.to_dict() == PPOConfig().to_dict()
+    assert get_trainable_cls("PPO").get_default_config() is not config
+
+
+def test_each_name_leads_to_a_class():
+    for name, cls in ALGORITHM_CLASSES.items():
+        assert cls.__name__ == name
+
+
+def test_others_are_refused_by_name():
+    with pytest.raises(UnknownNameError, match=r"'IMPALA'\n.*Known: PPO"):
+        get_trainable_cls("IMPALA")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import gymnasium as gym
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, add_context, nearest
+from epibatch.core.imports import load_object
 from epibatch.core.registry import plain_data
 from epibatch.core.restoring import restoring
 from epibatch.core.settings import ErrorList, path_text
@@ -60,8 +60,7 @@ def config_class(algorithm: str) -> type[AlgorithmConfig]:
         raise ConfigError(
             "algorithm", expected="a known algorithm", found=repr(algorithm), do=nearest(str(algorithm), CONFIGS)
         )
-    module, _, name = CONFIGS[algorithm].partition(":")
-    found: type[AlgorithmConfig] = getattr(importlib.import_module(module), name)
+    found: type[AlgorithmConfig] = load_object(CONFIGS[algorithm], "algorithm")
     return found
 
 

@@ -85,13 +85,12 @@ def _of_pieces(settings: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
-def _shuffle(per_epoch: bool) -> str:
-    return "epoch" if per_epoch else "once"
+_SHUFFLE = {True: "epoch", False: "once"}
 
 
 def _learner_settings(config: AlgorithmConfig) -> LearnerSettings:
     common = {name: getattr(config, name) for name in OptimizerSettings.names()}
-    return LearnerSettings.check(**common, shuffle=_shuffle(config.shuffle_batch_per_epoch), seed=config.seed)
+    return LearnerSettings.check(**common, shuffle=_SHUFFLE[config.shuffle_batch_per_epoch], seed=config.seed)
 
 
 def _learner_overrides(config: AlgorithmConfig, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +107,7 @@ def _learner_overrides(config: AlgorithmConfig, overrides: Mapping[str, Any]) ->
     left_out = _OF_PIECES if of_batches else ("gamma", "lambda_")
     own = {name: value for name, value in overrides.items() if name not in left_out}
     if "shuffle_batch_per_epoch" in own:
-        own["shuffle"] = _shuffle(own.pop("shuffle_batch_per_epoch"))
+        own["shuffle"] = _SHUFFLE[own.pop("shuffle_batch_per_epoch")]
     return own
 
 

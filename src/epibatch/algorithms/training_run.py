@@ -7,8 +7,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -96,12 +96,15 @@ class TrainingRun:
         config = _read_config(Path(config_path), changes, allow_imports)
         text = to_yaml_text(config.to_dict())
         algorithm = _build(config, Path(config_path))
-        with _closing_if_it_fails(algorithm.stop):
+        with ExitStack() as opened:
+            opened.callback(algorithm.stop)
             folder = RunFolder.create(run or _default_folder(config_path))
             folder.lock(new=True)
-            with _closing_if_it_fails(folder.unlock):
-                folder.write_config(text)
-                return cls(algorithm, folder, config_path.stem)
+            opened.callback(folder.unlock)
+            folder.write_config(text)
+            session = cls(algorithm, folder, config_path.stem)
+            opened.pop_all()  # it comes to its beginning
+        return session
 
     @classmethod
     def resume(cls, run: Path, *, changes: Sequence[str] = (), allow_imports: bool = False) -> TrainingRun:
@@ -120,19 +123,21 @@ class TrainingRun:
 
         folder = RunFolder.open_existing(Path(run))
         folder.lock()
-        with _closing_if_it_fails(folder.unlock):
+        with ExitStack() as opened:
+            opened.callback(folder.unlock)
             config = _read_config(folder.config_path, changes, allow_imports)
             saved = folder.checkpoints.newest() if folder.checkpoints.iterations() else None
             with nullcontext() if saved is None else weights_at_most(arrays_size(load_state(saved))):
                 algorithm = _build(config, folder.config_path)
-            with _closing_if_it_fails(algorithm.stop):
-                session = cls(algorithm, folder, Path(run).name)
-                session._go_on(saved)
-                if changes:
-                    folder.write_config(to_yaml_text(config.to_dict()))
-                session._best = session._best_saved()
-                session.loggers.resume(folder.rows_until(algorithm.training_iteration))
-                return session
+            opened.callback(algorithm.stop)
+            session = cls(algorithm, folder, Path(run).name)
+            session._go_on(saved)
+            if changes:
+                folder.write_config(to_yaml_text(config.to_dict()))
+            session._best = session._best_saved()
+            session.loggers.resume(folder.rows_until(algorithm.training_iteration))
+            opened.pop_all()
+        return session
 
     def _go_on(self, saved: Path | None) -> None:
         """Restore a checkpoint, if there is one."""
@@ -388,13 +393,3 @@ def _build(config: AlgorithmConfig, path: Path) -> Algorithm:
 def _default_folder(config_path: Path) -> Path:
     stem = re.sub(r"[^\w.-]+", "-", config_path.stem)
     return Path("runs") / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-
-
-@contextmanager
-def _closing_if_it_fails(close: Callable[[], None]) -> Iterator[None]:
-    """Close what a run has opened that does not come to its beginning: environments, of which some are processes."""
-    try:
-        yield
-    except BaseException:
-        close()
-        raise
