@@ -220,7 +220,6 @@ def test_settings_are_changed_from_the_command_line(run, tmp_path):
         (["train", "--resume", "."], "no config.yaml"),
         (["train", "small.yaml", "--iterations", "0"], "Invalid value"),
         (["train", "small.yaml", "--run", "."], "never overwritten"),
-        (["train", "small.yaml", "--set", "training.lrr=1"], "training.lrr: unknown setting; did you mean 'lr'"),
         (["train", "small.yaml", "--set", "training.lr=fast"], "error: small.yaml --set training.lr=fast"),
         (["train", "small.yaml", "--seed", "3", "--set", "trainin.gamma=1"], "did you mean 'training'"),
         (["trian"], "No such command"),
@@ -236,15 +235,11 @@ def test_wrong_use(run, words, message):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("lr: 0.001", "lr: -1", "training.lr"),
         ("algorithm: ppo", "", "add the line `algorithm: ppo`"),
-        ("algorithm: ppo", "a: [1", "wrong.yaml, line "),
         ("algorithm: ppo", "algorithm: pppo", "(line 2, column 12): input should be 'ppo'"),
         ("CartPole-v1", "CartPol-v1", "CartPol"),
-        ("minibatch_size: 64", "minibatch_size: 256", "at most train_batch_size"),
         ("environment: {env: CartPole-v1}", "", "add the line `environment: {env: CartPole-v1}`"),
         ("CartPole-v1}", "CartPole-v1, env_config: {render: 1}}", "did you mean 'render_mode'"),
-        ("num_envs_per_env_runner: 4", "num_env_runners: 2", "not available yet"),
         ("lr: 0.001", "lr: -1}\nenv_runner: {x: 1", "these 2 settings"),
     ],
 )

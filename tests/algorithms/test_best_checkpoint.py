@@ -81,6 +81,14 @@ def test_a_result_that_is_not_there_is_named_after_the_first_iteration(tmp_path,
     assert "checkpoint_score_attribute waits" not in printed
 
 
+def test_a_result_of_evaluations_that_is_not_there_is_named_after_the_first_one(tmp_path, capsys):
+    settings = config().stopping(results={"evaluation/env_runners/episode_retrun_mean": 9})
+    run(tmp_path / "a", settings.evaluation(evaluation_interval=2, evaluation_duration=1), 1)
+    assert "waits for" not in capsys.readouterr().out
+    run(tmp_path / "b", settings, 3)
+    assert capsys.readouterr().out.count("did you mean 'evaluation/env_runners/episode_return_mean'") == 1
+
+
 def test_a_run_stops_by_a_result_of_its_own(tmp_path, capsys):
     run(tmp_path, config().stopping(results={"mine/value": 4.5}), 6)
     assert "solved: mine/value 5, after" in capsys.readouterr().out
@@ -146,10 +154,11 @@ def test_runs_of_one_config_are_a_line_with_a_band_and_other_configs_other_lines
         (["--key", "min"], "did you mean 'mine'"),
         (["--over", "step"], "did you mean 'steps'"),
         (["nowhere"], "no such folder"),
+        (["--out", "x.jpg"], "ends in .png"),
     ],
 )
 def test_what_cannot_be_drawn_is_said(tmp_path, capsys, arguments, text):
     with pytest.raises(SystemExit) as end:
-        app(["plot", metrics(tmp_path / "a", 0, [1, 2]), *arguments, "--out", str(tmp_path / "x.png")])
+        app(["plot", metrics(tmp_path / "a", 0, [1, 2]), "--out", str(tmp_path / "x.png"), *arguments])
     assert end.value.code == 2 and text in capsys.readouterr().err
     assert not (tmp_path / "x.png").exists()

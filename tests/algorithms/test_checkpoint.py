@@ -116,6 +116,17 @@ def test_pieces_and_modules_by_path(tmp_path, package):
         Policy.from_checkpoint(tmp_path / "other")
 
 
+def test_what_a_spec_loads_is_not_loaded_again(tmp_path):
+    algo = cart_pole().build_algo()
+    algo.get_module().save_to_path(tmp_path / "module")
+    algo.stop()
+    config = cart_pole().rl_module(rl_module_spec=RLModuleSpec(load_state_path=str(tmp_path / "module")))
+    observations, expected = saved(config.debugging(seed=1), tmp_path / "checkpoint")
+    shutil.rmtree(tmp_path / "module")
+    np.testing.assert_array_equal(logits(Policy.from_checkpoint(tmp_path / "checkpoint"), observations), expected)
+    PPO.from_checkpoint(tmp_path / "checkpoint").stop()
+
+
 def test_code_needs_the_config(tmp_path, package):
     class Local(DefaultActorCritic):
         pass

@@ -90,11 +90,6 @@ def test_wrong_piece_keyword_has_its_path():
         PPOConfig.from_dict({"env_to_module": ["frame_stacking", {"piece": "frame_stacking", "num_frame": 2}]})
 
 
-def test_contradicting_settings():
-    with pytest.raises(ConfigError, match="at most train_batch_size"):
-        PPOConfig.from_dict({"training": {"train_batch_size": 10, "minibatch_size": 20}})
-
-
 def test_contradictions_and_what_is_not_there_are_reported_with_the_rest():
     data = {
         "training": {"train_batch_size": 10, "minibatch_size": 20, "gama": 0.9},
@@ -142,11 +137,6 @@ def test_messages_name_the_file(tmp_path):
     with pytest.raises(ConfigError, match=r"my\.yaml, line 2, column 4\n") as caught:
         PPOConfig.from_yaml(path)
     assert "unicode string" not in str(caught.value)
-
-
-def test_distribution_is_not_available():
-    with pytest.raises(NotAvailableError, match="num_envs_per_env_runner"):
-        PPOConfig.from_dict({"env_runners": {"num_env_runners": 2}})
 
 
 def test_environment_that_imports_needs_leave():

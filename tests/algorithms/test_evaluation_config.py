@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from epibatch.algorithms import PPOConfig
-from epibatch.core.errors import ConfigError, NotAvailableError
+from epibatch.core.errors import ConfigError
 
 
 def cart_pole():
@@ -71,11 +71,6 @@ def test_overrides_are_checked():
     assert PPOConfig.overrides(explore=True, env_config={"a": 1}) == {"explore": True, "env_config": {"a": 1}}
     with pytest.raises(ConfigError, match=r"(?s)PPOConfig\.overrides.*- explore: .*- gama: "):
         PPOConfig.overrides(gama=0.9, explore=3)
-
-
-def test_runners_of_evaluation():
-    with pytest.raises(NotAvailableError, match=r"evaluation_num_env_runners.*this process evaluates"):
-        PPOConfig().evaluation(evaluation_num_env_runners=1)
 
 
 def test_a_goal_that_nothing_measures():

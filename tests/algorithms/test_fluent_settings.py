@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
-from epibatch.core.errors import ConfigError, NotAvailableError
+from epibatch.core.errors import ConfigError
 
 
 def test_methods_return_the_config_and_settings_read_flat():
@@ -67,18 +67,6 @@ def test_wrong_calls_change_nothing(call, message):
     assert config.to_dict() == before.to_dict()
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda c: c.env_runners(num_env_runners=2), "raise num_envs_per_env_runner"),
-        (lambda c: c.learners(num_learners=1), "leave num_learners at 0"),
-    ],
-)
-def test_what_is_not_there_yet_says_so(call, message):
-    with pytest.raises(NotAvailableError, match=message):
-        call(PPOConfig())
-
-
 def test_setting_attributes():
     config = PPOConfig()
     config.lr = 0.25
@@ -120,11 +108,6 @@ def test_auto_fragment_length_covers_the_train_batch(settings, length):
     config = PPOConfig().env_runners(**settings)
     assert config.get_rollout_fragment_length() == length
     assert config.env_runners(rollout_fragment_length=7).get_rollout_fragment_length() == 7
-
-
-def test_minibatch_larger_than_the_batch():
-    with pytest.raises(ConfigError, match=r"training\.minibatch_size: expected at most train_batch_size \(64\)"):
-        PPOConfig().training(train_batch_size=64, minibatch_size=128).validate()
 
 
 def test_the_minibatch_size_that_nobody_gave_fits():

@@ -257,7 +257,7 @@ def _known_spaces(where: str, description: Mapping[str, Any], config: AlgorithmC
         raise CheckpointError(
             where,
             expected="the spaces of the environment",
-            found=next(text for place, text in description["not_data"] if place == ["spaces"]),
+            found=next((text for place, text in description["not_data"] if place == ["spaces"]), "none"),
             do="give them in the config: .environment(observation_space=..., action_space=...)",
         )
     if config.is_multi_agent:

@@ -397,7 +397,7 @@ def settings_data(
     def data_of(value: Any, *place: str) -> Any:
         try:
             described = pieces is not None and place[-1] == "rl_module_spec" and hasattr(value, "to_dict")
-            return value.to_dict() if described else plain_data(value)
+            return _spec_data(value) if described else plain_data(value)
         except TypeError as error:
             errors.add(place, f"{str(error).removeprefix('a ')} is code, not data")
         except EpibatchError as error:
@@ -431,6 +431,15 @@ def settings_data(
         specs = _pipeline_data(settings, name, (pieces or {}).get(name), errors)
         if specs:
             data[name] = specs
+    return data
+
+
+def _spec_data(spec: Any) -> dict[str, Any]:
+    """A spec of modules as data, without what it loads: the checkpoint has the states."""
+    data = dict(spec.to_dict())
+    for own in (data, *data.get("rl_module_specs", {}).values()):
+        for name in ("load_state_path", "modules_to_load"):
+            own.pop(name, None)
     return data
 
 

@@ -172,11 +172,6 @@ def test_agents_of_one_module_with_different_spaces_are_named():
         config.build_algo()
 
 
-def test_an_agent_without_module_is_named():
-    with pytest.raises(ConfigError, match=r"no entry that fits 'blue_0' among red_\*"):
-        small(policies=["red"], policy_mapping_fn={"red_*": "red"}).build_algo()
-
-
 def test_a_config_of_one_agent_says_what_several_need():
     with pytest.raises(ConfigError, match=r"(?s)one of several, Herd.*\.multi_agent\(policies="):
         PPOConfig().environment("herd").build_algo()
