@@ -624,10 +624,10 @@ class Algorithm(ABC):
         spaces = runner.get_spaces()
         to_module = config.build_env_to_module_connector(env=runner.env, spaces=spaces)
         to_env = config.build_module_to_env_connector(env=runner.env, spaces=spaces)
+        policy = policy_for(config, runner.module, to_module, to_env, before_acting=self._update_policy)
         built = {"env_to_module": to_module, "module_to_env": to_env}
         check_same_pieces(built, runner.pipelines, "Algorithm.get_policy")
         self._policy_steps = None
-        policy = policy_for(config, runner.module, to_module, to_env, before_acting=self._update_policy)
         self._update_policy(policy)
         if config.seed is not None:
             policy.seed(config.seed)
