@@ -7,22 +7,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from operator import is_
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from epibatch.core.columns import nearest_column
-from epibatch.core.errors import ColumnError, add_context
+from epibatch.core.columns import Columns, nearest_column
+from epibatch.core.errors import ColumnError, PipelineError, add_context
 from epibatch.core.piece_declarations import refuse_misspelt_names
 
 from ._engine.agent_copies import AgentParts, output_spaces
 from ._engine.call import ADDED_LOSS_MASK, PipelineCall, running_call, within
+from ._engine.chunks import ChunkGroup
+from ._engine.columns import Batch
 from ._engine.layouts import is_plain, show, to_columns, to_plain
 from .authoring.fields import FieldPiece
+from .connector_v2 import ConnectorV2
 
-if TYPE_CHECKING:
-    from ._engine.chunks import ChunkGroup
-    from ._engine.columns import Batch
-
-__all__ = ["ColumnarPiece", "is_columnar"]
+__all__ = ["ColumnarPiece", "LearnerPiece", "ObservationRewriter", "TwoSidedPiece", "is_columnar", "refuse_taken"]
 
 
 class ColumnarPiece(FieldPiece):
@@ -48,6 +47,8 @@ class ColumnarPiece(FieldPiece):
     reads: ClassVar[tuple[str, ...] | None] = ()
     uses_spaces: ClassVar[bool] = False
     """True if what the piece does to rows depends on its spaces, so that each agent needs a copy with its own."""
+    needs_episodes: ClassVar[bool] = False
+    """True if `run` is for calls with episodes: without any, the batch stays as it is."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -93,6 +94,8 @@ class ColumnarPiece(FieldPiece):
             batch: Columns by group.
             call: The groups, all episodes and everything else the call is about.
         """
+        if self.needs_episodes and not len(call.episodes):
+            return batch
         for key, columns in batch.groups.items():
             group = call.groups[key]
             try:
@@ -191,8 +194,76 @@ def _is_about(
 def _exploring(call: PipelineCall, explore: bool | None) -> Iterator[None]:
     """Let a call explore, or not, while the context is open."""
     before = call.explore
-    call.set_explore(explore)
+    call.explore = explore
     try:
         yield
     finally:
-        call.set_explore(before)
+        call.explore = before
+
+
+class TwoSidedPiece(ColumnarPiece):
+    """A piece that takes the newest step of each episode or, with `as_learner_connector`, all steps."""
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    as_learner_connector: bool = False
+
+
+class LearnerPiece(ColumnarPiece):
+    """A piece of the learner pipeline that works on rows by episode."""
+
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    needs_episodes: ClassVar[bool] = True
+
+
+class ObservationRewriter(ColumnarPiece):
+    """Writes observations back into the episodes, so that the learner sees what the module saw.
+
+    Subclasses write `rewrite`, which gets the newest observations of all episodes as one structure
+    of arrays, and `recompute_output_observation_space`. Such a piece stands in an env-to-module
+    pipeline, before the piece that puts observations into the batch.
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    rewrites_observations = True
+    uses_spaces: ClassVar[bool] = True
+    needs_episodes: ClassVar[bool] = True
+
+    @abstractmethod
+    def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
+        """Return the new values of the newest observations.
+
+        Args:
+            observations: Arrays of shape [number of episodes, ...], not to be written to.
+            group: The episodes and everything else the call is about.
+
+        Returns:
+            Arrays of shape [number of episodes, ...], nested and typed as the output space says.
+        """
+
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
+        """Rewrite the newest observations; the batch stays as it is."""
+        refuse_taken(self, columns)
+        rewritten = self.rewrite(group.reader.newest(Columns.OBS, copy=False)[0], group)
+        group.reader.write_newest(rewritten, None if self.input_observation_space is None else self.observation_space)
+        return columns
+
+    def run_agents(self, batch: Batch, call: PipelineCall) -> Batch:
+        """Rewrite the newest observations agent by agent, each with a copy of the piece."""
+        for columns in batch.groups.values():
+            refuse_taken(self, columns)
+        return super().run_agents(batch, call)
+
+
+def refuse_taken(piece: ConnectorV2, batch: dict[str, Any]) -> None:
+    """Refuse a batch with observations, which would not show what the piece makes of them."""
+    if Columns.OBS in batch:
+        name = type(piece).__name__
+        raise PipelineError(
+            name,
+            expected="a batch without observations, which are to be taken after they are rewritten",
+            found=f"a column {Columns.OBS!r}, written by an earlier piece",
+            do=f"move {name} before that piece",
+        )

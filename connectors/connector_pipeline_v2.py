@@ -23,8 +23,7 @@ from ._engine.agent_table import AgentMapper
 from ._engine.call import PipelineCall, within
 from ._engine.checks import are_episodes, check_batch, check_pipeline_arguments, check_state, no_episodes
 from ._engine.plan import Plan, built_piece, make_plan, numbered, place
-from ._engine.run import run_plan
-from ._engine.step_watch import MetricsTimers, PartWatch, StepWatch
+from ._engine.run import MetricsTimers, PartWatch, StepWatch, run_plan
 from ._inspect.dry_run import ColumnSpace, column_spaces_of
 from ._inspect.profile import PipelineProfile, profile_pipelines
 from ._inspect.trace import PipelineTrace, trace_pipeline

@@ -11,8 +11,7 @@ from weakref import ReferenceType
 import gymnasium as gym
 
 from epibatch.core.checkpoints import Checkpointable
-from epibatch.core.errors import ConfigError, PieceError, nearest
-from epibatch.core.piece_arguments import wrong_values
+from epibatch.core.errors import PieceError, nearest
 from epibatch.core.piece_declarations import refuse_retired_names
 
 from ._engine import batch_items
@@ -268,9 +267,6 @@ class ConnectorV2(Checkpointable, ABC):
         spelled = [*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())]
         return f"{type(self).__name__}({', '.join(spelled)})"
 
-    def __str__(self) -> str:
-        return repr(self)
-
 
 _SPACES = ("input_observation_space", "input_action_space")
 _PLAIN = (bool, int, float, str, tuple, list, dict, type(None))
@@ -281,16 +277,8 @@ _TAKE = (
 
 
 def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuse keywords that the constructor does not know, naming the nearest that it does, and wrong types.
-
-    Types are checked for our own pieces and for parameters that are fields; other annotations may be meant less
-    strictly.
-    """
+    """Refuse keywords that the constructor does not know, naming the nearest that it does."""
     parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
-    if cls.__module__.startswith("epibatch.") or "__dataclass_fields__" in vars(cls):
-        for name, (expected, found) in wrong_values(cls, kwargs).items():
-            do = f"give {name} a value of that type"
-            raise ConfigError(f"{cls.__name__}.{name}", expected=expected, found=found, do=do)
     has_own = cls.__init__ is not ConnectorV2.__init__  # type: ignore[misc]
     if has_own and any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return

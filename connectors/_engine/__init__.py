@@ -8,10 +8,9 @@ The call:
     call: one call: its groups of chunks, and what its pieces share.
     chunks: a chunk group: the chunks of one module, with their keys, lengths and bootstrap rows.
     grouping: sorts the rows of several agents into groups, by module and spaces.
-    run: runs the pieces of a plan, one after the other.
+    run: runs the pieces of a plan, one after the other, and reports each to metrics, profiles and traces.
     layouts: columns to the plain dicts that user pieces get, and back.
     agent_copies: copies of a piece for agents with spaces or a state of their own.
-    step_watch: reports each step of a run to metrics, profiles and traces.
 
 What pieces make columns with:
     columns: a column: the rows of a group's chunks; and the batch of all groups.
@@ -20,7 +19,6 @@ What pieces make columns with:
     sequences: chunks to padded sequences, by the module's settings.
     agent_table: the observation of each agent at each env step.
     modules: facts of a module: recurrent or not, its first state, its settings.
-    observation_rewriter: base class of pieces that replace the newest observations.
     batch_items: the static batch helpers of `ConnectorV2`.
 """
 

@@ -23,10 +23,19 @@ from .layouts import join_rows
 if TYPE_CHECKING:
     from ..connector_v2 import ConnectorV2
 
-__all__ = ["AgentMapper", "AgentTable", "agents_of", "check_agent_ids", "check_several", "places_of"]
+__all__ = ["AgentMapper", "AgentTable", "AllAgentsPiece", "agents_of", "check_agent_ids", "check_several", "places_of"]
 
 Indices = npt.NDArray[np.int64]
 _NO_STEPS: Indices = np.empty(0, np.int64)
+
+
+class AllAgentsPiece(ColumnarPiece):
+    """A piece of episodes of several agents that needs all groups at once, and so writes `run_all`."""
+
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
+        """Refuse episodes of one agent."""
+        check_several(self, group)
+        return columns
 
 
 class AgentMapper(ColumnarPiece):

@@ -309,8 +309,6 @@ class PipelineCall:
 
     def find_modules(self, batch: Mapping[Any, Any]) -> None:
         """Let each module that a plain batch has columns for have a group of the same chunks, if it has none yet."""
-        if not self.multi:
-            return
         found = [name for name in batch if name in self.rl_module and isinstance(batch[name], Mapping)]
         if not found or (not self.mapped and any(map(is_plain, batch.values()))):
             return
@@ -341,10 +339,6 @@ class PipelineCall:
             group.take_keys(columns)
 
     # -- what plain pieces are shown ------------------------------------------------------------------
-
-    def set_explore(self, explore: bool | None) -> None:
-        """Set whether actions are to explore."""
-        self.explore = explore
 
     def plain_episodes(self) -> list[Any]:
         """The episodes as a plain list, lengthened ones in their place if there are."""

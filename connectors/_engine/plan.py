@@ -46,13 +46,16 @@ class Step:
     writes_episodes: bool
 
     @cached_property
+    def trusted(self) -> bool:
+        """True if nothing is done around the piece: it works on columns, writes to no episodes, its run is built in."""
+        own = getattr(self.piece, "run", None)
+        return self.columnar and not self.writes_episodes and str(own.__module__).startswith("epibatch.")
+
+    @cached_property
     def by_group(self) -> bool:
         """True if the piece is given the columns of one group after the other, and nothing is done around it."""
-        piece = self.piece
-        whole = isinstance(piece, ColumnarPiece) and (
-            piece.uses_spaces or type(piece).run_all is not ColumnarPiece.run_all
-        )
-        return self.columnar and not self.writes_episodes and not whole
+        kind: Any = type(self.piece)
+        return self.trusted and not kind.uses_spaces and kind.run_all is ColumnarPiece.run_all
 
 
 @dataclass(frozen=True)
@@ -255,7 +258,11 @@ def _take_side(piece: ConnectorV2, where: str, training: bool | None) -> None:
     state = piece.get_state()
     for name in ("_parts", "_as_learner_connector"):  # what follows from the arguments
         vars(piece).pop(name, None)
-    piece.__init__(*args, **{**kwargs, _SIDE: training})  # type: ignore[misc]
+    if isinstance(piece, ColumnarPiece):  # its class may have a constructor of its own, which has put more into it
+        setattr(piece, _SIDE, training)
+        piece.__post_init__()
+    else:
+        piece.__init__(*args, **{**kwargs, _SIDE: training})  # type: ignore[misc]
     if state:
         piece.set_state(state)
     piece.trains = training

@@ -15,12 +15,111 @@ from epibatch.core.errors import PieceOutputError, add_context
 
 from ...episodes._storage.indexing import HistoryWatch
 from .call import PipelineCall
+from .chunks import ChunkGroup
 from .columns import Batch, EpisodeColumn
 from .layouts import is_plain, show, to_columns, to_plain
 from .plan import Plan, Step
-from .step_watch import StepWatch
 
-__all__ = ["columns_of", "no_batch", "run_plan"]
+__all__ = ["MetricsTimers", "PartWatch", "PieceSeconds", "StepWatch", "columns_of", "no_batch", "run_plan"]
+
+
+class StepWatch:
+    """Callbacks for a pipeline: its `watch`, or one of its `watches`. Without one nothing is measured.
+
+    A pipeline that is a piece of another one is watched too while that one runs.
+    """
+
+    def stepped(self, step: Step, seconds: float, batch: Batch | Mapping[str, Any]) -> None:
+        """Take note of one piece.
+
+        Args:
+            step: The piece with its name.
+            seconds: What it took, bringing the batch into the layout it takes included.
+            batch: What it left: columns by group of chunks, or the plain dict of a piece that takes one.
+        """
+
+    def finished(self, seconds: float) -> None:
+        """Take note of the end of the pipeline's run; nothing, by default.
+
+        Args:
+            seconds: What all of it took.
+        """
+
+
+class PieceSeconds(StepWatch):
+    """Adds up the seconds of each piece over many calls.
+
+    Example:
+        >>> from epibatch.connectors.env_to_module import EnvToModulePipeline
+        >>> from epibatch.connectors.common import AddObservationsFromEpisodesToBatch
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> pipeline = EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch()])
+        >>> pipeline.watch = PieceSeconds()
+        >>> episode = SingleAgentEpisode()
+        >>> episode.add_env_reset(0.5)
+        >>> batch = pipeline(episodes=[episode])
+        >>> list(pipeline.watch.take())
+        ['add_observations_from_episodes_to_batch']
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    def stepped(self, step: Step, seconds: float, batch: Batch | Mapping[str, Any]) -> None:
+        """Add one piece's seconds."""
+        self._seconds[step.name] = self._seconds.get(step.name, 0.0) + seconds
+
+    def take(self) -> dict[str, float]:
+        """Seconds by piece since the last call of this method."""
+        taken, self._seconds = self._seconds, {}
+        return taken
+
+
+class MetricsTimers(StepWatch):
+    """Logs each piece's seconds into a metrics logger, under the keys that RLlib uses.
+
+    They are `<prefix>/timers/connectors/<piece>` and `<prefix>/connector_pipeline_timer`, means over the calls.
+
+    Args:
+        metrics: The logger.
+        prefix: Where in the results the keys stand.
+    """
+
+    def __init__(self, metrics: Any, prefix: tuple[Any, ...]) -> None:
+        self._metrics, self._prefix = metrics, prefix
+
+    def stepped(self, step: Step, seconds: float, batch: Batch | Mapping[str, Any]) -> None:
+        """Log one piece's seconds."""
+        self._metrics.log_value((*self._prefix, "timers", "connectors", step.name), seconds)
+
+    def finished(self, seconds: float) -> None:
+        """Log the pipeline's seconds."""
+        self._metrics.log_value((*self._prefix, "connector_pipeline_timer"), seconds)
+
+
+class PartWatch(StepWatch):
+    """Passes the steps of a nested pipeline, and of that pipeline alone, on to a watch of it.
+
+    Args:
+        watch: Of the nested pipeline.
+        steps: That pipeline's.
+    """
+
+    def __init__(self, watch: StepWatch, steps: Sequence[Step]) -> None:
+        self._watch = watch
+        self._steps = {id(step.piece): step for step in steps}
+        self._seconds = 0.0
+
+    def stepped(self, step: Step, seconds: float, batch: Batch | Mapping[str, Any]) -> None:
+        """Pass the step on under its name in the nested pipeline."""
+        own = self._steps.get(id(step.piece))
+        if own is not None:
+            self._seconds += seconds
+            self._watch.stepped(own, seconds, batch)
+
+    def finished(self, seconds: float) -> None:
+        """Pass the seconds of the nested pipeline's steps on."""
+        self._watch.finished(self._seconds)
 
 
 def run_plan(
@@ -68,8 +167,9 @@ def run_plan(
                     plain = _run_plain(step, plain, call, history)
             except Exception as error:
                 add_context(error, f"in {step.where}:")
-                if type(error) is KeyError and plain is not None:
-                    note_columns(error, plain, _added_later(plan, step, error))
+                if type(error) is KeyError:
+                    known = next(iter(columns.groups.values()), {}) if plain is None else plain
+                    note_columns(error, known, _added_later(plan, step, error))
                 raise
         if watches:
             seconds = perf_counter() - started
@@ -104,22 +204,20 @@ def _run_by_group(steps: Sequence[Step], columns: dict[Any, dict[str, Any]], cal
         plan: The plan that the pieces are of.
     """
     step: Any
+    if not call.episodes:
+        steps = [own for own in steps if not getattr(own.piece, "needs_episodes", False)]
     try:
         if len(columns) == 1:  # as in most calls
             ((key, own),) = columns.items()
             group = call.groups[key]
             for step in steps:
                 own = step.piece.run(own, group)
-                if own is None:
-                    raise no_batch(step.piece, "run", own)
             columns[key] = own
             return
         for step in steps:
             for key, own in columns.items():
                 group = call.groups[key]
-                columns[key] = out = step.piece.run(own, group)
-                if out is None:
-                    raise no_batch(step.piece, "run", out)
+                columns[key] = step.piece.run(own, group)
     except Exception as error:
         if call.several or call.mapped or (call.multi and group.batched):
             add_context(error, f"for module {group.module_id!r}:")
@@ -132,16 +230,39 @@ def _run_by_group(steps: Sequence[Step], columns: dict[Any, dict[str, Any]], cal
 def _run_whole(step: Step, batch: Batch, call: PipelineCall) -> Batch:
     """Run a columnar piece on all groups; if it writes to episodes, columns that were taken before do not show it."""
     piece: Any = step.piece
-    if not step.writes_episodes:
+    if step.trusted:
         whole: Batch = piece.run_all(batch, call)
         return whole
-    for columns in batch.groups.values():
-        for column in columns.values():
-            if type(column) is EpisodeColumn:
-                column.settle()
+    if step.writes_episodes:
+        for columns in batch.groups.values():
+            for column in columns.values():
+                if type(column) is EpisodeColumn:
+                    column.settle()
     out: Batch = piece.run_all(batch, call)
-    call.look_again()
+    for key, columns in out.groups.items():
+        if not isinstance(columns, Mapping) or tuple in map(type, columns):
+            raise no_batch(piece, "run", columns)
+        for name, column in columns.items():
+            if type(column) is EpisodeColumn and column.parts is None:
+                _check_rows(piece, name, column, call.groups[key])
+    if step.writes_episodes:
+        call.look_again()
     return out
+
+
+def _check_rows(piece: Any, name: str, column: EpisodeColumn, group: ChunkGroup) -> None:
+    """Refuse a column of other rows than it says, or than its group has; bootstrap rows may be missing still."""
+    expected, found = group.expected_rows, len(column)
+    counts = np.ones_like(expected) if column.counts is None else column.counts
+    known = group.training is not None and not column.holds_objects
+    fits = not known or any(np.array_equal(counts, own) for own in (expected, group.lengths))
+    if not fits or found != counts.sum():
+        raise PieceOutputError(
+            f"{type(piece).__name__}.run, column {name!r}",
+            expected=f"{int(expected.sum())} rows, {expected.tolist()} of its chunks",
+            found=f"{found} rows, {counts.tolist()} as its counts say",
+            do="return as many rows for each chunk as `group.counts` has, or one for each chunk while acting",
+        )
 
 
 def _run_plain(step: Step, batch: Any, call: PipelineCall, history: HistoryWatch) -> dict[str, Any]:
@@ -165,7 +286,7 @@ def _run_plain(step: Step, batch: Any, call: PipelineCall, history: HistoryWatch
     finally:
         history.writable, history.acting = True, False
         call.piece = None
-    if type(out) is not dict and not isinstance(out, Mapping):
+    if (type(out) is not dict and not isinstance(out, Mapping)) or tuple in map(type, out):  # a column has such keys
         raise no_batch(step.piece, "__call__", out)
     if len(episodes) != len(given) or not all(map(is_, episodes, given)):
         raise PieceOutputError(

@@ -12,7 +12,7 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError, add_context
 from epibatch.core.runtime import random_state_kept
-from epibatch.core.spaces import get_base_struct_from_space
+from epibatch.core.spaces import get_base_struct_from_space, space_of_struct
 from epibatch.core.structs import BatchedNdArray, Form, flatten, flatten_like, map_struct, stack_rows, unflatten
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode
@@ -21,7 +21,7 @@ from .._engine.agent_table import AgentMapper
 from .._engine.chunks import PER_SEQUENCE
 from .._engine.layouts import is_plain
 from .._engine.modules import acting_module, is_multi, is_stateful, model_option
-from ..authoring.probed_spaces import space_like
+from ..authoring.row_spaces import space_like
 from .trace import copied
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def _described(first: _Column, other: _Column | None, known: Any) -> ColumnSpace
         leading.add(count)
     if None in spaces or len(leading) > 1 or max(leading) > len(_AXES):
         return None
-    return ColumnSpace(_nested(unflatten(first.form, spaces)), _AXES[: leading.pop()], first.layout)
+    return ColumnSpace(space_of_struct(unflatten(first.form, spaces)), _AXES[: leading.pop()], first.layout)
 
 
 def _space(shape: tuple[int, ...], name: str, known: Any) -> gym.Space[Any] | None:
@@ -262,9 +262,3 @@ def _space(shape: tuple[int, ...], name: str, known: Any) -> gym.Space[Any] | No
             with np.errstate(over="ignore"):  # bounds that float32 has not are infinite
                 known = gym.spaces.Box(known.low.astype(dtype), known.high.astype(dtype), dtype=dtype.type)
     return known if fits else space_like(shape, dtype)
-
-
-def _nested(struct: Any) -> gym.Space[Any]:
-    if isinstance(struct, dict):
-        return gym.spaces.Dict({key: _nested(own) for key, own in struct.items()})
-    return gym.spaces.Tuple([_nested(own) for own in struct]) if isinstance(struct, tuple) else struct

@@ -11,6 +11,7 @@ from epibatch.core.structs import BatchedNdArray, flatten
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.layouts import is_plain
 from .._engine.plan import Step
+from .._engine.run import StepWatch
 
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2
@@ -141,7 +142,7 @@ class PipelineProfile:
         )
 
 
-class _Watch:
+class _Watch(StepWatch):
     """Tells a profile about the steps of one pipeline."""
 
     def __init__(self, profile: PipelineProfile, name: str) -> None:
@@ -149,9 +150,6 @@ class _Watch:
 
     def stepped(self, step: Step, seconds: float, batch: Batch | Mapping[str, Any]) -> None:
         self._profile.note(self._name, step.name, seconds, batch)
-
-    def finished(self, seconds: float) -> None:
-        """Nothing: the pieces' seconds are all that is kept."""
 
 
 def profile_pipelines(pipelines: Mapping[str, ConnectorPipelineV2]) -> PipelineProfile:

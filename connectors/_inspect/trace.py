@@ -22,7 +22,7 @@ from .._engine.checks import are_episodes, check_batch, no_episodes
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.layouts import is_plain
 from .._engine.plan import Step
-from .._engine.run import columns_of, run_plan
+from .._engine.run import StepWatch, columns_of, run_plan
 
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2
@@ -270,7 +270,7 @@ class TracedPiece(NamedTuple):
         return before, after
 
 
-class PipelineTrace:
+class PipelineTrace(StepWatch):
     """The changes of each piece of a pipeline to one batch: print it, or read `pieces`.
 
     Args:
@@ -318,9 +318,6 @@ class PipelineTrace:
         after = {**self._stored, **traced_columns(batch)}
         self.pieces.append(TracedPiece(step.name, self._last, after))
         self._last = after
-
-    def finished(self, seconds: float) -> None:
-        """Nothing: the pieces are all that is kept."""
 
     def failed(self, error: Exception) -> None:
         """Take note of the piece that raised: the first that left nothing, or the last if what it left is wrong."""

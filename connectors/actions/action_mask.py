@@ -13,8 +13,8 @@ from epibatch.core.spaces import choice_counts, get_base_struct_from_space, has_
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.observation_rewriter import ObservationRewriter
 from ..authoring.column_paths import ColumnPath
+from ..columnar_piece import ObservationRewriter
 
 __all__ = ["ActionMask"]
 
@@ -101,8 +101,6 @@ class ActionMask(ObservationRewriter):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column, and take the mask out of the observations if it is not to stay."""
-        if not len(group.episodes):
-            return columns
         mask = self._of_infos(group) if self._path.column == Columns.INFOS else self._of_observations(columns, group)
         self._refuse_without(mask, group)
         if not self.keep:

@@ -47,6 +47,7 @@ class EpisodeNoise(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    needs_episodes: ClassVar[bool] = True
     shape: Sequence[int]
     column: str = "noise"
 
@@ -77,8 +78,6 @@ class EpisodeNoise(ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if not len(group.episodes):
-            return columns
         keys = group.keys
         known = self._rows.get(group.module_id)
         if known is None or known[0] != keys:

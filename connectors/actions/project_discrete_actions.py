@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium as gym
 import numpy as np
+from annotated_types import Ge
 
-from epibatch.core.errors import ConfigError, SpaceError
+from epibatch.core.errors import SpaceError
 from epibatch.core.restoring import restore_generator
 
 from ..authoring.column_transform import ColumnTransform
@@ -43,19 +44,12 @@ class ProjectDiscreteActions(ColumnTransform):
     """
 
     uses_spaces: ClassVar[bool] = True
-    num_actions: int
+    num_actions: Annotated[int, Ge(1)]
     outside: Literal["modulo", "last", "random"] = "modulo"
     columns: Any = "actions"
 
     def __post_init__(self) -> None:
-        """Check the number."""
-        if self.num_actions < 1:
-            raise ConfigError(
-                "ProjectDiscreteActions.num_actions",
-                expected="a number of at least 1",
-                found=repr(self.num_actions),
-                do="pass the number of actions that the module is to have",
-            )
+        """Begin with a random stream of its own."""
         self._rng = np.random.default_rng()
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:

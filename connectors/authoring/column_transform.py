@@ -24,8 +24,8 @@ from .._engine.sequences import leading_axes, step_places
 from ..columnar_piece import ColumnarPiece
 from ..connector_v2 import ConnectorV2
 from .column_paths import ColumnPath, paths_from
-from .parameters import ParameterPiece
-from .probed_spaces import probed_space
+from .fields import ParameterPiece
+from .row_spaces import probed_space
 
 __all__ = ["ColumnTransform", "Undo", "acted_at_random", "actions_for_env", "undo_actions"]
 
@@ -75,6 +75,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
 
     _is_base: ClassVar[bool] = True
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    needs_episodes: ClassVar[bool] = True
     columns: Any = ()
     """Name of the column, or names; `obs/camera` is one part of a nested column."""
     takes_tensors: ClassVar[bool] = False
@@ -133,7 +134,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         """
         trial = copy.deepcopy(self)  # which may keep statistics, or draw
         trial.row_space = space
-        return probed_space(space, trial.transform, monotonic=self.monotonic)
+        return probed_space(space, trial.tried, monotonic=self.monotonic)
 
     @property
     def has_inverse(self) -> bool:
@@ -188,8 +189,6 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Transform the columns."""
-        if not len(group.episodes):
-            return columns
         for path in self.paths:
             name = path.column
             if name not in columns and _is_nobodys(name, group):
@@ -236,6 +235,13 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
             return path.change_in(struct, space, apply)
         finally:
             self.row_space = None
+
+    def tried(self, x: Any) -> Any:
+        """Transform samples, and make sure that something comes out."""
+        out = self.transform(x)
+        if out is None:
+            raise _no_rows(self, f"an array of {len(x)} rows", "None", "end transform with a return")
+        return out
 
     def _rows(self, x: Any) -> Any:
         out = self.transform(x)
@@ -330,6 +336,7 @@ class Undo(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    needs_episodes: ClassVar[bool] = True
     reads: ClassVar[tuple[str, ...]] = (Columns.ACTIONS,)
     writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS_FOR_ENV,)
     of: Any
@@ -351,7 +358,7 @@ class Undo(ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column, or map back what a later transform's Undo left there."""
-        if not columns or not len(group.episodes):
+        if not columns:
             return columns
         source = columns.get(Columns.ACTIONS_FOR_ENV)
         if source is None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from epibatch.core.errors import PieceOutputError, add_context
 
-from .parameters import ParameterPiece
+from .fields import ParameterPiece
 
 __all__ = ["EpisodeTransform"]
 
@@ -54,17 +54,7 @@ class EpisodeTransform(ParameterPiece):
             episode: A SingleAgentEpisode, whole or a chunk, of one step at least.
         """
 
-    def __call__(
-        self,
-        *,
-        rl_module: Any = None,
-        batch: dict[str, Any],
-        episodes: Sequence[Any],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
-        metrics: Any = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
+    def __call__(self, *, batch: dict[str, Any], episodes: Sequence[Any], **kwargs: Any) -> dict[str, Any]:
         """Transform each episode; the batch stays as it is."""
         for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
             if not len(episode):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 
-from epibatch.core.errors import PieceError
+from epibatch.core.errors import ConfigError, PieceError
+from epibatch.core.piece_arguments import wrong_values
 
+from ...episodes._storage.arrays import same_value
 from ..connector_v2 import ConnectorV2
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ else:
         return lambda cls: cls
 
 
-__all__ = ["FieldPiece", "default_of", "fields_of", "is_made_of_fields", "must_be_given"]
+__all__ = ["FieldPiece", "ParameterPiece", "check_values"]
 
 _SPACES = ("input_observation_space", "input_action_space")
 
@@ -84,6 +87,7 @@ class FieldPiece(_TypedPiece):
             )
         for name in parameters.keys() - fields.keys():  # of a subclass that passes its keywords on
             raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {name!r}")
+        check_values(cls, parameters, f"{cls.__name__}.")
         for field in dataclasses.fields(cls):
             if field.name in parameters or not must_be_given(field):
                 setattr(self, field.name, parameters[field.name] if field.name in parameters else default_of(field))
@@ -97,6 +101,25 @@ class FieldPiece(_TypedPiece):
 
     def _prepare(self) -> None:
         """Prepare the piece once the parameters are set and checked; for base classes."""
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        if not is_made_of_fields(type(self)):
+            return same_value(self._ctor, other._ctor)
+        return all(same_value(getattr(self, name), getattr(other, name)) for name in fields_of(type(self)))
+
+    __hash__ = object.__hash__  # parameters may change
+
+
+def check_values(cls: type[FieldPiece], values: Mapping[str, Any], where: str) -> None:
+    """Refuse values of another type than the annotations of a class say, or outside of their bounds.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for name, (expected, found) in wrong_values(cls, values).items():
+        raise ConfigError(f"{where}{name}", expected=expected, found=found, do=f"give {name} such a value")
 
 
 def is_made_of_fields(cls: type) -> bool:
@@ -183,3 +206,49 @@ def _check_spaces(cls: type[FieldPiece], *spaces: Any) -> None:
                 found=f"{type(space).__name__} {space!r}",
                 do=f"give parameters by name: {cls.__name__}({parameter}={space!r})",
             )
+
+
+class ParameterPiece(FieldPiece):
+    """A piece with constructor, repr and data form made from the annotated attributes of its class.
+
+    Each annotated attribute is a keyword of the constructor, with the attribute's value as default; without one it must
+    be given. Values are checked against numbers, strings, booleans, None, literals and unions of these, and kept as
+    they are. A default that can be changed is written `dataclasses.field(default_factory=list)`. `__post_init__` is
+    called when all are set, and the spaces are set after it. `ClassVar` attributes and those without annotation are
+    no parameters. The mechanism is that of `dataclasses`; a class that writes `__init__` does without it, and so do
+    its subclasses: arguments are kept as they were given.
+
+    Args:
+        **parameters: The parameters of the class.
+
+    Raises:
+        PieceError: a parameter that is not given and has no default, one that is not known, or one without its name.
+        ConfigError: a value of another type than its annotation.
+
+    Example:
+        >>> class Above(ParameterPiece):
+        ...     threshold: float
+        ...     strict: bool = True
+        ...     def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        ...         return batch
+        >>> Above(threshold=0.5)
+        Above(threshold=0.5, strict=True)
+        >>> Above(threshold=1) == Above(threshold=1.0)
+        True
+    """
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """No positional arguments, and the parameters that are not what they are by default."""
+        if not is_made_of_fields(type(self)):
+            return super().get_ctor_args_and_kwargs()
+        return (), {
+            name: getattr(self, name)
+            for name, field in fields_of(type(self)).items()
+            if must_be_given(field) or not same_value(getattr(self, name), default_of(field))
+        }
+
+    def __repr__(self) -> str:
+        if not is_made_of_fields(type(self)):
+            return super().__repr__()
+        parameters = ", ".join(f"{name}={getattr(self, name)!r}" for name in fields_of(type(self)))
+        return f"{type(self).__name__}({parameters})"

@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.errors import ColumnError, ConfigError, nearest
 
 from ..authoring.column_transform import ColumnTransform
-from .box_bounds import bounds_of, box_of, choices_between
+from ..authoring.row_spaces import bounds_of, box_of, choices_between
 
 __all__ = ["CastColumns"]
 

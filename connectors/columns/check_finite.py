@@ -16,7 +16,7 @@ from .._engine.columns import EpisodeColumn
 from .._engine.gather import taken
 from .._engine.sequences import layout_of, leading_axes
 from ..authoring.column_paths import ColumnPath, paths_from
-from ..authoring.parameters import ParameterPiece
+from ..authoring.fields import ParameterPiece
 from ..columnar_piece import ColumnarPiece
 
 __all__ = ["CheckFinite"]
@@ -52,6 +52,7 @@ class CheckFinite(ParameterPiece, ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "module_to_env", "learner")
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    needs_episodes: ClassVar[bool] = True
     columns: Any = None
 
     def __post_init__(self) -> None:
@@ -60,18 +61,17 @@ class CheckFinite(ParameterPiece, ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Look at the columns; the batch stays as it is."""
-        if len(group.episodes):
-            for path in self._paths or self._all(columns, group):
-                column = taken(columns, group, path.column, type(self).__name__)
-                wrapped = isinstance(column, EpisodeColumn)
-                if wrapped and column.holds_objects:
-                    continue
-                counts = column.counts if wrapped else None
-                leaves, form = flatten(path.part(column.data if wrapped else column))
-                for leaf, at in zip(leaves, paths_of(form)):
-                    if not _is_finite(leaf):
-                        padded = wrapped and leading_axes(group, path.column, column) > 1
-                        raise _not_finite(leaf, f"{path}{at}", counts if wrapped else False, group, padded=padded)
+        for path in self._paths or self._all(columns, group):
+            column = taken(columns, group, path.column, type(self).__name__)
+            wrapped = isinstance(column, EpisodeColumn)
+            if wrapped and column.holds_objects:
+                continue
+            counts = column.counts if wrapped else None
+            leaves, form = flatten(path.part(column.data if wrapped else column))
+            for leaf, at in zip(leaves, paths_of(form)):
+                if not _is_finite(leaf):
+                    padded = wrapped and leading_axes(group, path.column, column) > 1
+                    raise _not_finite(leaf, f"{path}{at}", counts if wrapped else False, group, padded=padded)
         return columns
 
     def _all(self, batch: dict[str, Any], group: ChunkGroup) -> Iterator[ColumnPath]:

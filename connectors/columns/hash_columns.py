@@ -16,9 +16,7 @@ from epibatch.core.structs import sorted_leaves
 
 from .._engine.chunks import ChunkGroup
 from ..authoring.column_paths import paths_from
-from ..authoring.parameters import ParameterPiece
-from ..columnar_piece import ColumnarPiece
-from .open_columns import OpenColumns, in_tree
+from .open_columns import OpenColumns, PieceOfColumns, in_tree
 
 __all__ = ["HashColumns", "hashed_rows"]
 
@@ -116,7 +114,7 @@ def _digests(rows: list[Any]) -> Any:
     return np.frombuffer(joined, "<u8").astype(np.uint64)[:, None]
 
 
-class HashColumns(ParameterPiece, ColumnarPiece):
+class HashColumns(PieceOfColumns):
     """Adds a 64-bit number per row that is the same for equal rows of some columns: for counts, tables, caches.
 
     It is the same in every process and on every run. Of nested columns all parts count, dicts by sorted key. It is
@@ -143,7 +141,6 @@ class HashColumns(ParameterPiece, ColumnarPiece):
         (True, False)
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays")
     columns: Any = Columns.OBS
     to: str = "hash"
@@ -159,8 +156,6 @@ class HashColumns(ParameterPiece, ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if not len(group.episodes):
-            return columns
         if self.to in columns:
             raise ColumnError(
                 "HashColumns.to",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -14,15 +14,13 @@ from epibatch.core.structs import flatten, sorted_leaves
 
 from .._engine.chunks import ChunkGroup
 from ..authoring.column_paths import paths_from
-from ..authoring.parameters import ParameterPiece
-from ..columnar_piece import ColumnarPiece
-from .box_bounds import bounds_of, box_of
-from .open_columns import OpenColumns, in_tree, known_names, moved_space
+from ..authoring.row_spaces import bounds_of, box_of
+from .open_columns import OpenColumns, PieceOfColumns, in_tree, known_names, moved_space
 
 __all__ = ["ConcatenateColumns", "SplitColumn"]
 
 
-class ConcatenateColumns(ParameterPiece, ColumnarPiece):
+class ConcatenateColumns(PieceOfColumns):
     """Joins columns, or parts of nested ones, into one array: `["obs/pose", "obs/speed"]` to `"obs"`.
 
     It works in both pipelines. Before the default pieces it takes parts of observations from the episodes, and the
@@ -54,8 +52,6 @@ class ConcatenateColumns(ParameterPiece, ColumnarPiece):
                [ 1. , -1. ,  0.5]])
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
     columns: Any
     to: str
     axis: int | None = None
@@ -72,23 +68,21 @@ class ConcatenateColumns(ParameterPiece, ColumnarPiece):
                 found=f"{self.to!r}, one of the columns",
                 do="choose another name",
             )
+        moved = () if self.keep else self._paths
+        whole = [path.column for path in moved if not path.keys]
+        self._written = tuple(dict.fromkeys([*(path.column for path in moved if path.keys), self._to.column]))
+        self._whole = tuple(whole)
+        self.removes = tuple(name for name in whole if name not in self._written)
 
     @property
     def reads(self) -> tuple[str, ...]:  # type: ignore[override]
         """Columns that are to be there."""
-        return () if self.keep else known_names(path.column for path in self._paths if not path.keys)
+        return known_names(self._whole)
 
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
         """Columns that are in the batch after the piece, changed."""
-        parts = [path.column for path in self._paths if path.keys and not self.keep]
-        return tuple(dict.fromkeys([*parts, self._to.column]))
-
-    @property
-    def removes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Whole columns that were joined."""
-        whole = [path.column for path in self._paths if not path.keys and not self.keep]
-        return tuple(name for name in whole if name not in self.writes)
+        return self._written
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space with the joined Box in the place of its parts."""
@@ -104,8 +98,6 @@ class ConcatenateColumns(ParameterPiece, ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Join."""
-        if not len(group.episodes):
-            return columns
         there = [self._to] if self._to.column in columns or (self._to.column == Columns.OBS and self._to.keys) else []
         opened = OpenColumns(columns, group, [*self._paths, *there], type(self).__name__, pull=self.keep)
         opened.check_rows()
@@ -144,7 +136,7 @@ class ConcatenateColumns(ParameterPiece, ColumnarPiece):
         return box_of(low, high)
 
 
-class SplitColumn(ParameterPiece, ColumnarPiece):
+class SplitColumn(PieceOfColumns):
     """Takes a column apart along an axis of its rows: the inverse of `ConcatenateColumns`.
 
     On both sides; observations are taken from the episodes if the batch has none yet, and their space is a Dict of
@@ -167,8 +159,6 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
         Dict('pose': Box([-1. -2.], [1. 2.], (2,), float32), 'speed': Box(0.0, 9.0, (1,), float32))
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
     column: str
     sizes: dict[str, int]
     axis: int = -1
@@ -186,6 +176,9 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
         (self._path,) = paths_from("SplitColumn", self.column)
         self._targets = paths_from("SplitColumn", list(self.sizes))
         self._ends = np.cumsum(sizes).tolist()
+        parts = [self._path.column] if self._path.keys else []
+        self._written = tuple(dict.fromkeys([*(path.column for path in self._targets), *parts]))
+        self.removes = () if self._path.column in self._written else (self._path.column,)
 
     @property
     def reads(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -196,13 +189,7 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
         """Columns that are in the batch after the piece."""
-        names = [path.column for path in self._targets] + ([self._path.column] if self._path.keys else [])
-        return tuple(dict.fromkeys(names))
-
-    @property
-    def removes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The column, if none of its parts is in it."""
-        return () if self._path.column in self.writes else (self._path.column,)
+        return self._written
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space with a Box for each part."""
@@ -216,8 +203,6 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Split."""
-        if not len(group.episodes):
-            return columns
         there = [path for path in self._targets if path.column in columns]
         pull = self._path.column == Columns.OBS
         opened = OpenColumns(columns, group, [self._path, *there], type(self).__name__, pull=pull)

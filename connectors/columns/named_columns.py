@@ -11,14 +11,12 @@ from epibatch.core.errors import ConfigError, SpaceError
 
 from .._engine.chunks import ChunkGroup
 from ..authoring.column_paths import paths_from
-from ..authoring.parameters import ParameterPiece
-from ..columnar_piece import ColumnarPiece
-from .open_columns import MARKS, OpenColumns, in_tree, known_names, moved_space
+from .open_columns import MARKS, OpenColumns, PieceOfColumns, in_tree, known_names, moved_space
 
 __all__ = ["DropColumns", "RenameColumns", "SelectColumns"]
 
 
-class RenameColumns(ParameterPiece, ColumnarPiece):
+class RenameColumns(PieceOfColumns):
     """Gives columns other names, or parts of nested ones: `{"vf_preds": "values", "obs/rgb": "obs/camera"}`.
 
     Put it after the pieces that make the columns. Parts of observations may be renamed before them, in both
@@ -46,7 +44,6 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "module_to_env", "learner")
-    input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
     names: dict[str, str]
 
     def __post_init__(self) -> None:
@@ -60,25 +57,21 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
                 found=repr(names),
                 do='pass a dict such as names={"vf_preds": "values"}',
             )
-        self._moves = list(
-            zip(paths_from("RenameColumns", list(names)), paths_from("RenameColumns", [*names.values()]))
-        )
+        olds, news = paths_from("RenameColumns", list(names)), paths_from("RenameColumns", [*names.values()])
+        self._moves, whole = list(zip(olds, news)), [old.column for old in olds if not old.keys]
+        self._written = tuple(dict.fromkeys([new.column for new in news] + [old.column for old in olds if old.keys]))
+        self._whole = tuple(whole)
+        self.removes = tuple(name for name in whole if name not in self._written)
 
     @property
     def reads(self) -> tuple[str, ...]:  # type: ignore[override]
         """Columns that are to be there."""
-        return known_names(old.column for old, _ in self._moves if not old.keys)
+        return known_names(self._whole)
 
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
         """Columns that are in the batch after the piece."""
-        names = [new.column for _, new in self._moves] + [old.column for old, _ in self._moves if old.keys]
-        return tuple(dict.fromkeys(names))
-
-    @property
-    def removes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Columns by their old names."""
-        return tuple(old.column for old, _ in self._moves if not old.keys and old.column not in self.writes)
+        return self._written
 
     def undo(self) -> RenameColumns:
         """The piece that renames back."""
@@ -101,8 +94,6 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Rename."""
-        if not len(group.episodes):
-            return columns
         new = [path for _, path in self._moves if path.column in columns]
         opened = OpenColumns(columns, group, [*(old for old, _ in self._moves), *new], type(self).__name__)
         opened.check_rows(joined=False)
@@ -137,21 +128,20 @@ def _moved(tree: Any, moves: Any) -> Any:
     return tree
 
 
-class _NamedPaths(ParameterPiece, ColumnarPiece):
+class _NamedPaths(PieceOfColumns):
     """Columns, and parts of them, by their addresses in `columns`."""
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
     columns: Any
 
     def __post_init__(self) -> None:
         """Take the names apart."""
         self._paths = paths_from(type(self).__name__, self.columns)
+        self._whole = tuple(path.column for path in self._paths if not path.keys)
 
     @property
     def reads(self) -> tuple[str, ...]:  # type: ignore[override]
         """Columns that are to be there."""
-        return known_names(path.column for path in self._paths if not path.keys)
+        return known_names(self._whole)
 
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -169,8 +159,6 @@ class _NamedPaths(ParameterPiece, ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Leave out what does not stay."""
-        if not len(group.episodes):
-            return columns
         opened = OpenColumns(columns, group, self._paths, type(self).__name__)
         return opened.batch_with(self._left(opened.tree, self._paths))
 
@@ -201,6 +189,7 @@ class DropColumns(_NamedPaths):
     def __post_init__(self) -> None:
         """Refuse columns that losses need."""
         super().__post_init__()
+        self.removes = self._whole
         needed = next((path.column for path in self._paths if path.column in MARKS), None)
         if needed is not None:
             raise ConfigError(
@@ -209,11 +198,6 @@ class DropColumns(_NamedPaths):
                 found=f"{needed!r}, which says what of the batch is real; losses need it",
                 do="leave it out",
             )
-
-    @property
-    def removes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The columns."""
-        return tuple(path.column for path in self._paths if not path.keys)
 
     def _left(self, tree: Any, paths: Any) -> Any:
         for path in paths:
@@ -258,16 +242,15 @@ class SelectColumns(_NamedPaths):
         Dict('pose': Box(-1.0, 1.0, (2,), float32))
     """
 
-    @property
-    def removes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """All columns but those that stay."""
-        return _AllBut([*MARKS, *(path.column for path in self._paths)])
+    def __post_init__(self) -> None:
+        """Take the names apart; all other columns are lost."""
+        super().__post_init__()
+        self.removes = _AllBut([*MARKS, *(path.column for path in self._paths)])
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Keep the columns."""
         out = super().run(columns, group)
-        removed = self.removes if len(group.episodes) else ()
-        return {name: column for name, column in out.items() if name not in removed}
+        return {name: column for name, column in out.items() if name not in self.removes}
 
     def _left(self, tree: Any, paths: Any) -> Any:
         """Some parts of a structure; of a column that is named itself, all."""

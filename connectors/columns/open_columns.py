@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +18,8 @@ from .._engine.columns import EpisodeColumn
 from .._engine.gather import taken
 from .._engine.sequences import leading_axes
 from ..authoring.column_paths import ColumnPath
+from ..authoring.fields import ParameterPiece
+from ..columnar_piece import ColumnarPiece
 
 __all__ = ["MARKS", "OpenColumns", "column_named", "in_tree", "known_names", "moved_space"]
 
@@ -54,6 +56,14 @@ def column_named(batch: dict[str, Any], name: str, piece: str) -> Any:
         found = f"columns {sorted(known)}" if known else "a batch without columns"
         raise ColumnError(piece, expected=f"a column {name!r}", found=found, do=do)
     return batch[name]
+
+
+class PieceOfColumns(ParameterPiece, ColumnarPiece):
+    """A piece that moves, joins or leaves out columns, and parts of nested ones, by their addresses."""
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    needs_episodes: ClassVar[bool] = True
 
 
 class OpenColumns:

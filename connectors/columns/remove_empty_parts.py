@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -12,14 +12,12 @@ from epibatch.core.columns import Columns
 
 from .._engine.chunks import ChunkGroup
 from ..authoring.column_paths import paths_from
-from ..authoring.parameters import ParameterPiece
-from ..columnar_piece import ColumnarPiece
-from .open_columns import OpenColumns, known_names, moved_space
+from .open_columns import OpenColumns, PieceOfColumns, known_names, moved_space
 
 __all__ = ["RemoveEmptyParts"]
 
 
-class RemoveEmptyParts(ParameterPiece, ColumnarPiece):
+class RemoveEmptyParts(PieceOfColumns):
     """Leaves out parts of nested columns that hold no numbers: empty dicts and tuples, and arrays of shape (0,), say.
 
     On both sides; of Tuples later parts move up. The observation space is that of what stays.
@@ -39,13 +37,11 @@ class RemoveEmptyParts(ParameterPiece, ColumnarPiece):
         Dict('a': Box(-1.0, 1.0, (2,), float32))
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
     columns: Any = Columns.OBS
 
     def __post_init__(self) -> None:
         """Take the names apart."""
-        self._names = [path.column for path in paths_from("RemoveEmptyParts", self.columns)]
+        self._names = tuple(path.column for path in paths_from("RemoveEmptyParts", self.columns))
 
     @property
     def reads(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -55,20 +51,18 @@ class RemoveEmptyParts(ParameterPiece, ColumnarPiece):
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
         """The columns."""
-        return tuple(self._names)
+        return self._names
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space of what stays."""
-        if Columns.OBS not in self._names:
+        if Columns.OBS not in self.writes:
             return input_observation_space
         return moved_space(input_observation_space, lambda tree: {Columns.OBS: _filled(tree[Columns.OBS])})
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Leave the parts out."""
-        if not len(group.episodes):
-            return columns
-        paths = paths_from("RemoveEmptyParts", self._names)
-        opened = OpenColumns(columns, group, paths, "RemoveEmptyParts", pull=Columns.OBS in self._names)
+        paths = paths_from("RemoveEmptyParts", self.writes)
+        opened = OpenColumns(columns, group, paths, "RemoveEmptyParts", pull=Columns.OBS in self.writes)
         return opened.batch_with({name: _filled(own, opened.leading) for name, own in opened.tree.items()})
 
 

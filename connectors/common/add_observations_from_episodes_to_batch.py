@@ -9,7 +9,7 @@ from epibatch.core.columns import Columns
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather_column
-from .two_sided_piece import TwoSidedPiece
+from ..columnar_piece import TwoSidedPiece
 
 __all__ = ["AddObservationsFromEpisodesToBatch"]
 
@@ -30,10 +30,11 @@ class AddObservationsFromEpisodesToBatch(TwoSidedPiece):
     """
 
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
+    needs_episodes: ClassVar[bool] = True
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if Columns.OBS in columns or not len(group.episodes):
+        if Columns.OBS in columns:
             return columns
         if self.as_learner_connector:
             columns[Columns.OBS] = gather_column(group, Columns.OBS)

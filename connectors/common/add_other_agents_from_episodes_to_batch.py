@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
 
-from .._engine.agent_table import check_agent_ids, check_several
-from .._engine.chunks import ChunkGroup
-from ..columnar_piece import ColumnarPiece
+from .._engine.agent_table import AllAgentsPiece, check_agent_ids
+from .._engine.call import PipelineCall
+from .._engine.columns import Batch
 from ..views.other_agents import OtherAgents
 from ..views.view import View
-
-if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
-    from .._engine.columns import Batch
 
 __all__ = ["AddOtherAgentsFromEpisodesToBatch"]
 
 
-class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
+class AddOtherAgentsFromEpisodesToBatch(AllAgentsPiece):
     """Adds `other_obs`: for each row of an agent's the other agents' observations at its env step.
 
     It is what a centralised critic sees beside `obs` (Lowe et al. 2017, "Multi-agent actor-critic for mixed
@@ -87,11 +83,6 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
         names = (Columns.OBS, Columns.ACTIONS) if self.actions else (Columns.OBS,)
         self._views = {f"other_{name}": View(name, agent="*") for name in names}
         self.writes = tuple(column for name in self._views for column in (name, f"{name}_mask"))  # type: ignore[misc]
-
-    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
-        """Refuse episodes of one agent."""
-        check_several(self, group)
-        return columns
 
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Add the columns to every module's batch."""

@@ -15,7 +15,7 @@ from .._engine.columns import EpisodeColumn
 from .._engine.modules import initial_state, state_layout, to_array
 from .._engine.sequences import layout_of
 from .._engine.windows import check_lookback
-from .two_sided_piece import TwoSidedPiece
+from ..columnar_piece import TwoSidedPiece
 
 __all__ = ["AddStatesFromEpisodesToBatch"]
 
@@ -37,11 +37,12 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
     """
 
     writes: ClassVar[tuple[str, ...]] = (Columns.STATE_IN, Columns.RESET_STATES)
+    needs_episodes: ClassVar[bool] = True
     lookback = 1
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column, unless the module has no state or the batch has the column already."""
-        if not group.stateful or Columns.STATE_IN in columns or not len(group.episodes):
+        if not group.stateful or Columns.STATE_IN in columns:
             return columns
         if not self.as_learner_connector:
             columns[Columns.STATE_IN] = EpisodeColumn(self._newest(group))

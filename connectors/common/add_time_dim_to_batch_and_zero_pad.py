@@ -14,7 +14,8 @@ from epibatch.core.structs import map_struct
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.sequences import layout_of, sequence_settings
-from .two_sided_piece import TwoSidedPiece
+from ..columnar_piece import TwoSidedPiece
+from .batch_individual_items import wrong_rows
 
 __all__ = ["AddTimeDimToBatchAndZeroPad"]
 
@@ -65,7 +66,9 @@ class AddTimeDimToBatchAndZeroPad(TwoSidedPiece):
             batch.pop(name, None)
         for name, column in batch.items():
             if isinstance(column, EpisodeColumn) and not column.holds_objects:
-                self._check_rows(name, column, counts, group)
+                found = np.ones_like(counts) if column.counts is None else column.counts
+                if not np.array_equal(found, counts):
+                    raise wrong_rows(name, found, counts, group)
                 batch[name] = EpisodeColumn(column.padded(layout), per_chunk, single=True)
         group.shared_data[f"_zero_padded_for_mid={group.module_id}"] = True
         group.rows = per_chunk
@@ -75,18 +78,6 @@ class AddTimeDimToBatchAndZeroPad(TwoSidedPiece):
         if layout.resets is not None:
             batch[Columns.RESETS] = EpisodeColumn(layout.resets, per_chunk, single=True)
         return batch
-
-    def _check_rows(self, name: str, column: EpisodeColumn, expected: Any, group: ChunkGroup) -> None:
-        counts = np.ones_like(expected) if column.counts is None else column.counts
-        wrong = np.flatnonzero(counts != expected)
-        if len(wrong):
-            chunk = int(wrong[0])
-            raise ColumnError(
-                f"column {name!r}, {group.describe(chunk)}",
-                expected=f"{expected[chunk]} rows, one per step" + " and bootstrap row" * group.plus_one,
-                found=f"{counts[chunk]} rows",
-                do="let the piece that writes it add one row per step (add_n_batch_items)",
-            )
 
 
 def _mask(batch: dict[str, Any], layout: PaddedLayout) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 
@@ -11,14 +11,10 @@ from epibatch.core import POLICIES_TO_TRAIN
 from epibatch.core.errors import SpaceError
 
 from .._engine.agent_table import AgentMapper, check_several
-from .._engine.call import ROWS
+from .._engine.call import ROWS, PipelineCall
 from .._engine.chunks import ChunkGroup
-from .._engine.columns import EpisodeColumn
+from .._engine.columns import Batch, EpisodeColumn
 from .._engine.layouts import plain_column
-
-if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
-    from .._engine.columns import Batch
 
 __all__ = ["AgentToModuleMapping"]
 

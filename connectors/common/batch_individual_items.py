@@ -17,7 +17,7 @@ from .._engine.columns import EpisodeColumn
 from .._engine.layouts import rows_in
 from ..columnar_piece import ColumnarPiece
 
-__all__ = ["BatchIndividualItems", "RowMap"]
+__all__ = ["BatchIndividualItems", "RowMap", "wrong_rows"]
 
 
 class RowMap(Sequence[Any]):
@@ -121,7 +121,7 @@ class BatchIndividualItems(ColumnarPiece):
         for name, column in columns.items():
             found = np.ones(len(group.keys), np.int64) if column.counts is None else column.counts
             if found is not expected and not np.array_equal(found, expected):
-                raise _wrong_rows(name, found, expected, group)
+                raise wrong_rows(name, found, expected, group)
 
 
 def _many(columns: dict[str, EpisodeColumn]) -> Any:
@@ -129,7 +129,8 @@ def _many(columns: dict[str, EpisodeColumn]) -> Any:
     return next((column.counts for column in columns.values() if column.counts is not None), None)
 
 
-def _wrong_rows(name: str, found: Any, expected: Any, group: ChunkGroup) -> ColumnError:
+def wrong_rows(name: str, found: Any, expected: Any, group: ChunkGroup) -> ColumnError:
+    """The error of a column with other numbers of rows than its chunks have."""
     chunk = int(np.flatnonzero(found != expected)[0])
     by_kind = {True: "one per step", False: "one per episode", None: "as others have"}
     unit = "one per sequence" if group.rows is not None else by_kind[group.training]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -15,14 +15,11 @@ from epibatch.core.spaces import encoding_advice, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, sorted_leaves, unflatten
 
 from .._engine.agent_copies import no_space
+from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
-from .._engine.columns import EpisodeColumn
+from .._engine.columns import Batch, EpisodeColumn
 from .._engine.gather import gather
-from .._engine.observation_rewriter import ObservationRewriter
-
-if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
-    from .._engine.columns import Batch
+from ..columnar_piece import ObservationRewriter
 
 __all__ = ["FlattenObservations"]
 
@@ -241,9 +238,8 @@ class FlattenObservations(ObservationRewriter):
         """Rewrite the newest observations, or in training add the column."""
         if not self.as_learner_connector:
             return columns if self._left_alone else super().run(columns, group)
-        if len(group.episodes):
-            data = gather(group, Columns.OBS, plus_one=group.plus_one)
-            columns[Columns.OBS] = EpisodeColumn(self.rewrite(data, group), group.counts)
+        data = gather(group, Columns.OBS, plus_one=group.plus_one)
+        columns[Columns.OBS] = EpisodeColumn(self.rewrite(data, group), group.counts)
         return columns
 
     def rewrite(self, observations: Any, group: ChunkGroup) -> Any:

@@ -13,8 +13,8 @@ from epibatch.core.errors import SpaceError
 from .._engine.chunks import ChunkGroup
 from .observation_window import (
     ChunkFrames,
+    FrameCount,
     ObservationWindow,
-    check_positive,
     fill_before_start,
     pool_frames,
     pooled_newest,
@@ -66,18 +66,15 @@ class FrameStacking(ObservationWindow):
         [[2, -2], [3, -3]]
     """
 
-    num_frames: int = 1
+    num_frames: FrameCount = 1
     axis: int | None = None
     new_axis: bool = False
     padding: Literal["zeros", "same"] = "zeros"
-    max_pool: int = 1
+    max_pool: FrameCount = 1
     multi_agent: bool = False
 
     def __post_init__(self) -> None:
-        """Check the numbers, and ask for as much history as they need."""
-        name = type(self).__name__
-        check_positive(name, "num_frames", self.num_frames, "pass the number of frames to stack, such as num_frames=4")
-        check_positive(name, "max_pool", self.max_pool, "pass the number of observations that make a frame, or 1")
+        """Ask for as much history as the frames need."""
         self.lookback = self.num_frames + self.max_pool - 2
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:

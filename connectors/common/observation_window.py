@@ -5,25 +5,26 @@ from __future__ import annotations
 import sys
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Interval
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, SpaceError
+from epibatch.core.errors import SpaceError
 from epibatch.core.structs import flatten
 
 from ...episodes._storage.indexing import note_history
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.windows import newest_window, window_bounds
-from .two_sided_piece import TwoSidedPiece
+from ..columnar_piece import TwoSidedPiece
 
 __all__ = [
     "ChunkFrames",
     "ObservationWindow",
-    "check_positive",
+    "FrameCount",
     "fill_before_start",
     "pool_frames",
     "pooled_newest",
@@ -152,7 +153,8 @@ def _stack_by_word(
         stack = words[t]
 
 
-_MOST_FRAMES = 2**16
+FrameCount = Annotated[int, Interval(ge=1, le=2**16)]
+"""A number of frames; more do not fit into memory."""
 
 
 class ChunkFrames(NamedTuple):
@@ -180,12 +182,13 @@ class ObservationWindow(TwoSidedPiece):
 
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     removes = (Columns.OBS,)
+    needs_episodes: ClassVar[bool] = True
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if len(group.episodes) and self.as_learner_connector:
+        if self.as_learner_connector:
             columns[Columns.OBS] = EpisodeColumn(self.of_all_steps(group), group.counts)
-        elif len(group.episodes):
+        else:
             columns[Columns.OBS] = EpisodeColumn(self.newest(group))
         return columns
 
@@ -252,10 +255,3 @@ class ObservationWindow(TwoSidedPiece):
             chunk: Position of the chunk, for the message.
             group: The chunks.
         """
-
-
-def check_positive(piece: str, name: str, value: Any, do: str) -> None:
-    """Raise a ConfigError if a value is no int of at least 1, or more than memory holds."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_FRAMES:
-        expected = f"an int of at least 1, up to {_MOST_FRAMES}"
-        raise ConfigError(f"{piece}.{name}", expected=expected, found=repr(value), do=do)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -16,15 +16,11 @@ from epibatch.core.padding import PaddedLayout, pad, placed_layout
 from epibatch.core.spaces import map_space
 from epibatch.core.structs import flatten, flatten_like, map_struct
 
-from .._engine.agent_table import AgentTable, check_agent_ids, check_several, places_of
+from .._engine.agent_table import AgentTable, AllAgentsPiece, check_agent_ids, places_of
+from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
-from ..columnar_piece import ColumnarPiece
-from ..columns.box_bounds import bounds_of, box_of, choices_of
-
-if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
-    from .._engine.columns import Batch
-
+from .._engine.columns import Batch
+from ..authoring.row_spaces import bounds_of, box_of, choices_of
 
 __all__ = ["STACKED", "StackAgents"]
 
@@ -32,7 +28,7 @@ STACKED = "_stacked_agents"
 """In shared_data: module id -> layout `[B, A]` of its agents' rows, for `UnstackAgents`."""
 
 
-class StackAgents(ColumnarPiece):
+class StackAgents(AllAgentsPiece):
     """Makes one row of all agents' rows at an env step: columns become `[B, A, ...]`, with A agents in a fixed order.
 
     Put it after BatchIndividualItems, in the env-to-module pipeline and in the learner pipeline. The module returns
@@ -102,11 +98,6 @@ class StackAgents(ColumnarPiece):
         if self.module_ids is not None and self.part_of is not None and self.part_of not in self.module_ids:
             return input_observation_space
         return map_space(partial(_stacked_space, len(self._agent_ids)), input_observation_space)
-
-    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
-        """Refuse episodes of one agent."""
-        check_several(self, group)
-        return columns
 
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Stack the batches."""

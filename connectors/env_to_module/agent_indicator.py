@@ -12,7 +12,7 @@ from epibatch.core.errors import SpaceError
 
 from .._engine.agent_table import agents_of, check_agent_ids, check_several, places_of
 from .._engine.chunks import ChunkGroup
-from .._engine.observation_rewriter import ObservationRewriter
+from ..columnar_piece import ObservationRewriter
 
 __all__ = ["AgentIndicator"]
 

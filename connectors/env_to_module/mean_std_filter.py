@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from annotated_types import Gt
 
-from epibatch.core.errors import ColumnError, ConfigError, SpaceError, StateError
+from epibatch.core.errors import ColumnError, SpaceError, StateError
 from epibatch.core.shared_moments import (
     HUGE,
     LARGEST,
@@ -24,12 +25,10 @@ from epibatch.core.spaces import get_base_struct_from_space, map_space
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
 from .._engine.agent_copies import no_space
+from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
-from .._engine.observation_rewriter import ObservationRewriter
-
-if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
-    from .._engine.columns import Batch
+from .._engine.columns import Batch
+from ..columnar_piece import ObservationRewriter
 
 __all__ = ["MeanStdFilter"]
 
@@ -184,17 +183,11 @@ class MeanStdFilter(ObservationRewriter):
     multi_agent: bool = False
     de_mean_to_zero: bool = True
     de_std_to_one: bool = True
-    clip_by_value: float | None = 10.0
+    clip_by_value: Annotated[float, Gt(0)] | None = 10.0
     update_stats: bool = True
 
     def __post_init__(self) -> None:
-        """Check the settings, and begin without statistics."""
-        _check_settings(
-            self.clip_by_value,
-            de_mean_to_zero=self.de_mean_to_zero,
-            de_std_to_one=self.de_std_to_one,
-            update_stats=self.update_stats,
-        )
+        """Begin without statistics."""
         self._update_stats = self.update_stats
         self._boxes: BoxLeaves | None = None
         self._seen: SharedMoments | None = None
@@ -367,16 +360,6 @@ def _divisor(moments: RunningMoments) -> Floats:
 
 
 # -- errors ----------------------------------------------------------------------------------------
-
-
-def _check_settings(clip_by_value: Any, **switches: Any) -> None:
-    problems = [(name, "True or False", value) for name, value in switches.items() if type(value) is not bool]
-    number = isinstance(clip_by_value, (int, float, np.number)) and not isinstance(clip_by_value, bool)
-    if clip_by_value is not None and not (number and clip_by_value > 0):
-        problems.append(("clip_by_value", "a number above 0, or None for no limit", clip_by_value))
-    for name, expected, value in problems:
-        do = "pass such a value, or leave it out"
-        raise ConfigError(f"MeanStdFilter.{name}", expected=expected, found=repr(value), do=do)
 
 
 def _not_finite(rows: Any, boxes: BoxLeaves, group: ChunkGroup) -> ColumnError:

@@ -16,7 +16,7 @@ from epibatch.core.structs import is_leaf
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode
 from .._engine.agent_copies import entry_of, output_spaces
-from .._engine.observation_rewriter import refuse_taken
+from ..columnar_piece import refuse_taken
 from ..connector_v2 import ConnectorV2
 
 __all__ = ["MultiAgentObservationPreprocessor", "ObservationPreprocessor", "SingleAgentObservationPreprocessor"]
@@ -26,17 +26,7 @@ class _Preprocessor(ConnectorV2):
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
     rewrites_observations = True
 
-    def __call__(
-        self,
-        *,
-        rl_module: Any = None,
-        batch: dict[str, Any],
-        episodes: Sequence[Any],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
-        metrics: Any = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
+    def __call__(self, *, batch: dict[str, Any], episodes: Sequence[Any], **kwargs: Any) -> dict[str, Any]:
         """Rewrite the newest observations of the episodes; the batch stays as it is.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -10,12 +10,10 @@ import numpy as np
 from epibatch.core.errors import SpaceError
 
 from .._engine.agent_table import check_several
+from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
+from .._engine.columns import Batch
 from .padded_spaces import PaddingPiece, common_space
-
-if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
-    from .._engine.columns import Batch
 
 __all__ = ["PadActions"]
 
@@ -93,12 +91,7 @@ class PadActions(PaddingPiece):
     def _made(self) -> _Common:
         spaces = self.input_action_space
         if not isinstance(spaces, gym.spaces.Dict):
-            raise SpaceError(
-                "PadActions",
-                expected="a Dict of the agents' action spaces",
-                found=str(spaces),
-                do="pass it to the pipeline, or to the piece with multi_agent=True",
-            )
+            raise self.no_spaces("action", spaces)
         meant = self.meant(spaces)
         common = common_space(meant, "PadActions, action spaces")
         differ = any(one != meant[0] for one in meant)

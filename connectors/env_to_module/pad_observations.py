@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import SpaceError
-
 from .._engine.agent_table import check_several
+from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
+from .._engine.columns import Batch
 from .padded_spaces import PaddingPiece, common_space, padding
-
-if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
-    from .._engine.columns import Batch
 
 __all__ = ["PadObservations"]
 
@@ -74,12 +70,7 @@ class PadObservations(PaddingPiece):
         check_several(self, group)
         own, common = self.input_observation_space, self.observation_space
         if own is None or common is None:
-            raise SpaceError(
-                "PadObservations",
-                expected="a Dict of the agents' observation spaces",
-                found="none",
-                do="pass it to the pipeline, or to the piece with multi_agent=True",
-            )
+            raise self.no_spaces("observation", "none")
         if self._padding is None or self._padding[0] is not common:
             self._padding = common, padding(own, common, f"PadObservations, agent {self.part_of!r}")
         return self._padding[1](observations)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from epibatch.core.errors import SpaceError
 
 from .._engine.agent_table import check_agent_ids, places_of
-from .._engine.observation_rewriter import ObservationRewriter
+from ..columnar_piece import ObservationRewriter
 
 __all__ = ["PaddingPiece", "common_space", "padding"]
 
@@ -38,6 +38,11 @@ class PaddingPiece(ObservationRewriter):
     def left_alone(self) -> bool:
         """True if this is no agent's copy of the piece, or that of an agent that is not meant."""
         return self.part_of is None or (self._agent_ids is not None and self.part_of not in self._agent_ids)
+
+    def no_spaces(self, kind: str, found: Any) -> SpaceError:
+        """The error of a piece that was not told what spaces the agents have."""
+        name, do = type(self).__name__, "pass it to the pipeline, or to the piece with multi_agent=True"
+        return SpaceError(name, expected=f"a Dict of the agents' {kind} spaces", found=str(found), do=do)
 
     def meant(self, spaces: gym.spaces.Dict) -> list[gym.Space[Any]]:
         """Of all agents' spaces those of the agents that are meant."""

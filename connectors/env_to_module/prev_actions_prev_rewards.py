@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Ge
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, SpaceError
+from epibatch.core.errors import SpaceError
 from epibatch.core.spaces import flatten_inputs_to_1d_tensor, get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
 from .._engine.chunks import ChunkGroup
-from .._engine.observation_rewriter import ObservationRewriter
 from .._engine.windows import HeldRows, WindowRows, newest_window, window_bounds
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import ColumnarPiece, ObservationRewriter
 
 __all__ = ["PrevActionsPrevRewards", "StepHistory", "StepsBefore"]
 
@@ -106,19 +106,11 @@ class StepsBefore(ColumnarPiece):
     ORIG_OBS_KEY: ClassVar[str] = "_orig_obs"
     PREV_ACTIONS_KEY: ClassVar[str] = "prev_n_actions"
     PREV_REWARDS_KEY: ClassVar[str] = "prev_n_rewards"
-    n_prev_actions: int = 1
-    n_prev_rewards: int = 1
+    n_prev_actions: Annotated[int, Ge(0)] = 1
+    n_prev_rewards: Annotated[int, Ge(0)] = 1
 
     def __post_init__(self) -> None:
-        """Check the numbers, and ask for as much history."""
-        for name, count in (("n_prev_actions", self.n_prev_actions), ("n_prev_rewards", self.n_prev_rewards)):
-            if type(count) is not int or count < 0:
-                raise ConfigError(
-                    f"{type(self).__name__}.{name}",
-                    expected="an int of at least 0",
-                    found=repr(count),
-                    do=f"pass how many to show, such as {name}=1; 0 for none",
-                )
+        """Ask for as much history."""
         self.lookback = max(self.n_prev_actions, self.n_prev_rewards)
         self._shown: list[tuple[Any, dict[str, StepHistory]]] = []
 

@@ -42,14 +42,13 @@ class WriteObservationsToEpisodes(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    needs_episodes: ClassVar[bool] = True
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     rewrites_observations = True
     uses_spaces: ClassVar[bool] = True
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Write the column to the episodes."""
-        if not len(group.episodes):
-            return columns
         column = self.need(columns, Columns.OBS, "put AddObservationsFromEpisodesToBatch before it")
         self._check(column, group)
         rows = column.data if isinstance(column, EpisodeColumn) else column

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge
 
-from epibatch.core.errors import ColumnError, ConfigError
+from epibatch.core.errors import ColumnError
 
 from ..authoring.column_transform import ColumnTransform
 from .image_rows import size_of
 
-__all__ = ["CenterCrop", "Crop", "cut_out", "margin"]
+__all__ = ["CenterCrop", "Crop", "check_room", "cut_out", "margin"]
 
 
 class Crop(ColumnTransform):
@@ -37,16 +38,13 @@ class Crop(ColumnTransform):
         [3, 4]
     """
 
-    height: int
-    width: int
-    top: int = 0
-    left: int = 0
+    height: Annotated[int, Ge(1)]
+    width: Annotated[int, Ge(1)]
+    top: Annotated[int, Ge(0)] = 0
+    left: Annotated[int, Ge(0)] = 0
     columns: Any = "obs"
     takes_tensors = True
     monotonic = True
-
-    def __post_init__(self) -> None:
-        check_pixels("Crop", height=(self.height, 1), width=(self.width, 1), top=(self.top, 0), left=(self.left, 0))
 
     def transform(self, x: Any) -> Any:
         """The part of each image."""
@@ -77,14 +75,11 @@ class CenterCrop(ColumnTransform):
         [4]
     """
 
-    height: int
-    width: int
+    height: Annotated[int, Ge(1)]
+    width: Annotated[int, Ge(1)]
     columns: Any = "obs"
     takes_tensors = True
     monotonic = True
-
-    def __post_init__(self) -> None:
-        check_pixels("CenterCrop", height=(self.height, 1), width=(self.width, 1))
 
     def transform(self, x: Any) -> Any:
         """The middle of each image."""
@@ -105,25 +100,18 @@ def cut_out(x: Any, piece: str, height: int, width: int, top: int, left: int) ->
     Raises:
         ColumnError: rows that are no images, or that do not have the part.
     """
-    rows, columns = size_of(x, piece)
-    if top < 0 or left < 0 or top + height > rows or left + width > columns:
-        raise ColumnError(
-            piece,
-            expected=f"images of at least {max(top, 0) + height} by {max(left, 0) + width} pixels",
-            found=f"{rows} by {columns}",
-            do="cut out less, or put the piece before the one that makes images smaller",
-        )
+    check_room(x, piece, top + height, left + width)
     part = x[..., top : top + height, left : left + width, :]
     return np.ascontiguousarray(part) if isinstance(part, np.ndarray) else part.contiguous()
 
 
-def check_pixels(piece: str, **values: tuple[int, int]) -> None:
-    """Refuse numbers of pixels that are too small, each given with the least that it can be.
-
-    Raises:
-        ConfigError: one is.
-    """
-    for name, (value, least) in values.items():
-        if value < least:
-            expected, do = f"an int of at least {least}", "give a number of pixels"
-            raise ConfigError(f"{piece}.{name}", expected=expected, found=repr(value), do=do)
+def check_room(x: Any, piece: str, height: int, width: int) -> None:
+    """Refuse images that are smaller than what is cut out of them."""
+    rows, columns = size_of(x, piece)
+    if height > rows or width > columns:
+        raise ColumnError(
+            piece,
+            expected=f"images of at least {height} by {width} pixels",
+            found=f"{rows} by {columns}",
+            do="cut out less, or put the piece before the one that makes images smaller",
+        )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from epibatch.core.errors import ColumnError, ConfigError
 
 from ..authoring.column_transform import ColumnTransform
-from ..observations.affine import as_lists
+from ..observations.affine import as_lists, as_numbers
 from .image_rows import images_of, in_blocks
 
 __all__ = ["Grayscale"]
@@ -33,6 +31,7 @@ class Grayscale(ColumnTransform):
         ColumnError: rows that are no images of as many channels.
 
     Example:
+        >>> import numpy as np
         >>> Grayscale().transform(np.full((2, 4, 4, 3), 100, np.uint8)).shape
         (2, 4, 4, 1)
         >>> Grayscale(keep_axis=False).transform(np.array([[[[255, 0, 0], [0, 255, 0]]]], np.uint8)).tolist()
@@ -46,10 +45,7 @@ class Grayscale(ColumnTransform):
 
     def __post_init__(self) -> None:
         self.weights = as_lists(self.weights)
-        try:
-            self._weights = np.asarray(self.weights, np.float64)
-        except (TypeError, ValueError):
-            self._weights = np.full(1, np.nan)
+        self._weights = as_numbers(self.weights)
         if self._weights.ndim == 1 and (self._weights >= 0).all() and 0 < self._weights.sum() < 1 + 1e-6:
             return
         raise ConfigError(

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Ge
 from numpy.lib.stride_tricks import sliding_window_view
 
-from epibatch.core.errors import ColumnError, ConfigError
+from epibatch.core.errors import ConfigError
 from epibatch.core.restoring import restore_generator, restoring
 
 from .._engine.chunks import ChunkGroup
 from ..authoring.column_transform import ColumnTransform
-from .crops import check_pixels, cut_out, margin
+from .crops import check_room, cut_out, margin
 from .image_rows import size_of
 
 __all__ = ["RandomCrop"]
@@ -50,18 +51,16 @@ class RandomCrop(ColumnTransform):
         [[3, 4, 5], [6, 7, 8], [6, 7, 8]]
     """
 
-    height: int | None = None
-    width: int | None = None
-    pad: int = 0
+    height: Annotated[int, Ge(1)] | None = None
+    width: Annotated[int, Ge(1)] | None = None
+    pad: Annotated[int, Ge(0)] = 0
     columns: Any = "obs"
     training_only = True
 
     def __post_init__(self) -> None:
         self._draws = True
         self._random = np.random.default_rng()
-        sizes = {name: (getattr(self, name), 1) for name in ("height", "width") if getattr(self, name) is not None}
-        check_pixels("RandomCrop", pad=(self.pad, 0), **sizes)
-        if not sizes and not self.pad:
+        if self.height is None and self.width is None and not self.pad:
             do = "give height and width, or pad=4 to shift images of 84 by 84"
             found = "an image's own size, not padded"
             raise ConfigError("RandomCrop", expected="several places to cut at", found=found, do=do)
@@ -82,10 +81,6 @@ class RandomCrop(ColumnTransform):
         """
         with restoring("RandomCrop.set_state", "random"):
             restore_generator("RandomCrop.set_state", self._random, state["random"])
-
-    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
-        """None: copies go on drawing by themselves."""
-        return {}
 
     def freeze(self) -> None:
         """Cut the middle from now on, as for acting."""
@@ -123,13 +118,7 @@ class RandomCrop(ColumnTransform):
     def _size(self, x: Any) -> tuple[int, int]:
         rows, columns = size_of(x, "RandomCrop")
         height, width = self.height or rows, self.width or columns
-        if height > rows or width > columns:
-            raise ColumnError(
-                "RandomCrop",
-                expected=f"images of at least {height} by {width} pixels",
-                found=f"{rows} by {columns}",
-                do="cut out less, or put the piece before the one that makes images smaller",
-            )
+        check_room(x, "RandomCrop", height, width)
         return height, width
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-
-from epibatch.core.errors import ConfigError
+from annotated_types import Ge
 
 from ..authoring.column_transform import ColumnTransform
 from .image_rows import images_of, in_blocks
@@ -50,18 +49,11 @@ class Resize(ColumnTransform):
         [0, 0, 2, 2]
     """
 
-    height: int
-    width: int
+    height: Annotated[int, Ge(1)]
+    width: Annotated[int, Ge(1)]
     columns: Any = "obs"
     method: Method = "area"
     monotonic = True
-
-    def __post_init__(self) -> None:
-        for name in ("height", "width"):
-            if getattr(self, name) < 1:
-                do = "give the new size in pixels, such as height=84, width=84"
-                found = repr(getattr(self, name))
-                raise ConfigError(f"Resize.{name}", expected="an int of at least 1", found=found, do=do)
 
     def transform(self, x: Any) -> Any:
         """The images in the new size."""

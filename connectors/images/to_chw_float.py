@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-
-from epibatch.core.errors import ConfigError
+from annotated_types import Gt
 
 from ..authoring.column_transform import ColumnTransform
 from .image_rows import size_of
@@ -40,14 +39,9 @@ class ToCHWFloat(ColumnTransform):
     """
 
     columns: Any = "obs"
-    divide_by: float = 255.0
+    divide_by: Annotated[float, Gt(0)] = 255.0
     takes_tensors = True
     monotonic = True
-
-    def __post_init__(self) -> None:
-        if not self.divide_by > 0:
-            expected, do = "a number above 0", "leave it out for images of 0 to 255"
-            raise ConfigError("ToCHWFloat.divide_by", expected=expected, found=repr(self.divide_by), do=do)
 
     def transform(self, x: Any) -> Any:
         """The images, moved and divided."""

@@ -10,12 +10,12 @@ from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import end_flags, gather_column
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import LearnerPiece
 
 __all__ = ["AddColumnsFromEpisodesToBatch", "AddColumnsFromEpisodesToTrainBatch"]
 
 
-class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
+class AddColumnsFromEpisodesToTrainBatch(LearnerPiece):
     """Adds actions, rewards, terminateds, truncateds and the model's outputs, one row per step.
 
     Columns that the batch has already are left alone. Recurrent states are not added here. With `columns="auto"` the
@@ -24,8 +24,6 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
     Counterparts: RLlib's `AddColumnsFromEpisodesToTrainBatch`.
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (
         Columns.ACTIONS,
         Columns.REWARDS,
@@ -36,8 +34,6 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the columns."""
-        if not len(group.episodes):
-            return columns
         unwanted = {Columns.STATE_IN, Columns.STATE_OUT, *group.left_out}
         for name, last in ((Columns.ACTIONS, None), (Columns.REWARDS, 0.0)):
             if name not in columns and name not in unwanted:

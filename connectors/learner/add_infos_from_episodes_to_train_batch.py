@@ -8,12 +8,12 @@ from epibatch.core.columns import Columns
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import LearnerPiece
 
 __all__ = ["AddInfosFromEpisodesToTrainBatch"]
 
 
-class AddInfosFromEpisodesToTrainBatch(ColumnarPiece):
+class AddInfosFromEpisodesToTrainBatch(LearnerPiece):
     """Adds column `infos`: for each step the info dict that came with the observation before it.
 
     The column is a list of dicts. No piece makes arrays of it, and it is not cut into sequences for recurrent
@@ -29,13 +29,11 @@ class AddInfosFromEpisodesToTrainBatch(ColumnarPiece):
         {'infos': {('e',): [{'at': 0}, {'at': 1}]}}
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.INFOS,)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if Columns.INFOS in columns or not len(group.episodes):
+        if Columns.INFOS in columns:
             return columns
         counts = group.counts
         infos: list[Any] = []

@@ -8,12 +8,12 @@ from epibatch.core.columns import Columns
 
 from .._engine.chunks import ChunkGroup
 from .._engine.gather import next_observations
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import LearnerPiece
 
 __all__ = ["AddNextObservationsFromEpisodesToTrainBatch"]
 
 
-class AddNextObservationsFromEpisodesToTrainBatch(ColumnarPiece):
+class AddNextObservationsFromEpisodesToTrainBatch(LearnerPiece):
     """Adds column `new_obs`: for each step the observation after it; a bootstrap row repeats the last one.
 
     A batch that has the column already is left alone, so a transform of `columns=("obs", "new_obs")` may come
@@ -32,13 +32,11 @@ class AddNextObservationsFromEpisodesToTrainBatch(ColumnarPiece):
         array([6, 7])
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.NEXT_OBS,)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if Columns.NEXT_OBS in columns or Columns.NEXT_OBS in group.left_out or not len(group.episodes):
+        if Columns.NEXT_OBS in columns or Columns.NEXT_OBS in group.left_out:
             return columns
         columns[Columns.NEXT_OBS] = next_observations(group)
         return columns

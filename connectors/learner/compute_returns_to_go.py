@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Interval
 
 from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import taken
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import LearnerPiece
 
 __all__ = ["ComputeReturnsToGo"]
 
 
-class ComputeReturnsToGo(ColumnarPiece):
+class ComputeReturnsToGo(LearnerPiece):
     """Adds column `returns_to_go`: at each step the discounted sum of its chunk's rewards from there on.
 
     Nothing is added for what follows a chunk's last step, so chunks should be whole episodes. The
@@ -41,21 +42,8 @@ class ComputeReturnsToGo(ColumnarPiece):
         array([1.75, 1.5 , 1.  ])
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.RETURNS_TO_GO,)
-    gamma: float
-
-    def __post_init__(self) -> None:
-        """Check the discount."""
-        if not isinstance(self.gamma, (int, float)) or not 0 <= self.gamma <= 1:
-            raise ConfigError(
-                "ComputeReturnsToGo.gamma",
-                expected="a number in [0, 1]",
-                found=repr(self.gamma),
-                do="pass a discount between 0 and 1, such as gamma=0.99",
-            )
-        self.gamma = float(self.gamma)
+    gamma: Annotated[float, Interval(ge=0, le=1)]
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""

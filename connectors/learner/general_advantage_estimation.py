@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from annotated_types import Interval
 
 from epibatch.core.advantages import generalized_advantages, td_errors
 from epibatch.core.columns import COLUMNS_READ, Columns, TrackedBatch
@@ -14,6 +15,7 @@ from epibatch.core.errors import ColumnError, ConfigError, add_context, nearest
 from .._engine.chunks import ChunkGroup
 from .._engine.modules import check_given, describe_batch, is_multi, method_of
 from .._engine.sequences import layout_of
+from ..authoring.fields import check_values
 from ..columnar_piece import ColumnarPiece
 
 __all__ = ["GeneralAdvantageEstimation"]
@@ -47,18 +49,20 @@ class GeneralAdvantageEstimation(ColumnarPiece):
     input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS, Columns.REWARDS, Columns.TERMINATEDS, Columns.LOSS_MASK)
     writes: ClassVar[tuple[str, ...]] = (Columns.ADVANTAGES, Columns.VALUE_TARGETS)
-    gamma: float = 0.99
-    lambda_: float = 0.95
+    gamma: Annotated[float, Interval(ge=0, le=1)] = 0.99
+    lambda_: Annotated[float, Interval(ge=0, le=1)] = 0.95
     standardize_advantages: bool = True
     per_module: Mapping[str, Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
-        """Check the settings, those of single modules included."""
-        _check_settings({name: getattr(self, name) for name in _SETTINGS}, "GeneralAdvantageEstimation.")
-        self.gamma, self.lambda_ = float(self.gamma), float(self.lambda_)
+        """Check the settings of single modules."""
         self.per_module = {module_id: dict(own) for module_id, own in (self.per_module or {}).items()}
         for module_id, own in self.per_module.items():
-            _check_settings(own, f"GeneralAdvantageEstimation, module {module_id!r}: ")
+            where = f"GeneralAdvantageEstimation, module {module_id!r}: "
+            for name in own.keys() - set(_SETTINGS):
+                expected, do = " or ".join(_SETTINGS), nearest(str(name), _SETTINGS)
+                raise ConfigError(f"{where}{name}", expected=expected, found=repr(name), do=do)
+            check_values(GeneralAdvantageEstimation, own, where)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the columns, if the module has a value function; a module that stands alone must have one."""
@@ -169,25 +173,6 @@ def _check_values(module: Any) -> None:
 
 
 _SETTINGS = ("gamma", "lambda_", "standardize_advantages")
-
-
-def _check_settings(values: Mapping[str, Any], where: str) -> None:
-    for name, value in values.items():
-        if name not in _SETTINGS:
-            expected, do = " or ".join(_SETTINGS), nearest(str(name), _SETTINGS)
-            raise ConfigError(f"{where}{name}", expected=expected, found=repr(name), do=do)
-        if name == "standardize_advantages":
-            if not isinstance(value, (bool, np.bool_)):
-                do = f"pass {name}=False to leave advantages as they are"
-                raise ConfigError(f"{where}{name}", expected="True or False", found=repr(value), do=do)
-            continue
-        if not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            raise ConfigError(
-                f"{where}{name}",
-                expected="a number in [0, 1]",
-                found=repr(value),
-                do=f"pass a discount between 0 and 1, such as {name}=0.95",
-            )
 
 
 def _real_rows(batch: dict[str, Any], group: ChunkGroup, shape: Any) -> Any:

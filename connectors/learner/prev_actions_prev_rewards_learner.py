@@ -12,12 +12,13 @@ from epibatch.core.errors import SpaceError
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather
+from ..columnar_piece import LearnerPiece
 from ..env_to_module.prev_actions_prev_rewards import StepsBefore
 
 __all__ = ["PrevActionsPrevRewardsLearner"]
 
 
-class PrevActionsPrevRewardsLearner(StepsBefore):
+class PrevActionsPrevRewardsLearner(StepsBefore, LearnerPiece):
     """Adds column `obs`: dicts of each observation and the actions and rewards before it.
 
     It gives a train batch the observations that `PrevActionsPrevRewards` gives the module. Use it only for
@@ -35,8 +36,6 @@ class PrevActionsPrevRewardsLearner(StepsBefore):
         LookbackError: a chunk starts in the middle of an episode and keeps too little lookback.
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     removes = (Columns.OBS,)
     uses_spaces: ClassVar[bool] = True

@@ -17,7 +17,7 @@ from .._engine.agent_copies import encoded_by_agent, no_space
 from .._engine.agent_table import check_several
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .action_encoders import ActionEncoders, EncodingPiece
+from .normalize_and_clip_actions import ActionEncoders, EncodingPiece
 
 __all__ = ["CutPaddedActions"]
 
@@ -58,7 +58,7 @@ class CutPaddedActions(EncodingPiece):
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
         check_several(self, group)
-        if Columns.ACTIONS_FOR_ENV in columns or not columns or not len(group.episodes):
+        if Columns.ACTIONS_FOR_ENV in columns or not columns:
             return columns
         actions = self.need(columns, Columns.ACTIONS, "put GetActions before it")
         if not isinstance(actions, EpisodeColumn) or actions.holds_objects:

@@ -16,7 +16,7 @@ from epibatch.core.structs import flatten, map_struct
 from .._engine.chunks import ChunkGroup
 from .._engine.modules import check_given, has_method
 from ..columnar_piece import ColumnarPiece
-from .action_encoders import forget_counted, note_counted
+from .normalize_and_clip_actions import forget_counted, note_counted
 
 if TYPE_CHECKING:
     import torch

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from .._engine.agent_table import AgentMapper, check_several
+from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
-
-if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
-    from .._engine.columns import Batch
+from .._engine.columns import Batch
 
 __all__ = ["ModuleToAgentUnmapping"]
 

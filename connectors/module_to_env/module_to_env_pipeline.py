@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PipelineError
 
+from .._engine.call import PipelineCall
 from .._engine.checks import check_connectors
 from .._engine.plan import built_piece, place
 from ..connector_pipeline_v2 import ConnectorPipelineV2
 from ..connector_v2 import ConnectorV2
 from .listify_data_for_vector_env import ListifyDataForVectorEnv
 from .normalize_and_clip_actions import NormalizeAndClipActions
-
-if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
 
 __all__ = ["ModuleToEnvPipeline", "default_pipeline", "has_the_last_word"]
 
@@ -170,12 +168,9 @@ def _transformed(piece: Any) -> tuple[str, ...]:
 
 def _may_change_actions(piece: Any) -> bool:
     """True if a piece changes `actions`, or does not declare what it changes."""
-    if not isinstance(piece, ConnectorV2):
-        return True
     return Columns.ACTIONS in piece.writes or piece.reads is None
 
 
 def _may_make(piece: Any) -> bool:
     """True if a piece makes the environment's actions, or does not say what it makes."""
-    declared = isinstance(piece, ConnectorV2) and piece.reads is not None
-    return not declared or Columns.ACTIONS_FOR_ENV in piece.writes
+    return piece.reads is None or Columns.ACTIONS_FOR_ENV in piece.writes

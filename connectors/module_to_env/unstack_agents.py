@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from epibatch.core.errors import ColumnError
 from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import map_struct
 
-from .._engine.agent_table import check_several
-from .._engine.chunks import ChunkGroup
-from ..columnar_piece import ColumnarPiece
+from .._engine.agent_table import AllAgentsPiece
+from .._engine.call import PipelineCall
+from .._engine.columns import Batch
 from ..common.stack_agents import STACKED
-
-if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
-    from .._engine.columns import Batch
 
 __all__ = ["UnstackAgents"]
 
 
-class UnstackAgents(ColumnarPiece):
+class UnstackAgents(AllAgentsPiece):
     """Splits a module's outputs `[B, A, ...]` into rows of agents: the inverse of `StackAgents`.
 
     Put it at the start of the module-to-env pipeline. Its call needs the `shared_data` of the env-to-module call.
@@ -40,11 +36,6 @@ class UnstackAgents(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     input_layouts: ClassVar[tuple[str, ...]] = ("tensors", "arrays")
-
-    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
-        """Refuse episodes of one agent."""
-        check_several(self, group)
-        return columns
 
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Unstack the outputs."""

@@ -13,7 +13,7 @@ from epibatch.core.shared_moments import RunningMoments
 
 from ..authoring.column_transform import ColumnTransform
 
-__all__ = ["Affine", "as_lists"]
+__all__ = ["Affine", "as_lists", "as_numbers"]
 
 
 class Affine(ColumnTransform):
@@ -62,7 +62,7 @@ class Affine(ColumnTransform):
     def _check(self) -> None:
         self._amounts: dict[Any, tuple[Any, Any]] = {}
         for name in ("loc", "scale"):
-            numbers = _numbers(getattr(self, name))
+            numbers = as_numbers(getattr(self, name))
             if not np.isfinite(numbers).all() or (name == "scale" and not numbers.all()):
                 expected = "a finite number" + (", not 0" if name == "scale" else "")
                 found, do = repr(getattr(self, name)), "give a number, or a list of one for each entry of a row"
@@ -198,7 +198,8 @@ def as_lists(value: Any) -> Any:
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
 
 
-def _numbers(value: Any) -> Any:
+def as_numbers(value: Any) -> Any:
+    """Numbers as float64; NaN for something else."""
     try:
         return np.asarray(np.nan if isinstance(value, (str, bool)) else value, np.float64)
     except (TypeError, ValueError):

@@ -10,8 +10,8 @@ import numpy as np
 from epibatch.core.errors import ConfigError
 
 from ..authoring.column_transform import ColumnTransform
-from ..columns.box_bounds import bounds_of, choices_between
-from .affine import as_lists
+from ..authoring.row_spaces import bounds_of, choices_between
+from .affine import as_lists, as_numbers
 
 __all__ = ["Clip"]
 
@@ -103,11 +103,8 @@ def _typed(limit: Any, dtype: np.dtype[Any], inwards: Any) -> Any:
 def _numbers(name: str, limit: Any) -> Any:
     if limit is None:
         return np.asarray(-np.inf if name == "low" else np.inf)
-    try:
-        numbers = np.asarray(limit, np.float64)
-    except (TypeError, ValueError):
-        numbers = np.asarray(np.nan)
-    if np.isnan(numbers).any() or isinstance(limit, (str, bool)):
+    numbers = as_numbers(limit)
+    if np.isnan(numbers).any():
         raise _wrong(f".{name}", "a number, or one for each entry of a row", repr(limit), "give such a limit, or None")
     return numbers
 

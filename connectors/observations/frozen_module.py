@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+from annotated_types import Ge
 
 from epibatch.core.errors import ConfigError, PieceOutputError, StateError
 from epibatch.core.imports import load_object
 from epibatch.core.restoring import check_like
 
 from ..authoring.column_transform import ColumnTransform
-from ..authoring.probed_spaces import probed_space
+from ..authoring.fields import ParameterPiece
+from ..authoring.row_spaces import probed_space
 
 if TYPE_CHECKING:
     import torch
@@ -43,9 +45,6 @@ class Encoder:
         import torch
 
         self.piece, self.batch_size, self.device = piece, batch_size, torch.device(device)
-        if batch_size < 1:
-            do = "pass the number of rows to encode at a time, such as 256"
-            raise ConfigError(f"{piece}.batch_size", expected="an int of at least 1", found=repr(batch_size), do=do)
         made = load_object(module, f"{piece}.module", "function")(**keywords) if isinstance(module, str) else module
         if not isinstance(made, torch.nn.Module):
             raise ConfigError(
@@ -128,7 +127,32 @@ class Encoder:
         self._module.load_state_dict({name: torch.as_tensor(np.asarray(one)) for name, one in weights.items()})
 
 
-class FrozenModule(ColumnTransform):
+class EncoderPiece(ParameterPiece):
+    """A piece whose state is the weights of its encoder, if it has one."""
+
+    _is_base: ClassVar[bool] = True
+    import_parameters: ClassVar[tuple[str, ...]] = ("module",)
+    _encoder: Any = None
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """`weights`: copies of all weights and buffers of the network by name, as arrays; {} without one."""
+        return {} if self._encoder is None else {"weights": self._encoder.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over the weights.
+
+        Raises:
+            StateError: those of another network.
+        """
+        if self._encoder is not None:
+            self._encoder.set_state(state.get("weights") if isinstance(state, dict) else state)
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """The first state: copies of a frozen network are the same."""
+        return dict(states[0]) if states else {}
+
+
+class FrozenModule(EncoderPiece, ColumnTransform):
     """Replaces the rows of a column by a frozen network's output for them: a pretrained image encoder, for example.
 
     The network runs in eval mode, without gradients and a few rows at a time. Put the piece into both pipelines. Or put
@@ -161,13 +185,12 @@ class FrozenModule(ColumnTransform):
         Box(-inf, inf, (2,), float32)
     """
 
-    import_parameters: ClassVar[tuple[str, ...]] = ("module",)
     takes_tensors = True
 
     module: Any
     keywords: dict[str, Any] = dataclasses.field(default_factory=dict)
     columns: Any = "obs"
-    batch_size: int = 256
+    batch_size: Annotated[int, Ge(1)] = 256
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -180,19 +203,3 @@ class FrozenModule(ColumnTransform):
     def output_space(self, space: gym.Space[Any]) -> gym.Space[Any] | None:
         """A Box of the output's shape and type, without bounds."""
         return probed_space(space, self.transform)
-
-    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """`weights`: copies of all weights and buffers of the network by name, as arrays."""
-        return {"weights": self._encoder.get_state()}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Take over the weights.
-
-        Raises:
-            StateError: those of another network.
-        """
-        self._encoder.set_state(state.get("weights") if isinstance(state, dict) else state)
-
-    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
-        """The first state: copies of a frozen network are the same."""
-        return dict(states[0]) if states else {}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from annotated_types import Ge
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
@@ -13,14 +14,13 @@ from epibatch.core.errors import ColumnError
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather, taken
-from ..authoring.parameters import ParameterPiece
-from ..columnar_piece import ColumnarPiece
-from .frozen_module import Encoder
+from ..columnar_piece import LearnerPiece
+from .frozen_module import Encoder, EncoderPiece
 
 __all__ = ["GoalDistanceRewards"]
 
 
-class GoalDistanceRewards(ParameterPiece, ColumnarPiece):
+class GoalDistanceRewards(EncoderPiece, LearnerPiece):
     """Makes `rewards` how much nearer each step came to a goal: the distance before it less the distance after it.
 
     The distance is that of the network's outputs for observation and goal (Ma et al. 2022, "VIP: Towards Universal
@@ -53,29 +53,23 @@ class GoalDistanceRewards(ParameterPiece, ColumnarPiece):
         [1.0, 2.0]
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.REWARDS,)
-    import_parameters: ClassVar[tuple[str, ...]] = ("module",)
 
     goal: Any
     module: Any = None
     keywords: dict[str, Any] = dataclasses.field(default_factory=dict)
     progress: bool = True
     added: bool = False
-    batch_size: int = 256
+    batch_size: Annotated[int, Ge(1)] = 256
     device: str = "cpu"
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        self._encoder: Any = None
         if self.module is not None:
             self._encoder = Encoder(name, self.module, self.keywords, self.batch_size, self.device)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Make the column."""
-        if not len(group.episodes):
-            return columns
         distances = self._distances(gather(group, Columns.OBS, plus_one=True))
         rewards = np.zeros_like(distances)
         rewards[:-1] = (distances[:-1] if self.progress else 0) - distances[1:]
@@ -106,20 +100,3 @@ class GoalDistanceRewards(ParameterPiece, ColumnarPiece):
         if observations.dtype.kind != "f":
             observations, goals = observations.astype(np.float32), goals.astype(np.float32)
         return np.linalg.norm((observations - goals).reshape(len(observations), -1), axis=1)
-
-    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """`weights` of the network by name, as arrays; {} without one."""
-        return {} if self._encoder is None else {"weights": self._encoder.get_state()}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Take over the weights.
-
-        Raises:
-            StateError: those of another network.
-        """
-        if self._encoder is not None:
-            self._encoder.set_state(state.get("weights") if isinstance(state, dict) else state)
-
-    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
-        """The first state: copies of a frozen network are the same."""
-        return dict(states[0]) if states else {}

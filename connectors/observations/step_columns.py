@@ -22,6 +22,7 @@ class _StepColumn(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    needs_episodes: ClassVar[bool] = True
 
     @abstractmethod
     def _of(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
@@ -29,8 +30,6 @@ class _StepColumn(ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if not len(group.episodes):
-            return columns
         started = group.reader.starts
         if group.training is False:
             columns[self.writes[0]] = EpisodeColumn(self._of(started + group.lengths))

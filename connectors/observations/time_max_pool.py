@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.errors import SpaceError
 
 from .._engine.chunks import ChunkGroup
-from ..common.observation_window import ObservationWindow, check_positive, pool_frames, pooled_newest
+from ..common.observation_window import FrameCount, ObservationWindow, pool_frames, pooled_newest
 
 __all__ = ["TimeMaxPool"]
 
@@ -43,13 +43,11 @@ class TimeMaxPool(ObservationWindow):
         [[1, 9], [3, 9]]
     """
 
-    num_frames: int = 2
+    num_frames: FrameCount = 2
     multi_agent: bool = False
 
     def __post_init__(self) -> None:
-        """Check the number, and ask for as much history."""
-        do = "pass how many observations to take the maximum of, such as num_frames=2"
-        check_positive("TimeMaxPool", "num_frames", self.num_frames, do)
+        """Ask for as much history."""
         self.lookback = self.num_frames - 1
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:

@@ -204,8 +204,6 @@ class CountBasedReward(ModuleStatistics):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Count, and add the bonus."""
-        if not len(group.episodes):
-            return columns
         tree = {name: gather(group, name) for name in dict.fromkeys(path.column for path in self._paths)}
         leaves = [leaf for path in self._paths for leaf in sorted_leaves(in_tree(path).part(tree))]
         visits = self.statistics(group).visits(hashed_rows(leaves, "CountBasedReward"), learns=self.learns)

@@ -14,7 +14,15 @@ from ..authoring.column_transform import ColumnTransform
 __all__ = ["BinarizeReward", "RewardClipping", "RewardScaling", "RewardSign"]
 
 
-class RewardClipping(ColumnTransform):
+class RewardTransform(ColumnTransform):
+    """A function of rewards, for the learner pipeline."""
+
+    _is_base: ClassVar[bool] = True
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    takes_tensors = True
+
+
+class RewardClipping(RewardTransform):
     """Limits rewards to an interval.
 
     Counterparts: TorchRL's `RewardClipping`.
@@ -32,8 +40,6 @@ class RewardClipping(ColumnTransform):
         array([-1. ,  0.5,  1. ])
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes_tensors = True
     monotonic = True
     low: float | None = -1.0
     high: float | None = 1.0
@@ -56,7 +62,7 @@ class RewardClipping(ColumnTransform):
         return x.clip(self.low, self.high)
 
 
-class RewardScaling(ColumnTransform):
+class RewardScaling(RewardTransform):
     """Multiplies rewards by a factor and adds a constant: `x * scale + loc`, or `(x - loc) / scale`.
 
     Counterparts: TorchRL's `RewardScaling`.
@@ -77,8 +83,6 @@ class RewardScaling(ColumnTransform):
         array([0., 3.])
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes_tensors = True
     monotonic = True
     scale: float = 1.0
     loc: float = 0.0
@@ -113,7 +117,7 @@ def _outwards(x: Any, scale: float, loc: float) -> Any:
     return (x - loc if loc else x) / scale
 
 
-class RewardSign(ColumnTransform):
+class RewardSign(RewardTransform):
     """Keeps of rewards their sign: -1, 0 or 1, as is usual for Atari games (Mnih et al. 2015).
 
     Counterparts: TorchRL's `SignTransform`.
@@ -126,8 +130,6 @@ class RewardSign(ColumnTransform):
         array([-1.,  0.,  1.])
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes_tensors = True
     monotonic = True
     columns: Any = "rewards"
 
@@ -136,7 +138,7 @@ class RewardSign(ColumnTransform):
         return np.sign(x) if isinstance(x, np.ndarray) else x.sign()
 
 
-class BinarizeReward(ColumnTransform):
+class BinarizeReward(RewardTransform):
     """Makes 1 of each reward that is not 0.
 
     Negative rewards give 1 too; TorchRL's transform of the name gives 0 for them.
@@ -151,8 +153,6 @@ class BinarizeReward(ColumnTransform):
         array([1., 0., 1.])
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes_tensors = True
     columns: Any = "rewards"
 
     def transform(self, x: Any) -> Any:

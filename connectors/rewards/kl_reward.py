@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from annotated_types import Interval
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, StateError, UnknownNameError, nearest
 
 from .._engine.chunks import ChunkGroup
 from .._engine.modules import is_multi
-from ..authoring.parameters import ParameterPiece
+from ..authoring.fields import ParameterPiece
 from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:
@@ -51,16 +53,14 @@ class KLReward(ParameterPiece, ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
+    needs_episodes: ClassVar[bool] = True
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS, Columns.REWARDS)
     writes: ClassVar[tuple[str, ...]] = (Columns.REWARDS,)
-    coef: float = 0.1
+    coef: Annotated[float, Interval(ge=0, lt=math.inf)] = 0.1
     reference: Any = None
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        if not (math.isfinite(self.coef) and self.coef >= 0):
-            do = "pass a factor such as coef=0.1"
-            raise ConfigError("KLReward.coef", expected="a number of at least 0", found=repr(self.coef), do=do)
         if self.reference is not None and not hasattr(self.reference, "forward_inference"):
             raise ConfigError(
                 "KLReward.reference",
@@ -73,7 +73,7 @@ class KLReward(ParameterPiece, ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Take the divergence off the rewards."""
-        if group.rl_module is None or not len(group.episodes):
+        if group.rl_module is None:
             return columns
         import torch
 

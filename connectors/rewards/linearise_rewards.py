@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from epibatch.core.errors import ColumnError, ConfigError
 
-from ..authoring.column_transform import ColumnTransform
+from ..observations.affine import as_numbers
+from .elementwise import RewardTransform
 
 __all__ = ["LineariseRewards"]
 
 
-class LineariseRewards(ColumnTransform):
+class LineariseRewards(RewardTransform):
     """Makes one reward per step of a vector of them, one per objective: the sum, each times its weight.
 
     Linear scalarisation, as for multi-objective environments; weights of one 1 and zeros pick an objective.
@@ -33,17 +34,12 @@ class LineariseRewards(ColumnTransform):
         array([ 2., -2.])
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes_tensors = True
     weights: Any
     columns: Any = "rewards"
 
     def __post_init__(self) -> None:
         """Check the weights."""
-        try:
-            self._weights = np.asarray(self.weights, np.float64)
-        except (TypeError, ValueError):
-            self._weights = np.empty(())
+        self._weights = as_numbers(self.weights)
         if self._weights.ndim != 1 or not self._weights.size or not np.isfinite(self._weights).all():
             raise ConfigError(
                 "LineariseRewards.weights",

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from epibatch.core.errors import StateError
 
 from .._engine.chunks import ChunkGroup
-from ..authoring.parameters import ParameterPiece
-from ..columnar_piece import ColumnarPiece
+from ..authoring.fields import ParameterPiece
+from ..columnar_piece import LearnerPiece
 
 __all__ = ["ModuleStatistics"]
 
 
-class ModuleStatistics(ParameterPiece, ColumnarPiece):
+class ModuleStatistics(ParameterPiece, LearnerPiece):
     """A learner piece that keeps an object of statistics for each module, all agents of a module together.
 
     Subclasses say how such an object is made, and made of a state; it has `to_state()`. States are merged module by
@@ -25,13 +25,10 @@ class ModuleStatistics(ParameterPiece, ColumnarPiece):
         **parameters: The parameters of the class.
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     update_stats: bool = True
     """True if calls update the statistics; a parameter of each class."""
 
     def _prepare(self) -> None:
-        self._learns = self.update_stats
         self._known: dict[Any, Any] = {}
 
     @abstractmethod
@@ -55,11 +52,7 @@ class ModuleStatistics(ParameterPiece, ColumnarPiece):
     @property
     def learns(self) -> bool:
         """True if calls update the statistics."""
-        return self._learns
-
-    def freeze(self) -> None:
-        """Stop updating the statistics, and keep applying them."""
-        self._learns = False
+        return self.update_stats and not self.frozen
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """`modules`: the state of each module's statistics; {} before there are any."""

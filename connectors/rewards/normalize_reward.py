@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Gt, Interval
 
 from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
@@ -79,31 +80,20 @@ class NormalizeReward(ModuleStatistics):
     """
 
     writes: ClassVar[tuple[str, ...]] = (Columns.REWARDS,)
-    gamma: float | None = 0.99
+    gamma: Annotated[float, Interval(ge=0, lt=1)] | None = 0.99
     center: bool = False
-    clip: float | None = 10.0
-    epsilon: float = 1e-8
+    clip: Annotated[float, Gt(0)] | None = 10.0
+    epsilon: Annotated[float, Interval(ge=0, lt=math.inf)] = 1e-8
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
+        """Check that there is something to centre."""
         self._warned = self._warned_of_overlap = False
-        problems = []
-        if self.gamma is not None and not 0 <= self.gamma < 1:
-            problems.append(("gamma", "a discount in [0, 1), or None", self.gamma))
         if self.center and self.gamma is not None:
-            problems.append(("center", "False, or gamma=None: returns are scaled, not shifted", self.center))
-        if self.clip is not None and not self.clip > 0:
-            problems.append(("clip", "a number above 0, or None", self.clip))
-        if not (math.isfinite(self.epsilon) and self.epsilon >= 0):
-            problems.append(("epsilon", "a number of at least 0", self.epsilon))
-        for name, expected, found in problems:
-            do = "pass such a value, or leave it out"
-            raise ConfigError(f"NormalizeReward.{name}", expected=expected, found=repr(found), do=do)
+            expected, do = "False, or gamma=None: returns are scaled, not shifted", "pass such a value, or leave it out"
+            raise ConfigError("NormalizeReward.center", expected=expected, found=repr(self.center), do=do)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Count the rewards, and scale them."""
-        if not len(group.episodes):
-            return columns
         column = taken(columns, group, Columns.REWARDS, "NormalizeReward")
         rewards = np.asarray(column.data)
         _check(rewards, column.counts, group)

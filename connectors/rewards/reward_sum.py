@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,8 @@ from epibatch.core.errors import ColumnError, LookbackError
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather
-from ..authoring.parameters import ParameterPiece
-from ..columnar_piece import ColumnarPiece
+from ..authoring.fields import ParameterPiece
+from ..columnar_piece import LearnerPiece
 
 __all__ = ["RewardSum", "returns_before", "returns_so_far"]
 
@@ -56,7 +56,7 @@ def _known(returns: Floats, group: ChunkGroup, piece: str) -> Floats:
     return returns
 
 
-class RewardSum(ParameterPiece, ColumnarPiece):
+class RewardSum(ParameterPiece, LearnerPiece):
     """Adds a column of running episode returns: the sum of all rewards from the episode's start up to each step's own.
 
     A chunk in the middle of an episode goes on from what the episode got before it, which chunks that were cut know
@@ -84,8 +84,6 @@ class RewardSum(ParameterPiece, ColumnarPiece):
         array([1., 3., 7.])
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     to: str = "episode_return"
 
     @property
@@ -95,8 +93,6 @@ class RewardSum(ParameterPiece, ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if not len(group.episodes):
-            return columns
         rewards = np.asarray(gather(group, Columns.REWARDS, plus_one=group.plus_one, last=0.0))
         if rewards.ndim != 1 or rewards.dtype.kind not in "fiub":
             raise ColumnError(

@@ -11,8 +11,8 @@ import numpy as np
 from epibatch.core.errors import ConfigError
 
 from .._engine.chunks import ChunkGroup
-from .._engine.observation_rewriter import ObservationRewriter
-from ..authoring.parameters import ParameterPiece
+from ..authoring.fields import ParameterPiece
+from ..columnar_piece import ObservationRewriter
 from .reward_sum import returns_so_far
 
 __all__ = ["TargetReturn"]

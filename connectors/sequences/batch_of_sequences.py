@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import map_struct
 
 from .._engine.chunks import ChunkGroup
+from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["map_rows", "map_sequences", "num_sequences_and_steps"]
+__all__ = ["PieceOfSequences", "map_rows", "map_sequences", "num_sequences_and_steps"]
+
+
+class PieceOfSequences(ColumnarPiece):
+    """A piece that changes the sequences of a finished train batch, module by module; without any, nothing."""
+
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
+    reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
+
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
+        """Change the sequences, if there are any."""
+        return self.changed(columns, group) if Columns.SEQ_LENS in columns else columns
+
+    @abstractmethod
+    def changed(self, batch: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
+        """Return the batch with other sequences."""
 
 
 def num_sequences_and_steps(batch: dict[str, Any]) -> tuple[int, int]:

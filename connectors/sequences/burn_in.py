@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
@@ -12,8 +12,7 @@ from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 from .._engine.chunks import ChunkGroup
 from .._engine.modules import method_of
 from .._engine.sequences import layout_of, sequence_settings
-from ..columnar_piece import ColumnarPiece
-from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
+from .batch_of_sequences import PieceOfSequences, map_rows, map_sequences, num_sequences_and_steps
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["BurnIn"]
 
 
-class BurnIn(ColumnarPiece):
+class BurnIn(PieceOfSequences):
     """Runs the first steps of each sequence without gradient, and keeps the rest with the state after them.
 
     The setting `burn_in` in the module's `model_config` is the number k of these steps. They count for `max_seq_len`,
@@ -46,43 +45,35 @@ class BurnIn(ColumnarPiece):
         ['numpy_to_tensor', 'burn_in']
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
-    reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
-
-    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
+    def changed(self, batch: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Burn each module's sequences in."""
-        return _burned(columns, group) if Columns.SEQ_LENS in columns else columns
+        import torch
 
-
-def _burned(batch: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
-    import torch
-
-    module = group.rl_module
-    rows, steps = num_sequences_and_steps(batch)
-    layout = layout_of(group, steps)
-    if layout.burn_in is None:
-        return batch
-    if layout.mask.shape != (rows, steps):
-        raise ColumnError(
-            "BurnIn",
-            expected=f"sequences {list(layout.mask.shape)}, as the chunks and the module's settings make them",
-            found=f"{[rows, steps]}",
-            do="let it run in the pipeline that makes the sequences",
+        module = group.rl_module
+        rows, steps = num_sequences_and_steps(batch)
+        layout = layout_of(group, steps)
+        if layout.burn_in is None:
+            return batch
+        if layout.mask.shape != (rows, steps):
+            raise ColumnError(
+                "BurnIn",
+                expected=f"sequences {list(layout.mask.shape)}, as the chunks and the module's settings make them",
+                found=f"{[rows, steps]}",
+                do="let it run in the pipeline that makes the sequences",
+            )
+        burn_in = sequence_settings(module, steps).burn_in
+        burned = torch.from_numpy(layout.burn_in).to(batch[Columns.LOSS_MASK].device)
+        out = _states(batch, module, burned, group)
+        rows_left = layout.first_rows + layout.burn_in
+        out |= {name: _taken_anew(name, batch[name], rows_left, group) for name in group.per_sequence if name in batch}
+        left = steps - burn_in
+        places = torch.arange(rows, device=burned.device)[:, None] * steps + burned[:, None]
+        flat = (places + torch.arange(left, device=burned.device)).flatten()
+        out |= map_rows(
+            batch, group, lambda leaf: leaf.flatten(0, 1).index_select(0, flat).view(rows, left, *leaf.shape[2:])
         )
-    burn_in = sequence_settings(module, steps).burn_in
-    burned = torch.from_numpy(layout.burn_in).to(batch[Columns.LOSS_MASK].device)
-    out = _states(batch, module, burned, group)
-    rows_left = layout.first_rows + layout.burn_in
-    out |= {name: _taken_anew(name, batch[name], rows_left, group) for name in group.per_sequence if name in batch}
-    left = steps - burn_in
-    places = torch.arange(rows, device=burned.device)[:, None] * steps + burned[:, None]
-    flat = (places + torch.arange(left, device=burned.device)).flatten()
-    out |= map_rows(
-        batch, group, lambda leaf: leaf.flatten(0, 1).index_select(0, flat).view(rows, left, *leaf.shape[2:])
-    )
-    group.sequences = burned_layout(layout, burn_in)
-    return {**{name: out[name] for name in batch}, Columns.SEQ_LENS: batch[Columns.SEQ_LENS] - burned}
+        group.sequences = burned_layout(layout, burn_in)
+        return {**{name: out[name] for name in batch}, Columns.SEQ_LENS: batch[Columns.SEQ_LENS] - burned}
 
 
 def _taken_anew(name: str, column: Any, rows: Any, group: ChunkGroup) -> Any:

@@ -7,13 +7,12 @@ from typing import Any, ClassVar
 from epibatch.core.columns import Columns
 
 from .._engine.chunks import ChunkGroup
-from ..columnar_piece import ColumnarPiece
-from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
+from .batch_of_sequences import PieceOfSequences, map_rows, map_sequences, num_sequences_and_steps
 
 __all__ = ["JaggedSequences"]
 
 
-class JaggedSequences(ColumnarPiece):
+class JaggedSequences(PieceOfSequences):
     """Makes each column `[B, T, ...]` the rows `[R, ...]` of its real steps, one sequence after the other.
 
     `seq_offsets` int64 [B + 1] says where sequences begin: rows `seq_offsets[b]` to `seq_offsets[b + 1]` are sequence
@@ -33,26 +32,19 @@ class JaggedSequences(ColumnarPiece):
         (tensor([1., 2., 3.]), tensor([0, 2, 3]))
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
-    reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
     writes: ClassVar[tuple[str, ...]] = (Columns.SEQ_OFFSETS,)
 
-    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
+    def changed(self, batch: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Take each module's sequences out of their padding."""
-        return _jagged(columns, group) if Columns.SEQ_LENS in columns else columns
+        import torch
 
-
-def _jagged(batch: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
-    import torch
-
-    lengths = batch[Columns.SEQ_LENS]
-    _, steps = num_sequences_and_steps(batch)
-    there = torch.arange(steps, device=lengths.device) < lengths[:, None]
-    places = torch.nonzero(there.flatten()).flatten()
-    out = map_rows(batch, group, lambda leaf: leaf.flatten(0, 1).index_select(0, places))
-    out |= map_sequences(batch, group, lambda leaf: leaf)
-    out = {name: out[name] for name in batch}
-    group.ragged = True
-    out[Columns.SEQ_OFFSETS] = torch.cat([lengths.new_zeros(1), torch.cumsum(lengths, 0)])
-    return out
+        lengths = batch[Columns.SEQ_LENS]
+        _, steps = num_sequences_and_steps(batch)
+        there = torch.arange(steps, device=lengths.device) < lengths[:, None]
+        places = torch.nonzero(there.flatten()).flatten()
+        out = map_rows(batch, group, lambda leaf: leaf.flatten(0, 1).index_select(0, places))
+        out |= map_sequences(batch, group, lambda leaf: leaf)
+        out = {name: out[name] for name in batch}
+        group.ragged = True
+        out[Columns.SEQ_OFFSETS] = torch.cat([lengths.new_zeros(1), torch.cumsum(lengths, 0)])
+        return out

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ConfigError, UnknownNameError, nearest
 
 from .._engine.chunks import ChunkGroup
-from ..columnar_piece import ColumnarPiece
-from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
+from .batch_of_sequences import PieceOfSequences, map_rows, map_sequences, num_sequences_and_steps
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["PackSequences"]
 
 
-class PackSequences(ColumnarPiece):
+class PackSequences(PieceOfSequences):
     """Makes each column `[B, T, ...]` a `torch.nn.utils.rnn.PackedSequence` of the real steps.
 
     `nn.LSTM`, `nn.GRU` and `nn.RNN` take it as it is, with `state_in` as it stands in the batch, and compute nothing
@@ -46,9 +45,6 @@ class PackSequences(ColumnarPiece):
         tensor([1., 3., 2.])
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
-    reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
     columns: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
@@ -61,11 +57,8 @@ class PackSequences(ColumnarPiece):
                 do="write columns=['obs'], for example",
             )
 
-    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
+    def changed(self, batch: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Pack each module's sequences."""
-        return self._packed(columns, group) if Columns.SEQ_LENS in columns else columns
-
-    def _packed(self, batch: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         import torch
         from torch.nn.utils.rnn import PackedSequence
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 
-from epibatch.core.errors import ConfigError, PipelineError, nearest
+from epibatch.core.errors import PipelineError
 from epibatch.core.padding import check_seq_len
 from epibatch.core.restoring import restore_generator
 
 from .._engine.chunks import ChunkGroup
 from .._engine.sequences import RandomCut
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import LearnerPiece
 
 __all__ = ["RandomSubsequences"]
 
-_SHORT = ("pad", "drop")
 
-
-class RandomSubsequences(ColumnarPiece):
+class RandomSubsequences(LearnerPiece):
     """Makes the train batch of a recurrent module of one random sub-sequence of each chunk.
 
     Every possible start has the same probability. A sub-sequence starts from the state that was recorded there.
@@ -45,17 +43,11 @@ class RandomSubsequences(ColumnarPiece):
         >>> piece.seed(0)
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     length: int | None = None
-    short: str = "pad"
+    short: Literal["pad", "drop"] = "pad"
 
     def __post_init__(self) -> None:
-        """Check the length, and what becomes of chunks that are shorter."""
-        if self.short not in _SHORT:
-            do = nearest(str(self.short), _SHORT)
-            where = "RandomSubsequences, short"
-            raise ConfigError(where, expected="'pad' or 'drop'", found=repr(self.short), do=do)
+        """Check the length."""
         if self.length is not None:
             self.length = check_seq_len(self.length, "RandomSubsequences, length")
         self._generator: np.random.Generator | None = None

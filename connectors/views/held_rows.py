@@ -12,7 +12,7 @@ import numpy as np
 from epibatch.core.columns import Columns, column_meant, nearest_column
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, UnknownNameError, nearest
 from epibatch.core.spaces import fill_row
-from epibatch.core.structs import Form, flatten, map_struct, unflatten
+from epibatch.core.structs import Form, flatten, map_struct, paths_of, unflatten
 
 from .._engine.chunks import ChunkGroup
 from .._engine.modules import initial_state, to_array
@@ -173,9 +173,7 @@ def leaf_of(form: Form, view: View, where: str) -> tuple[Form, list[int]]:
     Raises:
         UnknownNameError: "obs/camera" of a column without a leaf of that name.
     """
-    numbers: list[int] = []
-    _count(form, numbers)
-    part = unflatten(form, numbers)
+    part = unflatten(form, list(range(len(paths_of(form)))))
     path = "" if view.base == Columns.INFOS else (view.column or "").partition("/")[2]
     for key in path.split("/") if path else ():
         keys = list(part) if isinstance(part, dict) else list(range(len(part))) if isinstance(part, tuple) else []
@@ -186,14 +184,6 @@ def leaf_of(form: Form, view: View, where: str) -> tuple[Form, list[int]]:
         part = part[places[key]]
     picked, own = flatten(part)
     return own, picked
-
-
-def _count(form: Form, numbers: list[int]) -> None:
-    if form is None:
-        numbers.append(len(numbers))
-    else:
-        for sub in form[2]:
-            _count(sub, numbers)
 
 
 def blank_rows(group: ChunkGroup, view: View, where: str, space: Any) -> tuple[Form, list[Any]]:

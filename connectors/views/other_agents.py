@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -14,13 +14,11 @@ from epibatch.core.spaces import exact_fill_value
 from epibatch.core.structs import flatten, unflatten
 
 from .._engine.agent_table import AgentTable, agents_of, places_of
+from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .held_rows import blank_rows, leaf_of, shown_rows
 from .view import View
-
-if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
 
 __all__ = ["OtherAgents"]
 

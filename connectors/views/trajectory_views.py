@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -16,18 +16,15 @@ from epibatch.core.spaces import exact_fill_value, get_base_struct_from_space, m
 from epibatch.core.structs import unflatten
 
 from .._engine.agent_table import check_agent_ids, check_several
+from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
-from .._engine.columns import EpisodeColumn
+from .._engine.columns import Batch, EpisodeColumn
 from .._engine.sequences import layout_of
 from .._engine.windows import WindowRows, check_lookback
 from ..columnar_piece import ColumnarPiece
 from .held_rows import blank_rows, held_rows, id_rows, newest_rows
 from .other_agents import OtherAgents
 from .view import IDS, View, as_views
-
-if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
-    from .._engine.columns import Batch
 
 __all__ = ["TrajectoryViews"]
 
@@ -140,6 +137,7 @@ class TrajectoryViews(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    needs_episodes: ClassVar[bool] = True
     uses_spaces: ClassVar[bool] = True
     views: Mapping[str, Any] | None = None
     per_module: Mapping[str, Mapping[str, Any]] | None = None
@@ -235,8 +233,6 @@ class TrajectoryViews(ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the columns."""
-        if not len(group.episodes):
-            return columns
         for name, view in self.views_of(group).items():
             if view.agent is not None:
                 check_several(self, group)

@@ -6,13 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import gymnasium as gym
 import numpy as np
+from annotated_types import MinLen
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, nearest
+from epibatch.core.piece_arguments import wrong_values
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
 __all__ = ["IDS", "View", "as_views"]
@@ -58,11 +60,11 @@ class View:
         ((-1,), (-2, -1, 0), False)
     """
 
-    column: str | None = None
+    column: Annotated[str, MinLen(1)] | None = None
     shift: int | Sequence[int] | str = 0
     _: KW_ONLY
     space: Any = None
-    fill: float | None = None
+    fill: bool | float | None = None
     train: bool = True
     act: bool | None = None
     agent: Any = None
@@ -142,16 +144,11 @@ class View:
     # -- checks --------------------------------------------------------------------------------
 
     def _check_types(self) -> None:
-        for name, optional in {"train": False, "per_sequence": False, "act": True, "mask": True}.items():
-            value = getattr(self, name)
-            if not isinstance(value, bool) and not (optional and value is None):
-                raise _wrong(f".{name}", "True or False", repr(value), f"write {name}=True or {name}=False")
-        if self.column is not None and (not isinstance(self.column, str) or not self.column):
-            raise _wrong(".column", "the name of a column", repr(self.column), 'write View("rewards", -1), say')
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name, (expected, found) in wrong_values(View, values).items():
+            raise _wrong(f".{name}", expected, found, f"give {name} such a value")
         if self.space is not None and not isinstance(self.space, gym.Space):
             raise _wrong(".space", "a Gymnasium space", repr(self.space), "pass gymnasium.spaces.Box(...), say")
-        if self.fill is not None and not isinstance(self.fill, (bool, int, float, np.number, np.bool_)):
-            raise _wrong(".fill", "a number", repr(self.fill), "leave it out for zeros")
 
     def _known_while_acting(self) -> bool:
         newest = 0 if self.base in _AT_OBSERVATIONS else -1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors import ColumnarPiece, ConnectorV2
+from epibatch.connectors import ColumnarPiece, ConnectorV2, EpisodeColumn
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems, NumpyToTensor
 from epibatch.connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline
@@ -35,6 +37,29 @@ def test_run_must_return_the_columns():
     pipe = LearnerConnectorPipeline(Lab.obs_space, Lab.act_space, connectors=pieces)
     with pytest.raises(PieceOutputError, match=r"piece 1 \(Centred\)[\s\S]*Centred.run[\s\S]*`return columns`"):
         pipe(rl_module=None, batch={}, episodes=[Lab.episode("a", 1)])
+
+
+class Left(ColumnarPiece):
+    """Leaves what a function makes of the columns."""
+
+    made: Any
+
+    def run(self, columns, group):
+        return self.made(columns, group)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda columns, group: columns["rewards"], "return columns"),
+        (lambda columns, group: {**columns, "x": EpisodeColumn(np.zeros(2), group.counts)}, "'x'"),
+        (lambda columns, group: {**columns, "x": EpisodeColumn(np.zeros(1))}, "'x'"),
+    ],
+)
+def test_run_that_leaves_something_else_than_rows_of_the_group_is_named(made, told):
+    pieces = [AddColumnsFromEpisodesToTrainBatch(), Left(made=made), BatchIndividualItems()]
+    with pytest.raises(PieceOutputError, match=rf"piece 1 \(Left\)[\s\S]*Left.run[\s\S]*{told}"):
+        LearnerConnectorPipeline(Lab.obs_space, Lab.act_space, connectors=pieces)(episodes=[Lab.episode("a", 3)])
 
 
 def test_a_column_that_run_looks_up_too_early_is_told():
@@ -235,7 +260,7 @@ def test_an_unusable_batch_at_the_start_is_the_callers():
     assert "AddObservationsFromEpisodesToBatch" not in told(error)
 
 
-@pytest.mark.parametrize("out", [None, [1], "batch"])
+@pytest.mark.parametrize("out", [None, [1], "batch", {("e",): [1]}])
 def test_a_piece_that_returns_no_batch_is_told_to(out):
     with pytest.raises(PieceOutputError, match=r"piece 0 \(Returns\)[\s\S]*end __call__ with `return batch`"):
         EnvToModulePipeline(connectors=[Returns(out)])(episodes=[Lab.episode("e", 0, numpy=False)])

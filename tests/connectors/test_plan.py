@@ -257,6 +257,18 @@ def test_a_piece_keeps_what_it_has_learned_when_its_pipeline_decides():
     assert piece.count == 3
 
 
+def test_what_a_written_constructor_put_into_a_built_in_piece_stays_there():
+    class Counts(FlattenObservations):
+        def __init__(self, *spaces, **kwargs):
+            super().__init__(*spaces, **kwargs)
+            self.seen = []
+
+    piece = Counts()
+    piece.seen.append(1)
+    LearnerConnectorPipeline(connectors=[piece])
+    assert (piece.seen, piece.writes) == ([1], ("obs",))
+
+
 def test_a_piece_that_goes_to_the_other_side_is_as_a_new_one():
     piece = FlattenObservations(Lab.obs_space)
     learner = LearnerConnectorPipeline(Lab.obs_space, connectors=[piece])

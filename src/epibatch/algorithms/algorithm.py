@@ -32,7 +32,7 @@ from epibatch.core.rl_module.module_data import weights_at_most
 from epibatch.core.rl_module.rl_module import RLModule, RLModuleSpec, default_module_spec
 from epibatch.core.state_codec import chosen_parts, state_parts
 
-from ..connectors._engine.step_watch import PieceSeconds
+from ..connectors._engine.run import PieceSeconds
 from ..connectors.views.view import View, as_views
 from ..env_runner.callbacks import ALGORITHM_EVENTS, CallbackDispatcher
 from ..env_runner.env_checks import is_of_environment

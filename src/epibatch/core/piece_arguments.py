@@ -6,12 +6,13 @@ import functools
 import inspect
 import types
 from collections.abc import Mapping
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 __all__ = ["constructor_keywords", "constructor_parameters", "wrong_values"]
 
+_PLAIN = {"greater than or equal to": "at least", "less than or equal to": "at most", "greater than": "above"}
 _CHECKED = (bool, int, float, str, type(None))
 
 
@@ -49,7 +50,8 @@ def wrong_values(cls: type, values: Mapping[str, Any]) -> dict[str, tuple[str, s
     """Values of another type than the constructor says, each as (what was expected, what was found).
 
     Only numbers, strings, booleans, None, literals and unions of these are checked, by the rules of configs: a
-    string is no number, a boolean no integer, an integer is a float.
+    string is no number, a boolean no integer, an integer is a float. `Annotated[int, Ge(1)]` has bounds, those of
+    `annotated_types`.
 
     Args:
         cls: the class.
@@ -79,7 +81,10 @@ def _misfit(hint: Any, value: Any) -> str:
         _adapter(hint).validate_python(value, strict=True)
     except ValidationError as error:
         texts = [detail["msg"].removeprefix("Input should be ") for detail in error.errors(include_url=False)]
-        return " or ".join(dict.fromkeys(texts))
+        text = " or ".join(dict.fromkeys(texts))
+        for theirs, plain in _PLAIN.items():
+            text = text.replace(theirs, plain)
+        return text
     return ""
 
 
@@ -96,12 +101,14 @@ def _hints(cls: type) -> dict[str, Any]:
 
 def _resolved(function: Any) -> dict[str, Any]:
     try:
-        return get_type_hints(function)
+        return get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError, SyntaxError):  # names that exist only for type checkers
         return {}
 
 
 def _checkable(hint: Any) -> bool:
+    if get_origin(hint) is Annotated:  # with bounds
+        return _checkable(hint.__origin__)
     if get_origin(hint) in (Union, types.UnionType):
         return all(map(_checkable, get_args(hint)))
     return hint in _CHECKED or get_origin(hint) is Literal

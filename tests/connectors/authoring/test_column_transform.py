@@ -468,3 +468,14 @@ def test_spaces_without_arrays_are_named(space):
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128, "U3", "m8[s]", object, np.longdouble])
 def test_there_is_no_space_of_results_whose_type_has_no_box(dtype, monotonic):
     assert probed_space(gym.spaces.Discrete(4), lambda x: x.astype(dtype), monotonic) is None
+
+
+def test_a_transform_that_returns_nothing_is_named_when_its_pipeline_is_built():
+    class Forgets(ColumnTransform):
+        columns = "obs"
+
+        def transform(self, x):
+            x + 1
+
+    with pytest.raises(PieceOutputError, match=r"Forgets\.transform"):
+        LearnerConnectorPipeline(gym.spaces.Box(0, 1, (2,)), None, connectors=[Forgets()])

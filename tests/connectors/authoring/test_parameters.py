@@ -212,7 +212,7 @@ def test_annotated_attributes_are_keywords_of_the_constructor():
         "input_observation_space", "input_action_space", "factor", "name",
     ]  # fmt: skip
     assert piece._cache is not Halved(factor=0.5)._cache
-    assert piece != Halved(factor=0.5)  # only pieces that are their parameters are compared by them
+    assert piece == Halved(factor=0.5) != Halved(factor=0.5, name="other") and len({piece, Halved(factor=0.5)}) == 2
 
 
 @pytest.mark.parametrize(

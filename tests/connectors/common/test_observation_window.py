@@ -182,7 +182,7 @@ def test_mistakes_with_maxima_are_named():
     with pytest.raises(ConfigError, match=r"TimeMaxPool.num_frames[\s\S]*at least 1"):
         TimeMaxPool(num_frames=0)
     for make in (TimeMaxPool, FrameStacking):
-        with pytest.raises(ConfigError, match=r"num_frames[\s\S]*up to 65536"):
+        with pytest.raises(ConfigError, match=r"num_frames[\s\S]*at most 65536"):
             make(num_frames=10**9)
     with pytest.raises(SpaceError, match="one array each"):
         TimeMaxPool(gym.spaces.Dict(a=POOLED)).observation_space  # noqa: B018

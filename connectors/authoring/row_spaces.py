@@ -1,9 +1,10 @@
-"""The space of what a function makes of rows, found out by trying it."""
+"""Spaces of rows: their bounds, those of other bounds, and those of what a function makes, found out by trying it."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import gymnasium as gym
@@ -11,9 +12,7 @@ import numpy as np
 
 from epibatch.core.errors import SpaceError, add_context
 
-from ..columns.box_bounds import bounds_of
-
-__all__ = ["probed_space", "space_like", "space_of_rows"]
+__all__ = ["bounds_of", "box_of", "choices_between", "choices_of", "probed_space", "space_like", "space_of_rows"]
 
 _ROWS = 3
 _FLOATS = (np.float16, np.float32, np.float64)
@@ -41,13 +40,12 @@ def probed_space(
     rows = _samples(space)
     try:
         out = np.asarray(function(rows))
-        if monotonic and out.dtype != np.bool_ and space_like((), out.dtype) is not None:
+        whole = space_like((), out.dtype)
+        if monotonic and out.dtype != np.bool_ and whole is not None:
             with np.errstate(all="ignore"):
                 ends = np.asarray(function(np.stack(bounds_of(space, "probed_space"))))
-            lowest = np.iinfo(out.dtype).min if out.dtype.kind in "iu" else -np.inf
-            highest = np.iinfo(out.dtype).max if out.dtype.kind in "iu" else np.inf
             low, high = np.minimum(*ends), np.maximum(*ends)
-            low, high = np.where(np.isnan(low), lowest, low), np.where(np.isnan(high), highest, high)
+            low, high = np.where(np.isnan(low), whole.low, low), np.where(np.isnan(high), whole.high, high)
             return gym.spaces.Box(low.astype(out.dtype), high.astype(out.dtype), dtype=out.dtype.type)
     except Exception as error:
         add_context(error, f"tried on {len(rows)} samples of {space}, shape {rows.shape} and type {rows.dtype}:")
@@ -90,3 +88,56 @@ def _samples(space: gym.Space[Any]) -> Any:
     own = copy.deepcopy(space)
     own.seed(0)
     return np.stack([np.asarray(own.sample()) for _ in range(_ROWS)])
+
+
+def bounds_of(space: gym.Space[Any], piece: str) -> tuple[Any, Any]:
+    """Lower and upper bounds of the numbers that a space's values are made of: arrays of their shape and type.
+
+    Args:
+        space: Box, Discrete, MultiDiscrete or MultiBinary.
+        piece: Name of the piece, for messages.
+
+    Raises:
+        SpaceError: another space.
+    """
+    if isinstance(space, gym.spaces.Box):
+        return space.low, space.high
+    if isinstance(space, gym.spaces.Discrete):
+        low: Any = np.asarray(space.start, space.dtype)
+        return low, low + np.asarray(int(space.n) - 1, space.dtype)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        start: Any = np.asarray(space.start, space.dtype)
+        return start, start + np.asarray(space.nvec, space.dtype) - np.ones_like(start)
+    if isinstance(space, gym.spaces.MultiBinary):
+        return np.zeros(space.shape, space.dtype), np.ones(space.shape, space.dtype)
+    raise SpaceError(
+        piece,
+        expected="a Box, Discrete, MultiDiscrete or MultiBinary space, or nested ones of these",
+        found=str(space),
+        do="name the parts that are such spaces, as in 'obs/pose'",
+    )
+
+
+def box_of(low: Any, high: Any) -> gym.spaces.Box:
+    """The Box with these bounds, of their type."""
+    return gym.spaces.Box(np.asarray(low), np.asarray(high), np.shape(low), low.dtype.type)
+
+
+def choices_between(space: gym.Space[Any], low: Any, high: Any) -> gym.Space[Any]:
+    """The space of choices with these bounds: a Discrete for a Discrete, otherwise a MultiDiscrete.
+
+    Args:
+        space: Discrete, MultiDiscrete or MultiBinary.
+        low: The least choices, an array of integers in the type that is wanted.
+        high: The greatest ones.
+    """
+    if not isinstance(space, gym.spaces.Discrete):
+        return choices_of(low, high)
+    typed: dict[str, Any] = {"dtype": low.dtype.type} if "dtype" in signature(gym.spaces.Discrete).parameters else {}
+    return gym.spaces.Discrete(int(high) - int(low) + 1, start=int(low), **typed)  # int64 before Gymnasium 1.2
+
+
+def choices_of(low: Any, high: Any) -> gym.spaces.MultiDiscrete:
+    """The MultiDiscrete with these bounds, of their type."""
+    counts: Any = (np.asarray(high, np.int64) - low + 1).astype(low.dtype)
+    return gym.spaces.MultiDiscrete(counts, dtype=low.dtype.type, start=np.asarray(low))
