@@ -30,6 +30,7 @@ from epibatch.core.errors import (
     ColumnError,
     ConfigError,
     EpisodeError,
+    EpisodeStateError,
     PieceError,
     PieceOutputError,
     PipelineError,
@@ -168,6 +169,8 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "observation with other keys than its space": (
         SpaceError, lambda: reset(gym.spaces.Dict(arm=OBS), {"leg": 0}), ["episode ep", "t=0", "'arm'", "'leg'"]),
     "late extra key": (EpisodeError, lambda: step(ep(), vf=0.5), ["episode ep", "t=4", "late key 'vf'"]),
+    "chunks that do not follow one another": (
+        EpisodeStateError, lambda: ep().concat_episode(ep(t_started=9)), ["episode ep", "starts at t=4", "t=9"]),
     # pieces and pipelines
     "function in a pipeline": (PieceError, lambda: pipeline(ADD_OBS(**TRAINING), lambda batch: batch), [
         "LearnerConnectorPipeline, position 1", "function", "ConnectorV2"]),
