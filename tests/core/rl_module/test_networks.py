@@ -28,6 +28,9 @@ from epibatch.core.rl_module.networks import (
 def test_mlp_computes_what_a_sequential_does(activation, layernorm):
     config = DefaultModelConfig(fcnet_hiddens=[8, 5], fcnet_activation=activation, fcnet_use_layernorm=layernorm)
     layers = fc_layers(config, "fcnet", 3, 2)
+    kinds = [type(layer).__name__.lower() for layer in layers]
+    own = {"linear": [], "swish": ["silu"]}.get(activation, [activation.replace("_", "")])
+    assert kinds == ["linear", *["layernorm"] * layernorm, *own] * 2 + ["linear"]
     x = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     grads = []
     for net in (MLP(*layers), nn.Sequential(*layers)):
