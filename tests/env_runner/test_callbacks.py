@@ -1,11 +1,24 @@
+"""Callbacks: classes and functions of a config, and the order of events."""
+
 from __future__ import annotations
 
+import functools
 import inspect
 
+import numpy as np
 import pytest
 
-from epibatch.core.errors import ConfigError
-from epibatch.env_runner.callbacks import ALGORITHM_EVENTS, EVENTS, RUNNER_EVENTS, Callbacks, RLlibCallback
+from epibatch.algorithms import PPOConfig
+from epibatch.core.errors import ConfigError, RegistryError
+from epibatch.env_runner.callbacks import (
+    ALGORITHM_EVENTS,
+    EVENTS,
+    RUNNER_EVENTS,
+    CallbackDispatcher,
+    Callbacks,
+    RLlibCallback,
+    callback_problem,
+)
 
 
 def test_every_event_has_a_documented_method_and_none_is_left_over():
@@ -34,3 +47,365 @@ def test_methods_that_may_be_there(name):
 
 def test_values_may_have_any_name():
     assert type("Own", (Callbacks,), {"on_weekdays": True})
+
+
+def recorder(log, name):
+    return lambda **keywords: log.append((name, keywords))
+
+
+def listening(log, name):
+    """A class of callbacks that notes what it is told of samples."""
+    return type(name, (Callbacks,), {"on_sample_end": lambda self, **keywords: log.append((name, keywords))})
+
+
+def test_methods_first_then_functions_in_order():
+    log = []
+    config = PPOConfig().callbacks(
+        [listening(log, "a"), listening(log, "b")], on_sample_end=[recorder(log, "c"), recorder(log, "d")]
+    )
+    dispatcher = CallbackDispatcher(config, ["on_sample_end"])
+    dispatcher.call("on_sample_end", samples=3)
+    assert log == [(name, {"samples": 3}) for name in "abcd"]
+
+
+def test_each_has_objects_of_its_own():
+    made = []
+
+    class Counting(Callbacks):
+        def __init__(self):
+            made.append(self)
+
+    config = PPOConfig().callbacks(Counting)
+    assert made == []
+    CallbackDispatcher(config, []), CallbackDispatcher(config, [])
+    assert len(made) == 2
+
+
+def test_a_function_that_makes_the_object():
+    class Named(Callbacks):
+        def __init__(self, name):
+            self.name = name
+
+        def on_sample_end(self, **keywords):
+            log.append(self.name)
+
+    log = []
+    CallbackDispatcher(PPOConfig().callbacks(functools.partial(Named, "it")), ["on_sample_end"]).call("on_sample_end")
+    assert log == ["it"]
+
+
+def test_methods_that_are_not_overridden_do_not_listen():
+    dispatcher = CallbackDispatcher(PPOConfig().callbacks(Callbacks), ["on_sample_end", "on_episode_step"])
+    assert "on_sample_end" not in dispatcher and "on_episode_step" not in dispatcher
+
+
+def test_import_paths(tmp_path, monkeypatch):
+    (tmp_path / "told_module.py").write_text("log = []\ndef tell(**keywords):\n    log.append(keywords)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = PPOConfig(allow_imports=True).callbacks(on_sample_end=["told_module:tell", "told_module:tell"])
+    CallbackDispatcher(config, ["on_sample_end"]).call("on_sample_end", samples=[])
+    import told_module
+
+    assert told_module.log == [{"samples": []}] * 2
+    (tmp_path / "told_module.py").unlink()
+    monkeypatch.delitem(__import__("sys").modules, "told_module")
+    __import__("importlib").invalidate_caches()
+    with pytest.raises(RegistryError, match=r"callbacks.on_sample_end\n.*the function told_module:tell"):
+        CallbackDispatcher(config, ["on_sample_end"])
+
+
+def test_an_error_names_event_and_function():
+    def wrong(**keywords):
+        raise KeyError("gone")
+
+    with pytest.raises(KeyError) as caught:
+        CallbackDispatcher(PPOConfig().callbacks(on_train_result=wrong), ["on_train_result"]).call(
+            "on_train_result", result={}
+        )
+    told = [str(caught.value), *getattr(caught.value, "__notes__", [])]
+    assert any("in the callback on_train_result (" in text and "wrong" in text for text in told)
+
+
+@pytest.mark.parametrize("value", [None, print, "a.b:c", [print, "a:b"], (), Callbacks])
+def test_what_a_config_may_give(value):
+    assert callback_problem(value) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (3, "found int 3"),
+        ([print, None], "found NoneType None"),
+        ("module.name", "import path module:function, found 'module.name'"),
+        ({"a": 1}, "found dict"),
+    ],
+)
+def test_what_it_may_not(value, problem):
+    assert problem in callback_problem(value)
+
+
+def test_functions_that_an_object_gives_itself_listen():
+    class Given(Callbacks):
+        def __init__(self):
+            self.on_sample_end = recorder(log, "it")
+            self.on_episode_step = super().on_episode_step
+
+    log = []
+    dispatcher = CallbackDispatcher(PPOConfig().callbacks(Given), ["on_sample_end", "on_episode_step"])
+    dispatcher.call("on_sample_end", samples=3)
+    assert log == [("it", {"samples": 3})] and "on_episode_step" not in dispatcher
+
+
+EPISODE_EVENTS = [event for event in RUNNER_EVENTS if event.startswith("on_episode")]
+
+
+class Log:
+    """Notes (event, environment, length, newest observation) of every call about an episode."""
+
+    def __init__(self):
+        self.calls, self.keywords = [], []
+
+    def note(self, event, **keywords):
+        self.keywords.append((event, keywords))
+        if "episode" in keywords:
+            episode = keywords["episode"]
+            newest = int(episode.get_observations(-1)[0]) if episode.is_reset else None
+            self.calls.append((event, keywords["env_index"], episode.t, newest))
+
+    def functions(self, events=EPISODE_EVENTS):
+        return {event: functools.partial(self.note, event) for event in events}
+
+
+def expected(env, length_of, steps):
+    """What an environment is to tell within a number of its own steps, by the rule of its lengths."""
+    episode = t = 0
+    yield from (("on_episode_created", env, 0, None), ("on_episode_start", env, 0, 1000 * env))
+    for _ in range(steps):
+        t += 1
+        yield "on_episode_step", env, t, 1000 * env + 100 * episode + t
+        if t == length_of(env, episode):
+            yield "on_episode_end", env, t, 1000 * env + 100 * episode + t
+            episode, t = episode + 1, 0
+            yield "on_episode_created", env, 0, None
+            yield "on_episode_start", env, 0, 1000 * env + 100 * episode
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("samples", [[40], [7, 1, 13, 2, 17]])
+def test_each_environment_tells_the_same_in_every_mode(toys, mode, samples):
+    log = Log()
+    runner = toys.runner(2, mode=mode, config=toys.config(2).callbacks(**log.functions()))
+    for steps in samples:
+        runner.sample(num_timesteps=steps)
+    for env in range(2):
+        own = [call for call in log.calls if call[1] == env]
+        assert len(own) > 25
+        assert own == list(expected(env, toys.length_of, 60))[: len(own)]
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_what_is_put_into_a_created_episode_is_the_recorded_ones(toys, mode):
+    known = {}
+
+    def created(episode, env_index, **keywords):
+        episode.custom_data["number"] = known[episode.id_] = len(known)
+
+    def step(episode, **keywords):
+        episode.custom_data["steps"] = episode.custom_data.get("steps", 0) + 1
+
+    config = toys.config(2).callbacks(on_episode_created=created, on_episode_step=step)
+    runner = toys.runner(2, mode=mode, config=config)
+    chunks = [chunk for steps in (5, 9, 16) for chunk in runner.sample(num_timesteps=steps)]
+    ended = [chunk for chunk in chunks if chunk.is_done]
+    assert len(ended) >= 5
+    assert [chunk.custom_data["number"] for chunk in chunks] == [known[chunk.id_] for chunk in chunks]
+    assert [chunk.custom_data["steps"] for chunk in ended] == [chunk.t for chunk in ended]
+
+
+def test_earlier_chunks_of_an_ended_episode(toys):
+    returns = []
+
+    def end(episode, prev_episode_chunks, **keywords):
+        chunks = [*prev_episode_chunks, episode]
+        assert {chunk.id_ for chunk in chunks} == {episode.id_}
+        assert [chunk.t_started for chunk in chunks] == np.cumsum([0, *map(len, chunks[:-1])]).tolist()
+        returns.append(sum(chunk.get_return() for chunk in chunks))
+
+    runner = toys.runner(1, config=toys.config(1).callbacks(on_episode_end=end))
+    for _ in range(10):
+        runner.sample(num_timesteps=2)
+    assert returns == [sum(t + 0.5 for t in range(length)) for length in (3, 5, 2, 3, 5, 2)]
+    runner.sample(num_timesteps=1)
+    runner.sample(num_episodes=2)  # the running episode is dropped
+    assert returns[6:] == returns[:2] or returns[6:] == returns[1:3]
+
+
+def test_all_environments_tell_of_the_last_vector_step_of_whole_episodes(toys):
+    log = Log()
+    runner = toys.runner(2, config=toys.config(2).callbacks(**log.functions(["on_episode_step", "on_episode_end"])))
+    assert len(runner.sample(num_episodes=1)) == 1
+    steps = [("on_episode_step", env, t, 1000 * env + t) for t in (1, 2, 3) for env in (0, 1)]
+    assert log.calls == [*steps[:5], ("on_episode_end", 0, 3, 3), steps[5]]
+
+
+def test_samples_are_the_same_with_and_without(toys):
+    def sampled(config):
+        runner = toys.runner(2, config=config)
+        chunks = [chunk for steps in (5, 30) for chunk in runner.sample(num_timesteps=steps)]
+        metrics = runner.get_metrics()
+        return chunks, {key: value for key, value in metrics.items() if key not in ("sample", "env_step_timer")}
+
+    (plain, metrics), (told, also) = (
+        sampled(toys.config(2)),
+        sampled(toys.config(2).callbacks(**Log().functions(RUNNER_EVENTS))),
+    )
+    assert metrics == also and metrics["num_episodes"] == 10
+    assert len(plain) == len(told)
+    for one, other in zip(plain, told):
+        toys.check(one)
+        toys.check(other)
+        np.testing.assert_array_equal(one.get_observations(), other.get_observations())
+        np.testing.assert_array_equal(one.get_actions(), other.get_actions())
+
+
+@pytest.mark.parametrize(("events", "made"), [([], 0), (["on_sample_end"], 0), (["on_episode_step"], 4)])
+def test_episodes_are_made_only_where_somebody_listens(toys, events, made):
+    runner = toys.runner(2, config=toys.config(2).callbacks(**Log().functions(events)))
+    chunks = runner.sample(num_timesteps=14).chunks
+    assert len(chunks) == 4
+    assert sum(chunk.shown is not None for chunk in chunks) == made
+
+
+def test_only_ended_episodes_are_made_for_who_listens_to_ends(toys):
+    def end(env_runner, env_index, **keywords):
+        running.append(env_runner._recorder.episodes.chunks[1 - env_index].shown)
+
+    running = []
+    runner = toys.runner(2, config=toys.config(2).callbacks(on_episode_end=end))
+    runner.sample(num_timesteps=9)  # the first ends after three steps, the second after five
+    assert running == [None, None]
+
+
+def test_keywords(toys):
+    log = Log()
+    runner = toys.runner(1, config=toys.config(1).callbacks(**log.functions(RUNNER_EVENTS)))
+    episodes = runner.sample(num_timesteps=3)
+    assert [event for event, _ in log.keywords] == [
+        "on_environment_created",
+        "on_episode_created",
+        "on_episode_start",
+        "on_episode_step",
+        "on_episode_step",
+        "on_episode_step",
+        "on_episode_end",
+        "on_episode_created",
+        "on_sample_end",
+    ]
+    for event, keywords in log.keywords:
+        assert keywords["env_runner"] is runner and keywords["metrics_logger"] is runner.metrics
+        if event != "on_sample_end":
+            assert keywords["env"] is runner.env.unwrapped
+        if "episode" in keywords:
+            assert keywords["rl_module"] is runner.module
+    assert log.keywords[0][1]["env_context"] == {}
+    assert log.keywords[-1][1]["samples"] is episodes
+    assert log.keywords[-3][1]["episode"] is episodes[0]
+
+
+def test_logged_values_are_metrics_of_the_runner(toys):
+    def end(episode, metrics_logger, **keywords):
+        metrics_logger.log_value("last_return", episode.get_return(), window=1)
+
+    runner = toys.runner(1, config=toys.config(1).callbacks(on_episode_end=end))
+    runner.sample(num_timesteps=3)
+    assert runner.get_metrics()["last_return"] == 0.5 + 1.5 + 2.5
+
+
+def test_an_error_names_callback_and_episode_and_loses_nothing(toys):
+    def failing(episode, env_index, **keywords):
+        if not told:
+            told.append(episode.id_)
+            raise LookupError("no such file")
+
+    told = []
+    runner = toys.runner(2, config=toys.config(2).callbacks(on_episode_end=failing))
+    with pytest.raises(LookupError) as caught:
+        runner.sample(num_timesteps=40)
+    place = rf"in the callback on_episode_end \(.*failing\), episode '{told[0]}' of environment 0:\nno such file"
+    assert caught.match(place)
+    ended = [episode for episode in runner.sample(num_timesteps=4) if episode.is_done]
+    assert ended[0].id_ == told[0]
+    toys.check(ended[0])
+
+
+def test_an_episode_that_ends_before_a_failing_reset_is_told_of(toys):
+    log = Log()
+    config = toys.config(1, env=toys.factory(fail_in_reset=(0, 1))).callbacks(**log.functions(["on_episode_end"]))
+    runner = toys.runner(1, mode="disabled", config=config)
+    with pytest.raises(Exception, match="no answer"):
+        runner.sample(num_timesteps=9)
+    assert log.calls == [("on_episode_end", 0, 3, 3)]
+
+
+def test_saving_and_restoring_tell_nothing(toys):
+    log = Log()
+    runner = toys.runner(2, config=toys.config(2).callbacks(**log.functions(RUNNER_EVENTS)))
+    runner.sample(num_timesteps=10)
+    before = len(log.keywords)
+    state = runner.get_state()
+    runner.set_state(state)
+    runner.checkpoint_reset()
+    runner.get_metrics()
+    assert len(log.keywords) == before
+
+
+def test_overriding_the_runners_own_method(toys):
+    config = toys.config(1).callbacks(**Log().functions())
+    runner, seen = toys.runner(1, config=config), []
+    runner._make_on_episode_callback = lambda which, idx, episodes: seen.append((which, idx, len(episodes[idx])))
+    runner.sample(num_timesteps=1)
+    created, started, stepped = "on_episode_created", "on_episode_start", "on_episode_step"
+    assert seen == [(created, 0, 0), (started, 0, 0), (stepped, 0, 1)]
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_an_error_at_the_end_of_a_sample_loses_no_step(toys, mode):
+    def failing(samples, **keywords):
+        seen.append([episode.id_ for episode in samples])
+        if len(seen) == 1:
+            raise LookupError("no such file")
+
+    seen = []
+    runner = toys.runner(2, mode=mode, config=toys.config(2).callbacks(on_sample_end=failing))
+    with pytest.raises(LookupError, match=r"in the callback on_sample_end \(.*failing\):\nno such file"):
+        runner.sample(num_timesteps=16)
+    samples = list(runner.sample(num_timesteps=16))
+    assert [episode.id_ for episode in samples] == seen[1] and seen[1][: len(seen[0])] == seen[0]
+    for episode in samples:
+        toys.check(episode)
+    for id_ in {episode.id_ for episode in samples}:
+        chunks = [episode for episode in samples if episode.id_ == id_]
+        assert [chunk.t_started for chunk in chunks] == [0, *(chunk.t for chunk in chunks[:-1])]
+    assert not {id(episode) for episode in runner.sample(num_timesteps=4)} & {id(episode) for episode in samples}
+
+
+def test_an_error_about_new_environments_closes_them(toys):
+    def failing(env, **keywords):
+        told.append(env)
+        if len(told) != 2:
+            raise LookupError("no such file")
+
+    told = []
+    with pytest.raises(LookupError, match="on_environment_created"):
+        toys.runner(2, config=toys.config(2).callbacks(on_environment_created=failing))
+    assert told[0].closed
+    runner = toys.runner(2, config=toys.config(2).callbacks(on_environment_created=failing))
+    runner.env.close()
+    runner._stepper.interrupted()
+    runner._reset_wanted = True
+    with pytest.raises(LookupError, match="on_environment_created"):
+        runner.sample(num_timesteps=4)
+    assert told[2].closed
+    with pytest.raises(LookupError, match="on_environment_created"):
+        runner.sample(num_timesteps=4)
+    assert told[3] is not told[2]

@@ -1,8 +1,9 @@
-"""One answer for every autoreset mode, and what a failing environment is told."""
+"""Steps of vector environments: one result for every autoreset mode, and errors that name the environment."""
 
 from __future__ import annotations
 
 import os
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from epibatch.core.errors import EnvironmentContractError, RunnerError
+from epibatch.env_runner import MultiAgentEnv, VectorMultiAgentEnv
 from epibatch.env_runner.env_stepper import EnvStepper
+from epibatch.env_runner.multi_agent_env_runner import MultiAgentStepper
 from epibatch.env_runner.vector_envs import SyncEnvs
 
 
@@ -225,3 +228,68 @@ def test_only_ended_environments_may_be_reset():
     assert isinstance(failure, EnvironmentContractError) and "they were reset as well" in failure.found
     failure = EnvStepper(Counting(None), "counting").step(np.zeros(2)).failure
     assert "reset_mask" in failure.expected and "no options here" in failure.found
+
+
+class Pair(MultiAgentEnv):
+    """Two agents that share the object of their spaces."""
+
+    def __init__(self):
+        super().__init__()
+        self.agents = self.possible_agents = ["a", "b"]
+        self.observation_spaces = dict.fromkeys(self.agents, gym.spaces.Discrete(2))
+        self.action_spaces = dict.fromkeys(self.agents, gym.spaces.Discrete(1000))
+        self.seeds = []
+
+    def reset(self, *, seed=None, options=None):
+        self.seeds.append(seed)
+        return dict.fromkeys(self.agents, 0), {}
+
+    def step(self, action_dict):
+        time.sleep(0.002)
+        return dict.fromkeys(self.agents, 1), {"a": 1.0, "b": 0.0}, {"__all__": False}, {}, {}
+
+
+@pytest.fixture
+def agent_stepper():
+    made = MultiAgentStepper(VectorMultiAgentEnv([Pair] * 2), seconds=5.0)
+    yield made
+    made.close()
+
+
+def drawn(agent_stepper, times=3):
+    return [agent_stepper.random_actions([["a", "b"], ["b"]]) for _ in range(times)]
+
+
+def test_random_actions_are_of_those_asked_for_and_follow_the_seed(agent_stepper):
+    agent_stepper.reset(4)
+    first = drawn(agent_stepper)
+    assert [[list(own) for own in one] for one in first] == [[["a", "b"], ["b"]]] * 3
+    assert len({action for one in first for own in one for action in own.values()}) > 6
+    agent_stepper.reset(None)
+    assert drawn(agent_stepper) != first
+    agent_stepper.reset(4)
+    assert drawn(agent_stepper) == first
+    assert [env.seeds for env in agent_stepper.env.envs] == [[4, None, 4], [5, None, 5]]
+
+
+def test_environments_draw_from_spaces_of_their_own(agent_stepper):
+    agent_stepper.reset(4)
+    own = agent_stepper.env.envs[0].action_spaces["a"]
+    own.seed(0)
+    expected = gym.spaces.Discrete(1000, seed=0)
+    drawn(agent_stepper)
+    assert [own.sample() for _ in range(5)] == [expected.sample() for _ in range(5)]
+
+
+def test_time_in_steps_is_added_up(agent_stepper):
+    agent_stepper.reset(0)
+    for _ in range(3):
+        agent_stepper.step([{"a": 0, "b": 0}] * 2)
+    assert agent_stepper.seconds >= 5.0 + 3 * 2 * 0.002
+
+
+def test_closed_environments_have_to_be_made_anew(agent_stepper):
+    agent_stepper.interrupted()
+    assert not agent_stepper.broken
+    agent_stepper.close()
+    assert agent_stepper.broken

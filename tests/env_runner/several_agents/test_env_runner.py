@@ -1,4 +1,4 @@
-"""The runner of several agents where something goes wrong, its seeds, metrics and state."""
+"""Sampling, state and failures of runners of several agents."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from epibatch.connectors import ConnectorV2
+from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, RunnerError, UnknownNameError
 from epibatch.core.rl_module import RLModuleSpec
 from oracle.agent_games import AGENTS, game_class, module_of
@@ -193,3 +194,164 @@ def test_specs_are_those_of_the_config(teams):
     runner = teams.runner("steady", 1)
     assert all(type(spec) is RLModuleSpec for spec in runner.config.specs.values())
     assert list(runner.module.keys()) == ["walker", "thinker"]
+
+
+def test_random_actions_are_of_those_who_are_to_act_and_have_no_outputs(teams):
+    runner = teams.runner("random", 3, scripted=False)
+    episodes = teams.joined([c for _ in range(20) for c in runner.sample(num_timesteps=6, random_actions=True)])
+    taken = Counter()
+    for place, episode in episodes.items():
+        teams.assert_same(episode, teams.recorded(place).played())
+        for segment in episode.segments:
+            assert segment.episode.extra_model_outputs == {}
+            taken.update(segment.episode.get_actions().tolist() if len(segment.episode) else ())
+    assert taken.keys() == {0, 1, 2} and min(taken.values()) > 30
+    again = teams.runner("random", 3, scripted=False)
+    for place, episode in teams.joined(again.sample(num_timesteps=40, random_actions=True)).items():
+        right = episodes[place][: len(episode)]
+        assert [s.episode.get_actions().tolist() for s in episode.segments if len(s.episode)] == [
+            s.episode.get_actions().tolist() for s in right.segments if len(s.episode)
+        ]
+
+
+def test_changing_between_random_and_policy_resets(teams):
+    runner = teams.runner("steady", 1, length=30, scripted=False)
+    started = [runner.sample(num_timesteps=2, random_actions=own)[0].env_t_started for own in (0, 0, 1, 1, 0)]
+    assert started == [0, 2, 0, 2, 0]
+
+
+class Doubled(ConnectorV2):
+    """Lets modules' actions be twice those that the game gets."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        batch[Columns.ACTIONS_FOR_ENV] = dict(batch[Columns.ACTIONS])
+        batch[Columns.ACTIONS] = {
+            key: [2 * action for action in items] for key, items in batch[Columns.ACTIONS].items()
+        }
+        return batch
+
+
+def test_the_modules_action_is_stored_and_the_environments_acted_on(teams):
+    runner = teams.runner("random", 2, module_to_env=[Doubled()])
+    for place, episode in teams.joined([c for _ in range(10) for c in runner.sample(num_timesteps=4)]).items():
+        played = teams.recorded(place).played()  # which checks what it gets
+        for mine, right in zip(episode.segments, played.segments):
+            if len(right.episode):
+                assert mine.episode.get_actions().tolist() == [2 * a for a in right.episode.get_actions()]
+        assert episode.pending_actions == {a: 2 * action for a, action in played.pending_actions.items()}
+
+
+def test_explore_follows_the_config_unless_given(teams):
+    runner = teams.runner("steady", 1, explore=False)
+    told = []
+    runner.module.forward_exploration = lambda batch, t: told.append(t) or runner.module._forward_exploration(batch)
+    runner.sample(num_timesteps=2)
+    assert told == []
+    runner.sample(num_timesteps=2, explore=True)
+    assert told == [2, 3]
+
+
+def test_weights_seq_no_is_kept_with_every_step(teams):
+    runner = teams.runner("steady", 1, length=30)
+    runner.sample(num_timesteps=2)
+    runner.weights_updated()
+    chunk = runner.sample(num_timesteps=3)[0]
+    found = {segment.agent_id: segment.episode.get_extra_model_outputs("weights_seq_no") for segment in chunk.segments}
+    assert {agent: rows.tolist() for agent, rows in found.items()} == {agent: [1, 1, 1] for agent in AGENTS}
+    assert runner.get_metrics()["weights_seq_no"] == 1
+
+
+def test_a_game_in_which_nobody_acts_for_a_while(teams):
+    class Late(game_class(EPIBATCH, kind="steady", length=6)):
+        def reset(self, **kwargs):
+            self.held, _ = super().reset(**kwargs)
+            return {}, {}
+
+        def step(self, action_dict):
+            if self.held:
+                assert action_dict == {}
+                held, self.held = self.held, {}
+                return held, {}, {"__all__": False}, {}, {}
+            return super().step(action_dict)
+
+    seen = []
+    runner = teams.runner(game=Late, num_envs=2, env_to_module=[teams.Seen(seen=seen)])
+    episodes = teams.joined([chunk for _ in range(8) for chunk in runner.sample(num_timesteps=4)])
+    assert {row[2] for row in seen} == set(range(7)) and len(seen) == len(set(seen))
+    for episode in episodes.values():
+        assert [segment.env_steps[0] for segment in episode.segments] == [1] * 4
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(1, 3), (3, 3), (4, 6)])
+def test_env_steps_are_rounded_up_to_whole_vector_steps(teams, wanted, found):
+    assert sum(len(chunk) for chunk in teams.runner("steady", 3).sample(num_timesteps=wanted)) == found
+
+
+@pytest.mark.parametrize(("wanted", "steps"), [(1, 1), (8, 1), (9, 2), (17, 3)])
+def test_agent_steps_are_counted_by_the_observations_that_end_them(teams, wanted, steps):
+    runner = teams.runner("steady", 2, counts="agent_steps")  # 8 in a vector step
+    chunks = runner.sample(num_timesteps=wanted)
+    assert [len(chunk) for chunk in chunks] == [steps, steps]
+    assert sum(chunk.agent_steps() for chunk in chunks) == 8 * steps
+
+
+def test_counting_agent_steps_where_nobody_acts_any_more_ends(teams, monkeypatch):
+    class Deserted(game_class(EPIBATCH, kind="steady")):
+        def step(self, action_dict):
+            if self.t < 2:
+                return super().step(action_dict)
+            return {}, {}, {"__all__": False}, {}, {}
+
+    monkeypatch.setattr("epibatch.env_runner.multi_agent_env_runner._PATIENCE", 50)
+    runner = teams.runner(game=Deserted, num_envs=1, counts="agent_steps")
+    assert len(runner.sample(num_timesteps=8)[0]) == 2
+    with pytest.raises(RunnerError, match="no observation of any agent in 50 vector steps"):
+        runner.sample(num_timesteps=1)
+    assert [(len(chunk), chunk.env_t_started) for chunk in runner.sample(num_timesteps=4)] == [(1, 0)]  # anew
+    waiting = teams.runner(game=Deserted, num_envs=1)
+    assert len(waiting.sample(num_timesteps=200)[0]) == 200
+
+
+def test_steps_that_only_bring_a_reset_are_not_counted(teams):
+    runner = teams.runner("steady", 1, length=3)
+    assert [[len(c) for c in runner.sample(num_timesteps=2)] for _ in range(4)] == [[2], [1, 1], [1, 1], [2]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_exactly_so_many_whole_episodes(teams, count):
+    runner = teams.runner("random", 3)
+    for _ in range(2):
+        before = [len(game.record) for game in teams.game.games]
+        episodes = runner.sample(num_episodes=count)
+        assert len(episodes) == count and all(episode.is_done and episode.env_t_started == 0 for episode in episodes)
+        begun = {game.number: game.record[before[game.number]] for game in teams.game.games}  # each game was reset
+        for episode in episodes:
+            assert episode.custom_data["place"][1] >= before[episode.custom_data["place"][0]]
+        assert len(begun) == 3
+
+
+def test_ended_episodes_come_first_in_the_order_of_their_ends(teams):
+    runner = teams.runner("steady", 3)  # their first episodes are of 9, 8 and 7 steps
+    chunks = runner.sample(num_timesteps=27)
+    assert [chunk.custom_data["place"] for chunk in chunks] == [(2, 0), (1, 0), (0, 0), (1, 1), (2, 1)]
+    assert [chunk.is_done for chunk in chunks] == [True, True, True, False, False]
+
+
+def test_defaults_of_the_config(teams):
+    fragments = teams.runner("steady", 2, rollout_fragment_length=5)
+    assert sum(len(chunk) for chunk in fragments.sample()) == 10
+    whole = teams.runner("random", 2, batch_mode="complete_episodes")
+    assert [episode.is_done for episode in whole.sample()] == [True, True]
+
+
+def test_nothing_asked_for_touches_nothing(teams):
+    runner = teams.runner()
+    assert runner.sample(num_timesteps=0) == runner.sample(num_episodes=0) == []
+    assert all(game.episode == -1 for game in teams.game.games)
+
+
+def test_force_reset_drops_what_was_running(teams):
+    runner = teams.runner("steady", 2, length=20)
+    runner.sample(num_timesteps=4)
+    chunks = runner.sample(num_timesteps=4, force_reset=True)
+    assert [(chunk.env_t_started, chunk.custom_data["place"]) for chunk in chunks] == [(0, (0, 1)), (0, (1, 1))]

@@ -12,7 +12,7 @@ import torch
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
-from epibatch.env_runner import MultiAgentEnv
+from fixture_envs import RandomEnv, TurnsEnv
 
 BOX = gym.spaces.Box(-2.0, 3.0, (2,))
 ACTIONS = {
@@ -32,51 +32,11 @@ OBSERVATIONS = {
 }
 
 
-class Walk(gym.Env):
+class Walk(RandomEnv):
     """Random observations and rewards for 1 to 12 steps; every third episode is truncated."""
 
     def __init__(self, observations: str = "box", actions: str = "discrete") -> None:
-        self.observation_space, self.action_space = OBSERVATIONS[observations], ACTIONS[actions]
-
-    def observe(self) -> Any:
-        self.observation_space.seed(int(self.np_random.integers(2**31)))
-        return self.observation_space.sample()
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.left, self.cut = int(self.np_random.integers(1, 13)), self.np_random.random() < 0.3
-        return self.observe(), {}
-
-    def step(self, action: Any) -> Any:
-        self.left -= 1
-        ended = self.left == 0
-        return self.observe(), float(self.np_random.normal()), ended and not self.cut, ended and self.cut, {}
-
-
-class Turns(MultiAgentEnv):
-    """Agents observe at random, so that most wait for some steps after they acted; one leaves early."""
-
-    def __init__(self, config: Any = None) -> None:
-        super().__init__()
-        self.agents = self.possible_agents = ["a", "b", "c"]
-        self.observation_spaces = dict.fromkeys(self.agents, OBSERVATIONS["box"])
-        self.action_spaces = dict.fromkeys(self.agents, ACTIONS["discrete"])
-
-    def observe(self) -> Any:
-        chosen = [agent for agent in self.here if self.np_random.random() < 0.5] or self.here[:1]
-        return {agent: self.np_random.uniform(-1, 1, 3).astype(np.float32) for agent in chosen}
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.left, self.here = int(self.np_random.integers(3, 15)), list(self.possible_agents)
-        return self.observe(), {}
-
-    def step(self, action_dict: Any) -> Any:
-        self.left -= 1
-        flags = {"__all__": self.left == 0}
-        if len(self.here) == 3 and self.np_random.random() < 0.2:
-            flags[self.here.pop()] = True
-        return self.observe(), dict.fromkeys(action_dict, 1.0), flags, {}, {}
+        super().__init__(OBSERVATIONS[observations], ACTIONS[actions], lengths=(1, 12), truncated=0.3)
 
 
 class Tanh(ColumnTransform):
@@ -150,7 +110,7 @@ def random_config(seed: int) -> PPOConfig:
     complete = rng.random() < 0.3
     config = (
         PPOConfig()
-        .environment(Turns if agents else Walk, env_config={} if agents else {"observations": observations})
+        .environment(TurnsEnv if agents else Walk, env_config={} if agents else {"observations": observations})
         .env_runners(
             num_envs_per_env_runner=choose(1, 3),
             batch_mode="complete_episodes" if complete else "truncate_episodes",
@@ -195,7 +155,7 @@ def first_update() -> Any:
 
     class Parts:
         random_config = staticmethod(random_config)
-        walk, turns, tanh, half = Walk, Turns, Tanh, Half
+        walk, turns, tanh, half = Walk, TurnsEnv, Tanh, Half
 
         @staticmethod
         def config(**debugging: Any) -> PPOConfig:

@@ -1,15 +1,29 @@
+"""RLlib's helpers of postprocessing."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+import epibatch.core.advantages as advantages
+import epibatch.core.padding as padding
 from epibatch.core.errors import ColumnError, EpisodeError
+from epibatch.core.spaces import BatchedNdArray
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 from epibatch.episodes.vector_recorder import VectorRecorder
+from epibatch.learner import postprocessing
+from epibatch.learner.postprocessing import zero_padding
 from epibatch.learner.postprocessing.episodes import (
     add_one_ts_to_episodes_and_truncate,
     remove_last_ts_from_data,
     remove_last_ts_from_episodes_and_restore_truncateds,
+)
+from epibatch.learner.postprocessing.value_predictions import compute_value_targets
+from epibatch.learner.postprocessing.zero_padding import (
+    create_mask_and_seq_lens,
+    split_and_zero_pad,
+    split_and_zero_pad_n_episodes,
+    unpad_data_if_necessary,
 )
 
 
@@ -134,3 +148,17 @@ def test_views_of_a_vector_block_leave_the_block_and_can_be_lengthened():
     assert sorted(episode.is_truncated for episode in episodes) == [False, True]
     for episode in episodes:
         episode.validate()
+
+
+def test_the_names_are_the_kernels():
+    assert create_mask_and_seq_lens is padding.create_mask_and_seq_lens
+    assert split_and_zero_pad is padding.split_and_zero_pad
+    assert split_and_zero_pad_n_episodes is padding.split_and_zero_pad_n_episodes
+    assert unpad_data_if_necessary is padding.unpad_data_if_necessary
+    assert zero_padding.BatchedNdArray is BatchedNdArray
+    assert compute_value_targets is advantages.compute_value_targets
+
+
+def test_the_package_names_its_modules():
+    assert postprocessing.zero_padding.__name__.endswith("postprocessing.zero_padding")
+    assert set(postprocessing.__all__) <= set(dir(postprocessing))
