@@ -272,11 +272,11 @@ def _read_marker(folder: Path) -> dict[str, Any]:
         )
     try:
         marker = json.loads(read_file(file, _MAX_MARKER_BYTES))
-        known = marker["format"] == _FORMAT and isinstance(marker["files"], dict)
+        has_format = marker["format"] == _FORMAT and isinstance(marker["files"], dict)
         version = marker["version"]
     except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
         raise _damaged(folder, f"{_MARKER} cannot be read ({error})") from error
-    if not known or version != FORMAT_VERSION:
+    if not has_format or version != FORMAT_VERSION:
         raise CheckpointError(
             f"loading {folder}",
             expected=f"format {_FORMAT!r}, version {FORMAT_VERSION}",

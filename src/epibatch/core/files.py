@@ -226,10 +226,10 @@ class FolderLock:
                 if not _lock(descriptor):
                     raise _in_use(folder, os.read(descriptor, 300))
                 with suppress(FileNotFoundError):
-                    mine = os.fstat(descriptor)
-                    if not os.path.samestat(mine, os.lstat(self._path)):
+                    status = os.fstat(descriptor)
+                    if not os.path.samestat(status, os.lstat(self._path)):
                         pass  # its holder has just removed it
-                    elif mine.st_nlink > 1:  # of another name is another file of the user, which is not written
+                    elif status.st_nlink > 1:  # of another name is another file of the user, which is not written
                         self._path.unlink()
                     else:
                         os.ftruncate(descriptor, 0)

@@ -41,9 +41,9 @@ def load_object(path: str, where: str, kind: str = "class") -> Any:
         ) from error
     for part in attribute.split("."):
         if not hasattr(target, part):
-            own = _defined_in(target)
+            names = _defined_in(target)
             found = f"{getattr(target, '__name__', target)} has no {part!r}"
-            do = nearest(part, own) if own else f"check that the path is {form}"
+            do = nearest(part, names) if names else f"check that the path is {form}"
             raise RegistryError(where, expected=f"the {kind} {path}", found=found, do=do)
         target = getattr(target, part)
     return target
@@ -60,9 +60,9 @@ def _how_to_import(error: BaseException, module_name: str, form: str) -> str:
 
 def _defined_in(target: Any) -> list[str]:
     """Public names that a module (or a class) has of its own, rather than imported."""
-    own = getattr(target, "__name__", None)
+    module_name = getattr(target, "__name__", None)
     public = [name for name in dir(target) if not name.startswith("_")]
-    return [name for name in public if getattr(getattr(target, name), "__module__", None) == own] or public
+    return [name for name in public if getattr(getattr(target, name), "__module__", None) == module_name] or public
 
 
 def import_extra(module: str, extra: str, purpose: str) -> Any:

@@ -127,8 +127,8 @@ def _no_such_name(package: str, name: str, *, hint: bool = True) -> str:
     if not hint:
         return text
     offering = list(_packages_with(name))
-    known = getattr(sys.modules[package], "__all__", ())
-    return f"{text}; {'import it from ' + ' or '.join(offering) if offering else nearest(name, known)}"
+    names = getattr(sys.modules[package], "__all__", ())
+    return f"{text}; {'import it from ' + ' or '.join(offering) if offering else nearest(name, names)}"
 
 
 def _is_submodule(package: str, name: str) -> bool:

@@ -301,8 +301,8 @@ class MetricsLogger:
         elif key is None or any(other[: len(path)] == path for other in self._metrics):
             found = self._results(path)
         if found is _MISSING:
-            known = nearest("/".join(map(str, path)), ("/".join(map(str, other)) for other in self._metrics))
-            raise UnknownNameError("metrics", expected="a key with values", found=repr(key), do=known)
+            hint = nearest("/".join(map(str, path)), ("/".join(map(str, other)) for other in self._metrics))
+            raise UnknownNameError("metrics", expected="a key with values", found=repr(key), do=hint)
         return found
 
     def reduce(self) -> dict[str, Any]:
@@ -378,11 +378,11 @@ def with_logged(results: Mapping[str, Any], logged: MetricsLogger, where: str) -
         ConfigError: both have the same name.
     """
     others = logged.reduce()
-    taken = sorted(map(str, results.keys() & others.keys()))
-    if taken:
+    duplicates = sorted(map(str, results.keys() & others.keys()))
+    if duplicates:
         expected = f"names that the {where}'s own metrics do not have"
         do = "log it under another name, or below one: metrics.log_value(('mine', 'value'), value)"
-        raise ConfigError(f"metrics of the {where}", expected=expected, found=", ".join(taken), do=do)
+        raise ConfigError(f"metrics of the {where}", expected=expected, found=", ".join(duplicates), do=do)
     return {**results, **others}
 
 

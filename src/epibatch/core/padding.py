@@ -202,10 +202,8 @@ def placed_layout(counts: Ints, places: Ints, shape: tuple[int, int]) -> PaddedL
     """
     mask = np.zeros(shape, np.bool_)
     mask.ravel()[places] = True
-    nothing = np.zeros(shape[0], np.int64)
-    return PaddedLayout(
-        counts, shape[1], mask.sum(1), mask, nothing, len(places), nothing, scattered=True, places=places
-    )
+    zeros = np.zeros(shape[0], np.int64)
+    return PaddedLayout(counts, shape[1], mask.sum(1), mask, zeros, len(places), zeros, scattered=True, places=places)
 
 
 def pad(rows: npt.NDArray[Any], layout: PaddedLayout) -> npt.NDArray[Any]:

@@ -32,7 +32,7 @@ def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
 
 def _parameters(cls: type) -> dict[str, tuple[inspect.Parameter, Any]]:
     """Each parameter with the constructor that names it."""
-    known: dict[str, tuple[inspect.Parameter, Any]] = {}
+    by_name: dict[str, tuple[inspect.Parameter, Any]] = {}
     for owner in cls.__mro__:
         init = owner.__dict__.get("__init__")
         if init is None or owner is object:
@@ -40,10 +40,10 @@ def _parameters(cls: type) -> dict[str, tuple[inspect.Parameter, Any]]:
         parameters = list(inspect.signature(init).parameters.values())[1:]
         for parameter in parameters:
             if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                known.setdefault(parameter.name, (parameter, init))
+                by_name.setdefault(parameter.name, (parameter, init))
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             break
-    return known
+    return by_name
 
 
 def wrong_values(cls: type, values: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
@@ -62,15 +62,15 @@ def wrong_values(cls: type, values: Mapping[str, Any]) -> dict[str, tuple[str, s
         >>> wrong_values(FrameStacking, {"num_frames": "4"})
         {'num_frames': ('a valid integer', "str '4'")}
     """
-    wrong = {}
+    misfits = {}
     for name, hint in _hints(cls).items():
         if name not in values:
             continue
         value = values[name].item() if isinstance(values[name], np.generic) else values[name]
         expected = _misfit(hint, value)
         if expected:
-            wrong[name] = (expected, f"{type(value).__name__} {value!r}")
-    return wrong
+            misfits[name] = (expected, f"{type(value).__name__} {value!r}")
+    return misfits
 
 
 def _misfit(hint: Any, value: Any) -> str:

@@ -84,16 +84,16 @@ def check_declarations(piece: Any, where: str) -> None:
     """
     if not isinstance(piece, type):
         _refuse_retired(where, vars(piece), getattr(type(piece), "__dataclass_fields__", {}))
-    for name, known in _NAMES.items():
+    for name, valid in _NAMES.items():
         value = getattr(piece, name)
         if (value is None and name in ("reads", "input_layouts")) or _is_property(value):
             continue
-        if not isinstance(value, (tuple, list)) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, (tuple, list)) or not all(isinstance(item, str) for item in value):
             spelled = f'("{value}",)' if isinstance(value, str) else '("obs",), say'
             raise _wrong(where, name, "a tuple of names", value, f"write {name} = {spelled}")
-        strangers = [one for one in value if known is not None and one not in known]
+        strangers = [item for item in value if valid is not None and item not in valid]
         if strangers:
-            raise _wrong(where, name, f"some of {', '.join(known or ())}", value, nearest(strangers[0], known or ()))
+            raise _wrong(where, name, f"some of {', '.join(valid or ())}", value, nearest(strangers[0], valid or ()))
     layout = piece.output_layout
     if layout is not None and layout not in LAYOUTS and not _is_property(layout):
         raise _wrong(where, "output_layout", f"one of {', '.join(LAYOUTS)}", layout, nearest(str(layout), LAYOUTS))

@@ -183,14 +183,14 @@ def _register(cls: PieceT, name: str | None) -> PieceT:
     _check_piece_class(cls, where)
     key = snake_case(cls.__name__) if name is None else name
     _check_name(key, where, "use letters, digits and underscores; dots and colons mark import paths")
-    own = _entry(key, cls)
+    new_entry = _entry(key, cls)
     others = [_entry(key, _registered[key])] if key in _registered else []
     # A package may register a class that it also offers; `piece_class` checks that both are the same.
-    others += [entry for entry in _offered().get(key, ()) if entry.package != own.package]
-    others = [entry for entry in others if entry.path != own.path]
+    others += [entry for entry in _offered().get(key, ()) if entry.package != new_entry.package]
+    others = [entry for entry in others if entry.path != new_entry.path]
     if others:
         advice = "register it under another name" + (f", or unregister({key!r}) first" if key in _registered else "")
-        raise _taken(key, [*others, own], advice)
+        raise _taken(key, [*others, new_entry], advice)
     _registered[key] = cls
     return cls
 
@@ -295,8 +295,8 @@ def _what_was_meant(name: str) -> str:
         return hint
     if name[:1].isupper():
         return f"a class of your own is named with its module, my_module:{name}, and imports allowed; {hint}"
-    own = "my_module:" + "".join(part.title() for part in name.split("_"))
-    return f"a name that a file of yours registers is known once that file was imported: write '{own}'; {hint}"
+    path = "my_module:" + "".join(part.title() for part in name.split("_"))
+    return f"a name that a file of yours registers is known once that file was imported: write '{path}'; {hint}"
 
 
 def _import_class(path: str, allow_imports: bool) -> type:
@@ -345,9 +345,9 @@ def named_elsewhere(name: str) -> tuple[str, list[str]]:
     for piece, path in built_in_pieces().items():
         cls = load_object(path, piece)
         for library, classes in counterparts(cls).items():
-            for own in classes:
-                if own.lower() == name.lower() and path == _path(cls):  # a second name has another path
-                    found.setdefault(f"{library}'s {own}", []).append(piece)
+            for counterpart in classes:
+                if counterpart.lower() == name.lower() and path == _path(cls):  # a second name has another path
+                    found.setdefault(f"{library}'s {counterpart}", []).append(piece)
     for elsewhere, pieces in sorted(found.items()):
         return f"{elsewhere} is {' or '.join(pieces)} here", pieces
     return "", []
@@ -374,9 +374,9 @@ def piece_name(cls: type) -> str:
         >>> piece_name(FrameStacking)
         'frame_stacking'
     """
-    given = registered_name(cls)
-    if given is not None:
-        return given
+    name = registered_name(cls)
+    if name is not None:
+        return name
     path = _path(cls)
     named = [entries[0] for entries in _offered().values() if len(entries) == 1 and _leads_to(entries[0], cls)]
     if named:
@@ -418,16 +418,16 @@ def spec_problems(spec: Any, *, pipeline: str | None = None, allow_imports: bool
         cls = piece_class(spec["piece"], allow_imports=allow_imports)
     except EpibatchError as error:
         return [("piece", str(error))]
-    known = {key: needed for key, needed in constructor_keywords(cls).items() if key not in SPACES}
+    arguments = {key: needed for key, needed in constructor_keywords(cls).items() if key not in SPACES}
     keywords = [key for key in spec if key != "piece"]
     problems = [
-        (str(key), f"{spec['piece']} has no argument {key!r}. {nearest(str(key), known)}")
+        (str(key), f"{spec['piece']} has no argument {key!r}. {nearest(str(key), arguments)}")
         for key in keywords
-        if key not in known
+        if key not in arguments
     ]
-    missing = [key for key, needed in known.items() if needed and key not in spec]
-    wrong = wrong_values(cls, {key: spec[key] for key in keywords if key in known})
-    problems += [(key, f"expected {expected}, found {found}") for key, (expected, found) in wrong.items()]
+    missing = [key for key, needed in arguments.items() if needed and key not in spec]
+    misfits = wrong_values(cls, {key: spec[key] for key in keywords if key in arguments})
+    problems += [(key, f"expected {expected}, found {found}") for key, (expected, found) in misfits.items()]
     for key in () if allow_imports else getattr(cls, "import_parameters", ()):
         if isinstance(spec.get(key), str):
             problems.append((key, f"{spec[key]!r} is an import path, which runs code; allow it with {_ALLOWED}"))
@@ -489,9 +489,9 @@ def piece_to_dict(piece: Any) -> dict[str, Any]:
     """
     cls = type(piece)
     name = piece_name(cls)
-    own = getattr(piece, "to_dict", None)
-    if callable(own):
-        return {"piece": name, **own()}
+    to_dict = getattr(piece, "to_dict", None)
+    if callable(to_dict):
+        return {"piece": name, **to_dict()}
     args, kwargs = piece.get_ctor_args_and_kwargs()
     keywords = {**_named_arguments(cls, args), **kwargs}
     keywords = {key: value for key, value in keywords.items() if key not in SPACES}

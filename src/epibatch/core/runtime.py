@@ -63,7 +63,7 @@ def random_state_kept() -> Iterator[None]:
         >>> random.random() == inside
         True
     """
-    torch, known = sys.modules.get("torch"), (random.getstate(), np.random.get_state())
+    torch, states = sys.modules.get("torch"), (random.getstate(), np.random.get_state())
     try:
         if torch is None:
             yield
@@ -72,8 +72,8 @@ def random_state_kept() -> Iterator[None]:
             with torch.random.fork_rng(devices=devices):
                 yield
     finally:
-        random.setstate(known[0])
-        np.random.set_state(known[1])
+        random.setstate(states[0])
+        np.random.set_state(states[1])
 
 
 @contextmanager

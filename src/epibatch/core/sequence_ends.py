@@ -177,16 +177,16 @@ def merged_layout(layouts: Sequence[PaddedLayout], places: Sequence[Sequence[int
         >>> merged_layout(layouts, [[1], [0]]).sequence_chunks
         array([0, 1, 1])
     """
-    found = np.concatenate([np.asarray(own, np.int64) for own in places])
+    found = np.concatenate([np.asarray(group, np.int64) for group in places])
     rank = np.argsort(np.argsort(found, kind="stable"), kind="stable")  # places may have gaps
-    starts = np.cumsum([0, *(len(own) for own in places)])
-    chunks = np.concatenate([rank[start + own.sequence_chunks] for start, own in zip(starts, layouts)])
+    starts = np.cumsum([0, *(len(group) for group in places)])
+    chunks = np.concatenate([rank[start + layout.sequence_chunks] for start, layout in zip(starts, layouts)])
     order = np.argsort(chunks, kind="stable")
     counts = np.empty(len(rank), np.int64)
-    counts[rank] = np.concatenate([own.counts for own in layouts])
+    counts[rank] = np.concatenate([layout.counts for layout in layouts])
 
     def together(name: str) -> Any:
-        parts = [getattr(own, name) for own in layouts]
+        parts = [getattr(layout, name) for layout in layouts]
         return None if all(part is None for part in parts) else np.concatenate(parts)[order]
 
     names = ("seq_lens", "mask", "offsets", "prefixes", "muted", "burn_in")

@@ -95,8 +95,8 @@ class SettingsModel(BaseModel):
 
     @classmethod
     def _unknown(cls, detail: ErrorDetails) -> str | None:
-        known = detail["type"] != "extra_forbidden"
-        return None if known else f"unknown setting; {nearest(str(detail['loc'][-1]), cls.names())}"
+        is_known = detail["type"] != "extra_forbidden"
+        return None if is_known else f"unknown setting; {nearest(str(detail['loc'][-1]), cls.names())}"
 
     @classmethod
     @cache
@@ -195,9 +195,9 @@ def reported(
                     if isinstance(place, int) and place >= len(names):
                         raise TypeError(f"{cls.__name__} takes {', '.join(names)}; {len(args)} were given") from None
                     name = names[place] if isinstance(place, int) else place
-                    own = detail["type"] == "expected" and not inner
-                    wanted = detail["msg"] if own else _expected(cls.__pydantic_fields__.get(name))
-                    found.setdefault(name, explain(name, wanted, values.get(name)))
+                    has_text = detail["type"] == "expected" and not inner
+                    expected = detail["msg"] if has_text else _expected(cls.__pydantic_fields__.get(name))
+                    found.setdefault(name, explain(name, expected, values.get(name)))
                 only = next(iter(found.values()))
                 raise (only if len(found) == 1 and not title else _joined(title, found.values())) from None
 
@@ -209,7 +209,7 @@ def reported(
 
 def _expected(field: FieldInfo | None) -> str:
     annotations = [] if field is None else field.metadata
-    return next((each.text for each in annotations if isinstance(each, Expected)), "")
+    return next((annotation.text for annotation in annotations if isinstance(annotation, Expected)), "")
 
 
 def _joined(title: str, errors: Iterable[ConfigError]) -> ConfigError:

@@ -293,8 +293,8 @@ def merge_shared_moments(states: Sequence[Any], where: str) -> dict[str, Any]:
                 do="give all copies the merged state (set_state) each time before any of them goes on; "
                 "what this one has seen cannot be told from what the others know already",
             )
-    known = first.synchronised.merged([copy.since for copy in copies])
-    return SharedMoments(first.shapes, known, RunningMoments(len(known.mean))).to_state()
+    moments = first.synchronised.merged([copy.since for copy in copies])
+    return SharedMoments(first.shapes, moments, RunningMoments(len(moments.mean))).to_state()
 
 
 def _size(shapes: LeafShapes) -> int:

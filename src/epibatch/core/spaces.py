@@ -97,7 +97,7 @@ def space_of_struct(struct: Any) -> Any:
     if is_leaf(struct):
         return struct
     if isinstance(struct, dict):
-        parts = {key: space_of_struct(own) for key, own in struct.items()}
+        parts = {key: space_of_struct(child) for key, child in struct.items()}
         return None if None in parts.values() else spaces.Dict(parts)
     items = tuple(map(space_of_struct, struct))
     return None if None in items else spaces.Tuple(items)
@@ -150,11 +150,11 @@ def check_row(space: gym.Space[Any], row: Any, where: str) -> None:
 def _check_leaf(space: gym.Space[Any], row: Any, where: str) -> None:
     shape: tuple[int, ...] = ()
     if isinstance(space, spaces.Discrete):
-        kinds, wanted = "iub", "integer"
+        kinds, expected = "iub", "integer"
     elif isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
-        kinds, wanted, shape = "iub", "integers", space.shape
+        kinds, expected, shape = "iub", "integers", space.shape
     elif isinstance(space, spaces.Box):
-        kinds, wanted, shape = "fiub", "numbers", space.shape
+        kinds, expected, shape = "fiub", "numbers", space.shape
     else:
         return
     try:
@@ -162,7 +162,7 @@ def _check_leaf(space: gym.Space[Any], row: Any, where: str) -> None:
     except ValueError:
         array = None
     if array is None or array.shape != shape or array.dtype.kind not in kinds:
-        raise _unfit(where, f"{wanted} of shape {shape}", _describe(row), space)
+        raise _unfit(where, f"{expected} of shape {shape}", _describe(row), space)
 
 
 def _describe(row: Any) -> str:
@@ -212,8 +212,8 @@ def exact_fill_value(dtype: np.dtype[Any], fill: float, where: str) -> Any:
         >>> exact_fill_value(np.dtype(np.int8), -1.0, "a view")
         array(-1, dtype=int8)
     """
-    whole = ", a whole number" if dtype.kind in "iu" else ", 0 or 1" if dtype.kind == "b" else ""
-    do = f"fill with a value of that type{whole}; mask=True tells real values from those filled in"
+    detail = ", a whole number" if dtype.kind in "iu" else ", 0 or 1" if dtype.kind == "b" else ""
+    do = f"fill with a value of that type{detail}; mask=True tells real values from those filled in"
     value = _fill(dtype, fill, where, do)
     if dtype.kind in "biu" and value != fill:
         raise _cannot_hold(dtype, fill, where, do)
@@ -308,9 +308,9 @@ class EnvActions:
         """
         if self._form is None and isinstance(actions, np.ndarray):
             return self._encoders[0](actions)
-        given = [np.asarray(leaf) for leaf in flatten_like(self._form, actions)]
-        made = [encode(leaf) for encode, leaf in zip(self._encoders, given)]
-        return unflatten(self._form, [leaf.copy() if leaf is own else leaf for leaf, own in zip(made, given)])
+        leaves = [np.asarray(leaf) for leaf in flatten_like(self._form, actions)]
+        encoded = [encode(leaf) for encode, leaf in zip(self._encoders, leaves)]
+        return unflatten(self._form, [leaf.copy() if leaf is raw else leaf for leaf, raw in zip(encoded, leaves)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), self.space, **self._settings), ()  # what it works with are functions

@@ -109,7 +109,7 @@ def _are_rows(items: Iterable[Any], depth: int = 0) -> bool:
     if set(map(type, items)) != {tuple} or len(set(map(len, items))) != 1 or depth == _MAX_ROWS:
         return False
     columns = list(zip(*items, strict=True))
-    return bool(columns) and all(set(map(type, each)) <= _PLAIN or _are_rows(each, depth + 1) for each in columns)
+    return bool(columns) and all(set(map(type, column)) <= _PLAIN or _are_rows(column, depth + 1) for column in columns)
 
 
 def _is_key(key: Any) -> bool:
@@ -188,12 +188,12 @@ def chosen_parts(
         {'counts': []}
     """
     left_out = [not_components] if isinstance(not_components, str) else list(not_components or ())
-    wanted = [components] if isinstance(components, str) else list(parts if components is None else components)
-    for name in (*left_out, *wanted):
+    selected = [components] if isinstance(components, str) else list(parts if components is None else components)
+    for name in (*left_out, *selected):
         if name not in parts:
             do = nearest(str(name), map(str, parts))
             raise UnknownNameError(where, expected=expected, found=repr(name), do=do)
-    return {name: part() for name, part in parts.items() if name in wanted and name not in left_out}
+    return {name: part() for name, part in parts.items() if name in selected and name not in left_out}
 
 
 def decode_state(data: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:

@@ -59,5 +59,5 @@ def _is_config(node: ast.AST) -> bool:
 
 
 def _is_torch(call: ast.Call) -> bool:
-    given = [*call.args[:1], *(each.value for each in call.keywords if each.arg == "framework")]
-    return all(not isinstance(value, ast.Constant) or value.value in (None, "torch") for value in given)
+    values = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "framework")]
+    return all(not isinstance(value, ast.Constant) or value.value in (None, "torch") for value in values)

@@ -97,7 +97,7 @@ class ImportRewriter(cst.CSTTransformer):
         if isinstance(node.names, cst.ImportStar):
             return self._port_star(node, theirs)
         groups: dict[str, list[int]] = {}
-        before, after = [_as_written(each.evaluated_name, each.evaluated_alias) for each in node.names], []
+        before, after = [_as_written(alias.evaluated_name, alias.evaluated_alias) for alias in node.names], []
         for position, alias in enumerate(node.names):
             name = alias.evaluated_name
             home = home_of(theirs, name)
@@ -185,7 +185,7 @@ class ImportRewriter(cst.CSTTransformer):
         modules = set()
         for assignment in bound:
             if isinstance(assignment, ImportAssignment):
-                (path,) = (each.name for each in assignment.get_qualified_names_for(name.value))
+                (path,) = (qualified.name for qualified in assignment.get_qualified_names_for(name.value))
                 parent, _, leaf = path.rpartition(".")
                 home = home_of(parent, leaf)
                 is_module = home.is_module if home else parent in ("ray", "ray.rllib") and leaf.islower()

@@ -50,9 +50,9 @@ def summary(ported: Sequence[PortedSource], *, write: bool) -> str:
         >>> summary([port_source("import ray.rllib.core as core")], write=False)
         '1 import to change in 1 file, nothing left to do by hand; --write changes it'
     """
-    changes = sum(one.imports for one in ported)
-    files = sum(one.text != one.original for one in ported)
-    left = sum(len(one.leftovers) for one in ported)
+    changes = sum(source.imports for source in ported)
+    files = sum(source.text != source.original for source in ported)
+    left = sum(len(source.leftovers) for source in ported)
     by_hand = f"{_count(left, 'place')} left to do by hand" if left else "nothing left to do by hand"
     if not files:
         return f"no imports to change, {by_hand}"

@@ -52,7 +52,7 @@ def distribution_for(space: gym.Space[Any] | None, *, squash: bool = False) -> t
     return _choose(space, space, "", squash)
 
 
-def _choose(space: Any, whole: Any, path: str, squash: bool) -> type[Distribution]:
+def _choose(space: Any, root: Any, path: str, squash: bool) -> type[Distribution]:
     if isinstance(space, spaces.Discrete):
         return _categorical(space)
     if isinstance(space, spaces.MultiDiscrete):
@@ -61,14 +61,14 @@ def _choose(space: Any, whole: Any, path: str, squash: bool) -> type[Distributio
     if isinstance(space, spaces.MultiBinary):
         return _multi_categorical(space, [2] * int(np.prod(space.shape)), space.dtype)
     if isinstance(space, spaces.Box):
-        return _box(space, whole, path, squash)
+        return _box(space, root, path, squash)
     if isinstance(space, (spaces.Dict, spaces.Tuple)) and _parts(space):
-        struct = _struct(space, whole, path, squash)
+        struct = _struct(space, root, path, squash)
         return MultiDistribution.get_partial_dist_cls(
             space=space, child_distribution_cls_struct=struct, input_lens=_lens(space, struct)
         )
     raise _unsupported(
-        whole,
+        root,
         path,
         space,
         "Box, Discrete, MultiDiscrete and MultiBinary spaces, in Dicts and Tuples",
@@ -90,13 +90,13 @@ def _multi_categorical(space: Any, lens: list[int], dtype: Any, start: Any = Non
     )
 
 
-def _box(space: spaces.Box, whole: Any, path: str, squash: bool) -> type[Distribution]:
+def _box(space: spaces.Box, root: Any, path: str, squash: bool) -> type[Distribution]:
     if np.dtype(space.dtype).kind == "f":
         kind: type[Distribution] = SquashedGaussian if squash and space.is_bounded() else DiagGaussian
         return kind if len(space.shape) == 1 else kind.get_partial_dist_cls(space=space, shape=tuple(space.shape))
     if not space.is_bounded():
         raise _unsupported(
-            whole,
+            root,
             path,
             space,
             "bounds on both sides of an integer Box (each integer is a choice)",
@@ -104,12 +104,12 @@ def _box(space: spaces.Box, whole: Any, path: str, squash: bool) -> type[Distrib
         )
     if space.high.max(initial=0) > np.iinfo(np.int64).max:
         raise _unsupported(
-            whole, path, space, "bounds that int64 holds", "count the environment's actions from a smaller number"
+            root, path, space, "bounds that int64 holds", "count the environment's actions from a smaller number"
         )
     lens = [high - low + 1 for low, high in zip(space.low.ravel().tolist(), space.high.ravel().tolist())]
     if sum(lens) > _MOST_CHOICES:
         raise _unsupported(
-            whole,
+            root,
             path,
             space,
             f"an integer Box of at most {_MOST_CHOICES} integers in all (each is a choice)",
@@ -134,11 +134,11 @@ def _parts(space: spaces.Dict | spaces.Tuple) -> list[tuple[Any, Any]]:
     return list(enumerate(space.spaces))
 
 
-def _struct(space: Any, whole: Any, path: str, squash: bool) -> Any:
+def _struct(space: Any, root: Any, path: str, squash: bool) -> Any:
     """Distribution classes nested like the space."""
     if not isinstance(space, (spaces.Dict, spaces.Tuple)) or not _parts(space):
-        return _choose(space, whole, path, squash)
-    inner = {key: _struct(sub, whole, f"{path}[{key!r}]", squash) for key, sub in _parts(space)}
+        return _choose(space, root, path, squash)
+    inner = {key: _struct(sub, root, f"{path}[{key!r}]", squash) for key, sub in _parts(space)}
     return inner if isinstance(space, spaces.Dict) else tuple(inner.values())
 
 
@@ -174,8 +174,8 @@ def log_std_columns(space: gym.Space[Any]) -> list[int]:
     return columns
 
 
-def _unsupported(whole: Any, path: str, space: Any, expected: str, do: str) -> SpaceError:
-    where = f"choosing an action distribution for {whole}" if path else "choosing an action distribution"
+def _unsupported(root: Any, path: str, space: Any, expected: str, do: str) -> SpaceError:
+    where = f"choosing an action distribution for {root}" if path else "choosing an action distribution"
     return SpaceError(where, expected=expected, found=f"{space} at {path}" if path else space, do=do)
 
 
@@ -276,7 +276,7 @@ class MultiDistribution(Distribution):
                 found=f"{other._form}, not {self._form}",
                 do="compare distributions over one space",
             )
-        return _total(mine.kl(theirs) for mine, theirs in zip(self._children, other._children))
+        return _total(left.kl(right) for left, right in zip(self._children, other._children))
 
     def to_deterministic(self) -> MultiDistribution:
         return MultiDistribution(unflatten(self._form, [child.to_deterministic() for child in self._children]))

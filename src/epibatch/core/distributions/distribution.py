@@ -208,20 +208,20 @@ def _partial_class(parent: type[Distribution], fixed: Mapping[str, Any]) -> type
         "from_logits": classmethod(from_logits),
         "required_input_dim": staticmethod(required_input_dim),
     }
-    made: type[Distribution] = types.new_class(parent.__name__, (parent,), exec_body=lambda names: names.update(body))
-    return made
+    kind: type[Distribution] = types.new_class(parent.__name__, (parent,), exec_body=lambda names: names.update(body))
+    return kind
 
 
 def _refuse_unknown(parent: type[Distribution], fixed: Mapping[str, Any], used: set[str]) -> None:
     unknown = [key for key in fixed if key not in used]
     if unknown:
         methods = (parent.from_logits, parent.required_input_dim)
-        known = {name for method in methods for name in inspect.signature(method).parameters}
+        keywords = {name for method in methods for name in inspect.signature(method).parameters}
         raise ConfigError(
             f"{parent.__name__}.get_partial_dist_cls",
             expected="keywords of its from_logits or required_input_dim",
             found=", ".join(unknown),
-            do=nearest(unknown[0], known - {"logits"}),
+            do=nearest(unknown[0], keywords - {"logits"}),
         )
 
 

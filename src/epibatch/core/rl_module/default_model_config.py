@@ -87,10 +87,10 @@ _ELSEWHERE = {
 }
 
 
-def _error(name: str, wanted: str, value: Any) -> ConfigError:
-    if not wanted:
+def _error(name: str, expected: str, value: Any) -> ConfigError:
+    if not expected:
         return _unknown(name)
-    return ConfigError(name, expected=wanted, found=repr(value), do=f"change model_config[{name!r}]")
+    return ConfigError(name, expected=expected, found=repr(value), do=f"change model_config[{name!r}]")
 
 
 @reported(_error, "DefaultModelConfig: ")
@@ -230,6 +230,6 @@ class DefaultModelConfig:
 
 
 def _unknown(key: str) -> ConfigError:
-    known = [spec.name for spec in dataclasses.fields(DefaultModelConfig)]
-    do = next((advice for start, advice in _ELSEWHERE.items() if key.startswith(start)), nearest(key, known))
+    options = [spec.name for spec in dataclasses.fields(DefaultModelConfig)]
+    do = next((advice for start, advice in _ELSEWHERE.items() if key.startswith(start)), nearest(key, options))
     return ConfigError(f"model_config[{key!r}]", expected="an option of DefaultModelConfig", found=repr(key), do=do)

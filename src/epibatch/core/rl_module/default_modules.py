@@ -78,13 +78,13 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
         features = hiddens[-1] if hiddens else size
         self.images = self._input.cnns()
         self.encoder = MLP(*fc_layers(config, "fcnet", size)) if config.vf_share_layers else None
-        own = [] if config.vf_share_layers else fc_layers(config, "fcnet", size)
-        self.pi = PolicyHead(own, features, self.action_space, config)
+        layers = [] if config.vf_share_layers else fc_layers(config, "fcnet", size)
+        self.pi = PolicyHead(layers, features, self.action_space, config)
         self.vf: MLP | None = None
         self.vf_images: nn.ModuleList | None = None
         if not self.inference_only:
-            own = [] if config.vf_share_layers else fc_layers(config, "fcnet", size)
-            self.vf = MLP(*own, *fc_layers(config, "head_fcnet", features, 1))
+            layers = [] if config.vf_share_layers else fc_layers(config, "fcnet", size)
+            self.vf = MLP(*layers, *fc_layers(config, "head_fcnet", features, 1))
             self.vf_images = None if config.vf_share_layers else self._input.cnns()
 
     def _make_dist_cls(self) -> type[Distribution]:
@@ -224,8 +224,8 @@ class DefaultRecurrentActorCritic(TorchRLModule, ValueFunctionAPI):
             again = tuple([batch[Columns.RESET_STATES][name] for name in names])
             outputs, last = resetting(layer, features, resets, _packed(states), _packed(again))
             return outputs, dict(zip(names, _unpacked(last)))
-        outputs, last = layer(features, _packed(tuple([own.unsqueeze(0).contiguous() for own in states])))
-        return outputs, {name: own[0] for name, own in zip(names, _unpacked(last))}
+        outputs, last = layer(features, _packed(tuple([tensor.unsqueeze(0).contiguous() for tensor in states])))
+        return outputs, {name: tensor[0] for name, tensor in zip(names, _unpacked(last))}
 
     @abstractmethod
     def _step(self, x: torch.Tensor, states: States, weights: list[torch.Tensor]) -> States:

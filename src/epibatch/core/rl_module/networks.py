@@ -72,20 +72,20 @@ class MLP(nn.Sequential):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if _has_any_global_hook():  # type: ignore[no-untyped-call]
             return super().forward(x)  # type: ignore[no-any-return, no-untyped-call]
-        owned = False  # whether x is a tensor made here, which an activation may overwrite
+        in_place = False  # whether x is a tensor made here, which an activation may overwrite
         for layer in self._modules.values():
             if layer is None:
                 continue
             kind = type(layer)
             if kind not in _DIRECT or layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
-                x, owned = layer(x), False
+                x, in_place = layer(x), False
             elif kind is nn.Linear:
                 parameters = layer._parameters  # attribute access on modules is slow
-                x, owned = F.linear(x, parameters["weight"], parameters["bias"]), True  # type: ignore[arg-type]
+                x, in_place = F.linear(x, parameters["weight"], parameters["bias"]), True  # type: ignore[arg-type]
             elif kind is nn.Tanh:
-                x = x.tanh_() if owned else x.tanh()
+                x = x.tanh_() if in_place else x.tanh()
             else:
-                x = x.relu_() if owned else x.relu()
+                x = x.relu_() if in_place else x.relu()
         return x
 
 
@@ -164,14 +164,14 @@ def initialize(
 def _initializer(initializer: str | Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(initializer, str):
         return initializer
-    known = {name for name in dir(nn.init) if name.endswith("_") and not name.startswith("_")}
+    names = {name for name in dir(nn.init) if name.endswith("_") and not name.startswith("_")}
     name = initializer if initializer.endswith("_") else f"{initializer}_"
-    if name not in known:
+    if name not in names:
         raise ConfigError(
             "initializer in model_config",
             expected="the name of a function in torch.nn.init",
             found=repr(initializer),
-            do=nearest(name, known),
+            do=nearest(name, names),
         )
     function: Callable[..., Any] = getattr(nn.init, name)
     return function

@@ -90,11 +90,11 @@ class ObservationInput:
         """The convolutions for a part, none if it is no image."""
         if not isinstance(leaf, spaces.Box) or len(leaf.shape) != 3:
             return []
-        given = self._config.conv_filters
-        if given is not None and not given:
+        filters = self._config.conv_filters
+        if filters is not None and not filters:
             return []
         sizes = sizes_of(leaf.shape, self._config)
-        return default_conv_filters(sizes) if given is None else list(given)
+        return default_conv_filters(sizes) if filters is None else list(filters)
 
     def cnns(self) -> nn.ModuleList | None:
         """New CNNs for the images among the parts, in their order; None if there are none."""
@@ -178,14 +178,14 @@ def _part(obs: Any, path: tuple[Any, ...]) -> torch.Tensor:
     )
 
 
-def _encoder(leaf: Any, path: tuple[Any, ...], whole: Any) -> tuple[Encoder, int]:
+def _encoder(leaf: Any, path: tuple[Any, ...], space: Any) -> tuple[Encoder, int]:
     """Return the encoder of one part, and the length of its vectors."""
     choices = int(leaf.n) if isinstance(leaf, spaces.Discrete) else int(np.sum(getattr(leaf, "nvec", 0)))
     if choices > _MOST_CHOICES:
         raise SpaceError(
             "observation space of a default module",
             expected=f"at most {_MOST_CHOICES:,} choices, as each is an entry of a one-hot vector",
-            found=f"{leaf} at {''.join(f'[{key!r}]' for key in path)} of {whole}" if path else leaf,
+            found=f"{leaf} at {''.join(f'[{key!r}]' for key in path)} of {space}" if path else leaf,
             do="let the environment give fewer, or their digits (MultiDiscrete), or write an RLModule with an "
             "embedding",
         )
@@ -201,7 +201,7 @@ def _encoder(leaf: Any, path: tuple[Any, ...], whole: Any) -> tuple[Encoder, int
     raise SpaceError(
         "observation space of a default module",
         expected="Box, Discrete, MultiDiscrete and MultiBinary spaces, in Dicts and Tuples",
-        found=f"{leaf} at {''.join(f'[{key!r}]' for key in path)} of {whole}" if path else leaf,
+        found=f"{leaf} at {''.join(f'[{key!r}]' for key in path)} of {space}" if path else leaf,
         do=f"{encoding_advice(leaf)}, or write an RLModule of your own",
     )
 
@@ -235,7 +235,7 @@ class _OneHot:
 
     def __call__(self, part: torch.Tensor) -> torch.Tensor:
         part = with_shape(part, self._shape)
-        counts, start, offsets = (own.to(part.device) for own in (self._counts, self._start, self._offsets))
+        counts, start, offsets = (tensor.to(part.device) for tensor in (self._counts, self._start, self._offsets))
         values = part.reshape(*part.shape[: part.dim() - len(self._shape)], len(counts)).long()
         indices = values - start
         inside = (indices >= 0) & (indices < counts)

@@ -50,21 +50,21 @@ def resetting(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, states: 
             do="let AddTimeDimToBatchAndZeroPad and AddStatesFromEpisodesToBatch make both",
         )
     some = resets.any(1)
-    without, having = (torch.nonzero(own).flatten() for own in (~some, some))
+    without, having = (torch.nonzero(mask).flatten() for mask in (~some, some))
     outputs, last = [], []
     if len(without):
-        begin = tuple(own[without][None] for own in starts)
+        begin = tuple(state[without][None] for state in starts)
         out, end = layer(x[without], begin if pair else begin[0])
         outputs.append(out)
-        last.append([own[0] for own in (end if pair else (end,))])
+        last.append([state[0] for state in (end if pair else (end,))])
     if len(having):
         out, ends = _by_parts(
-            layer, x[having], resets[having], [own[having] for own in starts], [own[having] for own in at]
+            layer, x[having], resets[having], [state[having] for state in starts], [state[having] for state in at]
         )
         outputs.append(out)
         last.append(ends)
     back = torch.argsort(torch.cat([without, having]))
-    together = tuple(torch.cat(own)[back] for own in zip(*last))
+    together = tuple(torch.cat(parts)[back] for parts in zip(*last))
     return torch.cat(outputs)[back], together if pair else together[0]
 
 
@@ -81,7 +81,7 @@ def _by_parts(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, starts: 
     inputs[parts, within] = x
     begun = resets.nonzero(as_tuple=True)
     which = (begun[0], number[begun] - 1)  # of the states at resets
-    initial = tuple(_woven(own, again[which], first, parts[begun])[None] for own, again in zip(starts, at))
+    initial = tuple(_woven(start, again[which], first, parts[begun])[None] for start, again in zip(starts, at))
     packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
     pair = len(initial) > 1
     outputs, last = layer(packed, initial if pair else initial[0])
@@ -89,9 +89,9 @@ def _by_parts(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, starts: 
     return outputs, [state[0][parts[:, -1]] for state in (last if pair else (last,))]
 
 
-def _woven(own: torch.Tensor, again: torch.Tensor, first: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+def _woven(start: torch.Tensor, again: torch.Tensor, first: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     """The state of each part: a row's first part starts from the row's own, the others from those at its resets."""
-    states = own.new_empty(len(first) + len(others), *own.shape[1:])
-    states[first] = own
-    states[others] = again.to(own.dtype)
+    states = start.new_empty(len(first) + len(others), *start.shape[1:])
+    states[first] = start
+    states[others] = again.to(start.dtype)
     return states

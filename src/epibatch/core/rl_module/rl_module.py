@@ -452,17 +452,17 @@ class TorchRLModule(nn.Module, RLModule):
         """
         where = f"{type(self).__name__}.set_state"
         state_parts(where, state)
-        own = self.state_dict()
+        target = self.state_dict()
         if self.inference_only:
-            state = {name: value for name, value in state.items() if name in own or not self._is_for_training(name)}
-            own = {name: tensor for name, tensor in own.items() if name in state or not self._is_for_training(name)}
-        problems = [f"{name} is missing" for name in own if name not in state]
-        problems += [f"{name} is unknown" for name in state if name not in own]
+            state = {name: value for name, value in state.items() if name in target or not self._is_for_training(name)}
+            target = {name: value for name, value in target.items() if name in state or not self._is_for_training(name)}
+        problems = [f"{name} is missing" for name in target if name not in state]
+        problems += [f"{name} is unknown" for name in state if name not in target]
         with restoring(where, "weights"):
             problems += [
-                f"{name} has shape {tuple(np.shape(state[name]))}, not {tuple(own[name].shape)}"
-                for name in own
-                if name in state and tuple(np.shape(state[name])) != tuple(own[name].shape)
+                f"{name} has shape {tuple(np.shape(state[name]))}, not {tuple(target[name].shape)}"
+                for name in target
+                if name in state and tuple(np.shape(state[name])) != tuple(target[name].shape)
             ]
         if problems:
             raise CheckpointError(
@@ -472,8 +472,8 @@ class TorchRLModule(nn.Module, RLModule):
                 do="build the module as it was built when the state was taken",
             )
         with restoring(where, "weights"), torch.no_grad():
-            values = {name: converted_numbers(f"{where}, {name!r}", state[name], own[name]) for name in own}
-            for name, tensor in own.items():
+            values = {name: converted_numbers(f"{where}, {name!r}", state[name], target[name]) for name in target}
+            for name, tensor in target.items():
                 tensor.copy_(values[name])
 
     def _is_for_training(self, name: str) -> bool:
@@ -686,7 +686,7 @@ class MultiRLModule(TorchRLModule):
         }
         expected = "the id of one of its modules"
         chosen = chosen_parts(parts, components, not_components, where="MultiRLModule", expected=expected)
-        return {key: own for key, own in chosen.items() if not (inference_only and self[key].learner_only)}
+        return {key: state for key, state in chosen.items() if not (inference_only and self[key].learner_only)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the modules that `state` holds; the others stay as they are.
@@ -710,8 +710,8 @@ class MultiRLModule(TorchRLModule):
         before: dict[str, Any] = {}
 
         def put_back() -> None:
-            for changed, own in before.items():
-                self[changed].set_state(own)
+            for changed, old_state in before.items():
+                self[changed].set_state(old_state)
 
         with all_or_nothing(put_back):
             for module_id, module_state in state.items():
@@ -794,12 +794,12 @@ def saved_spec(cls: Any, data: Mapping[str, Any], *, allow_imports: bool) -> Any
         CheckpointError: the spec, or one inside it, has a `load_state_path`.
     """
     spec = cls.from_dict(data, allow_imports=allow_imports)
-    for each in (spec, *getattr(spec, "rl_module_specs", {}).values()):
-        if each.load_state_path is not None:
+    for part in (spec, *getattr(spec, "rl_module_specs", {}).values()):
+        if part.load_state_path is not None:
             raise CheckpointError(
                 "the spec in a checkpoint",
                 expected="no load_state_path, because the state is in the checkpoint",
-                found=repr(each.load_state_path)[:120],
+                found=repr(part.load_state_path)[:120],
                 do="build the module, and call its restore_from_path",
             )
     return spec
@@ -972,9 +972,9 @@ class MultiRLModuleSpec:
     modules_to_load: Collection[str] | None = None
 
     def __post_init__(self) -> None:
-        specs, self.rl_module_specs, given = self.rl_module_specs, {}, self.inference_only
+        specs, self.rl_module_specs, setting = self.rl_module_specs, {}, self.inference_only
         self.add_modules(specs)
-        self.inference_only = all(spec.inference_only for spec in specs.values()) if given is None else given
+        self.inference_only = all(spec.inference_only for spec in specs.values()) if setting is None else setting
         if self.modules_to_load is not None and self.load_state_path is None:
             raise ConfigError(
                 "modules_to_load",
@@ -1013,16 +1013,16 @@ class MultiRLModuleSpec:
         """
         for module_id in [module_ids] if isinstance(module_ids, str) else module_ids:
             if module_id not in self.rl_module_specs:
-                known = nearest(module_id, self.rl_module_specs)
+                hint = nearest(module_id, self.rl_module_specs)
                 raise UnknownNameError(
-                    "MultiRLModuleSpec.remove_modules", expected="a module id", found=repr(module_id), do=known
+                    "MultiRLModuleSpec.remove_modules", expected="a module id", found=repr(module_id), do=hint
                 )
             del self.rl_module_specs[module_id]
 
     def __getitem__(self, module_id: str) -> RLModuleSpec:
         if module_id not in self.rl_module_specs:
-            known = nearest(module_id, self.rl_module_specs)
-            raise UnknownNameError("MultiRLModuleSpec", expected="a module id", found=repr(module_id), do=known)
+            hint = nearest(module_id, self.rl_module_specs)
+            raise UnknownNameError("MultiRLModuleSpec", expected="a module id", found=repr(module_id), do=hint)
         return self.rl_module_specs[module_id]
 
     def __contains__(self, module_id: object) -> bool:

@@ -73,11 +73,11 @@ def with_keys(
             out[name] = column
         else:
             owners = _owners(name, column, chunks, len(old))
-            own: dict[Key, list[Any]] = {}
+            converted: dict[Key, list[Any]] = {}
             for items, of in zip(column.values(), owners):
                 for i, part in zip(of, _shares(name, items, of, lengths)):
-                    own.setdefault(new[i], []).extend(retag(item) for item in part)
-            out[name] = own
+                    converted.setdefault(new[i], []).extend(retag(item) for item in part)
+            out[name] = converted
     return out
 
 

@@ -72,9 +72,9 @@ class EpibatchChanges:
         if len(leaves) != len(after) or any(a.shape[1:] != b.shape[1:] for a, b in zip(leaves, after)):
             changed[:] = True
         else:
-            for one, other in zip(leaves, after):
-                count = min(len(one), len(other))
-                changed[:count] |= _differ(one[:count], other[:count])
+            for old, new in zip(leaves, after):
+                count = min(len(old), len(new))
+                changed[:count] |= _differ(old[:count], new[:count])
         if len(changed) and not same_value(column.raw_row(), raw):
             changed[-1] = True
         rows = row_list(column) if changed.any() else []
@@ -119,13 +119,13 @@ class RLlibChanges:
             if name not in self._rows:
                 ours.extra_model_outputs[name] = to_epibatch_column(buffer)
                 continue
-            given = self._rows[name]
+            original = self._rows[name]
             if not isinstance(buffer.data, list):
-                if buffer.data is not given:
+                if buffer.data is not original:
                     _write(ours, name, to_epibatch_column(buffer).data, slice(-buffer.lookback, None))
                 continue
             for i, row in enumerate(buffer.data):
-                if row is not given[i]:
+                if row is not original[i]:
                     _write(ours, name, row, i - buffer.lookback)
         for i, info in enumerate(theirs.infos.data):
             if info is not self._infos[i]:
@@ -160,10 +160,10 @@ def _shows(data: Any, column: InfiniteLookbackBuffer) -> bool:
     if column.raw_row() is not NOTHING:
         return False
     leaves, form = flatten(without_lists(data))
-    own = _stored(column)
-    if form != column.form or len(leaves) != len(own):
+    arrays = _stored(column)
+    if form != column.form or len(leaves) != len(arrays):
         return False
-    return all(_same_memory(a, b) or _same(a, b) for a, b in zip(leaves, own))
+    return all(_same_memory(a, b) or _same(a, b) for a, b in zip(leaves, arrays))
 
 
 def _same_memory(a: Any, b: Leaf) -> bool:
@@ -178,9 +178,9 @@ def _same(a: Any, b: Leaf) -> bool:
     return isinstance(a, np.ndarray) and same_leaf(a, b)
 
 
-def _differ(one: Leaf, other: Leaf) -> Any:
+def _differ(left: Leaf, right: Leaf) -> Any:
     """Return the mask of the rows in which two leaves differ; NaN equals NaN."""
-    if object in (one.dtype, other.dtype):
-        return np.array([not same_value(a, b) for a, b in zip(one, other)], np.bool_)
-    unequal = (one != other) & ~((one != one) & (other != other))
+    if object in (left.dtype, right.dtype):
+        return np.array([not same_value(a, b) for a, b in zip(left, right)], np.bool_)
+    unequal = (left != right) & ~((left != left) & (right != right))
     return unequal.reshape(len(unequal), -1).any(1) if unequal.ndim > 1 else unequal

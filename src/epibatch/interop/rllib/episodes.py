@@ -312,12 +312,12 @@ def to_epibatch_column(buffer: Any, *, newest: bool = False, copy: bool = False,
     """
     column = InfiniteLookbackBuffer(None, 0, buffer.space)
     if isinstance(buffer.data, list) and not buffer.finalized:
-        given = buffer.data[:rows]
-        form, leaves, count = stacked_rows(given[:-1] if newest else given)
+        items = buffer.data[:rows]
+        form, leaves, count = stacked_rows(items[:-1] if newest else items)
         if leaves is not None:
             column.replace(form, leaves, count)
-        if newest and given:
-            column.stage(given[-1])
+        if newest and items:
+            column.stage(items[-1])
     else:
         values, form = flatten(without_lists(buffer.data))
         leaves = [_leaf(value, copy)[:rows] for value in values]

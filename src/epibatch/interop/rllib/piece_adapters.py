@@ -116,19 +116,19 @@ class RLlibPieceAdapter(_Adapter, ConnectorV2):
         check_epibatch_episodes(type(self.piece).__name__, episodes)
         call = running_call()
         keys = chunk_keys(episodes) if call is None else [key_for(episode) for episode in episodes]
-        shown = _converted_episodes(episodes, keys, numpy=call is None or call.training is not False)
-        changes = [RLlibChanges(*pair) for pair in zip(episodes, shown)]
-        before = [rllib_key(episode) for episode in shown]
-        given = with_keys(batch, keys, before, to_rllib_tags)
+        rllib_episodes = _converted_episodes(episodes, keys, numpy=call is None or call.training is not False)
+        changes = [RLlibChanges(*pair) for pair in zip(episodes, rllib_episodes)]
+        before = [rllib_key(episode) for episode in rllib_episodes]
+        rllib_batch = with_keys(batch, keys, before, to_rllib_tags)
         shared = {} if shared_data is None else shared_data
         if isinstance(rows := shared.get(ROW_MAP), RowMap):
             shared[ROW_MAP] = list(rows)  # RLlib's pieces check that it is a list
         if not hasattr(self.piece, "connectors"):  # as RLlib's pipelines pass it on, for old pieces
-            kwargs["data"] = given
+            kwargs["data"] = rllib_batch
         out = self.piece(
             rl_module=rl_module,
-            batch=given,
-            episodes=shown,
+            batch=rllib_batch,
+            episodes=rllib_episodes,
             explore=explore,
             shared_data=shared,
             metrics=metrics,
@@ -143,12 +143,12 @@ class RLlibPieceAdapter(_Adapter, ConnectorV2):
             )
         for change in changes:
             change.write_back(type(self.piece).__name__)
-        after = [rllib_key(episode) for episode in shown]
-        made = _with_our_keys(dict(out), before, after, keys, [len(episode) for episode in shown])
+        after = [rllib_key(episode) for episode in rllib_episodes]
+        result = _with_our_keys(dict(out), before, after, keys, [len(episode) for episode in rllib_episodes])
         for group in call.groups.values() if call is not None and not call.several else ():
             if group.rows is None:
-                group.rows = sequences(made, keys, group.shared_data)
-        return made
+                group.rows = sequences(result, keys, group.shared_data)
+        return result
 
     def freeze(self) -> None:
         """Stop RLlib's filter from updating its statistics; RLlib's other pieces cannot be frozen."""
@@ -162,13 +162,14 @@ class RLlibPieceAdapter(_Adapter, ConnectorV2):
 
 def adapt_rllib_piece(piece: Any, rewrites_observations: bool, lookback: int, *spaces: Any) -> ConnectorV2:
     """Return an RLlibPieceAdapter with the name of the piece inside: `from_rllib_piece` without its checks."""
-    made: ConnectorV2 = _named(RLlibPieceAdapter, type(piece).__name__)(piece, rewrites_observations, lookback, *spaces)
-    return made
+    cls = _named(RLlibPieceAdapter, type(piece).__name__)
+    adapter: ConnectorV2 = cls(piece, rewrites_observations, lookback, *spaces)
+    return adapter
 
 
 def _converted_episodes(episodes: Sequence[Any], keys: Sequence[Key], *, numpy: bool) -> list[Any]:
     """Convert episodes to RLlib's, each under its name in this call."""
-    shown = []
+    converted = []
     for episode, key in zip(episodes, keys):
         theirs = to_rllib_episode(episode, numpy=numpy, buffer=WatchedBuffer)
         if len(key) == 1:
@@ -176,8 +177,8 @@ def _converted_episodes(episodes: Sequence[Any], keys: Sequence[Key], *, numpy: 
         columns = (theirs.observations, theirs.actions, theirs.rewards, theirs.infos)
         for buffer in (*columns, *theirs.extra_model_outputs.values()):
             buffer.t_started = theirs.t_started
-        shown.append(theirs)
-    return shown
+        converted.append(theirs)
+    return converted
 
 
 def _with_our_keys(
@@ -280,11 +281,11 @@ class EpibatchPieceAdapter(_Adapter, RLlibConnectorV2):  # type: ignore[misc]
         check_rllib_episodes(type(self.piece).__name__, episodes)
         shared = {} if shared_data is None else shared_data
         longer = bool(shared.get(ADDED_LOSS_MASK))  # by the bootstrap step, which is a real step in RLlib's episodes
-        shown = [to_epibatch_episode(episode) for episode in episodes]
-        changes = [EpibatchChanges(*pair) for pair in zip(episodes, shown)]
+        converted = [to_epibatch_episode(episode) for episode in episodes]
+        changes = [EpibatchChanges(*pair) for pair in zip(episodes, converted)]
         call = PipelineCall(
             rl_module=rl_module,
-            episodes=[to_epibatch_episode(one, steps=len(one) - 1) for one in episodes] if longer else shown,
+            episodes=[to_epibatch_episode(item, steps=len(item) - 1) for item in episodes] if longer else converted,
             explore=explore,
             shared_data=shared,
             metrics=metrics,
@@ -295,15 +296,15 @@ class EpibatchPieceAdapter(_Adapter, RLlibConnectorV2):  # type: ignore[misc]
         )
         groups = list(call.groups.values())
         for group in groups if longer else ():
-            group.lengthen(shown)
+            group.lengthen(converted)
         ours = groups[0].keys
         keys = [rllib_key(episode) for episode in episodes]
-        given = with_keys(batch, keys, ours, to_epibatch_tags, [len(episode) for episode in episodes])
+        our_batch = with_keys(batch, keys, ours, to_epibatch_tags, [len(episode) for episode in episodes])
         for group in groups:
-            group.rows = sequences(given, ours, shared)
+            group.rows = sequences(our_batch, ours, shared)
         try:
             with within(call):
-                out = self._run(given, call)
+                out = self._run(our_batch, call)
         except Exception as error:
             add_context(error, f"in {type(self.piece).__name__} of epibatch, in a pipeline of RLlib's:")
             raise
@@ -337,7 +338,7 @@ class EpibatchPieceAdapter(_Adapter, RLlibConnectorV2):  # type: ignore[misc]
         """Write the row map of a batch in RLlib's form: a list with the ids of its episodes."""
         rows = shared_data.get(ROW_MAP)
         if isinstance(rows, RowMap):
-            names = {own[0]: theirs[0] for own, theirs in zip(ours, keys)}
+            names = {old[0]: new[0] for old, new in zip(ours, keys)}
             shared_data[ROW_MAP] = [names[name] for name in rows]
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
