@@ -573,3 +573,13 @@ def test_a_number_added_to_no_rows_says_nothing_of_their_kind():
     buffer = InfiniteLookbackBuffer() + 1.0
     buffer.append(np.zeros(3, np.float32))
     assert buffer.data.shape == (1, 3) and buffer.data.dtype == np.float32
+
+
+def test_lists_and_nested_arrays_of_a_newest_row_are_copied() -> None:
+    buffer, numbers, array = InfiniteLookbackBuffer([[1, 2]]), [3, 4], np.zeros(2)
+    buffer.stage(numbers)
+    numbers[0] = 9
+    assert buffer.data.tolist() == [[1, 2], [3, 4]]
+    buffer.stage({"a": array, "b": (numbers,)})
+    array[:] = numbers[1] = 9
+    assert buffer.last()["a"].tolist() == [0, 0] and buffer.last()["b"] == ([9, 4],)

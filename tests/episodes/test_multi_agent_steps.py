@@ -120,6 +120,8 @@ def test_a_left_over_reward_belongs_to_no_later_life() -> None:
     episode.add_env_step(**joint_step("a", "b"))
     assert episode.agent_episodes["a"].get_rewards().tolist() == [0.5]
     assert episode.cut().pending_rewards == episode.pending_rewards == {"a": 0.25}
+    episode.add_env_step(**{**joint_step("b", terminateds={"a": True}), "rewards": {"a": 0.5, "b": 0.0}})
+    assert episode.pending_rewards == {"a": 0.75}
 
 
 def test_a_life_may_end_with_its_first_observation() -> None:

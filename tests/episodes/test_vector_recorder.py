@@ -158,7 +158,7 @@ def test_an_untouched_row_next_to_a_rewritten_one_makes_an_object_column():
 def test_views_are_persistent_and_live():
     recorder = flat_recorder()
     view = recorder.episodes[0]
-    view.custom_data["mark"] = 1
+    view.custom_data["mark"] = [1]
     recorder.step(
         np.array([5, 6]), np.array([1, 2]), [False] * 2, [False] * 2, np.array([2, 3]), extras={"v": np.ones(2)}
     )
@@ -167,7 +167,8 @@ def test_views_are_persistent_and_live():
     assert view.get_extra_model_outputs("v", -1) == 1.0
     harvested = recorder.harvest(1)
     assert harvested[0] is view
-    assert recorder.episodes[0].custom_data == {"mark": 1}
+    recorder.episodes[0].custom_data["mark"].append(2)
+    assert recorder.episodes[0].custom_data == {"mark": [1, 2]} and view.custom_data == {"mark": [1]}
     assert recorder.episodes[0] is not view
     recorder.step(
         np.array([7, 8]), np.array([1, 2]), [False] * 2, [False] * 2, np.array([4, 5]), extras={"v": np.ones(2)}
@@ -340,7 +341,7 @@ def test_observations_that_do_not_fit_are_held_apart_until_the_commit(other, dty
 def test_what_one_environment_gets_leaves_the_others_as_they_are():
     recorder = VectorRecorder(3)
     recorder.reset(np.array([1, 2, 3], np.int32))
-    for env, row in ((0, np.int32(-4)), (1, 0.5)):
+    for env, row in ((0, 9.5), (0, np.int32(-4)), (1, 0.5)):  # the second fits, and counts instead of the first
         recorder.episodes[env].set_observations(new_data=row, at_indices=-1)
     assert [float(episode.get_observations(-1)) for episode in recorder.episodes] == [-4, 0.5, 3]
     recorder.commit()
