@@ -66,14 +66,14 @@ def parse_request(
     for name, value in retired.items():
         do = f"write {_RETIRED[name].format(value)}" if name in _RETIRED else nearest(name, _KEYWORDS)
         raise _error(f"keywords among {', '.join(_KEYWORDS)}", f"{name}={value!r}", do, name)
-    factory, made = _factory_of(piece)
+    factory, instance = _factory_of(piece)
     skipped = _skipped(skip)
     chosen = contract_checks() if only is None else {*_known(only, "only"), *skipped}
     return CheckRequest(
-        type(made).__name__,
+        type(instance).__name__,
         factory,
         _spaces(spaces),
-        _sides(made, sides),
+        _sides(instance, sides),
         dict(model_config or {}),
         tuple(name for name in contract_checks() if name in chosen),
         skipped,
@@ -98,14 +98,14 @@ def _factory_of(piece: Any) -> tuple[Factory, Any]:
     raise _error(expected, found, "check_connector(MyPiece), or check_connector(MyPiece(x=1))")
 
 
-def _sides(piece: Any, given: Any) -> tuple[str, ...]:
+def _sides(piece: Any, argument: Any) -> tuple[str, ...]:
     chosen = piece.get_ctor_args_and_kwargs()[1].get(_SIDE)
-    if given is None:
+    if argument is None:
         declared = piece.pipelines if isinstance(piece.pipelines, (tuple, list)) else ()
         declared = ("learner",) if _is_for_training(piece) else declared
         sides = [name for name in declared if name in PIPELINE_NAMES and chosen in (None, name == "learner")]
     else:
-        sides = [given] if isinstance(given, str) else list(given)
+        sides = [argument] if isinstance(argument, str) else list(argument)
     unknown = [name for name in sides if name not in PIPELINE_NAMES]
     if sides and not unknown:
         return tuple(dict.fromkeys(sides))
@@ -123,18 +123,18 @@ def _is_for_training(piece: Any) -> bool:
     return not {path.column for path in piece.paths} <= {Columns.OBS, Columns.ACTIONS}
 
 
-def _spaces(given: Any) -> tuple[Any, Any]:
+def _spaces(argument: Any) -> tuple[Any, Any]:
     default: tuple[Any, Any] = (gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2))
-    if given is None or isinstance(given, gym.Space):
-        return default if given is None else (given, default[1])
-    pair = tuple(given) if isinstance(given, (tuple, list)) and len(given) == 2 else (0, 0)
-    if all(own is None or isinstance(own, gym.Space) for own in pair):
+    if argument is None or isinstance(argument, gym.Space):
+        return default if argument is None else (argument, default[1])
+    pair = tuple(argument) if isinstance(argument, (tuple, list)) and len(argument) == 2 else (0, 0)
+    if all(space is None or isinstance(space, gym.Space) for space in pair):
         return pair[0] or default[0], pair[1] or default[1]
-    if all(isinstance(own, dict) for own in pair) and len(pair[0]) > 1 and set(pair[0]) == set(pair[1]):
+    if all(isinstance(spaces, dict) for spaces in pair) and len(pair[0]) > 1 and set(pair[0]) == set(pair[1]):
         return AgentSpaces(pair[0]), AgentSpaces(pair[1])
     raise _error(
         "(observation space, action space) of one environment, or two dicts with those of several agents",
-        f"{type(given).__name__} {given!r}",
+        f"{type(argument).__name__} {argument!r}",
         "spaces=(gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2))",
         "spaces",
     )

@@ -138,7 +138,7 @@ def _run_check(check: ContractCheck, harness: PieceHarness, where: str) -> Check
 
 
 def _failed(report: CheckReport) -> PieceCheckError:
-    failed = [one for one in report if one.outcome == FAILED]
+    failed = [result for result in report if result.outcome == FAILED]
     error = PieceCheckError(
         f"check_connector({report.piece})",
         expected="a piece that keeps the contract of ConnectorV2",

@@ -43,10 +43,10 @@ def check_by_name(
     spec = {"piece": name, **_pairs(arguments, "--set")}
     _check_arguments(spec, allow_imports)
     only, skip = list(chosen[0]), {key: str(why) for key, why in _split(chosen[1], "--skip")}
-    own = tuple(None if text is None else space_from_text(text) for text in spaces)
+    parsed_spaces = tuple(None if text is None else space_from_text(text) for text in spaces)
     request = parse_request(
         lambda: build_piece(spec, allow_imports=allow_imports),
-        own,
+        parsed_spaces,
         list(sides) or None,
         _pairs(model, "--model"),
         only or None,
@@ -58,13 +58,13 @@ def check_by_name(
 
 def _check_arguments(spec: Mapping[str, Any], allow_imports: bool) -> None:
     """Raise for arguments that the piece's constructor does not accept, and for missing ones."""
-    wrong = [(key, what) for key, what in spec_problems(spec, allow_imports=allow_imports) if key not in ("", "piece")]
-    if wrong:
+    errors = [(key, what) for key, what in spec_problems(spec, allow_imports=allow_imports) if key not in ("", "piece")]
+    if errors:
         raise PieceError(
             f"epibatch check {spec['piece']}",
             expected="the arguments of its constructor",
-            found="; ".join(what for _, what in wrong),
-            do=f"give it by --set {wrong[0][0]}=VALUE" if wrong[0][0] not in spec else "correct what --set says",
+            found="; ".join(what for _, what in errors),
+            do=f"give it by --set {errors[0][0]}=VALUE" if errors[0][0] not in spec else "correct what --set says",
         )
 
 

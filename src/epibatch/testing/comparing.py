@@ -59,12 +59,12 @@ def differences(
         yield f"{where}nested as {type(left).__name__} {names[0]}, as {type(right).__name__} {names[1]}"
         return
     else:
-        unlike = _leaf_difference(left, right, names, rtol, atol)
-        yield from [where + unlike] if unlike else []
+        mismatch = _leaf_difference(left, right, names, rtol, atol)
+        yield from [where + mismatch] if mismatch else []
         return
-    for key, one, other in pairs:
+    for key, left_item, right_item in pairs:
         inner = f"{path}/{key}" if path else str(key)
-        yield from differences(one, other, names, rtol=rtol, atol=atol, path=inner)
+        yield from differences(left_item, right_item, names, rtol=rtol, atol=atol, path=inner)
 
 
 def _are_sequences(left: Any, right: Any) -> bool:
@@ -75,21 +75,21 @@ def _are_sequences(left: Any, right: Any) -> bool:
 
 def _leaf_difference(left: Any, right: Any, names: tuple[str, str], rtol: float, atol: float) -> str:
     if _are_objects(left) or _are_objects(right):
-        same = same_value(*(each.tolist() if isinstance(each, np.ndarray) else each for each in (left, right)))
+        same = same_value(*(value.tolist() if isinstance(value, np.ndarray) else value for value in (left, right)))
         return "" if same else f"{left!r} {names[0]}, {right!r} {names[1]}"
-    one, other = np.asarray(left), np.asarray(right)
-    if one.shape != other.shape:
-        return f"shape {one.shape} {names[0]}, {other.shape} {names[1]}"
-    if one.dtype != other.dtype:
-        return f"{one.dtype} {names[0]}, {other.dtype} {names[1]}"
-    wrong = (one != other) & ~((one != one) & (other != other))
-    if (rtol or atol) and one.dtype.kind in "fc":
-        wrong &= ~np.isclose(one, other, rtol, atol, equal_nan=True)
-    if not wrong.any():
+    left_array, right_array = np.asarray(left), np.asarray(right)
+    if left_array.shape != right_array.shape:
+        return f"shape {left_array.shape} {names[0]}, {right_array.shape} {names[1]}"
+    if left_array.dtype != right_array.dtype:
+        return f"{left_array.dtype} {names[0]}, {right_array.dtype} {names[1]}"
+    differs = (left_array != right_array) & ~((left_array != left_array) & (right_array != right_array))
+    if (rtol or atol) and left_array.dtype.kind in "fc":
+        differs &= ~np.isclose(left_array, right_array, rtol, atol, equal_nan=True)
+    if not differs.any():
         return ""
-    at = tuple(int(i) for i in np.argwhere(wrong)[0])
-    values = f"first at {at}: {one[at]} {names[0]}, {other[at]} {names[1]}"
-    return f"{int(wrong.sum())} of {wrong.size} values differ, {values}"
+    at = tuple(int(i) for i in np.argwhere(differs)[0])
+    values = f"first at {at}: {left_array[at]} {names[0]}, {right_array[at]} {names[1]}"
+    return f"{int(differs.sum())} of {differs.size} values differ, {values}"
 
 
 def _are_objects(value: Any) -> bool:
@@ -102,7 +102,7 @@ def _are_objects(value: Any) -> bool:
 def facts_of(episode: Any) -> dict[str, Any]:
     """Return copies of an episode's columns and flags, without custom data; for several agents each agent's."""
     if hasattr(episode, "agent_episodes"):
-        return {str(agent): facts_of(own) for agent, own in episode.agent_episodes.items()}
+        return {str(agent): facts_of(agent_episode) for agent, agent_episode in episode.agent_episodes.items()}
     columns = {"observations": episode.observations, "actions": episode.actions, "rewards": episode.rewards}
     columns |= episode.extra_model_outputs
     return {

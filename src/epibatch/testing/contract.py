@@ -88,9 +88,9 @@ def require_equal(
     Raises:
         ContractFault: They differ.
     """
-    unlike = difference(expected, found, near=near)
-    if unlike:
-        raise ContractFault(where, meaning, f"{prefix}{unlike}", do)
+    mismatch = difference(expected, found, near=near)
+    if mismatch:
+        raise ContractFault(where, meaning, f"{prefix}{mismatch}", do)
 
 
 Run: TypeAlias = "Callable[[PieceHarness], Iterable[Fault] | None]"
@@ -190,7 +190,7 @@ class CheckReport:
 
     def names(self, outcome: str) -> list[str]:
         """Return the names of the checks with an outcome on some side, each once."""
-        return list(dict.fromkeys(one.check for one in self.results if one.outcome == outcome))
+        return list(dict.fromkeys(result.check for result in self.results if result.outcome == outcome))
 
     @property
     def passed(self) -> list[str]:
@@ -210,16 +210,16 @@ class CheckReport:
     def rows(self) -> list[dict[str, str]]:
         """Return a row for each result: check, side, outcome, why."""
         return [
-            {"check": one.check, "side": one.side or "all", "outcome": one.outcome, "why": _why(one)}
-            for one in self.results
+            {"check": result.check, "side": result.side or "all", "outcome": result.outcome, "why": _why(result)}
+            for result in self.results
         ]
 
     def faults_text(self) -> str:
         """Return every fault in full, each after the name of its check; empty if there is none."""
         texts = [
-            f"- {one.check}{f' ({one.side})' if one.side else ''}: {fault}".replace("\n", "\n  ")
-            for one in self.results
-            for fault in one.faults
+            f"- {result.check}{f' ({result.side})' if result.side else ''}: {fault}".replace("\n", "\n  ")
+            for result in self.results
+            for fault in result.faults
         ]
         return "\n".join(texts)
 
@@ -229,10 +229,10 @@ class CheckReport:
         Args:
             every: True to show the checks that do not apply too.
         """
-        outcomes = [one.outcome for one in self.results]
+        outcomes = [result.outcome for result in self.results]
         counts = [f"{outcomes.count(name)} {name}" for name in dict.fromkeys(outcomes)]
-        shown = [tuple(row.values()) for row in self.rows() if every or row["outcome"] != NOT_APPLIED]
-        rows = [("check", "side", "outcome", "why"), *shown]
+        body = [tuple(row.values()) for row in self.rows() if every or row["outcome"] != NOT_APPLIED]
+        rows = [("check", "side", "outcome", "why"), *body]
         widths = [max(len(row[i]) for row in rows) for i in range(3)]
         lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[3]]).rstrip() for row in rows]
         return "\n".join([f"{self.piece}: {', '.join(counts) or 'no checks'}", *lines])

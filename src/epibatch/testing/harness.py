@@ -90,8 +90,8 @@ class PieceHarness:
         piece = self._factory()
         if self.side != "learner" or _SIDE not in constructor_keywords(type(piece)):
             return piece
-        given = piece.get_ctor_args_and_kwargs()[1]
-        return piece if _SIDE in given else rebuilt(piece, **{_SIDE: True})
+        kwargs = piece.get_ctor_args_and_kwargs()[1]
+        return piece if _SIDE in kwargs else rebuilt(piece, **{_SIDE: True})
 
     def pipeline(self, piece: Any = None, before: Iterable[Any] = (), after: Iterable[Any] = ()) -> Any:
         """Return a seeded pipeline with the piece at its position.
@@ -116,7 +116,7 @@ class PieceHarness:
         """
         default = self._default({"rl_module_specs": list(agent_ids), "agent_to_module_mapping_fn": mapping})
         at, replaced = self._position
-        mapper = next(i for i, one in enumerate(default) if isinstance(one, AgentMapper))
+        mapper = next(i for i, piece in enumerate(default) if isinstance(piece, AgentMapper))
         at += at > mapper or (at == mapper and bool(replaced))
         spaces = [gym.spaces.Dict(dict.fromkeys(agent_ids, space)) for space in self.spaces]
         return self._built([*default[:at], self.make(), *default[at + replaced :]], spaces)
@@ -139,7 +139,7 @@ class PieceHarness:
     def _position(self) -> tuple[int, int]:
         """The piece's position (a config's, or the next valid one), and the number of pieces it replaces."""
         default = self._default()
-        same = [i for i, one in enumerate(default) if type(one) is type(self.piece)]
+        same = [i for i, piece in enumerate(default) if type(piece) is type(self.piece)]
         if same:
             return same[0], 1
         start, first_error = self._user_position(), None
@@ -217,7 +217,7 @@ class PieceHarness:
         pipeline = self.pipeline() if pipeline is None else pipeline
         if episodes is None:
             episodes = self.first()
-        return [self.call(pipeline, shown) for shown in (episodes if self.acting else [episodes])]
+        return [self.call(pipeline, chunks) for chunks in (episodes if self.acting else [episodes])]
 
     def outputs_in(self, layout: str) -> list[Any]:
         """Return the outputs of a new piece after the pieces that make a layout, with a module to make tensors for.
@@ -226,11 +226,11 @@ class PieceHarness:
             layout: "episodes", "arrays" or "tensors".
         """
         pieces = self._default()
-        makers = [i for i, one in enumerate(pieces) if one.output_layout == layout]
+        makers = [i for i, piece in enumerate(pieces) if piece.output_layout == layout]
         at = makers[0] + 1 if makers else self._user_position()
         pipeline = self._built([*pieces[:at], self.make(), *pieces[at:]])
-        shown = self.first() if self.acting else [self.first()]
-        return [self.call(pipeline, episodes, module=True) for episodes in shown]
+        calls = self.first() if self.acting else [self.first()]
+        return [self.call(pipeline, episodes, module=True) for episodes in calls]
 
     def first(self) -> Any:
         """Return the episodes of the first recorded call: a list, or for acting an iterator over steps."""
@@ -279,8 +279,8 @@ class MultiAgentHarness(PieceHarness):
     multi_agent = True
 
     def _record(self) -> Any:
-        agents = {agent: (own, self.spaces[1][agent]) for agent, own in self.spaces[0].items()}
-        recordings = {agent: recorded_episodes(own, self.model_config) for agent, own in agents.items()}
+        agents = {agent: (space, self.spaces[1][agent]) for agent, space in self.spaces[0].items()}
+        recordings = {agent: recorded_episodes(pair, self.model_config) for agent, pair in agents.items()}
         return MultiAgentRecording(recordings, _one_module)
 
     def _default(self, agents: Any = None, side: str = "") -> list[Any]:
@@ -295,8 +295,8 @@ class MultiAgentHarness(PieceHarness):
 
         first = self._to_module if self.side == "module_to_env" else None
         actions = next(iter(self.spaces[1].values())) if first is None else first.action_space["default_policy"]
-        own = default_module_spec(observation_space["default_policy"], actions, self.model_config)
-        return MultiRLModuleSpec(rl_module_specs={"default_policy": own}).build()
+        spec = default_module_spec(observation_space["default_policy"], actions, self.model_config)
+        return MultiRLModuleSpec(rl_module_specs={"default_policy": spec}).build()
 
 
 def _one_module(agent_id: Any, episode: Any) -> str:

@@ -39,10 +39,10 @@ class _CheckEnv(gym.Env[Any, Any]):
     def __init__(self, env_config: dict[str, Any]) -> None:
         self.observation_space, self.action_space = copy.deepcopy(env_config["spaces"])
         self.refused: list[Any] = env_config["refused"]
-        made: list[Any] = env_config["made"]
-        self._lengths = _EPISODE_LENGTHS[len(made) % len(_EPISODE_LENGTHS)]
+        instances: list[Any] = env_config["instances"]
+        self._lengths = _EPISODE_LENGTHS[len(instances) % len(_EPISODE_LENGTHS)]
         self._number = -1
-        made.append(None)
+        instances.append(None)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -75,7 +75,7 @@ def _samples(
     """
     from epibatch.algorithms.ppo import PPOConfig
 
-    env_config = {"spaces": spaces, "refused": [] if refused is None else refused, "made": []}
+    env_config = {"spaces": spaces, "refused": [] if refused is None else refused, "instances": []}
     config: Any = PPOConfig().environment(_CheckEnv, env_config=env_config).rl_module(model_config=model_config)
     config.debugging(seed=0).env_runners(num_envs_per_env_runner=2, **env_runners)
     runner = SingleAgentEnvRunner(config=config)
@@ -139,8 +139,8 @@ class RecordedEpisodes:
         Args:
             first: number of episodes to leave out.
         """
-        whole = [own for own in self.calls[0] if own.t_started == 0 and len(own) >= ACTING_STEPS]
-        return [EpisodeSteps(own) for own in (whole + whole)[first : first + len(whole)]]
+        episodes = [episode for episode in self.calls[0] if episode.t_started == 0 and len(episode) >= ACTING_STEPS]
+        return [EpisodeSteps(episode) for episode in (episodes + episodes)[first : first + len(episodes)]]
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ class EpisodeSteps:
 
     def add_step(self, episode: Any, step: int) -> None:
         """Add one step to an episode that has all earlier steps."""
-        own, outputs = self.episode, self.outputs(step)
-        row = self.observation(step + 1), own.get_actions(step), own.get_rewards(step), {"step": step + 1}
+        source, outputs = self.episode, self.outputs(step)
+        row = self.observation(step + 1), source.get_actions(step), source.get_rewards(step), {"step": step + 1}
         episode.add_env_step(*row, extra_model_outputs=outputs)
 
 
@@ -202,13 +202,13 @@ class MultiAgentRecording:
     def episodes(self, call: int = 0) -> list[Any]:
         """Return new whole episodes, in which agents end at different steps."""
         steps = {
-            agent: [EpisodeSteps(own) for own in recording.calls[call] if own.t_started == 0]
+            agent: [EpisodeSteps(chunk) for chunk in recording.calls[call] if chunk.t_started == 0]
             for agent, recording in self.recordings.items()
         }
         episodes = []
         for source in self._together(steps, f"recording {call}"):
             episode = source.start()
-            for step in range(max(len(own.episode) for own in source.agents.values())):
+            for step in range(max(len(agent_steps.episode) for agent_steps in source.agents.values())):
                 source.add_step(episode, step, ends=True)
             episodes.append(episode)
         return episodes
@@ -219,11 +219,11 @@ class MultiAgentRecording:
         Args:
             first: number of recorded ones to leave out.
         """
-        return self._together({agent: own.for_acting(first) for agent, own in self.recordings.items()}, "acting")
+        return self._together({agent: item.for_acting(first) for agent, item in self.recordings.items()}, "acting")
 
     def _together(self, steps: dict[str, list[EpisodeSteps]], name: str) -> list[MultiAgentSteps]:
         """Combine the agents' episodes: each agent has one of its own in each result."""
-        pairs = [gym.spaces.Dict({agent: own.spaces[i] for agent, own in self.recordings.items()}) for i in (0, 1)]
+        pairs = [gym.spaces.Dict({agent: item.spaces[i] for agent, item in self.recordings.items()}) for i in (0, 1)]
         make = partial(
             MultiAgentEpisode,
             observation_space=pairs[0],
@@ -234,7 +234,7 @@ class MultiAgentRecording:
         return [
             MultiAgentSteps(
                 partial(make, f"{name}, {i}"),
-                {agent: own[(i * agents + k) % len(own)] for k, (agent, own) in enumerate(steps.items())},
+                {agent: sources[(i * agents + k) % len(sources)] for k, (agent, sources) in enumerate(steps.items())},
             )
             for i in range(max(2, fewest // agents))
         ]
@@ -256,7 +256,7 @@ class MultiAgentSteps:
         """Return a new episode, after its reset."""
         episode = self.make()
         episode.add_env_reset(
-            observations={agent: own.observation(0) for agent, own in self.agents.items()},
+            observations={agent: source.observation(0) for agent, source in self.agents.items()},
             infos={agent: {"step": 0} for agent in self.agents},
         )
         return episode
@@ -269,17 +269,17 @@ class MultiAgentSteps:
             step: the number of the step.
             ends: True if agents end with their own episodes.
         """
-        acting = {agent: own for agent, own in self.agents.items() if len(own.episode) > step}
-        episodes = {agent: own.episode for agent, own in acting.items()}
-        last = {agent: ends and len(own) == step + 1 for agent, own in episodes.items()}
+        acting = {agent: source for agent, source in self.agents.items() if len(source.episode) > step}
+        episodes = {agent: source.episode for agent, source in acting.items()}
+        last = {agent: ends and len(recorded) == step + 1 for agent, recorded in episodes.items()}
         episode.add_env_step(
-            {agent: own.observation(step + 1) for agent, own in acting.items()},
-            {agent: own.get_actions(step) for agent, own in episodes.items()},
-            {agent: own.get_rewards(step) for agent, own in episodes.items()},
+            {agent: source.observation(step + 1) for agent, source in acting.items()},
+            {agent: recorded.get_actions(step) for agent, recorded in episodes.items()},
+            {agent: recorded.get_rewards(step) for agent, recorded in episodes.items()},
             {agent: {"step": step + 1} for agent in acting},
-            terminateds={agent: last[agent] and own.is_terminated for agent, own in episodes.items()},
-            truncateds={agent: last[agent] and not own.is_terminated for agent, own in episodes.items()},
-            extra_model_outputs={agent: own.outputs(step) for agent, own in acting.items()},
+            terminateds={agent: last[agent] and recorded.is_terminated for agent, recorded in episodes.items()},
+            truncateds={agent: last[agent] and not recorded.is_terminated for agent, recorded in episodes.items()},
+            extra_model_outputs={agent: source.outputs(step) for agent, source in acting.items()},
         )
 
 
@@ -293,13 +293,13 @@ def growing_episodes(steps: Sequence[Any], cut: tuple[int, int] | None = None) -
         steps: their steps, for one agent or several.
         cut: the step after which they continue in new chunks, and the lookback of these.
     """
-    episodes = [own.start() for own in steps]
+    episodes = [source.start() for source in steps]
     yield episodes
     for step in range(ACTING_STEPS):
         if cut is not None and cut[0] == step:
             episodes = [episode.cut(len_lookback_buffer=cut[1]) for episode in episodes]
-        for episode, own in zip(episodes, steps):
-            own.add_step(episode, step)
+        for episode, source in zip(episodes, steps):
+            source.add_step(episode, step)
         yield episodes
 
 
@@ -310,20 +310,20 @@ def growing_block(steps: Sequence[EpisodeSteps], spaces: tuple[Any, Any]) -> Ite
         steps: their steps.
         spaces: observation and action space.
     """
-    episodes, count = [own.episode for own in steps], len(steps)
+    episodes, count = [source.episode for source in steps], len(steps)
     recorder = VectorRecorder(count, *spaces)
-    recorder.reset(stack_rows([own.get_observations(0) for own in episodes]), {"step": [0] * count})
+    recorder.reset(stack_rows([episode.get_observations(0) for episode in episodes]), {"step": [0] * count})
     yield recorder.episodes
     for step in range(ACTING_STEPS):
         recorder.commit()
         flags = np.zeros(count, np.bool_)
         recorder.step(
-            stack_rows([own.get_actions(step) for own in episodes]),
-            stack_rows([own.get_rewards(step) for own in episodes]),
+            stack_rows([episode.get_actions(step) for episode in episodes]),
+            stack_rows([episode.get_rewards(step) for episode in episodes]),
             flags,
             flags,
-            stack_rows([own.get_observations(step + 1) for own in episodes]),
+            stack_rows([episode.get_observations(step + 1) for episode in episodes]),
             {"step": [step + 1] * count},
-            extras=stack_rows([own.outputs(step) for own in steps]),
+            extras=stack_rows([source.outputs(step) for source in steps]),
         )
         yield recorder.episodes

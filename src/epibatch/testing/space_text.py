@@ -52,16 +52,16 @@ def _value(node: ast.expr) -> Any:
         name = ast.unparse(node.func).rpartition(".")[2]
         if name not in _SPACES:
             raise _Unreadable(f"{name}(...). {nearest(name, _SPACES)}")
-        arguments = [_value(own) for own in node.args]
-        keywords = {own.arg: _value(own.value) for own in node.keywords if own.arg is not None}
+        arguments = [_value(argument) for argument in node.args]
+        keywords = {keyword.arg: _value(keyword.value) for keyword in node.keywords if keyword.arg is not None}
         return getattr(gym.spaces, name)(*arguments, **keywords)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_value(node.operand)
     if isinstance(node, (ast.Tuple, ast.List)):
-        parts = [_value(own) for own in node.elts]
+        parts = [_value(item) for item in node.elts]
         return tuple(parts) if isinstance(node, ast.Tuple) else parts
     if isinstance(node, ast.Dict):
-        return {_value(key): _value(own) for key, own in zip(node.keys, node.values) if key is not None}
+        return {_value(key): _value(value) for key, value in zip(node.keys, node.values) if key is not None}
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, (ast.Name, ast.Attribute)):

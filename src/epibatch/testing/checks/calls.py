@@ -114,15 +114,15 @@ def row_by_row(harness: PieceHarness) -> None:
         raise NotApplied(_DRAWS if harness.draws else _MEMORY)
     harness.outputs(harness.pipeline(piece))
     for path, number, rows in recorded_rows(harness, piece):
-        own = map_struct(np.array, rows)
-        count = len(flatten(own)[0][0])
+        arrays = map_struct(np.array, rows)
+        count = len(flatten(arrays)[0][0])
         alone = [
-            piece.changed(path, map_struct(lambda leaf, i=i: leaf[i : i + 1], own), piece.transform)
+            piece.changed(path, map_struct(lambda leaf, i=i: leaf[i : i + 1], arrays), piece.transform)
             for i in range(count)
         ]
         require_equal(
             map_struct(lambda *leaves: np.concatenate(leaves), *alone),
-            piece.changed(path, map_struct(np.copy, own), piece.transform),
+            piece.changed(path, map_struct(np.copy, arrays), piece.transform),
             f"{harness.name}.transform, column {str(path)!r} of episode {number}",
             "what it makes of each row by itself",
             "let a row follow from that row alone; write an EpisodeTransform, or a ColumnarPiece, of what does not",
@@ -145,11 +145,11 @@ def recorded_rows(harness: PieceHarness, piece: Any) -> Iterator[tuple[Any, int,
     """
     for path in piece.paths:
         for number, episode in enumerate(harness.recording.episodes()):
-            own = {Columns.OBS: episode.observations, Columns.NEXT_OBS: episode.observations}
-            own |= {Columns.ACTIONS: episode.actions, Columns.REWARDS: episode.rewards, **episode.extra_model_outputs}
-            if path.column not in own:
+            table = {Columns.OBS: episode.observations, Columns.NEXT_OBS: episode.observations}
+            table |= {Columns.ACTIONS: episode.actions, Columns.REWARDS: episode.rewards, **episode.extra_model_outputs}
+            if path.column not in table:
                 raise NotApplied(f"recorded episodes have no {path.column!r}")
-            yield path, number, own[path.column].data
+            yield path, number, table[path.column].data
 
 
 @contract_check()
@@ -177,12 +177,12 @@ def one_step_episodes(harness: PieceHarness) -> None:
     among = harness.recording.episodes()
     place = [len(episode) for episode in among].index(1)
     alone = [harness.recording.episodes()[place]]
-    (batch,), (own_batch,) = harness.base(), harness.outputs(episodes=alone)
-    rows, own = rows_of(batch, harness.counts(among)), rows_of(own_batch, harness.counts(alone))
-    if rows is None or own is None:
+    (batch,), (single_batch,) = harness.base(), harness.outputs(episodes=alone)
+    rows, single_rows = rows_of(batch, harness.counts(among)), rows_of(single_batch, harness.counts(alone))
+    if rows is None or single_rows is None:
         raise NotApplied("rows of its batches are not those of one step after the other")
     do = "let an episode's rows follow from that episode alone"
-    require_equal(rows[place], own[0], "an episode of one step", "the rows it has among others", do, near=True)
+    require_equal(rows[place], single_rows[0], "an episode of one step", "the rows it has among others", do, near=True)
 
 
 def _require_rows_by_episode(harness: PieceHarness) -> None:
@@ -222,7 +222,7 @@ def vector_episodes(harness: PieceHarness) -> None:
         listed, block = harness.base(), growing_block(harness.recording.for_acting(), harness.spaces)
     else:
         block = harness.recording.block()
-        copies = [SingleAgentEpisode.from_state(one.get_state()) for one in block]
+        copies = [SingleAgentEpisode.from_state(episode.get_state()) for episode in block]
         listed = harness.outputs(episodes=copies)
     require_equal(
         listed,
@@ -244,8 +244,8 @@ def episode_order(harness: PieceHarness) -> None:
     else:
         episodes = harness.recording.episodes()
         counts, turned = harness.counts(episodes), episodes[::-1]
-    for step, (one, other) in enumerate(zip(harness.base(), harness.outputs(episodes=turned))):
-        rows, turned_rows = rows_of(one, counts), rows_of(other, counts[::-1])
+    for step, (batch, turned_batch) in enumerate(zip(harness.base(), harness.outputs(episodes=turned))):
+        rows, turned_rows = rows_of(batch, counts), rows_of(turned_batch, counts[::-1])
         if rows is None or turned_rows is None:
             raise NotApplied(_NOT_BY_EPISODE)
         where = f"acting step {step}, episodes in turned order" if harness.acting else "episodes in turned order"

@@ -105,10 +105,10 @@ def writes(harness: PieceHarness) -> Iterator[Fault]:
         same_layout = existed and before[name][0] == layout and not converted
         if name in piece.writes or (existed and not same_layout):
             continue
-        unlike = difference(before[name][1], data) if existed else "it is new"
-        if unlike:
+        mismatch = difference(before[name][1], data) if existed else "it is new"
+        if mismatch:
             do = f"name {name!r} in writes"
-            yield Fault(where, "every column it writes", f"{tuple(piece.writes)}, and column {name!r}: {unlike}", do)
+            yield Fault(where, "every column it writes", f"{tuple(piece.writes)}, and column {name!r}: {mismatch}", do)
     undone = harness.side == "env_to_module" and hasattr(piece, "undo")  # it changes the space of actions there
     missing = [name for name in piece.writes if name not in after and not (undone and name == Columns.ACTIONS)]
     if missing:
@@ -133,7 +133,7 @@ def reads(harness: PieceHarness) -> Iterator[Fault]:
             do = f"name {name!r} in reads, so that a pipeline without it is refused when it is built"
             yield Fault(where, "every column it cannot do without", f"{declared}; without {name!r}: {fails}", do)
         elif not fails and name in declared:
-            rest = [{key: own for key, own in columns.items() if key != name} for columns in (after, other)]
+            rest = [{key: column for key, column in columns.items() if key != name} for columns in (after, other)]
             if not difference(*rest):
                 do = f"leave {name!r} out of reads"
                 yield Fault(where, "columns that make a difference", f"{name!r}, without which it gives the same", do)
@@ -208,7 +208,7 @@ def observation_space(harness: PieceHarness) -> None:
     space = harness.pipeline().observation_space
     for batch in harness.base():
         if harness.multi_agent:
-            observations = {name: own[Columns.OBS] for name, own in batch.items() if Columns.OBS in own}
+            observations = {name: columns[Columns.OBS] for name, columns in batch.items() if Columns.OBS in columns}
             _require_rows_in(gym.spaces.Dict(space), observations, "observations")
         elif Columns.OBS in batch:
             _require_rows_in(space, batch[Columns.OBS], "observations")

@@ -93,9 +93,9 @@ def arguments(harness: PieceHarness) -> Iterator[Fault]:
 def _numbers_of(piece: Any) -> dict[str, Any]:
     """Return the arguments of a piece that are numbers or switches, defaults included."""
     parameters = inspect.signature(type(piece).__init__).parameters
-    given = piece.get_ctor_args_and_kwargs()[1]
-    known = {name: given.get(name, own.default) for name, own in parameters.items()}
-    return {name: own for name, own in known.items() if type(own) in (bool, int, float) and name not in _SIDES}
+    kwargs = piece.get_ctor_args_and_kwargs()[1]
+    values = {name: kwargs.get(name, parameter.default) for name, parameter in parameters.items()}
+    return {name: value for name, value in values.items() if type(value) in (bool, int, float) and name not in _SIDES}
 
 
 def _others(value: Any) -> tuple[Any, ...]:
@@ -106,25 +106,23 @@ def _others(value: Any) -> tuple[Any, ...]:
 
 def _kept(piece: Any) -> dict[str, str]:
     """Return the attributes of a piece, except for the stored arguments, which every piece has."""
-    return {name: repr(own) for name, own in vars(piece).items() if name != "_ctor"}
+    return {name: repr(value) for name, value in vars(piece).items() if name != "_ctor"}
 
 
 @contract_check(after=(), once=True)
 def representation(harness: PieceHarness) -> Iterator[Fault]:
     """Its repr names the class and every argument it was made with, and no memory address."""
-    shown, again = repr(harness.piece), repr(harness.make())
+    text, again = repr(harness.piece), repr(harness.make())
     where = f"repr({harness.name})"
-    if _ADDRESS.search(shown):
-        yield Fault(where, "no memory address", shown, "give what it holds a repr of its own, or keep it out")
-    elif shown != again:
-        yield Fault(
-            where, "the same for a piece with the same arguments", f"{shown} and {again}", "show arguments only"
-        )
-    elif harness.name not in shown:
-        yield Fault(where, f"the class, {harness.name}", shown, "begin it with the name of the class")
-    missing = [key for key in harness.piece.get_ctor_args_and_kwargs()[1] if key not in shown]
+    if _ADDRESS.search(text):
+        yield Fault(where, "no memory address", text, "give what it holds a repr of its own, or keep it out")
+    elif text != again:
+        yield Fault(where, "the same for a piece with the same arguments", f"{text} and {again}", "show arguments only")
+    elif harness.name not in text:
+        yield Fault(where, f"the class, {harness.name}", text, "begin it with the name of the class")
+    missing = [key for key in harness.piece.get_ctor_args_and_kwargs()[1] if key not in text]
     if missing:
-        yield Fault(where, f"its argument {missing[0]}", shown, "show every argument it was made with")
+        yield Fault(where, f"its argument {missing[0]}", text, "show every argument it was made with")
 
 
 @contract_check(after=("declarations",), once=True)

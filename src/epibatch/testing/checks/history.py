@@ -21,12 +21,12 @@ def chunks(harness: PieceHarness) -> None:
     if not harness.declared and not harness.piece.lookback:
         harness.outputs(pipeline)
     steps = int(pipeline.lookback_needed)
-    unlike = _difference_of_chunks(harness, steps)
-    if unlike:
+    mismatch = _difference_of_chunks(harness, steps)
+    if mismatch:
         raise ContractFault(
             f"chunks with {steps} steps of lookback",
             "the rows of the whole episode",
-            unlike,
+            mismatch,
             "say in the class how many steps before a chunk it reads: lookback = 1, say",
         )
 
@@ -49,10 +49,10 @@ def lookback(harness: PieceHarness) -> None:
     if fewer < 0:
         raise NotApplied("one step is what a chunk that goes on has at least")
     try:
-        unlike = _difference_of_chunks(harness, fewer)
+        mismatch = _difference_of_chunks(harness, fewer)
     except EpibatchError:
         return  # the piece raises its own error
-    if not unlike:
+    if not mismatch:
         raise ContractFault(
             where,
             "no more steps than it reads: each chunk has to keep them",
@@ -75,22 +75,22 @@ def _difference_of_chunks(harness: PieceHarness, steps: int) -> str:
     """
     if harness.acting:
         for at in range(1, ACTING_STEPS):
-            shown = growing_episodes(harness.recording.for_acting(), (at, steps))
-            unlike = difference(harness.base(), harness.outputs(episodes=shown))
-            if unlike:
-                return f"cut at step {at}, acting step {unlike}"
+            growing = growing_episodes(harness.recording.for_acting(), (at, steps))
+            mismatch = difference(harness.base(), harness.outputs(episodes=growing))
+            if mismatch:
+                return f"cut at step {at}, acting step {mismatch}"
         return ""
-    whole, again = (
-        [own for own in harness.recording.episodes() if len(own) > 2 and own.t_started == 0] for _ in range(2)
+    episodes, again = (
+        [chunk for chunk in harness.recording.episodes() if len(chunk) > 2 and chunk.t_started == 0] for _ in range(2)
     )
     cuts = [(i, at) for i, episode in enumerate(again) for at in range(1, len(episode))]
     later = [again[i].slice(slice(at, None), len_lookback_buffer=steps) for i, at in cuts]
-    (batch,), (parts,) = harness.outputs(episodes=whole), harness.outputs(episodes=later)
-    rows, chunk_rows = rows_of(batch, harness.counts(whole)), rows_of(parts, harness.counts(later))
+    (batch,), (parts,) = harness.outputs(episodes=episodes), harness.outputs(episodes=later)
+    rows, chunk_rows = rows_of(batch, harness.counts(episodes)), rows_of(parts, harness.counts(later))
     if rows is None or chunk_rows is None:
         raise NotApplied(_NO_ROWS)
-    for own, (i, at) in zip(chunk_rows, cuts):
-        unlike = difference({name: column[at:] for name, column in rows[i].items()}, own, near=True)
-        if unlike:
-            return f"episode {i}, cut at step {at}: {unlike}"
+    for columns, (i, at) in zip(chunk_rows, cuts):
+        mismatch = difference({name: column[at:] for name, column in rows[i].items()}, columns, near=True)
+        if mismatch:
+            return f"episode {i}, cut at step {at}: {mismatch}"
     return ""

@@ -37,7 +37,7 @@ def episodes_unchanged(harness: PieceHarness) -> None:
 def _facts(episode: Any, newest: bool) -> dict[str, Any]:
     """Return the values that must not change; with `newest` the newest observation may, in type and nesting too."""
     if hasattr(episode, "agent_episodes"):
-        return {str(agent): _facts(own, newest) for agent, own in episode.agent_episodes.items()}
+        return {str(agent): _facts(agent_episode, newest) for agent, agent_episode in episode.agent_episodes.items()}
     facts = facts_of(episode)
     if newest:
         facts.pop("observations")
@@ -50,9 +50,9 @@ def _facts(episode: Any, newest: bool) -> dict[str, Any]:
 def shared_memory(harness: PieceHarness) -> None:
     """Its output shares no memory with the episodes: writing to a batch changes none of them."""
     pipeline = harness.pipeline()
-    shown = harness.first() if harness.acting else [harness.first()[:1], harness.first()]
+    calls = harness.first() if harness.acting else [harness.first()[:1], harness.first()]
     where, do = "after its batch was written to", "give copies: np.array(rows)"
-    for episodes in shown:
+    for episodes in calls:
         batch = harness.call(pipeline, episodes)
         before = [facts_of(episode) for episode in episodes]
         _overwrite(batch)
@@ -105,8 +105,8 @@ def _lock(leaf: Any) -> None:
 
 def _lock_episode(episode: Any) -> None:
     if hasattr(episode, "agent_episodes"):
-        for own in episode.agent_episodes.values():
-            _lock_episode(own)
+        for agent_episode in episode.agent_episodes.values():
+            _lock_episode(agent_episode)
         return
     for column in (episode.observations, episode.actions, episode.rewards, *episode.extra_model_outputs.values()):
         for leaf in flatten(column.data)[0]:

@@ -111,8 +111,8 @@ def merge_states(harness: PieceHarness) -> None:
     _require_state(harness, no_draws=True)
     if not harness.overrides("merge_states"):
         raise NotApplied("it keeps ConnectorV2.merge_states, so that each copy goes by what it saw itself")
-    one, other, pooled = (harness.make() for _ in range(3))
-    first, second, both = map(harness.pipeline, (one, other, pooled))
+    left, right, pooled = (harness.make() for _ in range(3))
+    first, second, both = map(harness.pipeline, (left, right, pooled))
     for pipeline, episodes in (
         (first, harness.first()),
         (second, harness.later()),
@@ -121,8 +121,8 @@ def merge_states(harness: PieceHarness) -> None:
     ):
         harness.outputs(pipeline, episodes)
     for times in ("once", "twice, with nothing new in between"):
-        merged = one.merge_states([one.get_state(), other.get_state()])
-        for piece in (one, other):
+        merged = left.merge_states([left.get_state(), right.get_state()])
+        for piece in (left, right):
             piece.set_state(copy.deepcopy(merged))
         require_equal(
             _outputs_with(harness, pooled.get_state()),
@@ -139,8 +139,8 @@ def _outputs_with(harness: PieceHarness, state: Any) -> list[Any]:
     piece = harness.make()
     pipeline = harness.pipeline(piece)
     piece.set_state(copy.deepcopy(state))
-    shown = growing_episodes(harness.recording.for_acting()[:2]) if harness.acting else None
-    return harness.outputs(pipeline, shown)
+    episodes = growing_episodes(harness.recording.for_acting()[:2]) if harness.acting else None
+    return harness.outputs(pipeline, episodes)
 
 
 @contract_check()
@@ -189,21 +189,21 @@ def pickled(harness: PieceHarness) -> None:
         found = f"{type(error).__name__}: {error}".splitlines()[0]
         where = f"pickle.dumps({harness.name})"
         raise ContractFault(where, "a piece that other processes can be sent", found, do) from error
-    unlike = _difference_of_copy(harness, (piece, pipeline), twin)
-    if unlike:
+    mismatch = _difference_of_copy(harness, (piece, pipeline), twin)
+    if mismatch:
         do = "leave nothing out of what is pickled"
-        raise ContractFault("a pickled copy", "what the piece itself gives", unlike, do)
+        raise ContractFault("a pickled copy", "what the piece itself gives", mismatch, do)
 
 
 @contract_check(after=(*RUNS, "state_round_trip", "resume"))
 def cloned(harness: PieceHarness) -> None:
     """`clone()` gives a piece that goes on as it does and is apart from it, or shares its state if asked to."""
     piece, pipeline = harness.after_first_call()
-    unlike = _difference_of_copy(harness, (piece, pipeline), piece.clone())
-    if unlike:
+    mismatch = _difference_of_copy(harness, (piece, pipeline), piece.clone())
+    if mismatch:
         meaning = "what the piece itself gives, while neither knows of the other"
         do = "let the constructor's arguments and get_state carry everything"
-        raise ContractFault(f"{harness.name}.clone()", meaning, unlike, do)
+        raise ContractFault(f"{harness.name}.clone()", meaning, mismatch, do)
     shared = piece.clone(share_state=True)
     harness.outputs(harness.pipeline(shared))
     where, do = (
@@ -216,8 +216,8 @@ def cloned(harness: PieceHarness) -> None:
 def _difference_of_copy(harness: PieceHarness, original: tuple[Any, Any], twin: Any) -> str:
     """Return the first difference of a copy's state and further outputs, the copy's first; empty if there is none."""
     piece, pipeline = original
-    unlike = difference(_state(piece), _state(twin))
-    if unlike or harness.draws:
-        return unlike
+    mismatch = difference(_state(piece), _state(twin))
+    if mismatch or harness.draws:
+        return mismatch
     outputs = harness.outputs(harness.pipeline(twin), harness.later())
     return difference(harness.outputs(pipeline, harness.later()), outputs)

@@ -66,7 +66,7 @@ def _rows_with_loss(batch: dict[str, Any]) -> dict[str, Any]:
 def _as_float64(struct: Any) -> Any:
     """Return numbers without their types, as a module's tensors and an environment's actions differ in type."""
     if isinstance(struct, list):
-        return [_as_float64(one) for one in struct]
+        return [_as_float64(item) for item in struct]
     return map_struct(lambda leaf: leaf.astype(np.float64) if _is_numeric(leaf) else leaf, struct)
 
 
