@@ -317,14 +317,14 @@ def _sum_of(file: BinaryIO) -> str:
     return total.hexdigest()
 
 
-def _read_arrays(file: BinaryIO, most: int) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+def _read_arrays(file: BinaryIO, max_arrays: int) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """The arrays of an archive as `np.savez` writes it: stored one after the other, `a0`, `a1` and so on.
 
     What the archive says about sizes is compared with what it holds before memory is taken.
 
     Args:
         file: the archive, at its beginning.
-        most: how many arrays there may be.
+        max_arrays: how many arrays there may be.
 
     Raises:
         ValueError: something else.
@@ -333,7 +333,7 @@ def _read_arrays(file: BinaryIO, most: int) -> Iterator[tuple[str, np.ndarray[An
     while (signature := file.read(4)) == b"PK\x03\x04":
         name, size = f"a{number}", _entry_size(file, f"a{number}.npy")
         end = file.tell() + size
-        if number >= most or end > length:
+        if number >= max_arrays or end > length:
             raise ValueError(f"{_ARRAYS} holds more than the arrays of the state")
         yield name, _read_array(file, name, size)
         if file.tell() != end:
@@ -346,13 +346,13 @@ def _read_arrays(file: BinaryIO, most: int) -> Iterator[tuple[str, np.ndarray[An
 def _entry_size(file: BinaryIO, expected: str) -> int:
     """The size of a stored entry, from the header of a zip archive's entry."""
     _, flags, method, _, _, stored, size, name, extra = struct.unpack("<HHHIIIIHH", _exactly(file, 26))
-    found, more = _exactly(file, name), _exactly(file, extra)
+    entry_name, extra_field = _exactly(file, name), _exactly(file, extra)
     if method != 0 or flags & ~0x800:  # only the flag for names in UTF-8
         raise ValueError(f"{expected} in {_ARRAYS} is compressed")
-    if found != expected.encode():
+    if entry_name != expected.encode():
         raise ValueError(f"{expected} in {_ARRAYS} is missing")
-    if size == stored == 0xFFFFFFFF and more[:4] == b"\x01\x00\x10\x00" and len(more) >= 20:
-        size, stored = struct.unpack("<QQ", more[4:20])
+    if size == stored == 0xFFFFFFFF and extra_field[:4] == b"\x01\x00\x10\x00" and len(extra_field) >= 20:
+        size, stored = struct.unpack("<QQ", extra_field[4:20])
     if size != stored:
         raise ValueError(f"{expected} in {_ARRAYS} is compressed")
     return int(size)

@@ -93,8 +93,8 @@ def nearest_column(name: str, known: Iterable[str]) -> str:
         "did you mean 'obs'? Known: actions, obs"
     """
     known = list(known)
-    meant = column_meant(name)
-    return nearest(meant if meant in known else name, known)
+    column = column_meant(name)
+    return nearest(column if column in known else name, known)
 
 
 def note_columns(error: BaseException, batch: Mapping[Any, Any], advice: str = "") -> None:

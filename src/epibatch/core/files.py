@@ -122,9 +122,9 @@ def refuse_links(folder: Path, only: re.Pattern[str] | None = None) -> None:
     Raises:
         CheckpointError: a link, a named pipe, a socket or a device is in it.
     """
-    waiting = [str(folder)] if folder.is_dir() else []
-    while waiting:
-        place = waiting.pop()
+    pending = [str(folder)] if folder.is_dir() else []
+    while pending:
+        place = pending.pop()
         try:
             paths = [entry.path for entry in os.scandir(place)]
         except FileNotFoundError:
@@ -138,7 +138,7 @@ def refuse_links(folder: Path, only: re.Pattern[str] | None = None) -> None:
             with suppress(FileNotFoundError):
                 mode = os.lstat(path).st_mode
                 if stat.S_ISDIR(mode):
-                    waiting.append(path)
+                    pending.append(path)
                 elif not stat.S_ISREG(mode):
                     raise _strange(folder, f"{name!r}, which is {_kind(mode)}")
 

@@ -58,19 +58,19 @@ def lazy_exports(
     """
 
     def get(name: str) -> Any:
-        homes = public_names(package)
+        names = public_names(package)
         if name == "__all__":
-            return sorted(homes)
-        if name not in homes:
+            return sorted(names)
+        if name not in names:
             if renamed is not None and name in renamed:
                 found = f"{name}, its old name"
                 raise RenamedError(f"{package}.{name}", expected=renamed[name], found=found, do="change the import")
             # Python asks for a submodule here before it imports it.
             plain = name.startswith("_") or _is_submodule(package, name)
             raise AttributeError(_no_such_name(package, name, hint=not plain))
-        if homes[name] == package:
+        if names[name] == package:
             return import_module(f"{package}.{name}")
-        return getattr(import_module(homes[name]), name)
+        return getattr(import_module(names[name]), name)
 
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *public_names(package)})
@@ -117,8 +117,8 @@ class _WrongNames:
         package, _, name = fullname.rpartition(".")
         if package.partition(".")[0] != _ROOT or name.startswith("_"):
             return
-        imported = sys._getframe(2).f_code.co_name == "_find_and_load_unlocked"  # importlib.util.find_spec gets None
-        if imported and not getattr(sys.modules[package].__spec__, "_initializing", False):
+        is_import = sys._getframe(2).f_code.co_name == "_find_and_load_unlocked"  # importlib.util.find_spec gets None
+        if is_import and not getattr(sys.modules[package].__spec__, "_initializing", False):
             raise ModuleNotFoundError(_no_such_name(package, name))
 
 
@@ -126,9 +126,9 @@ def _no_such_name(package: str, name: str, *, hint: bool = True) -> str:
     text = f"module {package!r} has no attribute {name!r}"
     if not hint:
         return text
-    offering = list(_packages_with(name))
+    packages = list(_packages_with(name))
     names = getattr(sys.modules[package], "__all__", ())
-    return f"{text}; {'import it from ' + ' or '.join(offering) if offering else nearest(name, names)}"
+    return f"{text}; {'import it from ' + ' or '.join(packages) if packages else nearest(name, names)}"
 
 
 def _is_submodule(package: str, name: str) -> bool:

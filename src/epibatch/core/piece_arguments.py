@@ -82,8 +82,8 @@ def _misfit(hint: Any, value: Any) -> str:
     except ValidationError as error:
         texts = [detail["msg"].removeprefix("Input should be ") for detail in error.errors(include_url=False)]
         text = " or ".join(dict.fromkeys(texts))
-        for theirs, plain in _PLAIN.items():
-            text = text.replace(theirs, plain)
+        for phrase, plain in _PLAIN.items():
+            text = text.replace(phrase, plain)
         return text
     return ""
 

@@ -48,9 +48,9 @@ def refuse_misspelt_names(cls: type) -> None:
     """
     for name, value in vars(cls).items():
         if isinstance(value, (tuple, str)) and name not in (*_DECLARATIONS, *inspect.get_annotations(cls)):
-            meant = difflib.get_close_matches(name, [*_DECLARATIONS, *_RETIRED], n=1, cutoff=0.85)
-            if meant:
-                do = f"write {meant[0]}" if meant[0] in _DECLARATIONS else f"{meant[0]} {_RETIRED[meant[0]]}"
+            matches = difflib.get_close_matches(name, [*_DECLARATIONS, *_RETIRED], n=1, cutoff=0.85)
+            if matches:
+                do = f"write {matches[0]}" if matches[0] in _DECLARATIONS else f"{matches[0]} {_RETIRED[matches[0]]}"
                 where, expected = f"{cls.__name__}.{name}", f"one of {', '.join(_DECLARATIONS)}"
                 raise PieceError(where, expected=expected, found=name, do=do)
 
@@ -89,11 +89,11 @@ def check_declarations(piece: Any, where: str) -> None:
         if (value is None and name in ("reads", "input_layouts")) or _is_property(value):
             continue
         if not isinstance(value, (tuple, list)) or not all(isinstance(item, str) for item in value):
-            spelled = f'("{value}",)' if isinstance(value, str) else '("obs",), say'
-            raise _wrong(where, name, "a tuple of names", value, f"write {name} = {spelled}")
-        strangers = [item for item in value if valid is not None and item not in valid]
-        if strangers:
-            raise _wrong(where, name, f"some of {', '.join(valid or ())}", value, nearest(strangers[0], valid or ()))
+            example = f'("{value}",)' if isinstance(value, str) else '("obs",), say'
+            raise _wrong(where, name, "a tuple of names", value, f"write {name} = {example}")
+        unknown = [item for item in value if valid is not None and item not in valid]
+        if unknown:
+            raise _wrong(where, name, f"some of {', '.join(valid or ())}", value, nearest(unknown[0], valid or ()))
     layout = piece.output_layout
     if layout is not None and layout not in LAYOUTS and not _is_property(layout):
         raise _wrong(where, "output_layout", f"one of {', '.join(LAYOUTS)}", layout, nearest(str(layout), LAYOUTS))

@@ -281,9 +281,9 @@ def _load(entry: PieceEntry) -> type:
 
 def _what_was_meant(name: str) -> str:
     """Return the nearest names; for a module or what looks like a class, how a config names a user's class."""
-    elsewhere, _ = named_elsewhere(name)
-    if elsewhere:
-        return elsewhere
+    advice, _ = named_elsewhere(name)
+    if advice:
+        return advice
     try:
         is_module = name.isidentifier() and find_spec(name) is not None
     except (ImportError, ValueError):
@@ -324,8 +324,8 @@ def counterparts(cls: type) -> dict[str, list[str]]:
         {'RLlib': ['FrameStacking'], 'TorchRL': ['CatFrames']}
     """
     line = re.search(r"^ *Counterparts: (.+)", cls.__doc__ or "", re.MULTILINE)
-    named = re.findall(r"(\w+)'s ((?:`\w+`(?:, )?)+)", line[1] if line else "")
-    return {library: re.findall(r"\w+", classes) for library, classes in named}
+    groups = re.findall(r"(\w+)'s ((?:`\w+`(?:, )?)+)", line[1] if line else "")
+    return {library: re.findall(r"\w+", classes) for library, classes in groups}
 
 
 def named_elsewhere(name: str) -> tuple[str, list[str]]:
@@ -348,8 +348,8 @@ def named_elsewhere(name: str) -> tuple[str, list[str]]:
             for counterpart in classes:
                 if counterpart.lower() == name.lower() and path == _path(cls):  # a second name has another path
                     found.setdefault(f"{library}'s {counterpart}", []).append(piece)
-    for elsewhere, pieces in sorted(found.items()):
-        return f"{elsewhere} is {' or '.join(pieces)} here", pieces
+    for label, pieces in sorted(found.items()):
+        return f"{label} is {' or '.join(pieces)} here", pieces
     return "", []
 
 
@@ -495,9 +495,9 @@ def piece_to_dict(piece: Any) -> dict[str, Any]:
     args, kwargs = piece.get_ctor_args_and_kwargs()
     keywords = {**_named_arguments(cls, args), **kwargs}
     keywords = {key: value for key, value in keywords.items() if key not in SPACES}
-    swallowed = [key for key in keywords if key not in constructor_keywords(cls)]
-    if swallowed:
-        raise _not_data(cls, swallowed[0], "an argument that no constructor names")
+    unknown = [key for key in keywords if key not in constructor_keywords(cls)]
+    if unknown:
+        raise _not_data(cls, unknown[0], "an argument that no constructor names")
     return {"piece": name, **{key: _data(cls, key, value) for key, value in keywords.items()}}
 
 

@@ -125,10 +125,10 @@ def converted_numbers(where: str, value: Any, template: Any) -> Any:
 
     tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
     if not torch.can_cast(tensor.dtype, template.dtype):
-        kept = tensor.to(template.dtype)
-        if not torch.equal(kept.to(tensor.dtype), tensor):
+        converted = tensor.to(template.dtype)
+        if not torch.equal(converted.to(tensor.dtype), tensor):
             raise _unfit(where, _described(template), _described(tensor))
-        return kept
+        return converted
     return tensor
 
 
@@ -202,9 +202,9 @@ def check_torch_state(where: str, state: Any, template: np.ndarray[Any, Any]) ->
     if not isinstance(state, np.ndarray) or state.dtype != np.uint8 or state.shape != template.shape:
         raise _unfit(where, f"{template.size} bytes", _described(state))
     if template.size > _TORCH_STATE.size + 8 * _WORDS:  # that of a CPU
-        _, left, seeded, following = _TORCH_STATE.unpack_from(state.tobytes())
-        if not 0 < left <= _WORDS or seeded not in (0, 1) or following > _WORDS:
-            raise _unfit(where, f"a position from 0 to {_WORDS}", f"{following}, with {left} words left")
+        _, left, is_seeded, position = _TORCH_STATE.unpack_from(state.tobytes())
+        if not 0 < left <= _WORDS or is_seeded not in (0, 1) or position > _WORDS:
+            raise _unfit(where, f"a position from 0 to {_WORDS}", f"{position}, with {left} words left")
 
 
 def _form(value: Any) -> tuple[Any, ...]:

@@ -198,8 +198,8 @@ def reported(
                     has_text = detail["type"] == "expected" and not inner
                     expected = detail["msg"] if has_text else _expected(cls.__pydantic_fields__.get(name))
                     found.setdefault(name, explain(name, expected, values.get(name)))
-                only = next(iter(found.values()))
-                raise (only if len(found) == 1 and not title else _joined(title, found.values())) from None
+                first = next(iter(found.values()))
+                raise (first if len(found) == 1 and not title else _joined(title, found.values())) from None
 
         cls.__init__ = checked
         return cls

@@ -74,8 +74,8 @@ def encoding_advice(space: gym.Space[Any]) -> str:
         >>> encoding_advice(spaces.Text(5)).partition(",")[0]
         'encode the text as an array of one length'
     """
-    how = _ADVICE.get(type(space), "replace it by a space of one shape in the environment")
-    return f"{how} (gymnasium.wrappers.TransformObservation)"
+    advice = _ADVICE.get(type(space), "replace it by a space of one shape in the environment")
+    return f"{advice} (gymnasium.wrappers.TransformObservation)"
 
 
 def get_base_struct_from_space(space: Any) -> Any:
@@ -343,8 +343,8 @@ def _cast(actions: Array, dtype: np.dtype[Any]) -> Array:
     if actions.dtype == dtype or (actions.dtype.kind == "f") != (dtype.kind == "f"):
         return actions
     if dtype.kind == "f" and dtype.itemsize < actions.dtype.itemsize:
-        most = np.finfo(dtype).max
-        actions = np.clip(actions, -most, most)
+        largest = np.finfo(dtype).max
+        actions = np.clip(actions, -largest, largest)
     cast = actions.astype(dtype)
     return cast if dtype.kind == "f" or np.array_equal(cast, actions) else actions
 
@@ -359,23 +359,23 @@ def _offsets(box: spaces.Box) -> Array | None:
 def _to_bounds(box: spaces.Box) -> Callable[[Array], Array]:
     """From units of the bounds to numbers of a float Box; entries without two bounds are left as they are."""
     dtype = np.result_type(box.dtype, np.float32)  # arithmetic in half precision would miss bounds
-    both = box.bounded_below & box.bounded_above
-    if not both.any():
+    bounded = box.bounded_below & box.bounded_above
+    if not bounded.any():
         return lambda actions: actions
-    low, high = np.where(both, box.low, -1.0).astype(dtype), np.where(both, box.high, 1.0).astype(dtype)
+    low, high = np.where(bounded, box.low, -1.0).astype(dtype), np.where(bounded, box.high, 1.0).astype(dtype)
     half = high / 2 - low / 2
     if (half > np.finfo(dtype).max / 16).any():  # the distance of the bounds may be no number: go from their middle
-        first, shift, span, parts, most = low + half, 0.0, half, 1.0, 1.0
+        first, shift, span, parts, limit = low + half, 0.0, half, 1.0, 1.0
     else:
-        first, shift, span, parts, most = low, 1.0, high - low, 2.0, 3.0
-    everywhere = bool(both.all())
+        first, shift, span, parts, limit = low, 1.0, high - low, 2.0, 3.0
+    all_bounded = bool(bounded.all())
 
     def scale(actions: Array) -> Array:
-        out: Array = np.minimum(np.maximum(actions, -most), most) + shift  # what is further out is clipped anyway
+        out: Array = np.minimum(np.maximum(actions, -limit), limit) + shift  # what is further out is clipped anyway
         out = out * span
         out /= parts
         out += first
-        return out if everywhere else np.where(both, out, actions)
+        return out if all_bounded else np.where(bounded, out, actions)
 
     return scale
 
@@ -432,9 +432,9 @@ def _normalize_box(box: spaces.Box, value: Any) -> Any:
     if np.issubdtype(box.low.dtype, np.integer):
         return value
     value = np.asarray(value)
-    both = box.bounded_below & box.bounded_above & (box.high > box.low)
-    low, high = np.where(both, box.low, -1.0), np.where(both, box.high, 1.0)
-    scaled = np.where(both, (value - low) * 2.0 / (high - low) - 1.0, value)
+    bounded = box.bounded_below & box.bounded_above & (box.high > box.low)
+    low, high = np.where(bounded, box.low, -1.0), np.where(bounded, box.high, 1.0)
+    scaled = np.where(bounded, (value - low) * 2.0 / (high - low) - 1.0, value)
     dtype = value.dtype if value.dtype.kind == "f" else np.result_type(value.dtype, box.dtype)
     return scaled.astype(dtype, copy=False)[()]
 
@@ -575,8 +575,8 @@ def get_dummy_batch_for_space(
     def make(leaf: gym.Space[Any]) -> npt.NDArray[Any]:
         width = _one_hot_width(leaf) if one_hot_discrete else 0
         if fill_value == "random":
-            drawn = np.array([leaf.sample() for _ in range(int(np.prod(lead)))])
-            values = drawn.reshape(lead + drawn.shape[1:])
+            samples = np.array([leaf.sample() for _ in range(int(np.prod(lead)))])
+            values = samples.reshape(lead + samples.shape[1:])
             return one_hot_column(values, leaf) if width else values
         return np.full((*lead, width), fill_value, np.float32) if width else _full(leaf, lead, fill_value)
 

@@ -66,9 +66,9 @@ class ImportRewriter(cst.CSTTransformer):
         line, names = self._line(original_node), []
         for alias in original_node.names:
             path = alias.evaluated_name
-            here = module_here(path)
-            if is_of_ray(path) and here is not None and offered_names(here) is not None:
-                alias = alias.with_changes(name=cst.parse_expression(here))
+            our_module = module_here(path)
+            if is_of_ray(path) and our_module is not None and offered_names(our_module) is not None:
+                alias = alias.with_changes(name=cst.parse_expression(our_module))
             elif is_of_ray(path):
                 parent, _, leaf = path.rpartition(".")
                 reason = reason_for(parent, leaf) if parent else "not needed any more if nothing below uses it"
@@ -91,41 +91,41 @@ class ImportRewriter(cst.CSTTransformer):
     def leave_ImportFrom(
         self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
     ) -> cst.ImportFrom | cst.FlattenSentinel[cst.ImportFrom]:
-        node, theirs = original_node, "" if original_node.relative else _dotted(original_node.module)
-        if not is_of_ray(theirs):
+        node, ray_module = original_node, "" if original_node.relative else _dotted(original_node.module)
+        if not is_of_ray(ray_module):
             return node
         if isinstance(node.names, cst.ImportStar):
-            return self._port_star(node, theirs)
+            return self._port_star(node, ray_module)
         groups: dict[str, list[int]] = {}
         before, after = [_as_written(alias.evaluated_name, alias.evaluated_alias) for alias in node.names], []
         for position, alias in enumerate(node.names):
             name = alias.evaluated_name
-            home = home_of(theirs, name)
-            groups.setdefault(home.module if home else theirs, []).append(position)
+            home = home_of(ray_module, name)
+            groups.setdefault(home.module if home else ray_module, []).append(position)
             moved = home is not None and home.name != name
             after.append(_as_written(home.name, alias.evaluated_alias or name) if home and moved else before[position])
         lines = [self.line_after(self._line(alias)) for alias in node.names]
-        self.changed += before != after or [*groups] != [theirs]
+        self.changed += before != after or [*groups] != [ray_module]
         if before == after and len(groups) == 1:
             parts = [node.with_changes(module=cst.parse_expression(next(iter(groups))))]
         else:
             parts = self._split(node, groups, after, lines)
-        for position in groups.get(theirs, ()):
+        for position in groups.get(ray_module, ()):
             name, bound = node.names[position].evaluated_name, node.names[position].evaluated_alias
-            reason = reason_for(theirs, name)
-            unused = (bound or name) not in self._used
-            reason = f"not used below: delete it ({reason})" if unused else reason
-            self.missing.append((self._line(node.names[position]), f"{theirs}.{name}", reason, lines[position]))
+            reason = reason_for(ray_module, name)
+            is_unused = (bound or name) not in self._used
+            reason = f"not used below: delete it ({reason})" if is_unused else reason
+            self.missing.append((self._line(node.names[position]), f"{ray_module}.{name}", reason, lines[position]))
         return cst.FlattenSentinel(parts)
 
-    def _port_star(self, node: cst.ImportFrom, theirs: str) -> cst.ImportFrom:
-        line, here = self._line(node), module_here(theirs)
-        if here is None or offered_names(here) is None:
-            self.missing.append((line, f"{theirs}.*", reason_for(theirs, ""), self.line_after(line)))
+    def _port_star(self, node: cst.ImportFrom, ray_module: str) -> cst.ImportFrom:
+        line, our_module = self._line(node), module_here(ray_module)
+        if our_module is None or offered_names(our_module) is None:
+            self.missing.append((line, f"{ray_module}.*", reason_for(ray_module, ""), self.line_after(line)))
             return node
-        self._stars.append(theirs)
+        self._stars.append(ray_module)
         self.changed += 1
-        return node.with_changes(module=cst.parse_expression(here))
+        return node.with_changes(module=cst.parse_expression(our_module))
 
     def _split(
         self, node: cst.ImportFrom, groups: dict[str, list[int]], texts: list[str], lines: list[int]
@@ -194,11 +194,11 @@ class ImportRewriter(cst.CSTTransformer):
         return modules
 
     def _note_use(self, line: int, module: str, parts: list[str]) -> None:
-        path, here = ".".join([module, *parts]), module_here(module)
+        path, our_module = ".".join([module, *parts]), module_here(module)
         if module.endswith(".SampleBatch"):
             if column_of(parts[0]):  # the import itself is listed
                 self.uses.add((line, f"{module}.{parts[0]}", advice_for(f"{module}.{parts[0]}", "as an attribute")))
-        elif module == "ray" or here is None or offered_names(here) is None:
+        elif module == "ray" or our_module is None or offered_names(our_module) is None:
             self.uses.add((line, path, advice_for(path, "as an attribute")))
         elif home_of(module, parts[0]) is None:  # the module is ported, but lacks this name
             self.uses.add((line, f"{module}.{parts[0]}", reason_for(module, parts[0])))
@@ -237,12 +237,12 @@ def _with_comments(node: cst.ImportFrom, texts: list[str]) -> tuple[str, list[li
         comma = alias.comma
         gaps.append([comma.whitespace_before, comma.whitespace_after] if isinstance(comma, cst.Comma) else [])
     gaps[-1].append(right.whitespace_before)
-    (head, above), *comments = map(_comments, gaps)
+    (head, leading), *comments = map(_comments, gaps)
     names = []
-    for text, (behind, following) in zip(texts, comments):
-        names.append([*above, f"    {text},{behind}"])
-        above = following
-    names[-1] += above
+    for text, (trailing, following) in zip(texts, comments):
+        names.append([*leading, f"    {text},{trailing}"])
+        leading = following
+    names[-1] += leading
     return head, names
 
 
@@ -250,6 +250,6 @@ def _comments(spaces: list[Any]) -> tuple[str, list[str]]:
     """Return the comments on the first line of some white space, and the lines of the others."""
     spaces = [space for space in spaces if isinstance(space, cst.ParenthesizedWhitespace)]
     first = [space.first_line.comment for space in spaces]
-    others = [line.comment for space in spaces for line in space.empty_lines]
-    behind = "".join(f"  {comment.value}" for comment in first if comment)
-    return behind, [f"    {comment.value}" for comment in others if comment]
+    comments = [line.comment for space in spaces for line in space.empty_lines]
+    trailing = "".join(f"  {comment.value}" for comment in first if comment)
+    return trailing, [f"    {comment.value}" for comment in comments if comment]

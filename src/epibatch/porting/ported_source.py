@@ -99,9 +99,9 @@ def port_source(text: str, name: str = "module.py") -> PortedSource:
         rewriter = rewriter_module.ImportRewriter(text, _used_names(tree))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f"{name}, line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else name
-        said = error.msg if isinstance(error, SyntaxError) else error
+        message = error.msg if isinstance(error, SyntaxError) else error
         do = "mend the file until Python reads it, then port it; code for Python 2 has to be moved to Python 3 first"
-        raise PortingError(where, expected="Python source", found=said, do=do) from error
+        raise PortingError(where, expected="Python source", found=message, do=do) from error
     in_code = [path for _, path, _ in rewriter.uses]
     left = [
         Leftover(*missing)

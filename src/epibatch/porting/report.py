@@ -64,5 +64,5 @@ def summary(ported: Sequence[PortedSource], *, write: bool) -> str:
     )
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -148,12 +148,12 @@ def home_of(module: str, name: str) -> Home | None:
     """
     if (module, name) in MOVED_NAMES:
         return Home(*MOVED_NAMES[module, name])
-    here = module_here(module)
-    if here is not None and name in (offered_names(here) or ()):
-        return Home(here, name)
-    below = module_here(f"{module}.{name}")
-    if below is not None and below != here and offered_names(below) is not None:
-        parent, _, leaf = below.rpartition(".")
+    our_module = module_here(module)
+    if our_module is not None and name in (offered_names(our_module) or ()):
+        return Home(our_module, name)
+    submodule = module_here(f"{module}.{name}")
+    if submodule is not None and submodule != our_module and offered_names(submodule) is not None:
+        parent, _, leaf = submodule.rpartition(".")
         return Home(parent, leaf, is_module=True)
     return None
 
@@ -205,12 +205,12 @@ def reason_for(module: str, name: str) -> str:
     for pattern, reason in _REASONS:
         if re.fullmatch(pattern, path):
             return reason
-    here = module_here(module)
-    offered = offered_names(here) if here is not None else None
-    if here is None or offered is None:
+    our_module = module_here(module)
+    offered = offered_names(our_module) if our_module is not None else None
+    if our_module is None or offered is None:
         return "nothing here takes the place of this module"
-    close = difflib.get_close_matches(name, offered, n=1, cutoff=0.75)
-    return f"no such name in {here}" + (f"; the nearest is {close[0]}" if close else "")
+    matches = difflib.get_close_matches(name, offered, n=1, cutoff=0.75)
+    return f"no such name in {our_module}" + (f"; the nearest is {matches[0]}" if matches else "")
 
 
 def advice_for(path: str, how: str) -> str:
@@ -231,8 +231,8 @@ def advice_for(path: str, how: str) -> str:
         home = home_of(".".join(parts[:end]), parts[end])
         if home is not None:
             return f"used {how}: write {'.'.join([home.module, home.name, *parts[end + 1 :]])}"
-    if (here := module_here(path)) is not None and offered_names(here) is not None:
-        return f"used {how}: write {here}"
+    if (our_module := module_here(path)) is not None and offered_names(our_module) is not None:
+        return f"used {how}: write {our_module}"
     return reason_for(".".join(parts[:-1]), parts[-1])
 
 

@@ -185,8 +185,8 @@ def _layout(lens: tuple[int, ...], start: tuple[int, ...] | None) -> _Layout:
     widest = int(sizes.max(initial=0))
     columns = None
     if bool((sizes != widest).any()):
-        at = (np.cumsum(sizes) - sizes)[:, None] + np.arange(widest)
-        columns = torch.from_numpy(np.where(np.arange(widest) < sizes[:, None], at, sizes.sum()).reshape(-1))
+        indices = (np.cumsum(sizes) - sizes)[:, None] + np.arange(widest)
+        columns = torch.from_numpy(np.where(np.arange(widest) < sizes[:, None], indices, sizes.sum()).reshape(-1))
     first = None if start is None or not any(start) else torch.tensor(start, dtype=torch.int64)
     return _Layout(widest, columns, first)
 

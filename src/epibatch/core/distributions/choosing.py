@@ -122,8 +122,8 @@ def _box(space: spaces.Box, root: Any, path: str, squash: bool) -> type[Distribu
 def _torch_dtype(dtype: Any) -> torch.dtype:
     """The torch type of the same name; int64 for those that torch has but computes little with."""
     name = np.dtype(dtype).name
-    kept = name in ("int8", "int16", "int32", "uint8")
-    found: torch.dtype = getattr(torch, name) if kept else torch.int64
+    is_native = name in ("int8", "int16", "int32", "uint8")
+    found: torch.dtype = getattr(torch, name) if is_native else torch.int64
     return found
 
 
@@ -237,20 +237,20 @@ class MultiDistribution(Distribution):
         return cls(unflatten(form, [child.from_logits(part) for child, part in zip(classes, parts)]))
 
     def sample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Any:
-        drawn = [child.sample(sample_shape=sample_shape, generator=generator) for child in self._children]
-        return unflatten(self._form, drawn)
+        samples = [child.sample(sample_shape=sample_shape, generator=generator) for child in self._children]
+        return unflatten(self._form, samples)
 
     def rsample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Any:
-        drawn = [child.rsample(sample_shape=sample_shape, generator=generator) for child in self._children]
-        return unflatten(self._form, drawn)
+        samples = [child.rsample(sample_shape=sample_shape, generator=generator) for child in self._children]
+        return unflatten(self._form, samples)
 
     def sample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
         pairs = [child.sample_and_logp(sample_shape=sample_shape, generator=generator) for child in self._children]
-        return unflatten(self._form, [drawn for drawn, _ in pairs]), _total(logp for _, logp in pairs)
+        return unflatten(self._form, [sample for sample, _ in pairs]), _total(logp for _, logp in pairs)
 
     def rsample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
         pairs = [child.rsample_and_logp(sample_shape=sample_shape, generator=generator) for child in self._children]
-        return unflatten(self._form, [drawn for drawn, _ in pairs]), _total(logp for _, logp in pairs)
+        return unflatten(self._form, [sample for sample, _ in pairs]), _total(logp for _, logp in pairs)
 
     def logp(self, value: Any) -> torch.Tensor:
         """Log-probability of actions: a float tensor over the batch dimensions.

@@ -102,8 +102,8 @@ class Distribution(ABC):
 
     def sample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
         """Draw actions, and their log-probabilities; arguments as for `sample`."""
-        drawn = self.sample(sample_shape=sample_shape, generator=generator)
-        return drawn, self.logp(drawn)
+        sample = self.sample(sample_shape=sample_shape, generator=generator)
+        return sample, self.logp(sample)
 
     def rsample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
         """Draw actions that gradients flow through, and their log-probabilities; arguments as for `rsample`.
@@ -111,8 +111,8 @@ class Distribution(ABC):
         Raises:
             NotAvailableError: the distribution has no such form.
         """
-        drawn = self.rsample(sample_shape=sample_shape, generator=generator)
-        return drawn, self.logp(drawn)
+        sample = self.rsample(sample_shape=sample_shape, generator=generator)
+        return sample, self.logp(sample)
 
     @abstractmethod
     def logp(self, value: Any) -> torch.Tensor:
@@ -234,12 +234,12 @@ def _taken(function: Callable[..., Any], fixed: Mapping[str, Any]) -> dict[str, 
 
 
 def _refuse_fixed(name: str, kwargs: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
-    twice = [key for key in kwargs if key in fixed]
-    if twice:
+    duplicates = [key for key in kwargs if key in fixed]
+    if duplicates:
         raise ConfigError(
             f"{name} with fixed arguments",
             expected="other keywords than those that were fixed",
-            found=", ".join(twice),
+            found=", ".join(duplicates),
             do="leave them out, or make another class with get_partial_dist_cls",
         )
 
@@ -299,12 +299,12 @@ class Deterministic(Distribution):
 TorchDeterministic = Deterministic
 
 
-def _undefined(what: str) -> NotAvailableError:
+def _undefined(quantity: str) -> NotAvailableError:
     return NotAvailableError(
-        f"Deterministic.{what}",
+        f"Deterministic.{quantity}",
         expected="a distribution that spreads its probability",
         found="Deterministic",
-        do=f"ask for the {what} before calling to_deterministic()",
+        do=f"ask for the {quantity} before calling to_deterministic()",
     )
 
 

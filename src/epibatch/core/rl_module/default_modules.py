@@ -221,8 +221,8 @@ class DefaultRecurrentActorCritic(TorchRLModule, ValueFunctionAPI):
             return states[0].unsqueeze(1), dict(zip(names, states))
         resets = batch.get(Columns.RESETS)
         if resets is not None and bool(resets.any()):
-            again = tuple([batch[Columns.RESET_STATES][name] for name in names])
-            outputs, last = resetting(layer, features, resets, _packed(states), _packed(again))
+            reset_states = tuple([batch[Columns.RESET_STATES][name] for name in names])
+            outputs, last = resetting(layer, features, resets, _packed(states), _packed(reset_states))
             return outputs, dict(zip(names, _unpacked(last)))
         outputs, last = layer(features, _packed(tuple([tensor.unsqueeze(0).contiguous() for tensor in states])))
         return outputs, {name: tensor[0] for name, tensor in zip(names, _unpacked(last))}

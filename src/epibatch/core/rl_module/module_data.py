@@ -183,15 +183,15 @@ def part_of(state: Any, names: str, folder: Path) -> dict[str, Any]:
     """Return the part of a state at `names`, with slashes between them; a key may contain slashes itself."""
     while names:
         keys = [key for key in state if isinstance(key, str)] if isinstance(state, Mapping) else []
-        fitting = [key for key in keys if names == key or names.startswith(f"{key}/")]
-        if not fitting:
+        matches = [key for key in keys if names == key or names.startswith(f"{key}/")]
+        if not matches:
             raise CheckpointError(
                 f"checkpoint {folder}",
                 expected="a module, or another part, that is in it",
                 found=repr(names),
                 do=nearest(names.partition("/")[0], keys),
             )
-        key = max(fitting, key=len)
+        key = max(matches, key=len)
         state, names = state[key], names[len(key) + 1 :]
     if not isinstance(state, Mapping):
         found = type(state).__name__

@@ -229,8 +229,8 @@ def conv_size(shape: Sequence[int], filters: Sequence[Sequence[Any]]) -> int:
     """
     height, width, channels = shape
     for count, _, stride in filters:
-        down, across = _pair(stride)
-        height, width, channels = -(-height // down), -(-width // across), count
+        vertical, horizontal = _pair(stride)
+        height, width, channels = -(-height // vertical), -(-width // horizontal), count
     return height * width * channels
 
 

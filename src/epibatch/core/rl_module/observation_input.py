@@ -244,9 +244,9 @@ class _OneHot:
                 -1, indices + offsets, 1.0
             )
         self._refuse(values, ~inside & (values != 0))
-        spare = torch.where(inside, indices + offsets, self._size)
+        positions = torch.where(inside, indices + offsets, self._size)
         out = values.new_zeros(*values.shape[:-1], self._size + 1, dtype=torch.float32)
-        return out.scatter_(-1, spare, 1.0)[..., : self._size]
+        return out.scatter_(-1, positions, 1.0)[..., : self._size]
 
     def _refuse(self, values: torch.Tensor, outside: torch.Tensor) -> None:
         if bool(outside.any()):
@@ -309,8 +309,8 @@ class PreviousSteps:
         """
         parts = []
         if self._actions is not None:
-            real = self._column(batch, MASK).unsqueeze(-1)
-            parts.append(self._actions(self._column(batch, ACTIONS)) * real)
+            mask = self._column(batch, MASK).unsqueeze(-1)
+            parts.append(self._actions(self._column(batch, ACTIONS)) * mask)
         if self._rewards:
             parts.append(self._column(batch, REWARDS).to(torch.float32).unsqueeze(-1))
         return torch.cat(parts, -1)

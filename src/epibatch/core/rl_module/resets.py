@@ -41,16 +41,16 @@ def resetting(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, states: 
     pair = isinstance(states, tuple)
     starts, at = (states, at_resets) if pair else ((states,), (at_resets,))
     resets = resets.to(torch.bool)
-    most = int(resets.sum(1).max()) if len(resets) else 0
-    if most > at[0].shape[1] or bool(resets[:, 0].any()):
+    max_resets = int(resets.sum(1).max()) if len(resets) else 0
+    if max_resets > at[0].shape[1] or bool(resets[:, 0].any()):
         raise ColumnError(
             "columns 'resets' and 'reset_states'",
             expected="a state for each reset of a row, and no reset at its first timestep, which has 'state_in'",
-            found=f"up to {most} resets and {at[0].shape[1]} states",
+            found=f"up to {max_resets} resets and {at[0].shape[1]} states",
             do="let AddTimeDimToBatchAndZeroPad and AddStatesFromEpisodesToBatch make both",
         )
-    some = resets.any(1)
-    without, having = (torch.nonzero(mask).flatten() for mask in (~some, some))
+    has_reset = resets.any(1)
+    without, having = (torch.nonzero(mask).flatten() for mask in (~has_reset, has_reset))
     outputs, last = [], []
     if len(without):
         begin = tuple(state[without][None] for state in starts)
@@ -63,9 +63,9 @@ def resetting(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, states: 
         )
         outputs.append(out)
         last.append(ends)
-    back = torch.argsort(torch.cat([without, having]))
-    together = tuple(torch.cat(parts)[back] for parts in zip(*last))
-    return torch.cat(outputs)[back], together if pair else together[0]
+    order = torch.argsort(torch.cat([without, having]))
+    merged = tuple(torch.cat(parts)[order] for parts in zip(*last))
+    return torch.cat(outputs)[order], merged if pair else merged[0]
 
 
 def _by_parts(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, starts: Any, at: Any) -> tuple[Any, list[Any]]:
@@ -79,9 +79,9 @@ def _by_parts(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, starts: 
     within = torch.arange(rows * steps, device=x.device).view(rows, steps) - begins[parts]
     inputs = x.new_zeros(len(lengths), int(lengths.max()), *x.shape[2:])
     inputs[parts, within] = x
-    begun = resets.nonzero(as_tuple=True)
-    which = (begun[0], number[begun] - 1)  # of the states at resets
-    initial = tuple(_woven(start, again[which], first, parts[begun])[None] for start, again in zip(starts, at))
+    places = resets.nonzero(as_tuple=True)
+    indices = (places[0], number[places] - 1)  # of the states at resets
+    initial = tuple(_woven(start, restart[indices], first, parts[places])[None] for start, restart in zip(starts, at))
     packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
     pair = len(initial) > 1
     outputs, last = layer(packed, initial if pair else initial[0])
@@ -89,9 +89,9 @@ def _by_parts(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, starts: 
     return outputs, [state[0][parts[:, -1]] for state in (last if pair else (last,))]
 
 
-def _woven(start: torch.Tensor, again: torch.Tensor, first: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+def _woven(start: torch.Tensor, restarts: torch.Tensor, first: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     """The state of each part: a row's first part starts from the row's own, the others from those at its resets."""
     states = start.new_empty(len(first) + len(others), *start.shape[1:])
     states[first] = start
-    states[others] = again.to(start.dtype)
+    states[others] = restarts.to(start.dtype)
     return states

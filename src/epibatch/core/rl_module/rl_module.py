@@ -757,13 +757,13 @@ def _load_modules(
     chosen = list(multi if module_ids is None else module_ids)
     for module_id in chosen:
         multi[module_id]
-    lacking = [module_id for module_id in chosen if module_id not in states]
-    if lacking:
+    missing = [module_id for module_id in chosen if module_id not in states]
+    if missing:
         raise CheckpointError(
             f"checkpoint {path}",
             expected=f"states of {', '.join(map(repr, chosen))}",
-            found=f"none of {', '.join(map(repr, lacking))}",
-            do=f"name modules that are in it. {nearest(str(lacking[0]), map(str, states))}",
+            found=f"none of {', '.join(map(repr, missing))}",
+            do=f"name modules that are in it. {nearest(str(missing[0]), map(str, states))}",
         )
     multi.set_state(states if module_ids is None else {module_id: states[module_id] for module_id in chosen})
 
@@ -1105,10 +1105,10 @@ def _built(path: str | os.PathLike[str], component: str | None, *, allow_imports
         raise _unfit(folder, found, "build the module, and call its restore_from_path")
     state = part_of(content[STATE], name, folder)
     with restoring(f"checkpoint {folder}", SPEC):
-        several = "rl_module_specs" in spec
-        if name and several:
-            spec, several = spec["rl_module_specs"].get(name), False
-    cls: Any = MultiRLModuleSpec if several else RLModuleSpec
+        is_multi = "rl_module_specs" in spec
+        if name and is_multi:
+            spec, is_multi = spec["rl_module_specs"].get(name), False
+    cls: Any = MultiRLModuleSpec if is_multi else RLModuleSpec
     try:
         with weights_at_most(arrays_size(content)), restoring(f"checkpoint {folder}", SPEC):
             module: RLModule = saved_spec(cls, spec, allow_imports=allow_imports).build()

@@ -74,8 +74,8 @@ def with_keys(
         else:
             owners = _owners(name, column, chunks, len(old))
             converted: dict[Key, list[Any]] = {}
-            for items, of in zip(column.values(), owners):
-                for i, part in zip(of, _shares(name, items, of, lengths)):
+            for items, indices in zip(column.values(), owners):
+                for i, part in zip(indices, _shares(name, items, indices, lengths)):
                     converted.setdefault(new[i], []).extend(retag(item) for item in part)
             out[name] = converted
     return out
@@ -97,15 +97,15 @@ def sequences(batch: dict[str, Any], keys: Sequence[Key], shared_data: dict[str,
 
 def _owners(name: str, column: dict[Key, Any], chunks: dict[Key, list[int]], count: int) -> list[list[int]]:
     """Return the chunks of each key of a column."""
-    strangers = [key for key in column if key not in chunks]
-    if not strangers:
+    unknown = [key for key in column if key not in chunks]
+    if not unknown:
         return [chunks[key] for key in column]
     if len(column) == count:
         return [[i] for i in range(count)]
     raise BatchLayoutError(
         f"column {name!r}",
         expected=f"keys of this call's chunks, such as {list(chunks)[:1]}",
-        found=str(strangers[0]),
+        found=str(unknown[0]),
         do="add items with add_batch_item(..., single_agent_episode=episode), which finds the key",
     )
 

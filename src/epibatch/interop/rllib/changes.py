@@ -140,9 +140,9 @@ def _columns(episode: Any) -> dict[str, Any]:
     return {**{name: getattr(episode, name) for name in _NAMES}, **episode.extra_model_outputs}
 
 
-def _write(episode: SingleAgentEpisode, name: str, rows: Any, at: Any) -> None:
+def _write(episode: SingleAgentEpisode, name: str, rows: Any, indices: Any) -> None:
     """Overwrite rows as a piece would, by positions from the chunk's start."""
-    where = {"new_data": rows, "at_indices": at, "neg_index_as_lookback": True}
+    where = {"new_data": rows, "at_indices": indices, "neg_index_as_lookback": True}
     if name in _NAMES:
         getattr(episode, f"set_{name}")(**where)
     else:

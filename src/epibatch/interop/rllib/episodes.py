@@ -175,17 +175,17 @@ def to_epibatch_episode(theirs: Any, *, copy: bool = False, steps: int | None = 
     """
     episode = SingleAgentEpisode(theirs.id_ or None)
     rows = None if steps is None else steps + theirs.rewards.lookback
-    more = None if rows is None else rows + 1
+    num_obs = None if rows is None else rows + 1
     episode.id_ = theirs.id_
     episode.agent_id, episode.module_id = theirs.agent_id, theirs.module_id
     episode.multi_agent_episode_id = theirs.multi_agent_episode_id
     episode.is_terminated, episode.is_truncated = bool(theirs.is_terminated), bool(theirs.is_truncated)
-    episode.observations = to_epibatch_column(theirs.observations, newest=True, copy=copy, rows=more)
+    episode.observations = to_epibatch_column(theirs.observations, newest=True, copy=copy, rows=num_obs)
     episode.actions = to_epibatch_column(theirs.actions, copy=copy, rows=rows)
     episode.rewards = to_epibatch_column(theirs.rewards, copy=copy, rows=rows)
     episode.rewards.space = None
     infos = copying.deepcopy(theirs.infos.data) if copy else theirs.infos.data
-    episode.infos = InfosBuffer(infos[:more], theirs.infos.lookback)
+    episode.infos = InfosBuffer(infos[:num_obs], theirs.infos.lookback)
     episode.extra_model_outputs = {
         key: to_epibatch_column(buffer, copy=copy, rows=rows) for key, buffer in theirs.extra_model_outputs.items()
     }

@@ -297,11 +297,11 @@ class EpibatchPieceAdapter(_Adapter, RLlibConnectorV2):  # type: ignore[misc]
         groups = list(call.groups.values())
         for group in groups if longer else ():
             group.lengthen(converted)
-        ours = groups[0].keys
+        our_keys = groups[0].keys
         keys = [rllib_key(episode) for episode in episodes]
-        our_batch = with_keys(batch, keys, ours, to_epibatch_tags, [len(episode) for episode in episodes])
+        our_batch = with_keys(batch, keys, our_keys, to_epibatch_tags, [len(episode) for episode in episodes])
         for group in groups:
-            group.rows = sequences(our_batch, ours, shared)
+            group.rows = sequences(our_batch, our_keys, shared)
         try:
             with within(call):
                 out = self._run(our_batch, call)
@@ -313,8 +313,8 @@ class EpibatchPieceAdapter(_Adapter, RLlibConnectorV2):  # type: ignore[misc]
         if isinstance(self.piece, AddOneTsToEpisodesAndTruncate):
             _add_bootstrap_steps(episodes)
         keys = [rllib_key(episode) for episode in episodes]
-        self._write_row_map(shared, ours, keys)
-        return with_keys(out, ours, keys, to_rllib_tags)
+        self._write_row_map(shared, our_keys, keys)
+        return with_keys(out, our_keys, keys, to_rllib_tags)
 
     def _run(self, batch: dict[str, Any], call: PipelineCall) -> dict[str, Any]:
         if is_columnar(self.piece):
@@ -334,11 +334,11 @@ class EpibatchPieceAdapter(_Adapter, RLlibConnectorV2):  # type: ignore[misc]
         return dict(out)
 
     @staticmethod
-    def _write_row_map(shared_data: dict[str, Any], ours: list[Any], keys: list[Key]) -> None:
+    def _write_row_map(shared_data: dict[str, Any], our_keys: list[Any], keys: list[Key]) -> None:
         """Write the row map of a batch in RLlib's form: a list with the ids of its episodes."""
         rows = shared_data.get(ROW_MAP)
         if isinstance(rows, RowMap):
-            names = {old[0]: new[0] for old, new in zip(ours, keys)}
+            names = {old[0]: new[0] for old, new in zip(our_keys, keys)}
             shared_data[ROW_MAP] = [names[name] for name in rows]
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:

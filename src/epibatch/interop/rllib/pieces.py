@@ -53,8 +53,8 @@ def to_rllib_piece(piece: ConnectorV2, *, pipeline: str | None = None) -> Any:
     """
     library = rllib()
     if not isinstance(piece, ConnectorV2):
-        already = isinstance(piece, library.ConnectorV2)
-        raise _no_piece("to_rllib_piece", piece, "a piece of epibatch's", "RLlib's already" if already else "")
+        is_rllib = isinstance(piece, library.ConnectorV2)
+        raise _no_piece("to_rllib_piece", piece, "a piece of epibatch's", "RLlib's already" if is_rllib else "")
     adapters = _adapters()
     if isinstance(piece, adapters.RLlibPieceAdapter):
         return piece.piece
@@ -100,8 +100,8 @@ def from_rllib_piece(piece: Any, *, rewrites_observations: bool | None = None, l
     """
     library = rllib()
     if not isinstance(piece, library.ConnectorV2):
-        already = isinstance(piece, ConnectorV2)
-        raise _no_piece("from_rllib_piece", piece, "a piece of RLlib's", "epibatch's already" if already else "")
+        is_ours = isinstance(piece, ConnectorV2)
+        raise _no_piece("from_rllib_piece", piece, "a piece of RLlib's", "epibatch's already" if is_ours else "")
     adapters = _adapters()
     if isinstance(piece, adapters.EpibatchPieceAdapter):
         return piece.piece  # type: ignore[no-any-return]
