@@ -45,8 +45,8 @@ def _allow_current_folder(allow_imports: bool) -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(flag: bool) -> None:
+    if flag:
         typer.echo(f"epibatch {__version__}")
         raise typer.Exit()
 
@@ -317,7 +317,7 @@ def port(
         done.append(ported)
     if done:
         typer.echo(porting.report.summary(done, write=write), err=True)
-    if failed or any(one.leftovers for one in done):
+    if failed or any(result.leftovers for result in done):
         raise typer.Exit(WRONG_USE if failed else LEFT_TO_DO)
 
 

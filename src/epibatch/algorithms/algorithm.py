@@ -140,7 +140,7 @@ class Algorithm(ABC):
             check_sequence_settings(modules.values())
             self.learner = self._make_learner()
             self.pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
-            self._built = {name: given_pieces(own) for name, own in self.env_runner.pipelines.items()}
+            self._built = {name: given_pieces(pipeline) for name, pipeline in self.env_runner.pipelines.items()}
             self._piece_metrics = MetricsLogger(times_pieces=False)
             self._watches = {name: PieceSeconds() for name in self.pipelines} if self.config.time_pieces else {}
             for name, watch in self._watches.items():
@@ -369,8 +369,8 @@ class Algorithm(ABC):
             new_should_module_be_updated=None if rule is None else planned.policies_to_train,
         )
         if _is_default(spec, module):
-            known = (None, None) if None in derived else derived
-            settings["policies"] = {**settings["policies"], module_id: _without_code(spec, policy, known)}
+            default_spaces = (None, None) if None in derived else derived
+            settings["policies"] = {**settings["policies"], module_id: _without_code(spec, policy, default_spaces)}
         self._adopt("add_module", {"multi_agent": settings}, {module_id: (spec.observation_space, spec.action_space)})
         return result
 
@@ -382,9 +382,9 @@ class Algorithm(ABC):
                 found="one agent",
                 do="build it from a config with .multi_agent(policies=[...]), if only of one module",
             )
-        taken = module_id in self.learner.module
-        if not isinstance(module_id, str) or not module_id or taken:
-            found = f"{module_id!r}, which is taken" if taken else repr(module_id)
+        exists = module_id in self.learner.module
+        if not isinstance(module_id, str) or not module_id or exists:
+            found = f"{module_id!r}, which is taken" if exists else repr(module_id)
             raise ConfigError(where, expected="an id that is free", found=found, do="choose another one")
 
     def _with_policies(self, policies: Mapping[str, PolicySpec], mapping: Any, rule: Any) -> dict[str, Any]:
@@ -401,8 +401,8 @@ class Algorithm(ABC):
         planned.validate()
         runner = self.env_runner
         pipeline = planned.build_env_to_module_connector(env=runner.env, spaces=runner.get_spaces())
-        built, own = {"env_to_module": pipeline}, {"env_to_module": runner.pipelines["env_to_module"]}
-        check_same_pieces(built, own, f"{type(self).__name__}.{method}")
+        built, current = {"env_to_module": pipeline}, {"env_to_module": runner.pipelines["env_to_module"]}
+        check_same_pieces(built, current, f"{type(self).__name__}.{method}")
         return planned, pipeline
 
     def _adopt(self, method: str, parts: Mapping[str, Any], spaces: Mapping[str, Any]) -> None:
@@ -414,10 +414,10 @@ class Algorithm(ABC):
             spaces: module id -> its spaces, of modules that are new.
         """
         self.config.change(method, parts)
-        known = self.env_runner.get_spaces()
-        for module_id in [each for each in known if not each.startswith("__") and each not in self.learner.module]:
-            del known[module_id]
-        known.update(spaces)
+        all_spaces = self.env_runner.get_spaces()
+        for module_id in [key for key in all_spaces if not key.startswith("__") and key not in self.learner.module]:
+            del all_spaces[module_id]
+        all_spaces.update(spaces)
         for name in ("env_to_module", "learner"):
             self.config.update_modules(self.pipelines[name])
         self.env_runner.weights_updated()
@@ -445,7 +445,7 @@ class Algorithm(ABC):
             ConfigError: an agent is still mapped to it; nothing was removed.
         """
         config, learner, rule = self.config, self.learner, new_should_module_be_updated
-        policies = {each: policy for each, policy in config.policies.items() if each != module_id}
+        policies = {key: policy for key, policy in config.policies.items() if key != module_id}
         if module_id not in learner.module or not policies:
             alone = module_id in learner.module
             raise UnknownNameError(
@@ -457,9 +457,9 @@ class Algorithm(ABC):
         settings = self._with_policies(policies, new_agent_to_module_mapping_fn, rule)
         trained, overrides = settings["policies_to_train"], config.algorithm_config_overrides_per_module
         if isinstance(trained, list):
-            settings["policies_to_train"] = [each for each in trained if each != module_id or rule is not None]
+            settings["policies_to_train"] = [key for key in trained if key != module_id or rule is not None]
         settings["algorithm_config_overrides_per_module"] = {
-            each: own for each, own in overrides.items() if each != module_id
+            key: values for key, values in overrides.items() if key != module_id
         }
         parts = {"multi_agent": settings, **_without_spec(config, module_id)}
         planned, _ = self._planned("remove_module", parts)
@@ -502,7 +502,7 @@ class Algorithm(ABC):
         where = f"{type(self).__name__}.add_view"
         views = as_views({name: view}, where)
         common, per_module = module_views(self.config)
-        if name == "obs" or any(name in own for own in (common, *per_module.values())):
+        if name == "obs" or any(name in group for group in (common, *per_module.values())):
             found = f"{name!r}, which {'shapes the module' if name == 'obs' else 'the modules have already'}"
             do = "choose another name; the config takes views of 'obs': .rl_module(view_requirements=...)"
             raise ConfigError(where, expected="a new name", found=found, do=do)
@@ -545,8 +545,8 @@ class Algorithm(ABC):
             where: the caller, for messages.
         """
         config, added = self.config, as_views(dict(data), where)
-        own = {name: view for name, view in config.view_requirements.items() if name not in self.added_views}
-        planned = config_with_views(config, own, added, where)
+        config_views = {name: view for name, view in config.view_requirements.items() if name not in self.added_views}
+        planned = config_with_views(config, config_views, added, where)
         if planned.view_requirements != config.view_requirements:
             if not config.add_default_connectors_to_env_to_module_pipeline:
                 do = "use epibatch.connectors.views.add_view with each of algo.pipelines"
@@ -554,8 +554,8 @@ class Algorithm(ABC):
             planned.validate()
             module_views(planned)
             config.change("add_view", {"rl_module": {"view_requirements": planned.view_requirements}})
-            for each in ("env_to_module", "learner"):
-                config.update_views(self.pipelines[each])
+            for key in ("env_to_module", "learner"):
+                config.update_views(self.pipelines[key])
             self._modules_changed()
             self._share_lookback()
         self.added_views = added
@@ -637,9 +637,9 @@ class Algorithm(ABC):
         """Let the policy have the runner's statistics, if the runner has sampled since the last time."""
         steps = self.env_runner.num_env_steps_sampled_lifetime
         if steps != self._policy_steps:
-            own = self.env_runner.pipelines
-            policy.lookback = max(pipeline.lookback_needed for pipeline in own.values())
-            policy.set_connector_states(own["env_to_module"].get_state(), own["module_to_env"].get_state())
+            pipelines = self.env_runner.pipelines
+            policy.lookback = max(pipeline.lookback_needed for pipeline in pipelines.values())
+            policy.set_connector_states(pipelines["env_to_module"].get_state(), pipelines["module_to_env"].get_state())
             policy.steps = self._policy_steps = steps
 
     def act(self, obs: Any, state: Any = None, **options: Any) -> tuple[Any, Any]:
@@ -654,14 +654,14 @@ class Algorithm(ABC):
                 `infos`, `terminateds`, `truncateds`.
         """
         policy = self.get_policy()
-        known = [name for name in inspect.signature(policy.act).parameters if name not in ("obs", "state")]
+        names = [name for name in inspect.signature(policy.act).parameters if name not in ("obs", "state")]
         for name in options:
-            if name not in known:
+            if name not in names:
                 raise UnknownNameError(
                     f"{type(policy).__name__}.act",
-                    expected=f"options among {', '.join(known)}",
+                    expected=f"options among {', '.join(names)}",
                     found=repr(name),
-                    do=nearest(name, known),
+                    do=nearest(name, names),
                 )
         acted: tuple[Any, Any] = policy.act(obs, state, **options)
         return acted
@@ -880,15 +880,15 @@ def _is_default(spec: RLModuleSpec, module: Any) -> bool:
 def _without_code(spec: RLModuleSpec, policy: PolicySpec, derived: Sequence[Any]) -> PolicySpec:
     """A default network's policy without code: its settings, and spaces that do not follow from its agents'."""
     names = ("observation_space", "action_space")
-    own = {name: getattr(spec, name) for name, space in zip(names, derived) if getattr(spec, name) != space}
-    return PolicySpec(config=policy.config, model_config=settings_of(spec.model_config), **own)
+    spaces = {name: getattr(spec, name) for name, space in zip(names, derived) if getattr(spec, name) != space}
+    return PolicySpec(config=policy.config, model_config=settings_of(spec.model_config), **spaces)
 
 
 def _without_spec(config: AlgorithmConfig, module_id: str) -> dict[str, Mapping[str, Any]]:
     """The section `rl_module` without a module's spec, if it has one."""
-    given = config.rl_module_spec
-    specs = getattr(given, "rl_module_specs", {})
+    multi_spec = config.rl_module_spec
+    specs = getattr(multi_spec, "rl_module_specs", {})
     if module_id not in specs:
         return {}
-    left = {each: spec for each, spec in specs.items() if each != module_id}
-    return {"rl_module": {"rl_module_spec": dataclasses.replace(given, rl_module_specs=left)}}
+    left = {key: spec for key, spec in specs.items() if key != module_id}
+    return {"rl_module": {"rl_module_spec": dataclasses.replace(multi_spec, rl_module_specs=left)}}

@@ -158,12 +158,12 @@ class AlgorithmConfig:
         """A section's settings that were given, with the new ones in place of theirs."""
         if not isinstance(new, Mapping) or section not in self.model.sections():
             return new
-        given, spellings = getattr(self._settings, section).given(), self.model.sections()[section].spellings()
+        values, spellings = getattr(self._settings, section).given(), self.model.sections()[section].spellings()
         for name in ("model_config", "model_config_dict"):
             if section == "rl_module" and isinstance(new.get(name), Mapping):
-                new = {**new, name: {**given.get("model_config", {}), **new[name]}}
+                new = {**new, name: {**values.get("model_config", {}), **new[name]}}
         changed = {spellings.get(name) for name in new}
-        return {**{name: value for name, value in given.items() if spellings[name] not in changed}, **new}
+        return {**{name: value for name, value in values.items() if spellings[name] not in changed}, **new}
 
     def __getattr__(self, name: str) -> Any:
         section = None if name.startswith("_") else self.model.section_of().get(name)
@@ -199,8 +199,8 @@ class AlgorithmConfig:
 
     def __repr__(self) -> str:
         sections = [getattr(self._settings, section) for section in self.model.sections()]
-        given = [f"{name}={value!r}" for section in sections for name, value in section.given().items()]
-        return f"{type(self).__name__}({', '.join(given)})"
+        arguments = [f"{name}={value!r}" for section in sections for name, value in section.given().items()]
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
     def validate(self) -> None:
         """Check what no single setting can show.
@@ -256,8 +256,8 @@ class AlgorithmConfig:
 
     def get_config_for_module(self: ConfigT, module_id: str) -> ConfigT:
         """The config as it is for one module: its own settings in place of the common ones."""
-        own = self.overrides_for(module_id)
-        return self.copy().change("get_config_for_module", {"training": own}) if own else self
+        overrides = self.overrides_for(module_id)
+        return self.copy().change("get_config_for_module", {"training": overrides}) if overrides else self
 
     def get_evaluation_config_object(self: ConfigT) -> ConfigT:
         """Return the config of evaluation: greedy actions by default, and at most one environment per episode.
@@ -268,8 +268,8 @@ class AlgorithmConfig:
         Example:
             >>> from epibatch.algorithms.ppo import PPOConfig
             >>> config = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=64)
-            >>> own = config.evaluation(evaluation_duration=5).get_evaluation_config_object()
-            >>> own.num_envs_per_env_runner, own.explore
+            >>> evaluation = config.evaluation(evaluation_duration=5).get_evaluation_config_object()
+            >>> evaluation.num_envs_per_env_runner, evaluation.explore
             (5, False)
         """
         settings: dict[str, Any] = {"explore": False, **self.evaluation_config}
@@ -277,14 +277,14 @@ class AlgorithmConfig:
             settings["env_config"] = {**self.env_config, **settings["env_config"]}
         mode = settings.get("gym_env_vectorize_mode", self.gym_env_vectorize_mode)
         if self.evaluation_duration_unit == "episodes" and mode != "vector_entry_point":
-            wanted = settings.get("num_envs_per_env_runner", self.num_envs_per_env_runner)
-            settings["num_envs_per_env_runner"] = min(wanted, self.evaluation_duration)
+            count = settings.get("num_envs_per_env_runner", self.num_envs_per_env_runner)
+            settings["num_envs_per_env_runner"] = min(count, self.evaluation_duration)
         parts: dict[str, dict[str, Any]] = {section: {} for section in EVALUATED}
         for name, value in settings.items():
             parts[self.model.section_of()[name]][name] = value
-        own = self.copy().change("evaluation_config", parts)
-        own._in_evaluation = True
-        return own
+        config = self.copy().change("evaluation_config", parts)
+        config._in_evaluation = True
+        return config
 
     @property
     def other_device(self) -> str | None:
@@ -519,13 +519,13 @@ class AlgorithmConfig:
             several = bool(agents) and isinstance(space, gym.spaces.Dict)
             return space.spaces.get(module_id) if several else space
 
-        return {each: (of(observation, each), of(action, each)) for each in self._module_ids()}
+        return {key: (of(observation, key), of(action, key)) for key in self._module_ids()}
 
     def _model_configs(self) -> list[Any]:
         """Every model_config that a module may have parts of."""
         specs = [self.rl_module_spec, *specs_by_module(self._settings).values()]
-        own = [getattr(spec, "model_config", None) for spec in specs]
-        return [self.model_config, *own, *(policy.model_config for policy in self.policies.values())]
+        configs = [getattr(spec, "model_config", None) for spec in specs]
+        return [self.model_config, *configs, *(policy.model_config for policy in self.policies.values())]
 
     def _module_ids(self) -> list[str]:
         return list(module_spaces(self._settings))
@@ -573,7 +573,7 @@ class AlgorithmConfig:
         """
         found = dict(spaces or {})
         policies = self.policies
-        if not all(each in found for each in self._module_ids()):
+        if not all(module_id in found for module_id in self._module_ids()):
             environment = found if "__env_single__" in found else None
             found = {**self._module_spaces(*self._single_spaces(environment, env)), **found}
         return multi_module_spec(self.rl_module_spec, policies, found, self.model_config, inference_only)

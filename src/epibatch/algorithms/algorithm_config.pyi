@@ -123,8 +123,8 @@ class AlgorithmConfig:
         Example:
             >>> from epibatch.algorithms.ppo import PPOConfig
             >>> config = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=64)
-            >>> own = config.evaluation(evaluation_duration=5).get_evaluation_config_object()
-            >>> own.num_envs_per_env_runner, own.explore
+            >>> evaluation = config.evaluation(evaluation_duration=5).get_evaluation_config_object()
+            >>> evaluation.num_envs_per_env_runner, evaluation.explore
             (5, False)
         """
         ...

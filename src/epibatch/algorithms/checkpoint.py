@@ -239,7 +239,7 @@ def build_for_acting(
         observation: Any = env_to_module.observation_space
         action: Any = env_to_module.action_space
         if config.is_multi_agent:
-            spaces.update({each: (space, action[each]) for each, space in observation.items()})
+            spaces.update({module_id: (space, action[module_id]) for module_id, space in observation.items()})
         else:
             spaces[DEFAULT_MODULE_ID] = (observation, action)
         module_to_env = config.build_module_to_env_connector(env=None, spaces=spaces)

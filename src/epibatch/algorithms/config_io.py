@@ -414,15 +414,15 @@ def settings_data(
             if isinstance(value, AgentMapping):
                 value = value.table
             if name == "view_requirements":
-                value = {each: view.to_dict() for each, view in value.items()}
+                value = {column: view.to_dict() for column, view in value.items()}
             if name == "policies":
-                given = {each: spec.given() for each, spec in value.items()}
+                policies = {module_id: spec.given() for module_id, spec in value.items()}
                 values[name] = {
-                    each: {key: data_of(part, section, name, each, key) for key, part in own.items()}
-                    for each, own in given.items()
+                    module_id: {key: data_of(part, section, name, module_id, key) for key, part in policy.items()}
+                    for module_id, policy in policies.items()
                 }
-                if not any(given.values()):
-                    values[name] = list(given)  # ids alone if there is no more to say
+                if not any(policies.values()):
+                    values[name] = list(policies)  # ids alone if there is no more to say
             else:
                 values[name] = data_of(value, section, name)
         if values:
@@ -437,9 +437,9 @@ def settings_data(
 def _spec_data(spec: Any) -> dict[str, Any]:
     """A spec of modules as data, without what it loads: the checkpoint has the states."""
     data = dict(spec.to_dict())
-    for own in (data, *data.get("rl_module_specs", {}).values()):
+    for part in (data, *data.get("rl_module_specs", {}).values()):
         for name in ("load_state_path", "modules_to_load"):
-            own.pop(name, None)
+            part.pop(name, None)
     return data
 
 

@@ -28,7 +28,7 @@ def error_report(error: BaseException) -> str:
           expected: a
           found:    b
     """
-    parts = [_one(link) for link in _chain(error)]
+    parts = [_text(link) for link in _chain(error)]
     return "\n\nwhich led to this error:\n\n".join(parts)
 
 
@@ -43,11 +43,11 @@ def _chain(error: BaseException) -> list[BaseException]:
     return links[::-1]
 
 
-def _one(error: BaseException) -> str:
-    trace, own = _trimmed(error.__traceback__)
-    if isinstance(error, EpibatchError) and not own:
+def _text(error: BaseException) -> str:
+    trace, has_user_code = _trimmed(error.__traceback__)
+    if isinstance(error, EpibatchError) and not has_user_code:
         return f"error: {error}"
-    lines = ["Traceback (from your code on):\n" if own else "Traceback (most recent call last):\n"]
+    lines = ["Traceback (from your code on):\n" if has_user_code else "Traceback (most recent call last):\n"]
     lines += traceback.format_tb(trace)
     lines += traceback.format_exception_only(type(error), error)
     return "".join(lines).rstrip()

@@ -136,7 +136,7 @@ class Evaluation:
 
     def _build(self, training: Any) -> Any:
         runner = self._runner = make_runner(self._config.get_evaluation_config_object(), 1)
-        found, expected = (_shapes(own.get_spaces()["__env_single__"]) for own in (runner, training))
+        found, expected = (_shapes(source.get_spaces()["__env_single__"]) for source in (runner, training))
         if found != expected:
             raise ConfigError(
                 "evaluation.evaluation_config, environment",
@@ -152,15 +152,15 @@ class Evaluation:
 
     def _sample(self, runner: Any) -> EvaluatedEpisodes:
         """The episodes that count."""
-        wanted = self._config.evaluation_duration
+        duration = self._config.evaluation_duration
         episodes = EvaluatedEpisodes(runner)
         if self._config.evaluation_duration_unit == "timesteps":
-            chunks = runner.sample(num_timesteps=wanted, force_reset=True)
+            chunks = runner.sample(num_timesteps=duration, force_reset=True)
             episodes.add(chunks, [len(chunks)] * runner.num_envs)
             episodes.steps = sum(len(chunk) for chunk in chunks)
             return episodes
         count = runner.num_envs
-        left = [(wanted + env) // count for env in range(count)]
+        left = [(duration + env) // count for env in range(count)]
         first = True
         while any(left):
             episodes.add(runner.sample(num_timesteps=count * _AT_ONCE, force_reset=first), left)
@@ -258,5 +258,5 @@ def _shapes(spaces: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 def _summary(name: str, values: list[Any]) -> dict[str, float]:
-    own = np.array(values or [np.nan], np.float64)
-    return {f"{name}_mean": float(own.mean()), f"{name}_min": float(own.min()), f"{name}_max": float(own.max())}
+    array = np.array(values or [np.nan], np.float64)
+    return {f"{name}_mean": float(array.mean()), f"{name}_min": float(array.min()), f"{name}_max": float(array.max())}

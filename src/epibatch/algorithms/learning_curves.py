@@ -80,15 +80,15 @@ def plot_runs(runs: Sequence[RunFolder], out: Path, *, key: str = RETURN_MEAN, o
     if out.suffix.lower() != ".png":
         raise ConfigError("the picture", expected="a file that ends in .png", found=str(out), do="name it curves.png")
     found: dict[str, list[tuple[str, Line]]] = {}
-    known: dict[str, None] = {}
+    keys: dict[str, None] = {}
     for run in runs:
         rows = run.rows()
-        known.update(dict.fromkeys(name for row in rows for name in row))
+        keys.update(dict.fromkeys(name for row in rows for name in row))
         line = _line(rows, key, AXES[over][0])
         if line[0]:
             found.setdefault(_config_without_seed(run), []).append((run.path.resolve().name, line))
     if not found:
-        raise ConfigError(f"result {key!r}", expected="one that a run has", found="none", do=nearest(key, known))
+        raise ConfigError(f"result {key!r}", expected="one that a run has", found="none", do=nearest(key, keys))
     figure, axes = _empty("", AXES[over][1], key)
     for index, group in enumerate(found.values()):
         names, lines = zip(*group)

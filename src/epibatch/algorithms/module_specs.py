@@ -75,23 +75,23 @@ def multi_module_spec(
     """
     from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec, default_module_spec
 
-    own = getattr(given, "rl_module_specs", None)
-    common = RLModuleSpec() if given is None or own is not None else given
+    user_specs = getattr(given, "rl_module_specs", None)
+    common = RLModuleSpec() if given is None or user_specs is not None else given
     errors, specs = ErrorList(), {}
-    for each in {**policies, **(own or {})}:
-        policy = policies.get(each, PolicySpec())
-        spec = (own or {}).get(each) or policy.rl_module_spec or common
+    for key in {**policies, **(user_specs or {})}:
+        policy = policies.get(key, PolicySpec())
+        spec = (user_specs or {}).get(key) or policy.rl_module_spec or common
         if not (inference_only and spec.learner_only):
-            specs[each] = _filled(each, spec, policy, spaces.get(each, (None, None)), model_config, errors)
+            specs[key] = _filled(key, spec, policy, spaces.get(key, (None, None)), model_config, errors)
     errors.raise_if_any("modules")
-    for each, spec in specs.items():
+    for key, spec in specs.items():
         if spec.module_class is None:
-            with _named(f"module {each!r}:"):
+            with _named(f"module {key!r}:"):
                 default = default_module_spec(spec.observation_space, spec.action_space, spec.model_config)
             spec.module_class = default.module_class
-        if each not in (own or {}):
+        if key not in (user_specs or {}):
             spec.inference_only = inference_only
-    if own is not None:
+    if user_specs is not None:
         return dataclasses.replace(given, rl_module_specs=specs, inference_only=inference_only)
     return MultiRLModuleSpec(rl_module_specs=specs, inference_only=inference_only)
 
@@ -133,12 +133,12 @@ def check_model_config(
     model_config: Mapping[str, Any], errors: ErrorList, path: str = "rl_module.model_config"
 ) -> None:
     """Note unknown settings of the default network, and values that it cannot use."""
-    known = [field.name for field in dataclasses.fields(DefaultModelConfig)]
+    names = [field.name for field in dataclasses.fields(DefaultModelConfig)]
     for key in model_config:
-        if key not in known:
-            errors.add(f"{path}.{key}", f"unknown setting; {nearest(str(key), known)}")
+        if key not in names:
+            errors.add(f"{path}.{key}", f"unknown setting; {nearest(str(key), names)}")
     try:
-        DefaultModelConfig.from_dict({key: value for key, value in model_config.items() if key in known})
+        DefaultModelConfig.from_dict({key: value for key, value in model_config.items() if key in names})
     except ConfigError as error:
         errors.add(path, str(error))
 
@@ -151,7 +151,7 @@ def burns_in(model_configs: Iterable[Any]) -> bool:
         (False, True)
     """
     found = map(settings_of, model_configs)
-    return any(own.get("burn_in") if isinstance(own, Mapping) else getattr(own, "burn_in", 0) for own in found)
+    return any(value.get("burn_in") if isinstance(value, Mapping) else getattr(value, "burn_in", 0) for value in found)
 
 
 def check_module(module: Any, normalize_actions: bool) -> None:
@@ -196,8 +196,8 @@ def check_sequence_settings(modules: Iterable[Any]) -> None:
         for name, default in (("sequence_end", "pad"), ("burn_in", 0)):
             value = model_option(module, name)
             if value not in (None, default):
-                own = not type(module).__module__.startswith(RLModule.__module__.rpartition(".")[0])
-                do = "write get_initial_state in its class" if own else 'add "use_lstm": True'
+                is_custom = not type(module).__module__.startswith(RLModule.__module__.rpartition(".")[0])
+                do = "write get_initial_state in its class" if is_custom else 'add "use_lstm": True'
                 raise ConfigError(
                     f"rl_module.model_config.{name}",
                     expected="a recurrent module, whose train batches consist of sequences",
@@ -218,21 +218,21 @@ def module_views(config: Any) -> tuple[dict[str, View], dict[str, dict[str, View
     Raises:
         ConfigError: the config and a module mean different things by one name, or a view cannot be meant.
     """
-    common, given = dict(config.view_requirements), config.rl_module_spec
+    common, user_spec = dict(config.view_requirements), config.rl_module_spec
     if not config.is_multi_agent:
-        settings = settings_of(getattr(given, "model_config", None)) or config.model_config
-        return _together(common, _declared(given, settings), "the module"), {}
-    specs, per_module = getattr(given, "rl_module_specs", None) or {}, {}
+        settings = settings_of(getattr(user_spec, "model_config", None)) or config.model_config
+        return _together(common, _declared(user_spec, settings), "the module"), {}
+    specs, per_module = getattr(user_spec, "rl_module_specs", None) or {}, {}
     for module_id in {**config.policies, **specs}:
         policy = config.policies.get(module_id, PolicySpec())
-        spec = specs.get(module_id) or policy.rl_module_spec or (None if specs else given)
+        spec = specs.get(module_id) or policy.rl_module_spec or (None if specs else user_spec)
         settings = {**config.model_config, **policy.model_config}
         settings.update(settings_of(getattr(spec, "model_config", None)))
-        own = _declared(spec, settings)
-        _together(common, own, f"module {module_id!r}")
-        own = {name: view for name, view in own.items() if name not in common}
-        if own:
-            per_module[module_id] = own
+        views = _declared(spec, settings)
+        _together(common, views, f"module {module_id!r}")
+        views = {name: view for name, view in views.items() if name not in common}
+        if views:
+            per_module[module_id] = views
     return common, per_module
 
 
@@ -247,16 +247,16 @@ def _declared(spec: Any, settings: Mapping[str, Any]) -> dict[str, View]:
     return {} if declare is None else as_views(declare(settings), f"{cls.__name__}.view_requirements")
 
 
-def _together(common: Mapping[str, View], own: Mapping[str, View], where: str) -> dict[str, View]:
+def _together(common: Mapping[str, View], views: Mapping[str, View], where: str) -> dict[str, View]:
     for name in common:
-        if name in own and own[name] != common[name]:
+        if name in views and views[name] != common[name]:
             raise ConfigError(
                 f"rl_module.view_requirements[{name!r}]",
-                expected=f"what {where} declares under this name: {own[name]}",
+                expected=f"what {where} declares under this name: {views[name]}",
                 found=str(common[name]),
                 do="give one of them another name",
             )
-    return {**common, **own}
+    return {**common, **views}
 
 
 def config_with_views(

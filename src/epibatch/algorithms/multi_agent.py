@@ -158,14 +158,14 @@ def policies_of_settings(settings: AlgorithmSettings) -> dict[str, PolicySpec]:
 
     Without `policies` the modules are those of the table and of the MultiRLModuleSpec.
     """
-    own: Any = settings.multi_agent
-    if own.policies is not None:
-        return dict(own.policies)
-    mapping = own.policy_mapping_fn
+    section: Any = settings.multi_agent
+    if section.policies is not None:
+        return dict(section.policies)
+    mapping = section.policy_mapping_fn
     if mapping is None:
         return {DEFAULT_MODULE_ID: PolicySpec()}
     named = mapping.modules if isinstance(mapping, AgentMapping) else []
-    return {each: PolicySpec() for each in dict.fromkeys([*named, *specs_by_module(settings)])}
+    return {module_id: PolicySpec() for module_id in dict.fromkeys([*named, *specs_by_module(settings)])}
 
 
 def mapping_of(settings: AlgorithmSettings) -> Callable[..., Any] | None:
@@ -179,10 +179,10 @@ def module_spaces(settings: AlgorithmSettings) -> dict[str, PolicySpec]:
     """Module id -> the spaces that it was given; those of its RLModuleSpec count before those of its policy."""
     policies, specs = policies_of_settings(settings), specs_by_module(settings)
     spaces = {}
-    for each in {**policies, **specs}:
-        policy = policies.get(each, PolicySpec())
-        sources = (specs.get(each), policy.rl_module_spec, policy)
-        spaces[each] = PolicySpec(
+    for module_id in {**policies, **specs}:
+        policy = policies.get(module_id, PolicySpec())
+        sources = (specs.get(module_id), policy.rl_module_spec, policy)
+        spaces[module_id] = PolicySpec(
             observation_space=_first(sources, "observation_space"), action_space=_first(sources, "action_space")
         )
     return spaces
@@ -196,9 +196,9 @@ def _first(sources: Iterable[Any], name: str) -> Any:
 def overrides_by_module(settings: AlgorithmSettings) -> dict[str, dict[str, Any]]:
     """Module id -> settings of its own, of modules that have some."""
     policies = policies_of_settings(settings)
-    overrides = {each: dict(spec.config) for each, spec in policies.items() if spec.config}
-    for each, own in settings.multi_agent.algorithm_config_overrides_per_module.items():
-        overrides[each] = {**overrides.get(each, {}), **own}
+    overrides = {module_id: dict(spec.config) for module_id, spec in policies.items() if spec.config}
+    for module_id, values in settings.multi_agent.algorithm_config_overrides_per_module.items():
+        overrides[module_id] = {**overrides.get(module_id, {}), **values}
     return overrides
 
 
@@ -207,30 +207,30 @@ def overrides_by_module(settings: AlgorithmSettings) -> dict[str, dict[str, Any]
 
 def add_policy_errors(settings: AlgorithmSettings, errors: ErrorList) -> None:
     """Add ids that no module has, what is missing, and settings that the default network does not have."""
-    own: Any = settings.multi_agent
-    known = list(dict.fromkeys([*policies_of_settings(settings), *specs_by_module(settings)]))
-    if not known:
+    section: Any = settings.multi_agent
+    module_ids = list(dict.fromkeys([*policies_of_settings(settings), *specs_by_module(settings)]))
+    if not module_ids:
         errors.add("multi_agent.policies", "missing: list the modules that policy_mapping_fn gives")
         return
-    if own.policies is not None and own.policy_mapping_fn is None and len(known) > 1:
+    if section.policies is not None and section.policy_mapping_fn is None and len(module_ids) > 1:
         errors.add(
             "multi_agent.policy_mapping_fn",
-            f"missing: say which agents {', '.join(known)} decide for, by a function or a table",
+            f"missing: say which agents {', '.join(module_ids)} decide for, by a function or a table",
         )
-    for each, spec in (own.policies or {}).items():
+    for module_id, spec in (section.policies or {}).items():
         if spec.rl_module_spec is None and settings.rl_module.rl_module_spec is None:
-            check_model_config(spec.model_config, errors, f"multi_agent.policies.{each}.model_config")
-    mapping = own.policy_mapping_fn
+            check_model_config(spec.model_config, errors, f"multi_agent.policies.{module_id}.model_config")
+    mapping = section.policy_mapping_fn
     named: list[tuple[str, Iterable[str]]] = [
-        ("policies_to_train", own.policies_to_train if isinstance(own.policies_to_train, list) else ()),
-        ("algorithm_config_overrides_per_module", own.algorithm_config_overrides_per_module),
+        ("policies_to_train", section.policies_to_train if isinstance(section.policies_to_train, list) else ()),
+        ("algorithm_config_overrides_per_module", section.algorithm_config_overrides_per_module),
     ]
     if isinstance(mapping, AgentMapping):
         named.append(("policy_mapping_fn", mapping.modules))
     for name, modules in named:
-        for each in modules:
-            if each not in known:
-                errors.add(f"multi_agent.{name}", f"no module {each!r}; {nearest(each, known)}")
+        for module_id in modules:
+            if module_id not in module_ids:
+                errors.add(f"multi_agent.{name}", f"no module {module_id!r}; {nearest(module_id, module_ids)}")
 
 
 def check_agents(mapping: Any, agents: Iterable[Any], modules: Iterable[str]) -> None:
@@ -245,34 +245,34 @@ def check_agents(mapping: Any, agents: Iterable[Any], modules: Iterable[str]) ->
         ConfigError: no entry of the table fits an agent, the function takes other arguments, or gives what is
             no module.
     """
-    wanted, known = list(agents), list(modules)
+    agent_ids, module_ids = list(agents), list(modules)
     if isinstance(mapping, AgentMapping):
-        unmatched = mapping.unmatched(wanted)
+        unmatched = mapping.unmatched(agent_ids)
         if unmatched:
             raise ConfigError(
                 "multi_agent.policy_mapping_fn",
-                expected=f"a module for each of the agents {_listed(wanted)}",
+                expected=f"a module for each of the agents {_listed(agent_ids)}",
                 found=f"no entry that fits {_listed(unmatched)} among {', '.join(mapping.table)}",
                 do=f'add entries for them, or "*": {mapping.modules[-1]} for all others',
             )
         return
     if mapping is not None:
         _check_arguments(mapping)
-    wrong = {}
-    for agent in wanted if mapping is not None else ():
+    unknown = {}
+    for agent in agent_ids if mapping is not None else ():
         try:
             module = mapping(agent, None)
         except Exception:  # it needs an episode, which may be what it decides by
             return
-        if module not in known:
-            wrong[agent] = module
-    if wrong:
-        given = ", ".join(f"{module!r} for agent {agent!r}" for agent, module in wrong.items())
+        if module not in module_ids:
+            unknown[agent] = module
+    if unknown:
+        found = ", ".join(f"{module!r} for agent {agent!r}" for agent, module in unknown.items())
         raise ConfigError(
             "multi_agent.policy_mapping_fn",
-            expected=f"one of the modules {', '.join(known)}",
-            found=given,
-            do=nearest(str(next(iter(wrong.values()))), known),
+            expected=f"one of the modules {', '.join(module_ids)}",
+            found=found,
+            do=nearest(str(next(iter(unknown.values()))), module_ids),
         )
 
 
@@ -293,5 +293,5 @@ def _check_arguments(mapping: Any) -> None:
 
 
 def _listed(agents: Iterable[Any]) -> str:
-    shown = [repr(agent) for agent in agents]
-    return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")
+    names = [repr(agent) for agent in agents]
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -152,7 +152,7 @@ def unknown_attribute(cls: type, name: str, settings: Iterable[str]) -> str:
     listed = ", ".join(methods)
     if name in RLLIB_METHODS:
         return f"{cls.__name__} has no method {name!r}: {RLLIB_METHODS[name]}. Methods: {listed}"
-    known = sorted(settings)
-    other = other_setting(name, [*methods, *known])
-    hint = f"{other}. " if other else nearest(name, [*methods, *known]).partition("Known: ")[0]
-    return f"{cls.__name__} has no setting or method {name!r}; {hint}Settings: {', '.join(known)}. Methods: {listed}"
+    names = sorted(settings)
+    other = other_setting(name, [*methods, *names])
+    hint = f"{other}. " if other else nearest(name, [*methods, *names]).partition("Known: ")[0]
+    return f"{cls.__name__} has no setting or method {name!r}; {hint}Settings: {', '.join(names)}. Methods: {listed}"

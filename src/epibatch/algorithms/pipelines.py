@@ -137,8 +137,8 @@ def user_pieces(
 
     if not callable(value):
         return [built(spec) for spec in value]
-    made = value(*arguments) if _arity(value, hook) == len(hook.arguments) else value(env)
-    pieces = list(made) if isinstance(made, (list, tuple)) else [made]
+    result = value(*arguments) if _arity(value, hook) == len(hook.arguments) else value(env)
+    pieces = list(result) if isinstance(result, (list, tuple)) else [result]
     pieces = [built(piece) if isinstance(piece, Mapping) and "piece" in piece else piece for piece in pieces]
     for piece in pieces:
         if not isinstance(piece, ConnectorV2):
@@ -148,7 +148,7 @@ def user_pieces(
             raise PieceError(
                 f"{hook.setting}, the function {getattr(value, '__qualname__', type(value).__name__)}",
                 expected="one connector piece or a list of them",
-                found=found + ("" if made is piece else " in a list"),
+                found=found + ("" if result is piece else " in a list"),
                 do=advice_for_piece(piece) or do,
             )
     return pieces
@@ -213,11 +213,11 @@ def check_same_pieces(found: Mapping[str, Any], expected: Mapping[str, Any], whe
         PipelineError: they have not, because the training pipelines were edited.
     """
     for name, pipeline in expected.items():
-        own, other = (given_pieces(one) for one in (pipeline, found[name]))
-        if own != other:
+        names, other = (given_pieces(side) for side in (pipeline, found[name]))
+        if names != other:
             raise PipelineError(
                 f"{where}, {name}",
-                expected=f"the pieces of the pipeline that trains: {', '.join(own)}",
+                expected=f"the pieces of the pipeline that trains: {', '.join(names)}",
                 found=", ".join(other),
                 do="give the config all pieces, rather than adding some to a pipeline that was built",
             )
@@ -263,7 +263,7 @@ class FrozenStates:
             return
         before = [piece.get_state() for piece in self._pieces]
         yield
-        moved = [piece for piece, own in zip(self._pieces, before) if not same_value(own, piece.get_state())]
+        moved = [piece for piece, state in zip(self._pieces, before) if not same_value(state, piece.get_state())]
         self._blocks_left -= 1
         if moved or not self._blocks_left:
             self._pieces = []

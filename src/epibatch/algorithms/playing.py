@@ -101,35 +101,35 @@ class Player:
             on_frame: Called with a rendered frame after each reset and each step.
         """
         for number in range(count):
-            shown = (lambda: None) if on_frame is None else (lambda: on_frame(self.env.render()))
+            show_frame = (lambda: None) if on_frame is None else (lambda: on_frame(self.env.render()))
             seed = None if self._seed is None else self._seed + number
-            yield self._several_agents(seed, shown) if self._several else self._one_agent(seed, shown)
+            yield self._several_agents(seed, show_frame) if self._several else self._one_agent(seed, show_frame)
 
-    def _one_agent(self, seed: int | None, shown: Callable[[], None]) -> Episode:
+    def _one_agent(self, seed: int | None, show_frame: Callable[[], None]) -> Episode:
         obs, info = self.env.reset(seed=seed)
         state = reward = None
         terminated = truncated = False
         rewards: list[float] = []
-        shown()
+        show_frame()
         while not (terminated or truncated):
             action, state = self.policy.act(obs, state, explore=self._explore, reward=reward, info=info)
             obs, reward, terminated, truncated, info = self.env.step(action)
             rewards.append(float(reward))
-            shown()
+            show_frame()
         return Episode(sum(rewards), len(rewards), bool(terminated))
 
-    def _several_agents(self, seed: int | None, shown: Callable[[], None]) -> Episode:
+    def _several_agents(self, seed: int | None, show_frame: Callable[[], None]) -> Episode:
         """Play an episode; its return is the sum over all agents."""
         obs, infos = self.env.reset(seed=seed)
-        shown()
+        show_frame()
         actions, state = self.policy.act(obs, explore=self._explore, infos=infos)
         rewards: list[float] = []
         while True:
-            obs, own, terminateds, truncateds, infos = self.env.step(actions)
-            rewards.append(float(sum(own.values())))
-            shown()
+            obs, by_agent, terminateds, truncateds, infos = self.env.step(actions)
+            rewards.append(float(sum(by_agent.values())))
+            show_frame()
             ended = {"terminateds": terminateds, "truncateds": truncateds}
-            actions, state = self.policy.act(obs, state, explore=self._explore, rewards=own, infos=infos, **ended)
+            actions, state = self.policy.act(obs, state, explore=self._explore, rewards=by_agent, infos=infos, **ended)
             if state.is_done:
                 return Episode(sum(rewards), len(rewards), state.is_terminated)
 
@@ -324,14 +324,14 @@ def checkpoint_of(run: Path, name: str | None) -> Path:
         return run
     saved = SavedCheckpoints(run / CHECKPOINTS)
     path = saved.path_of(int(name)) if name.isdecimal() else run / CHECKPOINTS / name
-    known = [saved.path_of(iteration).name for iteration in saved.iterations()]
-    if path.exists() or path.name in known:
+    names = [saved.path_of(iteration).name for iteration in saved.iterations()]
+    if path.exists() or path.name in names:
         return path
     if not Path(name).exists():
         raise CheckpointError(
             f"--checkpoint {name}",
             expected=f"a checkpoint in {run / CHECKPOINTS}, or the path of one",
             found=f"no folder {path}",
-            do=f"choose one of {', '.join(known)}" if known else "let the run come to its first save",
+            do=f"choose one of {', '.join(names)}" if names else "let the run come to its first save",
         )
     return Path(name)

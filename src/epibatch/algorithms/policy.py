@@ -135,20 +135,21 @@ class PolicyPipelines(ABC):
         from epibatch.core.rl_module.module_data import weights_at_most
 
         path, (description, state) = read_newest(path, lambda chosen: (chosen, read_checkpoint(chosen)))
-        where, own = f"checkpoint {path}", config
+        where, full_config = f"checkpoint {path}", config
         with nullcontext() if config else restoring(where, "description"):
-            if own is None:
+            if full_config is None:
                 do = "pass it: Policy.from_checkpoint(path, config=config)"
-                own = config_from_checkpoint(path, description, allow_imports=allow_imports, acting=True, do=do)
-            own = config_with_views(own, own.view_requirements, as_views(state.get("added_views", {}), where), where)
+                full_config = config_from_checkpoint(path, description, allow_imports=allow_imports, acting=True, do=do)
+            views = as_views(state.get("added_views", {}), where)
+            full_config = config_with_views(full_config, full_config.view_requirements, views, where)
             with nullcontext() if config else weights_at_most(arrays_size(state)):
-                pipelines, module = build_for_acting(where, description, own)
+                pipelines, module = build_for_acting(where, description, full_config)
             if hasattr(module, "eval"):
                 module.eval()  # the policy's own, and only ever acting
             runner, weights = state["env_runner"], state["learner"]["module"]
-            module.set_state(weights if own.is_multi_agent else weights[DEFAULT_MODULE_ID])
+            module.set_state(weights if full_config.is_multi_agent else weights[DEFAULT_MODULE_ID])
             policy = policy_for(
-                own,
+                full_config,
                 module,
                 *pipelines,
                 lookback=check_count(f"{where}, lookback", description["lookback"]),
@@ -340,8 +341,8 @@ class Policy(PolicyPipelines):
             found = "one of another policy" if isinstance(state, PolicyState) else type(state).__name__
             raise _unfit_state("the state that this policy's last act returned", found)
         if (state.rows, state.batched) != (len(rewards), batched):
-            given = f"{len(rewards)} rows" if batched else "one environment"
-            raise _unfit_state(f"a state of {given}, as many as observations", repr(state))
+            size = f"{len(rewards)} rows" if batched else "one environment"
+            raise _unfit_state(f"a state of {size}, as many as observations", repr(state))
         if starts is not None and starts.all():
             return ActingHistory.start(observations, self._spaces, infos)
         return state._history.after(
@@ -374,8 +375,8 @@ class Policy(PolicyPipelines):
     def _for_env(self, actions: Any, batched: bool) -> Any:
         """Copies of the actions in the action space's types."""
 
-        def rows(leaf: Any, own: Any) -> Any:
-            array = np.array(own, dtype=leaf.dtype)
+        def rows(leaf: Any, value: Any) -> Any:
+            array = np.array(value, dtype=leaf.dtype)
             if batched:
                 return array
             return array[0, ...] if isinstance(leaf, gym.spaces.Box) else array[0]  # Boxes hold arrays, of no axes too
@@ -502,14 +503,14 @@ class MultiAgentPolicy(PolicyPipelines):
         return acts.for_env[0], MultiAgentPolicyState(self._owner, episode, acts)
 
     def _check_agents(self, obs: Any) -> None:
-        known = self.observation_space.spaces
-        strangers = [agent for agent in obs if agent not in known] if isinstance(obs, Mapping) else []
+        spaces = self.observation_space.spaces
+        strangers = [agent for agent in obs if agent not in spaces] if isinstance(obs, Mapping) else []
         if strangers:
             raise UnknownNameError(
                 "observations",
-                expected=f"those of agents {list(known)}",
+                expected=f"those of agents {list(spaces)}",
                 found=f"one of {type(strangers[0]).__name__} {strangers[0]!r}",
-                do=nearest(str(strangers[0]), map(str, known)),
+                do=nearest(str(strangers[0]), map(str, spaces)),
             )
 
     def _begun(self, obs: Mapping[Any, Any], infos: Mapping[Any, Any] | None) -> MultiAgentEpisode:
@@ -531,9 +532,9 @@ class MultiAgentPolicy(PolicyPipelines):
     ) -> MultiAgentEpisode:
         """The next chunk of a state's episode, one step further; the state keeps its own."""
         if not isinstance(state, MultiAgentPolicyState) or state._owner is not self._owner or state.is_done:
-            known = isinstance(state, MultiAgentPolicyState)
-            found = type(state).__name__ if not known else "one of another policy"
-            if known and state._owner is self._owner:
+            is_state = isinstance(state, MultiAgentPolicyState)
+            found = type(state).__name__ if not is_state else "one of another policy"
+            if is_state and state._owner is self._owner:
                 found = "one of an episode that has ended"
             raise EpisodeStateError(
                 "state for MultiAgentPolicy.act",

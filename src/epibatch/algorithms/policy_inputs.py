@@ -91,9 +91,9 @@ class PolicyInputs:
     def _uneven(self, rows: list[int | None]) -> SpaceError:
         """The error about parts of which some are single and others batches, or batches of another length."""
         kinds: dict[int | None, list[str]] = {}
-        for path, own in zip(self._paths, rows):
-            kinds.setdefault(own, []).append(f"obs{path}")
-        found = [f"{', '.join(own)} {'single' if n is None else f'a batch of {n}'}" for n, own in kinds.items()]
+        for path, count in zip(self._paths, rows):
+            kinds.setdefault(count, []).append(f"obs{path}")
+        found = [f"{', '.join(paths)} {'single' if n is None else f'a batch of {n}'}" for n, paths in kinds.items()]
         return self._unfit(self._space, "; ".join(found), do="give single parts only, or batches of one length only")
 
     def _array(self, i: int, value: Any) -> Any:
@@ -160,10 +160,10 @@ class PolicyInputs:
         return None if not info else info if batched else [info]
 
 
-def _unfit_rows(what: str, one: str, many: str, rows: int | None, found: Any) -> ColumnError:
+def _unfit_rows(what: str, single: str, many: str, rows: int | None, found: Any) -> ColumnError:
     return ColumnError(
         f"{what} for Policy.act",
-        expected=f"{one} for a single observation" if rows is None else f"{rows} {many}, one per row",
+        expected=f"{single} for a single observation" if rows is None else f"{rows} {many}, one per row",
         found=f"{found.dtype} of shape {found.shape}",
         do=f"pass {what} as the environment's step gave it"
         if what == "reward"

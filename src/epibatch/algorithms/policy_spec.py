@@ -30,14 +30,14 @@ def _with_build(value: Any) -> Any:
     return value
 
 
-def _error(name: str, wanted: str, value: Any) -> ConfigError:
-    if not wanted and name not in PolicySpec.__pydantic_fields__:  # type: ignore[attr-defined]
-        known = [each.name for each in fields(PolicySpec)]
-        return ConfigError("PolicySpec", expected=f"some of {', '.join(known)}", found=name, do=nearest(name, known))
+def _error(name: str, expected: str, value: Any) -> ConfigError:
+    if not expected and name not in PolicySpec.__pydantic_fields__:  # type: ignore[attr-defined]
+        names = [each.name for each in fields(PolicySpec)]
+        return ConfigError("PolicySpec", expected=f"some of {', '.join(names)}", found=name, do=nearest(name, names))
     found = repr(value)
     if name == "policy_class":
         found = f"{getattr(value, '__name__', value)}, a class of RLlib's old stack"
-    return ConfigError(f"PolicySpec.{name}", expected=wanted, found=found, do="see PolicySpec")
+    return ConfigError(f"PolicySpec.{name}", expected=expected, found=found, do="see PolicySpec")
 
 
 Space = Annotated[gym.Space[Any] | None, Expected("a gymnasium Space")]
@@ -99,16 +99,16 @@ def policies_of(value: Any) -> dict[str, PolicySpec]:
     if isinstance(value, str) or not isinstance(value, Collection) or not len(value):
         raise ConfigError(f"expected module ids, such as [red, blue], or a mapping of them; found {value!r}")
     ids = sorted(value, key=str) if isinstance(value, (set, frozenset)) else list(value)
-    wrong = [f"expected module ids of text, found {each!r}" for each in ids if not isinstance(each, str) or not each]
-    wrong += [f"{each} is given twice" for i, each in enumerate(ids) if each in ids[:i]]
+    errors = [f"expected module ids of text, found {key!r}" for key in ids if not isinstance(key, str) or not key]
+    errors += [f"{key} is given twice" for i, key in enumerate(ids) if key in ids[:i]]
     policies = {}
-    for each in ids if not wrong else ():
+    for key in ids if not errors else ():
         try:
-            policies[each] = _spec_of(value[each] if isinstance(value, Mapping) else None)
+            policies[key] = _spec_of(value[key] if isinstance(value, Mapping) else None)
         except ConfigError as error:
-            wrong.append(f"{each}: {error}")
-    if wrong:
-        raise ConfigError("; ".join(wrong))
+            errors.append(f"{key}: {error}")
+    if errors:
+        raise ConfigError("; ".join(errors))
     return policies
 
 
@@ -118,10 +118,10 @@ def _spec_of(value: Any) -> PolicySpec:
     if callable(getattr(value, "build", None)):
         return PolicySpec(rl_module_spec=value)
     if isinstance(value, Mapping):
-        known = [each.name for each in fields(PolicySpec)]
-        unknown = [name for name in value if name not in known]
+        names = [each.name for each in fields(PolicySpec)]
+        unknown = [name for name in value if name not in names]
         if unknown:
-            raise ConfigError("; ".join(f"unknown setting {name!r}; {nearest(str(name), known)}" for name in unknown))
+            raise ConfigError("; ".join(f"unknown setting {name!r}; {nearest(str(name), names)}" for name in unknown))
         return PolicySpec(**value)
     if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 4:
         return PolicySpec(*value)

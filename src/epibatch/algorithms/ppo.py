@@ -52,8 +52,8 @@ class PPOConfig(AlgorithmConfig):
 
     def _own_advantages(self) -> dict[str, dict[str, Any]]:
         """Module id -> its own settings of advantages, of modules that have some."""
-        own = {module_id: _of_pieces(self.overrides_for(module_id)) for module_id in self.policies}
-        return {module_id: values for module_id, values in own.items() if values}
+        advantages = {module_id: _of_pieces(self.overrides_for(module_id)) for module_id in self.policies}
+        return {module_id: values for module_id, values in advantages.items() if values}
 
     def update_modules(self, pipeline: Any) -> None:
         """Let a pipeline know the modules of this config, and their discounts."""
@@ -61,8 +61,8 @@ class PPOConfig(AlgorithmConfig):
         for place, piece in enumerate(pipeline.connectors):
             if default and type(piece) is GeneralAdvantageEstimation:  # others are the user's
                 settings = {name: getattr(piece, name) for name in _OF_PIECES}
-                own = self._own_advantages() or None
-                pipeline.connectors[place] = GeneralAdvantageEstimation(**settings, per_module=own)
+                per_module = self._own_advantages() or None
+                pipeline.connectors[place] = GeneralAdvantageEstimation(**settings, per_module=per_module)
         super().update_modules(pipeline)
 
     def build_algo(self) -> PPO:
@@ -79,10 +79,10 @@ _OF_PIECES = ("gamma", "lambda_", "standardize_advantages")
 
 def _of_pieces(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that are arguments of GeneralAdvantageEstimation, which standardizes batches, not minibatches."""
-    own = {name: settings[name] for name in _OF_PIECES if name in settings}
-    if "standardize_advantages" in own:
-        own["standardize_advantages"] = own["standardize_advantages"] in (True, "batch")
-    return own
+    arguments = {name: settings[name] for name in _OF_PIECES if name in settings}
+    if "standardize_advantages" in arguments:
+        arguments["standardize_advantages"] = arguments["standardize_advantages"] in (True, "batch")
+    return arguments
 
 
 _SHUFFLE = {True: "epoch", False: "once"}
@@ -105,18 +105,18 @@ def _learner_overrides(config: AlgorithmConfig, overrides: Mapping[str, Any]) ->
         None,
     }
     left_out = _OF_PIECES if of_batches else ("gamma", "lambda_")
-    own = {name: value for name, value in overrides.items() if name not in left_out}
-    if "shuffle_batch_per_epoch" in own:
-        own["shuffle"] = _SHUFFLE[own.pop("shuffle_batch_per_epoch")]
-    return own
+    changes = {name: value for name, value in overrides.items() if name not in left_out}
+    if "shuffle_batch_per_epoch" in changes:
+        changes["shuffle"] = _SHUFFLE[changes.pop("shuffle_batch_per_epoch")]
+    return changes
 
 
 def _name_unused_settings(settings: PPOSettings, loss: Loss) -> None:
     """Warn about settings of PPO's loss that another loss does not have."""
-    values, known = settings.values(), loss.setting_names()
+    values, names = settings.values(), loss.setting_names()
     if values["standardize_advantages"] in (True, False, "batch"):  # the pipeline does it, or nothing does
         del values["standardize_advantages"]
-    unused = [name for name, value in values.items() if value != PPOSettings.default_of(name) and name not in known]
+    unused = [name for name, value in values.items() if value != PPOSettings.default_of(name) and name not in names]
     if unused:
         found, do = f"a loss of your own, {type(loss).__name__}", "use them in the loss, or leave them out"
         warning = EpibatchWarning(

@@ -40,7 +40,7 @@ def get_random_state() -> dict[str, Any]:
         "python": {"version": version, "words": np.array(words, dtype=np.int64), "next_gauss": next_gauss},
     }
     if torch.cuda.is_available():
-        state["cuda"] = [each.numpy().copy() for each in torch.cuda.get_rng_state_all()]
+        state["cuda"] = [tensor.numpy().copy() for tensor in torch.cuda.get_rng_state_all()]
     return state
 
 
@@ -50,12 +50,12 @@ def set_random_state(state: Mapping[str, Any]) -> None:
     Raises:
         CheckpointError: a part is none that its generator can have; all generators are where they were.
     """
-    where, own = "state of the random generators", get_random_state()
+    where, current = "state of the random generators", get_random_state()
     with restoring(where, "random"):
         legacy, python = state["numpy"], state["python"]
-        check_like(f"{where}, 'numpy'", legacy, own["numpy"])
-        check_like(f"{where}, 'python'", {**python, "next_gauss": None}, {**own["python"], "next_gauss": None})
-        check_torch_state(f"{where}, 'torch'", state["torch"], own["torch"])
+        check_like(f"{where}, 'numpy'", legacy, current["numpy"])
+        check_like(f"{where}, 'python'", {**python, "next_gauss": None}, {**current["python"], "next_gauss": None})
+        check_torch_state(f"{where}, 'torch'", state["torch"], current["torch"])
         words = [int(word) for word in python["words"]]
         gauss = [value for value in (legacy["gauss"], python["next_gauss"]) if value is not None]
         positions = (legacy["position"], words[-1])
@@ -76,10 +76,10 @@ def set_random_state(state: Mapping[str, Any]) -> None:
 
 def _cuda_states(where: str, states: Any) -> list[torch.Tensor]:
     """The states of as many GPUs as are here and in the state."""
-    known = torch.cuda.get_rng_state_all() if len(states) and torch.cuda.is_available() else []
-    for index, (given, own) in enumerate(zip(states, known)):
-        check_torch_state(f"{where}, 'cuda'[{index}]", given, own.numpy())
-    return [torch.from_numpy(np.array(given, np.uint8)) for given, _ in zip(states, known)]
+    current_states = torch.cuda.get_rng_state_all() if len(states) and torch.cuda.is_available() else []
+    for index, (state, current) in enumerate(zip(states, current_states)):
+        check_torch_state(f"{where}, 'cuda'[{index}]", state, current.numpy())
+    return [torch.from_numpy(np.array(state, np.uint8)) for state, _ in zip(states, current_states)]
 
 
 def _strange(where: str, expected: str, found: str) -> CheckpointError:

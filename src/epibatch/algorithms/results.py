@@ -67,8 +67,8 @@ def in_reading_order(columns: Iterable[str]) -> list[str]:
         >>> in_reading_order(["timers/sample", "training_iteration"])
         ['training_iteration', 'timers/sample']
     """
-    known = list(columns)
-    return [name for name in _FIRST if name in known] + [name for name in known if name not in _FIRST]
+    names = list(columns)
+    return [name for name in _FIRST if name in names] + [name for name in names if name not in _FIRST]
 
 
 # ----------------------------------------------------------------------------------------- stop rules

@@ -196,10 +196,10 @@ def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
     size = os.fstat(file.fileno()).st_size
     if size > _MOST_BYTES:
         raise OSError(f"{size:,} bytes, more than {_MOST_BYTES:,}")
-    whole = True
+    has_end = True
     while piece := file.readline(_LONGEST_LINE):
-        before, whole = whole, piece.endswith(b"\n")
-        if whole:
+        before, has_end = has_end, piece.endswith(b"\n")
+        if has_end:
             yield piece if before else b""
 
 

@@ -181,15 +181,15 @@ def _policies(value: Any, configs: TypeAdapter[Any] | None = None) -> dict[str, 
     specs = policies_of(value)
     if configs is None:
         return specs
-    own = configs.validate_python({each: {"config": dict(spec.config)} for each, spec in specs.items()})
-    return {each: dataclasses.replace(spec, config=own[each].config) for each, spec in specs.items()}
+    models = configs.validate_python({key: {"config": dict(spec.config)} for key, spec in specs.items()})
+    return {key: dataclasses.replace(spec, config=models[key].config) for key, spec in specs.items()}
 
 
 def _policies_to_train(value: Any) -> Any:
     if value is None or callable(value):
         return value
     ids = sorted(value, key=str) if isinstance(value, (set, frozenset)) else value
-    if not isinstance(ids, (list, tuple)) or not all(isinstance(each, str) for each in ids):
+    if not isinstance(ids, (list, tuple)) or not all(isinstance(module_id, str) for module_id in ids):
         raise ValueError("expected module ids, or a function (module_id, batch) -> bool")
     return list(ids)
 
@@ -252,8 +252,8 @@ def _partial(name: str, *models: type[SettingsModel], without: Collection[str] =
     partial_model = create_model(name, __base__=SettingsModel, __module__=__name__, **fields)
 
     def kept(value: Any, check: Callable[[Any], SettingsModel]) -> dict[str, Any]:
-        given = check(value)
-        return {given.spellings()[key]: getattr(given, given.spellings()[key]) for key in value}
+        settings = check(value)
+        return {settings.spellings()[key]: getattr(settings, settings.spellings()[key]) for key in value}
 
     return Annotated[partial_model, WrapValidator(kept)]
 
@@ -603,8 +603,8 @@ def _multi_agent_settings(name: str, training: type[TrainingSettings]) -> Any:
     """The section of an algorithm: modules can have settings of its training of their own."""
     base = MultiAgentSectionSettings.model_fields
     overrides = _partial("ModuleOverrides", training, without=COMMON_SETTINGS)
-    own = create_model("ModuleSettings", __base__=SettingsModel, config=(overrides, ...))
-    check = PlainValidator(partial(_policies, configs=TypeAdapter(dict[str, own])))  # type: ignore[valid-type]
+    module_model = create_model("ModuleSettings", __base__=SettingsModel, config=(overrides, ...))
+    check = PlainValidator(partial(_policies, configs=TypeAdapter(dict[str, module_model])))  # type: ignore[valid-type]
     policies = Annotated[base["policies"].annotation, check, WithJsonSchema(_POLICIES_SCHEMA)]  # type: ignore[valid-type]
     per_module = "algorithm_config_overrides_per_module"
     fields: dict[str, Any] = {
@@ -713,9 +713,9 @@ def _explain(model: type[AlgorithmSettings], detail: ErrorDetails) -> str | None
     if len(place) > 2:
         return explain_override(model, name, EVALUATED if "evaluation_config" in place else ("training",))
     if section is None:
-        known = ["algorithm", *sections, *PIPELINES]
+        choices = ["algorithm", *sections, *PIPELINES]
         other = f"; this setting belongs to {section_of[name]}" if name in section_of else ""
-        return f"no section{other}" if other else f"no such section; {nearest(name, known)}"
+        return f"no section{other}" if other else f"no such section; {nearest(name, choices)}"
     if name in section.spellings():
         return f"given twice: {name!r} and another spelling of the setting"
     if name in section_of:
@@ -731,8 +731,8 @@ def explain_override(model: type[AlgorithmSettings], name: str, sections: Sequen
         return "no setting here: evaluation and modules have the pieces of the training"
     if name in model.section_of():
         return f"belongs to {model.section_of()[name]}; here are settings of {' and '.join(sections)}"
-    known = [each for section in sections for each in model.sections()[section].names()]
-    return f"unknown setting; {setting_advice(name, known)}"
+    names = [setting for section in sections for setting in model.sections()[section].names()]
+    return f"unknown setting; {setting_advice(name, names)}"
 
 
 def add_contradictions(settings: AlgorithmSettings, errors: ErrorList) -> None:

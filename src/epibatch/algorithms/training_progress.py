@@ -128,8 +128,8 @@ class Progress:
         now, counts = time.monotonic(), {name: results[name] for name in self._limits if name in results}
         took = results.get("time_this_iter_s", 0.0)
         if self._start is None:
-            one = {"num_env_steps_sampled_lifetime": results.get("env_runners", {}).get("num_env_steps_sampled", 0)}
-            begun = {"training_iteration": 1, "time_total_s": took, **one}
+            steps = {"num_env_steps_sampled_lifetime": results.get("env_runners", {}).get("num_env_steps_sampled", 0)}
+            begun = {"training_iteration": 1, "time_total_s": took, **steps}
             self._start = now - took, {name: count - begun[name] for name, count in counts.items()}
         elapsed, before = now - self._start[0], self._start[1]
         left = [

@@ -65,8 +65,8 @@ class TrainingRun:
         self.algorithm = algorithm
         self.folder = folder
         self.name = name
-        wanted = [each for each in algorithm.config.loggers if each != "jsonl"]
-        self.loggers = Loggers([make_logger(each, folder.path) for each in ("jsonl", *wanted, *loggers)])
+        names = [logger for logger in algorithm.config.loggers if logger != "jsonl"]
+        self.loggers = Loggers([make_logger(logger, folder.path) for logger in ("jsonl", *names, *loggers)])
         settings = algorithm.config
         waited: dict[str, Any] = {f"stop.results {key}": key for key in settings.stop_rules.results}
         waited["checkpointing.checkpoint_score_attribute"] = settings.checkpoint_score_attribute
@@ -240,18 +240,18 @@ class TrainingRun:
     def _best_saved(self) -> float | None:
         """Return the score of the best checkpoint of a resumed run."""
         checkpoints = self.folder.checkpoints
-        wanted = self.algorithm.config.checkpoint_score_attribute is not None
-        return checkpoints.best_score() if wanted and checkpoints.best.exists() else None
+        has_score = self.algorithm.config.checkpoint_score_attribute is not None
+        return checkpoints.best_score() if has_score and checkpoints.best.exists() else None
 
     def _name_missing(self, results: Mapping[str, Any], progress: Progress) -> None:
         """Say which results the config waits for in vain, as soon as there should be results of their kind."""
-        known = flat_metrics(results)
+        values = flat_metrics(results)
         later = [] if "evaluation" in results else ["evaluation/"]
-        later += [] if known.get("env_runners/num_episodes_lifetime") else ["env_runners/"]
-        for setting, key in [each for each in self._waited_for.items() if not each[1].startswith(tuple(later))]:
+        later += [] if values.get("env_runners/num_episodes_lifetime") else ["env_runners/"]
+        for setting, key in [pair for pair in self._waited_for.items() if not pair[1].startswith(tuple(later))]:
             del self._waited_for[setting]
-            if key not in known:
-                close = nearest(key, known).partition("Known: ")[0]
+            if key not in values:
+                close = nearest(key, values).partition("Known: ")[0]
                 progress.say(f"no result {key!r} yet, which {setting} waits for; {close}metrics.csv has all")
 
     def _draw(self) -> Path:
