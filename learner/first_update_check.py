@@ -103,10 +103,10 @@ class FirstUpdateCheck:
             return pending
         try:
             self._episodes = _newest_episodes(episodes)
-            part, modules, given = copied("update", pipeline, modules, self._episodes, do=_COPYABLE)
+            part, modules, copies = copied("update", pipeline, modules, self._episodes, do=_COPYABLE)
             with random_state_kept(), evaluation_mode(modules):
                 self._batch = _acting_part(part)(
-                    rl_module=modules, batch={}, episodes=given, shared_data={}, metrics=MetricsLogger()
+                    rl_module=modules, batch={}, episodes=copies, shared_data={}, metrics=MetricsLogger()
                 )
         except Exception as error:
             self._cannot(error, "no batch without the pieces for training alone")
@@ -134,8 +134,8 @@ class FirstUpdateCheck:
             FirstUpdateError: there is a difference, and the mode is "error".
         """
         batch = batch if self._batch is None else self._batch
-        pending = [key for key in self._pending({key: own.module for key, own in trainers.items()}) if key in batch]
-        differences = [each for key in pending for each in self._differences(key, trainers[key], batch)]
+        pending = [key for key in self._pending({key: item.module for key, item in trainers.items()}) if key in batch]
+        differences = [difference for key in pending for difference in self._differences(key, trainers[key], batch)]
         self._batch, self._episodes = None, ()
         if differences and self._mode == "error":
             self.repeat()
@@ -149,7 +149,7 @@ class FirstUpdateCheck:
     ) -> list[FirstUpdateWarning]:
         """Return the warnings about one module, which is checked again only if it had no rows to compare."""
         module, columns = trainer.module, batch[module_id]
-        trained = isinstance(module, torch.nn.Module) and any(each.requires_grad for each in module.parameters())
+        trained = isinstance(module, torch.nn.Module) and any(weight.requires_grad for weight in module.parameters())
         if not trained or Columns.ACTION_DIST_INPUTS not in columns:
             self._checked[module_id] = module
             return []
@@ -200,7 +200,7 @@ def _newest_episodes(episodes: Sequence[Any]) -> list[Any]:
 
 def _newest_number(batch: Mapping[str, Any]) -> int | None:
     numbers = [torch.as_tensor(columns[WEIGHTS_SEQ_NO]) for columns in batch.values() if WEIGHTS_SEQ_NO in columns]
-    return max((int(each.max()) for each in numbers if each.numel()), default=None)
+    return max((int(tensor.max()) for tensor in numbers if tensor.numel()), default=None)
 
 
 def _rows_to_compare(columns: Mapping[str, Any], newest: int | None, *, burns_in: bool) -> torch.Tensor:
@@ -309,7 +309,7 @@ class _Comparison:
                 actions = self._difference(expected, logp, rows)
                 change = (module.get_train_action_dist_cls().from_logits(outputs).logp(chosen) - logp).abs().cpu()[rows]
             gaps.append((inputs, change, actions))
-        return [torch.cat(each) for each in zip(*gaps)]
+        return [torch.cat(parts) for parts in zip(*gaps)]
 
     def _difference(self, actual: Any, recorded: Any, rows: torch.Tensor) -> torch.Tensor:
         """Return the largest difference in each of the rows; 0 where it is within the tolerance."""
@@ -318,7 +318,7 @@ class _Comparison:
         for left, right in zip(flatten(actual)[0], flatten(recorded)[0], strict=True):
             if left.shape != right.shape:  # the loss raises an error
                 raise ValueError(f"shapes {list(left.shape)} and {list(right.shape)}")
-            left, right = (each.detach().cpu().float()[rows].reshape(len(largest), -1) for each in (left, right))
+            left, right = (side.detach().cpu().float()[rows].reshape(len(largest), -1) for side in (left, right))
             size = (left - right).abs().nan_to_num(torch.inf, torch.inf)
             size[torch.isclose(left, right, rtol=relative, atol=absolute, equal_nan=True)] = 0.0
             largest = torch.maximum(largest, size.amax(1))
@@ -330,7 +330,7 @@ class _Comparison:
             self._forward(next(self._parts())[0])
         try:
             tf32 = torch.get_float32_matmul_precision() != "highest"
-            on_gpu = torch.backends.cudnn.allow_tf32 and any(each.is_cuda for each in self._module.parameters())
+            on_gpu = torch.backends.cudnn.allow_tf32 and any(weight.is_cuda for weight in self._module.parameters())
         except RuntimeError:  # newer settings, which exclude these
             return True
         kinds = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.RNNBase)
@@ -347,18 +347,18 @@ class _Comparison:
         """
         out = []
         for gaps, logp, text in ((self.inputs, self.change, _SAME_INPUTS), (self.actions, self.actions, _SAME_ACTIONS)):
-            wrong = gaps > 0
-            if not wrong.any():
+            mask = gaps > 0
+            if not mask.any():
                 continue
-            first = int(torch.nonzero(self._rows.flatten())[wrong][0])
+            first = int(torch.nonzero(self._rows.flatten())[mask][0])
             values = f"by up to {float(gaps.max()):.3g}; " if gaps is self.inputs else ""
             causes = self._causes() if gaps is self.inputs else _CHANGED_ACTIONS
             out.append(
                 FirstUpdateWarning(
                     f"module {module_id!r}, before its first gradient step",
                     expected=text,
-                    found=f"other values in {int(wrong.sum())} of {len(wrong)} rows, {values}log-probabilities of "
-                    f"actions differ by up to {float(logp[wrong].max()):.3g}; the first is "
+                    found=f"other values in {int(mask.sum())} of {len(mask)} rows, {values}log-probabilities of "
+                    f"actions differ by up to {float(logp[mask].max()):.3g}; the first is "
                     f"{_place(episodes, module_id, self._columns, first)}",
                     do=_OR.join((*causes, _MEANT)),
                 )
@@ -432,8 +432,8 @@ def _place(episodes: Sequence[Any], module_id: str, columns: Mapping[str, Any], 
         steps = np.flatnonzero((recorded == table[row]).all(1)).tolist()
         if skipped < len(steps):
             agent = "" if episode.agent_id is None else f", agent {episode.agent_id!r}"
-            whole = episode.id_ if episode.agent_id is None else episode.multi_agent_episode_id
-            return f"step {episode.t_started + steps[skipped]} of episode {whole!r}{agent}"
+            episode_id = episode.id_ if episode.agent_id is None else episode.multi_agent_episode_id
+            return f"step {episode.t_started + steps[skipped]} of episode {episode_id!r}{agent}"
         skipped -= len(steps)
     return f"row {row} of the batch"
 

@@ -123,7 +123,7 @@ class Learner:
     @property
     def column_use(self) -> dict[str, ColumnUse]:
         """Module id -> the columns that it reads and those that are left out; empty without `columns="auto"`."""
-        return {key: own.column_use for key, own in self._trainers().items() if own.column_use is not None}
+        return {key: trainer.column_use for key, trainer in self._trainers().items() if trainer.column_use is not None}
 
     # --------------------------------------------------------------------- which modules are trained
 
@@ -253,9 +253,9 @@ class Learner:
             )
         start = time.perf_counter()
         num_env_steps = count_steps(episodes)
-        known = self._multi_agent.known_ids
-        shared_data: dict[str, Any] = {} if known is None else {POLICIES_TO_TRAIN: known}
-        pending = self._check.begin(self._learner_connector, self._module, episodes, known)
+        known_ids = self._multi_agent.known_ids
+        shared_data: dict[str, Any] = {} if known_ids is None else {POLICIES_TO_TRAIN: known_ids}
+        pending = self._check.begin(self._learner_connector, self._module, episodes, known_ids)
         if self._unread is not None:
             shared_data.update(self._unread.begin(self._trainers()))
             for module_id in pending:  # the check needs all columns
@@ -275,7 +275,7 @@ class Learner:
             "num_updates": self._num_updates,
             "num_gradient_steps": self._num_gradient_steps,
             "num_env_steps_trained_lifetime": self._num_env_steps,
-            "num_rows": sum(own["num_rows"] for own in results.values()),
+            "num_rows": sum(result["num_rows"] for result in results.values()),
         }
         if self._unread is not None:
             results[ALL_MODULES]["bytes_left_out"] = self._unread.end(batch, self._trainers())
@@ -317,9 +317,9 @@ class Learner:
         trainers = self._trainers()
         state = {
             "module": _copies(self._module.get_state()),
-            "optimizers": {key: own.optimizer.get_state() for key, own in trainers.items() if own.optimizer},
-            "coefficients": {key: dict(own.coefficients) for key, own in trainers.items()},
-            "generators": {key: own.get_order() for key, own in trainers.items()},
+            "optimizers": {key: item.optimizer.get_state() for key, item in trainers.items() if item.optimizer},
+            "coefficients": {key: dict(trainer.coefficients) for key, trainer in trainers.items()},
+            "generators": {key: trainer.get_order() for key, trainer in trainers.items()},
             "num_updates": self._num_updates,
             "num_gradient_steps": self._num_gradient_steps,
             "num_env_steps": self._num_env_steps,
@@ -359,32 +359,32 @@ class Learner:
 
     def _trainers(self) -> dict[str, ModuleTrainer]:
         """Return one trainer for each current module, with an optimiser if the module is known to be trained."""
-        made = self._made
-        for module_id in [key for key, own in made.items() if self._module.get(key) is not own.module]:
-            del made[module_id]
+        trainers = self._made
+        for module_id in [key for key, trainer in trainers.items() if self._module.get(key) is not trainer.module]:
+            del trainers[module_id]
             if module_id not in self._module:
                 self._multi_agent = self._multi_agent.without_module(module_id)
         for module_id, module in self._module.items():
-            if module_id not in made:
+            if module_id not in trainers:
                 changes = self._multi_agent.overrides_per_module.get(module_id, {})
                 settings, loss = _overridden(module_id, self._settings, self._loss, changes)
-                made[module_id] = ModuleTrainer(module_id, module, settings, loss, self._device)
+                trainers[module_id] = ModuleTrainer(module_id, module, settings, loss, self._device)
             if not callable(self.policies_to_train) and self._multi_agent.should_be_updated(module_id):
-                made[module_id].prepare()
-        return made
+                trainers[module_id].prepare()
+        return trainers
 
     def _check_batch(self, batch: Any) -> None:
         empty = isinstance(batch, dict) and not batch and self._multi_agent.known_ids is None
         if not isinstance(batch, dict) or empty or not all(isinstance(value, dict) for value in batch.values()):
             raise _no_batch_of_modules(batch, self._module)
-        known = list(self._module)
+        module_ids = list(self._module)
         for module_id in batch:
-            if module_id not in known:
+            if module_id not in module_ids:
                 raise UnknownNameError(
                     "batch of the learner pipeline",
                     expected="ids of modules that this learner holds",
                     found=repr(module_id),
-                    do=nearest(str(module_id), map(str, known)),
+                    do=nearest(str(module_id), map(str, module_ids)),
                 )
 
 
@@ -433,11 +433,11 @@ def _overridden(
     where = f"overrides of module {module_id!r}"
     try:
         loss = as_loss(changes.get("loss", loss), getattr(loss, "settings", None))
-        known = (*_SETTINGS, "loss", *loss.setting_names())
+        names = (*_SETTINGS, "loss", *loss.setting_names())
         for name in changes:
-            if name not in known:
+            if name not in names:
                 raise ConfigError(
-                    name, expected="a setting of a module", found=repr(name), do=nearest(str(name), known)
+                    name, expected="a setting of a module", found=repr(name), do=nearest(str(name), names)
                 )
         settings = settings.with_changes(**{name: changes[name] for name in _SETTINGS if name in changes})
         of_loss = {name: changes[name] for name in loss.setting_names() if name in changes}
@@ -462,9 +462,9 @@ def _check_state(state: Any, module_ids: Sequence[str]) -> None:
     if missing:
         raise _error(f"parts {', '.join(_PARTS)}", f"no {', '.join(missing)}")
     for part in _PER_MODULE:
-        own = state_parts(f"learner state, {part!r}", state[part])
-        strange = [key for key in own if key not in module_ids]
-        lacking = [key for key in module_ids if key not in own]
+        states = state_parts(f"learner state, {part!r}", state[part])
+        strange = [key for key in states if key not in module_ids]
+        lacking = [key for key in module_ids if key not in states]
         if strange:
             names = ", ".join(map(repr, strange))
             do = f"add {names} first with add_module, or restore the state before it was added"

@@ -309,19 +309,19 @@ def _check_seq_lens(batch: Mapping[str, Any]) -> None:
     """Raise if a sequence of this batch cannot have the given length."""
     if Columns.SEQ_LENS not in batch:
         return
-    given = batch[Columns.SEQ_LENS]
-    lengths = np.asarray(given.cpu()) if isinstance(given, torch.Tensor) else np.asarray(given)
+    column = batch[Columns.SEQ_LENS]
+    lengths = np.asarray(column.cpu()) if isinstance(column, torch.Tensor) else np.asarray(column)
     mask = batch.get(Columns.LOSS_MASK)
     places = int(np.shape(mask)[1]) if mask is not None and np.ndim(mask) > 1 else None
     found = ""
     if lengths.ndim != 1 or lengths.dtype.kind not in "iuf":
         found = f"shape {list(lengths.shape)} of {lengths.dtype}"
     else:
-        whole = (lengths == np.round(lengths)) & (lengths >= 0)
+        valid = (lengths == np.round(lengths)) & (lengths >= 0)
         if places is not None:
-            whole &= lengths <= places
-        if not whole.all():
-            found = str(lengths[~whole][0])
+            valid &= lengths <= places
+        if not valid.all():
+            found = str(lengths[~valid][0])
     if found:
         most = "" if places is None else f" to {places}, the steps that columns have room for"
         do = "let the piece that cuts sequences count their steps; 0 is a sequence of a bootstrap row alone"

@@ -212,7 +212,7 @@ class ModuleTrainer:
     ) -> bool:
         """Take a gradient step on a minibatch; return False if the loss ends the update before it."""
         module = self.module
-        given = minibatch = self.to_device(minibatch)
+        columns = minibatch = self.to_device(minibatch)
         if self.read is not None:
             minibatch = TrackedBatch(minibatch, self.read, self.column_use.left_out if self.column_use else frozenset())
         try:
@@ -221,7 +221,7 @@ class ModuleTrainer:
                 self.loss(minibatch, outputs, module.get_train_action_dist_cls(), coefficients)
             )
         except KeyError as error:
-            note_columns(error, given, _MISSING)
+            note_columns(error, columns, _MISSING)
             raise
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -229,7 +229,7 @@ class ModuleTrainer:
         values_now = _numbers(tensors)
         if not all(map(math.isfinite, values_now.values())):
             raise _not_finite(self._module_id, values_now)
-        means.add(values_now, given, outputs)
+        means.add(values_now, columns, outputs)
         if self.loss.ends_update(values_now):
             return False
         optimizer.step()
@@ -301,7 +301,7 @@ def _loss_and_metrics(result: Any) -> tuple[torch.Tensor, Mapping[str, Any]]:
     """
     pair = (result, {}) if isinstance(result, torch.Tensor) else result
     if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[1], (Mapping, type(None))):
-        kinds = ", ".join(type(each).__name__ for each in pair) if isinstance(pair, (tuple, list)) else ""
+        kinds = ", ".join(type(part).__name__ for part in pair) if isinstance(pair, (tuple, list)) else ""
         raise _no_loss(f"{type(pair).__name__}{kinds and f' of {kinds}'}")
     loss, metrics = pair
     if not isinstance(loss, torch.Tensor):

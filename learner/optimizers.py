@@ -107,12 +107,12 @@ class ModuleOptimizer:
             raise _state_error(f"values for {sorted(self._names)}", f"values for {sorted(state)}")
         values: dict[int, dict[str, torch.Tensor]] = {}
         for index, (name, like) in enumerate(zip(self._names, self._templates())):
-            given = state[name]
-            if isinstance(given, Mapping) and not given:  # no step was taken yet
+            entry = state[name]
+            if isinstance(entry, Mapping) and not entry:  # no step was taken yet
                 continue
-            check_like(f"optimiser state of {name!r}", given, like)
-            own = values[index] = {key: torch.from_numpy(np.array(value)) for key, value in given.items()}
-            for key, value in own.items():
+            check_like(f"optimiser state of {name!r}", entry, like)
+            tensors = values[index] = {key: torch.from_numpy(np.array(value)) for key, value in entry.items()}
+            for key, value in tensors.items():
                 lowest = 0.0 if key in _NOT_NEGATIVE else -math.inf
                 if not torch.isfinite(value).all() or (value < lowest).any():
                     expected = f"a finite {key}" + (" from 0" if key in _NOT_NEGATIVE else "")
@@ -138,18 +138,18 @@ def _made(choice: Any, parameters: list[torch.nn.Parameter], lr: float) -> torch
     fused = {"fused": True} if kind in _FUSED and not {"fused", "foreach"} & options.keys() else {}
     try:
         try:
-            made = kind(parameters, lr=lr, **fused, **options)
+            optimizer = kind(parameters, lr=lr, **fused, **options)
         except RuntimeError:
             if not fused:
                 raise
-            made = kind(parameters, lr=lr, **options)
+            optimizer = kind(parameters, lr=lr, **options)
     except (TypeError, ValueError) as error:
         expected, do = f"keywords that {_name(kind)} takes", "correct the keywords of training(optimizer=...)"
         raise ConfigError("optimizer", expected=expected, found=f"{options}: {error}", do=do) from error
-    if not isinstance(made, torch.optim.Optimizer):
+    if not isinstance(optimizer, torch.optim.Optimizer):
         expected, do = "a torch.optim.Optimizer", "give its class, or a function that returns one"
-        raise ConfigError(f"optimizer, {_name(kind)}(...)", expected=expected, found=type(made).__name__, do=do)
-    return made
+        raise ConfigError(f"optimizer, {_name(kind)}(...)", expected=expected, found=type(optimizer).__name__, do=do)
+    return optimizer
 
 
 def _name(kind: Any) -> str:

@@ -52,8 +52,8 @@ def count_steps(episodes: Sequence[Any]) -> int:
 
 def _step(value: Any) -> float:
     """Return a whole number of steps as an int, and NaN for anything else; NaN is never in order."""
-    whole = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool) and value % 1 == 0
-    return int(value) if whole else float("nan")
+    is_int = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool) and value % 1 == 0
+    return int(value) if is_int else float("nan")
 
 
 def _scheduled(number: Any, **bounds: Any) -> Any:
@@ -64,7 +64,7 @@ def _scheduled(number: Any, **bounds: Any) -> Any:
         **bounds: Of the number, as JSON schemas name them.
     """
     check, check_point = (
-        TypeAdapter(one, config=ConfigDict(strict=True)).validate_python for one in (number, Coefficient)
+        TypeAdapter(kind, config=ConfigDict(strict=True)).validate_python for kind in (number, Coefficient)
     )
 
     def checked(value: Any) -> Any:
@@ -78,9 +78,9 @@ def _scheduled(number: Any, **bounds: Any) -> Any:
             raise ValueError("expected [[0, value], [step, value], ...] with whole numbers of steps that increase")
         return [[step, check_point(pair[1])] for step, pair in zip(steps, pairs)]
 
-    one, value = {"type": "number", **bounds}, {"type": "number", "minimum": 0}
+    constant, value = {"type": "number", **bounds}, {"type": "number", "minimum": 0}
     point = {"type": "array", "prefixItems": [{"type": "integer", "minimum": 0}, value], "minItems": 2, "maxItems": 2}
-    schema = {"anyOf": [one, {"type": "array", "items": point, "minItems": 1}]}
+    schema = {"anyOf": [constant, {"type": "array", "items": point, "minItems": 1}]}
     return Annotated[Schedule, PlainValidator(checked), WithJsonSchema(schema)]
 
 

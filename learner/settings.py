@@ -142,14 +142,14 @@ def _ids_or_function(rule: Any) -> Any:
     return rule
 
 
-def _multi_agent_error(name: str, wanted: str, value: Any) -> ConfigError:
-    known = ("overrides_per_module", "policies_to_train")
-    if name not in known:
-        return ConfigError("MultiAgentSettings", expected=" or ".join(known), found=name, do=nearest(name, known))
+def _multi_agent_error(name: str, expected: str, value: Any) -> ConfigError:
+    names = ("overrides_per_module", "policies_to_train")
+    if name not in names:
+        return ConfigError("MultiAgentSettings", expected=" or ".join(names), found=name, do=nearest(name, names))
     do = 'write {"main": {"lr": 1e-4}}, for example'
     if name == "policies_to_train":
         do = f"write [{value!r}]" if isinstance(value, str) else "list the ids, or leave it out"
-    return ConfigError(name, expected=wanted, found=repr(value), do=do)
+    return ConfigError(name, expected=expected, found=repr(value), do=do)
 
 
 _Overrides = Annotated[Mapping[Any, Mapping[Any, Any]], Expected("a dict of settings for each module's id")]
@@ -236,7 +236,7 @@ class MultiAgentSettings:
 
     def without_module(self, module_id: str) -> MultiAgentSettings:
         """Return these settings without those of a module."""
-        overrides = {key: own for key, own in self.overrides_per_module.items() if key != module_id}
+        overrides = {key: changes for key, changes in self.overrides_per_module.items() if key != module_id}
         rule = self.policies_to_train
         if rule is not None and not callable(rule):
             rule = [key for key in rule if key != module_id]

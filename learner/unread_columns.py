@@ -84,7 +84,7 @@ def _use(batch: Mapping[str, Any], read: set[str], pieces: Iterable[Any]) -> Col
         kept.update(piece.reads or ())
         if "tensors" in (piece.input_layouts or ()):
             kept.update(piece.writes)
-    sizes = {name: sum(int(getattr(leaf, "nbytes", 0)) for leaf in flatten(own)[0]) for name, own in batch.items()}
+    sizes = {name: sum(int(getattr(leaf, "nbytes", 0)) for leaf in flatten(tree)[0]) for name, tree in batch.items()}
     left_out = frozenset(sizes.keys() - kept)
     saved = sum(sizes[name] for name in left_out)
     return ColumnUse(frozenset(read & sizes.keys()), left_out, saved, sum(sizes.values()))
@@ -114,7 +114,7 @@ class UnreadColumns:
             trainer.read = self._read[module_id]
             if changed:
                 trainer.column_use = None
-        left_out = {module_id: own.column_use.left_out for module_id, own in trainers.items() if own.column_use}
+        left_out = {key: trainer.column_use.left_out for key, trainer in trainers.items() if trainer.column_use}
         return {COLUMNS_READ: self._read, COLUMNS_LEFT_OUT: left_out}
 
     def end(self, batch: Mapping[str, Any], trainers: Mapping[str, Any]) -> int:
