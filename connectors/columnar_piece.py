@@ -112,9 +112,9 @@ class ColumnarPiece(FieldPiece):
         """Run each agent's copy of the piece about that agent's chunks; for pieces that write to episodes only."""
         if not call.several:
             return ColumnarPiece.run_all(self, batch, call)
-        for agent_id, own in call.by_agent().items():
+        for agent_id, group in call.by_agent().items():
             try:
-                self.parts.of(agent_id).run({}, own)
+                self.parts.of(agent_id).run({}, group)
             except Exception as error:
                 add_context(error, f"for agent {agent_id!r}:")
                 raise
@@ -185,8 +185,8 @@ def _is_about(
     """True if a running call has called the piece, which has passed its arguments on to `super().__call__`."""
     if call.piece is not piece or (rl_module is not None and rl_module is not call.rl_module):
         return False
-    shown = call.plain_episodes()
-    same = len(episodes) == len(shown) and all(map(is_, episodes, shown))
+    call_episodes = call.plain_episodes()
+    same = len(episodes) == len(call_episodes) and all(map(is_, episodes, call_episodes))
     return same and (shared_data is None or shared_data is call.shared_data)
 
 

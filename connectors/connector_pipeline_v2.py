@@ -139,12 +139,12 @@ class ConnectorPipelineV2(ConnectorV2):
         for i, (name, piece) in enumerate(zip(self.names, self.connectors)):
             if name_or_class in (name, type(piece).__name__, type(piece)) or name_or_class is piece:
                 return i
-        wanted = getattr(name_or_class, "__name__", str(name_or_class))
+        label = getattr(name_or_class, "__name__", str(name_or_class))
         raise UnknownNameError(
             type(self).__name__,
             expected="the name or class of one of its pieces",
-            found=repr(wanted),
-            do=nearest(wanted, [type(piece).__name__ for piece in self.connectors]),
+            found=repr(label),
+            do=nearest(label, [type(piece).__name__ for piece in self.connectors]),
         )
 
     def replace_pieces(self, connectors: Sequence[ConnectorV2]) -> None:
@@ -308,23 +308,23 @@ class ConnectorPipelineV2(ConnectorV2):
         """
         check_state(self, state)
         by_name = dict(zip(self.names, self.connectors))
-        for name, own in state.items():
-            if own and name not in by_name:
+        for name, piece_state in state.items():
+            if piece_state and name not in by_name:
                 raise UnknownNameError(
                     f"{type(self).__name__}.set_state",
                     expected="states of its own pieces",
                     found=repr(name),
                     do=nearest(name, by_name),
                 )
-        known = {name: own for name, own in state.items() if name in by_name}
-        before = {name: by_name[name].get_state() for name in known}
+        states = {name: piece_state for name, piece_state in state.items() if name in by_name}
+        before = {name: by_name[name].get_state() for name in states}
         try:
-            for name, own in known.items():
+            for name, piece_state in states.items():
                 with restoring(f"{type(self).__name__}.set_state", name):
-                    _give(by_name[name], own)
+                    _give(by_name[name], piece_state)
         except Exception:
-            for name, own in before.items():
-                _give(by_name[name], own)
+            for name, piece_state in before.items():
+                _give(by_name[name], piece_state)
             raise
 
     def reset_state(self) -> None:
@@ -341,8 +341,8 @@ class ConnectorPipelineV2(ConnectorV2):
         """Merge states piece by piece, matched by name."""
         merged = {}
         for name, piece in zip(self.names, self.connectors):
-            own = [state[name] for state in states if state.get(name)]
-            result = piece.merge_states(own) if own else {}
+            piece_states = [state[name] for state in states if state.get(name)]
+            result = piece.merge_states(piece_states) if piece_states else {}
             if result:
                 merged[name] = result
         return merged
@@ -354,9 +354,9 @@ class ConnectorPipelineV2(ConnectorV2):
             seed: An int, or a numpy SeedSequence.
         """
         sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-        for piece, own in zip(self.connectors, sequence.spawn(len(self.connectors))):
+        for piece, child in zip(self.connectors, sequence.spawn(len(self.connectors))):
             if hasattr(piece, "seed"):
-                piece.seed(own)
+                piece.seed(child)
 
     # -- running -------------------------------------------------------------------------------
 
@@ -500,7 +500,7 @@ class ConnectorPipelineV2(ConnectorV2):
 def _owner(piece: Any) -> Any:
     """The pipeline that has a piece; None if none has it."""
     pipeline = piece.in_pipeline() if piece.in_pipeline else None
-    return pipeline if pipeline is not None and any(piece is own for own in pipeline.connectors) else None
+    return pipeline if pipeline is not None and any(piece is member for member in pipeline.connectors) else None
 
 
 def _are_the_same(before: Sequence[Any], now: Sequence[Any]) -> bool:

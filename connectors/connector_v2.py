@@ -282,18 +282,18 @@ def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     has_own = cls.__init__ is not ConnectorV2.__init__  # type: ignore[misc]
     if has_own and any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
-    known = [name for name in parameters if name != "self"] if has_own else [*_SPACES, "multi_agent"]
-    unknown = [name for name in kwargs if name not in known]
+    names = [name for name in parameters if name != "self"] if has_own else [*_SPACES, "multi_agent"]
+    unknown = [name for name in kwargs if name not in names]
     if unknown:
         raise PieceError(
             f"{cls.__name__}(...)",
-            expected=f"arguments among {', '.join(known)}",
+            expected=f"arguments among {', '.join(names)}",
             found=", ".join(unknown),
-            do=_advice(cls, unknown[0], known, has_own),
+            do=_advice(cls, unknown[0], names, has_own),
         )
 
 
-def _advice(cls: type, name: str, known: list[str], has_own: bool) -> str:
+def _advice(cls: type, name: str, names: list[str], has_own: bool) -> str:
     """Return the advice for a keyword that the constructor of a class does not take."""
     if not has_own:
         return _TAKE.format(name=cls.__name__, unknown=name)
@@ -303,4 +303,4 @@ def _advice(cls: type, name: str, known: list[str], has_own: bool) -> str:
     if has_fields and isinstance(value, _PLAIN) and not declared:
         kind = "Any" if value is None else type(value).__name__
         return f"annotate it in the class, which makes it a parameter: {name}: {kind} = {value!r}"
-    return nearest(name, known)
+    return nearest(name, names)

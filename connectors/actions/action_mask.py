@@ -95,7 +95,7 @@ class ActionMask(ObservationRewriter):
                 found=f"{self._path} of {space}",
                 do="leave keep out, and take the mask out with DropColumns",
             )
-        return _rest({key: own for key, own in space.spaces.items() if key != self._path.keys[0]}, gym.spaces.Dict)
+        return _rest({key: part for key, part in space.spaces.items() if key != self._path.keys[0]}, gym.spaces.Dict)
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -109,8 +109,8 @@ class ActionMask(ObservationRewriter):
         return columns
 
     def _of_observations(self, batch: dict[str, Any], group: ChunkGroup) -> Any:
-        given = batch.get(Columns.OBS)
-        found = self._found(group.reader.newest(Columns.OBS)[0] if given is None else given.data, "part")
+        column = batch.get(Columns.OBS)
+        found = self._found(group.reader.newest(Columns.OBS)[0] if column is None else column.data, "part")
         if not isinstance(found, np.ndarray) or found.shape[1:] != (self._size(),):
             raise self._unlike(f"shape {found.shape[1:]}" if isinstance(found, np.ndarray) else str(found))
         return found != 0
@@ -137,12 +137,12 @@ class ActionMask(ObservationRewriter):
     def _found(self, struct: Any, kind: str) -> Any:
         for key in self._path.keys:
             if not isinstance(struct, dict) or key not in struct:
-                known = list(map(str, struct)) if isinstance(struct, dict) else []
+                names = list(map(str, struct)) if isinstance(struct, dict) else []
                 raise SpaceError(
                     f"ActionMask, source {str(self._path)!r}",
                     expected=f"a {kind} {key!r} of the observation",
-                    found=f"parts {', '.join(known)}" if known else "an observation without parts",
-                    do=nearest(key, known) if known else "let the environment give Dict observations, or use infos",
+                    found=f"parts {', '.join(names)}" if names else "an observation without parts",
+                    do=nearest(key, names) if names else "let the environment give Dict observations, or use infos",
                 )
             struct = struct[key]
         return struct
@@ -162,7 +162,7 @@ class ActionMask(ObservationRewriter):
 
     def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """The observations without the mask."""
-        return _rest({key: own for key, own in observations.items() if key != self._path.keys[0]}, dict)
+        return _rest({key: part for key, part in observations.items() if key != self._path.keys[0]}, dict)
 
     def _unlike(self, found: str) -> SpaceError:
         return SpaceError(

@@ -33,15 +33,15 @@ def numbers_for(piece: Any, make: Callable[[Any], tuple[Any, ...]]) -> tuple[Any
         SpaceError: the space of the rows is not known.
     """
     space = piece.row_space
-    known: dict[int, tuple[Any, tuple[Any, ...] | None]] = piece.__dict__.setdefault("_of_spaces", {})
-    found = known.get(id(space))
+    cache: dict[int, tuple[Any, tuple[Any, ...] | None]] = piece.__dict__.setdefault("_of_spaces", {})
+    found = cache.get(id(space))
     if found is None or found[0] is not space:
         if space is None:
             expected = "the space of the actions, on whose bounds its work depends"
             raise no_space(piece, expected, "None, action_space, ...")
-        if len(known) > _MOST_SPACES:
-            known.clear()
-        found = known[id(space)] = space, make(space) if is_continuous(space) else None
+        if len(cache) > _MOST_SPACES:
+            cache.clear()
+        found = cache[id(space)] = space, make(space) if is_continuous(space) else None
     return found[1]
 
 
@@ -56,11 +56,11 @@ class BoxActionTransform(ColumnTransform):
         Raises:
             SpaceError: there is no float Box among the actions that are to change.
         """
-        spaces, whole = [input_action_space], getattr(self.whole, "input_action_space", None)
-        if self.part_of is not None and isinstance(whole, gym.spaces.Dict):
-            spaces = list(whole.spaces.values())  # another agent may have what the piece is for
+        spaces, agent_spaces = [input_action_space], getattr(self.whole, "input_action_space", None)
+        if self.part_of is not None and isinstance(agent_spaces, gym.spaces.Dict):
+            spaces = list(agent_spaces.spaces.values())  # another agent may have what the piece is for
         keys = [path.keys for path in self.paths if path.column == Columns.ACTIONS]
-        if keys and not any(_has_box(own, each) for own in spaces for each in keys):
+        if keys and not any(_has_box(space, part) for space in spaces for part in keys):
             raise SpaceError(
                 type(self).__name__,
                 expected="a float Box among the actions",
@@ -74,7 +74,7 @@ def _has_box(space: Any, keys: tuple[str, ...]) -> bool:
     """True if there is a float Box in the part of a space at some keys."""
     if isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)):
         named = space.spaces.items() if isinstance(space, gym.spaces.Dict) else enumerate(space.spaces)
-        return any(_has_box(own, keys[1:]) for key, own in named if not keys or str(key) == keys[0])
+        return any(_has_box(part, keys[1:]) for key, part in named if not keys or str(key) == keys[0])
     return not keys and is_continuous(space)
 
 
@@ -236,9 +236,9 @@ class RescaleActions(BoxActionTransform):
     def _numbers(self, box: Any) -> tuple[Any, ...]:
         """Factor and shift there, factor and shift back, the bounds, and their type."""
         low, span = box.low.astype(np.float64), box.high.astype(np.float64) - box.low
-        there = np.divide(self.high - self.low, span, out=np.zeros_like(span), where=span > 0)
+        factor = np.divide(self.high - self.low, span, out=np.zeros_like(span), where=span > 0)
         back = span / (self.high - self.low)
-        numbers = there, self.low - low * there, back, low - self.low * back
+        numbers = factor, self.low - low * factor, back, low - self.low * back
         return *map(one_for_all, numbers), one_for_all(box.low), one_for_all(box.high), box.dtype
 
 

@@ -57,8 +57,8 @@ class DiscretizeActions(BoxActionTransform):
     def __post_init__(self) -> None:
         """Check the numbers of bins."""
         least = 2 if self.value == "edge" else 1
-        given = self.bins if isinstance(self.bins, (list, tuple, np.ndarray)) else [self.bins]
-        if not len(given) or not all(_is_count(one) and one >= least for one in given):
+        counts = self.bins if isinstance(self.bins, (list, tuple, np.ndarray)) else [self.bins]
+        if not len(counts) or not all(_is_count(count) and count >= least for count in counts):
             raise ConfigError(
                 "DiscretizeActions.bins",
                 expected=f"a whole number of at least {least}, or a list of them, one for each entry",

@@ -79,10 +79,10 @@ class EpisodeNoise(ColumnarPiece):
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
         keys = group.keys
-        known = self._rows.get(group.module_id)
-        if known is None or known[0] != keys:
-            known = self._rows[group.module_id] = list(keys), np.stack([self._of(key) for key in keys])
-        columns[self.column] = EpisodeColumn(known[1].copy())
+        cached = self._rows.get(group.module_id)
+        if cached is None or cached[0] != keys:
+            cached = self._rows[group.module_id] = list(keys), np.stack([self._of(key) for key in keys])
+        columns[self.column] = EpisodeColumn(cached[1].copy())
         return columns
 
     def _of(self, key: tuple[Any, ...]) -> Any:
@@ -100,8 +100,8 @@ class EpisodeNoise(ColumnarPiece):
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """The random stream, and the numbers of the episodes that are known."""
-        known = [[list(key), numbers] for key, numbers in self._known.items()]
-        return {"generator": self._rng.bit_generator.state, "known": known, "most": self._most}
+        entries = [[list(key), numbers] for key, numbers in self._known.items()]
+        return {"generator": self._rng.bit_generator.state, "known": entries, "most": self._most}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over stream and numbers.
@@ -111,15 +111,15 @@ class EpisodeNoise(ColumnarPiece):
         """
         where = "EpisodeNoise.set_state"
         with restoring(where, "known"):
-            known = {tuple(key): np.array(numbers) for key, numbers in state.get("known", [])}
-        for key, numbers in known.items():
+            by_key = {tuple(key): np.array(numbers) for key, numbers in state.get("known", [])}
+        for key, numbers in by_key.items():
             check_like(f"{where}, numbers of {key}", numbers, np.zeros(self.shape, np.float32))
         rng, most = np.random.default_rng(0), check_count(f"{where}, 'most'", state.get("most", 0))
         if "generator" in state:
             restore_generator(where, rng, state["generator"])
         self.reset_state()
         self._rng = rng if "generator" in state else self._rng
-        self._known, self._most = known, most
+        self._known, self._most = by_key, most
 
     def reset_state(self) -> None:
         """Forget the episodes."""

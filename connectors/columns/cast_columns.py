@@ -106,22 +106,22 @@ class CastColumns(ColumnTransform):
         return box_of(low.astype(dtype), high.astype(dtype))
 
 
-def _check_range(rows: Any, dtype: Any, wanted: str) -> None:
+def _check_range(rows: Any, dtype: Any, target: str) -> None:
     """Refuse rows on their way to integers that cannot hold them.
 
     Args:
         rows: An array or a tensor, which waits for its device.
         dtype: Its type.
-        wanted: The type that is wanted.
+        target: The type that they become.
     """
-    if wanted[0] not in "iu" or np.can_cast(dtype, wanted):
+    if target[0] not in "iu" or np.can_cast(dtype, target):
         return
-    ends = np.iinfo(wanted)
+    ends = np.iinfo(target)
     least, most = rows.min().item(), rows.max().item()
     if not (ends.min <= least and most <= ends.max):  # NaN is neither
         raise ColumnError(
             "CastColumns",
-            expected=f"numbers from {ends.min} to {ends.max}, which {wanted} holds",
+            expected=f"numbers from {ends.min} to {ends.max}, which {target} holds",
             found=f"{dtype} from {least} to {most}",
             do="clip or scale them before, or choose another type",
         )

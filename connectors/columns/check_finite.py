@@ -98,8 +98,8 @@ def _not_finite(leaf: Any, name: str, counts: Any, group: ChunkGroup, *, padded:
         padded: Whether rows are sequences of steps.
     """
     array = leaf if isinstance(leaf, np.ndarray) else leaf.detach().cpu().double().numpy()
-    wrong = ~np.isfinite(array)
-    first = np.unravel_index(int(wrong.argmax()), wrong.shape)
+    mask = ~np.isfinite(array)
+    first = np.unravel_index(int(mask.argmax()), mask.shape)
     row = int(first[0])
     where = f"row {row}" + (f", entry {[int(at) for at in first[1:]]}" if len(first) > 1 else "")
     if padded:
@@ -115,6 +115,6 @@ def _not_finite(leaf: Any, name: str, counts: Any, group: ChunkGroup, *, padded:
     return ColumnError(
         f"column {name!r}, {where}",
         expected="finite numbers",
-        found=f"{array[first]} ({int(wrong.sum())} of {wrong.size} numbers are not finite)",
+        found=f"{array[first]} ({int(mask.sum())} of {mask.size} numbers are not finite)",
         do="mend what made it, an environment, a network or an earlier piece",
     )

@@ -75,7 +75,7 @@ def _words(rows: Any, where: str) -> Any:
     kind = rows.dtype.kind
     if kind == "O":
         rows = _PLAIN(rows)
-    if kind == "O" and all(isinstance(one, (str, bytes)) for one in rows.ravel()):
+    if kind == "O" and all(isinstance(item, (str, bytes)) for item in rows.ravel()):
         return _digests([repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in rows])
     if kind in "US":
         return _digests([repr(row.tolist()).encode() for row in rows])

@@ -69,10 +69,10 @@ class ConcatenateColumns(PieceOfColumns):
                 do="choose another name",
             )
         moved = () if self.keep else self._paths
-        whole = [path.column for path in moved if not path.keys]
+        whole_columns = [path.column for path in moved if not path.keys]
         self._written = tuple(dict.fromkeys([*(path.column for path in moved if path.keys), self._to.column]))
-        self._whole = tuple(whole)
-        self.removes = tuple(name for name in whole if name not in self._written)
+        self._whole = tuple(whole_columns)
+        self.removes = tuple(name for name in whole_columns if name not in self._written)
 
     @property
     def reads(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -86,20 +86,20 @@ class ConcatenateColumns(PieceOfColumns):
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space with the joined Box in the place of its parts."""
-        own = [path for path in self._paths if path.column == Columns.OBS]
-        if self._to.column == Columns.OBS and len(own) < len(self._paths):
+        obs_paths = [path for path in self._paths if path.column == Columns.OBS]
+        if self._to.column == Columns.OBS and len(obs_paths) < len(self._paths):
             raise SpaceError(
                 f"ConcatenateColumns(to={self.to!r})",
                 expected="parts of 'obs' alone, since the observation space follows from theirs",
                 found=next(str(path) for path in self._paths if path.column != Columns.OBS),
                 do='join into a column of its own, such as to="features"',
             )
-        return moved_space(input_observation_space, lambda tree: self._moved(tree, own, self._joined_spaces))
+        return moved_space(input_observation_space, lambda tree: self._moved(tree, obs_paths, self._joined_spaces))
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Join."""
-        there = [self._to] if self._to.column in columns or (self._to.column == Columns.OBS and self._to.keys) else []
-        opened = OpenColumns(columns, group, [*self._paths, *there], type(self).__name__, pull=self.keep)
+        targets = [self._to] if self._to.column in columns or (self._to.column == Columns.OBS and self._to.keys) else []
+        opened = OpenColumns(columns, group, [*self._paths, *targets], type(self).__name__, pull=self.keep)
         opened.check_rows()
         return opened.batch_with(
             self._moved(opened.tree, self._paths, lambda leaves: _joined(leaves, opened.leading, self.axis))
@@ -128,7 +128,7 @@ class ConcatenateColumns(PieceOfColumns):
                 found=f"{', '.join(map(str, names))} would be lost",
                 do=f'name them too, or write to="{self.to}/joined"',
             )
-        return {name: own for name, own in tree.items() if name != self._to.column}
+        return {name: part for name, part in tree.items() if name != self._to.column}
 
     def _joined_spaces(self, spaces: Any) -> gym.Space[Any]:
         bounds = [bounds_of(space, "ConcatenateColumns") for space in spaces]
@@ -183,8 +183,8 @@ class SplitColumn(PieceOfColumns):
     @property
     def reads(self) -> tuple[str, ...]:  # type: ignore[override]
         """Columns that are to be there."""
-        whole = not self._path.keys and self._path.column != Columns.OBS
-        return known_names([self._path.column]) if whole else ()
+        is_whole = not self._path.keys and self._path.column != Columns.OBS
+        return known_names([self._path.column]) if is_whole else ()
 
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -203,9 +203,9 @@ class SplitColumn(PieceOfColumns):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Split."""
-        there = [path for path in self._targets if path.column in columns]
+        targets = [path for path in self._targets if path.column in columns]
         pull = self._path.column == Columns.OBS
-        opened = OpenColumns(columns, group, [self._path, *there], type(self).__name__, pull=pull)
+        opened = OpenColumns(columns, group, [self._path, *targets], type(self).__name__, pull=pull)
         opened.check_rows()
         return opened.batch_with(self._moved(opened.tree, lambda rows: self._split(rows, opened.leading)))
 
@@ -231,8 +231,8 @@ class SplitColumn(PieceOfColumns):
 
 def _axis(axis: int, leading: int, rows: Any) -> int | None:
     """An axis of a row as one of its array; None if rows have no such axis."""
-    whole = axis + leading if axis >= 0 else axis + getattr(rows, "ndim", 0)
-    return whole if leading <= whole < getattr(rows, "ndim", 0) else None
+    position = axis + leading if axis >= 0 else axis + getattr(rows, "ndim", 0)
+    return position if leading <= position < getattr(rows, "ndim", 0) else None
 
 
 def _joined(leaves: list[Any], leading: int, axis: int | None) -> Any:

@@ -49,7 +49,7 @@ class RenameColumns(PieceOfColumns):
     def __post_init__(self) -> None:
         """Take the names apart."""
         names = self.names
-        fine = isinstance(names, dict) and names and all(isinstance(one, str) and one for one in names.values())
+        fine = isinstance(names, dict) and names and all(isinstance(value, str) and value for value in names.values())
         if not fine or len(set(names.values())) < len(names):
             raise ConfigError(
                 "RenameColumns.names",
@@ -58,10 +58,10 @@ class RenameColumns(PieceOfColumns):
                 do='pass a dict such as names={"vf_preds": "values"}',
             )
         olds, news = paths_from("RenameColumns", list(names)), paths_from("RenameColumns", [*names.values()])
-        self._moves, whole = list(zip(olds, news)), [old.column for old in olds if not old.keys]
+        self._moves, whole_columns = list(zip(olds, news)), [old.column for old in olds if not old.keys]
         self._written = tuple(dict.fromkeys([new.column for new in news] + [old.column for old in olds if old.keys]))
-        self._whole = tuple(whole)
-        self.removes = tuple(name for name in whole if name not in self._written)
+        self._whole = tuple(whole_columns)
+        self.removes = tuple(name for name in whole_columns if name not in self._written)
 
     @property
     def reads(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -150,8 +150,8 @@ class _NamedPaths(PieceOfColumns):
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space of what stays."""
-        own = [path for path in self._paths if path.column == Columns.OBS and path.keys]
-        return moved_space(input_observation_space, lambda tree: self._left(tree, own) if own else tree)
+        obs_paths = [path for path in self._paths if path.column == Columns.OBS and path.keys]
+        return moved_space(input_observation_space, lambda tree: self._left(tree, obs_paths) if obs_paths else tree)
 
     @abstractmethod
     def _left(self, tree: Any, paths: Any) -> Any:
@@ -255,9 +255,9 @@ class SelectColumns(_NamedPaths):
     def _left(self, tree: Any, paths: Any) -> Any:
         """Some parts of a structure; of a column that is named itself, all."""
         out: Any = {}
-        whole = {path.column for path in paths if not path.keys}
+        whole_columns = {path.column for path in paths if not path.keys}
         for path in paths:
-            if not path.keys or path.column not in whole:
-                own = in_tree(path)
-                out = own.put(out, own.part(tree))
+            if not path.keys or path.column not in whole_columns:
+                place = in_tree(path)
+                out = place.put(out, place.part(tree))
         return out

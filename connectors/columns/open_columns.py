@@ -50,10 +50,10 @@ def column_named(batch: dict[str, Any], name: str, piece: str) -> Any:
         ColumnError: it has no such column.
     """
     if name not in batch:
-        known = [str(own) for own in batch]
+        names = [str(column) for column in batch]
         behind = f"put {piece} after the piece that makes the column"
-        do = f"{nearest_column(name, known)}; or {behind}" if known else behind
-        found = f"columns {sorted(known)}" if known else "a batch without columns"
+        do = f"{nearest_column(name, names)}; or {behind}" if names else behind
+        found = f"columns {sorted(names)}" if names else "a batch without columns"
         raise ColumnError(piece, expected=f"a column {name!r}", found=found, do=do)
     return batch[name]
 
@@ -93,9 +93,10 @@ class OpenColumns:
             name = path.column
             if name not in self._columns:
                 from_episodes = bool(path.keys) or pull
-                own = taken(batch, group, name, piece) if from_episodes else column_named(batch, name, piece)
-                self._columns[name] = own
-        self.tree = {name: own.data if isinstance(own, EpisodeColumn) else own for name, own in self._columns.items()}
+                column = taken(batch, group, name, piece) if from_episodes else column_named(batch, name, piece)
+                self._columns[name] = column
+        items = self._columns.items()
+        self.tree = {name: column.data if isinstance(column, EpisodeColumn) else column for name, column in items}
         self._first = next(iter(self._columns))
         self._like = self._columns[self._first]
         self.leading = leading_axes(group, self._first, self._like)
@@ -109,9 +110,9 @@ class OpenColumns:
         Raises:
             ColumnError: they do not.
         """
-        for name, own in self._columns.items():
+        for name, column in self._columns.items():
             strange = joined and self._is_per_sequence(name) != self._is_per_sequence(self._first)
-            if strange or not _alike(self._like, own):
+            if strange or not _alike(self._like, column):
                 raise ColumnError(
                     self._piece,
                     expected="columns with rows of the same steps, in one layout",
@@ -133,24 +134,24 @@ class OpenColumns:
             if isinstance(data, (dict, tuple)) and not flatten(data)[0]:
                 do = f"name {name!r} itself, after the piece that makes it; or keep a part of it"
                 raise ColumnError(self._piece, expected=f"a part of {name!r} that stays", found="none", do=do)
-            own = self._columns.get(name, self._like)
+            source = self._columns.get(name, self._like)
             if name in self._columns and data is self.tree[name]:
                 if name in self._batch:
-                    out[name] = own
+                    out[name] = source
             else:
-                wrapped = isinstance(own, EpisodeColumn)
-                out[name] = EpisodeColumn(data, own.counts, single=own.single) if wrapped else data
+                wrapped = isinstance(source, EpisodeColumn)
+                out[name] = EpisodeColumn(data, source.counts, single=source.single) if wrapped else data
                 if self._is_per_sequence(name if name in self._columns else self._first):
                     self._call.has_per_sequence(name)
         return out
 
 
-def _alike(one: Any, other: Any) -> bool:
-    if not (isinstance(one, EpisodeColumn) and isinstance(other, EpisodeColumn)):
-        return isinstance(one, EpisodeColumn) == isinstance(other, EpisodeColumn)
-    if one.counts is None or other.counts is None:
-        return one.counts is other.counts
-    return bool(np.array_equal(one.counts, other.counts))
+def _alike(left: Any, right: Any) -> bool:
+    if not (isinstance(left, EpisodeColumn) and isinstance(right, EpisodeColumn)):
+        return isinstance(left, EpisodeColumn) == isinstance(right, EpisodeColumn)
+    if left.counts is None or right.counts is None:
+        return left.counts is right.counts
+    return bool(np.array_equal(left.counts, right.counts))
 
 
 def moved_space(space: gym.Space[Any], move: Any) -> gym.Space[Any]:

@@ -63,16 +63,16 @@ class RemoveEmptyParts(PieceOfColumns):
         """Leave the parts out."""
         paths = paths_from("RemoveEmptyParts", self.writes)
         opened = OpenColumns(columns, group, paths, "RemoveEmptyParts", pull=Columns.OBS in self.writes)
-        return opened.batch_with({name: _filled(own, opened.leading) for name, own in opened.tree.items()})
+        return opened.batch_with({name: _filled(struct, opened.leading) for name, struct in opened.tree.items()})
 
 
 def _filled(struct: Any, leading: int = 0) -> Any:
     """A structure without empty parts."""
     if isinstance(struct, dict):
-        parts = {key: _filled(own, leading) for key, own in struct.items()}
-        return {key: own for key, own in parts.items() if not _is_empty(own, leading)}
+        parts = {key: _filled(entry, leading) for key, entry in struct.items()}
+        return {key: entry for key, entry in parts.items() if not _is_empty(entry, leading)}
     if isinstance(struct, tuple):
-        return tuple(own for own in (_filled(part, leading) for part in struct) if not _is_empty(own, leading))
+        return tuple(entry for entry in (_filled(part, leading) for part in struct) if not _is_empty(entry, leading))
     return struct
 
 

@@ -193,7 +193,7 @@ class ReshapeColumns(ColumnTransform):
     def __post_init__(self) -> None:
         """Check the shapes."""
         for name, shape in (("shape", self.shape), ("back", [] if self.back is None else self.back)):
-            fine = isinstance(shape, (list, tuple)) and all(type(one) is int and one >= -1 for one in shape)
+            fine = isinstance(shape, (list, tuple)) and all(type(length) is int and length >= -1 for length in shape)
             if not fine or list(shape).count(-1) > 1:
                 raise ConfigError(
                     f"ReshapeColumns.{name}",
@@ -221,13 +221,13 @@ class ReshapeColumns(ColumnTransform):
         return self._reshaped(y, back)
 
     def _reshaped(self, rows: Any, shape: Any) -> Any:
-        entries, wanted = math.prod(rows.shape[1:]), math.prod(one for one in shape if one != -1)
-        if entries != wanted and not (-1 in shape and wanted and entries % wanted == 0):
+        entries, size = math.prod(rows.shape[1:]), math.prod(length for length in shape if length != -1)
+        if entries != size and not (-1 in shape and size and entries % size == 0):
             raise ColumnError(
                 f"ReshapeColumns(shape={self.shape})",
                 expected=f"rows that fit into shape {tuple(shape)}",
                 found=f"rows of shape {tuple(rows.shape[1:])}",
                 do="choose a shape of as many entries",
             )
-        full = [entries // wanted if one == -1 else one for one in shape]
+        full = [entries // size if length == -1 else length for length in shape]
         return rows.reshape(rows.shape[0], *full)

@@ -71,28 +71,28 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         first, form = flatten(initial)
         if not state_layout(group.rl_module).random or not len(chunks):
             return first
-        numbers, each = np.unique(chunks, return_inverse=True)
+        numbers, inverse = np.unique(chunks, return_inverse=True)
         rows = []
         for chunk in numbers.tolist():
             notes = group.episodes[chunk].custom_data
             if acting:
                 notes[Columns.STATE_IN] = map_struct(np.array, self._initial(group))
-            noted = notes[Columns.STATE_IN] if Columns.STATE_IN in notes else self._initial(group)
-            rows.append(flatten_like(form, noted))
-        return [np.stack(leaf)[each] for leaf in zip(*rows)]
+            state = notes[Columns.STATE_IN] if Columns.STATE_IN in notes else self._initial(group)
+            rows.append(flatten_like(form, state))
+        return [np.stack(leaf)[inverse] for leaf in zip(*rows)]
 
     def _newest(self, group: ChunkGroup) -> Any:
         """The newest state of each chunk, or the initial one where there is none."""
         form = state_layout(group.rl_module).form
         rows, has = group.reader.newest(Columns.STATE_OUT)
         if has is not None:
-            lost = group.reader.holds(Columns.STATE_OUT) & ~has
-            check_lookback(group, Columns.STATE_OUT, lost.astype(np.int64), "AddStatesFromEpisodesToBatch")
+            missing = group.reader.holds(Columns.STATE_OUT) & ~has
+            check_lookback(group, Columns.STATE_OUT, missing.astype(np.int64), "AddStatesFromEpisodesToBatch")
         if rows is None:
             initial, every = self._initial(group), np.arange(len(group.episodes))
             first, form = flatten(initial)
             pairs = zip(first, self._starts(group, every, initial, acting=True))
-            return unflatten(form, [np.array(np.broadcast_to(own, (len(every), *leaf.shape))) for leaf, own in pairs])
+            return unflatten(form, [np.array(np.broadcast_to(row, (len(every), *leaf.shape))) for leaf, row in pairs])
         leaves = flatten_like(form, rows)
         if has is not None:
             initial = unflatten(form, flatten_like(form, self._initial(group)))
@@ -106,9 +106,9 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         """The state before each sequence's first step, or `shift` steps later."""
         drawn = state_layout(group.rl_module).random
         if not shift and not layout.scattered and layout.resets is None and not drawn:
-            known = group.reader.holds(Columns.STATE_OUT)
-            begins = known & (counts > 0) & self._begins(group, known & (counts > 0))
-            if known.all() and (counts > begins).any():
+            has_states = group.reader.holds(Columns.STATE_OUT)
+            begins = has_states & (counts > 0) & self._begins(group, has_states & (counts > 0))
+            if has_states.all() and (counts > begins).any():
                 first, form = flatten(initial)
                 return unflatten(form, _woven(group, begins, counts, layout.max_seq_len, first, form))
         return self._before(group, layout.sequence_chunks, layout.offsets, initial, shift)
@@ -116,24 +116,24 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
     def _before(self, group: ChunkGroup, chunks: Any, at: Any, initial: Any, shift: int) -> Any:
         """The state before given steps of given chunks, in their order, or `shift` steps later."""
         first, form = flatten(initial)
-        known = group.reader.holds(Columns.STATE_OUT)
-        fresh = ~known[chunks]
+        has_states = group.reader.holds(Columns.STATE_OUT)
+        at_reset = ~has_states[chunks]
         if not shift:
-            wanted = np.zeros(len(known), np.bool_)
-            wanted[chunks[at == 0]] = True
-            wanted &= known
-            fresh |= (at == 0) & (wanted & self._begins(group, wanted))[chunks]
-        if fresh.all():
-            out = [np.empty((len(fresh), *leaf.shape), leaf.dtype) for leaf in first]
+            first_chunks = np.zeros(len(has_states), np.bool_)
+            first_chunks[chunks[at == 0]] = True
+            first_chunks &= has_states
+            at_reset |= (at == 0) & (first_chunks & self._begins(group, first_chunks))[chunks]
+        if at_reset.all():
+            out = [np.empty((len(at_reset), *leaf.shape), leaf.dtype) for leaf in first]
         else:
-            old = ~fresh
+            old = ~at_reset
             steps = np.minimum(at - 1 + shift, group.lengths[chunks] - 1)[old]
             rows = flatten_like(form, group.reader.at(Columns.STATE_OUT, chunks[old], steps))
-            out = [np.empty((len(fresh), *leaf.shape), row.dtype) for leaf, row in zip(first, rows)]
+            out = [np.empty((len(at_reset), *leaf.shape), row.dtype) for leaf, row in zip(first, rows)]
             for leaf, row in zip(out, rows):
                 leaf[old] = row
-        for leaf, start in zip(out, self._starts(group, chunks[fresh], initial, acting=False)):
-            leaf[fresh] = start
+        for leaf, start in zip(out, self._starts(group, chunks[at_reset], initial, acting=False)):
+            leaf[at_reset] = start
         return unflatten(form, out)
 
     def _before_resets(self, group: ChunkGroup, layout: PaddedLayout, initial: Any, shift: int = 0) -> Any:
@@ -153,9 +153,9 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
 
         return map_struct(placed, states)
 
-    def _begins(self, group: ChunkGroup, wanted: Any) -> Any:
-        """Return a mask of the chunks that start with their episode's reset. Other wanted chunks need lookback."""
-        check_lookback(group, Columns.STATE_OUT, wanted.astype(np.int64), "AddStatesFromEpisodesToBatch")
+    def _begins(self, group: ChunkGroup, mask: Any) -> Any:
+        """Return a mask of the chunks that start with their episode's reset. Other chunks of `mask` need lookback."""
+        check_lookback(group, Columns.STATE_OUT, mask.astype(np.int64), "AddStatesFromEpisodesToBatch")
         return group.reader.starts == 0
 
 
@@ -166,9 +166,9 @@ def _woven(group: ChunkGroup, begins: Any, counts: Any, steps: int, first: list[
     out = []
     for start, parts in zip(first, flatten_like(form, unflatten(states.form, states.leaves))):
         begin = np.broadcast_to(start, parts[0].shape[1:]).astype(parts[0].dtype)[None]
-        nothing = begin[:0]
+        no_row = begin[:0]
         woven = [begin] * (2 * len(parts))
-        woven[::2], woven[1::2] = [begin if at_reset else nothing for at_reset in begins.tolist()], parts
+        woven[::2], woven[1::2] = [begin if at_reset else no_row for at_reset in begins.tolist()], parts
         out.append(np.concatenate(woven))
     return out
 

@@ -82,10 +82,10 @@ class AddTimeDimToBatchAndZeroPad(TwoSidedPiece):
 
 def _mask(batch: dict[str, Any], layout: PaddedLayout) -> Any:
     """Return the loss mask: that of the layout, combined with the mask that is in the batch already, if any."""
-    given = batch.get(Columns.LOSS_MASK)
-    if given is None:
+    column = batch.get(Columns.LOSS_MASK)
+    if column is None:
         return layout.loss
-    mask = given.data if isinstance(given, EpisodeColumn) else given
+    mask = column.data if isinstance(column, EpisodeColumn) else column
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != layout.loss.shape:
         found = f"{mask.dtype} of shape {list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
         raise ColumnError(
@@ -113,12 +113,12 @@ def _none_left(group: ChunkGroup) -> EpisodeError:
     longest, burned = max(lengths, default=0), settings.burn_in
     needed = f"max_seq_len={settings.max_seq_len}" + f" less burn_in={burned}" * bool(burned)
     keeps = "sequence_end='pad' or 'overlap' in the model_config, which keep"
-    asked = "sequence_end='drop' leaves out"
+    rule = "sequence_end='drop' leaves out"
     if group.cut is not None:
-        keeps, asked = "RandomSubsequences(short='pad'), which keeps", "RandomSubsequences(short='drop') leaves out"
+        keeps, rule = "RandomSubsequences(short='pad'), which keeps", "RandomSubsequences(short='drop') leaves out"
     return EpisodeError(
         "AddTimeDimToBatchAndZeroPad",
-        expected=f"a chunk of {settings.max_seq_len - burned} steps or more ({needed}); {asked} shorter ones",
+        expected=f"a chunk of {settings.max_seq_len - burned} steps or more ({needed}); {rule} shorter ones",
         found=f"{len(lengths)} chunks of at most {longest} steps: {', '.join(map(str, lengths[:8]))}"
         + ", ..." * (len(lengths) > 8),
         do=f"take {keeps} short chunks; or a max_seq_len of at most {longest + burned}; or longer chunks (a larger "

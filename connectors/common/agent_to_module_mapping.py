@@ -109,14 +109,14 @@ class AgentToModuleMapping(AgentMapper):
             return dict.fromkeys(modules, all_spaces[0])
         spaces: dict[Any, Any] = {}
         for agent_id, module_id in self._modules(list(agents.spaces)).items():
-            own = agents.spaces[agent_id]
+            agent_space = agents.spaces[agent_id]
             if getattr(self._specs.get(module_id), kind, None) is not None:
                 continue
-            if spaces.setdefault(module_id, own) != own:
+            if spaces.setdefault(module_id, agent_space) != agent_space:
                 raise SpaceError(
                     f"AgentToModuleMapping, {kind} of module {module_id!r}",
                     expected=f"one space for all its agents, such as {spaces[module_id]}",
-                    found=f"{own} of agent {agent_id!r}",
+                    found=f"{agent_space} of agent {agent_id!r}",
                     do=f"give the module's RLModuleSpec its {kind}; bring the agents' to it with an earlier piece",
                 )
         return spaces

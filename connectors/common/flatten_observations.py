@@ -119,11 +119,11 @@ def _choices(leaf: Any) -> tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.in
     return None, None
 
 
-def _entries(leaf: Any, whole: Any) -> int:
+def _entries(leaf: Any, space: Any) -> int:
     if isinstance(leaf, (gym.spaces.Box, gym.spaces.MultiBinary)):
         return int(np.prod(leaf.shape))
     raise SpaceError(
-        f"flattening {whole}",
+        f"flattening {space}",
         expected="Box, Discrete, MultiDiscrete and MultiBinary spaces, in Dicts and Tuples",
         found=f"{leaf}",
         do=f"{encoding_advice(leaf)}, or leave it out with keys_to_remove",
@@ -226,7 +226,7 @@ class FlattenObservations(ObservationRewriter):
                     found=repr(key),
                     do=nearest(str(key), map(str, space.spaces)),
                 )
-        return gym.spaces.Dict([(key, own) for key, own in space.spaces.items() if key not in self.keys_to_remove])
+        return gym.spaces.Dict([(key, part) for key, part in space.spaces.items() if key not in self.keys_to_remove])
 
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Rewrite the newest observations of the agents, group by group, or agent by agent if only some are meant."""
@@ -250,5 +250,5 @@ class FlattenObservations(ObservationRewriter):
         if self._rows is None or self._rows[0] is not space:
             self._rows = space, FlatRows(self._kept(space))
         if self.keys_to_remove and isinstance(observations, dict):
-            observations = {key: own for key, own in observations.items() if key not in self.keys_to_remove}
+            observations = {key: part for key, part in observations.items() if key not in self.keys_to_remove}
         return self._rows[1](observations)

@@ -123,11 +123,11 @@ class FrameStacking(ObservationWindow):
 
     def newest(self, group: ChunkGroup) -> Any:
         """The stacks that end with the newest observations."""
-        window, held = self.newest_frames(group)
+        window, counts = self.newest_frames(group)
         if self.max_pool > 1:
-            window = pooled_newest(window, held, self.max_pool)
+            window = pooled_newest(window, counts, self.max_pool)
         if self.padding == "same":
-            fill_before_start(window, held)
+            fill_before_start(window, counts)
         return self._arranged(window.swapaxes(0, 1), 1)
 
     # -- shapes --------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ class NumpyToTensor(ColumnarPiece):
             if name == Columns.INFOS or isinstance(value, (list, EpisodeColumn)):
                 return value
             if isinstance(value, dict):
-                return {key: self._converted(key, own) for key, own in value.items()}
+                return {key: self._converted(key, part) for key, part in value.items()}
         return _converter()(value, device=self.device, pin_memory=self.pin_memory)
 
 
@@ -82,10 +82,10 @@ def _converter() -> Callable[..., Any]:
 def _check_device(device: Any) -> None:
     """Refuse what names no device; a number is that of a GPU."""
     try:
-        wrong = missing_device(device_name(f"cuda:{device}")) if type(device) is int else device_name(device) and None
+        problem = missing_device(device_name(f"cuda:{device}")) if type(device) is int else device_name(device) and None
     except ValueError as error:
-        wrong = str(error)
-    if wrong is not None:
+        problem = str(error)
+    if problem is not None:
         expected, do = "a torch.device, or the name of one, such as cuda:0", "correct it, or leave it out"
-        found = f"{repr(device)[:80]} ({wrong})"
+        found = f"{repr(device)[:80]} ({problem})"
         raise ConfigError("NumpyToTensor.device", expected=expected, found=found, do=do)

@@ -87,40 +87,40 @@ def pool_frames(out: npt.NDArray[Any], rows: npt.NDArray[Any], before: int, size
         so_far = out
 
 
-def pooled_newest(window: npt.NDArray[Any], held: npt.NDArray[np.int64], size: int) -> npt.NDArray[Any]:
+def pooled_newest(window: npt.NDArray[Any], counts: npt.NDArray[np.int64], size: int) -> npt.NDArray[Any]:
     """The newest frames of every environment, each the maximum of itself and those before it.
 
     Args:
         window: Shape [K + size - 1, N, ...], oldest first, zeros where there was none; it is written to.
-        held: How many frames each environment has, int64 [N].
+        counts: How many frames each environment has, int64 [N].
         size: How many frames make one.
 
     Returns:
         Shape [K, N, ...], in memory [N, K, ...], zeros where there was none.
     """
     total, kept = len(window), len(window) - size + 1
-    fill_before_start(window, held)
+    fill_before_start(window, counts)
     frames = window.swapaxes(0, 1)
     out = frames[:, size - 1 :].copy()
     for back in range(1, size):
         np.maximum(out, frames[:, size - 1 - back : total - back], out=out)
-    short = np.flatnonzero(held < kept)
+    short = np.flatnonzero(counts < kept)
     if len(short):
-        env, place = np.nonzero(np.arange(kept) < (kept - held[short])[:, None])
+        env, place = np.nonzero(np.arange(kept) < (kept - counts[short])[:, None])
         out[short[env], place] = 0
     return out.swapaxes(0, 1)
 
 
-def fill_before_start(window: npt.NDArray[Any], held: npt.NDArray[np.int64]) -> None:
+def fill_before_start(window: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> None:
     """Repeat the first frame where there was none before it.
 
     Args:
         window: Shape [K, N, ...], oldest first.
-        held: How many frames each environment has, int64 [N].
+        counts: How many frames each environment has, int64 [N].
     """
-    short = np.flatnonzero(held < len(window))
+    short = np.flatnonzero(counts < len(window))
     if len(short):
-        places = np.maximum(np.arange(len(window))[:, None], len(window) - held[short])
+        places = np.maximum(np.arange(len(window))[:, None], len(window) - counts[short])
         window[:, short] = window[places, short]
 
 
@@ -229,10 +229,10 @@ class ObservationWindow(TwoSidedPiece):
             ColumnError: frames of several shapes.
             LookbackError: a chunk kept too little of the episode before it.
         """
-        window, held = newest_window(group, Columns.OBS, self.lookback, type(self).__name__)
-        if held is None:
-            held = np.full(len(group.episodes), self.lookback + 1)
-        return self._frames(flatten(window)[0], 0, group, 2), held
+        window, counts = newest_window(group, Columns.OBS, self.lookback, type(self).__name__)
+        if counts is None:
+            counts = np.full(len(group.episodes), self.lookback + 1)
+        return self._frames(flatten(window)[0], 0, group, 2), counts
 
     def _frames(self, leaves: list[Any], chunk: int, group: ChunkGroup, lead: int = 1) -> npt.NDArray[Any]:
         """The one array of a column of frames."""

@@ -103,36 +103,36 @@ class StackAgents(AllAgentsPiece):
         """Stack the batches."""
         if not call.several:
             return super().run_all(batch, call)
-        wanted = [name for name in call.groups if self.module_ids is None or name in self.module_ids]
-        if not wanted:
+        module_ids = [name for name in call.groups if self.module_ids is None or name in self.module_ids]
+        if not module_ids:
             return batch
         table = AgentTable(call, self._agent_ids, self, newest=not self.as_learner_connector, only=True)
-        for module_id in wanted:
-            own = call.groups[module_id]
-            if own.stateful:
+        for module_id in module_ids:
+            group = call.groups[module_id]
+            if group.stateful:
                 raise BatchLayoutError(
                     f"StackAgents, module {module_id!r}",
                     expected="a module without state, whose rows are env steps",
                     found="a recurrent one, whose rows are sequences of an agent's own steps",
                     do="leave it out of module_ids, or show it the others with AddOtherAgentsFromEpisodesToBatch",
                 )
-            batch.groups[module_id] = self._stacked(batch.groups[module_id], own, table)
+            batch.groups[module_id] = self._stacked(batch.groups[module_id], group, table)
         return batch
 
     def _stacked(self, columns: dict[str, Any], group: ChunkGroup, table: AgentTable) -> dict[str, Any]:
         places = places_of(self, self._agent_ids, [episode.agent_id for episode in group.episodes])
         counts = group.counts if self.as_learner_connector else np.ones_like(places)
-        each = np.repeat(places, counts)
-        env_rows, there = table.env_rows(group), np.zeros(len(table.rows), np.bool_)
-        there[env_rows] = True
-        steps, at = np.flatnonzero(there), (np.cumsum(there) - 1)[env_rows]
-        layout = placed_layout(counts, at * len(self._agent_ids) + each, (len(steps), len(self._agent_ids)))
+        row_places = np.repeat(places, counts)
+        env_rows, has_rows = table.env_rows(group), np.zeros(len(table.rows), np.bool_)
+        has_rows[env_rows] = True
+        steps, at = np.flatnonzero(has_rows), (np.cumsum(has_rows) - 1)[env_rows]
+        layout = placed_layout(counts, at * len(self._agent_ids) + row_places, (len(steps), len(self._agent_ids)))
         group.sequences = group.shared_data.setdefault(STACKED, {})[group.module_id] = layout
         numbers = table.rows[steps]
         out = {name: _laid_out(name, column, layout) for name, column in columns.items()}
         rest = numbers.reshape(-1) >= 0
         rest[layout.destination] = False
-        if int((numbers >= 0).sum()) - int(rest.sum()) != len(each):
+        if int((numbers >= 0).sum()) - int(rest.sum()) != len(row_places):
             raise BatchLayoutError(
                 f"StackAgents, module {group.module_id!r}",
                 expected="each episode once",
@@ -165,12 +165,12 @@ class StackAgents(AllAgentsPiece):
 def _laid_out(name: str, column: Any, layout: PaddedLayout) -> Any:
     """A column of rows as `[B, A, ...]`, zeros where no row is; lists have None there."""
     leaves = [column] if isinstance(column, list) else flatten(column)[0]
-    wrong = [len(leaf) for leaf in leaves if len(leaf) != layout.num_rows]
-    if wrong:
+    lengths = [len(leaf) for leaf in leaves if len(leaf) != layout.num_rows]
+    if lengths:
         raise ColumnError(
             f"column {name!r}",
             expected=f"{layout.num_rows} rows, one for each of its agents' rows",
-            found=f"{wrong[0]} rows",
+            found=f"{lengths[0]} rows",
             do="let the piece that adds it give each agent as many rows as the other columns have",
         )
     if isinstance(column, list):

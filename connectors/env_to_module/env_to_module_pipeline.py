@@ -31,15 +31,15 @@ class EnvToModulePipeline(ConnectorPipelineV2):
 
     def _wire_spaces(self) -> None:
         super()._wire_spaces()
-        shown = [piece for piece in self.connectors if isinstance(piece, PrevActionsPrevRewards)]
-        actions = self.episode_action_space if shown else None
-        for piece in shown:
-            given = piece.input_action_space
-            if piece.n_prev_actions and None not in (given, actions) and _choices(given) != _choices(actions):
+        history_pieces = [piece for piece in self.connectors if isinstance(piece, PrevActionsPrevRewards)]
+        actions = self.episode_action_space if history_pieces else None
+        for piece in history_pieces:
+            space = piece.input_action_space
+            if piece.n_prev_actions and None not in (space, actions) and _choices(space) != _choices(actions):
                 raise PipelineError(
                     f"{type(self).__name__}, {type(piece).__name__}",
                     expected=f"the actions that the module chooses and episodes hold, {actions}",
-                    found=f"{given}, which a later piece changes",
+                    found=f"{space}, which a later piece changes",
                     do=f"move the piece that changes actions before {type(piece).__name__}",
                 )
 

@@ -128,8 +128,8 @@ class BoxLeaves:
 
 def filtered_dtype(box: gym.spaces.Box) -> np.dtype[Any]:
     """The type that a Box's entries have when they are no longer whole numbers: its own, or float32."""
-    own = np.dtype(box.dtype)
-    return own if own.kind == "f" else np.dtype(np.float32)
+    dtype = np.dtype(box.dtype)
+    return dtype if dtype.kind == "f" else np.dtype(np.float32)
 
 
 _SMALL = 1e-6
@@ -318,8 +318,8 @@ class MeanStdFilter(ObservationRewriter):
         """
         if isinstance(state, Mapping) and "agents" in state:
             self.reset_state()
-            for agent_id, own in state["agents"].items():
-                self.parts.of(agent_id).set_state(own)
+            for agent_id, agent_state in state["agents"].items():
+                self.parts.of(agent_id).set_state(agent_state)
             return
         if self.spaces_by_agent:
             raise StateError(
@@ -347,8 +347,8 @@ class MeanStdFilter(ObservationRewriter):
         """
         if any("agents" in state for state in states):
             agents = dict.fromkeys(agent_id for state in states for agent_id in state.get("agents", ()))
-            own = {a: [state["agents"][a] for state in states if a in state.get("agents", ())] for a in agents}
-            return {"agents": {a: merge_shared_moments(s, "MeanStdFilter.merge_states") for a, s in own.items()}}
+            by_agent = {a: [state["agents"][a] for state in states if a in state.get("agents", ())] for a in agents}
+            return {"agents": {a: merge_shared_moments(s, "MeanStdFilter.merge_states") for a, s in by_agent.items()}}
         return merge_shared_moments(states, "MeanStdFilter.merge_states") if states else {}
 
 

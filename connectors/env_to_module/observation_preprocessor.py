@@ -185,21 +185,21 @@ def _checked_row(piece: ConnectorV2, row: Any, space: gym.Space[Any], whose: str
         check_row(space, row, f"{name}.preprocess{whose}")
         return row
     except SpaceError as error:
-        whole = _with_integers(space, row)
+        converted = _with_integers(space, row)
         try:
-            check_row(space, whole, f"{name}.preprocess{whose}")
+            check_row(space, converted, f"{name}.preprocess{whose}")
         except SpaceError:
             facts = str(error).rpartition("\n")[0]
             do = f"let {name}.recompute_output_observation_space return the space of what comes out"
             integers = "; or return integers" if "integer" in facts else ""
             raise SpaceError(f"{facts}\n  do:       {do}{integers}") from None
-        return whole
+        return converted
 
 
 def _with_integers(space: gym.Space[Any], row: Any) -> Any:
     """A row with integers in place of whole floats where its space has integers."""
     if isinstance(space, spaces.Dict) and isinstance(row, dict):
-        return {key: _with_integers(space[key], own) if key in space.spaces else own for key, own in row.items()}
+        return {key: _with_integers(space[key], part) if key in space.spaces else part for key, part in row.items()}
     if isinstance(space, spaces.Tuple) and isinstance(row, tuple) and len(row) == len(space):
         return tuple(map(_with_integers, space.spaces, row))
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)) and is_leaf(row):

@@ -82,11 +82,11 @@ class PadActions(PaddingPiece):
         """Return the agents' common space; None for an agent that is left alone."""
         if self.left_alone:
             return None
-        whole = self.whole
-        if whole._known is None or whole._known.of is not whole.input_action_space:
-            whole._known = whole._made()
-        known: _Common = whole._known
-        return known
+        template = self.whole
+        if template._known is None or template._known.of is not template.input_action_space:
+            template._known = template._made()
+        common: _Common = template._known
+        return common
 
     def _made(self) -> _Common:
         spaces = self.input_action_space
@@ -94,12 +94,12 @@ class PadActions(PaddingPiece):
             raise self.no_spaces("action", spaces)
         meant = self.meant(spaces)
         common = common_space(meant, "PadActions, action spaces")
-        differ = any(one != meant[0] for one in meant)
+        differ = any(space != meant[0] for space in meant)
         if differ and not isinstance(common, (gym.spaces.Discrete, gym.spaces.Box)):
             raise SpaceError(
                 "PadActions, action spaces",
                 expected="Discrete spaces, or Boxes",
-                found=str(next(one for one in meant if one != meant[0])),
+                found=str(next(space for space in meant if space != meant[0])),
                 do="pass agent_ids= for the agents that have such spaces; give the others a module of their own",
             )
         return _Common(spaces, common, differ and isinstance(common, gym.spaces.Discrete))
@@ -119,23 +119,23 @@ class PadActions(PaddingPiece):
     def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """Put the masks beside the observations, or lengthen those that are there."""
         common: Any = self.action_space
-        own: Any = self.input_action_space
-        first, rows = int(own.start - common.start), len(group.episodes)
-        real = slice(first, first + int(own.n))
-        given = observations.get(_MASK) if isinstance(observations, dict) else None
-        if given is None:
+        space: Any = self.input_action_space
+        first, rows = int(space.start - common.start), len(group.episodes)
+        real = slice(first, first + int(space.n))
+        env_mask = observations.get(_MASK) if isinstance(observations, dict) else None
+        if env_mask is None:
             mask = np.zeros((rows, int(common.n)), np.int8)
             mask[:, real] = 1
             return {_MASK: mask, _OBSERVATIONS: observations}
-        if given.shape[1:] != (int(own.n),):
+        if env_mask.shape[1:] != (int(space.n),):
             raise SpaceError(
                 f"PadActions, {_MASK!r} of agent {self.part_of!r}",
-                expected=f"one entry for each value of {own}",
-                found=f"shape {given.shape[1:]}",
+                expected=f"one entry for each value of {space}",
+                found=f"shape {env_mask.shape[1:]}",
                 do="let the environment give a mask of that length",
             )
-        mask = np.zeros((rows, int(common.n)), given.dtype)
-        mask[:, real] = given
+        mask = np.zeros((rows, int(common.n)), env_mask.dtype)
+        mask[:, real] = env_mask
         return {**observations, _MASK: mask}
 
 

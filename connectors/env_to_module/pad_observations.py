@@ -68,9 +68,9 @@ class PadObservations(PaddingPiece):
     def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """Pad rows of observations."""
         check_several(self, group)
-        own, common = self.input_observation_space, self.observation_space
-        if own is None or common is None:
+        space, common = self.input_observation_space, self.observation_space
+        if space is None or common is None:
             raise self.no_spaces("observation", "none")
         if self._padding is None or self._padding[0] is not common:
-            self._padding = common, padding(own, common, f"PadObservations, agent {self.part_of!r}")
+            self._padding = common, padding(space, common, f"PadObservations, agent {self.part_of!r}")
         return self._padding[1](observations)

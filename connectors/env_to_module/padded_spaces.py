@@ -75,9 +75,9 @@ def common_space(spaces: Sequence[gym.Space[Any]], where: str) -> gym.Space[Any]
     first = spaces[0]
     if all(space == first for space in spaces):
         return first
-    made = _common(list(spaces), where)
-    if made is not None:
-        return made
+    common = _common(list(spaces), where)
+    if common is not None:
+        return common
     other = next(space for space in spaces if space != first)
     raise SpaceError(
         where,
@@ -104,7 +104,7 @@ def _common(spaces: list[Any], where: str) -> gym.Space[Any] | None:
         )
     if kinds == {gym.spaces.Tuple} and len({len(space) for space in spaces}) == 1:
         columns = zip(*[space.spaces for space in spaces])
-        return gym.spaces.Tuple([common_space(own, f"{where}[{i}]") for i, own in enumerate(columns)])
+        return gym.spaces.Tuple([common_space(parts, f"{where}[{i}]") for i, parts in enumerate(columns)])
     return None
 
 
@@ -123,33 +123,33 @@ def _padded(rows: npt.NDArray[Any], shape: tuple[int, ...], dtype: Any = None) -
     return out
 
 
-def padding(own: gym.Space[Any], common: gym.Space[Any], where: str) -> Callable[[Any], Any]:
+def padding(space: gym.Space[Any], common: gym.Space[Any], where: str) -> Callable[[Any], Any]:
     """Return the function that pads rows of one space to the common one.
 
     Args:
-        own: Their space.
+        space: Their space.
         common: The result of `common_space` for this space and others.
         where: Source of the rows, for the message.
 
     Returns:
-        A function of arrays of shape [N, ...], nested like `own`, that gives arrays nested like `common`; the same ones
-        where nothing changes. It raises SpaceError for rows that do not match their space.
+        A function of arrays of shape [N, ...], nested like `space`, that gives arrays nested like `common`; the same
+        arrays where nothing changes. It raises SpaceError for rows that do not match their space.
 
     Example:
-        >>> own = gym.spaces.Box(-1, 1, (2,))
-        >>> pad = padding(own, common_space([own, gym.spaces.Box(-1, 1, (4,))], "rows"), "rows")
+        >>> space = gym.spaces.Box(-1, 1, (2,))
+        >>> pad = padding(space, common_space([space, gym.spaces.Box(-1, 1, (4,))], "rows"), "rows")
         >>> pad(np.ones((1, 2), np.float32))
         array([[1., 1., 0., 0.]], dtype=float32)
     """
-    if own == common:
+    if space == common:
         return _as_they_are
-    if isinstance(own, gym.spaces.Dict) and isinstance(common, gym.spaces.Dict):
-        by_key = {key: padding(own[key], common[key], f"{where}[{key!r}]") for key in own.spaces}
-        return partial(_padded_dict, by_key, own, where)
-    if isinstance(own, gym.spaces.Tuple) and isinstance(common, gym.spaces.Tuple):
-        parts = [padding(one, other, f"{where}[{i}]") for i, (one, other) in enumerate(zip(own, common))]
-        return partial(_padded_tuple, parts, own, where)
-    return partial(_padded_rows, own, common, where)
+    if isinstance(space, gym.spaces.Dict) and isinstance(common, gym.spaces.Dict):
+        by_key = {key: padding(space[key], common[key], f"{where}[{key!r}]") for key in space.spaces}
+        return partial(_padded_dict, by_key, space, where)
+    if isinstance(space, gym.spaces.Tuple) and isinstance(common, gym.spaces.Tuple):
+        parts = [padding(part, other, f"{where}[{i}]") for i, (part, other) in enumerate(zip(space, common))]
+        return partial(_padded_tuple, parts, space, where)
+    return partial(_padded_rows, space, common, where)
 
 
 # Functions of the module, so that pieces that hold them can be pickled.
@@ -159,26 +159,26 @@ def _as_they_are(rows: Any) -> Any:
     return rows
 
 
-def _padded_rows(own: gym.Space[Any], common: gym.Space[Any], where: str, rows: Any) -> Any:
-    if not isinstance(rows, np.ndarray) or rows.shape[1:] != own.shape:
-        raise _unlike(where, own, rows)
-    if isinstance(own, gym.spaces.Discrete):
+def _padded_rows(space: gym.Space[Any], common: gym.Space[Any], where: str, rows: Any) -> Any:
+    if not isinstance(rows, np.ndarray) or rows.shape[1:] != space.shape:
+        raise _unlike(where, space, rows)
+    if isinstance(space, gym.spaces.Discrete):
         return rows
     return _padded(rows, common.shape or (), np.result_type(rows.dtype, common.dtype))
 
 
-def _padded_dict(parts: dict[Any, Callable[[Any], Any]], own: gym.Space[Any], where: str, rows: Any) -> Any:
+def _padded_dict(parts: dict[Any, Callable[[Any], Any]], space: gym.Space[Any], where: str, rows: Any) -> Any:
     if not isinstance(rows, dict) or rows.keys() != parts.keys():
-        raise _unlike(where, own, rows)
+        raise _unlike(where, space, rows)
     return {key: parts[key](part) for key, part in rows.items()}
 
 
-def _padded_tuple(parts: list[Callable[[Any], Any]], own: gym.Space[Any], where: str, rows: Any) -> Any:
+def _padded_tuple(parts: list[Callable[[Any], Any]], space: gym.Space[Any], where: str, rows: Any) -> Any:
     if not isinstance(rows, tuple) or len(rows) != len(parts):
-        raise _unlike(where, own, rows)
-    return tuple(one(part) for one, part in zip(parts, rows))
+        raise _unlike(where, space, rows)
+    return tuple(pad(part) for pad, part in zip(parts, rows))
 
 
-def _unlike(where: str, own: gym.Space[Any], rows: Any) -> SpaceError:
+def _unlike(where: str, space: gym.Space[Any], rows: Any) -> SpaceError:
     found = f"rows of shape {rows.shape[1:]}" if isinstance(rows, np.ndarray) else f"rows in a {type(rows).__name__}"
-    return SpaceError(where, expected=f"values of {own}", found=found, do="return what the agent's space says")
+    return SpaceError(where, expected=f"values of {space}", found=found, do="return what the agent's space says")

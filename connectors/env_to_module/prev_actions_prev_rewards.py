@@ -63,11 +63,11 @@ class StepHistory:
             LookbackError: a chunk starts in the middle of an episode and keeps too little lookback.
         """
         out = np.zeros((len(group.episodes), self._count, self._size), np.float32)
-        rows, held = newest_window(group, self._name, self._count, self._owner)
-        if rows is not None and (held is None or held.any()):
-            every = np.full(len(out), self._count) if held is None else held
-            there = np.arange(self._count) >= self._count - every[:, None]
-            out[there] = self._vectors(map_struct(lambda leaf: leaf.swapaxes(0, 1)[there], rows))
+        rows, counts = newest_window(group, self._name, self._count, self._owner)
+        if rows is not None and (counts is None or counts.any()):
+            every = np.full(len(out), self._count) if counts is None else counts
+            real = np.arange(self._count) >= self._count - every[:, None]
+            out[real] = self._vectors(map_struct(lambda leaf: leaf.swapaxes(0, 1)[real], rows))
         return out.reshape(len(out), -1)
 
     def before_every(self, group: ChunkGroup) -> Vectors:
@@ -85,8 +85,8 @@ class StepHistory:
             vectors = self._vectors(rows.joined())
         ends = np.cumsum(stops - firsts).tolist()
         parts = [vectors[start:end] for start, end in zip([0, *ends], ends)]
-        held = HeldRows(None, [parts], {}, firsts, [vectors[:0]])
-        windows: Vectors = WindowRows(held, np.zeros_like(counts), counts, shifts, single=False).joined()
+        source = HeldRows(None, [parts], {}, firsts, [vectors[:0]])
+        windows: Vectors = WindowRows(source, np.zeros_like(counts), counts, shifts, single=False).joined()
         return windows.reshape(len(windows), -1)
 
     def _vectors(self, rows: Any) -> Vectors:
@@ -116,22 +116,22 @@ class StepsBefore(ColumnarPiece):
 
     def shown(self, action_space: gym.Space[Any] | None) -> dict[str, StepHistory]:
         """Return the histories to show beside the observation, by key."""
-        for space, known in self._shown:
+        for space, cached in self._shown:
             if space is action_space:
-                return known
+                return cached
         settings = (
             (self.PREV_ACTIONS_KEY, Columns.ACTIONS, self.n_prev_actions),
             (self.PREV_REWARDS_KEY, Columns.REWARDS, self.n_prev_rewards),
         )
         owner = type(self).__name__
-        shown = {key: StepHistory(name, count, action_space, owner) for key, name, count in settings if count}
-        self._shown.append((action_space, shown))
-        return shown
+        histories = {key: StepHistory(name, count, action_space, owner) for key, name, count in settings if count}
+        self._shown.append((action_space, histories))
+        return histories
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The Dict of the observation and what is shown beside it."""
-        shown = {key: part.space for key, part in self.shown(input_action_space).items()}
-        return gym.spaces.Dict({self.ORIG_OBS_KEY: input_observation_space, **shown})
+        history_spaces = {key: part.space for key, part in self.shown(input_action_space).items()}
+        return gym.spaces.Dict({self.ORIG_OBS_KEY: input_observation_space, **history_spaces})
 
 
 class PrevActionsPrevRewards(StepsBefore, ObservationRewriter):

@@ -58,11 +58,11 @@ def in_blocks(
     out = np.empty((len(images), *shape), images.dtype)
     block = max(1, _BLOCK // max(1, images[:1].size))
     for start in range(0, len(images), block):
-        made = function(images[start : start + block].astype(floats, copy=False))
-        out[start : start + block] = rounded(made, images.dtype)
+        results = function(images[start : start + block].astype(floats, copy=False))
+        out[start : start + block] = rounded(results, images.dtype)
     return out
 
 
-def rounded(made: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def rounded(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Floats as they are, or rounded if they are to become whole numbers or bools."""
-    return np.rint(made) if dtype.kind in "biu" else made
+    return np.rint(values) if dtype.kind in "biu" else values

@@ -73,9 +73,9 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
 
     def _lengthened(self, name: str, column: EpisodeColumn, group: ChunkGroup) -> EpisodeColumn:
         counts = np.ones_like(group.lengths) if column.counts is None else column.counts
-        wrong = np.flatnonzero((counts != group.lengths) & (counts != group.lengths + 1))
-        if len(wrong):
-            chunk = int(wrong[0])
+        misfits = np.flatnonzero((counts != group.lengths) & (counts != group.lengths + 1))
+        if len(misfits):
+            chunk = int(misfits[0])
             if name == Columns.OBS:
                 raise self._without_last(chunk, int(counts[chunk]), group)
             raise ColumnError(

@@ -56,13 +56,13 @@ class GeneralAdvantageEstimation(ColumnarPiece):
 
     def __post_init__(self) -> None:
         """Check the settings of single modules."""
-        self.per_module = {module_id: dict(own) for module_id, own in (self.per_module or {}).items()}
-        for module_id, own in self.per_module.items():
+        self.per_module = {module_id: dict(settings) for module_id, settings in (self.per_module or {}).items()}
+        for module_id, settings in self.per_module.items():
             where = f"GeneralAdvantageEstimation, module {module_id!r}: "
-            for name in own.keys() - set(_SETTINGS):
+            for name in settings.keys() - set(_SETTINGS):
                 expected, do = " or ".join(_SETTINGS), nearest(str(name), _SETTINGS)
                 raise ConfigError(f"{where}{name}", expected=expected, found=repr(name), do=do)
-            check_values(GeneralAdvantageEstimation, own, where)
+            check_values(GeneralAdvantageEstimation, settings, where)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the columns, if the module has a value function; a module that stands alone must have one."""
@@ -84,8 +84,8 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         if not isinstance(values, torch.Tensor) or values.shape != rewards.shape:
             fits = isinstance(values, torch.Tensor) and values.shape == mask.shape
             raise _unfit_rewards(rewards.shape, mask.shape) if fits else _unfit_values(module, values, rewards.shape)
-        own = (self.per_module or {}).get(group.module_id, {})
-        gamma, lambda_ = own.get("gamma", self.gamma), own.get("lambda_", self.lambda_)
+        settings = (self.per_module or {}).get(group.module_id, {})
+        gamma, lambda_ = settings.get("gamma", self.gamma), settings.get("lambda_", self.lambda_)
         shape, device = values.shape, values.device
         rows = _real_rows(batch, group, shape)
         flat_values = _flat(values, rows)
@@ -98,7 +98,7 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         targets = (advantages + flat_values).astype(np.float32)
         if not np.isfinite(targets).all():
             raise _not_numbers(module, group, flat_rewards, flat_values, targets)
-        if own.get("standardize_advantages", self.standardize_advantages):
+        if settings.get("standardize_advantages", self.standardize_advantages):
             advantages = np.where(real, _standardised(advantages, real), 0)
         batch[Columns.VALUE_TARGETS] = _placed(targets, rows, shape, device)
         batch[Columns.ADVANTAGES] = _placed(advantages.astype(np.float32), rows, shape, device)
@@ -109,10 +109,10 @@ def _values(batch: dict[str, Any], group: ChunkGroup) -> Any:
     import torch
 
     read, module = group.shared_data.get(COLUMNS_READ), group.rl_module
-    shown = batch if read is None else TrackedBatch(batch, read[group.module_id])
+    inputs = batch if read is None else TrackedBatch(batch, read[group.module_id])
     try:
         with torch.no_grad():
-            return module.compute_values(shown)
+            return module.compute_values(inputs)
     except Exception as error:
         add_context(error, f"in {type(module).__name__}.compute_values, with {describe_batch(batch)}:")
         raise
@@ -205,10 +205,10 @@ def _flat(tensor: Any, rows: Any) -> Any:
 
 
 def _standardised(advantages: Any, real: Any) -> Any:
-    own = advantages[real]
-    if not len(own):
+    values = advantages[real]
+    if not len(values):
         return advantages
-    return (advantages - own.mean()) / max(1e-4, float(own.std()))
+    return (advantages - values.mean()) / max(1e-4, float(values.std()))
 
 
 def _placed(flat: Any, rows: Any, shape: Any, device: Any) -> Any:

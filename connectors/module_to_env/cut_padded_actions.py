@@ -92,12 +92,12 @@ def _cut(actions: Any, space: Any, rows: npt.NDArray[np.int64], group: ChunkGrou
     if isinstance(space, gym.spaces.Discrete):
         first = int(space.start)
         last = first + int(space.n) - 1
-        wrong = np.flatnonzero((actions < first) | (actions > last))
-        if len(wrong):
+        misfits = np.flatnonzero((actions < first) | (actions > last))
+        if len(misfits):
             raise ColumnError(
-                f"CutPaddedActions, {group.describe(int(rows[wrong[0]]))}",
+                f"CutPaddedActions, {group.describe(int(rows[misfits[0]]))}",
                 expected=f"an action of {space}: {first} to {last}",
-                found=f"{actions[wrong[0]]}, which only other agents of module {group.module_id!r} have",
+                found=f"{actions[misfits[0]]}, which only other agents of module {group.module_id!r} have",
                 do="heed batch['obs']['action_mask'] of PadActions: set the logits of masked actions very low",
             )
     if not isinstance(space, gym.spaces.Box):

@@ -59,11 +59,11 @@ class GetActions(ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the columns."""
-        inputs, given = columns.get(Columns.ACTION_DIST_INPUTS), Columns.ACTIONS in columns
-        if given:
+        inputs, has_actions = columns.get(Columns.ACTION_DIST_INPUTS), Columns.ACTIONS in columns
+        if has_actions:
             forget_counted(group)
         if inputs is None:
-            if given or not len(group.episodes):
+            if has_actions or not len(group.episodes):
                 return columns
             raise ColumnError(
                 "GetActions",
@@ -71,7 +71,7 @@ class GetActions(ColumnarPiece):
                 found=str(sorted(map(str, columns))),
                 do="return one of them from the module's _forward",
             )
-        if given and Columns.ACTION_LOGP in columns:
+        if has_actions and Columns.ACTION_LOGP in columns:
             return columns
         if not getattr(inputs, "is_cpu", False):
             inputs = _inputs_on_cpu(columns)
@@ -87,7 +87,7 @@ class GetActions(ColumnarPiece):
             distribution = module.get_inference_action_dist_cls().from_logits(inputs)
         else:
             distribution = module.get_exploration_action_dist_cls().from_logits(inputs)
-        if not given:
+        if not has_actions:
             if not explore:
                 distribution = distribution.to_deterministic()
             columns[Columns.ACTIONS] = self._sample(distribution, group, key)

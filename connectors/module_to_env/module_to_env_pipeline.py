@@ -38,7 +38,7 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
     training: ClassVar[bool | None] = False
 
     def _check_pieces(self, pieces: tuple[ConnectorV2, ...]) -> None:
-        made = False
+        has_column = False
         for position, piece in enumerate(pieces):
             columns = _transformed(piece)
             where = place(type(self).__name__, position, piece)
@@ -51,8 +51,8 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
                     f"an inverse{_OR}to change only what the environment gets, transform 'actions_for_env'",
                 )
             if Columns.ACTIONS_FOR_ENV not in columns:
-                made = made or _may_make(piece)
-            elif not made:
+                has_column = has_column or _may_make(piece)
+            elif not has_column:
                 raise PipelineError(
                     where,
                     expected="column 'actions_for_env', in the environment's units, made by a piece before it",
@@ -69,7 +69,7 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
             if not isinstance(piece, NormalizeAndClipActions):
                 continue
             later = pieces[position + 1 :]
-            piece.shares_actions = all(type(one) is ListifyDataForVectorEnv for one in later)
+            piece.shares_actions = all(type(other) is ListifyDataForVectorEnv for other in later)
             if not (piece.normalize_actions or piece.clip_actions):
                 leaves = any(map(_may_change_actions, later)) and not any(map(has_the_last_word, later))
                 self._unscaled.append((piece, leaves))

@@ -52,11 +52,11 @@ class ActionEncoders:
         Raises:
             SpaceError: the Dict has no entry for the agent.
         """
-        known = self._by_agent.get(agent_id)
-        if known is None or known[0] is not spaces.spaces.get(agent_id):
-            own = entry_of(self._piece, "action space", spaces, agent_id)
-            known = self._by_agent[agent_id] = own, self.of_space(own)
-        return known[1]
+        cached = self._by_agent.get(agent_id)
+        if cached is None or cached[0] is not spaces.spaces.get(agent_id):
+            space = entry_of(self._piece, "action space", spaces, agent_id)
+            cached = self._by_agent[agent_id] = space, self.of_space(space)
+        return cached[1]
 
     def of_space(self, space: Any) -> EnvActions:
         """Return the encoder of actions of a space."""
@@ -123,11 +123,11 @@ class NormalizeAndClipActions(EncodingPiece):
         if Columns.ACTIONS_FOR_ENV in columns or not columns or self.leaves_actions:
             return columns
         actions = self.need(columns, Columns.ACTIONS, "put GetActions before it")
-        given = actions.data if isinstance(actions, EpisodeColumn) else []
-        data = given
-        if not isinstance(given, list) and self.input_action_space is not None:
-            data = self._encoded(given, group)
-        if data is given:
+        rows = actions.data if isinstance(actions, EpisodeColumn) else []
+        data = rows
+        if not isinstance(rows, list) and self.input_action_space is not None:
+            data = self._encoded(rows, group)
+        if data is rows:
             columns[Columns.ACTIONS_FOR_ENV] = actions if self.shares_actions else copy.deepcopy(actions)
         else:
             columns[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(data, actions.counts)

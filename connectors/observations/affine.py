@@ -90,7 +90,7 @@ class Affine(ColumnTransform):
         dtype = x.dtype if x.is_floating_point() else torch.float32
         kind = dtype, x.device
         if kind not in self._amounts:
-            loc, scale = (torch.as_tensor(one, dtype=dtype, device=x.device) for one in (self.loc, self.scale))
+            loc, scale = (torch.as_tensor(value, dtype=dtype, device=x.device) for value in (self.loc, self.scale))
             self._amounts[kind] = loc, scale
         return (*self._amounts[kind], x.to(dtype))
 
@@ -132,8 +132,8 @@ class Affine(ColumnTransform):
 
     def _fitted_paths(self) -> list[Any]:
         """The paths that statistics are computed of. Next observations use those of observations."""
-        own = self.paths
-        return [one for one in own if one.column != Columns.NEXT_OBS or one._replace(column=Columns.OBS) not in own]
+        paths, obs = self.paths, Columns.OBS
+        return [path for path in paths if path.column != Columns.NEXT_OBS or path._replace(column=obs) not in paths]
 
     def _rows_of(self, episode: Any, path: Any) -> Any:
         found: list[Any] = []

@@ -88,7 +88,7 @@ class Clip(ColumnTransform):
             if not isinstance(x, np.ndarray):
                 import torch
 
-                low, high = (None if one is None else torch.as_tensor(one).to(x.device) for one in (low, high))
+                low, high = (None if limit is None else torch.as_tensor(limit).to(x.device) for limit in (low, high))
             self._limits[kind] = low, high
         return self._limits[kind]
 

@@ -45,15 +45,15 @@ class Encoder:
         import torch
 
         self.piece, self.batch_size, self.device = piece, batch_size, torch.device(device)
-        made = load_object(module, f"{piece}.module", "function")(**keywords) if isinstance(module, str) else module
-        if not isinstance(made, torch.nn.Module):
+        net = load_object(module, f"{piece}.module", "function")(**keywords) if isinstance(module, str) else module
+        if not isinstance(net, torch.nn.Module):
             raise ConfigError(
                 f"{piece}.module",
                 expected="an nn.Module, or 'package.module:name' of what makes one",
-                found=f"the class {made.__name__}" if isinstance(made, type) else f"{type(made).__name__} {made!r}",
-                do="make an instance of it" if isinstance(made, type) else "wrap it in an nn.Module",
+                found=f"the class {net.__name__}" if isinstance(net, type) else f"{type(net).__name__} {net!r}",
+                do="make an instance of it" if isinstance(net, type) else "wrap it in an nn.Module",
             )
-        self._module = (made if isinstance(module, str) else copy.deepcopy(made)).requires_grad_(False)
+        self._module = (net if isinstance(module, str) else copy.deepcopy(net)).requires_grad_(False)
 
     def __call__(self, x: Any) -> Any:
         """The network's output for rows, of their kind: arrays for arrays, tensors for tensors.
@@ -70,7 +70,7 @@ class Encoder:
         is_array = isinstance(x, np.ndarray)
         device = self.device if is_array else x.device
         network = self._module.to(device).eval()
-        dtype = next((own.dtype for own in network.parameters() if own.is_floating_point()), None)
+        dtype = next((tensor.dtype for tensor in network.parameters() if tensor.is_floating_point()), None)
         parts = []
         with torch.no_grad():
             for start in range(0, max(len(x), 1), self.batch_size):
@@ -112,19 +112,19 @@ class Encoder:
         """
         import torch
 
-        own = self._module.state_dict()
-        known = {name: tuple(tensor.shape) for name, tensor in own.items()}
-        given = {name: np.shape(one) for name, one in weights.items()} if isinstance(weights, Mapping) else weights
-        if known == given:
-            check_like(f"{self.piece}.set_state", dict(zip(weights, map(np.asarray, weights.values()))), own)
+        state = self._module.state_dict()
+        expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
+        actual = {name: np.shape(leaf) for name, leaf in weights.items()} if isinstance(weights, Mapping) else weights
+        if expected == actual:
+            check_like(f"{self.piece}.set_state", dict(zip(weights, map(np.asarray, weights.values()))), state)
         else:
             raise StateError(
                 f"{self.piece}.set_state",
-                expected=f"weights {known}",
-                found=f"{given}",
+                expected=f"weights {expected}",
+                found=f"{actual}",
                 do="build the piece with the network that was saved",
             )
-        self._module.load_state_dict({name: torch.as_tensor(np.asarray(one)) for name, one in weights.items()})
+        self._module.load_state_dict({name: torch.as_tensor(np.asarray(leaf)) for name, leaf in weights.items()})
 
 
 class EncoderPiece(ParameterPiece):

@@ -63,8 +63,8 @@ class TimeMaxPool(ObservationWindow):
 
     def newest(self, group: ChunkGroup) -> Any:
         """Return the maxima that end with the newest observations."""
-        window, held = self.newest_frames(group)
-        return pooled_newest(window, held, self.num_frames)[0]
+        window, counts = self.newest_frames(group)
+        return pooled_newest(window, counts, self.num_frames)[0]
 
     def of_all_steps(self, group: ChunkGroup) -> Any:
         """Return the maxima that end with each observation, chunk after chunk."""

@@ -43,11 +43,11 @@ class _Counts:
 
     def add(self, keys: Integers, numbers: Integers) -> None:
         """Count in: sorted keys, each once."""
-        known = self.of(keys) > 0
-        self.numbers[np.searchsorted(self.keys, keys[known])] += numbers[known]
-        places = np.searchsorted(self.keys, keys[~known])
-        self.keys = np.insert(self.keys, places, keys[~known])
-        self.numbers = np.insert(self.numbers, places, numbers[~known])
+        counted = self.of(keys) > 0
+        self.numbers[np.searchsorted(self.keys, keys[counted])] += numbers[counted]
+        places = np.searchsorted(self.keys, keys[~counted])
+        self.keys = np.insert(self.keys, places, keys[~counted])
+        self.numbers = np.insert(self.numbers, places, numbers[~counted])
 
     def to_state(self) -> dict[str, Any]:
         return {"keys": self.keys.copy(), "numbers": self.numbers.copy()}
@@ -83,12 +83,12 @@ class SharedCounts:
         order = np.argsort(inverse, kind="stable")
         rank = np.empty(len(keys), np.int64)
         rank[order] = np.arange(len(keys)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
-        known = self.total.of(unique)[inverse]
+        before = self.total.of(unique)[inverse]
         if not learns:
-            return known + 1
+            return before + 1
         self.since.add(unique, numbers)
         self.total.add(unique, numbers)
-        return known + rank + 1
+        return before + rank + 1
 
     def to_state(self) -> dict[str, Any]:
         """Plain data: `synchronised` and `since`, each with `keys` and `numbers`."""
@@ -119,18 +119,18 @@ def merge_shared_counts(states: Sequence[Any], where: str) -> dict[str, Any]:
         StateError: the copies were last merged with different states.
     """
     copies = [SharedCounts.from_state(state, f"{where}, state {i}") for i, state in enumerate(states)]
-    first = next((own.synchronised for own in copies if len(own.synchronised.keys)), _Counts())
+    first = next((counts.synchronised for counts in copies if len(counts.synchronised.keys)), _Counts())
     out = SharedCounts()
     out.synchronised = _Counts(first.keys, first.numbers)
-    for i, own in enumerate(copies):
-        if len(own.synchronised.keys) and not own.synchronised.same_as(first):
+    for i, counts in enumerate(copies):
+        if len(counts.synchronised.keys) and not counts.synchronised.same_as(first):
             raise StateError(
                 f"{where}, state {i}",
                 expected="a copy last synchronised with the others",
                 found="one last synchronised with another state",
                 do="give all copies the merged state (set_state) each time before any of them goes on",
             )
-        out.synchronised.add(own.since.keys, own.since.numbers)
+        out.synchronised.add(counts.since.keys, counts.since.numbers)
     return out.to_state()
 
 

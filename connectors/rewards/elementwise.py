@@ -157,5 +157,5 @@ class BinarizeReward(RewardTransform):
 
     def transform(self, x: Any) -> Any:
         """Zeros and ones, in the rows' type."""
-        there = x != 0
-        return there.astype(x.dtype) if isinstance(x, np.ndarray) else there.to(x.dtype)
+        nonzero = x != 0
+        return nonzero.astype(x.dtype) if isinstance(x, np.ndarray) else nonzero.to(x.dtype)

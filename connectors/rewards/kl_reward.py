@@ -81,8 +81,8 @@ class KLReward(ParameterPiece, ColumnarPiece):
         rewards = columns[Columns.REWARDS]
         kind = module.get_inference_action_dist_cls()
         with torch.no_grad():
-            given = columns.get(Columns.ACTION_DIST_INPUTS)
-            current = _inputs(module, columns) if given is None else given
+            inputs = columns.get(Columns.ACTION_DIST_INPUTS)
+            current = _inputs(module, columns) if inputs is None else inputs
             reference = _inputs(self._reference(module, module_id), columns)
             divergence = kind.from_logits(current).kl(kind.from_logits(reference))
             if divergence.shape != rewards.shape:
@@ -99,32 +99,32 @@ class KLReward(ParameterPiece, ColumnarPiece):
 
     def _reference(self, module: Any, module_id: Any) -> Any:
         """The frozen module that rows of a module are compared with."""
-        known = self._references.get(module_id)
-        if known is None:
-            given = module if self.reference is None else self.reference
-            if self.reference is not None and is_multi(given):
-                if module_id not in given:
+        network = self._references.get(module_id)
+        if network is None:
+            source = module if self.reference is None else self.reference
+            if self.reference is not None and is_multi(source):
+                if module_id not in source:
                     raise UnknownNameError(
                         "KLReward.reference",
                         expected=f"a module {module_id!r}",
-                        found=", ".join(map(repr, given.keys())),
-                        do=nearest(str(module_id), map(str, given.keys())),
+                        found=", ".join(map(repr, source.keys())),
+                        do=nearest(str(module_id), map(str, source.keys())),
                     )
-                given = given[module_id]
-            known = self._references[module_id] = copy.deepcopy(given).requires_grad_(False).eval()
+                source = source[module_id]
+            network = self._references[module_id] = copy.deepcopy(source).requires_grad_(False).eval()
             if module_id in self._weights:
-                known.set_state(self._weights.pop(module_id))
-        return known.to(next(iter(module.parameters())).device) if any(True for _ in module.parameters()) else known
+                network.set_state(self._weights.pop(module_id))
+        return network.to(next(iter(module.parameters())).device) if any(True for _ in module.parameters()) else network
 
     # -- state ---------------------------------------------------------------------------------------
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """`references`: copies of the weights of each reference; {} before there is one."""
-        known = {
+        weights = {
             **copy.deepcopy(self._weights),
             **{n: copy.deepcopy(m.get_state()) for n, m in self._references.items()},
         }
-        return {"references": known} if known else {}
+        return {"references": weights} if weights else {}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over the weights.

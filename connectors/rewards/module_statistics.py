@@ -56,7 +56,7 @@ class ModuleStatistics(ParameterPiece, LearnerPiece):
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """`modules`: the state of each module's statistics; {} before there are any."""
-        return {"modules": {name: own.to_state() for name, own in self._known.items()}} if self._known else {}
+        return {"modules": {name: stats.to_state() for name, stats in self._known.items()}} if self._known else {}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over what `get_state` or `merge_states` gave.
@@ -65,7 +65,7 @@ class ModuleStatistics(ParameterPiece, LearnerPiece):
             StateError: something else.
         """
         where = f"{type(self).__name__}.set_state"
-        self._known = {name: self.from_state(own, where) for name, own in _modules(state, where).items()}
+        self._known = {name: self.from_state(entry, where) for name, entry in _modules(state, where).items()}
 
     def reset_state(self) -> None:
         """Forget everything."""
@@ -79,8 +79,8 @@ class ModuleStatistics(ParameterPiece, LearnerPiece):
         """
         where = f"{type(self).__name__}.merge_states"
         copies = [_modules(state, f"{where}, state {i}") for i, state in enumerate(states)]
-        names = dict.fromkeys(name for own in copies for name in own)
-        merged = {name: self.merged([own[name] for own in copies if name in own], where) for name in names}
+        names = dict.fromkeys(name for modules in copies for name in modules)
+        merged = {name: self.merged([modules[name] for modules in copies if name in modules], where) for name in names}
         return {"modules": merged} if merged else {}
 
 

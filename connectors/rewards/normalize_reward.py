@@ -36,7 +36,7 @@ class _Seen:
         self.moments, self.running = moments, running
 
     def to_state(self) -> dict[str, Any]:
-        return {**self.moments.to_state(), "running": {id_: list(own) for id_, own in self.running.items()}}
+        return {**self.moments.to_state(), "running": {id_: list(entry) for id_, entry in self.running.items()}}
 
 
 class NormalizeReward(ModuleStatistics):
@@ -154,14 +154,14 @@ class NormalizeReward(ModuleStatistics):
             episode = group.episodes[chunk]
             id_, started = str(episode.id_), int(episode.t_started)
             before[i] = self._before(chunk, started, id_, running, group)
-            own = rewards[starts[i] : ends[i] + 1]
-            last = float(discounted_sums(own[::-1], [len(own)], gamma)[0] + gamma ** len(own) * before[i])
+            values = rewards[starts[i] : ends[i] + 1]
+            last = float(discounted_sums(values[::-1], [len(values)], gamma)[0] + gamma ** len(values) * before[i])
             running.pop(id_, None)
             if started < reached.get(id_, 0):
                 self._warn_of_overlap(id_)
             if not done[chunk]:
-                running[id_] = (started + len(own), last)
-                reached[id_] = started + len(own)
+                running[id_] = (started + len(values), last)
+                reached[id_] = started + len(values)
         seen.running = dict(list(running.items())[-_MOST:])
         rows[starts] += self.gamma * before
         return discounted_sums(rows[::-1], lengths[::-1], self.gamma)[::-1]
@@ -173,13 +173,13 @@ class NormalizeReward(ModuleStatistics):
         if not started:
             return 0.0
         lookback = group.reader.lookbacks[chunk]
-        step, known = running.get(id_, (-1, 0.0))
+        step, total = running.get(id_, (-1, 0.0))
         if step == started and lookback < started:
-            return known
+            return total
         if not lookback:
             return 0.0
-        held = np.asarray(group.episodes[chunk].rewards.rows(-min(lookback, started), 0)[0], np.float64)
-        return float(discounted_sums(held[::-1], [len(held)], self.gamma or 0.0)[0])
+        rewards = np.asarray(group.episodes[chunk].rewards.rows(-min(lookback, started), 0)[0], np.float64)
+        return float(discounted_sums(rewards[::-1], [len(rewards)], self.gamma or 0.0)[0])
 
     # -- statistics --------------------------------------------------------------------------------
 
@@ -199,11 +199,11 @@ class NormalizeReward(ModuleStatistics):
             )
         moments = SharedMoments.from_state(dict(state), where)
         moments.check(_SHAPES, where)
-        return _Seen(moments, {str(id_): (int(step), float(known)) for id_, (step, known) in running.items()})
+        return _Seen(moments, {str(id_): (int(step), float(total)) for id_, (step, total) in running.items()})
 
     def merged(self, states: list[Any], where: str) -> dict[str, Any]:
         """One state of several copies."""
-        running = {id_: list(own) for state in states for id_, own in state["running"].items()}
+        running = {id_: list(entry) for state in states for id_, entry in state["running"].items()}
         return {**merge_shared_moments(states, where), "running": running}
 
 

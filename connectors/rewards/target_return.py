@@ -73,7 +73,7 @@ class TargetReturn(ParameterPiece, ObservationRewriter):
 
     def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """Put the observations into a dict with what is still wanted."""
-        wanted = np.full(len(group.episodes), self.target, np.float64)
+        remaining = np.full(len(group.episodes), self.target, np.float64)
         if self.mode == "reduce":
-            wanted -= returns_so_far(group, type(self).__name__)
-        return {self.OBS_KEY: observations, self.TARGET_KEY: wanted[:, None].astype(np.float32)}
+            remaining -= returns_so_far(group, type(self).__name__)
+        return {self.OBS_KEY: observations, self.TARGET_KEY: remaining[:, None].astype(np.float32)}

@@ -90,7 +90,7 @@ def _taken_anew(name: str, column: Any, rows: Any, group: ChunkGroup) -> Any:
         )
     later = flatten(take(group, rows))[0]
     leaves, form = flatten(column)
-    return unflatten(form, [torch.from_numpy(own).to(leaf) for own, leaf in zip(later, leaves)])
+    return unflatten(form, [torch.from_numpy(array).to(leaf) for array, leaf in zip(later, leaves)])
 
 
 def _states(batch: dict[str, Any], module: Any, burned: torch.Tensor, group: ChunkGroup) -> dict[str, Any]:
@@ -126,8 +126,8 @@ def _state_behind(
         part[Columns.SEQ_LENS] = torch.full((len(which),), steps, device=which.device)
         with torch.no_grad():
             found = method_of(module, "forward_train", "BurnIn", "which gives the states")(part)
-        for leaf, own in zip(leaves, _checked(found, form, part[Columns.STATE_IN], module)):
-            leaf[which] = own.to(leaf.dtype)
+        for leaf, state in zip(leaves, _checked(found, form, part[Columns.STATE_IN], module)):
+            leaf[which] = state.to(leaf.dtype)
     return unflatten(form, leaves)
 
 
@@ -136,10 +136,10 @@ def _checked(outputs: dict[str, Any], form: Form, before: Any, module: Any) -> l
     where = f"{type(module).__name__}.forward_train, to burn states in"
     do = "return the state after the last step of each sequence as state_out"
     if Columns.STATE_OUT not in outputs:
-        given = f"columns {sorted(map(str, outputs))}"
-        raise ColumnError(where, expected="a column 'state_out'", found=given, do=do)
+        columns = f"columns {sorted(map(str, outputs))}"
+        raise ColumnError(where, expected="a column 'state_out'", found=columns, do=do)
     leaves = flatten_like(form, outputs[Columns.STATE_OUT])
-    shapes, found = ([list(leaf.shape) for leaf in own] for own in (flatten(before)[0], leaves))
+    shapes, found = ([list(leaf.shape) for leaf in states] for states in (flatten(before)[0], leaves))
     if shapes != found:
         raise ColumnError(where, expected=f"a state_out of shapes {shapes}", found=f"{found}", do=do)
     return leaves

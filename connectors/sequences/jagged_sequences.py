@@ -40,8 +40,8 @@ class JaggedSequences(PieceOfSequences):
 
         lengths = batch[Columns.SEQ_LENS]
         _, steps = num_sequences_and_steps(batch)
-        there = torch.arange(steps, device=lengths.device) < lengths[:, None]
-        places = torch.nonzero(there.flatten()).flatten()
+        mask = torch.arange(steps, device=lengths.device) < lengths[:, None]
+        places = torch.nonzero(mask.flatten()).flatten()
         out = map_rows(batch, group, lambda leaf: leaf.flatten(0, 1).index_select(0, places))
         out |= map_sequences(batch, group, lambda leaf: leaf)
         out = {name: out[name] for name in batch}

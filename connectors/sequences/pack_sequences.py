@@ -78,9 +78,9 @@ class PackSequences(PieceOfSequences):
         rows, steps = num_sequences_and_steps(batch)
         lengths, order = torch.sort(batch[Columns.SEQ_LENS][kept], descending=True, stable=True)
         time = torch.arange(steps, device=order.device)[:, None]
-        there = time < lengths
-        places = (kept[order] * steps + time)[there]
-        sizes = there.sum(1)
+        mask = time < lengths
+        places = (kept[order] * steps + time)[mask]
+        sizes = mask.sum(1)
         sizes = sizes[sizes > 0].cpu()
         back = torch.argsort(order)
 

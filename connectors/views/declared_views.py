@@ -56,7 +56,7 @@ def add_view(pipeline: ConnectorPipelineV2, name: str, view: View | Mapping[str,
     """
     views, training = as_views({name: view}, "add_view"), bool(pipeline.training)
     pieces = [piece for piece in pipeline.connectors if isinstance(piece, TrajectoryViews)]
-    if any(name in own for piece in pieces for own in (piece.views or {}, *(piece.per_module or {}).values())):
+    if any(name in names for piece in pieces for names in (piece.views or {}, *(piece.per_module or {}).values())):
         found = f"{name!r}, which the pipeline has already"
         raise ConfigError("add_view", expected="a new name", found=found, do="choose another one")
     if _of_side(views, training):
@@ -94,10 +94,10 @@ def with_declared_views(
     out = [piece for piece in pieces if not getattr(piece, "declared", False)]
     for per_sequence in (False, True):
         chosen = _of_side(views, training, per_sequence)
-        own = {module_id: _of_side(some, training, per_sequence) for module_id, some in per_module.items()}
-        own = {module_id: some for module_id, some in own.items() if some}
-        if chosen or own:
-            piece = _piece(chosen, own)
+        by_module = {module_id: _of_side(some, training, per_sequence) for module_id, some in per_module.items()}
+        by_module = {module_id: some for module_id, some in by_module.items() if some}
+        if chosen or by_module:
+            piece = _piece(chosen, by_module)
             piece.declared = True
             out = _placed(out, piece, training)
     return out
@@ -115,7 +115,7 @@ def _piece(views: Views, per_module: Mapping[str, Views]) -> TrajectoryViews:
     """A new piece with these views, as data where they are data."""
     keywords: dict[str, Any] = {"views": _data(views)} if views else {}
     if per_module:
-        keywords["per_module"] = {module_id: _data(own) for module_id, own in per_module.items()}
+        keywords["per_module"] = {module_id: _data(module_views) for module_id, module_views in per_module.items()}
     return TrajectoryViews(**keywords)
 
 
@@ -125,8 +125,8 @@ def _data(views: Views) -> dict[str, Any]:
 
 def _placed(pieces: Sequence[Any], piece: TrajectoryViews, training: bool | None) -> list[Any]:
     """The pieces with one more where its views belong."""
-    time = [i for i, one in enumerate(pieces) if isinstance(one, AddTimeDimToBatchAndZeroPad)]
-    defaults = [i for i, one in enumerate(pieces) if isinstance(one, _DEFAULTS)]
+    time = [i for i, other in enumerate(pieces) if isinstance(other, AddTimeDimToBatchAndZeroPad)]
+    defaults = [i for i, other in enumerate(pieces) if isinstance(other, _DEFAULTS)]
     place = defaults[0] if defaults else len(pieces)
     if piece.per_sequence and time:
         place = time[0] + 1

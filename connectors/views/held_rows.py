@@ -66,10 +66,10 @@ def held_rows(group: ChunkGroup, view: View, starts: Any, counts: Any, where: st
     form, picked = leaf_of(form, view, where)
     leaves = [shown_rows(view, leaves[i]) for i in picked]
     tails = {chunk: shown_rows(view, [tail[i] for i in picked]) for chunk, tail in tails.items()}
-    like = [_no_rows_like(own, [tail[i] for tail in tails.values()], where) for i, own in enumerate(leaves)]
-    for own, empty in zip(leaves, like):
-        if any(part.shape[1:] != empty.shape[1:] for part in own):  # those without rows may be of any
-            own[:] = [part if len(part) else empty for part in own]
+    like = [_no_rows_like(parts, [tail[i] for tail in tails.values()], where) for i, parts in enumerate(leaves)]
+    for parts, empty in zip(leaves, like):
+        if any(part.shape[1:] != empty.shape[1:] for part in parts):  # those without rows may be of any
+            parts[:] = [part if len(part) else empty for part in parts]
     return HeldRows(form, leaves, tails, firsts, like, real)
 
 
@@ -122,22 +122,22 @@ def _entries(group: ChunkGroup, view: View, spans: list[tuple[int, int]], where:
         episode.infos.get(slice(first, stop), neg_index_as_lookback=True) if stop > first else []
         for episode, (first, stop) in zip(group.plain_episodes(), spans)
     ]
-    each = [[_entry(info, path) for info in own] for own in infos]
-    there = [np.array([value is not None for value in values], np.bool_) for values in each]
-    first_one = next((value for values in each for value in values if value is not None), None)
-    if first_one is None:
-        _warn_if_misspelt(path, [info for own in infos for info in own], where)
-    like = fill_row(view.space, 0) if first_one is None and view.space is not None else first_one
+    chunk_values = [[_entry(info, path) for info in chunk] for chunk in infos]
+    masks = [np.array([value is not None for value in values], np.bool_) for values in chunk_values]
+    first_value = next((value for values in chunk_values for value in values if value is not None), None)
+    if first_value is None:
+        _warn_if_misspelt(path, [info for chunk in infos for info in chunk], where)
+    like = fill_row(view.space, 0) if first_value is None and view.space is not None else first_value
     missing = 0 if view.fill is None else view.fill
     try:
         blank = np.full(() if like is None else np.shape(like), missing)
-        rows = [np.array([blank if value is None else value for value in values]) for values in each]
+        rows = [np.array([blank if value is None else value for value in values]) for values in chunk_values]
     except ValueError:  # lists of several lengths
         rows = [np.empty(1, object)]
-    if any(len(own) and own.dtype.kind not in "biufc" for own in rows):
-        entries = [value for values in each for value in values if value is not None]
+    if any(len(array) and array.dtype.kind not in "biufc" for array in rows):
+        entries = [value for values in chunk_values for value in values if value is not None]
         raise _no_numbers(where, f"entries {entries[:2]} of infos")
-    return [(own if len(own) else blank[None][:0]).astype(np.float64) for own in rows], there
+    return [(array if len(array) else blank[None][:0]).astype(np.float64) for array in rows], masks
 
 
 def _warn_if_misspelt(path: str, infos: list[Any], where: str) -> None:
@@ -177,13 +177,13 @@ def leaf_of(form: Form, view: View, where: str) -> tuple[Form, list[int]]:
     path = "" if view.base == Columns.INFOS else (view.column or "").partition("/")[2]
     for key in path.split("/") if path else ():
         keys = list(part) if isinstance(part, dict) else list(range(len(part))) if isinstance(part, tuple) else []
-        places = {str(one): one for one in keys}
+        places = {str(name): name for name in keys}
         if key not in places:
             do = nearest(key, places) if places else "leave the path out: the column is not nested here"
             raise UnknownNameError(where, expected=f"a part of {view.base!r}", found=repr(key), do=do)
         part = part[places[key]]
-    picked, own = flatten(part)
-    return own, picked
+    picked, part_form = flatten(part)
+    return part_form, picked
 
 
 def blank_rows(group: ChunkGroup, view: View, where: str, space: Any) -> tuple[Form, list[Any]]:
@@ -232,7 +232,7 @@ def newest_rows(group: ChunkGroup, view: View, where: str) -> tuple[Form, list[A
     """
     check_column(group, view.base, where)
     count = view.lookback + (view.base == Columns.OBS)
-    window, held = newest_window(group, view.base, view.lookback, where)
+    window, row_counts = newest_window(group, view.base, view.lookback, where)
     if window is None:
         return None
     leaves, form = flatten(window)
@@ -242,7 +242,7 @@ def newest_rows(group: ChunkGroup, view: View, where: str) -> tuple[Form, list[A
     leaves = shown_rows(view, leaves)
     if any(leaf.dtype.kind not in "biufc" for leaf in leaves):
         raise _no_numbers(where, " and ".join(str(leaf.dtype) for leaf in leaves))
-    return form, leaves, None if held is None else np.arange(count)[:, None] >= count - held
+    return form, leaves, None if row_counts is None else np.arange(count)[:, None] >= count - row_counts
 
 
 def shown_rows(view: View, arrays: list[Any]) -> list[Any]:

@@ -55,13 +55,13 @@ class OtherAgents:
         where = f"{type(self._piece).__name__}, view {name!r}"
         table = self._table(view)
         self._check_history(table, group, view, where)
-        known = None
+        times = None
         rows, data = table.rows, None
         if view.base == Columns.OBS and not table.empty:
             data = table.observations()
         elif not table.empty:
-            rows, data, known = table.steps(view.base)
-        found = self._found(table, rows, known, group, view)
+            rows, data, times = table.steps(view.base)
+        found = self._found(table, rows, times, group, view)
         form, leaves = self._leaves(data, group, view, where)
         fill = 0 if view.fill is None else view.fill
         mask = found >= 0
@@ -86,17 +86,17 @@ class OtherAgents:
         """Make sure that env steps that a chunk does not hold did not happen either."""
         steps, owners = table.env_steps(group)
         low = np.array([episode.env_t_started - episode.lookback for episode in self._call.episodes], np.int64)
-        lost = np.flatnonzero((steps - view.lookback < low[owners]) & (low[owners] > 0))
-        if len(lost):
-            owner = int(owners[lost[0]])
+        missing = np.flatnonzero((steps - view.lookback < low[owners]) & (low[owners] > 0))
+        if len(missing):
+            owner = int(owners[missing[0]])
             raise LookbackError(
-                f"{where}, episode {self._call.episode_keys[owner]!r}, a row at env step {steps[lost[0]]}",
+                f"{where}, episode {self._call.episode_keys[owner]!r}, a row at env step {steps[missing[0]]}",
                 expected=f"{view.lookback} env steps before it",
                 found=f"a chunk that begins at env step {low[owner]}, its lookback included",
                 do=f"cut episodes with agent_steps={view.lookback}",
             )
 
-    def _found(self, table: AgentTable, rows: Indices, known: Indices | None, group: ChunkGroup, view: View) -> Indices:
+    def _found(self, table: AgentTable, rows: Indices, times: Indices | None, group: ChunkGroup, view: View) -> Indices:
         """The number of the row for each value, -1 for none: [rows, others, k], without the axes that it has not."""
         steps, owners = table.env_steps(group)
         here, shifts = table.env_rows(group), np.array(view.shifts)
@@ -104,8 +104,8 @@ class OtherAgents:
         first, last = (bound[owners][:, None] for bound in table.bounds)
         inside = (steps[:, None] + shifts >= first) & (steps[:, None] + shifts <= last)
         found = np.where(inside[..., None], rows[np.clip(at, 0, len(rows) - 1)], -1)  # [rows, k, agents]
-        if known is not None and view.base == Columns.REWARDS and len(known):
-            late = (found >= 0) & (known[found] > here[:, None, None]) & (shifts < 0)[:, None]
+        if times is not None and view.base == Columns.REWARDS and len(times):
+            late = (found >= 0) & (times[found] > here[:, None, None]) & (shifts < 0)[:, None]
             found = np.where(late, -1, found)
         found = found.swapaxes(1, 2)
         if view.agent == "*":
@@ -120,8 +120,8 @@ class OtherAgents:
         count = len(self._agents)
         others = np.array([[j for j in range(count) if j != i] for i in range(count)], np.int64).reshape(count, -1)
         places = places_of(self._piece, self._agents, [episode.agent_id for episode in group.episodes])
-        each: Indices = places if not self._piece.as_learner_connector else np.repeat(places, group.counts)
-        picked: Indices = others[each]
+        row_places: Indices = places if not self._piece.as_learner_connector else np.repeat(places, group.counts)
+        picked: Indices = others[row_places]
         return picked
 
     def _leaves(self, data: Any, group: ChunkGroup, view: View, where: str) -> tuple[Any, list[Any]]:
@@ -129,8 +129,8 @@ class OtherAgents:
         if data is None:
             form, like = blank_rows(group, view, where, self._space(group, view))
             return form, [np.zeros((1, *leaf.shape[1:]), leaf.dtype) for leaf in like]
-        leaves, whole = flatten(data)
-        form, picked = leaf_of(whole, view, where)
+        leaves, data_form = flatten(data)
+        form, picked = leaf_of(data_form, view, where)
         return form, shown_rows(view, [leaves[i] for i in picked])
 
     def _space(self, group: ChunkGroup, view: View) -> Any:

@@ -152,8 +152,8 @@ class TrajectoryViews(ColumnarPiece):
         self.agent_ids = check_agent_ids(self, self.agent_ids)
         self.views = self._views = as_views(self.views or {}, "TrajectoryViews.views")
         self.per_module = self._per_module = {
-            module_id: as_views(own, f"TrajectoryViews.per_module[{module_id!r}]")
-            for module_id, own in (self.per_module or {}).items()
+            module_id: as_views(module_views, f"TrajectoryViews.per_module[{module_id!r}]")
+            for module_id, module_views in (self.per_module or {}).items()
         }
         every = [view for views in (self._views, *self._per_module.values()) for view in views.items()]
         if self.as_learner_connector is None:
@@ -162,7 +162,7 @@ class TrajectoryViews(ColumnarPiece):
         self.per_sequence = all(view.per_sequence for _, view in every)
         used = [(name, view) for name, view in every if self._is_for_this_side(view)]
         self.lookback = max((view.lookback for _, view in used), default=0)
-        names = [one for name, view in used for one in (name, *([f"{name}_mask"] if view.masked else []))]
+        names = [column for name, view in used for column in (name, *([f"{name}_mask"] if view.masked else []))]
         self.writes = tuple(dict.fromkeys(names))  # type: ignore[misc]
         self.removes = (Columns.OBS,) if Columns.OBS in self.writes else ()
 
@@ -190,7 +190,7 @@ class TrajectoryViews(ColumnarPiece):
             do = "make two pieces: those with per_sequence=True go after AddTimeDimToBatchAndZeroPad"
             found = f"both: {', '.join(f'{name} {view.per_sequence}' for name, view in views)}"
             raise ConfigError("TrajectoryViews", expected="per_sequence alike in all", found=found, do=do)
-        if any(Columns.OBS in own for own in self._per_module.values()):
+        if any(Columns.OBS in module_views for module_views in self._per_module.values()):
             do = "put it into views, which are those of all modules"
             raise ConfigError("TrajectoryViews.per_module", expected="no view 'obs'", found="one", do=do)
         if not any(self._is_for_this_side(view) for _, view in views):
@@ -206,15 +206,15 @@ class TrajectoryViews(ColumnarPiece):
         Raises:
             SpaceError: a view has a space of a kind that has no dict.
         """
-        own: dict[str, Any] = {"views": {name: view.to_dict() for name, view in self._views.items()}}
+        out: dict[str, Any] = {"views": {name: view.to_dict() for name, view in self._views.items()}}
         if self._per_module:
-            own["per_module"] = {
+            out["per_module"] = {
                 module_id: {name: view.to_dict() for name, view in views.items()}
                 for module_id, views in self._per_module.items()
             }
         if self.agent_ids is not None:
-            own["agent_ids"] = self.agent_ids
-        return {**own, "as_learner_connector": True} if self.as_learner_connector else own
+            out["agent_ids"] = self.agent_ids
+        return {**out, "as_learner_connector": True} if self.as_learner_connector else out
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space of the view named `obs`, if there is one; otherwise the one before."""
@@ -295,8 +295,8 @@ class TrajectoryViews(ColumnarPiece):
             self._put(batch, name, view, group, self._rows(view, group, np.zeros_like(counts), counts, where))
 
     def _rows(self, view: View, group: ChunkGroup, starts: Any, counts: Any, where: str) -> WindowRows:
-        held = held_rows(group, view, starts, counts, where, self._space_of(view))
-        return WindowRows(held, starts, counts, view.shifts, single=view.is_single, fill=view.fill, where=where)
+        source = held_rows(group, view, starts, counts, where, self._space_of(view))
+        return WindowRows(source, starts, counts, view.shifts, single=view.is_single, fill=view.fill, where=where)
 
     def _put(self, batch: dict[str, Any], name: str, view: View, group: ChunkGroup, rows: WindowRows) -> None:
         """Add rows to a train batch."""
@@ -308,10 +308,10 @@ class TrajectoryViews(ColumnarPiece):
         layout = layout_of(group)
         per_chunk = np.bincount(layout.sequence_chunks, minlength=len(group.counts))
         batch[name] = EpisodeColumn(rows.at(layout.first_rows), per_chunk)
-        group.has_per_sequence(name, lambda own, at: self._all_rows(view, own).at(at))
+        group.has_per_sequence(name, lambda chunks, at: self._all_rows(view, chunks).at(at))
         if view.masked:
             batch[f"{name}_mask"] = EpisodeColumn(rows.mask()[layout.first_rows], per_chunk)
-            group.has_per_sequence(f"{name}_mask", lambda own, at: self._all_rows(view, own).mask()[at])
+            group.has_per_sequence(f"{name}_mask", lambda chunks, at: self._all_rows(view, chunks).mask()[at])
 
     def _all_rows(self, view: View, group: ChunkGroup) -> WindowRows:
         """The rows of a call's train batch."""
@@ -345,14 +345,14 @@ class TrajectoryViews(ColumnarPiece):
         if found is None:
             form, like = blank_rows(group, view, where, self._space_of(view))
             values = [exact_fill_value(leaf.dtype, fill, where) for leaf in like]
-            rows = [np.full((count, len(view.shifts), *leaf.shape[1:]), own) for leaf, own in zip(like, values)]
+            rows = [np.full((count, len(view.shifts), *leaf.shape[1:]), value) for leaf, value in zip(like, values)]
         else:
-            form, leaves, held = found
+            form, leaves, real = found
             at = np.array(view.shifts) + newest
-            there = at >= 0
-            mask[:, there] = held[at[there]].T
+            in_reach = at >= 0
+            mask[:, in_reach] = real[at[in_reach]].T
             values = [exact_fill_value(leaf.dtype, fill, where) for leaf in leaves]
-            rows = [_picked(leaf, at, mask, own) for leaf, own in zip(leaves, values)]
+            rows = [_picked(leaf, at, mask, value) for leaf, value in zip(leaves, values)]
         if view.is_single:
             rows, mask = [leaf[:, 0] for leaf in rows], mask[:, 0]
         return unflatten(form, rows), mask
@@ -386,8 +386,8 @@ def _infos(group: ChunkGroup, view: View, training: bool | None, where: str) -> 
     check_lookback(group, view.base, np.where(counts > 0, -shift - firsts, 0), where)
     for episode, length, first, count in zip(group.plain_episodes(), group.lengths, firsts + shift, counts):
         for at in range(first, first + count):
-            known = -episode.infos.lookback <= at <= length
-            out.append(episode.infos.get(at, neg_index_as_lookback=True) if known else {})
+            has_info = -episode.infos.lookback <= at <= length
+            out.append(episode.infos.get(at, neg_index_as_lookback=True) if has_info else {})
     return out
 
 

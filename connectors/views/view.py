@@ -134,12 +134,12 @@ class View:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments that differ from the defaults, as plain data; a space is a dict."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        own["shift"] = list(self.shift) if isinstance(self.shift, tuple) else self.shift
-        own["space"] = None if self.space is None else space_to_dict(self.space)
-        own["act"] = None if self.act == self._known_while_acting() else self.act
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["shift"] = list(self.shift) if isinstance(self.shift, tuple) else self.shift
+        values["space"] = None if self.space is None else space_to_dict(self.space)
+        values["act"] = None if self.act == self._known_while_acting() else self.act
         defaults = {field.name: field.default for field in fields(self)}
-        return {key: value for key, value in own.items() if value is not defaults[key] and value != defaults[key]}
+        return {key: value for key, value in values.items() if value is not defaults[key] and value != defaults[key]}
 
     # -- checks --------------------------------------------------------------------------------
 
@@ -155,8 +155,8 @@ class View:
         return max(self.shifts) <= newest
 
     def _check_column(self, column: str) -> None:
-        known = self._known_while_acting()
-        if self.act and not known:
+        can_act = self._known_while_acting()
+        if self.act and not can_act:
             what = "comes after it" if max(self.shifts) > 0 else "follows from the action that is still to be taken"
             raise _wrong(
                 f"({column!r}, shift={self.shift!r}, act=True)",
@@ -166,7 +166,7 @@ class View:
                 "leave act=True out: the column is then in train batches only",
             )
         if self.act is None:
-            object.__setattr__(self, "act", known)
+            object.__setattr__(self, "act", can_act)
         if column in (*IDS, Columns.INFOS) and not self.is_single:
             do = "use one shift for each view"
             raise _wrong(f"({column!r}, shift={self.shift!r})", "one int: rows are no arrays", repr(self.shift), do)
@@ -183,11 +183,11 @@ class View:
 
 
 def _refuse_unknown(cls: type, kwargs: Mapping[str, Any]) -> None:
-    known = [field.name for field in fields(cls)]
-    unknown = next((name for name in kwargs if name not in known), None)
+    names = [field.name for field in fields(cls)]
+    unknown = next((name for name in kwargs if name not in names), None)
     if unknown is not None:
-        do = nearest(unknown, known)
-        raise _wrong("(...)", f"keywords among {', '.join(known)}", f"{unknown}={kwargs[unknown]!r}", do)
+        do = nearest(unknown, names)
+        raise _wrong("(...)", f"keywords among {', '.join(names)}", f"{unknown}={kwargs[unknown]!r}", do)
 
 
 def _wrong(where: str, expected: str, found: str, do: str) -> ConfigError:
@@ -212,8 +212,8 @@ def _shifts_of(shift: Any) -> tuple[int, ...]:
             raise _wrong(".shift", "a range from the smaller shift to the larger one", repr(shift), do)
         return _near(range(first, last + 1), shift)
     many = isinstance(shift, (list, tuple, range, np.ndarray)) and len(shift) > 0
-    if many and all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in shift):
-        return _near(range(len(shift)), shift) and _near([int(one) for one in shift], shift)
+    if many and all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in shift):
+        return _near(range(len(shift)), shift) and _near([int(item) for item in shift], shift)
     raise _wrong(".shift", _SHIFTS, repr(shift), 'write shift=-1, shift=[-2, -1] or shift="-50:-1"')
 
 
@@ -255,9 +255,9 @@ def _view(view: Any, where: str) -> View:
     if not isinstance(view, Mapping):
         do = 'write View("rewards", shift=-1), or {"column": "rewards", "shift": -1} in a file'
         raise ConfigError(where, expected="a View", found=repr(view), do=do)
-    known = [field.name for field in fields(View)]
+    names = [field.name for field in fields(View)]
     for key in view:
-        if key not in known:
-            do = nearest(str(key), known)
+        if key not in names:
+            do = nearest(str(key), names)
             raise ConfigError(where, expected="the arguments of View", found=repr(key), do=do)
     return View(**view)
