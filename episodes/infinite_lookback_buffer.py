@@ -609,8 +609,8 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             return one_hot_column(self.get(indices, neg_index_as_lookback=neg_index_as_lookback), self.space)
         total = self.len_incl_lookback()
         several = isinstance(indices, SEVERAL)
-        wanted = positions_of(indices if several else [indices], self.lookback, total, neg_index_as_lookback, True)
-        positions = np.asarray(wanted, np.int64)
+        selection = positions_of(indices if several else [indices], self.lookback, total, neg_index_as_lookback, True)
+        positions = np.asarray(selection, np.int64)
         note_history(int(positions.min(initial=self.lookback)), self.lookback, self.t_started)
         exist = (positions >= 0) & (positions < total)
         hot = one_hot_column(self._rows(positions[exist]), self.space)
@@ -902,8 +902,8 @@ def put_step(
 
 def _plus(leaf: Leaf, number: Any) -> Any:
     """Integers are added as 64-bit ones, so that none wraps around."""
-    whole = leaf.dtype.kind in "bui" and isinstance(number, (int, np.integer))
-    return leaf + (np.int64(number) if whole else number)
+    is_integer = leaf.dtype.kind in "bui" and isinstance(number, (int, np.integer))
+    return leaf + (np.int64(number) if is_integer else number)
 
 
 def lengths_of(buffers: Sequence[Any]) -> list[int]:
@@ -915,7 +915,7 @@ def lengths_of(buffers: Sequence[Any]) -> list[int]:
     """
     if set(map(type, buffers)) != {InfiniteLookbackBuffer}:
         return list(map(len, buffers))
-    return [len(own) if own._flat is None else own._stop - own.lookback for own in buffers]
+    return [len(buffer) if buffer._flat is None else buffer._stop - buffer.lookback for buffer in buffers]
 
 
 def rows_of(
@@ -959,11 +959,11 @@ def _nested_rows_of(
     shapes = [leaf.shape[1:] for leaf in example]
     leaves: list[list[Leaf]] = [[] for _ in shapes]
     for buffer, first, span in zip(buffers, firsts, spans):
-        own, low = buffer._leaves, buffer.lookback + first
+        buffer_leaves, low = buffer._leaves, buffer.lookback + first
         high = low + span
-        if buffer._source is not None or own is None or buffer._form != form or high > buffer._stop:
+        if buffer._source is not None or buffer_leaves is None or buffer._form != form or high > buffer._stop:
             return None
-        for leaf, shape, parts in zip(own, shapes, leaves):
+        for leaf, shape, parts in zip(buffer_leaves, shapes, leaves):
             if leaf.shape[1:] != shape or leaf.dtype.kind not in "biufc":
                 return None
             parts.append(leaf[low:high])
@@ -988,7 +988,7 @@ def newest_of(buffers: Sequence[Any]) -> Any:
     form = buffers[0]._form
     if form is None:
         try:  # each buffer is looked at once: many are more than the caches hold
-            rows = [own._flat[own._stop - 1] if own._stop else None for own in buffers]
+            rows = [buffer._flat[buffer._stop - 1] if buffer._stop else None for buffer in buffers]
             return _stacked(rows)
         except TypeError:  # one of them is nested, or has no array of its own that holds all its rows
             return None
@@ -1001,8 +1001,8 @@ def newest_of(buffers: Sequence[Any]) -> Any:
         if buffer._source is not None or buffer._pending is not NOTHING:
             return None
     leaves = [buffer._leaves or [] for buffer in buffers]
-    each = range(len(leaves[0]))
-    stacked = [_stacked([own[i][stop - 1] for own, stop in zip(leaves, stops)]) for i in each]
+    positions = range(len(leaves[0]))
+    stacked = [_stacked([arrays[i][stop - 1] for arrays, stop in zip(leaves, stops)]) for i in positions]
     return None if any(leaf is None for leaf in stacked) else unflatten(form, stacked)
 
 

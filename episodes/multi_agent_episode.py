@@ -157,20 +157,20 @@ class MultiAgentEpisode:
         self, columns: dict[str, Sequence[Any] | None], lookback: Any, agent_t_started: Mapping[Any, int]
     ) -> None:
         """Add the steps that the constructor was given, the first `lookback` of them before the chunk's start."""
-        given = {name: list(rows or ()) for name, rows in columns.items()}
-        steps = len(given["rewards"])
-        self._check_lengths(given)
+        lists = {name: list(rows or ()) for name, rows in columns.items()}
+        steps = len(lists["rewards"])
+        self._check_lengths(lists)
         lookback = steps if lookback == "auto" else check_steps(lookback, "len_lookback_buffer", self.id_)
         self.lookback = min(lookback, steps)
         self.env_t = self.env_t_started - self.lookback
         if columns["observations"] is not None:
-            observations, infos = given["observations"], given["infos"] or [{}] * len(given["observations"])
+            observations, infos = lists["observations"], lists["infos"] or [{}] * len(lists["observations"])
             self._add_first_observations(observations[0], infos[0])
             self._was_reset = True
             for t in range(steps):
                 observed, info = (observations[t + 1], infos[t + 1]) if t + 1 < len(observations) else ({}, {})
-                outputs = given["extra_model_outputs"][t] if given["extra_model_outputs"] else {}
-                self._add_step(EnvStep(observed, given["actions"][t], given["rewards"][t], info or {}, {}, {}, outputs))
+                outputs = lists["extra_model_outputs"][t] if lists["extra_model_outputs"] else {}
+                self._add_step(EnvStep(observed, lists["actions"][t], lists["rewards"][t], info or {}, {}, {}, outputs))
         for segment in self.segments:
             single, keep = segment.episode, max(segment.row_at(self.env_t_started), 0)
             outputs = single.extra_model_outputs.values()
@@ -179,9 +179,9 @@ class MultiAgentEpisode:
             if segment.steps[0] <= self.env_t_started:
                 single.t_started = check_steps(agent_t_started.get(segment.agent_id, 0), "agent_t_started", self.id_)
 
-    def _check_lengths(self, given: dict[str, list[Any]]) -> None:
-        count, steps = len(given["observations"]), len(given["rewards"])
-        found = {name: len(rows) for name, rows in given.items()}
+    def _check_lengths(self, lists: dict[str, list[Any]]) -> None:
+        count, steps = len(lists["observations"]), len(lists["rewards"])
+        found = {name: len(rows) for name, rows in lists.items()}
         fits = (
             (count in (steps + 1, steps) if steps else count <= 1)
             and found["actions"] == steps
@@ -378,8 +378,8 @@ class MultiAgentEpisode:
         observation, action, reward = step.observations.get(agent), step.actions.get(agent), step.rewards.get(agent)
         info, outputs, end = step.infos.get(agent), step.outputs.get(agent), step.ends.get(agent)
         info = None if info is None else as_info(info, f"{self.id_}, agent {agent!r}")
-        given = {"observation": observation, "action": action, "reward": reward, "info": info, "outputs": outputs}
-        fault = record.fault(given)
+        values = {"observation": observation, "action": action, "reward": reward, "info": info, "outputs": outputs}
+        fault = record.fault(values)
         if fault is not None:
             expected, found, do = fault
             raise EpisodeStateError(self._at(agent), expected=expected, found=found, do=do)
@@ -446,12 +446,12 @@ class MultiAgentEpisode:
             single, info = segment.episode, record.info
             if info is None:
                 info = single.infos.get(-1)
-            given = single.given_observation_space
+            space = single.given_observation_space
             single.given_observation_space = None  # pieces may have rewritten the observation
             try:
                 self._observe(agent, record, owned(single.observations.last()), info)
             finally:
-                single.given_observation_space = given
+                single.given_observation_space = space
             segment.repeats = True
         record.finish(*end, self.env_t + 1)
 
@@ -822,22 +822,22 @@ class MultiAgentEpisode:
 
     def _records_of(self, agent_ids: Any = None) -> dict[Any, AgentRecord]:
         """Agents with observations in this chunk, in their order; all, or those asked for."""
-        wanted: Collection[Any] = self.records
+        agents: Collection[Any] = self.records
         if agent_ids is not None:
-            one = not isinstance(agent_ids, (list, tuple, set, frozenset, Mapping, KeysView))
-            wanted = [agent_ids] if one or (isinstance(agent_ids, tuple) and agent_ids in self.records) else agent_ids
-        return {agent: record for agent, record in self.records.items() if record.segments and agent in wanted}
+            is_id = not isinstance(agent_ids, (list, tuple, set, frozenset, Mapping, KeysView))
+            agents = [agent_ids] if is_id or (isinstance(agent_ids, tuple) and agent_ids in self.records) else agent_ids
+        return {agent: record for agent, record in self.records.items() if record.segments and agent in agents}
 
     def _check_key(self, key: str) -> None:
         records = self._records_of().values()
-        known = {name for record in records for name in record.output_keys}
+        names = {name for record in records for name in record.output_keys}
         acted = any(r.action is not NOTHING or any(len(s.steps) > 1 for s in r.segments) for r in records)
-        if key not in known and (known or acted):
+        if key not in names and (names or acted):
             raise UnknownNameError(
                 f"episode {self.id_}",
                 expected="the key of an extra model output of some agent",
                 found=repr(key),
-                do=nearest(key, known),
+                do=nearest(key, names),
             )
 
     def _env_steps(self, request: RowRequest) -> Any:
@@ -920,10 +920,10 @@ class MultiAgentEpisode:
         """
         self._check_continues(other)
         for agent, record in other.records.items():
-            mine = self._record(agent)
-            if record.born and not mine.born:
+            target = self._record(agent)
+            if record.born and not target.born:
                 self.records[agent] = self.records.pop(agent)  # in the order of their appearance
-            mine.extend(record)
+            target.extend(record)
         self._modules = {**other._modules, **self._modules}
         self.env_t = other.env_t
         self.is_terminated, self.is_truncated = other.is_terminated, other.is_truncated
@@ -938,12 +938,12 @@ class MultiAgentEpisode:
         living = {agent: r.live.episode for agent, r in self.records.items() if r.live is not None}
         begin, end = other.env_t_started, self.env_t
         following = {s.agent_id: s.episode for s in reversed(other.segments) if s.steps[0] <= begin}
-        lost = [a for a, single in living.items() if a not in following or following[a].id_ != single.id_]
+        missing = [a for a, single in living.items() if a not in following or following[a].id_ != single.id_]
         tests = (
             (not self.is_done, "a running episode", f"one that ended at env step {end}"),
             (self.id_ == other.id_, f"a chunk of episode {self.id_}", f"one of {other.id_}"),
             (end == begin, f"a chunk that starts at env step {end}", f"env step {begin}"),
-            (not lost, f"a chunk in which agents {lost} go on", "one without them"),
+            (not missing, f"a chunk in which agents {missing} go on", "one without them"),
         )
         for ok, expected, found in tests:
             if not ok:
@@ -980,30 +980,30 @@ class MultiAgentEpisode:
                 found=f"one that ended at env step {self.env_t}" if self.is_done else "one that was not reset",
                 do="cut only episodes that go on",
             )
-        at, wanted = self.env_t, check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_)
-        own = check_steps(agent_steps, "agent_steps", self.id_)
+        at, lookback = self.env_t, check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_)
+        agent_steps = check_steps(agent_steps, "agent_steps", self.id_)
         living = {segment: record.action for record in self.records.values() if (segment := record.live) is not None}
-        if wanted:
+        if lookback:
             waiting = [segment for segment, action in living.items() if action is not NOTHING]
-            rows = [(segment, segment.row_at(at - wanted + 1)) for segment in waiting]
-            wanted = max([wanted, *(at - segment.steps[row] for segment, row in rows if row >= 0)])
-        return self._part(at, at, self._reach(at, wanted, living, own))
+            rows = [(segment, segment.row_at(at - lookback + 1)) for segment in waiting]
+            lookback = max([lookback, *(at - segment.steps[row] for segment, row in rows if row >= 0)])
+        return self._part(at, at, self._reach(at, lookback, living, agent_steps))
 
-    def _reach(self, at: int, wanted: int, living: Iterable[AgentSegment], own: int = 0) -> int:
+    def _reach(self, at: int, lookback: int, living: Iterable[AgentSegment], agent_steps: int = 0) -> int:
         """The lookback at env step `at`: what there is of it, and back to the newest observation of each living agent.
 
         Args:
             at: Env step of the cut.
-            wanted: Env steps to keep.
+            lookback: Env steps to keep.
             living: The agents that go on.
-            own: Steps of its own that each of them keeps, as far as there are; and what happened to the others as many
-                env steps before its newest observation.
+            agent_steps: Steps of its own that each of them keeps, as far as there are; and what happened to the others
+                as many env steps before its newest observation.
         """
         rows = [(segment.steps, segment.row_at(at)) for segment in living]
-        newest = [at - steps[max(row - own, 0)] for steps, row in rows]
-        others = [at - steps[row] + own for steps, row in rows] if own else []
-        held = self.lookback + at - self.env_t_started
-        return max([min(max([wanted, *others]), held), *newest])
+        newest = [at - steps[max(row - agent_steps, 0)] for steps, row in rows]
+        others = [at - steps[row] + agent_steps for steps, row in rows] if agent_steps else []
+        available = self.lookback + at - self.env_t_started
+        return max([min(max([lookback, *others]), available), *newest])
 
     def _part(self, begin: int, end: int, lookback: int) -> MultiAgentEpisode:
         """Return the chunk from one env step to another, with so many before it and with what waits at its end."""
@@ -1055,11 +1055,11 @@ class MultiAgentEpisode:
             )
         start, stop, _ = slice_.indices(len(self))
         begin, end = self.env_t_started + start, self.env_t_started + max(start, stop)
-        wanted = self.lookback
+        lookback = self.lookback
         if len_lookback_buffer is not None:
-            wanted = check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_)
+            lookback = check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_)
         living = [s for s in self.segments if s.steps[0] <= begin and not s.over(begin)]
-        return self._part(begin, end, self._reach(begin, wanted, living))
+        return self._part(begin, end, self._reach(begin, lookback, living))
 
     def with_artificial_steps(self, longer: Mapping[int, SingleAgentEpisode]) -> MultiAgentEpisode:
         """Copy the chunk, with other single-agent episodes in place of some.
@@ -1121,7 +1121,7 @@ class MultiAgentEpisode:
         episode._was_reset = state["is_reset"]
         episode._modules = dict(state["modules"])
         episode.records = {agent: AgentRecord.from_state(record) for agent, record in state["agents"]}
-        episode._past = [AgentSegment.from_state(one) for one in state.get("past", ())]
+        episode._past = [AgentSegment.from_state(segment) for segment in state.get("past", ())]
         episode._custom_data = copy.deepcopy(state["custom_data"])
         episode._start_time, episode._last_step_time = 0.0, state["duration_s"]
         return episode
@@ -1135,13 +1135,13 @@ class MultiAgentEpisode:
             return False
         if not all(same_value(getattr(self, name), getattr(other, name)) for name in _EQUAL):
             return False
-        mine, yours = (
-            {a: r for a, r in one.records.items() if r.born or r.reward is not None or r.info is not None}
-            for one in (self, other)
+        left, right = (
+            {a: r for a, r in episode.records.items() if r.born or r.reward is not None or r.info is not None}
+            for episode in (self, other)
         )
-        orders = [[agent for agent, record in known.items() if record.born] for known in (mine, yours)]
-        same = orders[0] == orders[1] and mine.keys() == yours.keys()
-        return same and all(mine[agent].equals(yours[agent]) for agent in mine)
+        orders = [[agent for agent, record in records.items() if record.born] for records in (left, right)]
+        same = orders[0] == orders[1] and left.keys() == right.keys()
+        return same and all(left[agent].equals(right[agent]) for agent in left)
 
     def __repr__(self) -> str:
         end = "terminated" if self.is_terminated else "truncated" if self.is_truncated else "running"

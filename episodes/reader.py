@@ -100,10 +100,10 @@ class EpisodeReader:
     @cached_property
     def lengths(self) -> Ints:
         """Steps of each chunk: int64 [C]."""
-        given = self._given
-        if set(map(type, given)) != {SingleAgentEpisode}:
-            return np.array(list(map(len, given)), np.int64)
-        return np.array(lengths_of([episode.rewards for episode in given]), np.int64)
+        episodes = self._given
+        if set(map(type, episodes)) != {SingleAgentEpisode}:
+            return np.array(list(map(len, episodes)), np.int64)
+        return np.array(lengths_of([episode.rewards for episode in episodes]), np.int64)
 
     @cached_property
     def starts(self) -> Ints:
@@ -131,7 +131,7 @@ class EpisodeReader:
         outputs = [episode.extra_model_outputs.keys() for episode in self.episodes]
         first = outputs[0] if outputs else {}.keys()
         if outputs.count(first) < len(outputs):
-            chunk = next(chunk for chunk, own in enumerate(outputs) if own != first)
+            chunk = next(chunk for chunk, keys in enumerate(outputs) if keys != first)
             raise ColumnError(
                 "model outputs",
                 expected=f"{sorted(first)}, as in {self.describe(0)}",
@@ -193,15 +193,15 @@ class EpisodeReader:
         self, column: str, buffers: list[Any], firsts: list[int], spans: list[int]
     ) -> tuple[Form, list[list[Leaf]]]:
         """Form and leaves of each chunk's rows, which are brought to one nesting."""
-        each = [self._rows_of(column, *own) for own in zip(range(len(buffers)), buffers, firsts, spans)]
-        empty = ((own.form, own.rows(0, 0)) for own in buffers if isinstance(own, InfiniteLookbackBuffer))
-        kinds = (own for part in (each, empty) for own in part if own is not None and own[1])
+        chunk_rows = [self._rows_of(column, *args) for args in zip(range(len(buffers)), buffers, firsts, spans)]
+        empty = ((buffer.form, buffer.rows(0, 0)) for buffer in buffers if isinstance(buffer, InfiniteLookbackBuffer))
+        kinds = (rows for part in (chunk_rows, empty) for rows in part if rows is not None and rows[1])
         form, example = next(kinds, (None, []))
         blank, leaves = [leaf[:0] for leaf in example], []
-        for chunk, own in enumerate(each):
-            if own is not None and own[0] != form:
-                own = form, self._nested_like(form, own, column, chunk)
-            leaves.append(blank if own is None else own[1])
+        for chunk, rows in enumerate(chunk_rows):
+            if rows is not None and rows[0] != form:
+                rows = form, self._nested_like(form, rows, column, chunk)
+            leaves.append(blank if rows is None else rows[1])
         return form, [list(parts) for parts in zip(*leaves)]
 
     def _rows_of(self, column: str, chunk: int, buffer: Any, first: int, span: int) -> Any:
@@ -255,12 +255,12 @@ class EpisodeReader:
         stop = 0
         for chunk, count in zip(owners.tolist(), counts.tolist()):
             start, stop = stop, stop + count
-            own = steps[order[start:stop]]
-            low = int(own.min())
-            found = self._rows_of(column, chunk, buffers[chunk], low, int(own.max()) + 1 - low)
+            chunk_steps = steps[order[start:stop]]
+            low = int(chunk_steps.min())
+            found = self._rows_of(column, chunk, buffers[chunk], low, int(chunk_steps.max()) + 1 - low)
             form = found[0] if not parts else form
             leaves = found[1] if found[0] == form else self._nested_like(form, found, column, chunk)
-            parts.append([leaf[own - low] for leaf in leaves])
+            parts.append([leaf[chunk_steps - low] for leaf in leaves])
         back = np.argsort(order)
         return unflatten(form, [np.concatenate(leaf)[back] for leaf in zip(*parts)])
 
@@ -285,27 +285,27 @@ class EpisodeReader:
             rows = None
         if rows is not None:
             return rows, None
-        held = np.array([buffer is not None and buffer.len_incl_lookback() > 0 for buffer in buffers], np.bool_)
-        if held.all() or column == Columns.OBS:
+        has_row = np.array([buffer is not None and buffer.len_incl_lookback() > 0 for buffer in buffers], np.bool_)
+        if has_row.all() or column == Columns.OBS:
             return self._joined_last(column, buffers), None
-        chunks = np.flatnonzero(held)
+        chunks = np.flatnonzero(has_row)
         if not len(chunks):
-            return None, held
+            return None, has_row
         part = EpisodeReader([self.episodes[i] for i in chunks.tolist()])
         rows, _ = part.newest(column)
-        return map_struct(lambda leaf: _spread(leaf, chunks, len(held)), rows), held
+        return map_struct(lambda leaf: _spread(leaf, chunks, len(has_row)), rows), has_row
 
     def _joined_last(self, column: str, buffers: list[Any]) -> Any:
         """The newest row of each buffer, which may be held apart from the others because it differs from them."""
-        each: list[tuple[Any, list[Leaf]]] = []
+        chunk_rows: list[tuple[Any, list[Leaf]]] = []
         for chunk, buffer in enumerate(buffers):
             values, form = flatten(buffer.last())
             found = form, [np.asarray(value)[None] for value in values]
-            if each and form != each[0][0]:
-                found = each[0][0], self._nested_like(each[0][0], found, column, chunk)
-            each.append(found)
-        leaves = [list(parts) for parts in zip(*(own for _, own in each))]
-        rows = ColumnRows(each[0][0], leaves, [1] * len(each), column, self.describe)
+            if chunk_rows and form != chunk_rows[0][0]:
+                found = chunk_rows[0][0], self._nested_like(chunk_rows[0][0], found, column, chunk)
+            chunk_rows.append(found)
+        leaves = [list(parts) for parts in zip(*(chunk_leaves for _, chunk_leaves in chunk_rows))]
+        rows = ColumnRows(chunk_rows[0][0], leaves, [1] * len(chunk_rows), column, self.describe)
         rows.check()
         return rows.joined()
 
@@ -325,21 +325,21 @@ class EpisodeReader:
             ColumnError: rows of several shapes or nestings.
         """
         stops = np.where(self.holds(column), self.lengths + (column == Columns.OBS), 0)
-        held = np.minimum(count, stops + self.lookbacks)
-        if not held.any():
-            return None, held
-        rows = self.rows(column, stops - held, stops)
+        available = np.minimum(count, stops + self.lookbacks)
+        if not available.any():
+            return None, available
+        rows = self.rows(column, stops - available, stops)
         rows.check()
         leaves, form = flatten(rows.joined())
-        windows, complete = [], bool((held == count).all())
+        windows, complete = [], bool((available == count).all())
         for leaf in leaves:
             if complete:
-                window = leaf.reshape(len(held), count, *leaf.shape[1:])
+                window = leaf.reshape(len(available), count, *leaf.shape[1:])
             else:
-                window = np.zeros((len(held), count, *leaf.shape[1:]), leaf.dtype)
-                window[np.arange(count) >= count - held[:, None]] = leaf
+                window = np.zeros((len(available), count, *leaf.shape[1:]), leaf.dtype)
+                window[np.arange(count) >= count - available[:, None]] = leaf
             windows.append(window.swapaxes(0, 1))
-        return unflatten(form, windows), None if complete else held
+        return unflatten(form, windows), None if complete else available
 
     def returns_before(self) -> npt.NDArray[np.float64]:
         """Return the return of each episode before its chunk, NaN if it is not known: float64 [C]."""
@@ -424,15 +424,15 @@ class BlockReader(EpisodeReader):
 
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
         """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
-        own, spans, tails = self._column(column), np.maximum(self._stops(stop) - first, 0), {}
+        block_column, spans, tails = self._column(column), np.maximum(self._stops(stop) - first, 0), {}
         if stop is not None and (first + spans > self.lengths + (column == Columns.OBS)).any():
             return super().rows(column, first, stop, step)  # which says what chunk lacks them
         counts = -(-spans // step)
         if column == Columns.OBS:
             last = first + (counts - 1) * step == self.lengths
-            tails = self._tails(own, np.flatnonzero(last & (counts > 0)))
+            tails = self._tails(block_column, np.flatnonzero(last & (counts > 0)))
         return BlockRows(
-            own.form, own.leaves, self._envs, self._begins + first, counts, step, self._places, tails,
+            block_column.form, block_column.leaves, self._envs, self._begins + first, counts, step, self._places, tails,
             column, self.describe,
         )  # fmt: skip
 
@@ -467,16 +467,16 @@ class BlockReader(EpisodeReader):
 
     def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
         """Copies of rows at given steps of given chunks (see `EpisodeReader.at`)."""
-        own = self._column(column)
-        leaves = [leaf[self._begins[chunks] + steps, self._envs[chunks]] for leaf in own.leaves]
+        block_column = self._column(column)
+        leaves = [leaf[self._begins[chunks] + steps, self._envs[chunks]] for leaf in block_column.leaves]
         if column == Columns.OBS:
             last = np.flatnonzero(steps == self.lengths[chunks])
-            tails = self._tails(own, np.unique(chunks[last]))
+            tails = self._tails(block_column, np.unique(chunks[last]))
             for row in last.tolist() if tails else ():
                 for i, tail in enumerate(tails.get(int(chunks[row]), ())):
                     leaves[i] = leaves[i].astype(np.result_type(leaves[i], tail), copy=False)
                     leaves[i][row] = tail[0]
-        return unflatten(own.form, leaves)
+        return unflatten(block_column.form, leaves)
 
 
 class RecorderReader(BlockReader):
@@ -499,14 +499,14 @@ class RecorderReader(BlockReader):
         if column == Columns.OBS:
             rows = self.block.latest_observations()
             return map_struct(np.array, rows) if copy else rows, None
-        own, row = self.block.column(column), self.block.row - 1
-        if own is None or not own.leaves:
+        block_column, row = self.block.column(column), self.block.row - 1
+        if block_column is None or not block_column.leaves:
             return None, np.zeros(len(self.chunks), np.bool_)
-        held = None if self._recorded.newest_start <= row else self._recorded.low_rows <= row
-        leaves = [np.array(leaf[max(row, 0)]) for leaf in own.leaves]
+        has_row = None if self._recorded.newest_start <= row else self._recorded.low_rows <= row
+        leaves = [np.array(leaf[max(row, 0)]) for leaf in block_column.leaves]
         if column == Columns.REWARDS:
-            self._check_known(leaves[0] if held is None else leaves[0][held])
-        return unflatten(own.form, leaves), held
+            self._check_known(leaves[0] if has_row is None else leaves[0][has_row])
+        return unflatten(block_column.form, leaves), has_row
 
     def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
         """The newest rows of each chunk, its lookback included (see `EpisodeReader.latest`)."""
@@ -517,22 +517,22 @@ class RecorderReader(BlockReader):
             older = None if before is None else before[1]
             if before is not None:
                 values, form = flatten_like(before[0], unflatten(form, values)), before[0]
-            held = np.minimum(block.row - self._recorded.low_rows + 1, count)
+            available = np.minimum(block.row - self._recorded.low_rows + 1, count)
         else:
-            own, values = block.column(column), None
-            held = np.clip(block.row - self._recorded.low_rows, 0, count)
-            if own is None or not own.leaves:
-                return None, np.zeros_like(held)
-            form, older = own.form, [leaf[max(0, block.row - count) : block.row] for leaf in own.leaves]
+            source, values = block.column(column), None
+            available = np.clip(block.row - self._recorded.low_rows, 0, count)
+            if source is None or not source.leaves:
+                return None, np.zeros_like(available)
+            form, older = source.form, [leaf[max(0, block.row - count) : block.row] for leaf in source.leaves]
         windows = []
         for i in range(len(values or older or ())):
             leaf = _window(None if older is None else older[i], None if values is None else values[i], count)
-            for env in np.flatnonzero(held < count).tolist():
-                leaf[: count - held[env], env] = 0
+            for env in np.flatnonzero(available < count).tolist():
+                leaf[: count - available[env], env] = 0
             if column == Columns.REWARDS:
                 self._check_known(leaf)
             windows.append(leaf)
-        return unflatten(form, windows), held if (held < count).any() else None
+        return unflatten(form, windows), available if (available < count).any() else None
 
     def _check_known(self, rewards: Any) -> None:
         if self.block.unknown_rewards:
@@ -586,16 +586,16 @@ class SeveralBlocksReader(EpisodeReader):
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
         """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
         columns = [reader.block.column(column) for reader in self._readers]
-        if any(own is None or columns[0] is None or own.form != columns[0].form for own in columns):
+        if any(item is None or columns[0] is None or item.form != columns[0].form for item in columns):
             return super().rows(column, first, stop, step)
         firsts, stops = np.zeros_like(self.lengths) + first, self._stops(stop)
-        parts = [own.rows(column, firsts[at], stops[at], step) for own, at in zip(self._readers, self._places)]
+        parts = [reader.rows(column, firsts[at], stops[at], step) for reader, at in zip(self._readers, self._places)]
         if not all(part.sound for part in parts):
             return super().rows(column, first, stop, step)
         order = np.argsort(np.concatenate(self._places)).tolist()
-        each = [part.of_chunk(chunk) for part in parts for chunk in range(len(part.counts))]
+        chunk_rows = [part.of_chunk(chunk) for part in parts for chunk in range(len(part.counts))]
         counts = [count for part in parts for count in part.counts]
-        leaves = [[each[i][leaf] for i in order] for leaf in range(len(each[0]))]
+        leaves = [[chunk_rows[i][leaf] for i in order] for leaf in range(len(chunk_rows[0]))]
         return ColumnRows(parts[0].form, leaves, [counts[i] for i in order], column, self.describe)
 
 

@@ -639,13 +639,13 @@ class SingleAgentEpisode:
             raise next(no_column(self, *own) for own in columns if not hasattr(own[1], "len_incl_lookback")) from None
         expected = [steps + 1, steps + 1, *[steps] * (len(rows) - 2)]
         if rows != expected and any([steps, *rows]):
-            wrong = [
-                (key, wanted, count) for (key, _), wanted, count in zip(columns, expected, rows) if wanted != count
+            faults = [
+                (key, needed, count) for (key, _), needed, count in zip(columns, expected, rows) if needed != count
             ]
             raise EpisodeError(
                 f"episode {self.id_} with {steps} rewards",
-                expected=", ".join(f"{wanted} rows of {key!r}" for key, wanted, _ in wrong),
-                found=", ".join(f"{count} of {key!r}" for key, _, count in wrong),
+                expected=", ".join(f"{needed} rows of {key!r}" for key, needed, _ in faults),
+                found=", ".join(f"{count} of {key!r}" for key, _, count in faults),
                 do="give T+1 observations and infos and T of every other column",
             )
 
@@ -861,12 +861,12 @@ class SingleAgentEpisode:
     def get_state(self) -> dict[str, Any]:
         """Return everything that makes the chunk, as plain dicts, arrays and scalars; spaces become dicts."""
         observations, actions = self.observations.get_state(), self.actions.get_state()
-        given, outputs = self.given_observation_space, self.extra_model_outputs
+        space, outputs = self.given_observation_space, self.extra_model_outputs
         return {
             **{name: getattr(self, name) for name in _PLAIN},
             "observation_space": observations["space"],
             "action_space": actions["space"],
-            "given_observation_space": None if given is None else space_to_dict(given),
+            "given_observation_space": None if space is None else space_to_dict(space),
             "lookback": self.lookback,
             "observations": observations["data"],
             "raw_observation": observations["raw_row"],
@@ -890,12 +890,12 @@ class SingleAgentEpisode:
         do = "pass what get_state of an episode gave; RLlib's have another, and are converted as episodes "
         do += "(epibatch.interop.rllib.from_rllib)"
         check_state(state, _STATE, "SingleAgentEpisode.from_state", "an episode", do)
-        given, action_space = (
+        given_space, action_space = (
             None if state[name] is None else space_from_dict(state[name])
             for name in ("given_observation_space", "action_space")
         )
         names = {"data": "observations", "raw_row": "raw_observation", "space": "observation_space"}
-        observations = {own: state[name] for own, name in names.items()}
+        observations = {key: state[name] for key, name in names.items()}
         episode = SingleAgentEpisode(
             observations=InfiniteLookbackBuffer.from_state({**observations, "provisional": True, "lookback": 0}),
             infos=InfosBuffer(state["infos"]).copies(),
@@ -905,7 +905,7 @@ class SingleAgentEpisode:
             len_lookback_buffer=state["lookback"],
             **{name: state[name] for name in (*_IDENTITY, "t_started", "actions", "rewards", "extra_model_outputs")},
         )
-        episode.given_observation_space, episode._return_before = given, state.get("return_before", math.nan)
+        episode.given_observation_space, episode._return_before = given_space, state.get("return_before", math.nan)
         episode.custom_data.update(copy.deepcopy(state["custom_data"]))
         episode._start_time, episode._last_step_time = 0.0, state["duration_s"]
         return episode
@@ -914,8 +914,8 @@ class SingleAgentEpisode:
         # One by one: attributes that are set as a whole dict are spread over memory, which slows the reading of many
         # episodes.
         attributes, slots = state if isinstance(state, tuple) else (state, None)  # slots: of a subclass
-        for own in (attributes, slots):
-            for name, value in (own or {}).items():
+        for values in (attributes, slots):
+            for name, value in (values or {}).items():
                 setattr(self, name, value)
 
     def equals(self, other: Any) -> bool:

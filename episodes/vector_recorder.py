@@ -219,8 +219,8 @@ class VectorRecorder:
 
     def _new_chunk(self, env: int, row: int) -> Chunk:
         coming = self._announced.pop(env, None)
-        known = () if coming is None else (coming.id_, 0, dict(coming.custom_data))
-        return Chunk(self._block, env, row, row, self._spaces, *known)
+        identity = () if coming is None else (coming.id_, 0, dict(coming.custom_data))
+        return Chunk(self._block, env, row, row, self._spaces, *identity)
 
     def _end(
         self, envs: list[int], flags: tuple[Any, Any], tails: dict[int, Any], infos: tuple[dict[str, Any], Any]
@@ -256,10 +256,10 @@ class VectorRecorder:
         block, env = self._block, chunk.env
         found = block.infos.get(block.row, {}).get(_STATISTICS)
         if isinstance(found, dict) and "r" in found and "l" in found:
-            own = env_infos(block.infos[block.row], env)
-            if _STATISTICS in own:
-                chunk.tail_infos = {**chunk.tail_infos, _STATISTICS: own.pop(_STATISTICS)}
-                block.own_infos[block.row, env] = own
+            infos = env_infos(block.infos[block.row], env)
+            if _STATISTICS in infos:
+                chunk.tail_infos = {**chunk.tail_infos, _STATISTICS: infos.pop(_STATISTICS)}
+                block.own_infos[block.row, env] = infos
 
     def expect(self, vector_steps: int) -> None:
         """Make room for so many vector steps in the next fragments."""
@@ -348,13 +348,13 @@ class VectorRecorder:
 
     def _retire(self) -> None:
         """Copy the rows of small chunks that are still in use, so that an earlier fragment's block can be freed."""
-        held = []
+        delivered = []
         for handed_out, chunks in self._delivered:
             if handed_out() is not None:
-                held.append((handed_out, chunks))
+                delivered.append((handed_out, chunks))
                 continue
             for chunk in (reference() for reference in chunks):
                 view = None if chunk is None else chunk.shown
                 if chunk is not None and view is not None and 2 * len(chunk) < chunk.block.row * chunk.block.num_envs:
                     view.own_columns()
-        self._delivered = held
+        self._delivered = delivered

@@ -129,4 +129,4 @@ def _put_infos(block: Block, infos: Any) -> None:
     if isinstance(infos, dict):
         block.infos[block.row] = infos
     else:
-        block.own_infos.update({(block.row, env): own for env, own in enumerate(infos or ())})
+        block.own_infos.update({(block.row, env): info for env, info in enumerate(infos or ())})

@@ -45,13 +45,13 @@ class AgentColumn:
     def __init__(self, record: AgentRecord, name: str, key: str | None = None, *, latest: bool = False) -> None:
         self.record, self.name, self.key = record, name, key
         segments = record.segments[-1:] if latest else record.segments
-        held = [(segment, _buffer(segment, name, key)) for segment in segments]
-        self._parts = [(segment, buffer) for segment, buffer in held if buffer is not None]
+        pairs = [(segment, _buffer(segment, name, key)) for segment in segments]
+        self._parts = [(segment, buffer) for segment, buffer in pairs if buffer is not None]
         self.open = self._open_row()
         self.buffer: Any
         self.steps: array[int]
-        if len(held) == len(self._parts) == 1:
-            self.steps, self.buffer = segments[0].steps, held[0][1]
+        if len(pairs) == len(self._parts) == 1:
+            self.steps, self.buffer = segments[0].steps, pairs[0][1]
         else:
             self.buffer, self.steps = self._joined()
             if self.open is not NOTHING:
@@ -107,12 +107,12 @@ class AgentColumn:
 
     def find(self, env_steps: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Absolute rows at env steps; -1 where there is none."""
-        wanted = np.asarray(env_steps, np.int64)
+        targets = np.asarray(env_steps, np.int64)
         steps = np.array(self.steps[: self.count], np.int64)
-        rows = np.searchsorted(steps, wanted)
+        rows = np.searchsorted(steps, targets)
         if not self.count:
-            return np.full(len(wanted), -1)
-        found = steps[np.minimum(rows, self.count - 1)] == wanted
+            return np.full(len(targets), -1)
+        found = steps[np.minimum(rows, self.count - 1)] == targets
         return np.where(found, rows, -1)
 
     def at_each(self, env_steps: Sequence[int] | np.ndarray[Any, Any], fill: Any = None, one_hot: bool = False) -> Any:
@@ -174,23 +174,23 @@ class AgentColumn:
             )
         offset = 0
         for segment, part in self._parts:
-            held = part.len_incl_lookback()
-            chosen = [i for i, row in enumerate(rows) if offset <= row < offset + held]
+            length = part.len_incl_lookback()
+            chosen = [i for i, row in enumerate(rows) if offset <= row < offset + length]
             if chosen:
                 indices = [int(rows[i]) - offset - part.lookback for i in chosen]
                 self._set(segment, unflatten(form, [leaf[chosen] for leaf in leaves or []]), indices)
-            offset += held
+            offset += length
         for i, row in enumerate(rows):
             if row >= offset:
                 self._write_open(unflatten(form, [leaf[i] for leaf in leaves or []]))
 
     def _write_row(self, row: int, new_data: Any) -> None:
         for segment, part in self._parts:
-            held = part.len_incl_lookback()
-            if row < held:
+            length = part.len_incl_lookback()
+            if row < length:
                 self._set(segment, new_data, row - part.lookback)
                 return
-            row -= held
+            row -= length
         self._write_open(new_data)
 
     def _write_open(self, row: Any) -> None:

@@ -157,15 +157,15 @@ class AgentRecord:
         keys = dict.fromkeys(key for segment in self.segments for key in segment.episode.extra_model_outputs)
         return {**keys, **dict.fromkeys(self.extras)}
 
-    def fault(self, given: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    def fault(self, values: Mapping[str, Any]) -> tuple[str, str, str] | None:
         """Return the error of values that the agent cannot take now: expected, found, do; None if there is none.
 
         Args:
-            given: Its observation, action, reward, info and (model) outputs of an env step, each or None.
+            values: Its observation, action, reward, info and (model) outputs of an env step, each or None.
         """
-        observed, acted = given["observation"] is not None, given["action"] is not None
+        observed, acted = values["observation"] is not None, values["action"] is not None
         if self.end is not None and not observed:
-            late = ", ".join(name for name, value in given.items() if value is not None)
+            late = ", ".join(name for name, value in values.items() if value is not None)
             expected = "nothing for an agent that has ended, unless a new observation lets it return"
             return (expected, late, "leave it out of what the environment returns after its end") if late else None
         if acted and self.live is None:
@@ -173,9 +173,9 @@ class AgentRecord:
         if acted and self.action is not NOTHING:
             do = "let only agents act that get_agents_to_act() names"
             return "an observation after the action before", "a second action", do
-        if acted and observed and given["reward"] is None:
+        if acted and observed and values["reward"] is None:
             return "a reward for an agent that acted and observed", "none", "return one, 0.0 for nothing"
-        if given["outputs"] and not acted:
+        if values["outputs"] and not acted:
             return "model outputs with the action they belong to", "outputs without an action", "pass them with it"
         if observed and not acted and self.live is not None and self.action is NOTHING:
             found = "a second observation for an agent that has not acted on the one before"
@@ -197,9 +197,9 @@ class AgentRecord:
 
     def take_open(self) -> tuple[Any, dict[str, Any], Any]:
         """Action, model outputs and summed reward of the open step, which wait no longer."""
-        taken = self.action, self.extras, 0.0 if self.reward is None else self.reward
+        step = self.action, self.extras, 0.0 if self.reward is None else self.reward
         self.action, self.extras, self.reward = NOTHING, {}, None
-        return taken
+        return step
 
     def take_info(self, info: dict[str, Any] | None) -> dict[str, Any] | None:
         """The info dict for an observation that came with `info`."""
@@ -269,7 +269,7 @@ class AgentRecord:
     def _open_at(self, env_t: int) -> AgentRecord:
         """A record in which the step waits that was under way at env step `env_t`, with all that is known of it."""
         out = AgentRecord()
-        segment = next(one for one in self.segments if one.steps[0] <= env_t and not one.over(env_t))
+        segment = next(segment for segment in self.segments if segment.steps[0] <= env_t and not segment.over(env_t))
         row, single = segment.row_at(env_t), segment.episode
         if segment.steps[row] == env_t:
             return out
@@ -287,7 +287,7 @@ class AgentRecord:
         """A copy with longer copies of some of the episodes, by the `id()` of those that they are of."""
         out = copy.copy(self)
         longer_of = [(segment, longer.get(id(segment.episode))) for segment in self.segments]
-        out.segments = [own if one is None else own.with_artificial_step(one) for own, one in longer_of]
+        out.segments = [old if new is None else old.with_artificial_step(new) for old, new in longer_of]
         if self.live is not None:
             out.live = out.segments[-1]
             out.settle()
@@ -329,7 +329,7 @@ class AgentRecord:
     def from_state(state: Mapping[str, Any]) -> AgentRecord:
         """Rebuild it from `get_state()`."""
         record = AgentRecord()
-        record.segments = [AgentSegment.from_state(one) for one in state["segments"]]
+        record.segments = [AgentSegment.from_state(segment) for segment in state["segments"]]
         record.end = None if state["end"] is None else (bool(state["end"][0]), bool(state["end"][1]))
         record.live = record.segments[-1] if record.segments and record.end is None else None
         record.action = map_struct(owned, state["action"][0]) if state["action"] else NOTHING
@@ -344,4 +344,4 @@ class AgentRecord:
         if len(self.segments) != len(other.segments):
             return False
         waiting = [(r.end, r.action, r.extras, r.reward or 0.0, r.info, r.left_over) for r in (self, other)]
-        return same_value(*waiting) and all(one.equals(its) for one, its in zip(self.segments, other.segments))
+        return same_value(*waiting) and all(left.equals(right) for left, right in zip(self.segments, other.segments))

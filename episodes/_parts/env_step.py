@@ -48,11 +48,11 @@ class EnvStep:
         Raises:
             EpisodeError: one is something else than a dict.
         """
-        taken, flags = (self.observations, self.actions, self.rewards, self.infos), (self.terminateds, self.truncateds)
-        given = (*taken, *flags, self.outputs)
-        if set(map(type, given)) == _DICTS:
+        data, flags = (self.observations, self.actions, self.rewards, self.infos), (self.terminateds, self.truncateds)
+        columns = (*data, *flags, self.outputs)
+        if set(map(type, columns)) == _DICTS:
             return
-        for name, found in zip(_NAMES, given):
+        for name, found in zip(_NAMES, columns):
             if not isinstance(found, Mapping):
                 do = "pass what the multi-agent environment gave, {agent: value}"
                 if name == "observations" and isinstance(found, tuple) and len(found) == 2:
@@ -67,9 +67,9 @@ class EnvStep:
     def others(self) -> list[Any]:
         """Agents that were given something, but no observation."""
         observed, out = self.observations, {}
-        for given in (self.actions, self.rewards, self.outputs, self.infos):
-            if not given.keys() <= observed.keys():
-                out.update(dict.fromkeys(agent for agent in given if agent not in observed))
+        for column in (self.actions, self.rewards, self.outputs, self.infos):
+            if not column.keys() <= observed.keys():
+                out.update(dict.fromkeys(agent for agent in column if agent not in observed))
         out.pop(_COMMON, None)
         return list(out)
 

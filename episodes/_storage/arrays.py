@@ -198,16 +198,16 @@ def fits(leaf: Leaf, value: Any, shape: tuple[int, ...] | None = None) -> np.dty
 
 def _fits_number(dtype: np.dtype[Any], value: int | float) -> np.dtype[Any] | None:
     try:
-        wanted = np.result_type(dtype, value)
+        target = np.result_type(dtype, value)
     except TypeError:
         return None
-    if wanted.kind in "iu" and isinstance(value, int) and not _in_range(value, wanted):
+    if target.kind in "iu" and isinstance(value, int) and not _in_range(value, target):
         return np.result_type(dtype, np.asarray(value))
-    if wanted.kind in "fc":
+    if target.kind in "fc":
         size = abs(value)
-        if size != float("inf") and size > float(np.finfo(wanted).max):
-            return None if size > float(np.finfo(np.float64).max) else np.result_type(wanted, np.float64)
-    return wanted
+        if size != float("inf") and size > float(np.finfo(target).max):
+            return None if size > float(np.finfo(np.float64).max) else np.result_type(target, np.float64)
+    return target
 
 
 def _in_range(value: int, dtype: np.dtype[Any]) -> bool:

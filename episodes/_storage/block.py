@@ -78,8 +78,8 @@ class BlockColumn:
                 self.promote(i, dtype)
             leaf = self._roomy(i, row, capacity)
             if leaf.dtype == object:
-                for n, one in enumerate(rows):
-                    leaf[row, n] = owned(one)
+                for n, element in enumerate(rows):
+                    leaf[row, n] = owned(element)
             else:
                 leaf[row] = rows
 
@@ -108,10 +108,10 @@ class BlockColumn:
         values = leaves_like(self.form, value)
         if values is None:
             return False
-        if not all(leaf.dtype.kind != "O" and fits_exactly(leaf, own) for leaf, own in zip(leaves, values)):
+        if not all(leaf.dtype.kind != "O" and fits_exactly(leaf, item) for leaf, item in zip(leaves, values)):
             return False
-        for leaf, own in zip(leaves, unaliased(values)):
-            leaf[row] = own
+        for leaf, item in zip(leaves, unaliased(values)):
+            leaf[row] = item
         return True
 
     def promote(self, i: int, dtype: np.dtype[Any] | None) -> None:
@@ -140,10 +140,10 @@ class BlockColumn:
         column = BlockColumn()
         column.form = self.form
         for leaf in self.leaves:
-            fresh = empty_leaf(leaf[0], capacity)
+            target = empty_leaf(leaf[0], capacity)
             low = max(start, 0)
-            fresh[low - start : stop - start] = leaf[low:stop]
-            column.leaves.append(fresh)
+            target[low - start : stop - start] = leaf[low:stop]
+            column.leaves.append(target)
         return column
 
 
@@ -284,8 +284,8 @@ class Block:
 
     def info_at(self, row: int, env: int) -> dict[str, Any]:
         """The info dict of one environment that came with the observations of a row."""
-        own = self.own_infos.get((row, env))
-        return env_infos(self.infos.get(row, {}), env) if own is None else own
+        info = self.own_infos.get((row, env))
+        return env_infos(self.infos.get(row, {}), env) if info is None else info
 
     def successor(self, lookback: int, capacity: int) -> Block:
         """A block for the next fragment, beginning with the last `lookback` steps of this one."""
@@ -296,7 +296,7 @@ class Block:
         block.actions = self.actions.window(start, self.row, rows)
         block.rewards = self.rewards.window(start, self.row, rows)
         block.extras = {key: column.window(start, self.row, rows) for key, column in self.extras.items()}
-        block.own_infos = {(row - start, env): own for (row, env), own in self.own_infos.items() if row >= start}
+        block.own_infos = {(row - start, env): info for (row, env), info in self.own_infos.items() if row >= start}
         block.infos = {row - start: infos for row, infos in self.infos.items() if row >= start}
         return block
 
@@ -307,7 +307,7 @@ def env_infos(infos: dict[str, Any], env: int) -> dict[str, Any]:
     Gymnasium's vector environments deliver a dict of arrays; a boolean array `_key` says which
     environments have `key`.
     """
-    own: dict[str, Any] = {}
+    part: dict[str, Any] = {}
     for key, value in infos.items():
         if key.startswith("_") and key[1:] in infos:
             continue
@@ -315,7 +315,7 @@ def env_infos(infos: dict[str, Any], env: int) -> dict[str, Any]:
         if mask is not None and not mask[env]:
             continue
         if isinstance(value, dict):
-            own[key] = env_infos(value, env)
+            part[key] = env_infos(value, env)
         else:
-            own[key] = value[env] if isinstance(value, (np.ndarray, list, tuple)) else value
-    return own
+            part[key] = value[env] if isinstance(value, (np.ndarray, list, tuple)) else value
+    return part

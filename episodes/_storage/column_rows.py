@@ -123,10 +123,10 @@ class ColumnRows(LazyRows):
                 do="leave out episodes without steps: [episode for episode in episodes if len(episode)]",
             )
         for i, parts in enumerate(self.leaves):
-            held = [chunk for chunk, leaf in enumerate(parts) if len(leaf)]
-            for chunk in held:
-                if parts[chunk].shape[1:] != parts[held[0]].shape[1:]:
-                    raise self._mixed(held[0], chunk)
+            chunks = [chunk for chunk, leaf in enumerate(parts) if len(leaf)]
+            for chunk in chunks:
+                if parts[chunk].shape[1:] != parts[chunks[0]].shape[1:]:
+                    raise self._mixed(chunks[0], chunk)
             for chunk, tail in self.tails.items():
                 if tail[i].shape[1:] != parts[chunk].shape[1:]:
                     raise self._ragged(parts[chunk].shape[1:], tail[i][0], chunk)
@@ -134,7 +134,7 @@ class ColumnRows(LazyRows):
             arrays = rows and isinstance(rows[0][0], (np.ndarray, np.generic))
             if arrays and not (rows[0][0].dtype.kind in "SU" and not any(np.ndim(row) for row, _ in rows)):
                 shape = np.shape(rows[0][0])
-                raise self._ragged(shape, *next((own for own in rows if np.shape(own[0]) != shape), rows[0]))
+                raise self._ragged(shape, *next((item for item in rows if np.shape(item[0]) != shape), rows[0]))
         return all(leaf.dtype.kind in "biufc" for parts in self.leaves for leaf in parts)
 
     def _mixed(self, chunk: int, other: int) -> ColumnError:
@@ -241,16 +241,16 @@ class BlockRows(ColumnRows):
     @cached_property
     def leaves(self) -> list[list[Leaf]]:  # type: ignore[override]
         """For each leaf the chunks' arrays, without those of `tails`."""
-        held, step = self._rows.copy(), self._step
-        held[list(self.tails)] -= 1
-        spans = list(zip(self._firsts.tolist(), (self._firsts + held * step).tolist(), self._envs.tolist()))
+        counts, step = self._rows.copy(), self._step
+        counts[list(self.tails)] -= 1
+        spans = list(zip(self._firsts.tolist(), (self._firsts + counts * step).tolist(), self._envs.tolist()))
         return [[leaf[low:high:step, env] for low, high, env in spans] for leaf in self.block_leaves]
 
     @property
     def sound(self) -> bool:  # type: ignore[override]
         """True if the rows are known to be numbers of one shape."""
         leaves = self.block_leaves
-        fit = all(own.shape[1:] == leaf.shape[2:] for tail in self.tails.values() for own, leaf in zip(tail, leaves))
+        fit = all(part.shape[1:] == leaf.shape[2:] for tail in self.tails.values() for part, leaf in zip(tail, leaves))
         return fit and bool(leaves) and all(leaf.dtype.kind in "biufc" for leaf in leaves)
 
     padded = LazyRows.padded

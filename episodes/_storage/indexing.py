@@ -116,8 +116,8 @@ def check_newest(indices: Indices, lookback: int, total: int, neg_index_as_lookb
     Raises:
         EpisodeStateError: more than the last row is asked for.
     """
-    asked: Any = indices if isinstance(indices, SEVERAL) else [indices]
-    positions = positions_of(asked, lookback, total, neg_index_as_lookback, False)
+    selection: Any = indices if isinstance(indices, SEVERAL) else [indices]
+    positions = positions_of(selection, lookback, total, neg_index_as_lookback, False)
     passed = sorted({int(position) for position in positions if position < total - 1})
     if passed:
         raise EpisodeStateError(

@@ -140,8 +140,8 @@ class InfosBuffer(LookbackBuffer):
     def __getstate__(self) -> dict[str, Any]:
         """Empty dicts, which most infos are, as nothing but their number."""
         count = self.len_incl_lookback()
-        given = enumerate(self._raw_rows())
-        rows = {i: row for i, row in given if row is not EMPTY and (type(row) is not dict or row)}
+        items = enumerate(self._raw_rows())
+        rows = {i: row for i, row in items if row is not EMPTY and (type(row) is not dict or row)}
         return {"count": count, "rows": rows, "lookback": self.lookback, "t_started": self.t_started}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

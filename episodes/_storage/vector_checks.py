@@ -93,11 +93,11 @@ class VectorChecks:
                 do="return one number as reward of each environment",
             )
         if array.dtype.kind == "f" and not np.logical_and.reduce(np.isfinite(array)):
-            wrong = np.flatnonzero(~np.isfinite(array))
+            envs = np.flatnonzero(~np.isfinite(array))
             raise ColumnError(
                 "vector step, column 'rewards'",
                 expected="finite numbers",
-                found=f"{array[wrong[0]]} (NaN is also what None becomes) in environments {wrong.tolist()}",
+                found=f"{array[envs[0]]} (NaN is also what None becomes) in environments {envs.tolist()}",
                 do="return a number, 0.0 where there is no reward",
             )
 
