@@ -185,10 +185,10 @@ def with_members(module: Any, outputs: Any) -> Any:
         return outputs
     spaces, form = flatten(get_base_struct_from_space(space))
     try:
-        given = flatten_like(form, outputs[Columns.ACTIONS])
+        actions = flatten_like(form, outputs[Columns.ACTIONS])
     except ColumnError:
         return outputs  # the pipeline says how they must be nested
-    leaves = [_members(leaf, own, type(module).__name__) for leaf, own in zip(given, spaces)]
+    leaves = [_members(leaf, leaf_space, type(module).__name__) for leaf, leaf_space in zip(actions, spaces)]
     return {**outputs, Columns.ACTIONS: unflatten(form, leaves)}
 
 
@@ -207,12 +207,12 @@ def _members(actions: Any, space: Any, name: str) -> Any:
     else:
         return actions
     array = np.asarray(actions.detach().cpu() if hasattr(actions, "detach") else actions)
-    wrong = array if array.dtype.kind not in "fiub" else array[~((array >= low) & (array <= high) & (array % 1 == 0))]
-    if wrong.size:
+    invalid = array if array.dtype.kind not in "fiub" else array[~((array >= low) & (array <= high) & (array % 1 == 0))]
+    if invalid.size:
         raise ColumnError(
             f"column {Columns.ACTIONS!r} of {name}'s outputs",
             expected=f"members of {space}",
-            found=", ".join(map(repr, dict.fromkeys(wrong.reshape(-1)[:5].tolist()))),
+            found=", ".join(map(repr, dict.fromkeys(invalid.reshape(-1)[:5].tolist()))),
             do=f"return whole numbers of the space, or {Columns.ACTION_DIST_INPUTS!r} alone, to have them drawn",
         )
     if array.dtype.kind != "f":
@@ -267,9 +267,9 @@ def act_for_agents(
             instead if they have NaN already.
     """
     outputs = forward(module, batch, explore=explore, t=t)
-    for module_id, own in outputs.items():
-        if isinstance(own, Mapping) and Columns.ACTIONS in own:
-            outputs = {**outputs, module_id: with_members(module[module_id], own)}
+    for module_id, output in outputs.items():
+        if isinstance(output, Mapping) and Columns.ACTIONS in output:
+            outputs = {**outputs, module_id: with_members(module[module_id], output)}
     columns: dict[str, Any]
     try:
         columns = module_to_env(rl_module=module, batch=outputs, episodes=to_act.episodes, explore=explore, **call)

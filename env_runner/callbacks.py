@@ -280,8 +280,8 @@ class CallbackDispatcher:
         objects = [cls() for cls in _loaded(config.callbacks_class, "callbacks_class", "class")]
         self._functions: dict[str, list[Callable[..., Any]]] = {}
         for event in events:
-            own = [getattr(each, event) for each in objects if _overrides(each, event)]
-            self._functions[event] = own + _loaded(getattr(config, event), event, "function")
+            methods = [getattr(item, event) for item in objects if _overrides(item, event)]
+            self._functions[event] = methods + _loaded(getattr(config, event), event, "function")
 
     def __contains__(self, event: str) -> bool:
         return bool(self._functions[event])
@@ -384,10 +384,10 @@ class EpisodeCallbacks:
         for env in range(self._runner.num_envs) if everyone else sorted({*over, *skipped}):
             if env in failed:
                 continue
-            shown: Any = {env: self._recorder.view(over[env])} if env in over else self._recorder.episodes
-            self._tell("on_episode_start" if env in skipped else "on_episode_step", env, shown)
+            episodes: Any = {env: self._recorder.view(over[env])} if env in over else self._recorder.episodes
+            self._tell("on_episode_start" if env in skipped else "on_episode_step", env, episodes)
             if env in over:
-                self._tell("on_episode_end", env, shown)
+                self._tell("on_episode_end", env, episodes)
                 self._earlier.pop(env, None)
                 self._create(env, begun=begun)
                 if begun:

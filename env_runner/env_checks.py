@@ -178,7 +178,7 @@ def check_vector_env(env: Any, num_envs: int, wanted: Any = None) -> Any:
     return env
 
 
-def _check_made(env: Any, num_envs: int, wanted: Any) -> None:
+def _check_made(env: Any, num_envs: int, expected: Any) -> None:
     where = f"vector environment {type(env.unwrapped).__name__}"
     missing = [name for name in _ATTRIBUTES if getattr(env, name, None) is None]
     if missing:
@@ -191,10 +191,10 @@ def _check_made(env: Any, num_envs: int, wanted: Any) -> None:
             do="let what makes it take num_envs, or set num_envs_per_env_runner to what it has",
         )
     mode = autoreset_mode(env)
-    if wanted is not None and mode != wanted.name.lower():
+    if expected is not None and mode != expected.name.lower():
         raise ConfigError(
             where,
-            expected=f"autoreset mode {wanted.name.lower()!r}, as gym_env_autoreset_mode says",
+            expected=f"autoreset mode {expected.name.lower()!r}, as gym_env_autoreset_mode says",
             found=f"{mode!r}: it resets in its own way",
             do="leave gym_env_autoreset_mode out, or let what makes it take autoreset_mode and heed it",
         )
@@ -246,7 +246,7 @@ def mark_environment(error: Exception) -> None:
 
 def is_of_environment(error: BaseException) -> bool:
     """True if an environment raised the error, or the error that caused it."""
-    return any(getattr(own, _MARK, False) for own in (error, error.__cause__))
+    return any(getattr(link, _MARK, False) for link in (error, error.__cause__))
 
 
 class _CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
@@ -470,15 +470,15 @@ def name_of(env: Any) -> str:
 
 def agents_of(env: Any) -> list[Any]:
     """Return every agent that an environment names: possible and current agents, and those with an own space."""
-    own = env.unwrapped
-    spaces = own.observation_spaces if isinstance(own.observation_spaces, dict) else {}
-    return list(dict.fromkeys([*(own.possible_agents or ()), *(own.agents or ()), *spaces]))
+    base = env.unwrapped
+    spaces = base.observation_spaces if isinstance(base.observation_spaces, dict) else {}
+    return list(dict.fromkeys([*(base.possible_agents or ()), *(base.agents or ()), *spaces]))
 
 
 def spaces_of(env: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Return observation and action space of each agent."""
-    agents, own = agents_of(env), env.unwrapped
-    return {a: own.get_observation_space(a) for a in agents}, {a: own.get_action_space(a) for a in agents}
+    agents, base = agents_of(env), env.unwrapped
+    return {a: base.get_observation_space(a) for a in agents}, {a: base.get_action_space(a) for a in agents}
 
 
 def check_multi_agent_env(env: Any, maker: Any) -> Any:

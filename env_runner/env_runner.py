@@ -266,13 +266,13 @@ class EnvRunner(ABC, Generic[EpisodeT]):
 
     def _amounts(self, num_timesteps: Any, num_episodes: Any) -> tuple[int | None, int | None]:
         """Return the number of steps or of episodes to sample; without either the config's `batch_mode` decides."""
-        given = {"num_timesteps": num_timesteps, "num_episodes": num_episodes}
-        wrong = [n for n in given.values() if n is not None and not _is_amount(n)]
-        if wrong or None not in given.values():
+        amounts = {"num_timesteps": num_timesteps, "num_episodes": num_episodes}
+        invalid = [n for n in amounts.values() if n is not None and not _is_amount(n)]
+        if invalid or None not in amounts.values():
             raise RunnerArgumentError(
                 "sample(...)",
                 expected="one of num_timesteps and num_episodes, an int of at least 0",
-                found=", ".join(f"{name}={value}" for name, value in given.items()),
+                found=", ".join(f"{name}={value}" for name, value in amounts.items()),
                 do="leave one of them out",
             )
         if num_timesteps is not None or num_episodes is not None:
@@ -285,12 +285,12 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self, num_timesteps: int | None, num_episodes: int | None
     ) -> tuple[Sequence[EpisodeT], Sequence[EpisodeT], int]:
         """Split the ended episodes of a failed call into those to return and to keep; return the number missing."""
-        held = self._rescued
+        rescued = self._rescued
         if num_episodes is None:
-            return held, [], (num_timesteps or 0) - (self._steps_of(held) if held else 0)
-        whole = [episode for episode in held if self._is_whole(episode)][:num_episodes]
-        taken = {id(episode) for episode in whole}
-        return whole, [each for each in held if id(each) not in taken], num_episodes - len(whole)
+            return rescued, [], (num_timesteps or 0) - (self._steps_of(rescued) if rescued else 0)
+        complete = [episode for episode in rescued if self._is_whole(episode)][:num_episodes]
+        ids = {id(episode) for episode in complete}
+        return complete, [episode for episode in rescued if id(episode) not in ids], num_episodes - len(complete)
 
     def _steps_of(self, episodes: Sequence[Any]) -> int:
         """Return the steps of episodes that `num_timesteps` counts."""
@@ -462,25 +462,25 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         From a part, weights are restored unless their sequence number is older than the runner's. A state that does not
         fit leaves pipelines, counters and random streams as they were.
         """
-        whole = "reset_seeds" in state_parts(f"{type(self).__name__}.set_state", state)
-        before, wanted = self.get_state(not_components="rl_module"), self._reset_wanted
+        is_complete = "reset_seeds" in state_parts(f"{type(self).__name__}.set_state", state)
+        before, reset_wanted = self.get_state(not_components="rl_module"), self._reset_wanted
 
         def put_back() -> None:
             self._take_over(before, True)
-            self._reset_wanted = wanted
+            self._reset_wanted = reset_wanted
 
         with all_or_nothing(put_back), restoring(f"{type(self).__name__}.set_state", "runner"):
-            self._take_over(state, whole)
+            self._take_over(state, is_complete)
 
-    def _take_over(self, state: dict[str, Any], whole: bool) -> None:
+    def _take_over(self, state: dict[str, Any], is_complete: bool) -> None:
         for name, pipeline in self.pipelines.items():
             if f"{name}_connector" in state:
                 pipeline.set_state(state[f"{name}_connector"])
         sequence = check_count(f"state of a runner, {WEIGHTS_SEQ_NO!r}", state.get(WEIGHTS_SEQ_NO, 0))
-        if "rl_module" in state and (whole or sequence == 0 or sequence >= self._weights_seq_no):
+        if "rl_module" in state and (is_complete or sequence == 0 or sequence >= self._weights_seq_no):
             self.module.set_state(state["rl_module"])
             self._weights_seq_no = sequence or self._weights_seq_no
-        if whole:
+        if is_complete:
             self._weights_seq_no = sequence if WEIGHTS_SEQ_NO in state else self._weights_seq_no
             self._reset_seeds.set_state(state)
             self._reset_wanted = True

@@ -39,7 +39,7 @@ def _reset_done(env: Any, done: Flags, observations: Any = None) -> tuple[Any, d
         EnvironmentContractError: it reset running environments too.
     """
     try:
-        fresh, infos = env.reset(options={"reset_mask": np.array(done)})
+        reset_observations, infos = env.reset(options={"reset_mask": np.array(done)})
     except Exception as error:
         raise RunnerError(
             "resetting ended environments",
@@ -48,13 +48,13 @@ def _reset_done(env: Any, done: Flags, observations: Any = None) -> tuple[Any, d
             do="use autoreset mode NEXT_STEP or SAME_STEP",
         ) from error
     if observations is not None and not done.all():
-        _check_others_unchanged(observations, fresh, ~done)
-    return fresh, infos
+        _check_others_unchanged(observations, reset_observations, ~done)
+    return reset_observations, infos
 
 
 def _check_others_unchanged(before: Any, after: Any, running: Flags) -> None:
-    one, other = flatten(before)[0], flatten(after)[0]
-    for old, new in zip(one, other):
+    left, right = flatten(before)[0], flatten(after)[0]
+    for old, new in zip(left, right):
         was, now = np.asarray(old)[running], np.asarray(new)[running]
         numbers = was.dtype.kind in "fc" and now.dtype.kind in "fc"
         if not np.array_equal(was, now, equal_nan=numbers):
@@ -251,7 +251,7 @@ class EnvStepper:
     def _number_of(self, error: Exception) -> int | None:
         """Return the number of the environment that raised an error, if that is known."""
         if self._sync is not None:
-            return next((env for env, own in self._sync.failures.items() if own is error), None)
+            return next((env for env, failure in self._sync.failures.items() if failure is error), None)
         pipes = getattr(self.env.unwrapped, "parent_pipes", ())  # Gymnasium closes that of a worker that failed
         return next((env for env, pipe in enumerate(pipes) if pipe is None), None)
 
@@ -287,8 +287,8 @@ class EnvStepper:
 
 def _reported(infos: dict[str, Any]) -> dict[int, Exception]:
     """Take the failures that worker processes reported out of infos."""
-    errors, there = infos.pop(FAILURE), infos.pop(f"_{FAILURE}")
-    return {env: errors[env] for env in np.flatnonzero(there).tolist()}
+    errors, mask = infos.pop(FAILURE), infos.pop(f"_{FAILURE}")
+    return {env: errors[env] for env in np.flatnonzero(mask).tolist()}
 
 
 class MultiAgentStepper:
@@ -352,7 +352,7 @@ class MultiAgentStepper:
             agents: The agents that act next, for each environment.
         """
         spaces = self._action_space.spaces
-        return [{agent: spaces[agent].sample() for agent in own} for own in agents]
+        return [{agent: spaces[agent].sample() for agent in group} for group in agents]
 
     def interrupted(self) -> None:
         """Do nothing: the environments themselves note an interrupted call."""

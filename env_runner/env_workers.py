@@ -206,8 +206,8 @@ def _serve(env_fn: Callable[[], Any], pipe: Connection, parents: Connection) -> 
     parents.close()  # otherwise this process would keep its own pipe open
     env: Any = None
     try:
-        made = env_fn()
-        env = check_multi_agent_env(made, getattr(env_fn, "fn", env_fn))
+        raw_env = env_fn()
+        env = check_multi_agent_env(raw_env, getattr(env_fn, "fn", env_fn))
         calls = MultiAgentCalls(env, copy=False)
         answer: tuple[bool, Any] = True, _facts(env)
     except Exception as error:

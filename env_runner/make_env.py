@@ -106,7 +106,7 @@ def _call_creator(creator: Callable[..., Any], config: dict[str, Any]) -> Any:
         (5, {'length': 5})
     """
     parameters = inspect.signature(creator).parameters
-    if any(each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters.values()):
+    if any(item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD for item in parameters.values()):
         return creator(config)
     named = next((name for name in _CONFIG_NAMES if name in parameters), None)
     if named is not None:
@@ -207,12 +207,12 @@ def _vector_creator(env: str) -> Callable[..., Any]:
         importlib.import_module(module)
     entry = gym.spec(name).vector_entry_point
     if entry is None:
-        own = [id_ for id_, spec in gym.registry.items() if spec.vector_entry_point is not None]
+        ids = [id_ for id_, spec in gym.registry.items() if spec.vector_entry_point is not None]
         raise ConfigError(
             "gym_env_vectorize_mode",
             expected="an id with a vector version of its own",
             found=f"'vector_entry_point' for {env!r}, which was registered without vector_entry_point",
-            do=f"take 'sync' or 'async'. Ids with one: {', '.join(sorted(own)[:10])}",
+            do=f"take 'sync' or 'async'. Ids with one: {', '.join(sorted(ids)[:10])}",
         )
     return gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
 
@@ -221,8 +221,8 @@ def _unknown_namespace(env: str) -> UnknownNameError:
     module, _, name = env.rpartition(":")
     namespace = name.partition("/")[0]
     package, own_module = {"ALE": ("ale-py", "ale_py")}.get(namespace, ("THE_PACKAGE", "its_module"))
-    known = {spec.namespace for spec in gym.registry.values() if spec.namespace}
-    close = {spelled for spelled in known if spelled.lower() == namespace.lower()}
+    namespaces = {spec.namespace for spec in gym.registry.values() if spec.namespace}
+    close = {spelled for spelled in namespaces if spelled.lower() == namespace.lower()}
     do = (
         f"did you mean '{min(close)}/{name.partition('/')[2]}'?"
         if close
@@ -242,11 +242,11 @@ def _wrong_env_config(env: str, config: dict[str, Any], error: TypeError) -> Con
     try:
         entry = gym.spec(env).entry_point
         creator = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
-        known = [name for name in inspect.signature(creator or dict).parameters if name not in ("self", "kwargs")]
+        names = [name for name in inspect.signature(creator or dict).parameters if name not in ("self", "kwargs")]
     except (TypeError, ValueError, ImportError, AttributeError, gym.error.Error):
-        known = []
-    unknown = next((name for name in config if known and name not in known), None)
-    do = "correct env_config" + (f": {nearest(unknown, known)}" if unknown else "")
+        names = []
+    unknown = next((name for name in config if names and name not in names), None)
+    do = "correct env_config" + (f": {nearest(unknown, names)}" if unknown else "")
     return ConfigError("environment.env_config", expected=f"keywords that {env!r} takes", found=message, do=do)
 
 
@@ -284,11 +284,11 @@ def wrapper_problem(spec: Any) -> str | None:
         return f"{name} needs a package that is not installed: {error}"
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
-    known = {parameter.name: parameter.default is parameter.empty for parameter in parameters}
+    required = {parameter.name: parameter.default is parameter.empty for parameter in parameters}
     for key in keywords:
-        if key not in known:
-            return f"{name} has no argument {key!r}. {nearest(key, known)}"
-    missing = next((key for key, needed in known.items() if needed and key not in keywords), None)
+        if key not in required:
+            return f"{name} has no argument {key!r}. {nearest(key, required)}"
+    missing = next((key for key, needed in required.items() if needed and key not in keywords), None)
     return None if missing is None else f"{name} needs the argument {missing!r}"
 
 
@@ -373,18 +373,18 @@ def make_vector_env(
         )
     if env is None:
         raise ConfigError("environment", expected="env", found="None", do='call .environment("CartPole-v1"), say')
-    wanted = None if autoreset is None else gymnasium_mode(autoreset)
+    reset_mode = None if autoreset is None else gymnasium_mode(autoreset)
     with _missing_packages_named(), workers_ignore_ctrl_c() if mode == "async" else nullcontext():
-        made = _vectorized(env, num_envs, mode, config, wanted, wrappers)
-    return check_vector_env(made, num_envs, wanted)
+        vector_env = _vectorized(env, num_envs, mode, config, reset_mode, wrappers)
+    return check_vector_env(vector_env, num_envs, reset_mode)
 
 
 def _vectorized(
-    env: Any, num_envs: int, mode: str, config: dict[str, Any], wanted: Any, wrappers: Sequence[WrapperSpec]
+    env: Any, num_envs: int, mode: str, config: dict[str, Any], reset_mode: Any, wrappers: Sequence[WrapperSpec]
 ) -> Any:
     """Make a vector environment in one of the three modes."""
     creator = _creator_of(env)
-    settings: dict[str, Any] = {} if wanted is None else {"autoreset_mode": wanted}
+    settings: dict[str, Any] = {} if reset_mode is None else {"autoreset_mode": reset_mode}
     if mode == "vector_entry_point":
         if wrappers:
             raise ConfigError(
@@ -399,7 +399,7 @@ def _vectorized(
             takes_mode = "autoreset_mode" in inspect.signature(_vector_creator(env)).parameters
             config = {**config, **(settings if takes_mode else {})}
             return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **config)
-    copies = [TerminalCopies] if wanted is gym.vector.AutoresetMode.SAME_STEP else []
+    copies = [TerminalCopies] if reset_mode is gym.vector.AutoresetMode.SAME_STEP else []
     around = [*_wrapper_functions(wrappers), *copies, WorkerChecks if mode == "async" else FirstCallChecks]
     maker = partial(_single, env, creator, config, around, check_env)
     if mode == "sync":
@@ -425,13 +425,13 @@ def _single(
     """Make one environment with its wrappers, and check it after each of them; `settings` are for `gymnasium.make`."""
     if creator is None:
         with _explained(env, config):
-            made = gym.make(env, **settings, **config)
+            result = gym.make(env, **settings, **config)
     else:
-        made = _call_creator(creator, config)
-    made = check(made, creator or env)
+        result = _call_creator(creator, config)
+    result = check(result, creator or env)
     for wrapper in around:
-        made = check(wrapper(made), wrapper)
-    return made
+        result = check(wrapper(result), wrapper)
+    return result
 
 
 def _vector(creator: Callable[..., Any], config: dict[str, Any], offered: dict[str, Any]) -> Any:
@@ -441,9 +441,9 @@ def _vector(creator: Callable[..., Any], config: dict[str, Any], offered: dict[s
     keywords = {name: value for name, value in offered.items() if name in parameters}
     if takes_any:
         keywords["num_envs"] = offered["num_envs"]
-    whole = next((name for name in _CONFIG_NAMES if name in parameters), None)
-    if whole is not None:
-        return creator(**keywords, **{whole: config})
+    parameter_name = next((name for name in _CONFIG_NAMES if name in parameters), None)
+    if parameter_name is not None:
+        return creator(**keywords, **{parameter_name: config})
     _check_keywords(creator, config)
     return creator(**{**keywords, **config})
 
@@ -540,8 +540,8 @@ class _SideBySide(MultiAgentEnv):
         self.envs = [_single(env, creator, dict(config), (), check_env, disable_env_checker=True) for _ in range(count)]
         self.possible_agents = list(range(count))
         self.agents = list(range(count))
-        self.observation_spaces = {agent: each.observation_space for agent, each in enumerate(self.envs)}
-        self.action_spaces = {agent: each.action_space for agent, each in enumerate(self.envs)}
+        self.observation_spaces = {agent: item.observation_space for agent, item in enumerate(self.envs)}
+        self.action_spaces = {agent: item.action_space for agent, item in enumerate(self.envs)}
         self.metadata = dict(self.envs[0].metadata)
         self.render_mode = self.envs[0].render_mode
 
@@ -551,7 +551,7 @@ class _SideBySide(MultiAgentEnv):
         self.agents = list(self.possible_agents)
         count = len(self.envs)
         seeds = [None] * count if seed is None else np.random.SeedSequence(seed).generate_state(count).tolist()
-        pairs = [env.reset(seed=own, options=options) for env, own in zip(self.envs, seeds)]
+        pairs = [env.reset(seed=env_seed, options=options) for env, env_seed in zip(self.envs, seeds)]
         return {a: pair[0] for a, pair in enumerate(pairs)}, {a: pair[1] for a, pair in enumerate(pairs)}
 
     def step(self, action_dict: dict[Any, Any]) -> Any:

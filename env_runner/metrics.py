@@ -77,10 +77,10 @@ class EpisodeMetrics:
             out["episode_return_mean_this_iter"] = float(np.mean(self._new))
         self._new = []
         for name, values in zip(("return", "len"), zip(*self._ended) if self._ended else ((), ())):
-            own = np.array(values or [np.nan], np.float64)
-            out[f"episode_{name}_mean"] = float(own.mean())
-            out[f"episode_{name}_min"] = float(own.min())
-            out[f"episode_{name}_max"] = float(own.max())
+            array = np.array(values or [np.nan], np.float64)
+            out[f"episode_{name}_mean"] = float(array.mean())
+            out[f"episode_{name}_min"] = float(array.min())
+            out[f"episode_{name}_max"] = float(array.max())
         return out
 
     def get_state(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class AgentMetrics:
             "steps": self.steps,
             "lifetime": {kind: dict(counts) for kind, counts in self._lifetime.items()},
             "ended": {
-                name: {own: list(values) for own, values in by_name.items()} for name, by_name in self._ended.items()
+                name: {key: list(values) for key, values in by_name.items()} for name, by_name in self._ended.items()
             },
         }
 
@@ -203,12 +203,12 @@ class AgentMetrics:
         where = "state of agent metrics"
         self.steps = check_count(f"{where}, 'steps'", state["steps"])
         for kind in self._lifetime:
-            counts = {own: check_count(f"{where}, {own!r}", count) for own, count in state["lifetime"][kind].items()}
+            counts = {key: check_count(f"{where}, {key!r}", count) for key, count in state["lifetime"][kind].items()}
             self._lifetime[kind], self._reported[kind] = Counter(counts), Counter(counts)
         for name in self._ended:
             self._ended[name].clear()
-            for own, values in state["ended"][name].items():
-                self._ended[name][own].extend(value if type(value) is int else float(value) for value in values)
+            for key, values in state["ended"][name].items():
+                self._ended[name][key].extend(value if type(value) is int else float(value) for value in values)
         self.forget()
 
 

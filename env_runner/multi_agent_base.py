@@ -114,12 +114,12 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         if by_agent is None and common is not None:
             return common
         if by_agent is None or agent not in by_agent:
-            known = [str(each) for each in by_agent or ()]
+            names = [str(each) for each in by_agent or ()]
             raise UnknownNameError(
                 f"{type(self).__name__}.{attribute}",
                 expected=f"a space for agent {agent!r}",
                 found=f"spaces for {list(by_agent)}" if by_agent else "none",
-                do=f"set self.{attribute} = {{agent: space}} for all possible agents. {nearest(str(agent), known)}",
+                do=f"set self.{attribute} = {{agent: space}} for all possible agents. {nearest(str(agent), names)}",
             )
         return by_agent[agent]
 

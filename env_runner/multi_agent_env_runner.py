@@ -188,8 +188,8 @@ class MultiAgentRecorder:
     def give_up(self) -> list[MultiAgentEpisode]:
         """Return the episodes that ended."""
         ended, self._ended = self._ended, []
-        known = {episode.id_ for episode in (*ended, *self.episodes)} | self._kept
-        self._numbers = {id_: env for id_, env in self._numbers.items() if id_ in known}
+        ids = {episode.id_ for episode in (*ended, *self.episodes)} | self._kept
+        self._numbers = {id_: env for id_, env in self._numbers.items() if id_ in ids}
         return ended
 
 
@@ -251,7 +251,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     def _module_spaces(self) -> dict[str, Any]:
         pipeline = self._env_to_module
         actions = pipeline.action_space
-        modules = {module_id: (own, actions[module_id]) for module_id, own in pipeline.observation_space.items()}
+        modules = {module_id: (space, actions[module_id]) for module_id, space in pipeline.observation_space.items()}
         return {"__episodes__": (pipeline.episode_observation_space, pipeline.episode_action_space), **modules}
 
     def _make_stepper(self, seconds: float = 0.0) -> MultiAgentStepper:
@@ -278,7 +278,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         for env, chunk in running:
             self._agents.cut(env, chunk)
         self._callbacks.keep_running(running)
-        return [*ended, *(each.episode for each in running)]
+        return [*ended, *(item.episode for item in running)]
 
     def _harvest_ended(self, count: int) -> list[MultiAgentEpisode]:
         return self._recorder.give_up()[:count]
@@ -337,16 +337,16 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
 
     def _fail(self, failures: dict[int, Exception], ended: list[EndedEpisode], explore: bool) -> NoReturn:
         """Report finished episodes, then re-raise the environment's error."""
-        others = {*range(self.num_envs)}.difference(each.env for each in ended)  # the next call resets them
+        others = {*range(self.num_envs)}.difference(item.env for item in ended)  # the next call resets them
         try:
             if ended:
-                self._show([each.episode for each in ended], explore, {})
+                self._show([item.episode for item in ended], explore, {})
             self._callbacks.stepped(ended, (), begun=False, failed=others)
         finally:
             raise next(iter(failures.values()))
 
     def _count(self, step: VectorAgentStep, skipped: list[int], ended: list[EndedEpisode]) -> None:
-        self._metrics.add(np.array([sum(own.values()) for own in step.rewards], np.float64), sorted({*skipped}))
+        self._metrics.add(np.array([sum(rewards.values()) for rewards in step.rewards], np.float64), sorted({*skipped}))
         for env in {*range(self.num_envs)}.difference(skipped):
             self._agents.add(self._recorder.episodes[env], step.observations[env])
         for env, episode in ended:
@@ -363,13 +363,13 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         places = {env: i for i, env in enumerate(self._to_act.envs)}
         actions = [
             {
-                agent: legal.get((places[env], agent)) or acted_at_random(self._env_to_module, own, agent)
-                for agent, own in each.items()
+                agent: legal.get((places[env], agent)) or acted_at_random(self._env_to_module, action, agent)
+                for agent, action in group.items()
             }
-            for env, each in enumerate(drawn)
+            for env, group in enumerate(drawn)
         ]
-        stored, for_env = ([{agent: own[i] for agent, own in each.items()} for each in actions] for i in (0, 1))
-        return AgentActions(stored, [own_actions(each) for each in for_env], [{}] * self.num_envs)
+        stored, for_env = ([{agent: pair[i] for agent, pair in group.items()} for group in actions] for i in (0, 1))
+        return AgentActions(stored, [own_actions(group) for group in for_env], [{}] * self.num_envs)
 
     def _actions(self, explore: bool) -> AgentActions:
         """Return the modules' actions, those for the environments, and the other columns of the step."""

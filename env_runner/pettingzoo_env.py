@@ -225,8 +225,8 @@ def pettingzoo_creator(name: str) -> Callable[..., Any]:
     """
 
     def make(**kwargs: Any) -> Any:
-        own = name.removeprefix(PETTINGZOO)
-        return (PettingZooEnv if _maker(own, "parallel") is None else ParallelPettingZooEnv)(own, **kwargs)
+        env_name = name.removeprefix(PETTINGZOO)
+        return (PettingZooEnv if _maker(env_name, "parallel") is None else ParallelPettingZooEnv)(env_name, **kwargs)
 
     make.__name__ = name
     return make
@@ -274,10 +274,10 @@ def _maker(name: str, kind: str) -> Callable[..., Any] | None:
     if not hasattr(pettingzoo, "aec_registry"):
         raise _too_old(name, pettingzoo)
     id_ = re.sub(r"_v(?=\d+$)", "-v", name)
-    known = {"aec": pettingzoo.aec_registry, "parallel": pettingzoo.parallel_registry}
-    if not any(id_ in names for names in known.values()):
-        raise _unknown(name, {*known["aec"], *known["parallel"]})
-    return (lambda **kwargs: pettingzoo.make(kind, id_, **kwargs)) if id_ in known[kind] else None
+    registries = {"aec": pettingzoo.aec_registry, "parallel": pettingzoo.parallel_registry}
+    if not any(id_ in names for names in registries.values()):
+        raise _unknown(name, {*registries["aec"], *registries["parallel"]})
+    return (lambda **kwargs: pettingzoo.make(kind, id_, **kwargs)) if id_ in registries[kind] else None
 
 
 def _too_old(name: str, pettingzoo: Any) -> MissingExtraError:
@@ -287,8 +287,8 @@ def _too_old(name: str, pettingzoo: Any) -> MissingExtraError:
     return MissingExtraError(where, expected="PettingZoo 1.27 or newer", found=found, do=do)
 
 
-def _unknown(name: str, known: Iterable[str]) -> UnknownNameError:
-    where, do = f"PettingZoo environment {name!r}", nearest(name, known)
+def _unknown(name: str, names: Iterable[str]) -> UnknownNameError:
+    where, do = f"PettingZoo environment {name!r}", nearest(name, names)
     return UnknownNameError(where, expected="a name of PettingZoo's", found="no such environment", do=do)
 
 

@@ -53,10 +53,10 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     def __init__(self, *, config: RunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
         super().__init__(config=config, worker_index=worker_index, **kwargs)
         for name in ("observation_space", "action_space"):
-            given, actual = getattr(config, name, None), getattr(self.env, f"single_{name}")
-            if given is not None and given != actual:
+            expected, actual = getattr(config, name, None), getattr(self.env, f"single_{name}")
+            if expected is not None and expected != actual:
                 warnings.warn(
-                    f"environment.{name} is {given}, and the environment has {actual}, which is used. Leave the "
+                    f"environment.{name} is {expected}, and the environment has {actual}, which is used. Leave the "
                     "setting out, or correct it.",
                     stacklevel=2,
                 )

@@ -76,21 +76,21 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
             seed = [None if seed is None else seed + i for i in range(count)]
         if len(seed) != count:
             raise _misfit("seed", f"a number, or one for each of {count} environments", f"{len(seed)} of them")
-        own = dict(options) if options is not None else None
-        mask = np.ones(count, np.bool_) if own is None else own.pop("reset_mask", np.ones(count, np.bool_))
+        settings = dict(options) if options is not None else None
+        mask = np.ones(count, np.bool_) if settings is None else settings.pop("reset_mask", np.ones(count, np.bool_))
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (count,) or not mask.any():
             raise _misfit("options['reset_mask']", f"an array, bool of shape ({count},), True somewhere", repr(mask))
         infos: dict[str, Any] = {}
-        wanted = np.flatnonzero(mask).tolist()
+        indices = np.flatnonzero(mask).tolist()
         self.failures = {}
-        for i in wanted:
+        for i in indices:
             try:
-                self._rows[i], info = self.envs[i].reset(seed=seed[i], options=own)
+                self._rows[i], info = self.envs[i].reset(seed=seed[i], options=settings)
             except Exception as error:
                 self.failures[i] = error
                 raise
             infos = self._add_info(infos, info, i)
-        self._ended = self._ended.difference(wanted)
+        self._ended = self._ended.difference(indices)
         joined = self._together()
         self._raise_first()
         return joined, infos
@@ -129,8 +129,8 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         infos: dict[str, Any] = {}
         rows, self.failures, self._ended = self._rows, {}, set()
         rewards, flags = np.zeros(self._count), np.zeros((2, self._count), np.bool_)
-        each = actions if type(actions) is np.ndarray else iterate(self.action_space, actions)
-        for i, (env, action) in enumerate(zip(self.envs, each, strict=True)):
+        action_rows = actions if type(actions) is np.ndarray else iterate(self.action_space, actions)
+        for i, (env, action) in enumerate(zip(self.envs, action_rows, strict=True)):
             try:
                 if i in ended:
                     rows[i], info = env.reset()
@@ -213,7 +213,7 @@ def _as_long(space: Any, row: Any) -> bool:
         return False
     if isinstance(space, gym.spaces.Tuple):
         return all(map(_as_long, space.spaces, row))
-    return all(key in row and _as_long(own, row[key]) for key, own in space.spaces.items())
+    return all(key in row and _as_long(subspace, row[key]) for key, subspace in space.spaces.items())
 
 
 def _call(env: Any) -> str:
@@ -318,8 +318,8 @@ class VectorMultiAgentEnv:
         try:
             self._make(list(env_fns), copy, context)
             facts = [handle.facts for handle in self._handles]
-            self.observation_spaces = self._together([each.observation_spaces for each in facts], "observation")
-            self.action_spaces = self._together([each.action_spaces for each in facts], "action")
+            self.observation_spaces = self._together([item.observation_spaces for item in facts], "observation")
+            self.action_spaces = self._together([item.action_spaces for item in facts], "action")
         except BaseException:
             self.close()
             raise
@@ -353,8 +353,8 @@ class VectorMultiAgentEnv:
     def _together(self, spaces: Sequence[dict[Any, Any]], kind: str) -> dict[Any, Any]:
         """Join the agents' spaces of all environments; an agent must have equal spaces, which become one object."""
         every: dict[Any, Any] = {}
-        for index, own in enumerate(spaces):
-            for agent, space in own.items():
+        for index, by_agent in enumerate(spaces):
+            for agent, space in by_agent.items():
                 if every.setdefault(agent, space) != space:
                     raise SpaceError(
                         f"{self.name}, number {index}, agent {agent!r}",
@@ -362,11 +362,11 @@ class VectorMultiAgentEnv:
                         found=f"{space}",
                         do="give an agent the same space in every copy of the environment",
                     )
-        known: list[Any] = []
+        unique: list[Any] = []
         for agent, space in every.items():
-            same = next((other for other in known if other is space or other == space), None)
+            same = next((other for other in unique if other is space or other == space), None)
             if same is None:
-                known.append(space)
+                unique.append(space)
             else:
                 every[agent] = same
         return every
@@ -449,7 +449,7 @@ class VectorMultiAgentEnv:
         self._check_actions(actions)
         was_reset = self.ended.copy()
         self.ended[:] = True  # Ctrl-C from here on: an interrupted step is not recorded
-        calls = {i: ("reset", None, None) if was_reset[i] else ("step", own) for i, own in enumerate(actions)}
+        calls = {i: ("reset", None, None) if was_reset[i] else ("step", by_agent) for i, by_agent in enumerate(actions)}
         answers, failures = self._ask(calls)
         rows = []
         for index in range(self.num_envs):
@@ -525,10 +525,10 @@ class VectorMultiAgentEnv:
 
     def _check_actions(self, actions: Any) -> None:
         right = isinstance(actions, (list, tuple)) and len(actions) == self.num_envs
-        if not right or not all(isinstance(each, dict) for each in actions):
+        if not right or not all(isinstance(item, dict) for item in actions):
             found = type(actions).__name__
             if isinstance(actions, (list, tuple)):
-                found = f"{len(actions)}: {', '.join(sorted({type(each).__name__ for each in actions}))}"
+                found = f"{len(actions)}: {', '.join(sorted({type(item).__name__ for item in actions}))}"
             raise RunnerError(
                 f"{self.name}, step()",
                 expected=f"a list of {self.num_envs} dicts, each from agent to action",

@@ -93,8 +93,8 @@ class ActionChunks(gym.Wrapper[Any, Any, Any, Any]):
         """Take the actions of a chunk in turn, until the episode ends."""
         rewards = np.zeros(self.size)
         for i in range(self.size):
-            one = map_struct(lambda leaf, i=i: leaf[i], action)
-            observation, reward, terminated, truncated, info = self.env.step(one)
+            env_action = map_struct(lambda leaf, i=i: leaf[i], action)
+            observation, reward, terminated, truncated, info = self.env.step(env_action)
             rewards[i] = reward
             if terminated or truncated:
                 break
@@ -105,13 +105,13 @@ class ActionChunks(gym.Wrapper[Any, Any, Any, Any]):
 def _chunks_of(space: Any, size: int) -> Any:
     """Return the space of chunks of a space's actions."""
     if isinstance(space, gym.spaces.Dict):
-        return gym.spaces.Dict({key: _chunks_of(own, size) for key, own in space.spaces.items()})
+        return gym.spaces.Dict({key: _chunks_of(part, size) for key, part in space.spaces.items()})
     if isinstance(space, gym.spaces.Tuple):
-        return gym.spaces.Tuple([_chunks_of(own, size) for own in space.spaces])
+        return gym.spaces.Tuple([_chunks_of(part, size) for part in space.spaces])
     if isinstance(space, gym.spaces.MultiBinary):
         return gym.spaces.MultiBinary((size, *space.shape))
     if isinstance(space, gym.spaces.MultiDiscrete):
-        counts, start = (np.stack([own] * size) for own in (space.nvec, space.start))
+        counts, start = (np.stack([part] * size) for part in (space.nvec, space.start))
         dtype: Any = space.dtype
         return gym.spaces.MultiDiscrete(counts, dtype=dtype.type, start=start)
     return batch_space(space, size)
@@ -238,8 +238,8 @@ class EpisodicLife(gym.Wrapper[Any, Any, Any, Any]):
                 do=f"pass key=...; {nearest(self.key, map(str, info))}",
             )
         lives = int(info[self.key])
-        lost = self._lives is not None and lives < self._lives
+        life_lost = self._lives is not None and lives < self._lives
         self._lives, self._over = lives, bool(terminated or truncated)
-        info = {**info, "life_lost": lost}
+        info = {**info, "life_lost": life_lost}
         self._newest = observation, info
-        return observation, reward, bool(terminated or lost), truncated, info
+        return observation, reward, bool(terminated or life_lost), truncated, info
