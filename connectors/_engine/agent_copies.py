@@ -39,8 +39,8 @@ class AgentParts:
         spaces = self.whole.input_observation_space, self.whole.input_action_space
         if spaces[0] is not self._spaces[0] or spaces[1] is not self._spaces[1]:
             self._spaces = spaces
-            for known, part in self._parts.items():
-                _give_spaces(part, self.whole, known)
+            for key, part in self._parts.items():
+                _give_spaces(part, self.whole, key)
         part = self._parts.get(agent_id)
         if part is None:
             part = _copy_for(agent_id, self.whole)
@@ -58,16 +58,16 @@ class AgentParts:
         self._parts = {}
 
 
-def _copy_for(key: Any, whole: ConnectorV2) -> Any:
-    """A copy for an agent, or a module, whose spaces are still those of the whole."""
-    part = copy.copy(whole)
-    part.spaces_by_agent, part.part_of, part.whole = False, key, whole
+def _copy_for(key: Any, template: ConnectorV2) -> Any:
+    """A copy for an agent, or a module, whose spaces are still those of the template."""
+    part = copy.copy(template)
+    part.spaces_by_agent, part.part_of, part.whole = False, key, template
     return part
 
 
-def _give_spaces(part: ConnectorV2, whole: ConnectorV2, key: Any) -> None:
-    part.input_observation_space = entry_of(whole, "observation space", whole.input_observation_space, key)
-    part.input_action_space = entry_of(whole, "action space", whole.input_action_space, key)
+def _give_spaces(part: ConnectorV2, template: ConnectorV2, key: Any) -> None:
+    part.input_observation_space = entry_of(template, "observation space", template.input_observation_space, key)
+    part.input_action_space = entry_of(template, "action space", template.input_action_space, key)
 
 
 def entry_of(piece: Any, kind: str, space: Any, key: Any) -> Any:
@@ -115,7 +115,7 @@ def _together(parts: dict[Any, Any], kind: str, space: Any) -> Any:
     spaces = {key: getattr(parts[key], kind) for key in space.spaces}
     if None in spaces.values():  # one that is not known any more
         return None
-    return space if all(own is space.spaces[key] for key, own in spaces.items()) else gym.spaces.Dict(spaces)
+    return space if all(entry is space.spaces[key] for key, entry in spaces.items()) else gym.spaces.Dict(spaces)
 
 
 def encoded_by_agent(
@@ -135,18 +135,16 @@ def encoded_by_agent(
     of_agent = {agent: encoder_of(agent) for agent in dict.fromkeys(agents)}
     encoders = list({id(encoder): encoder for encoder in of_agent.values()}.values())
     if isinstance(rows, list):
-        together = [(of_agent[agent], np.array([i])) for i, agent in enumerate(agents)]
-        parts = [encode(one, map_struct(lambda leaf: np.asarray(leaf)[None], rows[at[0]]), at) for one, at in together]
+        pairs = [(of_agent[agent], np.array([i])) for i, agent in enumerate(agents)]
+        parts = [encode(encoder, map_struct(lambda x: np.asarray(x)[None], rows[at[0]]), at) for encoder, at in pairs]
     elif len(encoders) == 1:
         return encode(encoders[0], rows, np.arange(len(agents)))
     else:
-        together = [(one, np.flatnonzero([of_agent[agent] is one for agent in agents])) for one in encoders]
-        parts = [encode(one, map_struct(lambda leaf, at=at: leaf[at], rows), at) for one, at in together]
+        pairs = [(encoder, np.flatnonzero([of_agent[agent] is encoder for agent in agents])) for encoder in encoders]
+        parts = [encode(encoder, map_struct(lambda leaf, at=at: leaf[at], rows), at) for encoder, at in pairs]
     flat = [flatten(part) for part in parts]
-    back = np.argsort(np.concatenate([at for _, at in together]))
+    back = np.argsort(np.concatenate([at for _, at in pairs]))
     if len({(form, *((leaf.shape[1:], leaf.dtype) for leaf in leaves)) for leaves, form in flat}) == 1:
         return map_struct(lambda *leaves: np.concatenate(leaves)[back], *parts)
-    items = [
-        map_struct(lambda leaf, i=i: leaf[i], part) for part, (_, at) in zip(parts, together) for i in range(len(at))
-    ]
+    items = [map_struct(lambda leaf, i=i: leaf[i], part) for part, (_, at) in zip(parts, pairs) for i in range(len(at))]
     return [items[i] for i in back]

@@ -105,8 +105,8 @@ class AgentTable:
         self._size = int(spans.sum())
         self.bounds = first, self._ends
         self._own_steps = {id(life.segment.episode): life for life in lives}
-        known = set(agents)
-        self._lives = [life for life in lives if not only or life.segment.agent_id in known]
+        agent_ids = set(agents)
+        self._lives = [life for life in lives if not only or life.segment.agent_id in agent_ids]
         self._places = places_of(piece, agents, [life.segment.agent_id for life in self._lives])
         self.rows = self._table([life.steps for life in self._lives])
 
@@ -130,7 +130,7 @@ class AgentTable:
             owners = np.array([life.owner for life in self._lives], np.int64)
             table[owners * self._width + self._places] = np.arange(len(owners))
         elif steps:
-            counts = np.array([len(own) for own in steps])
+            counts = np.array([len(life_steps) for life_steps in steps])
             shifts = np.array([self._offsets[life.owner] for life in self._lives])
             at = np.concatenate(steps) + np.repeat(shifts, counts)
             table[at * self._width + np.repeat(self._places, counts)] = np.arange(len(at))
@@ -174,9 +174,9 @@ class AgentTable:
             return _with_zeros(*self._read(range(len(self._lives))))
         counts = np.array([1 if self._newest else len(life.steps) for life in self._lives])
         owners = np.repeat(np.arange(len(counts)), counts)[numbers]
-        wanted = np.bincount(owners, minlength=len(counts)) > 0
-        gone = np.cumsum(np.where(wanted, 0, counts))  # rows that are left out up to each life
-        rows = self._read(np.flatnonzero(wanted).tolist())[0]
+        mask = np.bincount(owners, minlength=len(counts)) > 0
+        gone = np.cumsum(np.where(mask, 0, counts))  # rows that are left out up to each life
+        rows = self._read(np.flatnonzero(mask).tolist())[0]
         places = numbers - gone[owners]
         return map_struct(lambda leaf: leaf[places], rows)
 
@@ -207,7 +207,7 @@ class AgentTable:
             ColumnError: agents' rows differ in shape or nesting, or are no numbers.
         """
         lengthened = self._lengthened()
-        parts, steps, owners, known = [], [], [], [_NO_STEPS]
+        parts, steps, owners, table_rows = [], [], [], [_NO_STEPS]
         for i, life in enumerate(self._lives):
             part, count = life.segment.episode, len(life.steps) - 1
             buffer = _column(lengthened.get(id(part), part), name)
@@ -219,12 +219,12 @@ class AgentTable:
             if waiting is not None:
                 parts.append(_one_row(waiting, buffer.form if count and buffer is not None else None))
                 owners.append(i)
-            held = life.steps[: (count if buffer is not None else 0) + (waiting is not None)]
-            steps.append(held)
-            known.append((life.steps[1:] if name == Columns.REWARDS else held) + self._offsets[life.owner])
+            life_steps = life.steps[: (count if buffer is not None else 0) + (waiting is not None)]
+            steps.append(life_steps)
+            table_rows.append((life.steps[1:] if name == Columns.REWARDS else life_steps) + self._offsets[life.owner])
         about = self._about(range(len(self._lives)))
         data = _with_zeros(join_rows(name, parts, owners, about), about) if parts else None
-        return self._table(steps), data, np.concatenate(known)
+        return self._table(steps), data, np.concatenate(table_rows)
 
     def _waiting(self, life: _Life, name: str) -> Any:
         """Return the pending action or model output of an agent; None if there is none."""
@@ -237,8 +237,8 @@ class AgentTable:
 
     def _lengthened(self) -> dict[int, Any]:
         """Copies that plain pieces were shown, and may have written to, by the episodes that they are of."""
-        calls = self._call.groups.values()
-        return {id(one): long for own in calls for one, long in zip(own.episodes, own.lengthened or ())}
+        groups = self._call.groups.values()
+        return {id(episode): long for group in groups for episode, long in zip(group.episodes, group.lengthened or ())}
 
     def _about(self, lives: Sequence[int]) -> ChunkGroup:
         """A call about some lives, for messages."""

@@ -81,12 +81,12 @@ def add_batch_item(batch: dict[str, Any], column: str, item_to_add: Any, single_
     _refuse_module_major(batch, column, single_agent_episode)
     if single_agent_episode is None:
         items = batch.setdefault(column, [])
-        wrong = not isinstance(items, list)
+        is_mixed = not isinstance(items, list)
     else:
         by_key = batch.setdefault(column, {})
-        wrong = not isinstance(by_key, dict)
-        items = [] if wrong else by_key.setdefault(key_for(single_agent_episode), [])
-    if wrong:
+        is_mixed = not isinstance(by_key, dict)
+        items = [] if is_mixed else by_key.setdefault(key_for(single_agent_episode), [])
+    if is_mixed:
         raise BatchLayoutError(
             f"column {column!r}",
             expected="all its items added with an episode, or all without",
@@ -157,11 +157,11 @@ def foreach_batch_item_change_in_place(
     groups = [(None, first)] if isinstance(first, list) else list(first.items())
     for key, items in groups:
         columns = [batch[name] if key is None else batch[name].get(key, []) for name in names]
-        if len({len(own) for own in columns}) != 1:
+        if len({len(rows) for rows in columns}) != 1:
             raise BatchLayoutError(
                 f"columns {names}",
                 expected=f"the same number of items for {key}",
-                found=str([len(own) for own in columns]),
+                found=str([len(rows) for rows in columns]),
                 do="add items to all of them",
             )
         ids = (*(key or ()), None, None, None)[:3]
@@ -169,8 +169,8 @@ def foreach_batch_item_change_in_place(
             if isinstance(column, str):
                 items[i] = func(items[i], *ids)
             else:
-                for own, new in zip(columns, func(tuple(own[i] for own in columns), *ids)):
-                    own[i] = new
+                for rows, new in zip(columns, func(tuple(rows[i] for rows in columns), *ids)):
+                    rows[i] = new
 
 
 def switch_batch_from_column_to_module_ids(batch: dict[str, Any]) -> dict[str, Any]:
@@ -186,10 +186,10 @@ def _single_agent_episodes(episodes: Sequence[Any], stepped_only: bool) -> Seque
     if not len(episodes) or not isinstance(episodes[0], MultiAgentEpisode):
         return episodes
     if stepped_only:
-        return [one.agent_episodes[agent_id] for one in episodes for agent_id in one.get_agents_that_observed()]
+        return [episode.agent_episodes[key] for episode in episodes for key in episode.get_agents_that_observed()]
     call = running_call()
     learning = call is not None and call.training  # parts without steps have no rows in a train batch
-    return [each.episode for one in episodes for each in one.segments if len(each.episode) or not learning]
+    return [part.episode for episode in episodes for part in episode.segments if len(part.episode) or not learning]
 
 
 def single_agent_episode_iterator(
@@ -217,9 +217,9 @@ def single_agent_episode_iterator(
         return
     keys = [key_for(episode) for episode in episodes]
     items = {key: zip_with_batch_column.get(key, []) for key in keys}
-    wrong = [key for key in keys if len(items[key]) != 1] or [key for key in zip_with_batch_column if key not in items]
-    if wrong:
-        raise _unequal(len(keys), f"{len(zip_with_batch_column.get(wrong[0], []))} for {wrong[0]}")
+    errors = [key for key in keys if len(items[key]) != 1] or [key for key in zip_with_batch_column if key not in items]
+    if errors:
+        raise _unequal(len(keys), f"{len(zip_with_batch_column.get(errors[0], []))} for {errors[0]}")
     for episode, key in zip(episodes, keys):
         yield episode, items[key][0]
 

@@ -140,25 +140,25 @@ class PipelineCall:
             return training_rows(self.episodes)
         if not from_module:
             return acting_rows(self.episodes)
-        known = self.shared_data.get(ROWS)
-        if isinstance(known, RowsByModule) and known.are_about(self.episodes):
-            self.acted = dict.fromkeys(known.rows)
-            return known.rows
-        if not isinstance(known, Mapping):
+        mapping = self.shared_data.get(ROWS)
+        if isinstance(mapping, RowsByModule) and mapping.are_about(self.episodes):
+            self.acted = dict.fromkeys(mapping.rows)
+            return mapping.rows
+        if not isinstance(mapping, Mapping):
             rows = by_module(acting_rows(self.episodes).values())
-            known = RowsByModule(rows, self.episodes, self.episode_keys)
-        rows, acted = rows_given_back(self.episodes, self.episode_keys, known)
-        self.acted = {module_id: None if all(own) else np.array(own, np.bool_) for module_id, own in acted.items()}
+            mapping = RowsByModule(rows, self.episodes, self.episode_keys)
+        rows, acted = rows_given_back(self.episodes, self.episode_keys, mapping)
+        self.acted = {module_id: None if all(mask) else np.array(mask, np.bool_) for module_id, mask in acted.items()}
         return rows
 
-    def _set_groups(self, rows: Mapping[Any, AgentRows], known: Mapping[Any, ChunkGroup] | None = None) -> None:
+    def _set_groups(self, rows: Mapping[Any, AgentRows], cached: Mapping[Any, ChunkGroup] | None = None) -> None:
         """Let the call be about these parts; what is known about a group already is kept."""
-        known, before = known or {}, self.groups
+        cached, before = cached or {}, self.groups
         self._chunks, self.agent_rows = None, rows
-        self.groups = {key: known[key] if key in known else self._group(own) for key, own in rows.items()}
-        noted = {group.module_id: group.per_sequence for group in before.values() if group.per_sequence}
-        for group in self.groups.values() if noted else ():
-            group.per_sequence = {**group.per_sequence, **noted.get(group.module_id, {})}
+        self.groups = {key: cached[key] if key in cached else self._group(parts) for key, parts in rows.items()}
+        per_sequence = {group.module_id: group.per_sequence for group in before.values() if group.per_sequence}
+        for group in self.groups.values() if per_sequence else ():
+            group.per_sequence = {**group.per_sequence, **per_sequence.get(group.module_id, {})}
 
     def _group(self, rows: AgentRows) -> ChunkGroup:
         module = self._module_of(rows)
@@ -190,11 +190,11 @@ class PipelineCall:
         modules = {name for name in modules if isinstance(batch.get(name), Mapping) and not is_plain(batch[name])}
         if not modules:
             return
-        known, learning = self.shared_data.get(ROWS), self.training or self._learning
+        mapping, learning = self.shared_data.get(ROWS), self.training or self._learning
         rows = list(self.agent_rows.values())
-        if not learning and isinstance(known, RowsByModule) and known.are_about(self.episodes):
-            mapped = known.rows
-        elif modules <= {own.module_id for own in rows}:
+        if not learning and isinstance(mapping, RowsByModule) and mapping.are_about(self.episodes):
+            mapped = mapping.rows
+        elif modules <= {group.module_id for group in rows}:
             mapped = by_module(rows)
         else:
             mapped = by_module(training_rows(self.episodes).values())
@@ -246,7 +246,7 @@ class PipelineCall:
             rows[module_id] = merged_rows(members)
             group = groups[module_id] = self._group(rows[module_id])
             self._go_on(group, parts)
-            places = [own.places for own in members]
+            places = [member.places for member in members]
             if cuts := [part.cut for part in parts if part.cut is not None]:  # of all: they have one module
                 order = np.argsort(np.concatenate(places))
                 group.cut = cuts[0]._replace(draws=np.concatenate([cut.draws for cut in cuts])[order])
@@ -259,8 +259,8 @@ class PipelineCall:
         """Let a group of all chunks of a module know what groups of some of them do."""
         group.plus_one = any(part.plus_one for part in parts)
         if self._plain is not None:
-            shown = {key: long for part in parts for key, long in zip(part.keys, part.lengthened or ())}
-            group.lengthen([shown[key] for key in group.keys])
+            lengthened = {key: long for part in parts for key, long in zip(part.keys, part.lengthened or ())}
+            group.lengthen([lengthened[key] for key in group.keys])
 
     def keep_acting(self) -> dict[Any, np.ndarray[Any, np.dtype[np.int64]]] | None:
         """Leave out the chunks of agents that are not to act: those that ended with their newest observation.
@@ -269,17 +269,17 @@ class PipelineCall:
             Per module the positions of the chunks that stayed; modules without any are missing. None: all stayed.
         """
         rows = self.agent_rows
-        if all(all(own.acting) for own in rows.values()):
+        if all(all(parts.acting) for parts in rows.values()):
             return None
-        kept = {key: [i for i, acts in enumerate(own.acting) if acts] for key, own in rows.items()}
+        kept = {key: [i for i, acts in enumerate(parts.acting) if acts] for key, parts in rows.items()}
         kept = {key: positions for key, positions in kept.items() if positions}
-        whole = {key: group for key, group in self.groups.items() if all(rows[key].acting)}
-        self._set_groups({key: rows[key].taken(positions) for key, positions in kept.items()}, whole)
+        full_groups = {key: group for key, group in self.groups.items() if all(rows[key].acting)}
+        self._set_groups({key: rows[key].taken(positions) for key, positions in kept.items()}, full_groups)
         return {key: np.array(positions, np.int64) for key, positions in kept.items()}
 
     def keep_modules(self, batch: Batch, module_ids: Collection[Any]) -> None:
         """Leave out the chunks and columns of all other modules; the batch has to be mapped to modules."""
-        self._set_groups({name: own for name, own in self.agent_rows.items() if name in module_ids}, self.groups)
+        self._set_groups({name: rows for name, rows in self.agent_rows.items() if name in module_ids}, self.groups)
         batch.groups = {module_id: batch.groups[module_id] for module_id in self.groups}
 
     def rows_by_module(self) -> RowsByModule:
@@ -297,12 +297,12 @@ class PipelineCall:
     def chunks(self) -> list[AgentChunk]:
         """All agents' chunks, in the order of episodes and agents."""
         if self._chunks is None:
-            placed = [
+            pairs = [
                 (place, AgentChunk(owner, key, part))
-                for own in self.agent_rows.values()
-                for place, owner, key, part in zip(own.places, own.owners, own.keys(self.episode_keys), own.parts)
+                for rows in self.agent_rows.values()
+                for place, owner, key, part in zip(rows.places, rows.owners, rows.keys(self.episode_keys), rows.parts)
             ]
-            self._chunks = [chunk for _, chunk in sorted(placed, key=itemgetter(0))]
+            self._chunks = [chunk for _, chunk in sorted(pairs, key=itemgetter(0))]
         return self._chunks
 
     # -- the modules of episodes of one agent ---------------------------------------------------------
@@ -355,7 +355,7 @@ class PipelineCall:
             parts: dict[int, Any] = {}
             for group in self.groups.values():
                 group.lengthen()
-                parts.update({id(given): long for given, long in zip(group.episodes, group.lengthened or ())})
+                parts.update({id(part): long for part, long in zip(group.episodes, group.lengthened or ())})
             self._plain = [episode.with_artificial_steps(parts) for episode in self.episodes] if self.several else []
 
     def look_again(self, *, rewritten: bool = False) -> None:

@@ -50,9 +50,9 @@ def check_pipeline_arguments(
             raise SpaceError(f"{name}.{key}", expected="a gymnasium Space", found=found, do=do)
     check_connectors(name, connectors)
     if others and type(pipeline).__module__.startswith("epibatch."):
-        known = ["input_observation_space", "input_action_space", "connectors"]
-        expected, unknown = f"arguments among {', '.join(known)}", next(iter(others))
-        raise PieceError(f"{name}(...)", expected=expected, found=unknown, do=nearest(unknown, known))
+        keywords = ["input_observation_space", "input_action_space", "connectors"]
+        expected, unknown = f"arguments among {', '.join(keywords)}", next(iter(others))
+        raise PieceError(f"{name}(...)", expected=expected, found=unknown, do=nearest(unknown, keywords))
 
 
 def check_connectors(where: str, connectors: Any) -> None:
@@ -86,7 +86,7 @@ def no_episodes(pipeline: Any, found: Any) -> PipelineError:
     """The error for something else than a sequence of episodes."""
     items, kind = f"a {type(found).__name__}", type(found)
     if isinstance(found, Sequence):
-        strangers = [i for i, one in enumerate(found) if not are_episodes([one])]
+        strangers = [i for i, item in enumerate(found) if not are_episodes([item])]
         kind = type(found[strangers[0]]) if strangers else kind
         name = f"{kind.__module__}.{kind.__name__}" if is_rllibs(kind) else kind.__name__
         items += f" of {name} at position {strangers[0]}" if strangers else ""
@@ -119,14 +119,14 @@ def check_state(pipeline: Any, state: Any) -> None:
     Raises:
         CheckpointError: it is something else.
     """
-    wrong = "" if isinstance(state, Mapping) else f"{type(state).__name__} {state!r}"
-    for name, own in state.items() if isinstance(state, Mapping) else ():
-        if not isinstance(own, Mapping):
-            wrong = f"{type(own).__name__} {own!r} as the state of {name!r}"
-    if wrong:
+    found = "" if isinstance(state, Mapping) else f"{type(state).__name__} {state!r}"
+    for name, piece_state in state.items() if isinstance(state, Mapping) else ():
+        if not isinstance(piece_state, Mapping):
+            found = f"{type(piece_state).__name__} {piece_state!r} as the state of {name!r}"
+    if found:
         raise CheckpointError(
             f"{type(pipeline).__name__}.set_state",
             expected="a dict of states by the pieces' names",
-            found=wrong,
+            found=found,
             do="pass what get_state of such a pipeline gave",
         )

@@ -218,7 +218,7 @@ class ChunkGroup:
     def key_of(self, episode: Any) -> tuple[Any, ...] | None:
         """The key of an episode object of this group; None for a stranger."""
         if self._positions is None:
-            self._positions = {id(one): i for i, one in enumerate(self.plain_episodes())}
+            self._positions = {id(item): i for i, item in enumerate(self.plain_episodes())}
         position = self._positions.get(id(episode))
         return None if position is None else self.keys[position]
 
@@ -258,13 +258,13 @@ def numbered(names: Sequence[Any]) -> Sequence[Any]:
     if len(set(names)) == len(names):
         return names
     counts = Counter(names)
-    taken = {name for name, count in counts.items() if count == 1}
+    unique_names = {name for name, count in counts.items() if count == 1}
     out: list[Any] = []
     for i, name in enumerate(names):
         if counts[name] > 1:
             name = f"{name}_{i}"
-            while name in taken:
+            while name in unique_names:
                 name += "_"
-            taken.add(name)
+            unique_names.add(name)
         out.append(name)
     return out

@@ -115,7 +115,7 @@ class Batch:
 
     def holds_items(self) -> bool:
         """True if rows are items of chunks still, and no batched arrays."""
-        return any(EpisodeColumn in map(type, own.values()) for own in self.groups.values())
+        return any(EpisodeColumn in map(type, columns.values()) for columns in self.groups.values())
 
     def keep(self, rows: Mapping[Any, np.ndarray[Any, np.dtype[np.int64]]]) -> None:
         """Leave out rows of columns with one row per chunk.
@@ -124,8 +124,8 @@ class Batch:
             rows: Per group the positions that stay; groups that are missing lose everything.
         """
         self.groups = {
-            key: {name: _taken(column, rows[key]) for name, column in own.items()}
-            for key, own in self.groups.items()
+            key: {name: _taken(column, rows[key]) for name, column in columns.items()}
+            for key, columns in self.groups.items()
             if key in rows
         }
 

@@ -103,12 +103,12 @@ def taken(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str) -> 
     if column in batch:
         return batch[column]
     if group.batched:
-        known = list(map(str, batch))
+        names = list(map(str, batch))
         raise ColumnError(
             f"{piece}, column {column!r}",
             expected="a column of the batch, which BatchIndividualItems has made arrays of",
-            found=f"columns {sorted(known)}",
-            do=f"{nearest_column(column, known)}; or put {piece} before BatchIndividualItems",
+            found=f"columns {sorted(names)}",
+            do=f"{nearest_column(column, names)}; or put {piece} before BatchIndividualItems",
         )
     if group.training is not False and column == Columns.NEXT_OBS:
         return next_observations(group)
@@ -128,7 +128,7 @@ def taken(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str) -> 
 
 
 def _missing(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str, outputs: list[str]) -> ColumnError:
-    known = [
+    names = [
         *map(str, batch),
         *([Columns.OBS] if group.training is False else (*_OF_EPISODES, *_FLAGS, Columns.NEXT_OBS)),
         *outputs,
@@ -141,6 +141,6 @@ def _missing(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str, 
         expected="a column of the batch" + ("" if acting else ", or of the episodes"),
         found="none while acting, when only the newest observation is there"
         if acting
-        else f"columns {sorted(set(known))}",
-        do=(f"name it {meant!r}, and " if meant != column else "") + do if acting else nearest_column(column, known),
+        else f"columns {sorted(set(names))}",
+        do=(f"name it {meant!r}, and " if meant != column else "") + do if acting else nearest_column(column, names),
     )

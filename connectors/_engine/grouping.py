@@ -91,8 +91,8 @@ class AgentRows:
         out = AgentRows(self.module_id)
         for name in self.__slots__:
             if name != "module_id":
-                mine = getattr(self, name)
-                setattr(out, name, [mine[i] for i in indices])
+                values = getattr(self, name)
+                setattr(out, name, [values[i] for i in indices])
         return out
 
 
@@ -101,7 +101,7 @@ def merged_rows(groups: Sequence[AgentRows]) -> AgentRows:
     out = AgentRows(groups[0].module_id)
     for name in AgentRows.__slots__:
         if name != "module_id":
-            setattr(out, name, [value for own in groups for value in getattr(own, name)])
+            setattr(out, name, [value for group in groups for value in getattr(group, name)])
     return out.taken(sorted(range(len(out)), key=out.places.__getitem__))
 
 
@@ -113,9 +113,9 @@ def training_rows(episodes: Sequence[Any], keys: Collection[Key] = ()) -> dict[A
         keys: Of parts that count without steps too.
     """
     idle = {key[:2] for key in keys}
-    owned = [(owner, segment.episode) for owner, episode in enumerate(episodes) for segment in episode.segments]
+    pairs = [(owner, segment.episode) for owner, episode in enumerate(episodes) for segment in episode.segments]
     counting: list[list[Any]] = [[] for _ in episodes]
-    for (owner, part), length in zip(owned, lengths_of([part.rewards for _, part in owned])):
+    for (owner, part), length in zip(pairs, lengths_of([part.rewards for _, part in pairs])):
         if length or (idle and (episodes[owner].id_, part.agent_id) in idle):
             counting[owner].append(part)
     groups: dict[Any, AgentRows] = {}
@@ -138,7 +138,7 @@ def acting_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
     an agent has the same spaces in all episodes of a call.
     """
     groups = _ActingGroups()
-    known = groups.by_agent
+    by_agent = groups.by_agent
     place = 0
     for owner, episode in enumerate(episodes):
         env_t = episode.env_t
@@ -148,7 +148,7 @@ def acting_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
             if segment is None or segment.steps[-1] != env_t or segment.repeats:
                 continue  # without a new observation, or given its last one again at its end
             part = segment.episode
-            adding = known.get(agent_id)
+            adding = by_agent.get(agent_id)
             if adding is None or adding.module_id != part.module_id:
                 adding = groups.of(agent_id, part.module_id, episode)
             adding.owner(owner)
@@ -168,11 +168,11 @@ def regrouped(groups: Mapping[Any, AgentRows]) -> dict[Any, AgentRows]:
     """
     kinds = SpaceKinds()
     out: dict[Any, AgentRows] = {}
-    for group, own in groups.items():
+    for group, rows in groups.items():
         alike: dict[int, list[int]] = {}
-        for i, part in enumerate(own.parts):
+        for i, part in enumerate(rows.parts):
             alike.setdefault(kinds.of(part), []).append(i)
-        parts = {group: own} if len(alike) < 2 else {(*group, kind): own.taken(at) for kind, at in alike.items()}
+        parts = {group: rows} if len(alike) < 2 else {(*group, kind): rows.taken(at) for kind, at in alike.items()}
         out.update(parts)
     return out
 
@@ -240,8 +240,8 @@ class RowsByModule(Mapping[Any, list[tuple[Any, Any]]]):
         return same and list(map(_ENV_T, episodes)) == self._steps
 
     def __getitem__(self, module_id: Any) -> list[tuple[Any, Any]]:
-        own = self.rows[module_id]
-        return [(self._keys[owner], agent) for owner, agent in zip(own.owners, own.agents)]
+        rows = self.rows[module_id]
+        return [(self._keys[owner], agent) for owner, agent in zip(rows.owners, rows.agents)]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.rows)
@@ -275,10 +275,10 @@ def rows_given_back(
             places[episode_key, agent_id] = owner, len(places)
     left: dict[Any, AgentRows] = {}
     kept: dict[Any, list[bool]] = {}
-    for module_id, own in rows.items():
+    for module_id, keys in rows.items():
         here = AgentRows(module_id)
         kept[module_id] = []
-        for episode_key, agent_id in own:
+        for episode_key, agent_id in keys:
             found = places.get((episode_key, agent_id))
             kept[module_id].append(found is not None)
             if found is not None:
@@ -314,17 +314,17 @@ class SpaceKinds:
         spaces = episode.observations.space, episode.actions.space, episode.given_observation_space
         return self.of_agent(episode.agent_id, *spaces)
 
-    def of_agent(self, agent_id: Any, observation_space: Any, action_space: Any, given: Any = None) -> int:
+    def of_agent(self, agent_id: Any, observation_space: Any, action_space: Any, env_space: Any = None) -> int:
         """The number of an agent's spaces.
 
         Args:
             agent_id: The agent.
             observation_space: Of its observations as the episode keeps them; None: not known.
             action_space: Of its actions.
-            given: Of its observations as the environment gives them, where a piece rewrites them.
+            env_space: Of its observations as the environment gives them, where a piece rewrites them.
         """
         # without a space nothing says that two agents see the same
-        spaces = agent_id if observation_space is None else observation_space, action_space, given
+        spaces = agent_id if observation_space is None else observation_space, action_space, env_space
         identity = tuple(map(id, spaces))
         kind = self._by_identity.get(identity)
         if kind is None:
@@ -338,7 +338,7 @@ class SpaceKinds:
 
     def _equal_kind(self, spaces: tuple[Any, ...]) -> int:
         """The number of spaces that nothing but a comparison can tell from others; a new one if none are equal."""
-        kind = next((i for i, known in enumerate(self._kinds) if known == spaces), len(self._kinds))
+        kind = next((i for i, other in enumerate(self._kinds) if other == spaces), len(self._kinds))
         if kind == len(self._kinds):
             self._kinds.append(spaces)
         return kind
@@ -355,7 +355,7 @@ def _content(space: Any) -> Any:
     if kind is Discrete:
         return kind, space.dtype, int(space.n), int(space.start)
     if kind is Dict:
-        return kind, *((name, _content(own)) for name, own in space.spaces.items())
+        return kind, *((name, _content(subspace)) for name, subspace in space.spaces.items())
     if kind is Tuple:
         return kind, *map(_content, space.spaces)
     return id(space)
@@ -366,4 +366,4 @@ def by_module(groups: Iterable[AgentRows]) -> dict[Any, AgentRows]:
     found: dict[Any, list[AgentRows]] = {}
     for rows in groups:
         found.setdefault(rows.module_id, []).append(rows)
-    return {module_id: merged_rows(own) for module_id, own in found.items()}
+    return {module_id: merged_rows(members) for module_id, members in found.items()}

@@ -53,7 +53,7 @@ def to_plain(batch: Batch, call: PipelineCall) -> dict[str, Any]:
     call.shown_items = batch.holds_items()
     plain: dict[Any, Any]
     if call.mapped:
-        plain = {key: _flat_items(own, call.groups[key]) for key, own in batch.groups.items() if own}
+        plain = {key: _flat_items(columns, call.groups[key]) for key, columns in batch.groups.items() if columns}
     else:
         plain = _by_key(batch, call) if call.shown_items or not call.several else _by_episode(batch, call)
     return {**plain, **batch.loose}
@@ -63,11 +63,11 @@ def _by_key(batch: Batch, call: PipelineCall) -> dict[Any, Any]:
     """`{column: {key: [items]}}`, keys in the order of the call's chunks."""
     groups = call.groups
     if not call.several:
-        ((key, own),) = batch.groups.items()
-        return {name: plain_column(column, groups[key]) for name, column in own.items()}
+        ((key, group_columns),) = batch.groups.items()
+        return {name: plain_column(column, groups[key]) for name, column in group_columns.items()}
     columns: dict[str, dict[Any, Any]] = {}
-    for group, own in batch.groups.items():
-        for name, column in own.items():
+    for group, group_columns in batch.groups.items():
+        for name, column in group_columns.items():
             columns.setdefault(name, {}).update(plain_column(column, groups[group]))
     if len(batch.groups) < 2:
         return columns
@@ -82,8 +82,8 @@ def _by_episode(batch: Batch, call: PipelineCall) -> dict[Any, list[dict[Any, An
     orders: dict[tuple[Any, ...], _AgentOrder] = {}
     done: dict[tuple[int, ...], list[dict[Any, Any]]] = {}
     by_name: dict[str, dict[Any, Any]] = {}
-    for module_id, own in modules.items():
-        for name, column in own.items():
+    for module_id, module_columns in modules.items():
+        for name, column in module_columns.items():
             by_name.setdefault(name, {})[module_id] = column
     for name, having in by_name.items():
         order = tuple(having)
@@ -150,10 +150,10 @@ def show(batch: Batch, call: PipelineCall) -> dict[str, Any]:
         for name, column in columns.items():
             if type(column) is EpisodeColumn:
                 place = (key, name) if call.mapped else (None, name)
-                shown = call.shown.get(place)
-                if shown is None:
-                    shown = call.shown[place] = _Shown(plain[key][name] if call.mapped else plain[name], column)
-                shown.columns[key] = column
+                record = call.shown.get(place)
+                if record is None:
+                    record = call.shown[place] = _Shown(plain[key][name] if call.mapped else plain[name], column)
+                record.columns[key] = column
     return plain
 
 
@@ -223,25 +223,25 @@ def to_columns(plain: Mapping[Any, Any], call: PipelineCall) -> Batch:
         BatchLayoutError: a key that is no chunk of this call, or not the modules that were given rows.
         ColumnError: items that cannot be stacked, because their shapes or nesting differ.
     """
-    shown, call.shown = call.shown or {}, None
+    records, call.shown = call.shown or {}, None
     if not call.several and not call.mapped:
         if call.multi:
             call.find_modules(plain)
-        elif not shown and type(plain) is dict:
+        elif not records and type(plain) is dict:
             for value in plain.values():
                 if isinstance(value, dict) and is_plain(value):
                     break
             else:
                 return Batch({None: plain})
     if call.mapped:
-        return _of_modules(plain, call, shown)
+        return _of_modules(plain, call, records)
     if call.several and call.training is None and plain:
         keys = {key for column in plain.values() if is_plain(column) for key in column}
-        shown = {} if call.admit(keys) else shown  # columns of other chunks
+        records = {} if call.admit(keys) else records  # columns of other chunks
     batch = Batch({key: {} for key in call.groups})
     beside = batch.loose if call.several else next(iter(batch.groups.values()))
     for name, value in plain.items():
-        before = shown.get((None, name)) if shown else None
+        before = records.get((None, name)) if records else None
         if before is not None and before.columns.keys() <= batch.groups.keys() and before.is_left_alone(value):
             for key, column in before.columns.items():
                 batch.groups[key][name] = column
@@ -265,7 +265,7 @@ def _collect_all(name: str, value: dict[Any, list[Any]], call: PipelineCall, bat
     _refuse_strangers(name, value, dict.fromkeys(chunk.key for chunk in call.chunks))
 
 
-def _of_modules(plain: Mapping[Any, Any], call: PipelineCall, shown: Mapping[Any, _Shown]) -> Batch:
+def _of_modules(plain: Mapping[Any, Any], call: PipelineCall, records: Mapping[Any, _Shown]) -> Batch:
     """From `{module: {column: ...}}`; what is under no module's id stays beside the modules."""
     if call.acted and not call.shown_items:
         _check_modules(plain, call)
@@ -282,7 +282,7 @@ def _of_modules(plain: Mapping[Any, Any], call: PipelineCall, shown: Mapping[Any
         else:
             columns = batch.groups[name] = {}
             for key, column in value.items():
-                before = shown.get((name, key))
+                before = records.get((name, key))
                 if before is not None and before.is_left_alone(column):
                     columns[key] = before.columns[name]
                 else:
@@ -303,12 +303,12 @@ def _check_modules(batch: Mapping[Any, Any], call: PipelineCall) -> None:
         raise BatchLayoutError(where, expected=expected, found=found, do=do)
 
 
-def _refuse_strangers(name: str, column: Mapping[Any, Any], known: Any) -> None:
-    strangers = [key for key in column if key not in known]
+def _refuse_strangers(name: str, column: Mapping[Any, Any], keys: Any) -> None:
+    strangers = [key for key in column if key not in keys]
     if strangers:
         raise BatchLayoutError(
             f"column {name!r}",
-            expected=f"the keys of this call's {len(known)} chunks, such as {next(iter(known), None)}",
+            expected=f"the keys of this call's {len(keys)} chunks, such as {next(iter(keys), None)}",
             found=str(strangers[0]),
             do="add items with add_batch_item(..., single_agent_episode=episode), which finds the key",
         )
@@ -325,8 +325,8 @@ def collect(name: str, column: dict[tuple[Any, ...], list[Any]], group: ChunkGro
         ColumnError: items that cannot be stacked, because their shapes or nesting differ.
     """
     keys = group.keys
-    known = dict.fromkeys(keys)
-    _refuse_strangers(name, column, known)
+    key_set = dict.fromkeys(keys)
+    _refuse_strangers(name, column, key_set)
     return _joined(name, [column.get(key, []) for key in keys], group)
 
 
@@ -353,8 +353,8 @@ def join_items(name: str, items: list[Any], group: ChunkGroup) -> EpisodeColumn:
             do="keep one item per row of the other columns",
         )
     by_chunk: list[list[Any]] = [[] for _ in expected]
-    for item, own in zip(items, chunk.tolist()):
-        by_chunk[own].append(item)
+    for item, owner in zip(items, chunk.tolist()):
+        by_chunk[owner].append(item)
     return _joined(name, by_chunk, group)
 
 
@@ -363,18 +363,18 @@ def _joined(name: str, items: list[list[Any]], group: ChunkGroup) -> EpisodeColu
     tagged = _join_tagged(name, items)
     if tagged is not None:
         return tagged
-    flat = [item for own in items for item in own]
+    flat = [item for chunk in items for item in chunk]
     if flat and set(map(type, flat)) == {bool}:
         counts = np.fromiter(map(len, items), np.int64, len(items))
         return EpisodeColumn(np.array(flat), None if (counts == 1).all() else counts, single=True)
-    rows_of_each = (len(own) if name == Columns.INFOS else sum(map(rows_in, own)) for own in items)
+    rows_of_each = (len(chunk) if name == Columns.INFOS else sum(map(rows_in, chunk)) for chunk in items)
     counts = np.fromiter(rows_of_each, np.int64, len(items))
     single = name == Columns.INFOS or not any(_is_batched(item) for item in flat)
     if not flat:
         return EpisodeColumn([], counts)
     if name == Columns.INFOS or _is_object(flat[0]):
         return EpisodeColumn(flat, counts, single=True)
-    owners = [i for i, own in enumerate(items) for _ in own]
+    owners = [i for i, chunk in enumerate(items) for _ in chunk]
     rows = [item if _is_batched(item) else map_struct(lambda leaf: np.asarray(leaf)[None], item) for item in flat]
     try:
         data = join_rows(name, rows, owners, group)
@@ -388,7 +388,7 @@ def _joined(name: str, items: list[list[Any]], group: ChunkGroup) -> EpisodeColu
 
 def _join_tagged(name: str, items: list[list[Any]]) -> EpisodeColumn | None:
     """Join items that are all tagged numeric arrays of one shape; None if they are something else."""
-    flat = [item for own in items for item in own]
+    flat = [item for chunk in items for item in chunk]
     if set(map(type, flat)) != {BatchedNdArray} or name == Columns.INFOS:
         return None
     if len({item.shape[1:] for item in flat}) != 1 or flat[0].dtype.kind not in "biufcO":
@@ -431,10 +431,10 @@ def join_rows(name: str, parts: list[Any], owners: list[int], group: ChunkGroup)
     first, form = flatten(parts[0])
     leaves = [first]
     for part, owner in zip(parts[1:], owners[1:]):
-        own, own_form = flatten(part)
-        if own_form != form or any(a.shape[1:] != b.shape[1:] for a, b in zip(own, first)):
+        other, other_form = flatten(part)
+        if other_form != form or any(a.shape[1:] != b.shape[1:] for a, b in zip(other, first)):
             raise _mixed(name, parts[0], part, owners[0], owner, group)
-        leaves.append(own)
+        leaves.append(other)
     return unflatten(form, [np.concatenate(column) for column in zip(*leaves)])
 
 
@@ -465,10 +465,10 @@ def merge_columns(
     Raises:
         ColumnError: some groups lack a column, or its rows differ in shape.
     """
-    chunks = np.concatenate([np.array(own, np.int64) for own in places])
+    chunks = np.concatenate([np.array(positions, np.int64) for positions in places])
     names = dict.fromkeys(name for columns, _ in parts for name in columns)
-    if any(own.rows is not None for _, own in parts):
-        rows = np.concatenate([own.expected_rows for _, own in parts])
+    if any(member.rows is not None for _, member in parts):
+        rows = np.concatenate([member.expected_rows for _, member in parts])
         group.rows = rows[np.argsort(chunks)]
     return {name: _merged(name, parts, chunks, group) for name in names}
 
@@ -476,7 +476,7 @@ def merge_columns(
 def _merged(
     name: str, parts: Sequence[tuple[dict[str, Any], ChunkGroup]], chunks: np.ndarray[Any, Any], group: ChunkGroup
 ) -> EpisodeColumn:
-    lacking = [own for columns, own in parts if name not in columns]
+    lacking = [member for columns, member in parts if name not in columns]
     if lacking:
         raise ColumnError(
             f"column {name!r} of module {group.module_id!r}",
@@ -487,20 +487,20 @@ def _merged(
     columns = [columns[name] for columns, _ in parts]
     counts = np.concatenate(
         [
-            np.ones(len(own.episodes), np.int64) if one.counts is None else one.counts
-            for one, (_, own) in zip(columns, parts)
+            np.ones(len(member.episodes), np.int64) if column.counts is None else column.counts
+            for column, (_, member) in zip(columns, parts)
         ]
     )
-    single, one_each = all(one.single for one in columns), all(one.counts is None for one in columns)
+    single, one_each = all(column.single for column in columns), all(column.counts is None for column in columns)
     back = np.argsort(chunks, kind="stable")
     starts = np.cumsum(counts) - counts
     rows = np.concatenate([np.arange(starts[i], starts[i] + counts[i]) for i in back.tolist()])
-    if any(one.holds_objects for one in columns):
-        items = [item for one in columns for item in one.data]
+    if any(column.holds_objects for column in columns):
+        items = [item for column in columns for item in column.data]
         return EpisodeColumn([items[i] for i in rows], None if one_each else counts[back], single=single)
-    firsts = np.cumsum([0, *(len(own.episodes) for _, own in parts)])[:-1]
+    firsts = np.cumsum([0, *(len(member.episodes) for _, member in parts)])[:-1]
     owners = np.argsort(back, kind="stable")[firsts].tolist()
-    data = map_struct(lambda leaf: leaf[rows], join_rows(name, [one.data for one in columns], owners, group))
+    data = map_struct(lambda leaf: leaf[rows], join_rows(name, [column.data for column in columns], owners, group))
     return EpisodeColumn(data, None if one_each else counts[back], single=single)
 
 
@@ -520,9 +520,9 @@ class _AgentOrder:
     """
 
     def __init__(self, parts: Sequence[AgentRows], episodes: int) -> None:
-        places = [place for own in parts for place in own.places]
+        places = [place for rows in parts for place in rows.places]
         self._back = sorted(range(len(places)), key=places.__getitem__)
-        agents, owners = ([value for own in parts for value in getattr(own, name)] for name in ("agents", "owners"))
+        agents, owners = ([value for rows in parts for value in getattr(rows, name)] for name in ("agents", "owners"))
         self._agents = [agents[i] for i in self._back]
         ends = np.cumsum(np.bincount(np.array(owners, np.int64), minlength=episodes)).tolist()
         self._spans = list(zip([0, *ends], ends))

@@ -72,13 +72,13 @@ def acting_module(rl_module: Any) -> Any:
     return rl_module[DEFAULT_MODULE_ID]
 
 
-def check_given(rl_module: Any, piece: str, wanted: str) -> None:
+def check_given(rl_module: Any, piece: str, use: str) -> None:
     """Refuse a call without a module, for a piece that cannot do without one.
 
     Args:
         rl_module: what the call was given.
         piece: Name of the piece.
-        wanted: What it needs the module for.
+        use: What it needs the module for.
 
     Raises:
         PipelineError: it was given none.
@@ -86,7 +86,7 @@ def check_given(rl_module: Any, piece: str, wanted: str) -> None:
     if rl_module is None:
         raise PipelineError(
             piece,
-            expected=f"a module, {wanted}",
+            expected=f"a module, {use}",
             found="none",
             do="give it to the call, pipeline(rl_module=module, ...), or to the trace, "
             "pipeline.trace(episodes, module)",
@@ -95,7 +95,7 @@ def check_given(rl_module: Any, piece: str, wanted: str) -> None:
 
 def describe_batch(batch: Mapping[str, Any]) -> str:
     """The columns of a batch and their shapes, for a message."""
-    shapes = {name: map_struct(lambda leaf: list(getattr(leaf, "shape", ())), own) for name, own in batch.items()}
+    shapes = {name: map_struct(lambda leaf: list(getattr(leaf, "shape", ())), column) for name, column in batch.items()}
     return ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "an empty batch"
 
 
@@ -118,8 +118,8 @@ def _has_method(kind: type, name: str) -> bool:
 @cache
 def _delegates(kind: type) -> bool:
     """Return True if modules of a class pass names on to another module, as compiled ones do."""
-    own = getattr(kind, "__getattr__", None)
-    return own is not None and own.__module__ != "torch.nn.modules.module"
+    method = getattr(kind, "__getattr__", None)
+    return method is not None and method.__module__ != "torch.nn.modules.module"
 
 
 def method_of(module: Any, name: str, piece: str, use: str) -> Any:
@@ -193,18 +193,18 @@ def state_layout(rl_module: Any, *, anew: bool = False) -> StateLayout:
     """
     module = acting_module(rl_module)
     try:
-        known = _LAYOUTS.get(module)
+        layout = _LAYOUTS.get(module)
     except TypeError:  # a module that cannot be a key
         return _layout_of(module)
-    if known is None or anew:
-        known = _LAYOUTS[module] = _layout_of(module)
-    return known
+    if layout is None or anew:
+        layout = _LAYOUTS[module] = _layout_of(module)
+    return layout
 
 
 def _layout_of(module: Any) -> StateLayout:
     leaves, form = flatten(initial_state(module))
     again, _ = flatten(initial_state(module))
-    random = any(not np.array_equal(to_array(one), to_array(other)) for one, other in zip(leaves, again))
+    random = any(not np.array_equal(to_array(left), to_array(right)) for left, right in zip(leaves, again))
     return StateLayout(form, tuple(tuple(np.shape(leaf)) for leaf in leaves), random)
 
 

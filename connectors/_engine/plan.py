@@ -48,8 +48,8 @@ class Step:
     @cached_property
     def trusted(self) -> bool:
         """True if nothing is done around the piece: it works on columns, writes to no episodes, its run is built in."""
-        own = getattr(self.piece, "run", None)
-        return self.columnar and not self.writes_episodes and str(own.__module__).startswith("epibatch.")
+        run = getattr(self.piece, "run", None)
+        return self.columnar and not self.writes_episodes and str(run.__module__).startswith("epibatch.")
 
     @cached_property
     def by_group(self) -> bool:
@@ -83,7 +83,7 @@ class Plan:
     @cached_property
     def stretches(self) -> tuple[tuple[Step, ...], ...]:
         """The steps: pieces that are given one group after the other together with those that follow, others alone."""
-        return tuple(tuple(own) for _, own in groupby(self.steps, lambda step: step.by_group or step.name))
+        return tuple(tuple(stretch) for _, stretch in groupby(self.steps, lambda step: step.by_group or step.name))
 
 
 def place(pipeline: str, position: int, piece: Any) -> str:
@@ -144,7 +144,7 @@ def _check_signature(pipeline: str, position: int, piece: ConnectorV2) -> None:
     except (TypeError, ValueError):  # one that is not written in Python
         return
     try:
-        named = [own.name for own in signature.parameters.values() if own.kind in _NAMED and own.default is own.empty]
+        named = [arg.name for arg in signature.parameters.values() if arg.kind in _NAMED and arg.default is arg.empty]
         signature.bind(**dict.fromkeys([*named, *_CALL]))
     except TypeError as error:
         raise PieceError(
@@ -192,7 +192,7 @@ def make_plan(
             one piece makes would be made again by another. In training `obs` and `new_obs` are transformed differently.
     """
     steps, trusting, plus_one = [], False, False
-    known: str | None = layout
+    batch_layout: str | None = layout
     giver = _START
     seen: Counter[str] = Counter()
     flow = _ColumnFlow(columns or (), giver)
@@ -209,10 +209,10 @@ def make_plan(
         if piece.rewrites_observations:
             _check_rewritten_in_time(where, piece, flow.written, training)
         if not declared:
-            trusting, known = True, None
+            trusting, batch_layout = True, None
             continue
-        if known is not None and piece.input_layouts is not None and known not in piece.input_layouts:
-            raise _wrong_layout(where, piece, known, giver, connectors, position)
+        if batch_layout is not None and piece.input_layouts is not None and batch_layout not in piece.input_layouts:
+            raise _wrong_layout(where, piece, batch_layout, giver, connectors, position)
         if piece.mutates_episodes and training and not columnar:
             _check_written_in_time(where, piece, flow.written)
         missing = flow.check(piece, where)
@@ -221,7 +221,7 @@ def make_plan(
         makers.add(piece, where)
         flow.add(piece, where)
         if piece.output_layout is not None:
-            known, giver = piece.output_layout, where
+            batch_layout, giver = piece.output_layout, where
     if training is not False:
         _check_next_observations(steps)
     watched = not all(step.columnar for step in steps)
@@ -245,14 +245,14 @@ def _take_side(piece: ConnectorV2, where: str, training: bool | None) -> None:
         return
     args, kwargs = ConnectorV2.get_ctor_args_and_kwargs(piece)  # as they were given
     bound = inspect.signature(type(piece).__init__).bind_partial(piece, *args, **kwargs)
-    given = bound.arguments.get(_SIDE, kwargs.get(_SIDE))
+    argument = bound.arguments.get(_SIDE, kwargs.get(_SIDE))
     before = parameter.default if piece.trains is None else piece.trains
-    if training is (before if given is None else bool(given)):
+    if training is (before if argument is None else bool(argument)):
         piece.trains = training
         return
-    if given is not None or (piece.shared and piece.trains is not None):
+    if argument is not None or (piece.shared and piece.trains is not None):
         makes = "train batches, for a learner pipeline" if training else "batches to act on"
-        found = "one that a pipeline of the other side shares" if given is None else f"{_SIDE}={given!r}"
+        found = "one that a pipeline of the other side shares" if argument is None else f"{_SIDE}={argument!r}"
         do = f"make one for each side, without {_SIDE}: the pipeline decides"
         raise PieceError(where, expected=f"a piece that makes {makes}", found=found, do=do)
     state = piece.get_state()
@@ -271,11 +271,11 @@ def _take_side(piece: ConnectorV2, where: str, training: bool | None) -> None:
 def _halved(steps: Sequence[Step]) -> bool:
     """True if what makes arrays is directly before what makes them float32, with no class's `__call__` between."""
     return any(
-        one.piece.output_layout == "arrays"
-        and isinstance(other.piece, NumpyToTensor)
-        and one.columnar
-        and other.columnar
-        for one, other in pairwise(steps)
+        first.piece.output_layout == "arrays"
+        and isinstance(second.piece, NumpyToTensor)
+        and first.columnar
+        and second.columnar
+        for first, second in pairwise(steps)
     )
 
 
@@ -309,15 +309,15 @@ def _wrong_layout(
         for i, other in enumerate(connectors)
         if i > position and getattr(other, "output_layout", None) in layouts
     ]
-    wanted = " or ".join(_SPELLED[layout] for layout in layouts)
+    expected = " or ".join(_SPELLED[layout] for layout in layouts)
     name = type(piece).__name__
     if later:
-        do = f"move {name} after {later[0]}, which makes {wanted}"
+        do = f"move {name} after {later[0]}, which makes {expected}"
     elif found == "episodes" or giver == _START:
-        do = f"put {name} after the piece that makes {wanted}: {_MAKERS[layouts[0]]}"
+        do = f"put {name} after the piece that makes {expected}: {_MAKERS[layouts[0]]}"
     else:
         do = f"move {name} before {giver}"
-    return PipelineError(where, expected=wanted, found=f"{_SPELLED[found]}, as {giver} leaves them", do=do)
+    return PipelineError(where, expected=expected, found=f"{_SPELLED[found]}, as {giver} leaves them", do=do)
 
 
 def _unwritten(where: str, column: str, connectors: list[Any], position: int) -> PipelineError:
@@ -337,11 +337,11 @@ def _unwritten(where: str, column: str, connectors: list[Any], position: int) ->
 
 def _check_written_in_time(where: str, piece: ConnectorV2, written: dict[str, str]) -> None:
     """Refuse a piece that writes to single episodes where an earlier one has taken their rewards, say, already."""
-    taken = [name for name in (Columns.REWARDS, Columns.ACTIONS, Columns.OBS) if name in written]
-    if taken:
+    columns = [name for name in (Columns.REWARDS, Columns.ACTIONS, Columns.OBS) if name in written]
+    if columns:
         name = type(piece).__name__
-        found = f"column {taken[0]!r}, made of the episodes as they were by {written[taken[0]]}"
-        do = f"move {name} before {written[taken[0]]}, which would not see what it writes"
+        found = f"column {columns[0]!r}, made of the episodes as they were by {written[columns[0]]}"
+        do = f"move {name} before {written[columns[0]]}, which would not see what it writes"
         raise PipelineError(where, expected="episodes that nothing was taken of yet", found=found, do=do)
 
 
@@ -394,7 +394,7 @@ class _ColumnFlow:
         reads = piece.reads or ()
         gone = next((name for name in reads if name in self._dropped), None)
         if gone is not None:
-            dropper, reader = (one.split(", ", 1)[1] for one in (self._dropped[gone], where))
+            dropper, reader = (label.split(", ", 1)[1] for label in (self._dropped[gone], where))
             raise PipelineError(
                 where,
                 expected=f"column {gone!r}",
@@ -405,10 +405,10 @@ class _ColumnFlow:
 
     def add(self, piece: Any, where: str) -> None:
         """Add the next piece."""
-        lost = {name: where for name in [*self.written, *piece.removes] if name in piece.removes}
-        self.written = {name: by for name, by in self.written.items() if name not in lost}
+        removals = {name: where for name in [*self.written, *piece.removes] if name in piece.removes}
+        self.written = {name: by for name, by in self.written.items() if name not in removals}
         self.written.update(dict.fromkeys(piece.writes, where))
-        self._dropped = {name: by for name, by in {**self._dropped, **lost}.items() if name not in piece.writes}
+        self._dropped = {name: by for name, by in {**self._dropped, **removals}.items() if name not in piece.writes}
 
 
 class _ColumnMakers:

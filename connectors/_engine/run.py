@@ -71,8 +71,8 @@ class PieceSeconds(StepWatch):
 
     def take(self) -> dict[str, float]:
         """Seconds by piece since the last call of this method."""
-        taken, self._seconds = self._seconds, {}
-        return taken
+        seconds, self._seconds = self._seconds, {}
+        return seconds
 
 
 class MetricsTimers(StepWatch):
@@ -112,10 +112,10 @@ class PartWatch(StepWatch):
 
     def stepped(self, step: Step, seconds: float, batch: Batch | Mapping[str, Any]) -> None:
         """Pass the step on under its name in the nested pipeline."""
-        own = self._steps.get(id(step.piece))
-        if own is not None:
+        inner_step = self._steps.get(id(step.piece))
+        if inner_step is not None:
             self._seconds += seconds
-            self._watch.stepped(own, seconds, batch)
+            self._watch.stepped(inner_step, seconds, batch)
 
     def finished(self, seconds: float) -> None:
         """Pass the seconds of the nested pipeline's steps on."""
@@ -168,8 +168,8 @@ def run_plan(
             except Exception as error:
                 add_context(error, f"in {step.where}:")
                 if type(error) is KeyError:
-                    known = next(iter(columns.groups.values()), {}) if plain is None else plain
-                    note_columns(error, known, _added_later(plan, step, error))
+                    candidates = next(iter(columns.groups.values()), {}) if plain is None else plain
+                    note_columns(error, candidates, _added_later(plan, step, error))
                 raise
         if watches:
             seconds = perf_counter() - started
@@ -205,25 +205,25 @@ def _run_by_group(steps: Sequence[Step], columns: dict[Any, dict[str, Any]], cal
     """
     step: Any
     if not call.episodes:
-        steps = [own for own in steps if not getattr(own.piece, "needs_episodes", False)]
+        steps = [step for step in steps if not getattr(step.piece, "needs_episodes", False)]
     try:
         if len(columns) == 1:  # as in most calls
-            ((key, own),) = columns.items()
+            ((key, group_columns),) = columns.items()
             group = call.groups[key]
             for step in steps:
-                own = step.piece.run(own, group)
-            columns[key] = own
+                group_columns = step.piece.run(group_columns, group)
+            columns[key] = group_columns
             return
         for step in steps:
-            for key, own in columns.items():
+            for key, group_columns in columns.items():
                 group = call.groups[key]
-                columns[key] = step.piece.run(own, group)
+                columns[key] = step.piece.run(group_columns, group)
     except Exception as error:
         if call.several or call.mapped or (call.multi and group.batched):
             add_context(error, f"for module {group.module_id!r}:")
         add_context(error, f"in {step.where}:")
         if type(error) is KeyError:
-            note_columns(error, own, _added_later(plan, step, error))
+            note_columns(error, group_columns, _added_later(plan, step, error))
         raise
 
 
@@ -231,8 +231,8 @@ def _run_whole(step: Step, batch: Batch, call: PipelineCall) -> Batch:
     """Run a columnar piece on all groups; if it writes to episodes, columns that were taken before do not show it."""
     piece: Any = step.piece
     if step.trusted:
-        whole: Batch = piece.run_all(batch, call)
-        return whole
+        result: Batch = piece.run_all(batch, call)
+        return result
     if step.writes_episodes:
         for columns in batch.groups.values():
             for column in columns.values():
@@ -254,8 +254,8 @@ def _check_rows(piece: Any, name: str, column: EpisodeColumn, group: ChunkGroup)
     """Refuse a column of other rows than it says, or than its group has; bootstrap rows may be missing still."""
     expected, found = group.expected_rows, len(column)
     counts = np.ones_like(expected) if column.counts is None else column.counts
-    known = group.training is not None and not column.holds_objects
-    fits = not known or any(np.array_equal(counts, own) for own in (expected, group.lengths))
+    checkable = group.training is not None and not column.holds_objects
+    fits = not checkable or any(np.array_equal(counts, rows) for rows in (expected, group.lengths))
     if not fits or found != counts.sum():
         raise PieceOutputError(
             f"{type(piece).__name__}.run, column {name!r}",
@@ -269,10 +269,10 @@ def _run_plain(step: Step, batch: Any, call: PipelineCall, history: HistoryWatch
     if step.sees_bootstraps:
         call.lengthen()
     if COLUMNS_READ in call.shared_data and step.piece.reads is None:  # what it reads cannot be known
-        call.shared_data[COLUMNS_READ][None].update(batch, *(own for own in batch.values() if isinstance(own, Mapping)))
+        call.shared_data[COLUMNS_READ][None].update(batch, *(col for col in batch.values() if isinstance(col, Mapping)))
     history.writable, history.acting = step.writes_episodes or not call.training, call.training is False
-    call.piece, given = step.piece, call.plain_episodes()
-    episodes = given if not batch and given is call.episodes else list(given)
+    call.piece, originals = step.piece, call.plain_episodes()
+    episodes = originals if not batch and originals is call.episodes else list(originals)
     try:
         out = step.piece(
             rl_module=call.rl_module,
@@ -288,11 +288,11 @@ def _run_plain(step: Step, batch: Any, call: PipelineCall, history: HistoryWatch
         call.piece = None
     if (type(out) is not dict and not isinstance(out, Mapping)) or tuple in map(type, out):  # a column has such keys
         raise no_batch(step.piece, "__call__", out)
-    if len(episodes) != len(given) or not all(map(is_, episodes, given)):
+    if len(episodes) != len(originals) or not all(map(is_, episodes, originals)):
         raise PieceOutputError(
             f"{type(step.piece).__name__}.__call__, its list of episodes",
             expected="the episodes that it was given, in their order",
-            found=f"{len(episodes)} episodes after the call, {len(given)} before, or in another order",
+            found=f"{len(episodes)} episodes after the call, {len(originals)} before, or in another order",
             do="leave episodes out before the pipeline is called, or in the first piece of a learner pipeline for one "
             "agent, before there are columns",
         )
@@ -332,7 +332,7 @@ def _unshared(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.copy() if value.base is not None else value
     if isinstance(value, dict) and not is_plain(value):
-        own = copy.copy(value)  # of the same class
-        own.update({key: _unshared(part) for key, part in value.items()})
-        return own
+        out = copy.copy(value)  # of the same class
+        out.update({key: _unshared(part) for key, part in value.items()})
+        return out
     return value

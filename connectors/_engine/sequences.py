@@ -122,9 +122,9 @@ def layout_of(group: ChunkGroup, steps: int | None = None) -> PaddedLayout:
         ConfigError: the module's settings are wrong.
         PipelineError: random sub-sequences of chunks that have a bootstrap row.
     """
-    known, counts = group.sequences, group.counts
-    if known is not None and (known.counts is counts or np.array_equal(known.counts, counts)):
-        return known
+    cached, counts = group.sequences, group.counts
+    if cached is not None and (cached.counts is counts or np.array_equal(cached.counts, counts)):
+        return cached
     group.sequences = _layout(group, steps) if group.cut is None else _random(group, group.cut)
     return group.sequences
 

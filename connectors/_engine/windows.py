@@ -39,9 +39,9 @@ def check_lookback(group: ChunkGroup, column: str, needed: int | Indices, where:
         LookbackError: an episode had such steps, and its chunk lost them when it was cut.
     """
     started, lookbacks = group.reader.starts, group.reader.lookbacks
-    lost = np.flatnonzero((lookbacks < needed) & (lookbacks < started))
-    if len(lost):
-        chunk = int(lost[0])
+    chunks = np.flatnonzero((lookbacks < needed) & (lookbacks < started))
+    if len(chunks):
+        chunk = int(chunks[0])
         steps, start = int(np.broadcast_to(needed, started.shape)[chunk]), int(started[chunk])
         several = group.episodes[chunk].multi_agent_episode_id is not None
         raise LookbackError(
@@ -94,10 +94,10 @@ def newest_window(group: ChunkGroup, column: str, lookback: int, where: str) -> 
         ColumnError: rows of several shapes or nestings.
         LookbackError: a chunk has lost rows that existed.
     """
-    window, held = group.reader.latest(column, lookback + (column == Columns.OBS))
-    if held is not None:
+    window, sizes = group.reader.latest(column, lookback + (column == Columns.OBS))
+    if sizes is not None:
         check_lookback(group, column, lookback - group.lengths, where)
-    return window, held
+    return window, sizes
 
 
 class HeldRows(NamedTuple):
@@ -179,17 +179,17 @@ class WindowRows(LazyRows):
         counts = self._counts
         t = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - self._starts + self._held.firsts, counts)
         at = t[:, None] + np.array(self._shifts)
-        held = self._held.counts()
-        real: npt.NDArray[np.bool_] = (at >= 0) & (at < np.repeat(held, counts)[:, None])
+        sizes = self._held.counts()
+        real: npt.NDArray[np.bool_] = (at >= 0) & (at < np.repeat(sizes, counts)[:, None])
         if self._held.real is not None:
-            firsts = np.repeat(np.cumsum(held) - held, counts)[:, None]
+            firsts = np.repeat(np.cumsum(sizes) - sizes, counts)[:, None]
             real[real] = np.concatenate(self._held.real)[(at + firsts)[real]]
         return real[:, 0] if self._single else real
 
     def rows_and_bytes(self) -> tuple[int, int]:
         """Return the number of rows of `joined`, and the bytes of all its arrays."""
         rows = int(self._counts.sum())
-        row = sum(math.prod(own.shape[1:]) * self._dtype(i).itemsize for i, own in enumerate(self._held.like))
+        row = sum(math.prod(leaf.shape[1:]) * self._dtype(i).itemsize for i, leaf in enumerate(self._held.like))
         return rows, rows * row * len(self._shifts)
 
     def joined(self, *, halved: bool = False) -> Any:
@@ -235,7 +235,7 @@ class WindowRows(LazyRows):
 
     def _dtype(self, leaf: int, halved: bool = False) -> np.dtype[Any]:
         dtypes = {part.dtype for part in self._held.leaves[leaf] if len(part)}
-        dtypes |= {own[leaf].dtype for own in self._held.tails.values()}
+        dtypes |= {tail[leaf].dtype for tail in self._held.tails.values()}
         dtype = np.result_type(*dtypes) if dtypes else self._held.like[leaf].dtype
         return np.dtype(np.float32) if halved and dtype == np.float64 and len(dtypes) < 2 else dtype
 

@@ -103,7 +103,7 @@ def column_spaces_of(pipeline: ConnectorPipelineV2, module: Any = None) -> dict[
     except Exception as error:
         add_context(error, f"in the dry run of {type(pipeline).__name__}, on episodes drawn from its spaces:")
         raise
-    known = {
+    spaces = {
         Columns.OBS: pipeline.observation_space,
         Columns.NEXT_OBS: pipeline.observation_space,
         Columns.ACTIONS: actions if acts else pipeline.action_space,
@@ -111,7 +111,7 @@ def column_spaces_of(pipeline: ConnectorPipelineV2, module: Any = None) -> dict[
     }
     found = {}
     for (module_id, name), column in first.items():
-        space = known.get(name)
+        space = spaces.get(name)
         if several and isinstance(space, gym.spaces.Dict):
             space = space.spaces.get(module_id)
         label = name if module_id is None else f"{module_id}/{name}"
@@ -123,8 +123,8 @@ def _lengths(pipeline: Any, module: Any) -> tuple[tuple[int, ...], tuple[int, ..
     """Return the steps of each episode of both runs: enough to fill a sequence; for acting none."""
     if pipeline.training is False:
         return (0, 0), (0, 0, 0)
-    modules = [own for _, own in module.items()] if is_multi(module) else [module]
-    steps = max((model_option(own, "max_seq_len") or 1 for own in modules if is_stateful(own)), default=1)
+    modules = [member for _, member in module.items()] if is_multi(module) else [module]
+    steps = max((model_option(member, "max_seq_len") or 1 for member in modules if is_stateful(member)), default=1)
     return (steps, steps + 2), (steps, steps + 1, steps + 3)
 
 
@@ -138,7 +138,7 @@ def _drawn(pipeline: Any, observations: Any, actions: Any, lengths: Sequence[int
     episodes: list[Any] = []
     outputs: dict[Any, Any] = {}
     if any(lengths):
-        outputs = {who: _outputs(own) for who, own in actions.items()} if several else _outputs(actions)
+        outputs = {agent_id: _outputs(space) for agent_id, space in actions.items()} if several else _outputs(actions)
     for number, steps in enumerate(lengths):
         rows = [0 if observations is None else observations.sample() for _ in range(steps + 1)]
         acted, ends = [actions.sample() for _ in range(steps)], steps > 0 and number % 2 == 0
@@ -146,8 +146,8 @@ def _drawn(pipeline: Any, observations: Any, actions: Any, lengths: Sequence[int
         facts |= {"observation_space": observations, "action_space": actions}
         if several:
             facts |= {"terminateds": ends, "agent_to_module_mapping_fn": how}
-            facts["extra_model_outputs"] = [{who: outputs[who] for who in own} for own in acted]
-            episodes.append(MultiAgentEpisode(**facts, rewards=[dict.fromkeys(own, 0.5) for own in acted]))
+            facts["extra_model_outputs"] = [{agent_id: outputs[agent_id] for agent_id in row} for row in acted]
+            episodes.append(MultiAgentEpisode(**facts, rewards=[dict.fromkeys(row, 0.5) for row in acted]))
         else:
             facts["extra_model_outputs"] = {name: [value] * steps for name, value in outputs.items()}
             episodes.append(SingleAgentEpisode(**facts, rewards=[0.5] * steps, terminated=ends))
@@ -181,7 +181,7 @@ def _run(pipeline: Any, module: Any, episodes: list[Any], actions: Any) -> dict[
     columns = dict(_columns(batch, module, isinstance(episodes[0], MultiAgentEpisode)))
     acted = shared.get("_added_single_ts_time_rank")
     for module_id, name in columns:
-        steps = _steps({own: column for (owner, own), column in columns.items() if owner == module_id}, acted)
+        steps = _steps({key: column for (owner, key), column in columns.items() if owner == module_id}, acted)
         if name not in PER_SEQUENCE:
             columns[module_id, name] = columns[module_id, name]._replace(steps=steps)
     return columns
@@ -200,12 +200,12 @@ def _columns(batch: dict[Any, Any], module: Any, several: bool) -> Iterator[tupl
     for key, column in batch.items():
         if is_plain(column) and several:
             for module_id in dict.fromkeys(owner[2] for owner in column):
-                items = [item for owner, own in column.items() if owner[2] == module_id for item in own]
+                items = [item for owner, rows in column.items() if owner[2] == module_id for item in rows]
                 yield (module_id, key), _seen(items)
         elif isinstance(column, dict) and not is_plain(column) and (several or (is_multi(module) and key in module)):
-            yield from (((key, name), _seen(own)) for name, own in column.items())
+            yield from (((key, name), _seen(part)) for name, part in column.items())
         else:
-            yield (None, key), _seen([item for own in column.values() for item in own] if is_plain(column) else column)
+            yield (None, key), _seen([row for rows in column.values() for row in rows] if is_plain(column) else column)
 
 
 def _seen(column: Any) -> _Column:
@@ -222,7 +222,7 @@ def _seen(column: Any) -> _Column:
     return _Column(layout, form, tuple(found))
 
 
-def _described(first: _Column, other: _Column | None, known: Any) -> ColumnSpace | None:
+def _described(first: _Column, other: _Column | None, space: Any) -> ColumnSpace | None:
     """Return the common properties of a column of both runs. Bounds are those of a known space, if it fits.
 
     Returns:
@@ -231,7 +231,7 @@ def _described(first: _Column, other: _Column | None, known: Any) -> ColumnSpace
     if other is None or first.form != other.form or not first.leaves:
         return None
     try:
-        parts = flatten_like(first.form, get_base_struct_from_space(known))
+        parts = flatten_like(first.form, get_base_struct_from_space(space))
     except ColumnError:
         parts = [None] * len(first.leaves)
     spaces, leading = [], set()
@@ -246,19 +246,19 @@ def _described(first: _Column, other: _Column | None, known: Any) -> ColumnSpace
     return ColumnSpace(space_of_struct(unflatten(first.form, spaces)), _AXES[: leading.pop()], first.layout)
 
 
-def _space(shape: tuple[int, ...], name: str, known: Any) -> gym.Space[Any] | None:
+def _space(shape: tuple[int, ...], name: str, expected: Any) -> gym.Space[Any] | None:
     """The space of rows of a shape and type; None if there is none."""
-    if known is not None and known.shape is None:  # text, say
-        space: gym.Space[Any] = known
+    if expected is not None and expected.shape is None:  # text, say
+        space: gym.Space[Any] = expected
         return space
     try:
         dtype = np.dtype(name)
     except TypeError:  # bfloat16, which NumPy has not
         return None
-    fits = known is not None and known.shape == shape
-    if fits and known.dtype != dtype:
-        fits = isinstance(known, gym.spaces.Box) and np.dtype(known.dtype).kind == dtype.kind == "f"
+    fits = expected is not None and expected.shape == shape
+    if fits and expected.dtype != dtype:
+        fits = isinstance(expected, gym.spaces.Box) and np.dtype(expected.dtype).kind == dtype.kind == "f"
         if fits:
             with np.errstate(over="ignore"):  # bounds that float32 has not are infinite
-                known = gym.spaces.Box(known.low.astype(dtype), known.high.astype(dtype), dtype=dtype.type)
-    return known if fits else space_like(shape, dtype)
+                expected = gym.spaces.Box(expected.low.astype(dtype), expected.high.astype(dtype), dtype=dtype.type)
+    return expected if fits else space_like(shape, dtype)

@@ -67,7 +67,7 @@ class PipelineProfile:
     """
 
     def __init__(self, pipelines: Mapping[str, ConnectorPipelineV2]) -> None:
-        if not isinstance(pipelines, Mapping) or not all(hasattr(one, "watches") for one in pipelines.values()):
+        if not isinstance(pipelines, Mapping) or not all(hasattr(value, "watches") for value in pipelines.values()):
             raise PipelineError(
                 "profile_pipelines(...)",
                 expected="a dict of pipelines",
@@ -107,9 +107,9 @@ class PipelineProfile:
                 found="profile() without `with`",
                 do="write `with pipeline.profile() as profile:` around the calls",
             )
-        whole = sum(seconds for _, seconds, _, _ in self._sums.values())
+        total = sum(seconds for _, seconds, _, _ in self._sums.values())
         return [
-            PieceCost(pipeline, piece, calls, seconds, seconds / whole if whole else 0.0, rows, bytes_)
+            PieceCost(pipeline, piece, calls, seconds, seconds / total if total else 0.0, rows, bytes_)
             for (pipeline, piece), (calls, seconds, rows, bytes_) in self._sums.items()
         ]
 
@@ -201,8 +201,8 @@ def _longest_and_all(columns: Mapping[str, Any]) -> tuple[int, int]:
     """Rows of the longest column, and the bytes of all."""
     rows = bytes_ = 0
     for column in columns.values():
-        own, size = _of_items(column) if is_plain(column) else _of_column(column)
-        rows, bytes_ = max(rows, own), bytes_ + size
+        count, size = _of_items(column) if is_plain(column) else _of_column(column)
+        rows, bytes_ = max(rows, count), bytes_ + size
     return rows, bytes_
 
 
@@ -221,7 +221,7 @@ def _of_column(column: Any) -> tuple[int, int]:
 
 def _of_items(column: dict[tuple[Any, ...], list[Any]]) -> tuple[int, int]:
     """Return rows and bytes of a plain per-episode column. Its items are single rows, or tagged as many rows."""
-    items = [item for own in column.values() for item in own]
+    items = [item for chunk_items in column.values() for item in chunk_items]
     return sum(map(_rows_of_item, items)), sum(map(_nbytes, items))
 
 

@@ -131,9 +131,9 @@ def _of(name: str, column: Any) -> Iterator[tuple[str, str, list[Any]]]:
 
 def _plain(name: str, column: Mapping[Any, list[Any]]) -> Iterator[tuple[str, str, list[Any]]]:
     for key, items in column.items():
-        own = f"{key[2]}/{name}" if len(key) == 3 else name
+        label = f"{key[2]}/{name}" if len(key) == 3 else name
         for item in items:
-            yield from _nested(own, item, "episodes", single=True)
+            yield from _nested(label, item, "episodes", single=True)
 
 
 def _nested(name: str, struct: Any, layout: str | None, single: bool = False) -> Iterator[tuple[str, str, list[Any]]]:
@@ -157,8 +157,8 @@ def _nested(name: str, struct: Any, layout: str | None, single: bool = False) ->
         numeric = isinstance(struct, (np.ndarray, np.generic, int, float, bool))
         yield name, layout or "objects", [np.asarray(struct)[None] if numeric else struct]
     else:
-        known = isinstance(struct, np.ndarray) and struct.ndim
-        yield name, layout or ("arrays" if known else "objects"), [struct]
+        is_array = isinstance(struct, np.ndarray) and struct.ndim
+        yield name, layout or ("arrays" if is_array else "objects"), [struct]
 
 
 class _Tensor:
@@ -223,15 +223,15 @@ def _digest_of(part: Any, start: int, inside: tuple[int, ...] = ()) -> int:
     if isinstance(part, np.ndarray):
         return _digest(part, zlib.crc32(f"{part.dtype} {part.shape}".encode(), start))
     if isinstance(part, Mapping):
-        part = [one for item in part.items() for one in item]
+        part = [entry for item in part.items() for entry in item]
     elif isinstance(part, (set, frozenset)):
-        part = sorted(_digest_of(one, 0, inside) for one in part)
+        part = sorted(_digest_of(entry, 0, inside) for entry in part)
     elif dataclasses.is_dataclass(part) and not isinstance(part, type):
-        part = [getattr(part, own.name) for own in dataclasses.fields(part)]
+        part = [getattr(part, field.name) for field in dataclasses.fields(part)]
     elif not isinstance(part, (list, tuple)):
         return zlib.crc32(repr(part).encode(), start)
-    for one in part:
-        start = _digest_of(one, start, inside)
+    for entry in part:
+        start = _digest_of(entry, start, inside)
     return start
 
 
@@ -258,13 +258,13 @@ class TracedPiece(NamedTuple):
         """In what columns differ, by name: ("added",), ("removed",), or of "layout", "shape", "dtype", "values"."""
         names = dict.fromkeys([*self.before, *self.after])
         found = {name: differences(self.before.get(name), self.after.get(name)) for name in names}
-        return {name: own for name, own in found.items() if own}
+        return {name: kinds for name, kinds in found.items() if kinds}
 
     @property
     def bytes(self) -> tuple[int, int]:
         """The bytes of all columns of the batch, before the piece and after it."""
         before, after = (
-            sum(own.bytes for own in columns.values() if own.layout != "stored")
+            sum(column.bytes for column in columns.values() if column.layout != "stored")
             for columns in (self.before, self.after)
         )
         return before, after
@@ -395,7 +395,7 @@ def _lines(piece: TracedPiece, unchanged: bool) -> Iterator[tuple[str, ...]]:
     for number, name in enumerate(names):
         before, after = piece.before.get(name), piece.after.get(name)
         sign = _SIGNS.get(changes[name][0], "~") if name in changes else "="
-        old, new = (0 if own is None else own.bytes for own in (before, after))
+        old, new = (0 if column is None else column.bytes for column in (before, after))
         told = f"{old:,} -> {new:,}" if old != new else f"{new:,}"
         note = ", other values" if changes.get(name) == ("values",) else ""
         cells = ("" if before is None else str(before), "" if after is None else f"{after}{note}")
@@ -418,8 +418,8 @@ def trace_pipeline(
     check_batch(pipeline, batch)
     if copies:
         do = "pass copies=False: then pieces and episodes are those that you gave, and change as in any call"
-        given = (episodes, batch, shared_data)
-        pipeline, episodes, batch, shared_data = copied("trace", pipeline, *given, kept=module, do=do)
+        arguments = (episodes, batch, shared_data)
+        pipeline, episodes, batch, shared_data = copied("trace", pipeline, *arguments, kept=module, do=do)
     trace = PipelineTrace(pipeline, batch, episodes)
     pipeline.watches.append(trace)
     try:
@@ -446,13 +446,13 @@ def _codes(error: Exception) -> list[Any]:
     return [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
 
 
-def copied(method: str, pipeline: Any, *given: Any, kept: Any = None, do: str) -> Any:
+def copied(method: str, pipeline: Any, *arguments: Any, kept: Any = None, do: str) -> Any:
     """Copy a pipeline, without its watches, and what it is given.
 
     Args:
         method: The pipeline's method that needs the copies, for messages.
         pipeline: The pipeline.
-        *given: Episodes, a batch, a module.
+        *arguments: Episodes, a batch, a module.
         kept: What is not copied wherever it is found.
         do: What to do about something that cannot be copied.
 
@@ -462,7 +462,7 @@ def copied(method: str, pipeline: Any, *given: Any, kept: Any = None, do: str) -
     watch, watches = pipeline.watch, pipeline.watches
     pipeline.watch, pipeline.watches = None, []
     try:
-        return copy.deepcopy((pipeline, *given), {id(kept): kept})
+        return copy.deepcopy((pipeline, *arguments), {id(kept): kept})
     except Exception as error:
         context = PieceError(
             f"{type(pipeline).__name__}.{method}",

@@ -47,10 +47,10 @@ class ColumnPath(NamedTuple):
         Raises:
             ColumnError: there is nothing at the path.
         """
-        own = get_base_struct_from_space(space)
+        part_space = get_base_struct_from_space(space)
         for key in self.keys:
-            own = _part(own, key)
-        return self._changed(struct, self.keys, lambda found: _beside(found, own, function))
+            part_space = _part(part_space, key)
+        return self._changed(struct, self.keys, lambda found: _beside(found, part_space, function))
 
     def change_space(self, space: gym.Space[Any], function: Callable[[gym.Space[Any]], Any]) -> Any:
         """A space with `function` applied to each part at this path that is neither Dict nor Tuple.
@@ -71,10 +71,10 @@ class ColumnPath(NamedTuple):
             ColumnError: there is nothing at the path.
         """
         for depth, key in enumerate(self.keys):
-            own = _key_of(struct, key)
-            if own is None:
+            place = _key_of(struct, key)
+            if place is None:
                 raise self._nothing_there(struct, depth)
-            struct = struct[own]
+            struct = struct[place]
         return struct
 
     def without(self, struct: Any) -> Any:
@@ -87,8 +87,8 @@ class ColumnPath(NamedTuple):
 
         def left(found: Any) -> Any:
             if isinstance(found, dict):
-                return {key: own for key, own in found.items() if key != self.keys[-1]}
-            return tuple(own for at, own in enumerate(found) if at != int(self.keys[-1]))
+                return {key: part for key, part in found.items() if key != self.keys[-1]}
+            return tuple(part for at, part in enumerate(found) if at != int(self.keys[-1]))
 
         return self._changed(struct, self.keys[:-1], left)
 
@@ -115,22 +115,22 @@ class ColumnPath(NamedTuple):
     def _changed(self, struct: Any, keys: tuple[str, ...], function: Callable[[Any], Any]) -> Any:
         if not keys:
             return function(struct)
-        own = _key_of(struct, keys[0])
-        if own is None:
+        place = _key_of(struct, keys[0])
+        if place is None:
             raise self._nothing_there(struct, len(self.keys) - len(keys))
-        changed = self._changed(struct[own], keys[1:], function)
+        changed = self._changed(struct[place], keys[1:], function)
         if isinstance(struct, dict):
-            return {**struct, own: changed}
-        return (*struct[:own], changed, *struct[own + 1 :])
+            return {**struct, place: changed}
+        return (*struct[:place], changed, *struct[place + 1 :])
 
     def _nothing_there(self, struct: Any, depth: int) -> ColumnError:
-        there = struct if isinstance(struct, dict) else () if is_leaf(struct) else range(len(struct))
-        known, key = list(map(str, there)), self.keys[depth]
+        parts = struct if isinstance(struct, dict) else () if is_leaf(struct) else range(len(struct))
+        names, key = list(map(str, parts)), self.keys[depth]
         return ColumnError(
             f"column {str(self)!r}",
             expected=f"a part {key!r} of {str(ColumnPath(self.column, self.keys[:depth]))!r}",
-            found=f"parts {', '.join(known)}" if known else "one array",
-            do=nearest(key, known) if known else f"write {self.column!r} alone",
+            found=f"parts {', '.join(names)}" if names else "one array",
+            do=nearest(key, names) if names else f"write {self.column!r} alone",
         )
 
 
@@ -164,13 +164,13 @@ def paths_from(piece: str, columns: Any) -> tuple[ColumnPath, ...]:
 
 def _part(struct: Any, key: Any) -> Any:
     """One part of a structure; None if there is none."""
-    own = _key_of(struct, key if isinstance(struct, dict) else str(key))
-    return None if own is None else struct[own]
+    place = _key_of(struct, key if isinstance(struct, dict) else str(key))
+    return None if place is None else struct[place]
 
 
 def _beside(struct: Any, space: Any, function: Callable[[Any, Any], Any]) -> Any:
     if isinstance(struct, dict):
-        return {key: _beside(own, _part(space, key), function) for key, own in struct.items()}
+        return {key: _beside(part, _part(space, key), function) for key, part in struct.items()}
     if isinstance(struct, tuple):
-        return tuple(_beside(own, _part(space, i), function) for i, own in enumerate(struct))
+        return tuple(_beside(part, _part(space, i), function) for i, part in enumerate(struct))
     return function(struct, space if is_leaf(space) else None)

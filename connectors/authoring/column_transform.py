@@ -201,10 +201,10 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
                 data = column.data if of_episodes else column
                 if of_episodes:
                     _refuse_objects(data, type(self).__name__)
-                made = _only_steps(self.changed(path, data, rows), path, group, leading)
-                columns[name] = EpisodeColumn(made, column.counts, single=column.single) if of_episodes else made
+                out = _only_steps(self.changed(path, data, rows), path, group, leading)
+                columns[name] = EpisodeColumn(out, column.counts, single=column.single) if of_episodes else out
                 if name == Columns.REWARDS:
-                    _refuse_vectors(self, path, data, made)
+                    _refuse_vectors(self, path, data, out)
                 if name in group.per_sequence:
                     group.has_per_sequence(name)  # rows taken again would be those before this piece
             except Exception as error:
@@ -251,7 +251,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
             found = f"shape {tuple(out.shape)}" if hasattr(out, "shape") else f"{type(out).__name__}: {repr(out)[:80]}"
             expected = f"an array of {len(x)} rows, as many as it was given"
             raise _no_rows(self, expected, found, "return the transformed rows, first axis unchanged")
-        kinds = [getattr(one.dtype, "kind", "f") for one in (x, out)]
+        kinds = [getattr(array.dtype, "kind", "f") for array in (x, out)]
         if kinds[0] in _NUMBERS and kinds[1] not in _NUMBERS:
             raise _no_rows(self, f"numbers, as {x.dtype} was given", f"{out.dtype}", "return out.astype(x.dtype), say")
         return out
@@ -294,11 +294,11 @@ def _refuse_vectors(piece: ColumnTransform, path: ColumnPath, before: Any, after
     """Refuse a transform of scalar rewards to vectors. Later losses could not name the piece that did it."""
     if type(before) is type(after) is np.ndarray and before.ndim == after.ndim:
         return
-    one, other = (flatten(path.part(own))[0] for own in (before, after))
-    if any(len(new.shape) > len(old.shape) for old, new in zip(one, other)):
-        expected = f"shape {tuple(one[0].shape)}, one number for each reward"
+    old_leaves, new_leaves = (flatten(path.part(rows))[0] for rows in (before, after))
+    if any(len(new.shape) > len(old.shape) for old, new in zip(old_leaves, new_leaves)):
+        expected = f"shape {tuple(old_leaves[0].shape)}, one number for each reward"
         do = "return an array of the shape of x; numbers beside the rewards are a column of their own"
-        raise _no_rows(piece, expected, f"shape {tuple(other[0].shape)}", do)
+        raise _no_rows(piece, expected, f"shape {tuple(new_leaves[0].shape)}", do)
 
 
 def _no_rows(piece: ColumnTransform, expected: str, found: str, do: str) -> PieceOutputError:
@@ -365,9 +365,9 @@ class Undo(ColumnarPiece):
             source = self.need(columns, Columns.ACTIONS, "put GetActions before it")
         if self.of.input_action_space is None:  # no env-to-module pipeline has told it
             self.of.input_action_space = self.input_action_space
-        own = self.of.parts.of if self.of.spaces_by_agent else lambda _: self.of
+        transform_of = self.of.parts.of if self.of.spaces_by_agent else lambda _: self.of
         agents = [episode.agent_id for episode in group.episodes]
-        data = encoded_by_agent(agents, source.data, own, lambda transform, rows, _: _undone(transform, rows))
+        data = encoded_by_agent(agents, source.data, transform_of, lambda transform, rows, _: _undone(transform, rows))
         columns[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(data, source.counts)
         return columns
 
@@ -431,12 +431,12 @@ def _env_rows(transform: Any, y: Any) -> Any:
     """Return the inverse of rows, if it has as many rows of the space that `transform` takes."""
     space, rows = transform.row_space, transform.inverse(y)
     shape = getattr(rows, "shape", None)
-    own = getattr(space, "shape", None)
-    as_many = shape is not None and shape[:1] == y.shape[:1] and (own is None or shape[1:] == own)
-    if not as_many or (own is not None and rows.dtype.kind not in "biuf"):
+    row_shape = getattr(space, "shape", None)
+    as_many = shape is not None and shape[:1] == y.shape[:1] and (row_shape is None or shape[1:] == row_shape)
+    if not as_many or (row_shape is not None and rows.dtype.kind not in "biuf"):
         raise PieceOutputError(
             f"{type(transform).__name__}.inverse",
-            expected=f"{len(y)} rows" + ("" if own is None else f" of shape {own}, numbers of {space}"),
+            expected=f"{len(y)} rows" + ("" if row_shape is None else f" of shape {row_shape}, numbers of {space}"),
             found=f"{type(rows).__name__} {rows!r}" if shape is None else f"{rows.dtype} of shape {tuple(shape)}",
             do="return, for each row that transform gives, the row that it was given",
         )
@@ -479,7 +479,7 @@ def undo_actions(env_to_module: Any, module_to_env: Any) -> None:
         PieceError: a piece transforms actions and has no inverse.
     """
     transforms = _transforms(env_to_module)[::-1]
-    known: Sequence[Any] = [piece for piece in module_to_env.pieces() if isinstance(piece, Undo)]
+    undos: Sequence[Any] = [piece for piece in module_to_env.pieces() if isinstance(piece, Undo)]
     for transform in transforms:
         if not transform.has_inverse:
             raise PieceError(
@@ -488,12 +488,12 @@ def undo_actions(env_to_module: Any, module_to_env: Any) -> None:
                 found="a transform of 'actions' without one",
                 do="write inverse(self, y) in the class",
             )
-        own = next((piece for piece in known if piece.of is transform), None)
-        copies = [piece for piece in known if not any(piece.of is one for one in transforms)]
+        undo = next((piece for piece in undos if piece.of is transform), None)
+        copies = [piece for piece in undos if not any(piece.of is other for other in transforms)]
         copied = next((piece for piece in copies if piece.of == transform), None)
-        if own is None and copied is not None:
+        if undo is None and copied is not None:
             copied.of = transform
-        elif own is None:
+        elif undo is None:
             _insert(module_to_env, Undo(of=transform))
 
 

@@ -149,8 +149,8 @@ def _refuse_shared_defaults(cls: type[FieldPiece]) -> None:
         value = cls.__dict__.get(name)
         if "ClassVar" not in str(annotation) and getattr(type(value), "__hash__", None) is None:
             is_empty = isinstance(value, (list, dict, set)) and not value
-            made = f"dataclasses.field(default_factory={type(value).__name__ if is_empty else f'lambda: {value!r}'})"
-            do = f"write {name} = {made}" + (f", or a tuple, {tuple(value)!r}" if isinstance(value, list) else "")
+            factory = f"dataclasses.field(default_factory={type(value).__name__ if is_empty else f'lambda: {value!r}'})"
+            do = f"write {name} = {factory}" + (f", or a tuple, {tuple(value)!r}" if isinstance(value, list) else "")
             raise PieceError(
                 f"{cls.__name__}.{name}",
                 expected="a default that cannot be changed, or a function that makes one for each piece",

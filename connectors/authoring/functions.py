@@ -93,13 +93,13 @@ def _class_of(
         "__module__": function.__module__,
         "__qualname__": function.__qualname__,
         "__doc__": function.__doc__,
-        "__annotations__": {name: _annotation(one) for name, one in parameters.items()},
-        **{name: one.default for name, one in parameters.items() if one.default is not one.empty},
+        "__annotations__": {name: _annotation(arg) for name, arg in parameters.items()},
+        **{name: arg.default for name, arg in parameters.items() if arg.default is not arg.empty},
         **attributes,
-        **{name: _method(own, tuple(parameters)) for name, own in methods.items()},
+        **{name: _method(method, tuple(parameters)) for name, method in methods.items()},
     }
-    made: Any = type(base)(function.__name__, (base,), namespace)
-    return made  # type: ignore[no-any-return]
+    piece_class: Any = type(base)(function.__name__, (base,), namespace)
+    return piece_class  # type: ignore[no-any-return]
 
 
 def _method(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
@@ -117,9 +117,9 @@ def _parameters(function: Any) -> dict[str, inspect.Parameter]:
     """Return the parameters of a function after its first one."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
     if inspect.isfunction(function):
-        given = list(inspect.signature(function).parameters.values())
-        if given and not any(one.kind in kinds for one in given[1:]):
-            return {one.name: one for one in given[1:]}
+        parameters = list(inspect.signature(function).parameters.values())
+        if parameters and not any(parameter.kind in kinds for parameter in parameters[1:]):
+            return {parameter.name: parameter for parameter in parameters[1:]}
     raise PieceError(
         f"a piece of {getattr(function, '__name__', function)!r}",
         expected="a function of the rows (or the episode) and of named parameters",

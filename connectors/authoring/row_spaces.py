@@ -40,12 +40,12 @@ def probed_space(
     rows = _samples(space)
     try:
         out = np.asarray(function(rows))
-        whole = space_like((), out.dtype)
-        if monotonic and out.dtype != np.bool_ and whole is not None:
+        limits = space_like((), out.dtype)
+        if monotonic and out.dtype != np.bool_ and limits is not None:
             with np.errstate(all="ignore"):
                 ends = np.asarray(function(np.stack(bounds_of(space, "probed_space"))))
             low, high = np.minimum(*ends), np.maximum(*ends)
-            low, high = np.where(np.isnan(low), whole.low, low), np.where(np.isnan(high), whole.high, high)
+            low, high = np.where(np.isnan(low), limits.low, low), np.where(np.isnan(high), limits.high, high)
             return gym.spaces.Box(low.astype(out.dtype), high.astype(out.dtype), dtype=out.dtype.type)
     except Exception as error:
         add_context(error, f"tried on {len(rows)} samples of {space}, shape {rows.shape} and type {rows.dtype}:")
@@ -85,9 +85,9 @@ def _samples(space: gym.Space[Any]) -> Any:
             found=str(space),
             do="name the parts to change, as in columns = 'obs/camera', or write output_space(self, space)",
         )
-    own = copy.deepcopy(space)
-    own.seed(0)
-    return np.stack([np.asarray(own.sample()) for _ in range(_ROWS)])
+    sampler = copy.deepcopy(space)
+    sampler.seed(0)
+    return np.stack([np.asarray(sampler.sample()) for _ in range(_ROWS)])
 
 
 def bounds_of(space: gym.Space[Any], piece: str) -> tuple[Any, Any]:
