@@ -186,8 +186,8 @@ def _is_about(
     if call.piece is not piece or (rl_module is not None and rl_module is not call.rl_module):
         return False
     call_episodes = call.plain_episodes()
-    same = len(episodes) == len(call_episodes) and all(map(is_, episodes, call_episodes))
-    return same and (shared_data is None or shared_data is call.shared_data)
+    is_same = len(episodes) == len(call_episodes) and all(map(is_, episodes, call_episodes))
+    return is_same and (shared_data is None or shared_data is call.shared_data)
 
 
 @contextmanager

@@ -132,8 +132,8 @@ class ConnectorPipelineV2(ConnectorV2):
     @property
     def names(self) -> list[str]:
         """Stable names of the pieces, in order."""
-        seen: Counter[str] = Counter()
-        return [numbered(snake_case(type(piece).__name__), seen) for piece in self.connectors]
+        counter: Counter[str] = Counter()
+        return [numbered(snake_case(type(piece).__name__), counter) for piece in self.connectors]
 
     def _index(self, name_or_class: Any) -> int:
         for i, (name, piece) in enumerate(zip(self.names, self.connectors)):

@@ -49,8 +49,8 @@ class RenameColumns(PieceOfColumns):
     def __post_init__(self) -> None:
         """Take the names apart."""
         names = self.names
-        fine = isinstance(names, dict) and names and all(isinstance(value, str) and value for value in names.values())
-        if not fine or len(set(names.values())) < len(names):
+        valid = isinstance(names, dict) and names and all(isinstance(value, str) and value for value in names.values())
+        if not valid or len(set(names.values())) < len(names):
             raise ConfigError(
                 "RenameColumns.names",
                 expected="old names with new ones, each of them another",
@@ -79,14 +79,14 @@ class RenameColumns(PieceOfColumns):
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space with parts by their new names."""
-        strange = next(
+        source = next(
             (old for old, new in self._moves if new.column == Columns.OBS and old.column != Columns.OBS), None
         )
-        if strange is not None:
+        if source is not None:
             raise SpaceError(
                 "RenameColumns.names",
                 expected="observations made of parts of 'obs' alone, since their space follows from these",
-                found=str(strange),
+                found=str(source),
                 do="let it become a column of its own",
             )
         parts = [(old, new) for old, new in self._moves if old.column == Columns.OBS and old.keys]

@@ -51,8 +51,8 @@ def column_named(batch: dict[str, Any], name: str, piece: str) -> Any:
     """
     if name not in batch:
         names = [str(column) for column in batch]
-        behind = f"put {piece} after the piece that makes the column"
-        do = f"{nearest_column(name, names)}; or {behind}" if names else behind
+        advice = f"put {piece} after the piece that makes the column"
+        do = f"{nearest_column(name, names)}; or {advice}" if names else advice
         found = f"columns {sorted(names)}" if names else "a batch without columns"
         raise ColumnError(piece, expected=f"a column {name!r}", found=found, do=do)
     return batch[name]
@@ -111,8 +111,8 @@ class OpenColumns:
             ColumnError: they do not.
         """
         for name, column in self._columns.items():
-            strange = joined and self._is_per_sequence(name) != self._is_per_sequence(self._first)
-            if strange or not _alike(self._like, column):
+            mixed = joined and self._is_per_sequence(name) != self._is_per_sequence(self._first)
+            if mixed or not _alike(self._like, column):
                 raise ColumnError(
                     self._piece,
                     expected="columns with rows of the same steps, in one layout",

@@ -193,8 +193,8 @@ class ReshapeColumns(ColumnTransform):
     def __post_init__(self) -> None:
         """Check the shapes."""
         for name, shape in (("shape", self.shape), ("back", [] if self.back is None else self.back)):
-            fine = isinstance(shape, (list, tuple)) and all(type(length) is int and length >= -1 for length in shape)
-            if not fine or list(shape).count(-1) > 1:
+            valid = isinstance(shape, (list, tuple)) and all(type(length) is int and length >= -1 for length in shape)
+            if not valid or list(shape).count(-1) > 1:
                 raise ConfigError(
                     f"ReshapeColumns.{name}",
                     expected="lengths of a row's axes, one of which may be -1",

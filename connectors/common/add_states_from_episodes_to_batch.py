@@ -89,10 +89,10 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
             missing = group.reader.holds(Columns.STATE_OUT) & ~has
             check_lookback(group, Columns.STATE_OUT, missing.astype(np.int64), "AddStatesFromEpisodesToBatch")
         if rows is None:
-            initial, every = self._initial(group), np.arange(len(group.episodes))
+            initial, indices = self._initial(group), np.arange(len(group.episodes))
             first, form = flatten(initial)
-            pairs = zip(first, self._starts(group, every, initial, acting=True))
-            return unflatten(form, [np.array(np.broadcast_to(row, (len(every), *leaf.shape))) for leaf, row in pairs])
+            pairs = zip(first, self._starts(group, indices, initial, acting=True))
+            return unflatten(form, [np.array(np.broadcast_to(row, (len(indices), *leaf.shape))) for leaf, row in pairs])
         leaves = flatten_like(form, rows)
         if has is not None:
             initial = unflatten(form, flatten_like(form, self._initial(group)))

@@ -216,19 +216,19 @@ class MeanStdFilter(ObservationRewriter):
         boxes = self._leaves()
         leaves = flatten_like(boxes.form, observations)
         rows = boxes.rows(leaves)
-        seen = self._moments(boxes)
+        moments = self._moments(boxes)
         if self._update_stats:
             try:
-                seen.add(rows)
+                moments.add(rows)
             except ColumnError:
                 raise _not_finite(rows, boxes, group) from None
             self._scaling = None
-            if seen.since.largest > HUGE and not self._warned:
+            if moments.since.largest > HUGE and not self._warned:
                 self._warned = True
                 where, value = _first(np.abs(rows) > HUGE, rows, boxes, group)
                 warn_of_huge(where, value, "observations")
-        if seen.total.count:
-            rows = self._filtered(rows, seen.total)
+        if moments.total.count:
+            rows = self._filtered(rows, moments.total)
         return boxes.put_back(leaves, rows)
 
     def inverse(self, observations: Any) -> Any:
@@ -242,13 +242,13 @@ class MeanStdFilter(ObservationRewriter):
         """
         boxes = self._leaves()
         leaves = flatten_like(boxes.form, observations)
-        seen = self._moments(boxes).total
+        moments = self._moments(boxes).total
         rows = boxes.rows(leaves)
-        if seen.count:
+        if moments.count:
             if self.de_std_to_one:
-                rows = rows * _divisor(seen)
+                rows = rows * _divisor(moments)
             if self.de_mean_to_zero:
-                rows = rows + seen.mean
+                rows = rows + moments.mean
         return boxes.put_back(leaves, rows)
 
     def _filtered(self, rows: Any, moments: RunningMoments) -> Any:
@@ -328,10 +328,10 @@ class MeanStdFilter(ObservationRewriter):
                 found=f"{type(state).__name__} with {sorted(map(str, state))}",
                 do="restore the state of a filter of several agents",
             )
-        seen = SharedMoments.from_state(state, "MeanStdFilter.set_state")
+        moments = SharedMoments.from_state(state, "MeanStdFilter.set_state")
         if self.input_observation_space is not None:
-            seen.check(self._leaves().shapes, "MeanStdFilter.set_state")
-        self._seen, self._scaling = seen, None
+            moments.check(self._leaves().shapes, "MeanStdFilter.set_state")
+        self._seen, self._scaling = moments, None
 
     def reset_state(self) -> None:
         """Forget all observations."""

@@ -65,8 +65,8 @@ class StepHistory:
         out = np.zeros((len(group.episodes), self._count, self._size), np.float32)
         rows, counts = newest_window(group, self._name, self._count, self._owner)
         if rows is not None and (counts is None or counts.any()):
-            every = np.full(len(out), self._count) if counts is None else counts
-            real = np.arange(self._count) >= self._count - every[:, None]
+            row_counts = np.full(len(out), self._count) if counts is None else counts
+            real = np.arange(self._count) >= self._count - row_counts[:, None]
             out[real] = self._vectors(map_struct(lambda leaf: leaf.swapaxes(0, 1)[real], rows))
         return out.reshape(len(out), -1)
 

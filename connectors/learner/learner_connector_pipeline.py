@@ -42,12 +42,12 @@ class LearnerConnectorPipeline(ConnectorPipelineV2):
             empty = np.flatnonzero(group.lengths == 0)
             if len(empty):
                 lookback = group.reader.lookbacks[empty[0]]
-                meant = f"; if its {lookback} steps of lookback are meant as steps, pass len_lookback_buffer=0"
+                hint = f"; if its {lookback} steps of lookback are meant as steps, pass len_lookback_buffer=0"
                 raise EpisodeError(
                     f"{type(self).__name__}, {group.describe(int(empty[0]))}",
                     expected="at least one step",
                     found="a zero-length chunk (an observation, but no step)",
-                    do="leave it out: [episode for episode in episodes if len(episode)]" + meant * bool(lookback),
+                    do="leave it out: [episode for episode in episodes if len(episode)]" + hint * bool(lookback),
                 )
 
 

@@ -97,18 +97,18 @@ class NormalizeReward(ModuleStatistics):
         column = taken(columns, group, Columns.REWARDS, "NormalizeReward")
         rewards = np.asarray(column.data)
         _check(rewards, column.counts, group)
-        seen, bootstraps = self.statistics(group), np.empty(0, np.int64)
+        statistics, bootstraps = self.statistics(group), np.empty(0, np.int64)
         if len(rewards) > group.lengths.sum():
             bootstraps = np.cumsum(column.counts) - 1  # no real step's
         if self.learns:
             real = np.delete(rewards, bootstraps) if len(bootstraps) else rewards
-            seen.moments.add(self._counted(real.astype(np.float64, copy=False), group, seen)[:, None])
+            statistics.moments.add(self._counted(real.astype(np.float64, copy=False), group, statistics)[:, None])
             huge = np.abs(rewards) > HUGE
             if not self._warned and huge.any():
                 self._warned = True
                 where, value = _first(huge, rewards, column.counts, group)
                 warn_of_huge(where, value, "rewards")
-        scaled = self._scaled(rewards.astype(np.float64), seen.moments.total)
+        scaled = self._scaled(rewards.astype(np.float64), statistics.moments.total)
         scaled[bootstraps] = 0.0
         kind = rewards.dtype if rewards.dtype.kind == "f" else np.float64
         columns[Columns.REWARDS] = EpisodeColumn(scaled.astype(kind, copy=False), column.counts, single=column.single)
@@ -136,7 +136,7 @@ class NormalizeReward(ModuleStatistics):
             rewards /= math.sqrt(deviation**2 + self.epsilon)
         return rewards if self.clip is None else rewards.clip(-self.clip, self.clip, out=rewards)
 
-    def _counted(self, rewards: Floats, group: ChunkGroup, seen: _Seen) -> Floats:
+    def _counted(self, rewards: Floats, group: ChunkGroup, statistics: _Seen) -> Floats:
         """Return the values to count: the rewards, or the discounted returns up to each step."""
         if self.gamma is None:
             return rewards
@@ -146,7 +146,7 @@ class NormalizeReward(ModuleStatistics):
         rows = rewards.copy()
         order = sorted(range(len(filled)), key=lambda i: int(group.reader.starts[filled[i]]))
         before = np.zeros(len(filled))
-        running = dict(seen.running)
+        running = dict(statistics.running)
         done: Any = group.reader.ends.any(0)
         reached: dict[str, int] = {}
         for i in order:  # chunks of one episode in their order
@@ -162,7 +162,7 @@ class NormalizeReward(ModuleStatistics):
             if not done[chunk]:
                 running[id_] = (started + len(values), last)
                 reached[id_] = started + len(values)
-        seen.running = dict(list(running.items())[-_MOST:])
+        statistics.running = dict(list(running.items())[-_MOST:])
         rows[starts] += self.gamma * before
         return discounted_sums(rows[::-1], lengths[::-1], self.gamma)[::-1]
 

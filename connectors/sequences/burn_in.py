@@ -112,22 +112,22 @@ def _state_behind(
     leaves, form = flatten(batch[name])
     leaves = [leaf.clone() for leaf in leaves]
     for steps in sorted(set(burned.tolist()) - {0}):
-        which = torch.nonzero(burned == steps).flatten()
+        indices = torch.nonzero(burned == steps).flatten()
 
-        def chosen(leaf: torch.Tensor, which: torch.Tensor = which) -> torch.Tensor:
-            return leaf.index_select(0, which)
+        def chosen(leaf: torch.Tensor, indices: torch.Tensor = indices) -> torch.Tensor:
+            return leaf.index_select(0, indices)
 
-        def front(leaf: torch.Tensor, which: torch.Tensor = which, steps: int = steps) -> torch.Tensor:
-            return leaf[:, :steps].index_select(0, which)
+        def front(leaf: torch.Tensor, indices: torch.Tensor = indices, steps: int = steps) -> torch.Tensor:
+            return leaf[:, :steps].index_select(0, indices)
 
         part = map_sequences(batch, group, chosen) | map_rows(batch, group, front)
         part[Columns.OBS] = part[obs]
-        part[Columns.STATE_IN] = unflatten(form, [leaf.index_select(0, which) for leaf in leaves])
-        part[Columns.SEQ_LENS] = torch.full((len(which),), steps, device=which.device)
+        part[Columns.STATE_IN] = unflatten(form, [leaf.index_select(0, indices) for leaf in leaves])
+        part[Columns.SEQ_LENS] = torch.full((len(indices),), steps, device=indices.device)
         with torch.no_grad():
             found = method_of(module, "forward_train", "BurnIn", "which gives the states")(part)
         for leaf, state in zip(leaves, _checked(found, form, part[Columns.STATE_IN], module)):
-            leaf[which] = state.to(leaf.dtype)
+            leaf[indices] = state.to(leaf.dtype)
     return unflatten(form, leaves)
 
 

@@ -103,9 +103,9 @@ def check_column(group: ChunkGroup, name: str, where: str) -> None:
             )
 
 
-def _flags(group: ChunkGroup, which: int, spans: list[tuple[int, int]]) -> list[Any]:
+def _flags(group: ChunkGroup, kind: int, spans: list[tuple[int, int]]) -> list[Any]:
     """False for all steps but the last one of a chunk that ended with it."""
-    ends, lengths = group.reader.ends[which].tolist(), group.lengths.tolist()
+    ends, lengths = group.reader.ends[kind].tolist(), group.lengths.tolist()
     out = []
     for ended, length, (first, stop) in zip(ends, lengths, spans):
         rows = np.zeros(stop - first, np.bool_)
@@ -201,14 +201,14 @@ def blank_rows(group: ChunkGroup, view: View, where: str, space: Any) -> tuple[F
     elif view.base == Columns.STATE_OUT and group.rl_module is not None:
         row = map_struct(to_array, initial_state(group.rl_module))
     else:
-        meant = column_meant(view.base)
-        close = meant if meant in _NAMES else next(iter(get_close_matches(view.base, _NAMES, n=1)), None)
-        meant = f"write {close!r} if you mean that; for a model output " if close else ""
+        name = column_meant(view.base)
+        close = name if name in _NAMES else next(iter(get_close_matches(view.base, _NAMES, n=1)), None)
+        hint = f"write {close!r} if you mean that; for a model output " if close else ""
         raise ConfigError(
             where,
             expected=f"the space of {view.column!r}: nothing was recorded yet that shows what it is like",
             found="none",
-            do=f"{meant}View({view.column!r}, shift={view.shift!r}, space=gymnasium.spaces.Box(...))",
+            do=f"{hint}View({view.column!r}, shift={view.shift!r}, space=gymnasium.spaces.Box(...))",
         )
     leaves, form = flatten(row)
     if view.space is None:

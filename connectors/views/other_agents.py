@@ -99,14 +99,14 @@ class OtherAgents:
     def _found(self, table: AgentTable, rows: Indices, times: Indices | None, group: ChunkGroup, view: View) -> Indices:
         """The number of the row for each value, -1 for none: [rows, others, k], without the axes that it has not."""
         steps, owners = table.env_steps(group)
-        here, shifts = table.env_rows(group), np.array(view.shifts)
-        at = here[:, None] + shifts
+        env_rows, shifts = table.env_rows(group), np.array(view.shifts)
+        at = env_rows[:, None] + shifts
         first, last = (bound[owners][:, None] for bound in table.bounds)
         inside = (steps[:, None] + shifts >= first) & (steps[:, None] + shifts <= last)
         found = np.where(inside[..., None], rows[np.clip(at, 0, len(rows) - 1)], -1)  # [rows, k, agents]
         if times is not None and view.base == Columns.REWARDS and len(times):
-            late = (found >= 0) & (times[found] > here[:, None, None]) & (shifts < 0)[:, None]
-            found = np.where(late, -1, found)
+            is_late = (found >= 0) & (times[found] > env_rows[:, None, None]) & (shifts < 0)[:, None]
+            found = np.where(is_late, -1, found)
         found = found.swapaxes(1, 2)
         if view.agent == "*":
             found = found[np.arange(len(found))[:, None], self._others(group)]

@@ -155,14 +155,14 @@ class TrajectoryViews(ColumnarPiece):
             module_id: as_views(module_views, f"TrajectoryViews.per_module[{module_id!r}]")
             for module_id, module_views in (self.per_module or {}).items()
         }
-        every = [view for views in (self._views, *self._per_module.values()) for view in views.items()]
+        all_views = [view for views in (self._views, *self._per_module.values()) for view in views.items()]
         if self.as_learner_connector is None:
-            self.as_learner_connector = not any(view.act for _, view in every)
-        self._check(every)
-        self.per_sequence = all(view.per_sequence for _, view in every)
-        used = [(name, view) for name, view in every if self._is_for_this_side(view)]
-        self.lookback = max((view.lookback for _, view in used), default=0)
-        names = [column for name, view in used for column in (name, *([f"{name}_mask"] if view.masked else []))]
+            self.as_learner_connector = not any(view.act for _, view in all_views)
+        self._check(all_views)
+        self.per_sequence = all(view.per_sequence for _, view in all_views)
+        side_views = [(name, view) for name, view in all_views if self._is_for_this_side(view)]
+        self.lookback = max((view.lookback for _, view in side_views), default=0)
+        names = [column for name, view in side_views for column in (name, *([f"{name}_mask"] if view.masked else []))]
         self.writes = tuple(dict.fromkeys(names))  # type: ignore[misc]
         self.removes = (Columns.OBS,) if Columns.OBS in self.writes else ()
 
@@ -176,8 +176,8 @@ class TrajectoryViews(ColumnarPiece):
             raise ConfigError("TrajectoryViews.views", expected="at least one view", found="none", do=do)
         for name, view in views:
             where = f"TrajectoryViews, view {name!r}"
-            same = view.column == name and view.shifts == (0,) and view.is_single
-            if name in _OWN_ROWS and not (same or (name == view.column == Columns.INFOS)):
+            is_same = view.column == name and view.shifts == (0,) and view.is_single
+            if name in _OWN_ROWS and not (is_same or (name == view.column == Columns.INFOS)):
                 do = f"give the view another name, such as 'view_of_{name}'"
                 raise ConfigError(where, expected="a column of its own", found=f"{name!r}", do=do)
             if view.column == Columns.INFOS and name != Columns.INFOS:

@@ -157,12 +157,12 @@ class View:
     def _check_column(self, column: str) -> None:
         can_act = self._known_while_acting()
         if self.act and not can_act:
-            what = "comes after it" if max(self.shifts) > 0 else "follows from the action that is still to be taken"
+            reason = "comes after it" if max(self.shifts) > 0 else "follows from the action that is still to be taken"
             raise _wrong(
                 f"({column!r}, shift={self.shift!r}, act=True)",
                 "shifts of what is known while acting: "
                 + ("0 or less" if self.base in _AT_OBSERVATIONS else "-1 or less"),
-                f"{max(self.shifts)}, which {what}",
+                f"{max(self.shifts)}, which {reason}",
                 "leave act=True out: the column is then in train batches only",
             )
         if self.act is None:
@@ -211,8 +211,8 @@ def _shifts_of(shift: Any) -> tuple[int, ...]:
             do = f'write shift="{last}:{first}"; a list gives them in another order'
             raise _wrong(".shift", "a range from the smaller shift to the larger one", repr(shift), do)
         return _near(range(first, last + 1), shift)
-    many = isinstance(shift, (list, tuple, range, np.ndarray)) and len(shift) > 0
-    if many and all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in shift):
+    is_sequence = isinstance(shift, (list, tuple, range, np.ndarray)) and len(shift) > 0
+    if is_sequence and all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in shift):
         return _near(range(len(shift)), shift) and _near([int(item) for item in shift], shift)
     raise _wrong(".shift", _SHIFTS, repr(shift), 'write shift=-1, shift=[-2, -1] or shift="-50:-1"')
 
