@@ -21,8 +21,6 @@ from ._engine.layouts import is_plain, show, to_columns, to_plain
 from .authoring.fields import FieldPiece
 from .connector_v2 import ConnectorV2
 
-__all__ = ["ColumnarPiece", "LearnerPiece", "ObservationRewriter", "TwoSidedPiece", "is_columnar", "refuse_taken"]
-
 
 class ColumnarPiece(FieldPiece):
     """A piece that takes and gives `EpisodeColumn`s, and may be handed a `VectorEpisodes`.

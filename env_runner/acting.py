@@ -19,22 +19,6 @@ from ..connectors.authoring.column_transform import actions_for_env
 from ..episodes._storage.arrays import owned
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 
-__all__ = [
-    "AgentActions",
-    "ToAct",
-    "act",
-    "act_for_agents",
-    "blame_observations",
-    "check_actions",
-    "forward",
-    "legal_actions_of_agents",
-    "own_actions",
-    "random_legal",
-    "spread",
-    "with_members",
-]
-
-
 _MISSING = (
     "Read what is known in training alone, as views of this step or later ones are, in _forward_train only. An "
     "env-to-module piece adds columns, or a view of earlier steps, which modules declare on the class: pipelines are "

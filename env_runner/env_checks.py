@@ -27,35 +27,6 @@ from epibatch.core.structs import flatten, flatten_like, paths_of
 from ..episodes._storage.arrays import owned
 from .multi_agent_base import MultiAgentEnv
 
-__all__ = [
-    "AUTORESET_MODES",
-    "AgentStep",
-    "FAILURE",
-    "FirstCallChecks",
-    "MultiAgentCalls",
-    "RESERVED",
-    "TerminalCopies",
-    "WorkerChecks",
-    "agents_of",
-    "as_flag",
-    "as_reward",
-    "autoreset_mode",
-    "check_env",
-    "check_multi_agent_env",
-    "check_reward",
-    "check_space",
-    "check_vector_env",
-    "described",
-    "gymnasium_mode",
-    "is_of_environment",
-    "mark_environment",
-    "name_of",
-    "portable",
-    "several_agents",
-    "spaces_of",
-]
-
-
 AUTORESET_MODES = ("next_step", "same_step", "disabled")
 
 

@@ -22,8 +22,6 @@ from .acting import explores
 from .callbacks import EpisodeCallbacks
 from .metrics import SamplingMetrics
 
-__all__ = ["EnvRunner", "MultiAgentRunnerConfig", "RunnerConfig"]
-
 
 class _AnyRunnerConfig(Protocol):
     """The attributes and builders that every runner uses."""

@@ -18,8 +18,6 @@ from ..episodes._storage.arrays import owned
 from .env_checks import FAILURE, autoreset_mode, mark_environment
 from .vector_envs import SyncEnvs, VectorAgentStep, VectorMultiAgentEnv
 
-__all__ = ["EnvStepper", "MultiAgentStepper", "VectorStep"]
-
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 

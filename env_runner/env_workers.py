@@ -16,8 +16,6 @@ from epibatch.core.errors import RunnerError
 
 from .env_checks import MultiAgentCalls, check_multi_agent_env, portable, spaces_of
 
-__all__ = ["EnvFacts", "EnvHandle", "EnvHere", "EnvInProcess", "workers_ignore_ctrl_c"]
-
 
 @contextmanager
 def workers_ignore_ctrl_c() -> Iterator[None]:

@@ -33,15 +33,6 @@ from .pettingzoo_env import PETTINGZOO, pettingzoo_creator
 from .vector_envs import SyncEnvs, VectorMultiAgentEnv
 from .wrappers import ActionChunks, EpisodicLife, FrameSkip, NoopStarts
 
-__all__ = [
-    "WrapperSpec",
-    "make_multi_agent",
-    "make_vector_env",
-    "make_vector_multi_agent_env",
-    "wrapper_problem",
-]
-
-
 WrapperSpec: TypeAlias = "str | Mapping[str, Any] | Callable[[Any], Any]"
 
 _CONFIG_NAMES = ("config", "env_config")

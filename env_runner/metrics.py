@@ -13,8 +13,6 @@ from epibatch.core.restoring import check_count
 
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 
-__all__ = ["AgentMetrics", "EpisodeMetrics", "SamplingMetrics"]
-
 
 class EpisodeMetrics:
     """Sums rewards per environment and stores the newest ended episodes.

@@ -9,8 +9,6 @@ import gymnasium as gym
 
 from epibatch.core.errors import UnknownNameError, nearest
 
-__all__ = ["MultiAgentEnv", "mark_end"]
-
 _ALL = "__all__"
 
 

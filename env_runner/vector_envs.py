@@ -15,9 +15,6 @@ from epibatch.core.spaces import check_row
 from .env_checks import AgentStep, as_flag, as_reward, mark_environment
 from .env_workers import EnvHandle, EnvHere, EnvInProcess
 
-__all__ = ["SyncEnvs", "VectorAgentStep", "VectorMultiAgentEnv"]
-
-
 _NUMBERS = frozenset({float, int, np.float64, np.float32})  # rewards of these types, and
 _FLAGS = frozenset({bool, np.bool_})  # flags of these types need no further check
 

@@ -11,8 +11,6 @@ from gymnasium.vector.utils import batch_space
 from epibatch.core.errors import ConfigError, EnvironmentContractError, nearest
 from epibatch.core.structs import map_struct
 
-__all__ = ["ActionChunks", "EpisodicLife", "FrameSkip", "NoopStarts"]
-
 
 class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
     """Repeats each action, and returns the last observation and the sum of the rewards.

@@ -42,16 +42,6 @@ if TYPE_CHECKING:
     from ._storage.chunk import RowSource
     from .single_agent_episode import SingleAgentEpisode
 
-__all__ = [
-    "NOTHING",
-    "InfiniteLookbackBuffer",
-    "RowPlan",
-    "lengths_of",
-    "newest_of",
-    "put_step",
-    "rows_of",
-]
-
 _ARRAY = np.ndarray
 _NONE: frozenset[type] = frozenset()
 _CELLS = "?bBhHiIlLqQfd"  # types that a memoryview can take in

@@ -22,14 +22,6 @@ from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer, lengths_o
 from .single_agent_episode import SingleAgentEpisode, no_column
 from .vector_episodes import VectorEpisodes
 
-__all__ = [
-    "BlockReader",
-    "EpisodeReader",
-    "RecorderReader",
-    "SeveralBlocksReader",
-    "reader_of",
-]
-
 _COLUMNS = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
 
 Ints = npt.NDArray[np.int64]

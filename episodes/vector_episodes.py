@@ -11,8 +11,6 @@ from ._storage.block import Block
 from ._storage.chunk import Chunk
 from .single_agent_episode import SingleAgentEpisode
 
-__all__ = ["VectorEpisodes"]
-
 
 class _HandedOut:
     """Lives as long as any sequence that shows the same delivery."""

@@ -19,8 +19,6 @@ from ._storage.vector_checks import VectorChecks
 from .single_agent_episode import SingleAgentEpisode
 from .vector_episodes import VectorEpisodes
 
-__all__ = ["VectorRecorder"]
-
 _FINAL = ("final_obs", "final_info", "_final_obs", "_final_info")
 _STATISTICS = "episode"  # the key of gymnasium.wrappers.vector.RecordEpisodeStatistics
 

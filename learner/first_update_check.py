@@ -29,8 +29,6 @@ from .minibatches import Minibatches
 if TYPE_CHECKING:
     from .module_trainer import ModuleTrainer
 
-__all__ = ["CheckMode", "FirstUpdateCheck"]
-
 CheckMode = Literal["warn", "error", "off"]
 """What a difference between acting and training becomes."""
 

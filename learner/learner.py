@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from .module_trainer import ModuleTrainer
 
-__all__ = ["Learner"]
-
 
 class Learner:
     """Updates the modules of a `MultiRLModule` from episodes.

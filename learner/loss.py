@@ -12,8 +12,6 @@ import torch
 from epibatch.core.errors import ConfigError, NotAvailableError
 from epibatch.core.imports import load_object
 
-__all__ = ["Loss", "LossFunction", "PlainLoss", "as_loss"]
-
 LossFunction: TypeAlias = Callable[
     [Mapping[str, Any], Mapping[str, Any], Any], "tuple[torch.Tensor, dict[str, torch.Tensor]]"
 ]

@@ -17,8 +17,6 @@ from epibatch.core.structs import Form, flatten, unflatten
 
 from .settings import LearnerSettings
 
-__all__ = ["Minibatches", "carries_loss"]
-
 
 def _minibatch_sizes(steps: npt.NDArray[np.int64], size: int | None, remainder: str) -> list[int]:
     """Divide rows, in their order, into minibatches of about `size` timesteps.

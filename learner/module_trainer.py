@@ -24,8 +24,6 @@ from .schedules import value_at
 from .settings import LearnerSettings
 from .unread_columns import ColumnUse
 
-__all__ = ["ModuleTrainer"]
-
 
 class _UpdateMetrics:
     """Collects the minibatches' metrics, weighted by their valid rows, and the last epoch's value predictions."""

@@ -16,8 +16,6 @@ from epibatch.core.restoring import check_like, restoring
 from .schedules import value_at
 from .settings import OPTIMIZERS, LearnerSettings
 
-__all__ = ["ModuleOptimizer"]
-
 _FUSED = (torch.optim.Adam, torch.optim.AdamW)
 _NOT_NEGATIVE = ("step", "exp_avg_sq", "max_exp_avg_sq", "square_avg")
 

@@ -13,8 +13,6 @@ from epibatch.core.settings import Coefficient, PositiveNumber
 
 from ..episodes.vector_episodes import VectorEpisodes
 
-__all__ = ["Schedule", "count_steps", "ScheduledCoefficient", "ScheduledPositive", "value_at"]
-
 Schedule: TypeAlias = float | Sequence[Sequence[float]]
 """A number, or `[[0, value], [step, value], ...]`: values at counts of environment steps, which must increase."""
 

@@ -28,9 +28,6 @@ from epibatch.core.settings import (
 
 from .schedules import ScheduledCoefficient, ScheduledPositive
 
-__all__ = ["LearnerSettings", "MultiAgentSettings", "OPTIMIZERS", "OptimizerSettings", "PPOSettings", "PoliciesToTrain"]
-
-
 OPTIMIZERS = {
     "adam": "torch.optim:Adam",
     "adamw": "torch.optim:AdamW",

@@ -15,8 +15,6 @@ from epibatch.core.structs import flatten
 
 from .loss import Loss, LossFunction, as_loss
 
-__all__ = ["ColumnUse", "UnreadColumns", "trace_columns"]
-
 _LOG = logging.getLogger("epibatch")
 
 

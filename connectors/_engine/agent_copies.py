@@ -15,8 +15,6 @@ from epibatch.core.structs import flatten, map_struct
 if TYPE_CHECKING:
     from ..connector_v2 import ConnectorV2
 
-__all__ = ["AgentParts", "encoded_by_agent", "entry_of", "no_space", "output_spaces"]
-
 
 class AgentParts:
     """One copy of a piece per agent, with the agent's spaces and a state of its own.

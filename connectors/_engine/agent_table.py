@@ -23,8 +23,6 @@ from .layouts import join_rows
 if TYPE_CHECKING:
     from ..connector_v2 import ConnectorV2
 
-__all__ = ["AgentMapper", "AgentTable", "AllAgentsPiece", "agents_of", "check_agent_ids", "check_several", "places_of"]
-
 Indices = npt.NDArray[np.int64]
 _NO_STEPS: Indices = np.empty(0, np.int64)
 

@@ -14,15 +14,6 @@ from epibatch.core.structs import BatchedNdArray, flatten, map_struct
 from ...episodes.multi_agent_episode import MultiAgentEpisode
 from .call import running_call
 
-__all__ = [
-    "add_batch_item",
-    "add_n_batch_items",
-    "foreach_batch_item_change_in_place",
-    "key_for",
-    "single_agent_episode_iterator",
-    "switch_batch_from_column_to_module_ids",
-]
-
 
 def key_for(episode: Any) -> tuple[Any, ...]:
     """The batch key of an episode: that of its chunk in the running call, else made of its ids.

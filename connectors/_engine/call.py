@@ -32,8 +32,6 @@ from .layouts import is_plain, merge_columns
 from .modules import is_multi
 from .sequences import merged_sequences
 
-__all__ = ["ADDED_LOSS_MASK", "ROWS", "PipelineCall", "running_call", "within"]
-
 ADDED_LOSS_MASK = "_added_loss_mask_for_valid_episode_ts"
 ROWS = "memorized_map_structure"
 

@@ -20,8 +20,6 @@ from epibatch.core.imports import advice_for_episode, is_rllibs
 
 from ...episodes.vector_episodes import VectorEpisodes
 
-__all__ = ["are_episodes", "check_batch", "check_connectors", "check_pipeline_arguments", "check_state", "no_episodes"]
-
 
 def check_pipeline_arguments(
     pipeline: Any, spaces: tuple[Any, Any], connectors: Any, others: Mapping[str, Any]

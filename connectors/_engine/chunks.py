@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .grouping import AgentRows
     from .sequences import RandomCut
 
-__all__ = ["PER_SEQUENCE", "ChunkGroup", "chunk_keys", "numbered"]
-
 PER_SEQUENCE = frozenset(
     (
         Columns.SEQ_LENS,

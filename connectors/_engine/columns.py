@@ -12,8 +12,6 @@ from epibatch.core.structs import flatten, map_struct
 
 from ...episodes._storage.column_rows import LazyRows
 
-__all__ = ["Batch", "EpisodeColumn"]
-
 
 class EpisodeColumn:
     """Rows of all chunks of a group, one chunk after the other.

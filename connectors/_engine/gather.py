@@ -13,8 +13,6 @@ from ...episodes._storage.column_rows import ColumnRows
 from .chunks import ChunkGroup
 from .columns import EpisodeColumn
 
-__all__ = ["end_flags", "gather", "gather_column", "next_observations", "taken"]
-
 
 def gather(group: ChunkGroup, name: str, *, plus_one: bool = False, last: Any = None) -> Any:
     """One column of all chunks, chunk after chunk.

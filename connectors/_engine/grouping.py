@@ -11,19 +11,6 @@ from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from ...episodes.infinite_lookback_buffer import lengths_of
 from .chunks import numbered
 
-__all__ = [
-    "AgentChunk",
-    "AgentRows",
-    "RowsByModule",
-    "SpaceKinds",
-    "acting_rows",
-    "by_module",
-    "merged_rows",
-    "regrouped",
-    "rows_given_back",
-    "training_rows",
-]
-
 Key = tuple[Any, Any, Any]
 
 

@@ -22,19 +22,6 @@ if TYPE_CHECKING:
     from .chunks import ChunkGroup
     from .grouping import AgentRows
 
-__all__ = [
-    "collect",
-    "is_plain",
-    "join_items",
-    "join_rows",
-    "merge_columns",
-    "plain_column",
-    "rows_in",
-    "show",
-    "to_columns",
-    "to_plain",
-]
-
 
 def is_plain(value: Any) -> bool:
     """True if a batch value is a plain per-episode column: `{key tuple: [items]}`."""

@@ -14,22 +14,6 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, PipelineError, UnknownNameError, nearest
 from epibatch.core.structs import Form, flatten, map_struct
 
-__all__ = [
-    "StateLayout",
-    "acting_module",
-    "check_given",
-    "describe_batch",
-    "has_method",
-    "initial_state",
-    "is_multi",
-    "is_stateful",
-    "max_seq_len",
-    "method_of",
-    "model_option",
-    "state_layout",
-    "to_array",
-]
-
 
 class StateLayout(NamedTuple):
     """The nesting of a module's state, and the shapes of its leaves.

@@ -22,8 +22,6 @@ from ..common.numpy_to_tensor import NumpyToTensor
 from ..connector_v2 import ConnectorV2
 from ..learner.add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
 
-__all__ = ["Plan", "Step", "built_piece", "check_connector", "make_plan", "numbered", "place"]
-
 
 @dataclass(frozen=True)
 class Step:

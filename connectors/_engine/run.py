@@ -20,8 +20,6 @@ from .columns import Batch, EpisodeColumn
 from .layouts import is_plain, show, to_columns, to_plain
 from .plan import Plan, Step
 
-__all__ = ["MetricsTimers", "PartWatch", "PieceSeconds", "StepWatch", "columns_of", "no_batch", "run_plan"]
-
 
 class StepWatch:
     """Callbacks for a pipeline: its `watch`, or one of its `watches`. Without one nothing is measured.

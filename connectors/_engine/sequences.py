@@ -24,16 +24,6 @@ from .chunks import ChunkGroup
 from .columns import EpisodeColumn
 from .modules import acting_module, max_seq_len, model_option
 
-__all__ = [
-    "RandomCut",
-    "SequenceSettings",
-    "layout_of",
-    "leading_axes",
-    "merged_sequences",
-    "sequence_settings",
-    "step_places",
-]
-
 _OUTPUT_STATES = (Columns.STATE_OUT, Columns.NEXT_STATE_OUT)
 
 

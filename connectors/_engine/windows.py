@@ -19,8 +19,6 @@ from ...episodes._storage.arrays import Leaf
 from ...episodes._storage.column_rows import LazyRows
 from .chunks import ChunkGroup
 
-__all__ = ["HeldRows", "WindowRows", "check_lookback", "newest_window", "window_bounds"]
-
 _AT_OBSERVATIONS = (Columns.OBS, Columns.INFOS, Columns.T)
 
 Indices = npt.NDArray[np.int64]

@@ -27,9 +27,6 @@ from .trace import copied
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2
 
-__all__ = ["ColumnSpace", "column_spaces_of"]
-
-
 _AXES = ("batch", "time")
 
 

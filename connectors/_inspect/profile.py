@@ -16,8 +16,6 @@ from .._engine.run import StepWatch
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2
 
-__all__ = ["PieceCost", "PipelineProfile", "profile_pipelines", "rows_and_bytes"]
-
 
 class PieceCost(NamedTuple):
     """The cost of one piece, summed over all calls.

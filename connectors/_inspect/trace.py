@@ -27,8 +27,6 @@ from .._engine.run import StepWatch, columns_of, run_plan
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2
 
-__all__ = ["PipelineTrace", "TracedColumn", "TracedPiece", "copied", "trace_pipeline"]
-
 
 class TracedColumn(NamedTuple):
     """A summary of one array of a batch.

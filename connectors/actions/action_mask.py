@@ -16,8 +16,6 @@ from .._engine.columns import EpisodeColumn
 from ..authoring.column_paths import ColumnPath
 from ..columnar_piece import ObservationRewriter
 
-__all__ = ["ActionMask"]
-
 
 class ActionMask(ObservationRewriter):
     """Adds column `action_mask`, the legal actions, from a part of the observation or of the infos.

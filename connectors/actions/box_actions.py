@@ -15,8 +15,6 @@ from epibatch.core.errors import ConfigError, SpaceError
 from .._engine.agent_copies import no_space
 from ..authoring.column_transform import ColumnTransform
 
-__all__ = ["BoxActionTransform", "ClipActions", "RescaleActions", "is_continuous", "numbers_for", "one_for_all"]
-
 _MOST_SPACES = 64
 
 

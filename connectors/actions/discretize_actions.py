@@ -12,8 +12,6 @@ from epibatch.core.restoring import restore_generator
 
 from .box_actions import BoxActionTransform, is_continuous, numbers_for, one_for_all
 
-__all__ = ["DiscretizeActions"]
-
 _MOST_CHOICES = 2**20
 
 

@@ -14,8 +14,6 @@ from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 
-__all__ = ["EpisodeNoise"]
-
 _SPARE = 64
 
 

@@ -13,8 +13,6 @@ from epibatch.core.restoring import restore_generator
 
 from ..authoring.column_transform import ColumnTransform
 
-__all__ = ["ProjectDiscreteActions"]
-
 
 class ProjectDiscreteActions(ColumnTransform):
     """Gives a module a larger Discrete space than the environment has, and maps choices back to the smaller one.

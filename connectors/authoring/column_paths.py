@@ -11,8 +11,6 @@ from epibatch.core.errors import ColumnError, PieceError, nearest
 from epibatch.core.spaces import get_base_struct_from_space, space_of_struct
 from epibatch.core.structs import is_leaf, map_struct
 
-__all__ = ["ColumnPath", "paths_from"]
-
 
 class ColumnPath(NamedTuple):
     """A column, and where in it.

@@ -27,8 +27,6 @@ from .column_paths import ColumnPath, paths_from
 from .fields import ParameterPiece
 from .row_spaces import probed_space
 
-__all__ = ["ColumnTransform", "Undo", "acted_at_random", "actions_for_env", "undo_actions"]
-
 _NUMBERS = "biufc"
 _NESTED = (gym.spaces.Dict, gym.spaces.Tuple)
 _ACTIONS = (Columns.ACTIONS, Columns.ACTIONS_FOR_ENV)

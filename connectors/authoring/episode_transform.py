@@ -10,8 +10,6 @@ from epibatch.core.errors import PieceOutputError, add_context
 
 from .fields import ParameterPiece
 
-__all__ = ["EpisodeTransform"]
-
 
 class EpisodeTransform(ParameterPiece):
     """A function of each single-agent episode, which may write to it: reward shaping, relabelling.

@@ -24,8 +24,6 @@ else:
         return lambda cls: cls
 
 
-__all__ = ["FieldPiece", "ParameterPiece", "check_values"]
-
 _SPACES = ("input_observation_space", "input_action_space")
 
 

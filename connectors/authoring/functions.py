@@ -11,8 +11,6 @@ from epibatch.core.errors import PieceError
 from .column_transform import ColumnTransform
 from .episode_transform import EpisodeTransform
 
-__all__ = ["column_function", "episode_function"]
-
 PieceT = TypeVar("PieceT", bound=type)
 
 

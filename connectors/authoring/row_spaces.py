@@ -12,8 +12,6 @@ import numpy as np
 
 from epibatch.core.errors import SpaceError, add_context
 
-__all__ = ["bounds_of", "box_of", "choices_between", "choices_of", "probed_space", "space_like", "space_of_rows"]
-
 _ROWS = 3
 _FLOATS = (np.float16, np.float32, np.float64)
 

@@ -12,8 +12,6 @@ from epibatch.core.errors import ColumnError, ConfigError, nearest
 from ..authoring.column_transform import ColumnTransform
 from ..authoring.row_spaces import bounds_of, box_of, choices_between
 
-__all__ = ["CastColumns"]
-
 _TYPES = (
     *("bool", "uint8", "int8", "int16", "int32", "int64"),
     *("float16", "float32", "float64"),

@@ -19,8 +19,6 @@ from ..authoring.column_paths import ColumnPath, paths_from
 from ..authoring.fields import ParameterPiece
 from ..columnar_piece import ColumnarPiece
 
-__all__ = ["CheckFinite"]
-
 
 class CheckFinite(ParameterPiece, ColumnarPiece):
     """Raises on NaN or infinity in a column, and names the column, row, episode and step.

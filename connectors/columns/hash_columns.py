@@ -18,9 +18,6 @@ from .._engine.chunks import ChunkGroup
 from ..authoring.column_paths import paths_from
 from .open_columns import OpenColumns, PieceOfColumns, in_tree
 
-__all__ = ["HashColumns", "hashed_rows"]
-
-
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)

@@ -17,8 +17,6 @@ from ..authoring.column_paths import paths_from
 from ..authoring.row_spaces import bounds_of, box_of
 from .open_columns import OpenColumns, PieceOfColumns, in_tree, known_names, moved_space
 
-__all__ = ["ConcatenateColumns", "SplitColumn"]
-
 
 class ConcatenateColumns(PieceOfColumns):
     """Joins columns, or parts of nested ones, into one array: `["obs/pose", "obs/speed"]` to `"obs"`.

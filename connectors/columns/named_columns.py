@@ -13,8 +13,6 @@ from .._engine.chunks import ChunkGroup
 from ..authoring.column_paths import paths_from
 from .open_columns import MARKS, OpenColumns, PieceOfColumns, in_tree, known_names, moved_space
 
-__all__ = ["DropColumns", "RenameColumns", "SelectColumns"]
-
 
 class RenameColumns(PieceOfColumns):
     """Gives columns other names, or parts of nested ones: `{"vf_preds": "values", "obs/rgb": "obs/camera"}`.

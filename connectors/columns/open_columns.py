@@ -21,8 +21,6 @@ from ..authoring.column_paths import ColumnPath
 from ..authoring.fields import ParameterPiece
 from ..columnar_piece import ColumnarPiece
 
-__all__ = ["MARKS", "OpenColumns", "column_named", "in_tree", "known_names", "moved_space"]
-
 MARKS = (Columns.LOSS_MASK, Columns.SEQ_LENS, Columns.RESETS, Columns.RESET_STATES)
 """Columns that say which rows of a batch are real, and where states start again."""
 _SAID = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS, Columns.LOSS_MASK)

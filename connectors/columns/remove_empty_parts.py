@@ -14,8 +14,6 @@ from .._engine.chunks import ChunkGroup
 from ..authoring.column_paths import paths_from
 from .open_columns import OpenColumns, PieceOfColumns, known_names, moved_space
 
-__all__ = ["RemoveEmptyParts"]
-
 
 class RemoveEmptyParts(PieceOfColumns):
     """Leaves out parts of nested columns that hold no numbers: empty dicts and tuples, and arrays of shape (0,), say.

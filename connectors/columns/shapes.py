@@ -11,8 +11,6 @@ from epibatch.core.errors import ColumnError, ConfigError
 
 from ..authoring.column_transform import ColumnTransform
 
-__all__ = ["PermuteColumns", "ReshapeColumns", "SqueezeColumns", "UnsqueezeColumns"]
-
 
 def _axis_of_rows(piece: str, axis: int, row_axes: int) -> int:
     """An axis of a row as an axis of the array of rows.

@@ -12,8 +12,6 @@ from epibatch.core.errors import ColumnError
 from ..authoring.column_transform import ColumnTransform
 from .image_rows import size_of
 
-__all__ = ["CenterCrop", "Crop", "check_room", "cut_out", "margin"]
-
 
 class Crop(ColumnTransform):
     """Keeps the part of images that is `height` times `width` pixels large, `top` below the edge and `left` beside it.

@@ -10,8 +10,6 @@ from ..authoring.column_transform import ColumnTransform
 from ..observations.affine import as_lists, as_numbers
 from .image_rows import images_of, in_blocks
 
-__all__ = ["Grayscale"]
-
 
 class Grayscale(ColumnTransform):
     """Makes one channel of several: the luma of RGB images, by the weights 0.299, 0.587 and 0.114 of ITU-R BT.601.

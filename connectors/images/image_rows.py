@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from epibatch.core.errors import ColumnError
 
-__all__ = ["images_of", "in_blocks", "rounded", "size_of"]
-
 _BLOCK = 1 << 17  # so many numbers stay in the cache as floats
 
 

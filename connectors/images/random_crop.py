@@ -20,8 +20,6 @@ from ..authoring.column_transform import ColumnTransform
 from .crops import check_room, cut_out, margin
 from .image_rows import size_of
 
-__all__ = ["RandomCrop"]
-
 
 class RandomCrop(ColumnTransform):
     """Crops each image: for training a random part, drawn for each row; for acting the middle.

@@ -12,8 +12,6 @@ from annotated_types import Ge
 from ..authoring.column_transform import ColumnTransform
 from .image_rows import images_of, in_blocks
 
-__all__ = ["Resize"]
-
 Method = Literal["area", "bilinear", "nearest"]
 
 

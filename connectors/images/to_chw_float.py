@@ -10,8 +10,6 @@ from annotated_types import Gt
 from ..authoring.column_transform import ColumnTransform
 from .image_rows import size_of
 
-__all__ = ["ToCHWFloat"]
-
 
 class ToCHWFloat(ColumnTransform):
     """Moves the channels of images to the front, and makes whole numbers of 0 to 255 into floats of 0 to 1.

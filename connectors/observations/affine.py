@@ -13,8 +13,6 @@ from epibatch.core.shared_moments import RunningMoments
 
 from ..authoring.column_transform import ColumnTransform
 
-__all__ = ["Affine", "as_lists", "as_numbers"]
-
 
 class Affine(ColumnTransform):
     """Makes `x * scale + loc` of every entry of a column, or in standard form `(x - loc) / scale`.

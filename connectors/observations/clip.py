@@ -13,8 +13,6 @@ from ..authoring.column_transform import ColumnTransform
 from ..authoring.row_spaces import bounds_of, choices_between
 from .affine import as_lists, as_numbers
 
-__all__ = ["Clip"]
-
 
 class Clip(ColumnTransform):
     """Limits every entry of a column to `low` and `high`, in the type that it has.

@@ -8,8 +8,6 @@ from epibatch.core.errors import ColumnError
 
 from ..authoring.column_transform import ColumnTransform
 
-__all__ = ["FlattenAxes"]
-
 
 class FlattenAxes(ColumnTransform):
     """Joins the axes from `first_axis` to `last_axis` of each row: (2, 3, 4) becomes (6, 4) with 0 and 1.

@@ -22,8 +22,6 @@ from ..authoring.row_spaces import probed_space
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FrozenModule", "Encoder"]
-
 
 class Encoder:
     """Runs rows through a network in eval mode and without gradients, a few at a time.

@@ -17,8 +17,6 @@ from .._engine.gather import gather, taken
 from ..columnar_piece import LearnerPiece
 from .frozen_module import Encoder, EncoderPiece
 
-__all__ = ["GoalDistanceRewards"]
-
 
 class GoalDistanceRewards(EncoderPiece, LearnerPiece):
     """Makes `rewards` how much nearer each step came to a goal: the distance before it less the distance after it.

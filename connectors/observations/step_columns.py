@@ -14,8 +14,6 @@ from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 
-__all__ = ["CountSteps", "MarkFirstSteps"]
-
 
 class _StepColumn(ColumnarPiece):
     """Adds a column that follows from the step each row is of."""

@@ -12,8 +12,6 @@ from epibatch.core.errors import SpaceError
 from .._engine.chunks import ChunkGroup
 from ..common.observation_window import FrameCount, ObservationWindow, pool_frames, pooled_newest
 
-__all__ = ["TimeMaxPool"]
-
 
 class TimeMaxPool(ObservationWindow):
     """Makes `obs` the maximum of each observation and those right before it, entry by entry.

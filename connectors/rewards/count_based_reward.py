@@ -21,8 +21,6 @@ from ..columns.hash_columns import hashed_rows
 from ..columns.open_columns import in_tree
 from .module_statistics import ModuleStatistics
 
-__all__ = ["CountBasedReward"]
-
 Integers = npt.NDArray[np.int64]
 
 

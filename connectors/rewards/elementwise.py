@@ -11,8 +11,6 @@ from epibatch.core.errors import ConfigError
 
 from ..authoring.column_transform import ColumnTransform
 
-__all__ = ["BinarizeReward", "RewardClipping", "RewardScaling", "RewardSign"]
-
 
 class RewardTransform(ColumnTransform):
     """A function of rewards, for the learner pipeline."""

@@ -20,8 +20,6 @@ from ..columnar_piece import ColumnarPiece
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["KLReward"]
-
 
 class KLReward(ParameterPiece, ColumnarPiece):
     """Takes `coef * KL(current || reference)` off each step's reward: the price of leaving a reference policy.

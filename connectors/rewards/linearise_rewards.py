@@ -11,8 +11,6 @@ from epibatch.core.errors import ColumnError, ConfigError
 from ..observations.affine import as_numbers
 from .elementwise import RewardTransform
 
-__all__ = ["LineariseRewards"]
-
 
 class LineariseRewards(RewardTransform):
     """Makes one reward per step of a vector of them, one per objective: the sum, each times its weight.

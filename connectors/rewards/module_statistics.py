@@ -12,8 +12,6 @@ from .._engine.chunks import ChunkGroup
 from ..authoring.fields import ParameterPiece
 from ..columnar_piece import LearnerPiece
 
-__all__ = ["ModuleStatistics"]
-
 
 class ModuleStatistics(ParameterPiece, LearnerPiece):
     """A learner piece that keeps an object of statistics for each module, all agents of a module together.

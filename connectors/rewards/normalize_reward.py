@@ -21,8 +21,6 @@ from .._engine.columns import EpisodeColumn
 from .._engine.gather import taken
 from .module_statistics import ModuleStatistics
 
-__all__ = ["NormalizeReward"]
-
 Floats = npt.NDArray[np.float64]
 _SHAPES = {"rewards": [1]}
 _MOST = 10_000

@@ -17,9 +17,6 @@ from .._engine.gather import gather
 from ..authoring.fields import ParameterPiece
 from ..columnar_piece import LearnerPiece
 
-__all__ = ["RewardSum", "returns_before", "returns_so_far"]
-
-
 Floats = npt.NDArray[np.float64]
 
 

@@ -15,8 +15,6 @@ from ..authoring.fields import ParameterPiece
 from ..columnar_piece import ObservationRewriter
 from .reward_sum import returns_so_far
 
-__all__ = ["TargetReturn"]
-
 
 class TargetReturn(ParameterPiece, ObservationRewriter):
     """Replaces each newest observation by a dict of it and the return that is still to be reached.

@@ -16,8 +16,6 @@ from ..columnar_piece import ColumnarPiece
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["PieceOfSequences", "map_rows", "map_sequences", "num_sequences_and_steps"]
-
 
 class PieceOfSequences(ColumnarPiece):
     """A piece that changes the sequences of a finished train batch, module by module; without any, nothing."""

@@ -17,8 +17,6 @@ from .batch_of_sequences import PieceOfSequences, map_rows, map_sequences, num_s
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BurnIn"]
-
 
 class BurnIn(PieceOfSequences):
     """Runs the first steps of each sequence without gradient, and keeps the rest with the state after them.

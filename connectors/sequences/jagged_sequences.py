@@ -9,8 +9,6 @@ from epibatch.core.columns import Columns
 from .._engine.chunks import ChunkGroup
 from .batch_of_sequences import PieceOfSequences, map_rows, map_sequences, num_sequences_and_steps
 
-__all__ = ["JaggedSequences"]
-
 
 class JaggedSequences(PieceOfSequences):
     """Makes each column `[B, T, ...]` the rows `[R, ...]` of its real steps, one sequence after the other.

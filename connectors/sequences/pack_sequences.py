@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from torch.nn.utils.rnn import PackedSequence
 
 
-__all__ = ["PackSequences"]
-
-
 class PackSequences(PieceOfSequences):
     """Makes each column `[B, T, ...]` a `torch.nn.utils.rnn.PackedSequence` of the real steps.
 

@@ -14,8 +14,6 @@ from .._engine.chunks import ChunkGroup
 from .._engine.sequences import RandomCut
 from ..columnar_piece import LearnerPiece
 
-__all__ = ["RandomSubsequences"]
-
 
 class RandomSubsequences(LearnerPiece):
     """Makes the train batch of a recurrent module of one random sub-sequence of each chunk.

@@ -18,8 +18,6 @@ from .view import View, as_views
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2
 
-__all__ = ["add_view", "declare_views", "with_declared_views"]
-
 _DEFAULTS = (
     AddObservationsFromEpisodesToBatch,
     AddTimeDimToBatchAndZeroPad,

@@ -19,8 +19,6 @@ from .._engine.modules import initial_state, to_array
 from .._engine.windows import HeldRows, newest_window, window_bounds
 from .view import IDS, View
 
-__all__ = ["blank_rows", "held_rows", "id_rows", "leaf_of", "newest_rows", "shown_rows"]
-
 _FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
 _NAMES = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.INFOS, Columns.T, *_FLAGS, *IDS)
 

@@ -20,8 +20,6 @@ from .._engine.columns import EpisodeColumn
 from .held_rows import blank_rows, leaf_of, shown_rows
 from .view import View
 
-__all__ = ["OtherAgents"]
-
 Indices = npt.NDArray[np.int64]
 
 

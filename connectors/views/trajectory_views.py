@@ -26,8 +26,6 @@ from .held_rows import blank_rows, held_rows, id_rows, newest_rows
 from .other_agents import OtherAgents
 from .view import IDS, View, as_views
 
-__all__ = ["TrajectoryViews"]
-
 
 def stacked_space(space: Any, view: View) -> Any:
     """Return the space of a view of a column.

@@ -17,8 +17,6 @@ from epibatch.core.errors import ConfigError, nearest
 from epibatch.core.piece_arguments import wrong_values
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
-__all__ = ["IDS", "View", "as_views"]
-
 IDS = (Columns.EPS_ID, Columns.AGENT_ID, Columns.MODULE_ID)
 """Columns of names, which are the same at every step."""
 

@@ -15,8 +15,6 @@ from .._storage.chunk import Chunk
 from .._storage.vector_checks import VectorChecks
 from ..vector_episodes import VectorEpisodes
 
-__all__ = ["ActingHistory"]
-
 Spaces = tuple["gym.Space[Any] | None", "gym.Space[Any] | None"]
 
 

@@ -12,8 +12,6 @@ from .._storage.arrays import Leaf
 from .._storage.indexing import Positions
 from ..infinite_lookback_buffer import InfiniteLookbackBuffer
 
-__all__ = ["ActingRewards", "known"]
-
 
 class ActingRewards(InfiniteLookbackBuffer):
     """A buffer of rewards. Reading a reward that the caller did not give (NaN) is an error.

@@ -18,8 +18,6 @@ from .._storage.indexing import SEVERAL, WATCH, Indices, Positions, check_writab
 from ..infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
 from .agent_segment import AgentRecord, AgentSegment
 
-__all__ = ["OF_OBSERVATIONS", "AgentColumn", "RowRequest"]
-
 OF_OBSERVATIONS = ("observations", "infos")  # columns with a row per observation; the others have one per step
 
 

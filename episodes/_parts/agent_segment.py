@@ -16,8 +16,6 @@ from .._storage.arrays import owned, same_value
 from ..infinite_lookback_buffer import NOTHING
 from ..single_agent_episode import SingleAgentEpisode
 
-__all__ = ["AgentRecord", "AgentSegment"]
-
 
 class AgentSegment:
     """One life of an agent: a single-agent episode, and the env step of each of its observations.

@@ -11,8 +11,6 @@ import numpy as np
 
 from epibatch.core.errors import CheckpointError, ColumnError, EpisodeError, SpaceError
 
-__all__ = ["as_flag", "as_info", "as_reward", "as_rewards", "check_space", "check_state", "check_steps", "fresh_id"]
-
 _NUMBERS = frozenset({float, int, bool, np.float32, np.float64})
 _BYTES, _POOL = 16, 256
 _fresh: list[str] = []

@@ -10,8 +10,6 @@ from epibatch.core.errors import EpisodeError
 
 from .arguments import as_flag
 
-__all__ = ["EnvStep"]
-
 _NAMES = ("observations", "actions", "rewards", "infos", "terminateds", "truncateds", "outputs")
 _DICTS = {dict}
 _ALL = "__all__"

@@ -12,30 +12,6 @@ import numpy as np
 from epibatch.core.errors import ColumnError, EpisodeIndexError
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct
 
-__all__ = [
-    "Leaf",
-    "as_value",
-    "copied",
-    "empty_leaf",
-    "fits",
-    "fits_exactly",
-    "grown",
-    "leaf_from_rows",
-    "leaves_like",
-    "object_leaf",
-    "owned",
-    "plain_types",
-    "promoted",
-    "roomier",
-    "same_leaf",
-    "same_value",
-    "shielded",
-    "stacked_rows",
-    "store",
-    "unaliased",
-    "with_rows",
-]
-
 Leaf: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 _FIRST_BYTES, _LEAST_ROWS, _MOST_ROWS = 4096, 16, 256  # small columns of an episode are full at the same step

@@ -25,8 +25,6 @@ from .arrays import (
     unaliased,
 )
 
-__all__ = ["Block", "BlockColumn", "env_infos"]
-
 _OBJECT = np.dtype(object)
 
 

@@ -21,8 +21,6 @@ from .arrays import as_value, owned
 from .block import Block, BlockColumn
 from .infos_buffer import InfosBuffer
 
-__all__ = ["Chunk", "RowSource", "chunk_of"]
-
 
 @dataclass(eq=False, repr=False)
 class Chunk:

@@ -17,8 +17,6 @@ from epibatch.core.structs import Form, map_struct, spell_form, unflatten
 
 from .arrays import Leaf
 
-__all__ = ["BlockRows", "ColumnRows", "LazyRows"]
-
 Indices = npt.NDArray[np.int64]
 Places = Callable[[Indices, Indices, int], Indices]
 

@@ -17,21 +17,6 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeIndexError, EpisodeStateError, LookbackError
 
-__all__ = [
-    "SEVERAL",
-    "WATCH",
-    "HistoryWatch",
-    "Indices",
-    "Positions",
-    "check_newest",
-    "check_writable",
-    "may_write",
-    "note_history",
-    "position_of",
-    "positions_of",
-    "watch_history",
-]
-
 Indices: TypeAlias = "int | slice | Sequence[int] | None"
 Positions: TypeAlias = "range | np.ndarray[Any, np.dtype[np.int64]]"
 

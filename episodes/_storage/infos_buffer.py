@@ -17,9 +17,6 @@ from .lookback_buffer import LookbackBuffer
 if TYPE_CHECKING:
     from .chunk import Chunk
 
-__all__ = ["EMPTY", "InfosBuffer"]
-
-
 EMPTY: Final = object()  # a row that was not asked for yet: an empty dict, or one that is in a block
 
 

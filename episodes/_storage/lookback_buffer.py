@@ -22,8 +22,6 @@ from .indexing import (
     positions_of,
 )
 
-__all__ = ["LookbackBuffer"]
-
 
 class LookbackBuffer(ABC):
     """Rows of one data stream of a chunk, the first `lookback` of them before the chunk's start.

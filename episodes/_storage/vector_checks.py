@@ -14,8 +14,6 @@ from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
 from .arrays import as_value
 
-__all__ = ["VectorChecks"]
-
 _BOOL = np.dtype(np.bool_)
 
 

@@ -18,8 +18,6 @@ from epibatch.core.errors import EpibatchError, MissingExtraError, PortingError,
 from epibatch.core.piece_declarations import PIPELINE_NAMES
 from epibatch.core.registry import piece_entries
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="epibatch",
     help="Turn episodes into batches: train and play from a config, list and check pieces, port files from RLlib.",

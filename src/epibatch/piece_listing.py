@@ -20,8 +20,6 @@ from epibatch.core.registry import (
     plain_data,
 )
 
-__all__ = ["describe_named", "describe_piece", "describe_pieces", "first_sentence", "list_text", "piece_text"]
-
 _NOT_DECLARED = "not declared"
 _AS_ARGUED = "as its arguments say"
 

@@ -52,8 +52,8 @@ def _import_of(package: str, module: str, homes: Homes) -> str:
 def _pieces_of(module: str) -> list[str]:
     if not module.startswith(f"{ROOT}.") or "._" in module or module in PACKAGES:
         return []
-    loaded = import_module(module)
-    return [name for name in loaded.__all__ if _is_piece(getattr(loaded, name), module)]
+    public = {name: value for name, value in vars(import_module(module)).items() if not name.startswith("_")}
+    return [name for name, value in public.items() if _is_piece(value, module)]
 
 
 def _is_piece(defined: object, module: str) -> bool:

@@ -22,16 +22,6 @@ from .config_io import settings_data
 from .pipelines import PIPELINES, given_pieces
 from .saved_checkpoints import read_newest
 
-__all__ = [
-    "CONFIGS",
-    "build_for_acting",
-    "config_class",
-    "config_from_checkpoint",
-    "describe",
-    "read_checkpoint",
-    "write_checkpoint",
-]
-
 CONFIGS: dict[str, str] = {"ppo": "epibatch.algorithms.ppo:PPOConfig"}
 """The name of an algorithm -> its config class."""
 

@@ -27,19 +27,6 @@ from .pipelines import PIPELINES
 if TYPE_CHECKING:
     from .settings import AlgorithmSettings
 
-__all__ = [
-    "ConfigDocument",
-    "changed",
-    "changed_document",
-    "config_schema",
-    "config_to_dict",
-    "parse_yaml",
-    "read_document",
-    "read_yaml",
-    "to_yaml_text",
-    "yaml_name",
-]
-
 _MOST_NODES = 50_000
 _MOST_BYTES = 4 * 2**20
 

@@ -8,8 +8,6 @@ from types import TracebackType
 
 from epibatch.core.errors import EpibatchError
 
-__all__ = ["error_report"]
-
 _FRAMEWORKS = {"click", "epibatch", "gymnasium", "numpy", "torch", "typer"}
 
 

@@ -26,8 +26,6 @@ from .random_state import random_state_apart
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["EvaluatedEpisodes", "Evaluation", "make_runner"]
-
 _AT_ONCE = 16
 """Steps that each environment takes between two looks at which episodes have ended."""
 _BY_AGENT = ("agent_episode_returns_mean", "module_episode_returns_mean", "agent_steps")

@@ -18,8 +18,6 @@ from .results import RETURN_MEAN
 if TYPE_CHECKING:
     from .run_folder import RunFolder
 
-__all__ = ["AXES", "plot_runs", "run_picture"]
-
 AXES = {
     "steps": ("num_env_steps_sampled_lifetime", "environment steps"),
     "iterations": ("training_iteration", "iterations"),

@@ -19,17 +19,6 @@ from .policy_spec import PolicySpec, settings_of
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
 
-__all__ = [
-    "burns_in",
-    "check_model_config",
-    "check_module",
-    "check_sequence_settings",
-    "config_with_views",
-    "module_spec_for",
-    "module_views",
-    "multi_module_spec",
-]
-
 
 def module_spec_for(spec: Any, observation_space: Any, action_space: Any, model_config: Mapping[str, Any]) -> Any:
     """The user's spec with what it leaves open filled in, or the spec of the default network.

@@ -17,17 +17,6 @@ from .policy_spec import PolicySpec
 if TYPE_CHECKING:
     from .settings import AlgorithmSettings
 
-__all__ = [
-    "AgentMapping",
-    "add_policy_errors",
-    "check_agents",
-    "mapping_of",
-    "module_spaces",
-    "overrides_by_module",
-    "policies_of_settings",
-    "specs_by_module",
-]
-
 _WILD = frozenset("*?[")
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from epibatch.core.errors import nearest
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 
-__all__ = ["ACT", "OTHER_SETTINGS", "RLLIB_METHODS", "other_setting", "setting_advice", "unknown_attribute"]
-
 ACT = "use act(obs, state), which returns (action, state)"
 """In place of a policy's methods of other libraries."""
 

@@ -23,17 +23,6 @@ from ..episodes._storage.arrays import same_value
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
 
-__all__ = [
-    "FrozenStates",
-    "PIPELINES",
-    "PipelineHook",
-    "add_burn_in",
-    "check_same_pieces",
-    "given_pieces",
-    "hook_problems",
-    "user_pieces",
-]
-
 
 @dataclass(frozen=True)
 class PipelineHook:

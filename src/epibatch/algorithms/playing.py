@@ -30,8 +30,6 @@ from .policy import Policy
 from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints
 from .training_run import FAILED
 
-__all__ = ["Episode", "Player", "VideoWriter", "checkpoint_of", "play"]
-
 INTERRUPTED = 130
 FPS = 30
 """Of a video, where the environment's metadata has no `render_fps`."""

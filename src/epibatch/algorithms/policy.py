@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["MultiAgentPolicy", "MultiAgentPolicyState", "Policy", "PolicyState", "policy_for"]
-
 
 class PolicyPipelines(ABC):
     """A module between two acting pipelines, which are frozen and draw from streams of their own.

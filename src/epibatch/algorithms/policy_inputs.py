@@ -11,8 +11,6 @@ from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
-__all__ = ["PolicyInputs"]
-
 _KINDS = {"f": "fiub", "i": "iub", "u": "iub", "b": "iub"}
 _DO = "give one observation of the environment, or those of several stacked along a new first axis"
 

@@ -14,8 +14,6 @@ import torch
 from epibatch.core.errors import CheckpointError
 from epibatch.core.restoring import check_like, check_torch_state, restoring
 
-__all__ = ["get_random_state", "random_state_apart", "seed_everything", "set_random_state"]
-
 
 def seed_everything(seed: int) -> None:
     """Seed torch's, NumPy's and Python's global generators."""

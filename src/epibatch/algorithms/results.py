@@ -13,8 +13,6 @@ import numpy as np
 if TYPE_CHECKING:
     from .settings import StopSettings
 
-__all__ = ["LIMITS", "RETURN_MEAN", "Verdict", "flat_metrics", "in_reading_order", "judge", "nested_metrics"]
-
 RETURN_MEAN = "env_runners/episode_return_mean"
 _FIRST = ("training_iteration", "num_env_steps_sampled_lifetime", RETURN_MEAN)
 

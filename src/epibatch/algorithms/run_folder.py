@@ -16,8 +16,6 @@ from .learning_curves import run_picture
 from .results import RETURN_MEAN, nested_metrics
 from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints, refuse_links_in_run, unused
 
-__all__ = ["RunFolder"]
-
 _NEEDED = {"training_iteration": (int,), "num_env_steps_sampled_lifetime": (int,), "time_total_s": (int, float)}
 _COUNTS = ("training_iteration", "num_env_steps_sampled_lifetime")
 _LONGEST_LINE, _MOST_BYTES = 2**20, 2**30

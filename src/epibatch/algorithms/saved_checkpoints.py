@@ -14,8 +14,6 @@ from epibatch.core.checkpoints import check_state
 from epibatch.core.errors import CheckpointError
 from epibatch.core.files import read_file, refuse_links, replace_file, storing
 
-__all__ = ["CHECKPOINTS", "SavedCheckpoints", "newest_checkpoint", "read_newest", "refuse_links_in_run", "unused"]
-
 CHECKPOINTS = "checkpoints"
 """The folder of a run that holds its checkpoints."""
 

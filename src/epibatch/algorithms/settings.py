@@ -61,29 +61,6 @@ from .pipelines import PIPELINES, hook_problems
 from .policy_spec import PolicySpec, policies_of, settings_of
 from .results import RETURN_MEAN
 
-__all__ = [
-    "EVALUATED",
-    "LOGGER_NAMES",
-    "CallbackSettings",
-    "CheckpointingSettings",
-    "DebuggingSettings",
-    "EnvRunnerSettings",
-    "EnvironmentSettings",
-    "EvaluationSettings",
-    "LearnerSectionSettings",
-    "MultiAgentSectionSettings",
-    "PPOAlgorithmSettings",
-    "PPOTrainingSettings",
-    "RLModuleSettings",
-    "ReportingSettings",
-    "AlgorithmSettings",
-    "StopSettings",
-    "TrainingSettings",
-    "add_contradictions",
-    "explain_override",
-    "validated",
-]
-
 EVALUATED = ("environment", "env_runners")
 """Sections whose settings evaluation can have of its own."""
 

@@ -16,8 +16,6 @@ from epibatch.core.settings import SettingsModel
 
 from .settings import AlgorithmSettings
 
-__all__ = ["METHODS", "section_method", "signature_of", "type_text"]
-
 METHODS = {
     "environment": "environment",
     "env_runners": "env_runners",

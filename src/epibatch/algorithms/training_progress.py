@@ -19,8 +19,6 @@ from .results import LIMITS
 if TYPE_CHECKING:
     from .settings import StopSettings
 
-__all__ = ["Progress", "summary"]
-
 _LOSSES = {"policy_loss": "policy", "vf_loss": "value", "entropy": "entropy"}
 _WIDTH = 80
 """Columns that a line has at most; what matters least is left out."""

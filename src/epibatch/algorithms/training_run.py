@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
     from .settings import StopSettings
 
-__all__ = ["FAILED", "GOAL_MISSED", "STARTUP_ERRORS", "TrainingRun"]
-
 STARTUP_ERRORS = (EpibatchError, gym.error.Error, ImportError, OSError)
 """What a wrong config, environment or folder raises before training begins."""
 

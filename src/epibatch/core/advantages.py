@@ -14,13 +14,6 @@ import numpy.typing as npt
 from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.padding import check_counts
 
-__all__ = [
-    "compute_value_targets",
-    "discounted_sums",
-    "generalized_advantages",
-    "td_errors",
-]
-
 # Rows per block of the recursion. The value is part of the result: sums are associated block by block.
 _BLOCK = 32
 

@@ -20,18 +20,6 @@ from typing import Any, BinaryIO
 
 from epibatch.core.errors import CheckpointError, StorageError
 
-__all__ = [
-    "FolderLock",
-    "create_file",
-    "is_unfinished",
-    "open_file",
-    "open_to_append",
-    "read_file",
-    "refuse_links",
-    "replace_file",
-    "storing",
-]
-
 LOCK = ".lock"
 """Name of the file by which a process holds a folder."""
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from epibatch.core.errors import MissingExtraError, RegistryError, nearest
 
-__all__ = ["advice_for_episode", "advice_for_piece", "import_extra", "is_rllibs", "load_object"]
-
 
 def load_object(path: str, where: str, kind: str = "class") -> Any:
     """Import what stands at `module:name`.

@@ -10,8 +10,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import numpy as np
 
-__all__ = ["constructor_keywords", "constructor_parameters", "wrong_values"]
-
 _PLAIN = {"greater than or equal to": "at least", "less than or equal to": "at most", "greater than": "above"}
 _CHECKED = (bool, int, float, str, type(None))
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from epibatch.core.errors import PieceError, nearest
 
-__all__ = ["LAYOUTS", "PIPELINE_NAMES", "check_declarations", "refuse_misspelt_names", "refuse_retired_names"]
-
 LAYOUTS = ("episodes", "arrays", "tensors")
 PIPELINE_NAMES = ("env_to_module", "module_to_env", "learner")
 _NAMES = {

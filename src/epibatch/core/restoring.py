@@ -15,17 +15,6 @@ import numpy as np
 
 from epibatch.core.errors import CheckpointError, EpibatchError
 
-__all__ = [
-    "all_or_nothing",
-    "check_count",
-    "check_like",
-    "check_torch_state",
-    "converted_numbers",
-    "restore_generator",
-    "restore_torch_generator",
-    "restoring",
-]
-
 _MOST = 2**63
 _KINDS = {"i": "integers", "u": "integers", "f": "floats", "b": "booleans", "c": "complex numbers"}
 _LISTED = 120

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["device_name", "evaluation_mode", "missing_device", "random_state_kept"]
-
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d+)?")
 
 

@@ -14,30 +14,6 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from epibatch.core.errors import ConfigError, NotAvailableError, nearest
 
-__all__ = [
-    "Coefficient",
-    "Count",
-    "ErrorList",
-    "Expected",
-    "Fraction",
-    "Number",
-    "Place",
-    "Positive",
-    "PositiveNumber",
-    "PositiveOrInfinite",
-    "SettingsModel",
-    "Switch",
-    "brief",
-    "check_import",
-    "expect",
-    "import_problem",
-    "not_available",
-    "path_text",
-    "python_scalar",
-    "raise_problems",
-    "reported",
-]
-
 ClassT = TypeVar("ClassT")
 SettingsT = TypeVar("SettingsT", bound="SettingsModel")
 

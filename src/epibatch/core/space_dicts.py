@@ -13,8 +13,6 @@ from gymnasium import spaces
 
 from epibatch.core.errors import SpaceError, nearest
 
-__all__ = ["space_from_dict", "space_to_dict"]
-
 _MOST_BYTES = 64 * 2**20
 
 

@@ -12,8 +12,6 @@ import numpy as np
 from epibatch.core.errors import CheckpointError, UnknownNameError, nearest
 from epibatch.core.structs import convert_to_numpy
 
-__all__ = ["chosen_parts", "decode_state", "encode_state", "state_parts"]
-
 _TAG = "$"
 _MAX_DEPTH = 200
 _PLAIN_BITS = 8192  # Python refuses to print or parse much longer decimals

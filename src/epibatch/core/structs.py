@@ -17,25 +17,6 @@ import numpy.typing as npt
 
 from epibatch.core.errors import ColumnError
 
-__all__ = [
-    "BatchedNdArray",
-    "Form",
-    "batch",
-    "convert_to_numpy",
-    "flatten",
-    "flatten_like",
-    "flatten_to_single_ndarray",
-    "form_of",
-    "is_leaf",
-    "make_action_immutable",
-    "map_struct",
-    "paths_of",
-    "spell_form",
-    "stack_rows",
-    "unbatch",
-    "unflatten",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 Form: TypeAlias = "tuple[str, tuple[Any, ...], tuple[Form, ...]] | None"
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from epibatch.algorithms.other_libraries import RLLIB_METHODS, other_setting
 from epibatch.algorithms.settings import PPOAlgorithmSettings
 
-__all__ = ["failing_config_calls"]
-
 _SETTINGS = {*PPOAlgorithmSettings.section_of(), "model"}
 _SECTIONS = {*PPOAlgorithmSettings.sections(), "stopping"}
 _PACKAGES = ("ray.rllib", "ray.tune", "epibatch")

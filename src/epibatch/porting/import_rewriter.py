@@ -10,8 +10,6 @@ from libcst.metadata import ImportAssignment, MetadataWrapper, PositionProvider,
 
 from .rllib_names import advice_for, column_of, home_of, is_of_ray, module_here, offered_names, reason_for
 
-__all__ = ["ImportRewriter"]
-
 _LINE_LENGTH = 88
 _PRAGMAS = ("# noqa", "# type:", "# pylint:", "# isort:", "# pragma:", "# pyright:")
 

@@ -17,8 +17,6 @@ from epibatch.core.imports import import_extra
 from .config_calls import failing_config_calls
 from .rllib_names import advice_for
 
-__all__ = ["Leftover", "PortedSource", "port_source"]
-
 _ANNOTATION = 200
 """Strings as long as this are prose."""
 

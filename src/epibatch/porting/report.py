@@ -9,8 +9,6 @@ from rich.text import Text
 
 from .ported_source import PortedSource
 
-__all__ = ["show_ported", "summary"]
-
 _STYLES = (("---", "bold"), ("+++", "bold"), ("@@", "cyan"), ("-", "red"), ("+", "green"))
 
 

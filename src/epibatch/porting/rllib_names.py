@@ -13,19 +13,6 @@ from typing import NamedTuple
 from epibatch.core.columns import Columns
 from epibatch.core.lazy import public_names
 
-__all__ = [
-    "MOVED_NAMES",
-    "RULES",
-    "Home",
-    "advice_for",
-    "column_of",
-    "home_of",
-    "is_of_ray",
-    "module_here",
-    "offered_names",
-    "reason_for",
-]
-
 RULES: dict[str, str] = {
     "ray.rllib.connectors.*": "epibatch.connectors.*",
     "ray.rllib.core.columns": "epibatch.core.columns",

@@ -11,8 +11,6 @@ from typing import NamedTuple
 from epibatch.core.errors import PortingError, StorageError
 from epibatch.core.files import replace_file, storing
 
-__all__ = ["SourceFile", "read_source", "write_source"]
-
 
 class SourceFile(NamedTuple):
     """A source file's text, with its newlines, and its encoding."""

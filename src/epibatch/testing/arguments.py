@@ -16,8 +16,6 @@ from epibatch.core.piece_declarations import PIPELINE_NAMES
 from epibatch.testing.contract import contract_checks
 from epibatch.testing.harness import Factory, rebuilt
 
-__all__ = ["AgentSpaces", "CheckRequest", "parse_request"]
-
 _SIDE = "as_learner_connector"
 _KEYWORDS = ("sides", "spaces", "model_config", "only", "skip")
 _RETIRED = {

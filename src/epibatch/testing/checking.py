@@ -23,8 +23,6 @@ from epibatch.testing.contract import (
 )
 from epibatch.testing.harness import MultiAgentHarness, PieceHarness
 
-__all__ = ["check_connector", "run_checks"]
-
 
 def check_connector(
     piece: Any,

@@ -13,8 +13,6 @@ from epibatch.testing.checking import run_checks
 from epibatch.testing.contract import CheckReport
 from epibatch.testing.space_text import space_from_text
 
-__all__ = ["check_by_name"]
-
 
 def check_by_name(
     name: str,

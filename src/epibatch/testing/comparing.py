@@ -10,8 +10,6 @@ import numpy as np
 from epibatch.core.structs import flatten, map_struct
 from epibatch.episodes._storage.arrays import same_value
 
-__all__ = ["difference", "differences", "facts_of", "rows_of"]
-
 _RTOL, _ATOL = 1e-5, 1e-6
 
 

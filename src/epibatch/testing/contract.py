@@ -15,24 +15,6 @@ from epibatch.testing.comparing import difference
 if TYPE_CHECKING:
     from epibatch.testing.harness import PieceHarness
 
-__all__ = [
-    "FAILED",
-    "NOT_APPLIED",
-    "NOT_RUN",
-    "PASSED",
-    "RUNS",
-    "SKIPPED",
-    "CheckReport",
-    "CheckResult",
-    "ContractCheck",
-    "ContractFault",
-    "Fault",
-    "NotApplied",
-    "contract_check",
-    "contract_checks",
-    "require_equal",
-]
-
 PASSED, FAILED, NOT_APPLIED, SKIPPED, NOT_RUN = "passed", "failed", "does not apply", "skipped", "not run"
 RUNS = ("declarations", "call_signature", "runs", "independent_pieces", "same_seed", "hidden_state")
 _MODULES = ("declarations", "calls", "memory", "history", "columns", "state", "transforms")

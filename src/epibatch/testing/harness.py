@@ -21,8 +21,6 @@ from epibatch.core.piece_arguments import constructor_keywords
 from epibatch.core.structs import convert_to_numpy
 from epibatch.testing.recorded_episodes import MultiAgentRecording, growing_episodes, recorded_episodes
 
-__all__ = ["Factory", "MultiAgentHarness", "PieceHarness", "rebuilt", "same_random_numbers"]
-
 Factory: TypeAlias = "Callable[[], Any]"
 _SMALL = {"fcnet_hiddens": [4], "max_seq_len": 4}
 _SIDE = "as_learner_connector"

@@ -17,16 +17,6 @@ from epibatch.episodes.multi_agent_episode import MultiAgentEpisode
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 from epibatch.episodes.vector_recorder import VectorRecorder
 
-__all__ = [
-    "ACTING_STEPS",
-    "MultiAgentRecording",
-    "RecordedEpisodes",
-    "growing_block",
-    "growing_episodes",
-    "recorded_episodes",
-    "refused_actions",
-]
-
 ACTING_STEPS = 4
 _EPISODE_LENGTHS = ((5, 1, 8), (3, 4, 9))
 _STEPS_PER_CALL = 24

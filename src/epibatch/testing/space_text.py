@@ -10,8 +10,6 @@ import numpy as np
 
 from epibatch.core.errors import SpaceError, nearest
 
-__all__ = ["space_from_text"]
-
 _SPACES = ("Box", "Dict", "Discrete", "MultiBinary", "MultiDiscrete", "Text", "Tuple")
 _NUMBERS = {"inf": np.inf}
 

@@ -23,8 +23,6 @@ from epibatch.core.distributions.distribution import (
 )
 from epibatch.core.errors import ColumnError, SpaceError
 
-__all__ = ["Categorical", "MultiCategorical", "TorchCategorical", "TorchMultiCategorical"]
-
 _FEW = 512  # exponential numbers that are drawn faster than the other way's steps take
 
 

@@ -17,8 +17,6 @@ from epibatch.core.errors import NotAvailableError, SpaceError
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, sorted_keys, sorted_leaves, sorted_struct, unflatten
 
-__all__ = ["MultiDistribution", "TorchMultiDistribution", "distribution_for", "input_lens_for", "log_std_columns"]
-
 _MOST_CHOICES = 2**20
 
 

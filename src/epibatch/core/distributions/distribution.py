@@ -14,20 +14,6 @@ import torch
 
 from epibatch.core.errors import ColumnError, ConfigError, NotAvailableError, SpaceError, nearest
 
-__all__ = [
-    "Deterministic",
-    "Distribution",
-    "Drawn",
-    "Generator",
-    "SampleShape",
-    "TorchDeterministic",
-    "TorchDistribution",
-    "as_shape",
-    "mask_logits",
-    "same_kind",
-    "unfit",
-]
-
 _D = TypeVar("_D", bound="Distribution")
 
 SampleShape: TypeAlias = "int | Sequence[int] | None"

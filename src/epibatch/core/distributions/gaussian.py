@@ -25,8 +25,6 @@ from epibatch.core.distributions.distribution import (
 )
 from epibatch.core.errors import NotAvailableError, SpaceError
 
-__all__ = ["DiagGaussian", "SquashedGaussian", "TorchDiagGaussian", "TorchSquashedGaussian"]
-
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 

@@ -14,8 +14,6 @@ from epibatch.core.errors import ConfigError, nearest
 from epibatch.core.sequence_ends import SEQUENCE_ENDS, SequenceEnd
 from epibatch.core.settings import Expected, expect, reported
 
-__all__ = ["ACTIVATIONS", "DefaultModelConfig"]
-
 _WIDEST, _DEEPEST = 2**20, 1000
 """Units of a layer, and layers, at most: what a config may ask for without running out of memory at once."""
 

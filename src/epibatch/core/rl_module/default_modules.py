@@ -33,14 +33,6 @@ from epibatch.core.rl_module.resets import resetting
 from epibatch.core.rl_module.rl_module import TorchRLModule, ValueFunctionAPI
 from epibatch.core.structs import map_struct
 
-__all__ = [
-    "DefaultActorCritic",
-    "DefaultGRUActorCritic",
-    "DefaultLSTMActorCritic",
-    "DefaultRecurrentActorCritic",
-    "States",
-]
-
 
 @final
 class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):

@@ -18,21 +18,6 @@ from epibatch.core.imports import load_object
 from epibatch.core.registry import plain_data
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
-__all__ = [
-    "SPEC",
-    "STATE",
-    "class_from_name",
-    "class_name",
-    "fields_from_data",
-    "fields_to_data",
-    "is_description",
-    "part_of",
-    "read_states",
-    "spend_weights",
-    "split_path",
-    "weights_at_most",
-]
-
 _PACKAGE = "epibatch.core.rl_module"
 _BUILT_IN = ("DefaultActorCritic", "DefaultGRUActorCritic", "DefaultLSTMActorCritic", "MultiRLModule")
 _SPACES = ("observation_space", "action_space")

@@ -19,21 +19,6 @@ from epibatch.core.distributions.distribution import mask_logits
 from epibatch.core.errors import ConfigError, RunnerError, SpaceError, nearest
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 
-__all__ = [
-    "CNN",
-    "MLP",
-    "PolicyHead",
-    "conv_size",
-    "default_conv_filters",
-    "fc_layers",
-    "initialize",
-    "masked",
-    "no_value_function",
-    "run",
-    "sizes_of",
-    "with_shape",
-]
-
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "elu": nn.ELU,
     "gelu": nn.GELU,

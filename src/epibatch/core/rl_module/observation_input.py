@@ -18,8 +18,6 @@ from epibatch.core.rl_module.networks import CNN, conv_size, default_conv_filter
 from epibatch.core.spaces import encoding_advice
 from epibatch.core.structs import sorted_keys
 
-__all__ = ["ObservationInput", "PreviousSteps", "observations_of", "previous_step_views"]
-
 _MOST_CHOICES = 10_000_000
 
 Encoder: TypeAlias = Callable[[torch.Tensor], torch.Tensor]

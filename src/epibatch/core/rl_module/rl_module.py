@@ -55,17 +55,6 @@ from epibatch.core.rl_module.observation_input import ObservationInput
 from epibatch.core.state_codec import chosen_parts, state_parts
 from epibatch.core.structs import convert_to_numpy
 
-__all__ = [
-    "MultiRLModule",
-    "MultiRLModuleSpec",
-    "RLModule",
-    "RLModuleSpec",
-    "TorchRLModule",
-    "ValueFunctionAPI",
-    "default_module_spec",
-    "saved_spec",
-]
-
 
 class ValueFunctionAPI(ABC):
     """Mixin for RLModules with a value function; advantage estimation and PPO's loss call it."""

@@ -15,8 +15,6 @@ from epibatch.core.structs import BatchedNdArray, map_struct
 
 from .library import rllib
 
-__all__ = ["ROW_MAP", "rllib_key", "with_keys", "to_epibatch_tags", "to_rllib_tags", "sequences"]
-
 Key = tuple[Any, ...]
 ROW_MAP = "memorized_map_structure"  # in `shared_data`: the episode of each row of an acting batch
 

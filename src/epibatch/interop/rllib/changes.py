@@ -14,8 +14,6 @@ from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
 from .episodes import row_list, to_epibatch_column, to_rllib_buffer, to_rllib_rows, without_lists
 
-__all__ = ["EpibatchChanges", "RLlibChanges"]
-
 _FACTS = ("is_terminated", "is_truncated", "observation_space", "action_space")
 _NAMES = ("observations", "actions", "rewards")
 

@@ -7,8 +7,6 @@ from typing import Any
 from epibatch.core.structs import convert_to_numpy
 from epibatch.testing.comparing import differences
 
-__all__ = ["compare_batches"]
-
 
 def compare_batches(theirs: Any, ours: Any, *, rtol: float = 0.0, atol: float = 0.0) -> list[str]:
     """Return the differences of two batches as sentences; none if they are equal.

@@ -20,20 +20,6 @@ from epibatch.episodes.vector_episodes import VectorEpisodes
 
 from .library import rllib
 
-__all__ = [
-    "check_epibatch_episodes",
-    "check_rllib_episodes",
-    "to_epibatch_episode",
-    "to_rllib_episode",
-    "from_rllib",
-    "to_epibatch_column",
-    "row_list",
-    "to_rllib_buffer",
-    "to_rllib_rows",
-    "to_rllib",
-    "without_lists",
-]
-
 
 @overload
 def to_rllib(episodes: SingleAgentEpisode, *, numpy: bool = ..., copy: bool = ...) -> Any: ...

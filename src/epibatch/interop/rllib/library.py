@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from epibatch.core.imports import import_extra
 
-__all__ = ["Library", "rllib"]
-
 _PURPOSE = "exchanging episodes and pieces with RLlib"
 
 

@@ -25,8 +25,6 @@ from .batches import ROW_MAP, Key, rllib_key, sequences, to_epibatch_tags, to_rl
 from .changes import EpibatchChanges, RLlibChanges
 from .episodes import check_epibatch_episodes, check_rllib_episodes, to_epibatch_episode, to_rllib_episode
 
-__all__ = ["EpibatchPieceAdapter", "RLlibPieceAdapter", "WatchedBuffer", "adapt_epibatch_piece", "adapt_rllib_piece"]
-
 
 class _Adapter:
     """What both adapters share: spaces and state are those of the piece inside."""

@@ -12,8 +12,6 @@ from epibatch.core.piece_declarations import PIPELINE_NAMES
 
 from .library import rllib
 
-__all__ = ["from_rllib_piece", "to_rllib_piece"]
-
 _REWRITERS = (
     "FlattenObservations",
     "MeanStdFilter",

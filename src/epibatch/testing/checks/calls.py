@@ -19,22 +19,6 @@ from epibatch.testing.contract import RUNS, ContractFault, NotApplied, contract_
 from epibatch.testing.harness import PieceHarness, same_random_numbers
 from epibatch.testing.recorded_episodes import MultiAgentRecording, growing_block, growing_episodes
 
-__all__ = [
-    "empty_call",
-    "episode_order",
-    "hidden_state",
-    "independent_pieces",
-    "one_step_episodes",
-    "plain_neighbour",
-    "plain_neighbours",
-    "recorded_rows",
-    "row_by_row",
-    "runs",
-    "same_seed",
-    "several_agents",
-    "vector_episodes",
-]
-
 _SEVERAL = "batches of several agents have rows of the agents of each module"
 _DRAWS = "it draws random numbers"
 _MEMORY = "what it has seen before may change it"

@@ -21,8 +21,6 @@ from epibatch.testing.contract import RUNS, ContractFault, Fault, NotApplied, co
 from epibatch.testing.harness import PieceHarness
 from epibatch.testing.recorded_episodes import refused_actions
 
-__all__ = ["Probe", "action_space", "dtypes", "layouts", "observation_space", "reads", "writes"]
-
 _NOT_DECLARED = "it declares no reads, so that pipelines trust it"
 
 

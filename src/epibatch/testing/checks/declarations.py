@@ -14,8 +14,6 @@ from epibatch.core.registry import build_piece, piece_to_dict, registered_name
 from epibatch.testing.contract import ContractFault, Fault, NotApplied, contract_check
 from epibatch.testing.harness import PieceHarness, rebuilt
 
-__all__ = ["arguments", "call_signature", "data_form", "declarations", "representation", "unknown_keywords"]
-
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
 _SIDES = ("as_learner_connector", "multi_agent")
 _STRANGER = "keyword_that_no_piece_has"

@@ -8,8 +8,6 @@ from epibatch.testing.contract import RUNS, ContractFault, NotApplied, contract_
 from epibatch.testing.harness import PieceHarness
 from epibatch.testing.recorded_episodes import ACTING_STEPS, growing_episodes
 
-__all__ = ["chunks", "lookback"]
-
 _NO_ROWS = "rows of its batches are not those of one step after the other"
 
 

@@ -13,8 +13,6 @@ from epibatch.testing.comparing import facts_of
 from epibatch.testing.contract import ContractFault, NotApplied, contract_check, require_equal
 from epibatch.testing.harness import PieceHarness
 
-__all__ = ["episodes_unchanged", "read_only_arrays", "shared_memory"]
-
 
 @contract_check()
 def episodes_unchanged(harness: PieceHarness) -> None:

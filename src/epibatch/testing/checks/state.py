@@ -15,17 +15,6 @@ from epibatch.testing.contract import RUNS, ContractFault, NotApplied, contract_
 from epibatch.testing.harness import PieceHarness
 from epibatch.testing.recorded_episodes import growing_episodes
 
-__all__ = [
-    "cloned",
-    "freeze",
-    "merge_states",
-    "pickled",
-    "reset_state",
-    "resume",
-    "state_round_trip",
-    "state_snapshot",
-]
-
 _DRAWS = "it draws random numbers"
 
 

@@ -12,8 +12,6 @@ from epibatch.testing.checks.calls import recorded_rows
 from epibatch.testing.contract import RUNS, ContractFault, NotApplied, contract_check, require_equal
 from epibatch.testing.harness import PieceHarness
 
-__all__ = ["every_layout", "inverse"]
-
 
 @contract_check(once=True)
 def inverse(harness: PieceHarness) -> None:
