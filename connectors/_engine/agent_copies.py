@@ -141,8 +141,8 @@ def encoded_by_agent(
         pairs = [(encoder, np.flatnonzero([of_agent[agent] is encoder for agent in agents])) for encoder in encoders]
         parts = [encode(encoder, map_struct(lambda leaf, at=at: leaf[at], rows), at) for encoder, at in pairs]
     flat = [flatten(part) for part in parts]
-    back = np.argsort(np.concatenate([at for _, at in pairs]))
+    order = np.argsort(np.concatenate([at for _, at in pairs]))
     if len({(form, *((leaf.shape[1:], leaf.dtype) for leaf in leaves)) for leaves, form in flat}) == 1:
-        return map_struct(lambda *leaves: np.concatenate(leaves)[back], *parts)
+        return map_struct(lambda *leaves: np.concatenate(leaves)[order], *parts)
     items = [map_struct(lambda leaf, i=i: leaf[i], part) for part, (_, at) in zip(parts, pairs) for i in range(len(at))]
-    return [items[i] for i in back]
+    return [items[i] for i in order]

@@ -130,8 +130,8 @@ class AgentTable:
         elif steps:
             counts = np.array([len(life_steps) for life_steps in steps])
             shifts = np.array([self._offsets[life.owner] for life in self._lives])
-            at = np.concatenate(steps) + np.repeat(shifts, counts)
-            table[at * self._width + np.repeat(self._places, counts)] = np.arange(len(at))
+            indices = np.concatenate(steps) + np.repeat(shifts, counts)
+            table[indices * self._width + np.repeat(self._places, counts)] = np.arange(len(indices))
         return table.reshape(self._size, self._width)
 
     def env_rows(self, group: ChunkGroup) -> Indices:
@@ -173,9 +173,9 @@ class AgentTable:
         counts = np.array([1 if self._newest else len(life.steps) for life in self._lives])
         owners = np.repeat(np.arange(len(counts)), counts)[numbers]
         mask = np.bincount(owners, minlength=len(counts)) > 0
-        gone = np.cumsum(np.where(mask, 0, counts))  # rows that are left out up to each life
+        gaps = np.cumsum(np.where(mask, 0, counts))  # rows that are left out up to each life
         rows = self._read(np.flatnonzero(mask).tolist())[0]
-        places = numbers - gone[owners]
+        places = numbers - gaps[owners]
         return map_struct(lambda leaf: leaf[places], rows)
 
     def _read(self, lives: Sequence[int]) -> tuple[Any, ChunkGroup]:
@@ -183,10 +183,10 @@ class AgentTable:
         about = self._about(lives)
         if self._newest:
             return about.reader.newest(Columns.OBS)[0], about
-        lengthened, parts = self._lengthened(), []
+        copies, parts = self._lengthened(), []
         for life in [self._lives[i] for i in lives]:
             part = life.segment.episode
-            buffer = lengthened.get(id(part), part).observations
+            buffer = copies.get(id(part), part).observations
             start = life.skipped - part.lookback
             parts.append(unflatten(buffer.form, buffer.rows(start, start + len(life.steps))))
         return join_rows(Columns.OBS, parts, list(range(len(parts))), about), about
@@ -204,20 +204,20 @@ class AgentTable:
         Raises:
             ColumnError: agents' rows differ in shape or nesting, or are no numbers.
         """
-        lengthened = self._lengthened()
+        copies = self._lengthened()
         parts, steps, owners, table_rows = [], [], [], [_NO_STEPS]
         for i, life in enumerate(self._lives):
             part, count = life.segment.episode, len(life.steps) - 1
-            buffer = _column(lengthened.get(id(part), part), name)
-            waiting = self._waiting(life, name)
+            buffer = _column(copies.get(id(part), part), name)
+            pending_row = self._waiting(life, name)
             start = life.skipped - part.lookback
             if count and buffer is not None:
                 parts.append(unflatten(buffer.form, buffer.rows(start, start + count)))
                 owners.append(i)
-            if waiting is not None:
-                parts.append(_one_row(waiting, buffer.form if count and buffer is not None else None))
+            if pending_row is not None:
+                parts.append(_one_row(pending_row, buffer.form if count and buffer is not None else None))
                 owners.append(i)
-            life_steps = life.steps[: (count if buffer is not None else 0) + (waiting is not None)]
+            life_steps = life.steps[: (count if buffer is not None else 0) + (pending_row is not None)]
             steps.append(life_steps)
             table_rows.append((life.steps[1:] if name == Columns.REWARDS else life_steps) + self._offsets[life.owner])
         about = self._about(range(len(self._lives)))

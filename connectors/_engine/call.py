@@ -145,8 +145,8 @@ class PipelineCall:
         if not isinstance(mapping, Mapping):
             rows = by_module(acting_rows(self.episodes).values())
             mapping = RowsByModule(rows, self.episodes, self.episode_keys)
-        rows, acted = rows_given_back(self.episodes, self.episode_keys, mapping)
-        self.acted = {module_id: None if all(mask) else np.array(mask, np.bool_) for module_id, mask in acted.items()}
+        rows, masks = rows_given_back(self.episodes, self.episode_keys, mapping)
+        self.acted = {module_id: None if all(mask) else np.array(mask, np.bool_) for module_id, mask in masks.items()}
         return rows
 
     def _set_groups(self, rows: Mapping[Any, AgentRows], cached: Mapping[Any, ChunkGroup] | None = None) -> None:
@@ -269,11 +269,11 @@ class PipelineCall:
         rows = self.agent_rows
         if all(all(parts.acting) for parts in rows.values()):
             return None
-        kept = {key: [i for i, acts in enumerate(parts.acting) if acts] for key, parts in rows.items()}
-        kept = {key: positions for key, positions in kept.items() if positions}
+        indices = {key: [i for i, acts in enumerate(parts.acting) if acts] for key, parts in rows.items()}
+        indices = {key: positions for key, positions in indices.items() if positions}
         full_groups = {key: group for key, group in self.groups.items() if all(rows[key].acting)}
-        self._set_groups({key: rows[key].taken(positions) for key, positions in kept.items()}, full_groups)
-        return {key: np.array(positions, np.int64) for key, positions in kept.items()}
+        self._set_groups({key: rows[key].taken(positions) for key, positions in indices.items()}, full_groups)
+        return {key: np.array(positions, np.int64) for key, positions in indices.items()}
 
     def keep_modules(self, batch: Batch, module_ids: Collection[Any]) -> None:
         """Leave out the chunks and columns of all other modules; the batch has to be mapped to modules."""

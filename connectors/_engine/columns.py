@@ -132,5 +132,5 @@ def _taken(column: Any, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
     if not isinstance(column, EpisodeColumn):
         return column
     data = column.data
-    kept = [data[i] for i in rows] if isinstance(data, list) else map_struct(lambda leaf: leaf[rows], data)
-    return EpisodeColumn(kept, None if column.counts is None else column.counts[rows], single=column.single)
+    selection = [data[i] for i in rows] if isinstance(data, list) else map_struct(lambda leaf: leaf[rows], data)
+    return EpisodeColumn(selection, None if column.counts is None else column.counts[rows], single=column.single)

@@ -131,8 +131,8 @@ def _missing(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str, 
         *([Columns.OBS] if group.training is False else (*_OF_EPISODES, *_FLAGS, Columns.NEXT_OBS)),
         *outputs,
     ]
-    meant = column_meant(column)
-    acting = group.training is False and meant in (Columns.ACTIONS, Columns.REWARDS)
+    name = column_meant(column)
+    acting = group.training is False and name in (Columns.ACTIONS, Columns.REWARDS)
     do = "put the piece into the learner pipeline; past actions and rewards are shown by PrevActionsPrevRewards"
     return ColumnError(
         f"{piece}, column {column!r}",
@@ -140,5 +140,5 @@ def _missing(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str, 
         found="none while acting, when only the newest observation is there"
         if acting
         else f"columns {sorted(set(names))}",
-        do=(f"name it {meant!r}, and " if meant != column else "") + do if acting else nearest_column(column, names),
+        do=(f"name it {name!r}, and " if name != column else "") + do if acting else nearest_column(column, names),
     )

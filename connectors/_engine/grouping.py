@@ -99,16 +99,16 @@ def training_rows(episodes: Sequence[Any], keys: Collection[Key] = ()) -> dict[A
         episodes: Multi-agent episodes; an agent that ended and came back has several parts.
         keys: Of parts that count without steps too.
     """
-    idle = {key[:2] for key in keys}
+    idle_keys = {key[:2] for key in keys}
     pairs = [(owner, segment.episode) for owner, episode in enumerate(episodes) for segment in episode.segments]
-    counting: list[list[Any]] = [[] for _ in episodes]
+    parts_by_episode: list[list[Any]] = [[] for _ in episodes]
     for (owner, part), length in zip(pairs, lengths_of([part.rewards for _, part in pairs])):
-        if length or (idle and (episodes[owner].id_, part.agent_id) in idle):
-            counting[owner].append(part)
+        if length or (idle_keys and (episodes[owner].id_, part.agent_id) in idle_keys):
+            parts_by_episode[owner].append(part)
     groups: dict[Any, AgentRows] = {}
     kinds = SpaceKinds()
     place = 0
-    for owner, parts in enumerate(counting):
+    for owner, parts in enumerate(parts_by_episode):
         for name, part in zip(numbered([part.agent_id for part in parts]), parts):
             group = part.module_id, kinds.of(part)
             if group not in groups:
@@ -135,14 +135,14 @@ def acting_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
             if segment is None or segment.steps[-1] != env_t or segment.repeats:
                 continue  # without a new observation, or given its last one again at its end
             part = segment.episode
-            adding = by_agent.get(agent_id)
-            if adding is None or adding.module_id != part.module_id:
-                adding = groups.of(agent_id, part.module_id, episode)
-            adding.owner(owner)
-            adding.agent(agent_id)
-            adding.part(part)
-            adding.place(place)
-            adding.acts(live is not None)
+            adder = by_agent.get(agent_id)
+            if adder is None or adder.module_id != part.module_id:
+                adder = groups.of(agent_id, part.module_id, episode)
+            adder.owner(owner)
+            adder.agent(agent_id)
+            adder.part(part)
+            adder.place(place)
+            adder.acts(live is not None)
             place += 1
     return groups.rows
 
@@ -156,10 +156,10 @@ def regrouped(groups: Mapping[Any, AgentRows]) -> dict[Any, AgentRows]:
     kinds = SpaceKinds()
     out: dict[Any, AgentRows] = {}
     for group, rows in groups.items():
-        alike: dict[int, list[int]] = {}
+        by_kind: dict[int, list[int]] = {}
         for i, part in enumerate(rows.parts):
-            alike.setdefault(kinds.of(part), []).append(i)
-        parts = {group: rows} if len(alike) < 2 else {(*group, kind): rows.taken(at) for kind, at in alike.items()}
+            by_kind.setdefault(kinds.of(part), []).append(i)
+        parts = {group: rows} if len(by_kind) < 2 else {(*group, kind): rows.taken(at) for kind, at in by_kind.items()}
         out.update(parts)
     return out
 
@@ -182,12 +182,12 @@ class _ActingGroups:
         """Return the function that adds to the group of an agent; make the group if it is missing."""
         spaces = _entry(episode.observation_space, agent_id), _entry(episode.action_space, agent_id)
         group = module_id, self._spaces.of_agent(agent_id, *spaces)
-        adding = self._adding.get(group)
-        if adding is None:
+        adder = self._adding.get(group)
+        if adder is None:
             rows = self.rows[group] = AgentRows(module_id)
-            adding = self._adding[group] = _Adding(rows)
-        self.by_agent[agent_id] = adding
-        return adding
+            adder = self._adding[group] = _Adding(rows)
+        self.by_agent[agent_id] = adder
+        return adder
 
 
 def _entry(spaces: Any, agent_id: Any) -> Any:
@@ -260,20 +260,20 @@ def rows_given_back(
     for owner, (episode_key, episode) in enumerate(zip(episode_keys, episodes)):
         for agent_id in episode.get_agents_without_action():
             places[episode_key, agent_id] = owner, len(places)
-    left: dict[Any, AgentRows] = {}
-    kept: dict[Any, list[bool]] = {}
+    groups: dict[Any, AgentRows] = {}
+    flags: dict[Any, list[bool]] = {}
     for module_id, keys in rows.items():
-        here = AgentRows(module_id)
-        kept[module_id] = []
+        group = AgentRows(module_id)
+        flags[module_id] = []
         for episode_key, agent_id in keys:
             found = places.get((episode_key, agent_id))
-            kept[module_id].append(found is not None)
+            flags[module_id].append(found is not None)
             if found is not None:
                 owner, place = found
-                here.add(owner, agent_id, episodes[owner].agent_episodes[agent_id], place)
-        if len(here):
-            left[module_id] = here
-    return left, kept
+                group.add(owner, agent_id, episodes[owner].agent_episodes[agent_id], place)
+        if len(group):
+            groups[module_id] = group
+    return groups, flags
 
 
 class SpaceKinds:

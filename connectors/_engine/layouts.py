@@ -65,24 +65,24 @@ def _by_key(batch: Batch, call: PipelineCall) -> dict[Any, Any]:
 def _by_episode(batch: Batch, call: PipelineCall) -> dict[Any, list[dict[Any, Any]]]:
     """Batched columns of agents as `{column: [{agent: value}]}`, one dict for each episode."""
     modules, rows = batch.groups, call.agent_rows
-    laid_out: dict[Any, list[dict[Any, Any]]] = {}
+    out: dict[Any, list[dict[Any, Any]]] = {}
     orders: dict[tuple[Any, ...], _AgentOrder] = {}
-    done: dict[tuple[int, ...], list[dict[Any, Any]]] = {}
+    cache: dict[tuple[int, ...], list[dict[Any, Any]]] = {}
     by_name: dict[str, dict[Any, Any]] = {}
     for module_id, module_columns in modules.items():
         for name, column in module_columns.items():
             by_name.setdefault(name, {})[module_id] = column
-    for name, having in by_name.items():
-        order = tuple(having)
+    for name, by_module in by_name.items():
+        order = tuple(by_module)
         if order not in orders:
             orders[order] = _AgentOrder([rows[module_id] for module_id in order], len(call.episodes))
-        columns = list(having.values())
-        same = tuple(map(id, columns))  # actions that need no change for the environment are one array twice
-        if same in done:
-            laid_out[name] = list(map(dict, done[same]))
+        columns = list(by_module.values())
+        ids = tuple(map(id, columns))  # actions that need no change for the environment are one array twice
+        if ids in cache:
+            out[name] = list(map(dict, cache[ids]))
         else:
-            laid_out[name] = done[same] = orders[order].by_episode(columns)
-    return laid_out
+            out[name] = cache[ids] = orders[order].by_episode(columns)
+    return out
 
 
 def _flat_items(columns: Mapping[str, Any], group: ChunkGroup) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def to_columns(plain: Mapping[Any, Any], call: PipelineCall) -> Batch:
         keys = {key for column in plain.values() if is_plain(column) for key in column}
         records = {} if call.admit(keys) else records  # columns of other chunks
     batch = Batch({key: {} for key in call.groups})
-    beside = batch.loose if call.several else next(iter(batch.groups.values()))
+    target = batch.loose if call.several else next(iter(batch.groups.values()))
     for name, value in plain.items():
         before = records.get((None, name)) if records else None
         if before is not None and before.columns.keys() <= batch.groups.keys() and before.is_left_alone(value):
@@ -235,7 +235,7 @@ def to_columns(plain: Mapping[Any, Any], call: PipelineCall) -> Batch:
         elif is_plain(value):
             _collect_all(name, value, call, batch)
         else:
-            beside[name] = value
+            target[name] = value
     return batch
 
 
@@ -256,8 +256,8 @@ def _of_modules(plain: Mapping[Any, Any], call: PipelineCall, records: Mapping[A
     """From `{module: {column: ...}}`; what is under no module's id stays beside the modules."""
     if call.acted and not call.shown_items:
         _check_modules(plain, call)
-        gone = call.acted.keys() - call.groups.keys()  # all of its agents have ended since
-        plain = {name: value for name, value in plain.items() if name not in gone}
+        ended_modules = call.acted.keys() - call.groups.keys()  # all of its agents have ended since
+        plain = {name: value for name, value in plain.items() if name not in ended_modules}
     if not call.several:
         call.find_modules(plain)
     batch = Batch({})
@@ -463,12 +463,12 @@ def merge_columns(
 def _merged(
     name: str, parts: Sequence[tuple[dict[str, Any], ChunkGroup]], chunks: np.ndarray[Any, Any], group: ChunkGroup
 ) -> EpisodeColumn:
-    lacking = [member for columns, member in parts if name not in columns]
-    if lacking:
+    bad_groups = [member for columns, member in parts if name not in columns]
+    if bad_groups:
         raise ColumnError(
             f"column {name!r} of module {group.module_id!r}",
             expected="rows of all its agents",
-            found=f"none of {lacking[0].describe(0)}",
+            found=f"none of {bad_groups[0].describe(0)}",
             do="add the column for every agent of the module, or for none",
         )
     columns = [columns[name] for columns, _ in parts]
@@ -479,16 +479,16 @@ def _merged(
         ]
     )
     single, one_each = all(column.single for column in columns), all(column.counts is None for column in columns)
-    back = np.argsort(chunks, kind="stable")
+    order = np.argsort(chunks, kind="stable")
     starts = np.cumsum(counts) - counts
-    rows = np.concatenate([np.arange(starts[i], starts[i] + counts[i]) for i in back.tolist()])
+    rows = np.concatenate([np.arange(starts[i], starts[i] + counts[i]) for i in order.tolist()])
     if any(column.holds_objects for column in columns):
         items = [item for column in columns for item in column.data]
-        return EpisodeColumn([items[i] for i in rows], None if one_each else counts[back], single=single)
+        return EpisodeColumn([items[i] for i in rows], None if one_each else counts[order], single=single)
     firsts = np.cumsum([0, *(len(member.episodes) for _, member in parts)])[:-1]
-    owners = np.argsort(back, kind="stable")[firsts].tolist()
+    owners = np.argsort(order, kind="stable")[firsts].tolist()
     data = map_struct(lambda leaf: leaf[rows], join_rows(name, [column.data for column in columns], owners, group))
-    return EpisodeColumn(data, None if one_each else counts[back], single=single)
+    return EpisodeColumn(data, None if one_each else counts[order], single=single)
 
 
 def _each_row(data: Any) -> Any:
@@ -518,8 +518,8 @@ class _AgentOrder:
         """Each episode's `{agent: value}`, from one column per module."""
         agents, arrays = self._agents, set(map(type, columns)) == {np.ndarray} and columns[0].dtype != object
         if arrays and len({(column.dtype, column.shape[1:]) for column in columns}) == 1:
-            ordered = list(np.concatenate(columns)[self._back])
+            values = list(np.concatenate(columns)[self._back])
         else:
             rows = [row for column in columns for row in _each_row(column)]
-            ordered = [rows[i] for i in self._back]
-        return [dict(zip(agents[start:stop], ordered[start:stop])) for start, stop in self._spans]
+            values = [rows[i] for i in self._back]
+        return [dict(zip(agents[start:stop], values[start:stop])) for start, stop in self._spans]

@@ -187,8 +187,8 @@ def state_layout(rl_module: Any, *, anew: bool = False) -> StateLayout:
 
 def _layout_of(module: Any) -> StateLayout:
     leaves, form = flatten(initial_state(module))
-    again, _ = flatten(initial_state(module))
-    random = any(not np.array_equal(to_array(left), to_array(right)) for left, right in zip(leaves, again))
+    other_leaves, _ = flatten(initial_state(module))
+    random = any(not np.array_equal(to_array(left), to_array(right)) for left, right in zip(leaves, other_leaves))
     return StateLayout(form, tuple(tuple(np.shape(leaf)) for leaf in leaves), random)
 
 

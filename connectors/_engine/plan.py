@@ -302,15 +302,15 @@ def _wrong_layout(
     where: str, piece: ConnectorV2, found: str, giver: str, connectors: Sequence[Any], position: int
 ) -> PipelineError:
     layouts = piece.input_layouts or (found,)
-    later = [
+    later_pieces = [
         place("", i, other).removeprefix(", ")
         for i, other in enumerate(connectors)
         if i > position and getattr(other, "output_layout", None) in layouts
     ]
     expected = " or ".join(_SPELLED[layout] for layout in layouts)
     name = type(piece).__name__
-    if later:
-        do = f"move {name} after {later[0]}, which makes {expected}"
+    if later_pieces:
+        do = f"move {name} after {later_pieces[0]}, which makes {expected}"
     elif found == "episodes" or giver == _START:
         do = f"put {name} after the piece that makes {expected}: {_MAKERS[layouts[0]]}"
     else:
@@ -319,7 +319,7 @@ def _wrong_layout(
 
 
 def _unwritten(where: str, column: str, connectors: list[Any], position: int) -> PipelineError:
-    later = [
+    later_pieces = [
         place("piece", i, piece).removeprefix("piece, ")
         for i, piece in enumerate(connectors)
         if i > position and column in getattr(piece, "writes", ())
@@ -328,8 +328,8 @@ def _unwritten(where: str, column: str, connectors: list[Any], position: int) ->
     return PipelineError(
         where,
         expected=f"column {column!r}, written by a piece before it",
-        found=f"it is written only later, by {later[0]}" if later else "no piece writes it",
-        do=f"move {later[0]} before it" if later else f"add {writer} before it",
+        found=f"it is written only later, by {later_pieces[0]}" if later_pieces else "no piece writes it",
+        do=f"move {later_pieces[0]} before it" if later_pieces else f"add {writer} before it",
     )
 
 
@@ -390,12 +390,12 @@ class _ColumnFlow:
             PipelineError: it reads a column that an earlier piece has dropped.
         """
         reads = piece.reads or ()
-        gone = next((name for name in reads if name in self._dropped), None)
-        if gone is not None:
-            dropper, reader = (label.split(", ", 1)[1] for label in (self._dropped[gone], where))
+        column = next((name for name in reads if name in self._dropped), None)
+        if column is not None:
+            dropper, reader = (label.split(", ", 1)[1] for label in (self._dropped[column], where))
             raise PipelineError(
                 where,
-                expected=f"column {gone!r}",
+                expected=f"column {column!r}",
                 found=f"it is dropped before, by {dropper}",
                 do=f"move {dropper} after {reader}, or let it keep the column",
             )

@@ -148,7 +148,7 @@ def run_plan(
     if not batch and not call.mapped:
         plain, columns = None, Batch({key: {} for key in call.groups})
     before = "in the batch that the pipeline was given:"
-    spent, started = 0.0, perf_counter() if watches else 0.0
+    total, start = 0.0, perf_counter() if watches else 0.0
     for steps in [(step,) for step in plan.steps] if watches else plan.stretches:
         step = steps[0]
         if columns is None and step.columnar:  # an error in it is one of the piece that left it, not of this one
@@ -170,13 +170,13 @@ def run_plan(
                     note_columns(error, candidates, _added_later(plan, step, error))
                 raise
         if watches:
-            seconds = perf_counter() - started
-            spent += seconds
+            seconds = perf_counter() - start
+            total += seconds
             for watch in watches:
                 watch.stepped(step, seconds, plain if columns is None else call.as_shown(columns))
-            started = perf_counter()  # the time they took is no piece's
+            start = perf_counter()  # the time they took is no piece's
     for watch in watches:
-        watch.finished(spent)
+        watch.finished(total)
     if columns is not None:
         plain = to_plain(columns, call)
     call.close()
@@ -314,9 +314,9 @@ _GETTERS = {Columns.OBS: "get_observations", Columns.ACTIONS: "get_actions", Col
 def _added_later(plan: Plan, step: Step, error: KeyError) -> str:
     """Advice for a piece that looks up a column before the piece that adds it; empty if no piece does."""
     name = error.args[0] if error.args else None
-    for later in plan.steps[plan.steps.index(step) + 1 :]:
-        if name in later.piece.writes:
-            piece = later.where.split(", ", 1)[1]
+    for later_step in plan.steps[plan.steps.index(step) + 1 :]:
+        if name in later_step.piece.writes:
+            piece = later_step.where.split(", ", 1)[1]
             getter = f", or read episode.{_GETTERS[name]}()" if name in _GETTERS else ""
             return (
                 f"It is added after this piece, by {piece}. Subclass ColumnTransform with columns = {name!r}, which "

@@ -36,11 +36,11 @@ def check_lookback(group: ChunkGroup, column: str, needed: int | Indices, where:
     Raises:
         LookbackError: an episode had such steps, and its chunk lost them when it was cut.
     """
-    started, lookbacks = group.reader.starts, group.reader.lookbacks
-    chunks = np.flatnonzero((lookbacks < needed) & (lookbacks < started))
+    starts, lookbacks = group.reader.starts, group.reader.lookbacks
+    chunks = np.flatnonzero((lookbacks < needed) & (lookbacks < starts))
     if len(chunks):
         chunk = int(chunks[0])
-        steps, start = int(np.broadcast_to(needed, started.shape)[chunk]), int(started[chunk])
+        steps, start = int(np.broadcast_to(needed, starts.shape)[chunk]), int(starts[chunk])
         several = group.episodes[chunk].multi_agent_episode_id is not None
         raise LookbackError(
             f"{where}, {group.describe(chunk)} that starts at t={start}",
@@ -176,12 +176,12 @@ class WindowRows(LazyRows):
         """Return a mask of the values that are the episode's own and no fill: bool, [rows] or [rows, k]."""
         counts = self._counts
         t = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - self._starts + self._held.firsts, counts)
-        at = t[:, None] + np.array(self._shifts)
+        indices = t[:, None] + np.array(self._shifts)
         sizes = self._held.counts()
-        real: npt.NDArray[np.bool_] = (at >= 0) & (at < np.repeat(sizes, counts)[:, None])
+        real: npt.NDArray[np.bool_] = (indices >= 0) & (indices < np.repeat(sizes, counts)[:, None])
         if self._held.real is not None:
             firsts = np.repeat(np.cumsum(sizes) - sizes, counts)[:, None]
-            real[real] = np.concatenate(self._held.real)[(at + firsts)[real]]
+            real[real] = np.concatenate(self._held.real)[(indices + firsts)[real]]
         return real[:, 0] if self._single else real
 
     def rows_and_bytes(self) -> tuple[int, int]:
@@ -196,15 +196,15 @@ class WindowRows(LazyRows):
         Args:
             halved: Whether leaves that are float64 throughout become float32.
         """
-        at = None if self._single else self._places()
-        return unflatten(self._held.form, [self._taken(i, at, halved) for i in range(len(self._held.like))])
+        indices = None if self._single else self._places()
+        return unflatten(self._held.form, [self._taken(i, indices, halved) for i in range(len(self._held.like))])
 
     def padded(self, layout: PaddedLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is; each is made once."""
         zeros = int(self._spans().sum())
-        at = np.append(self._places(), zeros)[layout.source]
-        at[layout.holes] = zeros
-        leaves = [self._taken(i, at, False) for i in range(len(self._held.like))]
+        indices = np.append(self._places(), zeros)[layout.source]
+        indices[layout.holes] = zeros
+        leaves = [self._taken(i, indices, False) for i in range(len(self._held.like))]
         shape = (layout.num_sequences, layout.max_seq_len)
         return unflatten(self._held.form, [leaf.reshape(*shape, *leaf.shape[1:]) for leaf in leaves])
 
@@ -214,8 +214,8 @@ class WindowRows(LazyRows):
         Args:
             rows: Their numbers among all chunks' rows.
         """
-        at = self._places()[rows]
-        return unflatten(self._held.form, [self._taken(i, at, False) for i in range(len(self._held.like))])
+        indices = self._places()[rows]
+        return unflatten(self._held.form, [self._taken(i, indices, False) for i in range(len(self._held.like))])
 
     # -- rows side by side, with what is filled in ---------------------------------------------------
 
@@ -237,36 +237,36 @@ class WindowRows(LazyRows):
         dtype = np.result_type(*dtypes) if dtypes else self._held.like[leaf].dtype
         return np.dtype(np.float32) if halved and dtype == np.float64 and len(dtypes) < 2 else dtype
 
-    def _taken(self, leaf: int, at: Indices | None, halved: bool) -> Leaf:
+    def _taken(self, leaf: int, indices: Indices | None, halved: bool) -> Leaf:
         """The windows that begin at some rows of all that lie side by side; None: these rows themselves."""
         rows = self._side_by_side(leaf, halved)
-        if at is None:
+        if indices is None:
             return rows[: len(rows) - self._reach]
         if self._single:
-            return rows[at]
+            return rows[indices]
         if self._shifts == list(range(self._low, self._low + self._reach)):
-            out: Leaf = _windows(rows, self._reach)[at]
+            out: Leaf = _windows(rows, self._reach)[indices]
         else:
-            out = rows[at[:, None] + (np.array(self._shifts) - self._low)]
+            out = rows[indices[:, None] + (np.array(self._shifts) - self._low)]
         return out
 
     def _side_by_side(self, leaf: int, halved: bool) -> Leaf:
         """All chunks' rows with those filled in, and a window of zeros at the end."""
-        like, parts = self._held.like[leaf], self._held.leaves[leaf]
+        template, parts = self._held.like[leaf], self._held.leaves[leaf]
         spans = self._spans()
         front = np.minimum(np.maximum(self._held.firsts - self._starts - self._low, 0), spans)
         back = spans - front - self._held.counts()
-        most = max(int(front.max(initial=0)), int(back.max(initial=0)))
-        filler = np.full((most, *like.shape[1:]), self._fills[leaf])
+        max_rows = max(int(front.max(initial=0)), int(back.max(initial=0)))
+        filler = np.full((max_rows, *template.shape[1:]), self._fills[leaf])
         fillers = {count: filler[:count] for count in {*front.tolist(), *back.tolist()}}
-        woven = [like] * (3 * len(parts) + 1)
-        woven[:-1:3] = [fillers[count] for count in front.tolist()]
-        woven[1::3] = parts
-        woven[2::3] = [fillers[count] for count in back.tolist()]
-        woven[-1] = np.zeros((self._reach, *like.shape[1:]), like.dtype)
+        arrays = [template] * (3 * len(parts) + 1)
+        arrays[:-1:3] = [fillers[count] for count in front.tolist()]
+        arrays[1::3] = parts
+        arrays[2::3] = [fillers[count] for count in back.tolist()]
+        arrays[-1] = np.zeros((self._reach, *template.shape[1:]), template.dtype)
         for chunk, tail in self._held.tails.items():
-            woven[3 * chunk + 1] = np.concatenate([parts[chunk], tail[leaf]])
-        rows: Leaf = np.concatenate(woven, dtype=self._dtype(leaf, halved), casting="same_kind")
+            arrays[3 * chunk + 1] = np.concatenate([parts[chunk], tail[leaf]])
+        rows: Leaf = np.concatenate(arrays, dtype=self._dtype(leaf, halved), casting="same_kind")
         return rows
 
 

@@ -90,13 +90,13 @@ def column_spaces_of(pipeline: ConnectorPipelineV2, module: Any = None) -> dict[
         actions = getattr(acting_module(module), "action_space", None) or actions
     if (actions if acts else observations) is None or (actions is None and pipeline.training is not False):
         return {}
-    few, more = _lengths(pipeline, module)
+    first_lengths, other_lengths = _lengths(pipeline, module)
     if module is None:
         module = _AnyModules() if several else _ANY_MODULE
     try:
         with random_state_kept():
-            first = _run(pipeline, module, _drawn(pipeline, observations, actions, few, several), actions)
-            other = _run(pipeline, module, _drawn(pipeline, observations, actions, more, several), actions)
+            first = _run(pipeline, module, _drawn(pipeline, observations, actions, first_lengths, several), actions)
+            other = _run(pipeline, module, _drawn(pipeline, observations, actions, other_lengths, several), actions)
     except Exception as error:
         add_context(error, f"in the dry run of {type(pipeline).__name__}, on episodes drawn from its spaces:")
         raise
@@ -131,20 +131,20 @@ def _drawn(pipeline: Any, observations: Any, actions: Any, lengths: Sequence[int
         if space is not None:
             space.seed(seed)
     mapping = next((piece for piece in pipeline.pieces() if isinstance(piece, AgentMapper)), None)
-    how = getattr(mapping, "agent_to_module_mapping_fn", None)
+    mapping_fn = getattr(mapping, "agent_to_module_mapping_fn", None)
     episodes: list[Any] = []
     outputs: dict[Any, Any] = {}
     if any(lengths):
         outputs = {agent_id: _outputs(space) for agent_id, space in actions.items()} if several else _outputs(actions)
     for number, steps in enumerate(lengths):
         rows = [0 if observations is None else observations.sample() for _ in range(steps + 1)]
-        acted, ends = [actions.sample() for _ in range(steps)], steps > 0 and number % 2 == 0
-        facts: dict[str, Any] = {"observations": rows, "actions": acted, "len_lookback_buffer": 0}
+        action_rows, ends = [actions.sample() for _ in range(steps)], steps > 0 and number % 2 == 0
+        facts: dict[str, Any] = {"observations": rows, "actions": action_rows, "len_lookback_buffer": 0}
         facts |= {"observation_space": observations, "action_space": actions}
         if several:
-            facts |= {"terminateds": ends, "agent_to_module_mapping_fn": how}
-            facts["extra_model_outputs"] = [{agent_id: outputs[agent_id] for agent_id in row} for row in acted]
-            episodes.append(MultiAgentEpisode(**facts, rewards=[dict.fromkeys(row, 0.5) for row in acted]))
+            facts |= {"terminateds": ends, "agent_to_module_mapping_fn": mapping_fn}
+            facts["extra_model_outputs"] = [{agent_id: outputs[agent_id] for agent_id in row} for row in action_rows]
+            episodes.append(MultiAgentEpisode(**facts, rewards=[dict.fromkeys(row, 0.5) for row in action_rows]))
         else:
             facts["extra_model_outputs"] = {name: [value] * steps for name, value in outputs.items()}
             episodes.append(SingleAgentEpisode(**facts, rewards=[0.5] * steps, terminated=ends))
@@ -176,20 +176,20 @@ def _run(pipeline: Any, module: Any, episodes: list[Any], actions: Any) -> dict[
     shared: dict[str, Any] = {}
     batch = pipeline(rl_module=module, batch=batch, episodes=episodes, shared_data=shared)
     columns = dict(_columns(batch, module, isinstance(episodes[0], MultiAgentEpisode)))
-    acted = shared.get("_added_single_ts_time_rank")
+    has_time_axis = shared.get("_added_single_ts_time_rank")
     for module_id, name in columns:
-        steps = _steps({key: column for (owner, key), column in columns.items() if owner == module_id}, acted)
+        steps = _steps({key: column for (owner, key), column in columns.items() if owner == module_id}, has_time_axis)
         if name not in PER_SEQUENCE:
             columns[module_id, name] = columns[module_id, name]._replace(steps=steps)
     return columns
 
 
-def _steps(columns: dict[str, _Column], acted: Any) -> int | None:
+def _steps(columns: dict[str, _Column], has_time_axis: Any) -> int | None:
     """The length of the time axis that columns of a module have; None if they have none."""
     mask = columns.get(Columns.LOSS_MASK)
     if Columns.SEQ_LENS in columns and mask is not None and len(mask.leaves[0][0]) > 1:
         return mask.leaves[0][0][1]
-    return 1 if acted and Columns.STATE_IN in columns else None
+    return 1 if has_time_axis and Columns.STATE_IN in columns else None
 
 
 def _columns(batch: dict[Any, Any], module: Any, several: bool) -> Iterator[tuple[tuple[Any, str], _Column]]:
@@ -233,10 +233,10 @@ def _described(first: _Column, other: _Column | None, space: Any) -> ColumnSpace
         parts = [None] * len(first.leaves)
     spaces, leading = [], set()
     for (shape, dtype), (other_shape, other_dtype), part in zip(first.leaves, other.leaves, parts):
-        differ = [axis for axis, sizes in enumerate(zip(shape, other_shape)) if len({*sizes}) > 1 or -1 in sizes]
-        count = max([axis + 1 for axis in differ] + [2] * (shape[1:2] == (first.steps,)), default=0)
-        alike = dtype == other_dtype and len(shape) == len(other_shape)
-        spaces.append(_space(shape[count:], dtype, part) if alike else None)
+        axes = [axis for axis, sizes in enumerate(zip(shape, other_shape)) if len({*sizes}) > 1 or -1 in sizes]
+        count = max([axis + 1 for axis in axes] + [2] * (shape[1:2] == (first.steps,)), default=0)
+        comparable = dtype == other_dtype and len(shape) == len(other_shape)
+        spaces.append(_space(shape[count:], dtype, part) if comparable else None)
         leading.add(count)
     if None in spaces or len(leading) > 1 or max(leading) > len(_AXES):
         return None

@@ -394,10 +394,10 @@ def _lines(piece: TracedPiece, unchanged: bool) -> Iterator[tuple[str, ...]]:
         before, after = piece.before.get(name), piece.after.get(name)
         sign = _SIGNS.get(changes[name][0], "~") if name in changes else "="
         old, new = (0 if column is None else column.bytes for column in (before, after))
-        told = f"{old:,} -> {new:,}" if old != new else f"{new:,}"
+        size = f"{old:,} -> {new:,}" if old != new else f"{new:,}"
         note = ", other values" if changes.get(name) == ("values",) else ""
         cells = ("" if before is None else str(before), "" if after is None else f"{after}{note}")
-        yield (piece.piece if number == 0 else "", sign, name, *cells, told)
+        yield (piece.piece if number == 0 else "", sign, name, *cells, size)
 
 
 def trace_pipeline(

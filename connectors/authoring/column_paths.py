@@ -86,7 +86,7 @@ class ColumnPath(NamedTuple):
         def left(found: Any) -> Any:
             if isinstance(found, dict):
                 return {key: part for key, part in found.items() if key != self.keys[-1]}
-            return tuple(part for at, part in enumerate(found) if at != int(self.keys[-1]))
+            return tuple(part for position, part in enumerate(found) if position != int(self.keys[-1]))
 
         return self._changed(struct, self.keys[:-1], left)
 
@@ -116,10 +116,10 @@ class ColumnPath(NamedTuple):
         place = _key_of(struct, keys[0])
         if place is None:
             raise self._nothing_there(struct, len(self.keys) - len(keys))
-        changed = self._changed(struct[place], keys[1:], function)
+        new_part = self._changed(struct[place], keys[1:], function)
         if isinstance(struct, dict):
-            return {**struct, place: changed}
-        return (*struct[:place], changed, *struct[place + 1 :])
+            return {**struct, place: new_part}
+        return (*struct[:place], new_part, *struct[place + 1 :])
 
     def _nothing_there(self, struct: Any, depth: int) -> ColumnError:
         parts = struct if isinstance(struct, dict) else () if is_leaf(struct) else range(len(struct))
