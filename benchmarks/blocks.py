@@ -103,4 +103,4 @@ def recorded(given: Block) -> Any:
             extras=extras,
         )
         recorder.commit()
-    return recorder.harvest(0)
+    return recorder.flush(0)

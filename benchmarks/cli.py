@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks.growth import draw, grown
+from benchmarks.growth import draw, measure_growth
 from benchmarks.libraries import rllib_is_there
 from benchmarks.names import RLLIB
 from benchmarks.page import PAGE, RESULTS, markdown, notes, publish
@@ -47,7 +47,7 @@ def run(
     if not options.rllib:
         console.print(f"{RLLIB} is not installed, so its column is empty: pip install -c constraints.txt -e '.[bench]'")
     measured = {row.name: _measured(row, options, console) for row in rows}
-    growth = {"growth": grown(options)} if plot else {}
+    growth = {"growth": measure_growth(options)} if plot else {}
     stop_all()
     results = [result for result in measured.values() if result is not None]
     console.print(f"{markdown(results)}\n{notes(results)}", markup=False, soft_wrap=True)

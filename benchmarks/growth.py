@@ -43,7 +43,7 @@ PANELS: dict[str, tuple[str, Callable[..., Workload], str, list[int]]] = {
 }
 
 
-def grown(options: Options) -> dict[str, Any]:
+def measure_growth(options: Options) -> dict[str, Any]:
     """Median seconds per call, by panel and side.
 
     Args:
@@ -62,7 +62,7 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     """Write the picture as PNG.
 
     Args:
-        found: As `grown` gives it.
+        found: As `measure_growth` gives it.
         path: Where to.
     """
     import matplotlib

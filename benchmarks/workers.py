@@ -116,7 +116,7 @@ def _serve(pipe: Connection) -> None:
             if task == "make":
                 build, options, name = given
                 side = build(options).sides[name]()
-                answer = portable(side.once())
+                answer = as_arrays(side.once())
             elif task == "drop":
                 side = None
             else:
@@ -126,10 +126,10 @@ def _serve(pipe: Connection) -> None:
             pipe.send((False, traceback.format_exc()))
 
 
-def portable(output: Any) -> Any:
+def as_arrays(output: Any) -> Any:
     """Tensors as arrays, in dicts and lists."""
     if isinstance(output, Mapping):
-        return {name: portable(value) for name, value in output.items()}
+        return {name: as_arrays(value) for name, value in output.items()}
     if isinstance(output, (list, tuple)):
-        return [portable(value) for value in output]
+        return [as_arrays(value) for value in output]
     return output.numpy() if hasattr(output, "detach") else output

@@ -13,7 +13,7 @@ from epibatch.core.columns import Columns, nearest_column
 from epibatch.core.errors import ColumnError, PipelineError, add_context
 from epibatch.core.piece_declarations import refuse_misspelt_names
 
-from ._engine.agent_copies import AgentParts, output_spaces
+from ._engine.agent_copies import PerAgentCopies, output_spaces
 from ._engine.call import ADDED_LOSS_MASK, PipelineCall, running_call, within
 from ._engine.chunks import ChunkGroup
 from ._engine.columns import Batch
@@ -66,11 +66,11 @@ class ColumnarPiece(FieldPiece):
         return getattr(self, "as_learner_connector", False)
 
     @property
-    def parts(self) -> AgentParts:
+    def parts(self) -> PerAgentCopies:
         """Copies of this piece for agents with spaces or a state of their own."""
-        parts: AgentParts | None = self.__dict__.get("_parts")
-        if parts is None or parts.whole.__dict__ is not self.__dict__:  # a copy of a piece has copies of its own
-            parts = self._parts = AgentParts(self)
+        parts: PerAgentCopies | None = self.__dict__.get("_parts")
+        if parts is None or parts.template.__dict__ is not self.__dict__:  # a copy of a piece has copies of its own
+            parts = self._parts = PerAgentCopies(self)
         return parts
 
     def _outputs_by_agent(self) -> tuple[Any, Any]:
@@ -133,7 +133,7 @@ class ColumnarPiece(FieldPiece):
         call = running_call()
         if call is not None and _is_about(call, self, rl_module, episodes, shared_data):
             with _exploring(call, explore):
-                call.look_again(rewritten=self.rewrites_observations)
+                call.invalidate(rewritten=self.rewrites_observations)
                 return show(self.run_all(to_columns(batch, call), call), call)
         learning = self.makes_train_batches
         from_module = not learning and ("tensors" in (self.input_layouts or ()) or self.pipelines == ("module_to_env",))
@@ -243,7 +243,7 @@ class ObservationRewriter(ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Rewrite the newest observations; the batch stays as it is."""
-        refuse_taken(self, columns)
+        refuse_observations(self, columns)
         rewritten = self.rewrite(group.reader.newest(Columns.OBS, copy=False)[0], group)
         group.reader.write_newest(rewritten, None if self.input_observation_space is None else self.observation_space)
         return columns
@@ -251,11 +251,11 @@ class ObservationRewriter(ColumnarPiece):
     def run_agents(self, batch: Batch, call: PipelineCall) -> Batch:
         """Rewrite the newest observations agent by agent, each with a copy of the piece."""
         for columns in batch.groups.values():
-            refuse_taken(self, columns)
+            refuse_observations(self, columns)
         return super().run_agents(batch, call)
 
 
-def refuse_taken(piece: ConnectorV2, batch: dict[str, Any]) -> None:
+def refuse_observations(piece: ConnectorV2, batch: dict[str, Any]) -> None:
     """Refuse a batch with observations, which would not show what the piece makes of them."""
     if Columns.OBS in batch:
         name = type(piece).__name__

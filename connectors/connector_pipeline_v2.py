@@ -415,7 +415,7 @@ class ConnectorPipelineV2(ConnectorV2):
             learning=plan.learning,
             batch=batch,
         )
-        call.halves_floats = plan.halves_floats
+        call.casts_to_float32 = plan.casts_to_float32
         self.check_episodes(call)
         batch = {} if batch is None else batch
         if type(batch) is not dict:

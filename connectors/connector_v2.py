@@ -86,8 +86,8 @@ class ConnectorV2(Checkpointable, ABC):
     trains: bool | None = None
     in_pipeline: PipelineReference | None = None
     spaces_by_agent: bool = False
-    part_of: Any = None
-    whole: Any = None
+    copy_for: Any = None
+    template: Any = None
 
     _ctor: tuple[tuple[Any, ...], dict[str, Any]]
 

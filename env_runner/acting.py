@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.columns import Columns, note_columns
+from epibatch.core.columns import Columns, add_column_hint
 from epibatch.core.errors import ColumnError, RunnerArgumentError, add_context
 from epibatch.core.spaces import get_base_struct_from_space, random_legal_actions
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
-from ..connectors._engine.call import ROWS
+from ..connectors._engine.call import ROW_MAP
 from ..connectors._engine.modules import describe_batch
 from ..connectors.authoring.column_transform import actions_for_env
 from ..episodes._storage.arrays import owned
@@ -59,13 +59,13 @@ def act(
         columns = module_to_env(rl_module=module, batch=outputs, episodes=episodes, explore=explore, **call)
     except ColumnError as error:
         newest = ((f"environment {env}", episode.get_observations(-1)) for env, episode in enumerate(episodes))
-        blame_observations(error, newest, [("environment", batch.get(Columns.OBS))])
+        raise_if_nan_observations(error, newest, [("environment", batch.get(Columns.OBS))])
         raise
     check_actions(columns, len(episodes))
     return columns
 
 
-def blame_observations(
+def raise_if_nan_observations(
     error: ColumnError, newest: Iterable[tuple[str, Any]], batches: Iterable[tuple[str, Any]]
 ) -> None:
     """Raise an error about an observation that is NaN if it caused the NaN in the module's outputs.
@@ -121,7 +121,7 @@ def forward(module: Any, batch: dict[str, Any], *, explore: bool, t: int) -> dic
         outputs: dict[str, Any]
         outputs = module.forward_exploration(batch, t=t) if explore else module.forward_inference(batch)
     except Exception as error:
-        note_columns(error, batch, _MISSING)
+        add_column_hint(error, batch, _MISSING)
         add_context(error, f"in {type(module).__name__}'s forward pass, with {describe_batch(batch)}:")
         raise
     if not isinstance(outputs, Mapping):
@@ -258,7 +258,7 @@ def act_for_agents(
     try:
         columns = module_to_env(rl_module=module, batch=outputs, episodes=to_act.episodes, explore=explore, **call)
     except ColumnError as error:
-        blame_observations(error, _newest(to_act), _by_module(batch))
+        raise_if_nan_observations(error, _newest(to_act), _by_module(batch))
         raise
     for name, column in columns.items():
         _check_column(name, column, to_act)
@@ -329,7 +329,7 @@ def spread(columns: dict[str, Any], to_act: ToAct, num_envs: int, every_agent: d
     others = [(name, rows) for name, rows in columns.items() if name not in (Columns.ACTIONS, Columns.ACTIONS_FOR_ENV)]
     for i, env in enumerate(to_act.envs):
         acts.stored[env] = stored[i]
-        acts.for_env[env] = own_actions(for_env[i])
+        acts.for_env[env] = copied_actions(for_env[i])
         outputs: dict[Any, dict[str, Any]] = {agent: dict(every_agent) for agent in stored[i]}
         for name, rows in others:
             for agent, value in rows[i].items():
@@ -341,12 +341,12 @@ def spread(columns: dict[str, Any], to_act: ToAct, num_envs: int, every_agent: d
     return acts
 
 
-def own_actions(actions: Mapping[Any, Any]) -> dict[Any, Any]:
+def copied_actions(actions: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return copies of actions, as an environment may change them and stored actions often share their memory."""
     return {agent: action if isinstance(action, np.generic) else owned(action) for agent, action in actions.items()}
 
 
-def random_legal(
+def sample_masked_actions(
     env_to_module: Any, batch: Mapping[str, Any], space: Any, rng: np.random.Generator
 ) -> tuple[Any, Any] | None:
     """Draw random legal actions of one agent in each environment; None without an action mask.
@@ -366,7 +366,7 @@ def random_legal(
     return actions, actions_for_env(env_to_module, actions)
 
 
-def legal_actions_of_agents(
+def sample_masked_actions_of_agents(
     env_to_module: Any,
     batch: Mapping[Any, Any],
     spaces: Mapping[Any, Any],
@@ -387,7 +387,7 @@ def legal_actions_of_agents(
     """
     found: dict[tuple[int, Any], tuple[Any, Any]] = {}
     for module_id, columns in batch.items():
-        rows = getattr(shared.get(ROWS), "rows", {}).get(module_id)
+        rows = getattr(shared.get(ROW_MAP), "rows", {}).get(module_id)
         if rows is None or not isinstance(columns, Mapping) or Columns.ACTION_MASK not in columns:
             continue
         actions = random_legal_actions(spaces[module_id][1], _rows(columns[Columns.ACTION_MASK]), rng)

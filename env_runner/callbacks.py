@@ -246,7 +246,7 @@ def callback_problem(value: Any, kind: str = "function") -> str | None:
         >>> callback_problem("math:floor"), callback_problem([print, 3])
         (None, 'expected a function, its import path module:function, or a list of these, found int 3')
     """
-    for item in _listed(value):
+    for item in _as_list(value):
         if isinstance(item, str):
             if not item.partition(":")[2]:
                 return f"expected a {kind}'s import path module:{kind}, found {item!r}"
@@ -299,13 +299,13 @@ class CallbackDispatcher:
                 raise
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def _loaded(value: Any, setting: str, kind: str) -> list[Any]:
     return [
-        load_object(item, f"callbacks.{setting}", kind) if isinstance(item, str) else item for item in _listed(value)
+        load_object(item, f"callbacks.{setting}", kind) if isinstance(item, str) else item for item in _as_list(value)
     ]
 
 
@@ -385,13 +385,13 @@ class EpisodeCallbacks:
             if env in failed:
                 continue
             episodes: Any = {env: self._recorder.view(over[env])} if env in over else self._recorder.episodes
-            self._tell("on_episode_start" if env in skipped else "on_episode_step", env, episodes)
+            self._report_if_watched("on_episode_start" if env in skipped else "on_episode_step", env, episodes)
             if env in over:
-                self._tell("on_episode_end", env, episodes)
+                self._report_if_watched("on_episode_end", env, episodes)
                 self._earlier.pop(env, None)
                 self._create(env, begun=begun)
                 if begun:
-                    self._tell("on_episode_start", env, self._recorder.episodes)
+                    self._report_if_watched("on_episode_start", env, self._recorder.episodes)
 
     def keep_running(self, chunks: Iterable[tuple[int, Any]]) -> None:
         """Store the chunks of running episodes, with their environments, for `on_episode_end`."""
@@ -436,9 +436,9 @@ class EpisodeCallbacks:
         if begun:
             self._recorder.episodes[env].custom_data.update(coming.custom_data)
         else:
-            self._recorder.announce(env, coming)
+            self._recorder.name_next_episode(env, coming)
 
-    def _tell(self, event: str, env: int, episodes: Any) -> None:
+    def _report_if_watched(self, event: str, env: int, episodes: Any) -> None:
         if event in self._has_callback:
             self._report(event, env, episodes)
 

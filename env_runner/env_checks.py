@@ -97,7 +97,7 @@ def check_env(env: Any, maker: Any) -> Any:
             where, expected="a gymnasium.Env", found=_found(env), do="return the environment that was made"
         )
     if hasattr(env.unwrapped, "get_observation_space"):
-        raise several_agents(made_by, type(env.unwrapped).__name__)
+        raise several_agents_error(made_by, type(env.unwrapped).__name__)
     for name in ("observation_space", "action_space"):
         space = getattr(env, name, None)
         if not isinstance(space, gym.Space):
@@ -107,7 +107,7 @@ def check_env(env: Any, maker: Any) -> Any:
     return env
 
 
-def several_agents(maker: str, found: str) -> ConfigError:
+def several_agents_error(maker: str, found: str) -> ConfigError:
     """Return the error about an environment of several agents in place of one agent.
 
     Args:
@@ -589,7 +589,7 @@ class MultiAgentCalls:
         self._copy = copy
         self._spaces, _ = spaces_of(env)
         self._checked: dict[str, set[Any]] = {name: set() for name in _FIVE}
-        self._living: set[Any] = set()
+        self._alive: set[Any] = set()
         self._ended = True  # it has to be reset first
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
@@ -605,7 +605,7 @@ class MultiAgentCalls:
         if not isinstance(result, tuple) or len(result) != 2:
             raise _misfit(where, "two values: observations, infos", result, "return both; infos may be {}")
         observations, infos = map(self._by_agent, ("observations", "infos"), result, (where, where))
-        self._living = set(observations)
+        self._alive = set(observations)
         self._ended = False
         return _owned(observations) if self._copy else observations, _owned(infos)
 
@@ -646,7 +646,7 @@ class MultiAgentCalls:
 
     def _ends(self, observations: dict[Any, Any], terminateds: dict[Any, Any], truncateds: dict[Any, Any]) -> bool:
         """True if the environment ended: by `__all__`, or as every agent that appeared since the reset has ended."""
-        living = self._living
+        living = self._alive
         if not observations.keys() <= living:
             living.update(observations)
         if not any(terminateds.values()) and not any(truncateds.values()):

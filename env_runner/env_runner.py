@@ -13,9 +13,9 @@ import numpy as np
 
 from epibatch.core.errors import RunnerArgumentError, RunnerError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
-from epibatch.core.restoring import all_or_nothing, check_count, restore_generator, restoring
+from epibatch.core.restoring import check_count, restore_generator, restore_on_error, restoring
 from epibatch.core.runtime import evaluation_mode
-from epibatch.core.state_codec import chosen_parts, state_parts
+from epibatch.core.state_codec import require_mapping, select_components
 
 from ..connectors.authoring.column_transform import undo_actions
 from .acting import explores
@@ -245,7 +245,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         if num_episodes is not None or force_reset or random_actions != self._acted_randomly:
             self._reset_wanted = True
         self._acted_randomly = random_actions
-        rescued, left, missing = self._divided(num_timesteps, num_episodes)
+        rescued, left, missing = self._split_rescued(num_timesteps, num_episodes)
         episodes: Sequence[EpisodeT] = []
         if missing > 0:
             with evaluation_mode(self.module):
@@ -257,7 +257,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         if rescued:
             episodes = [*rescued, *episodes]
         self._rescued = [*episodes, *left] if left else episodes  # until callbacks have had them
-        self._keep(self._rescued)
+        self._keep_rescued(self._rescued)
         self._callbacks.sample_end(episodes)
         self._rescued = left
         return episodes
@@ -279,7 +279,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             return None, self.num_envs
         return self.config.get_rollout_fragment_length(self.worker_index) * self.num_envs, None
 
-    def _divided(
+    def _split_rescued(
         self, num_timesteps: int | None, num_episodes: int | None
     ) -> tuple[Sequence[EpisodeT], Sequence[EpisodeT], int]:
         """Split the ended episodes of a failed call into those to return and to keep; return the number missing."""
@@ -299,9 +299,9 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """True if an ended episode has its first step, too."""
 
     def _sample_steps(self, num_timesteps: int, explore: bool, random_actions: bool) -> Sequence[EpisodeT]:
-        goal = self._counted() + num_timesteps
-        self._recorder.expect(-(-num_timesteps // self.num_envs) + 8)
-        while self._counted() < goal:
+        goal = self._steps_counted() + num_timesteps
+        self._recorder.reserve(-(-num_timesteps // self.num_envs) + 8)
+        while self._steps_counted() < goal:
             self._step(explore, random_actions)
         return self._harvest()
 
@@ -312,7 +312,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._reset_wanted = True
         return self._harvest_ended(num_episodes)
 
-    def _counted(self) -> int:
+    def _steps_counted(self) -> int:
         """Return the steps so far that `num_timesteps` counts."""
         return self._metrics.steps
 
@@ -378,7 +378,9 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     def _run_env_to_module(self, explore: bool) -> None:
         """Run the env-to-module pipeline on the newest observations."""
 
-    def _show(self, episodes: Sequence[EpisodeT], explore: bool, shared: dict[str, Any]) -> dict[str, Any]:
+    def _observe_through_pipeline(
+        self, episodes: Sequence[EpisodeT], explore: bool, shared: dict[str, Any]
+    ) -> dict[str, Any]:
         """Run the env-to-module pipeline on the episodes' newest observations; return its batch."""
         batch: dict[str, Any] = self._env_to_module(
             rl_module=self.module,
@@ -415,10 +417,10 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """Keep ended episodes for the next call, which will reset."""
         self._reset_wanted = True
         self._stepper.interrupted()
-        self._rescued = [*self._rescued, *self._recorder.give_up()]
-        self._keep(self._rescued)
+        self._rescued = [*self._rescued, *self._recorder.abort()]
+        self._keep_rescued(self._rescued)
 
-    def _keep(self, episodes: Sequence[EpisodeT]) -> None:
+    def _keep_rescued(self, episodes: Sequence[EpisodeT]) -> None:
         """Keep the facts about episodes that this call or the next one returns; nothing here."""
 
     # -- metrics and state ---------------------------------------------------------------------
@@ -452,7 +454,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         }
         for counts in (self._metrics.get_state(), self._reset_seeds.get_state()):
             parts.update({name: partial(counts.get, name) for name in counts})
-        return chosen_parts(parts, components, not_components)
+        return select_components(parts, components, not_components)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore a state from `get_state`, or a part of it; the next call resets the environments.
@@ -460,17 +462,17 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         From a part, weights are restored unless their sequence number is older than the runner's. A state that does not
         fit leaves pipelines, counters and random streams as they were.
         """
-        is_complete = "reset_seeds" in state_parts(f"{type(self).__name__}.set_state", state)
+        is_complete = "reset_seeds" in require_mapping(f"{type(self).__name__}.set_state", state)
         before, reset_wanted = self.get_state(not_components="rl_module"), self._reset_wanted
 
         def put_back() -> None:
-            self._take_over(before, True)
+            self._restore(before, True)
             self._reset_wanted = reset_wanted
 
-        with all_or_nothing(put_back), restoring(f"{type(self).__name__}.set_state", "runner"):
-            self._take_over(state, is_complete)
+        with restore_on_error(put_back), restoring(f"{type(self).__name__}.set_state", "runner"):
+            self._restore(state, is_complete)
 
-    def _take_over(self, state: dict[str, Any], is_complete: bool) -> None:
+    def _restore(self, state: dict[str, Any], is_complete: bool) -> None:
         for name, pipeline in self.pipelines.items():
             if f"{name}_connector" in state:
                 pipeline.set_state(state[f"{name}_connector"])

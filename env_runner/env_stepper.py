@@ -68,7 +68,7 @@ def _check_others_unchanged(before: Any, after: Any, running: Flags) -> None:
 _OF_INNER_RESETS = frozenset({"final_observation", "terminal_observation"})
 _FIVE = "(observation, reward, terminated, truncated, info)"
 
-_GONE = (EOFError, BrokenPipeError, ConnectionResetError)
+_CONNECTION_ERRORS = (EOFError, BrokenPipeError, ConnectionResetError)
 
 
 class VectorStep(NamedTuple):
@@ -219,7 +219,7 @@ class EnvStepper:
             with warnings.catch_warnings():  # about the interrupted call
                 warnings.simplefilter("ignore")
                 self.env.close(terminate=self.broken)
-        except _GONE:
+        except _CONNECTION_ERRORS:
             for process, pipe in zip(env.processes, env.parent_pipes):
                 process.terminate()
                 process.join()
@@ -267,7 +267,7 @@ class EnvStepper:
         where += f", number {env} of {self.env.num_envs}," if env is not None and self.env.num_envs > 1 else ""
         where += "" if steps is None else f"{',' * (where[-1] != ',')} {steps} steps into its episode,"
         where += f" failed in {call}():"
-        if isinstance(error, _GONE) and isinstance(self.env.unwrapped, gym.vector.AsyncVectorEnv):
+        if isinstance(error, _CONNECTION_ERRORS) and isinstance(self.env.unwrapped, gym.vector.AsyncVectorEnv):
             return RunnerError(
                 where,
                 expected="an answer from every worker process",

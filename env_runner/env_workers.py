@@ -35,7 +35,7 @@ def workers_ignore_ctrl_c() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_GONE = (EOFError, BrokenPipeError, ConnectionResetError)
+_CONNECTION_ERRORS = (EOFError, BrokenPipeError, ConnectionResetError)
 _PATIENCE = 5
 """Seconds that a process has to end."""
 
@@ -81,7 +81,7 @@ def _facts(env: Any) -> EnvFacts:
     return EnvFacts(*spaces_of(env), env.render_mode, dict(env.metadata))
 
 
-def _answer(calls: MultiAgentCalls, call: str, args: tuple[Any, ...]) -> Any:
+def _call_env(calls: MultiAgentCalls, call: str, args: tuple[Any, ...]) -> Any:
     if call == "reset":
         return calls.reset(*args)
     if call == "step":
@@ -91,7 +91,7 @@ def _answer(calls: MultiAgentCalls, call: str, args: tuple[Any, ...]) -> Any:
     return found(*positional, **keywords) if callable(found) else found
 
 
-class EnvHere:
+class LocalEnv:
     """An environment in this process.
 
     Args:
@@ -113,14 +113,14 @@ class EnvHere:
 
     def receive(self) -> Any:
         """Make the stored call."""
-        return _answer(self._calls, *self._wanted)
+        return _call_env(self._calls, *self._wanted)
 
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
 
 
-class EnvInProcess:
+class WorkerEnv:
     """An environment in a process of its own, which ends with this object or with its parent.
 
     Args:
@@ -149,7 +149,7 @@ class EnvInProcess:
         """True if the process has ended, or still works on a call without a `receive`."""
         return self._gone or self._waiting
 
-    def started(self) -> EnvInProcess:
+    def started(self) -> WorkerEnv:
         """Wait until the environment is made."""
         self.facts = self.receive()
         return self
@@ -159,7 +159,7 @@ class EnvInProcess:
         self._waiting = True
         try:
             self._pipe.send((call, args))
-        except _GONE:
+        except _CONNECTION_ERRORS:
             return  # receive() says so
         except BaseException:
             self._waiting = False  # nothing was sent: arguments that cannot be pickled
@@ -169,7 +169,7 @@ class EnvInProcess:
         """Wait for the call, and return its result or raise its error."""
         try:
             good, answer = self._pipe.recv()
-        except _GONE as error:
+        except _CONNECTION_ERRORS as error:
             self._gone = True
             self._process.join(_PATIENCE)
             raise RunnerError(
@@ -186,7 +186,7 @@ class EnvInProcess:
     def close(self) -> None:
         """Close the environment and end its process; a process that does not respond is killed."""
         if not self.broken:
-            with contextlib.suppress(*_GONE):
+            with contextlib.suppress(*_CONNECTION_ERRORS):
                 self.send("close")
                 if self._pipe.poll(_PATIENCE):
                     self._pipe.recv()
@@ -217,23 +217,23 @@ def _serve(env_fn: Callable[[], Any], pipe: Connection, parents: Connection) -> 
             if call == "close":
                 break
             try:
-                answer = True, _answer(calls, call, args)
+                answer = True, _call_env(calls, call, args)
             except Exception as error:
                 answer = False, portable(error)
             _send(pipe, answer)
-    except _GONE:
+    except _CONNECTION_ERRORS:
         pass  # the parent has ended
     finally:
         if env is not None:
             env.close()
-    with contextlib.suppress(*_GONE):
+    with contextlib.suppress(*_CONNECTION_ERRORS):
         pipe.send((True, None))
 
 
 def _send(pipe: Connection, answer: tuple[bool, Any]) -> None:
     try:
         pipe.send(answer)
-    except _GONE:
+    except _CONNECTION_ERRORS:
         raise
     except Exception as error:
         problem = RunnerError(

@@ -25,7 +25,7 @@ from .env_checks import (
     check_multi_agent_env,
     check_vector_env,
     gymnasium_mode,
-    several_agents,
+    several_agents_error,
 )
 from .env_workers import workers_ignore_ctrl_c
 from .multi_agent_base import MultiAgentEnv, mark_end
@@ -37,7 +37,7 @@ WrapperSpec: TypeAlias = "str | Mapping[str, Any] | Callable[[Any], Any]"
 
 _CONFIG_NAMES = ("config", "env_config")
 _MODES = ("sync", "async", "vector_entry_point")
-_OURS = {wrapper.__name__: wrapper for wrapper in (ActionChunks, EpisodicLife, FrameSkip, NoopStarts)}
+_EPIBATCH_WRAPPERS = {wrapper.__name__: wrapper for wrapper in (ActionChunks, EpisodicLife, FrameSkip, NoopStarts)}
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def _creator_of(env: Any) -> Callable[..., Any] | None:
         ConfigError: it is neither a name nor a class or function, or one of PettingZoo's names.
     """
     if isinstance(env, str) and env.startswith(PETTINGZOO):
-        raise several_agents(env, "PettingZoo's")
+        raise several_agents_error(env, "PettingZoo's")
     if isinstance(env, str):
         return env_creator(env) if env in registered_envs() else _class_at(env)
     if callable(env):
@@ -243,11 +243,11 @@ def _wrong_env_config(env: str, config: dict[str, Any], error: TypeError) -> Con
 
 def wrapper_names() -> list[str]:
     """Return the names that a config can list: those of `gymnasium.wrappers`, and of the wrappers here."""
-    return [*(name for name in gym.wrappers.__all__ if name != "vector"), *_OURS]
+    return [*(name for name in gym.wrappers.__all__ if name != "vector"), *_EPIBATCH_WRAPPERS]
 
 
 def _wrapper_class(name: str) -> Any:
-    return _OURS[name] if name in _OURS else getattr(gym.wrappers, name)
+    return _EPIBATCH_WRAPPERS[name] if name in _EPIBATCH_WRAPPERS else getattr(gym.wrappers, name)
 
 
 def wrapper_problem(spec: Any) -> str | None:
@@ -511,7 +511,7 @@ def make_multi_agent(env_name_or_creator: Any) -> type[MultiAgentEnv]:
         >>> env.close()
     """
 
-    class MultiEnv(_SideBySide):
+    class MultiEnv(_IndependentEnvs):
         """Several single-agent environments side by side."""
 
         def __init__(self, config: dict[str, Any] | None = None) -> None:
@@ -520,7 +520,7 @@ def make_multi_agent(env_name_or_creator: Any) -> type[MultiAgentEnv]:
     return MultiEnv
 
 
-class _SideBySide(MultiAgentEnv):
+class _IndependentEnvs(MultiAgentEnv):
     def __init__(self, env: Any, config: dict[str, Any]) -> None:
         super().__init__()
         count = config.pop("num_agents", 1)

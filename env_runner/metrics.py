@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.metrics import MetricsLogger, with_logged
+from epibatch.core.metrics import MetricsLogger, merge_logged
 from epibatch.core.restoring import check_count
 
 from ..episodes.multi_agent_episode import MultiAgentEpisode
@@ -292,7 +292,7 @@ class SamplingMetrics:
             "sample": self.seconds,
         }
         self._reported, self.seconds = self.steps, 0.0
-        return with_logged(metrics, self.logged, "environment runner")
+        return merge_logged(metrics, self.logged, "environment runner")
 
     def get_state(self) -> dict[str, Any]:
         """Return the lifetime counts, the stored episodes, and the values that pieces logged."""

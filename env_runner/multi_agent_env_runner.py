@@ -12,7 +12,7 @@ from epibatch.core.metrics import WEIGHTS_SEQ_NO
 
 from ..connectors.authoring.column_transform import acted_at_random
 from ..episodes.multi_agent_episode import MultiAgentEpisode
-from .acting import AgentActions, ToAct, act_for_agents, legal_actions_of_agents, own_actions, spread
+from .acting import AgentActions, ToAct, act_for_agents, copied_actions, sample_masked_actions_of_agents, spread
 from .env_checks import gymnasium_mode
 from .env_runner import EnvRunner, MultiAgentRunnerConfig
 from .env_stepper import MultiAgentStepper
@@ -28,7 +28,7 @@ class EndedEpisode(NamedTuple):
 
     Args:
         env: Its environment.
-        episode: Its chunk since the last harvest.
+        episode: Its chunk since the last flush.
     """
 
     env: int
@@ -63,7 +63,7 @@ class MultiAgentRecorder:
         self._numbers: dict[str, int] = {}
         self._kept: set[str] = set()
 
-    def announce(self, env: int, episode: MultiAgentEpisode) -> None:
+    def name_next_episode(self, env: int, episode: MultiAgentEpisode) -> None:
         """Set the episode that the next reset of an environment will begin."""
         self._coming[env] = episode
 
@@ -159,7 +159,7 @@ class MultiAgentRecorder:
         """Return an ended episode."""
         return ended.episode
 
-    def expect(self, vector_steps: int) -> None:
+    def reserve(self, vector_steps: int) -> None:
         """Do nothing: multi-agent episodes allocate memory themselves."""
 
     @property
@@ -168,7 +168,7 @@ class MultiAgentRecorder:
         running = (segment for episode in self.episodes if not episode.is_done for segment in episode.segments)
         return max((len(segment.steps) - 1 for segment in running), default=0)
 
-    def harvest(self, lookback: int) -> tuple[list[MultiAgentEpisode], list[EndedEpisode]]:
+    def flush(self, lookback: int) -> tuple[list[MultiAgentEpisode], list[EndedEpisode]]:
         """Return the recorded episodes; running ones continue in new chunks.
 
         Args:
@@ -178,14 +178,14 @@ class MultiAgentRecorder:
         Returns:
             The episodes that ended, in the order of their ends, and the chunks of running ones that have steps.
         """
-        ended, running = self.give_up(), []
+        ended, running = self.abort(), []
         for env, episode in enumerate(self.episodes):
             if not episode.is_done and len(episode):
                 running.append(EndedEpisode(env, episode))
                 self.episodes[env] = episode.cut(lookback, agent_steps=lookback)
         return ended, running
 
-    def give_up(self) -> list[MultiAgentEpisode]:
+    def abort(self) -> list[MultiAgentEpisode]:
         """Return the episodes that ended."""
         ended, self._ended = self._ended, []
         ids = {episode.id_ for episode in (*ended, *self.episodes)} | self._kept
@@ -270,18 +270,18 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
 
     # -- sampling ------------------------------------------------------------------------------
 
-    def _counted(self) -> int:
+    def _steps_counted(self) -> int:
         return self._agents.steps if self.config.count_steps_by == "agent_steps" else self._metrics.steps
 
     def _harvest(self) -> list[MultiAgentEpisode]:
-        ended, running = self._recorder.harvest(self.lookback)
+        ended, running = self._recorder.flush(self.lookback)
         for env, chunk in running:
             self._agents.cut(env, chunk)
         self._callbacks.keep_running(running)
         return [*ended, *(item.episode for item in running)]
 
     def _harvest_ended(self, count: int) -> list[MultiAgentEpisode]:
-        return self._recorder.give_up()[:count]
+        return self._recorder.abort()[:count]
 
     def _steps_of(self, episodes: Sequence[MultiAgentEpisode]) -> int:
         if self.config.count_steps_by == "agent_steps":
@@ -299,7 +299,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         """
         return self._recorder.env_of(episode)
 
-    def _keep(self, episodes: Sequence[MultiAgentEpisode]) -> None:
+    def _keep_rescued(self, episodes: Sequence[MultiAgentEpisode]) -> None:
         self._recorder.keep(episodes)
 
     def _run_env_to_module(self, explore: bool) -> None:
@@ -307,7 +307,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         envs = self._recorder.observed
         episodes = [self._recorder.episodes[env] for env in envs]
         self._shared = {}
-        self._to_module = self._show(episodes, explore, self._shared) if envs else {}
+        self._to_module = self._observe_through_pipeline(episodes, explore, self._shared) if envs else {}
         self._to_act = ToAct(envs, episodes, [episode.get_agents_to_act() for episode in episodes])
 
     def _take_step(self, explore: bool, random_actions: bool) -> int:
@@ -340,7 +340,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         others = {*range(self.num_envs)}.difference(item.env for item in ended)  # the next call resets them
         try:
             if ended:
-                self._show([item.episode for item in ended], explore, {})
+                self._observe_through_pipeline([item.episode for item in ended], explore, {})
             self._callbacks.stepped(ended, (), begun=False, failed=others)
         finally:
             raise next(iter(failures.values()))
@@ -357,7 +357,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         """Draw an action from its space for each agent that acts next, without other outputs."""
         agents = dict(zip(self._to_act.envs, self._to_act.agents))
         drawn = self._stepper.random_actions([agents.get(env, ()) for env in range(self.num_envs)])
-        legal = legal_actions_of_agents(
+        legal = sample_masked_actions_of_agents(
             self._env_to_module, self._to_module, self._module_spaces(), self._shared, self._stepper.rng
         )
         places = {env: i for i, env in enumerate(self._to_act.envs)}
@@ -369,7 +369,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
             for env, group in enumerate(drawn)
         ]
         stored, for_env = ([{agent: pair[i] for agent, pair in group.items()} for group in actions] for i in (0, 1))
-        return AgentActions(stored, [own_actions(group) for group in for_env], [{}] * self.num_envs)
+        return AgentActions(stored, [copied_actions(group) for group in for_env], [{}] * self.num_envs)
 
     def _actions(self, explore: bool) -> AgentActions:
         """Return the modules' actions, those for the environments, and the other columns of the step."""

@@ -16,7 +16,7 @@ from ..connectors.authoring.column_transform import acted_at_random
 from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_episodes import VectorEpisodes
 from ..episodes.vector_recorder import VectorRecorder
-from .acting import act, random_legal
+from .acting import act, sample_masked_actions
 from .env_runner import EnvRunner, RunnerConfig
 from .env_stepper import EnvStepper, VectorStep
 from .make_env import make_vector_env
@@ -106,7 +106,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     # -- sampling ------------------------------------------------------------------------------
 
     def _harvest(self) -> VectorEpisodes:
-        samples = self._recorder.harvest(self.lookback)
+        samples = self._recorder.flush(self.lookback)
         running = (
             (chunk.env, samples[position])
             for position, chunk in enumerate(samples.chunks)
@@ -116,14 +116,14 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         return samples
 
     def _harvest_ended(self, count: int) -> VectorEpisodes:
-        return self._recorder.harvest(0).first(count)
+        return self._recorder.flush(0).first(count)
 
     def _is_whole(self, episode: SingleAgentEpisode) -> bool:
         return episode.t_started == 0
 
     def _run_env_to_module(self, explore: bool) -> None:
         self._shared = {}
-        self._to_module = self._show(self._recorder.episodes, explore, self._shared)
+        self._to_module = self._observe_through_pipeline(self._recorder.episodes, explore, self._shared)
         self._recorder.commit()
 
     def _take_step(self, explore: bool, random_actions: bool) -> int:
@@ -154,7 +154,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._fail(failure, ended, explore)
         at_once = self._stepper.mode != "next_step"
         if ended and at_once:  # no action follows these, as none does when resets come a step later
-            self._show([self._recorder.view(chunk) for chunk in ended], explore, {})
+            self._observe_through_pipeline([self._recorder.view(chunk) for chunk in ended], explore, {})
         self._run_env_to_module(explore)
         self._callbacks.stepped(ended, skipped, begun=at_once)
         return len(ended)
@@ -171,14 +171,14 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         others = {*range(self.num_envs)}.difference(chunk.env for chunk in ended)  # the next call resets them
         try:
             if ended:
-                self._show([self._recorder.view(chunk) for chunk in ended], explore, {})
+                self._observe_through_pipeline([self._recorder.view(chunk) for chunk in ended], explore, {})
                 self._recorder.commit()
             self._callbacks.stepped(ended, (), begun=False, failed=others)
         finally:
             raise failure
 
     def _random_actions(self) -> tuple[Any, Any, dict[str, Any]]:
-        legal = random_legal(
+        legal = sample_masked_actions(
             self._env_to_module, self._to_module, self._env_to_module.action_space, self.env.action_space.np_random
         )
         actions, for_env = legal or acted_at_random(self._env_to_module, self.env.action_space.sample())

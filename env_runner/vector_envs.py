@@ -13,7 +13,7 @@ from epibatch.core.errors import ConfigError, RunnerError, SpaceError, add_conte
 from epibatch.core.spaces import check_row
 
 from .env_checks import AgentStep, as_flag, as_reward, mark_environment
-from .env_workers import EnvHandle, EnvHere, EnvInProcess
+from .env_workers import EnvHandle, LocalEnv, WorkerEnv
 
 _NUMBERS = frozenset({float, int, np.float64, np.float32})  # rewards of these types, and
 _FLAGS = frozenset({bool, np.bool_})  # flags of these types need no further check
@@ -335,10 +335,10 @@ class VectorMultiAgentEnv:
             raise ConfigError("VectorMultiAgentEnv", expected="environments", found="none", do=do)
         if self.mode == "sync":
             for env_fn in env_fns:
-                self._handles.append(EnvHere(env_fn, copy=copy))
+                self._handles.append(LocalEnv(env_fn, copy=copy))
             return
         for env_fn in env_fns:
-            self._handles.append(EnvInProcess(env_fn, context=context))
+            self._handles.append(WorkerEnv(env_fn, context=context))
         for index, handle in enumerate(self._handles):
             try:
                 handle.started()

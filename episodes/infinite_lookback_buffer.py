@@ -173,7 +173,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         self._source, self._read_only = None, False
         self._leaves = [copied(leaf[: self._stop]) for leaf in self._leaves or []] or None
         pending, self._pending = self._pending, NOTHING
-        self._settle()
+        self._update_fast_path()
         if pending is not NOTHING:
             self.stage(pending)
 
@@ -222,7 +222,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             self.add((self._form, values, [leaf.dtype for leaf in leaves]))
         else:
             self._pending = owned(item)
-            self._settle()
+            self._update_fast_path()
 
     def commit(self) -> None:
         """Move a raw newest row into a column that owns its rows; a block's are moved by its recorder.
@@ -336,9 +336,9 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             store(leaf, stop, value)
             leaves[i] = leaf
         self._stop = stop + 1
-        self._settle()
+        self._update_fast_path()
 
-    def _settle(self) -> None:
+    def _update_fast_path(self) -> None:
         """Note, after the arrays changed, which rows `lay` may write as they are."""
         leaves = self._leaves
         self._flat, self._cells, self._accepts, self.checked_for = None, None, _NONE, None
@@ -361,7 +361,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
     def replace(self, form: Form, leaves: list[Leaf] | None, count: int) -> None:
         """Hold these `count` rows, as given, in place of those before."""
         self._form, self._leaves, self._stop, self._pending = form, leaves, count, NOTHING
-        self._settle()
+        self._update_fast_path()
 
     def extend(self, items: Any) -> None:
         """Add rows: a list of rows, stacked arrays, or all rows of a buffer.
@@ -402,13 +402,13 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             leaf[self._stop : stop] = copied(object_leaf(list(new_rows))) if leaf.dtype == object else new_rows
             leaves[i] = leaf
         self._stop = stop
-        self._settle()
+        self._update_fast_path()
 
     def drop_last(self) -> None:
         """Remove the newest row of a column that owns its rows."""
         if self._pending is not NOTHING:
             self._pending = NOTHING
-            self._settle()
+            self._update_fast_path()
         else:
             self._stop -= 1
 
@@ -557,15 +557,15 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         exist = (positions >= 0) & (positions < self._stop + (self._pending is not NOTHING))
         if not exist.any():
             return self._repeated(self._fill_row(fill), len(positions))
-        return self._among_fill(self._rows(positions[exist]), exist, len(positions), fill)
+        return self._with_fill(self._rows(positions[exist]), exist, len(positions), fill)
 
     def _filled_span(self, start: int, stop: int, fill: Any) -> Any:
         low, high = max(start, 0), min(stop, self.len_incl_lookback())
         if low >= high:
             return super()._filled_span(start, stop, fill)
-        return self._among_fill(self._span(low, high), slice(low - start, high - start), stop - start, fill)
+        return self._with_fill(self._span(low, high), slice(low - start, high - start), stop - start, fill)
 
-    def _among_fill(self, rows: Any, where: Any, count: int, fill: Any) -> Any:
+    def _with_fill(self, rows: Any, where: Any, count: int, fill: Any) -> Any:
         """Return `count` rows: these ones where they belong (a slice or a mask), the fill value at the other places."""
 
         def spread(leaf: Leaf) -> Leaf:
@@ -605,7 +605,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         exist = (positions >= 0) & (positions < total)
         hot = one_hot_column(self._rows(positions[exist]), self.space)
         if not exist.all():
-            hot = self._among_fill(hot, exist, len(positions), fill)
+            hot = self._with_fill(hot, exist, len(positions), fill)
         return hot if several else map_struct(lambda leaf: leaf[0], hot)
 
     # -- writing -------------------------------------------------------------------------------
@@ -695,7 +695,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
                 self.own()  # other episodes of the block keep their type
                 leaves = self._leaves or []
                 leaves[i] = promoted(leaves[i], self._stop, dtype)
-                self._settle()
+                self._update_fast_path()
         return (self._leaves or [])[i]
 
     # -- copies and state ----------------------------------------------------------------------

@@ -200,7 +200,7 @@ class MultiAgentEpisode:
         """Let agents end with what they were given last."""
         step = EnvStep({}, {}, {}, {}, terminateds, truncateds, {})
         step.check(f"episode {self.id_}")
-        step.find_ends(self._living(), self.id_)
+        step.find_ends(self._live_agents(), self.id_)
         self.env_t -= 1
         for agent, end in step.ends.items():
             record = self._record(agent)
@@ -317,7 +317,7 @@ class MultiAgentEpisode:
             if not complete or step.infos or not step.outputs.keys() <= step.observations.keys():
                 agents = [*agents, *step.others()]
             if flagged:
-                step.find_ends(self._living(), self.id_)
+                step.find_ends(self._live_agents(), self.id_)
                 agents = dict.fromkeys([*agents, *step.ends])
             for agent in agents:
                 record = self._record(agent)
@@ -359,7 +359,7 @@ class MultiAgentEpisode:
             record = self.records[agent] = AgentRecord()
         return record
 
-    def _living(self) -> list[Any]:
+    def _live_agents(self) -> list[Any]:
         return [agent for agent, record in self.records.items() if record.live]
 
     def _note_end(self, step: EnvStep) -> None:
@@ -368,7 +368,7 @@ class MultiAgentEpisode:
         self.is_truncated = bool(step.truncateds.get(_ALL, False))
         if self.is_done:
             return
-        ends = [record.end for record in self.records.values() if record.born]
+        ends = [record.end for record in self.records.values() if record.has_appeared]
         if ends and None not in ends:
             self.is_terminated = any(end[0] for end in ends if end is not None)
             self.is_truncated = not self.is_terminated
@@ -426,7 +426,9 @@ class MultiAgentEpisode:
             action_space=self.action_space.get(agent),
         )
         single.add_env_reset(observation, info)
-        if not record.born:  # rewards that came earlier made the record: agents are in the order of their appearance
+        if (
+            not record.has_appeared
+        ):  # rewards that came earlier made the record: agents are in the order of their appearance
             self.records[agent] = self.records.pop(agent)
         record.begin(AgentSegment(single, array("q", [env_t])))
 
@@ -921,7 +923,7 @@ class MultiAgentEpisode:
         self._check_continues(other)
         for agent, record in other.records.items():
             target = self._record(agent)
-            if record.born and not target.born:
+            if record.has_appeared and not target.has_appeared:
                 self.records[agent] = self.records.pop(agent)  # in the order of their appearance
             target.extend(record)
         self._modules = {**other._modules, **self._modules}
@@ -1136,10 +1138,10 @@ class MultiAgentEpisode:
         if not all(same_value(getattr(self, name), getattr(other, name)) for name in _EQUAL):
             return False
         left, right = (
-            {a: r for a, r in episode.records.items() if r.born or r.reward is not None or r.info is not None}
+            {a: r for a, r in episode.records.items() if r.has_appeared or r.reward is not None or r.info is not None}
             for episode in (self, other)
         )
-        orders = [[agent for agent, record in records.items() if record.born] for records in (left, right)]
+        orders = [[agent for agent, record in records.items() if record.has_appeared] for records in (left, right)]
         same = orders[0] == orders[1] and left.keys() == right.keys()
         return same and all(left[agent].equals(right[agent]) for agent in left)
 

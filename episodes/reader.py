@@ -192,7 +192,7 @@ class EpisodeReader:
         blank, leaves = [leaf[:0] for leaf in example], []
         for chunk, rows in enumerate(chunk_rows):
             if rows is not None and rows[0] != form:
-                rows = form, self._nested_like(form, rows, column, chunk)
+                rows = form, self._in_nesting_of(form, rows, column, chunk)
             leaves.append(blank if rows is None else rows[1])
         return form, [list(parts) for parts in zip(*leaves)]
 
@@ -214,7 +214,7 @@ class EpisodeReader:
             )
         return buffer.form, leaves
 
-    def _nested_like(self, form: Any, found: Any, column: str, chunk: int) -> list[Leaf]:
+    def _in_nesting_of(self, form: Any, found: Any, column: str, chunk: int) -> list[Leaf]:
         """The leaves of a chunk's rows in the order of another chunk's."""
         try:
             return flatten_like(form, unflatten(*found))
@@ -251,7 +251,7 @@ class EpisodeReader:
             low = int(chunk_steps.min())
             found = self._rows_of(column, chunk, buffers[chunk], low, int(chunk_steps.max()) + 1 - low)
             form = found[0] if not parts else form
-            leaves = found[1] if found[0] == form else self._nested_like(form, found, column, chunk)
+            leaves = found[1] if found[0] == form else self._in_nesting_of(form, found, column, chunk)
             parts.append([leaf[chunk_steps - low] for leaf in leaves])
         back = np.argsort(order)
         return unflatten(form, [np.concatenate(leaf)[back] for leaf in zip(*parts)])
@@ -294,7 +294,7 @@ class EpisodeReader:
             values, form = flatten(buffer.last())
             found = form, [np.asarray(value)[None] for value in values]
             if chunk_rows and form != chunk_rows[0][0]:
-                found = chunk_rows[0][0], self._nested_like(chunk_rows[0][0], found, column, chunk)
+                found = chunk_rows[0][0], self._in_nesting_of(chunk_rows[0][0], found, column, chunk)
             chunk_rows.append(found)
         leaves = [list(parts) for parts in zip(*(chunk_leaves for _, chunk_leaves in chunk_rows))]
         rows = ColumnRows(chunk_rows[0][0], leaves, [1] * len(chunk_rows), column, self.describe)
@@ -422,7 +422,7 @@ class BlockReader(EpisodeReader):
         counts = -(-spans // step)
         if column == Columns.OBS:
             last = first + (counts - 1) * step == self.lengths
-            tails = self._tails(block_column, np.flatnonzero(last & (counts > 0)))
+            tails = self._terminal_rows(block_column, np.flatnonzero(last & (counts > 0)))
         return BlockRows(
             block_column.form, block_column.leaves, self._envs, self._begins + first, counts, step, self._places, tails,
             column, self.describe,
@@ -434,7 +434,7 @@ class BlockReader(EpisodeReader):
             raise self._unknown(column, 0, [*_COLUMNS, *self.block.extras])
         return found
 
-    def _tails(self, column: BlockColumn, chunks: Ints) -> dict[int, list[Leaf]]:
+    def _terminal_rows(self, column: BlockColumn, chunks: Ints) -> dict[int, list[Leaf]]:
         """The last observations that lie outside the block, of these chunks: leaves of shape [1, ...]."""
         tails = {}
         for i in chunks.tolist():
@@ -463,7 +463,7 @@ class BlockReader(EpisodeReader):
         leaves = [leaf[self._begins[chunks] + steps, self._envs[chunks]] for leaf in block_column.leaves]
         if column == Columns.OBS:
             last = np.flatnonzero(steps == self.lengths[chunks])
-            tails = self._tails(block_column, np.unique(chunks[last]))
+            tails = self._terminal_rows(block_column, np.unique(chunks[last]))
             for row in last.tolist() if tails else ():
                 for i, tail in enumerate(tails.get(int(chunks[row]), ())):
                     leaves[i] = leaves[i].astype(np.result_type(leaves[i], tail), copy=False)

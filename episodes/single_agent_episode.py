@@ -25,7 +25,7 @@ from epibatch.core.errors import (
 )
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from epibatch.core.spaces import check_row
-from epibatch.core.structs import flatten, flatten_like, form_of, spell_form
+from epibatch.core.structs import flatten, flatten_like, form_of, form_text
 
 from ._parts.arguments import as_flag, as_info, as_reward, as_rewards, check_space, check_state, check_steps, fresh_id
 from ._storage.arrays import leaves_like, same_value, shielded
@@ -563,8 +563,8 @@ class SingleAgentEpisode:
         column.drop_last()
         raise ColumnError(
             self._at("obs"),
-            expected=f"an observation nested as the reset observation: {spell_form(expected)}",
-            found=spell_form(found),
+            expected=f"an observation nested as the reset observation: {form_text(expected)}",
+            found=form_text(found),
             do="return observations with the same keys from reset() and every step()",
         )
 

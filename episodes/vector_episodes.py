@@ -12,7 +12,7 @@ from ._storage.chunk import Chunk
 from .single_agent_episode import SingleAgentEpisode
 
 
-class _HandedOut:
+class _Delivery:
     """Lives as long as any sequence that shows the same delivery."""
 
     __slots__ = ("__weakref__",)
@@ -33,7 +33,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
     Attributes:
         low_rows: The first row of each running chunk in the block, its lookback included; only while recording.
         newest_start: The highest of them.
-        handed_out: Shared by the sequences made with `first`. A weak reference to it shows when all of them are gone.
+        delivery: Shared by the sequences made with `first`. A weak reference to it shows when all of them are gone.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         self.recording = recording
         self.chunks = list(chunks)
         self.views: list[SingleAgentEpisode | None] = list(views) if views is not None else [None] * len(self.chunks)
-        self.handed_out = _HandedOut()
+        self.delivery = _Delivery()
         self.low_rows = np.array([self._low(chunk) for chunk in self.chunks] if recording else [], np.int64)
         self.newest_start = int(self.low_rows.max(initial=0))
 
@@ -75,7 +75,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
     def first(self, count: int) -> VectorEpisodes:
         """The first `count` of these episodes."""
         part = VectorEpisodes(self.block, self.chunks[:count], self.views[:count])
-        part.handed_out = self.handed_out
+        part.delivery = self.delivery
         return part
 
     # -- facts about all chunks --------------------------------------------------------------------
@@ -108,8 +108,8 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             if (starts == first).all():
                 returns += rows.sum(0, dtype=np.float64)
             else:
-                its_own = np.arange(first, block.row)[:, None] >= starts
-                returns += np.where(its_own, rows, 0.0).sum(0)
+                in_episode = np.arange(first, block.row)[:, None] >= starts
+                returns += np.where(in_episode, rows, 0.0).sum(0)
         for env, chunk in enumerate(chunks):
             if chunk.block is not block and chunk.block.rewards.leaves:  # it ended with the block before
                 rewards = chunk.block.rewards.leaves[0][chunk.start : chunk.end, chunk.env]

@@ -10,6 +10,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import EpisodeError, EpisodeStateError
+from epibatch.core.lazy import MovedAttribute
 from epibatch.core.structs import map_struct
 
 from ._storage.arrays import owned
@@ -37,6 +38,11 @@ class VectorRecorder:
         stored_observation_space: Space of one observation as pieces write it back into the episodes; None if
             none does.
     """
+
+    harvest = MovedAttribute("use flush(lookback)")
+    give_up = MovedAttribute("use abort()")
+    announce = MovedAttribute("use name_next_episode(env, episode)")
+    expect = MovedAttribute("use reserve(vector_steps)")
 
     def __init__(
         self,
@@ -152,7 +158,7 @@ class VectorRecorder:
                 do="clear terminated and truncated in that step, or say AutoresetMode.SAME_STEP or DISABLED if "
                 "the vector environment resets in one of these ways",
             )
-        tails = self._tails(ended, final_observations) if self._autoreset == "same_step" else {}
+        tails = self._terminal_observations(ended, final_observations) if self._autoreset == "same_step" else {}
         block.commit()
         if not plain:
             self._put(row, actions, rewards, extras)
@@ -174,7 +180,7 @@ class VectorRecorder:
         for key, value in extras.items():
             checks.check_rows(key, value)
 
-    def _tails(self, ended: list[int], final_observations: Any) -> dict[int, Any]:
+    def _terminal_observations(self, ended: list[int], final_observations: Any) -> dict[int, Any]:
         """The terminal observations of the environments that ended, by environment."""
         tails: dict[int, Any] = {}
         for env in ended:
@@ -211,7 +217,7 @@ class VectorRecorder:
         block.actions.put(row, actions, block.capacity)
         block.rewards.put(row, rewards, block.capacity)
 
-    def announce(self, env: int, episode: SingleAgentEpisode) -> None:
+    def name_next_episode(self, env: int, episode: SingleAgentEpisode) -> None:
         """Give the next episode of an environment the name and the custom data of an empty one."""
         self._announced[env] = episode
 
@@ -259,7 +265,7 @@ class VectorRecorder:
                 chunk.tail_infos = {**chunk.tail_infos, _STATISTICS: infos.pop(_STATISTICS)}
                 block.own_infos[block.row, env] = infos
 
-    def expect(self, vector_steps: int) -> None:
+    def reserve(self, vector_steps: int) -> None:
         """Make room for so many vector steps in the next fragments."""
         self._capacity = vector_steps
 
@@ -303,7 +309,7 @@ class VectorRecorder:
                     do="overwrite its rows with the episode's setter; or work on a copy: copy.deepcopy(episode)",
                 )
 
-    def harvest(self, lookback: int) -> VectorEpisodes:
+    def flush(self, lookback: int) -> VectorEpisodes:
         """Hand over what was recorded and go on with new chunks.
 
         Args:
@@ -336,10 +342,10 @@ class VectorRecorder:
         views = [view if env in waiting else None for env, view in enumerate(self.episodes.views)]
         self._block, self._finished = block, {}
         self.episodes = VectorEpisodes(block, going_on, views, recording=True)
-        self._delivered.append((weakref.ref(result.handed_out), [weakref.ref(chunk) for chunk in result.chunks]))
+        self._delivered.append((weakref.ref(result.delivery), [weakref.ref(chunk) for chunk in result.chunks]))
         return result
 
-    def give_up(self) -> list[SingleAgentEpisode]:
+    def abort(self) -> list[SingleAgentEpisode]:
         """The episodes that ended and were not handed over; nothing else is kept until the next reset."""
         finished, self._finished = [self.view(chunk) for chunk, _ in self._finished.values()], {}
         return finished
@@ -347,9 +353,9 @@ class VectorRecorder:
     def _retire(self) -> None:
         """Copy the rows of small chunks that are still in use, so that an earlier fragment's block can be freed."""
         delivered = []
-        for handed_out, chunks in self._delivered:
-            if handed_out() is not None:
-                delivered.append((handed_out, chunks))
+        for delivery, chunks in self._delivered:
+            if delivery() is not None:
+                delivered.append((delivery, chunks))
                 continue
             for chunk in (reference() for reference in chunks):
                 view = None if chunk is None else chunk.shown

@@ -4,7 +4,7 @@ A single-file PPO as CleanRL writes it has a vector environment, an agent with `
 a loop that fills storage tensors, a loop that computes advantages, and a loop over minibatches. Here the storage is a
 `VectorRecorder`, and the advantages come from a learner pipeline; the rest of the script is as it was:
 
-    storage tensors [steps, envs]    ->  recorder.reset(...), recorder.step(...), recorder.harvest(...)
+    storage tensors [steps, envs]    ->  recorder.reset(...), recorder.step(...), recorder.flush(...)
     backward loop over dones         ->  pipeline(rl_module=..., batch={}, episodes=...)
 
 What that changes, beside the lines it saves:
@@ -147,7 +147,7 @@ def main(options: Options) -> tuple[float, int]:
                 returns.append(float(running[chunk.env]))
                 running[chunk.env] = 0.0
 
-        update(agent, optimizer, pipeline(rl_module=agent, batch={}, episodes=recorder.harvest(lookback=0)), options)
+        update(agent, optimizer, pipeline(rl_module=agent, batch={}, episodes=recorder.flush(lookback=0)), options)
         sps = global_step / (time.time() - start_time)
         mean = float(np.mean(returns)) if returns else 0.0
         print(f"global_step={global_step:6d}  mean return {mean:6.1f}  {sps:6.0f} steps/s")

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, FirstUpdateError, FirstUpdateWarning, add_context
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
-from epibatch.core.runtime import evaluation_mode, random_state_kept
+from epibatch.core.runtime import evaluation_mode, preserve_random_state
 from epibatch.core.structs import flatten, map_struct
 
 from ..connectors._engine.batch_items import single_agent_episode_iterator
@@ -102,7 +102,7 @@ class FirstUpdateCheck:
         try:
             self._episodes = _newest_episodes(episodes)
             part, modules, copies = copied("update", pipeline, modules, self._episodes, do=_COPYABLE)
-            with random_state_kept(), evaluation_mode(modules):
+            with preserve_random_state(), evaluation_mode(modules):
                 self._batch = _acting_part(part)(
                     rl_module=modules, batch={}, episodes=copies, shared_data={}, metrics=MetricsLogger()
                 )
@@ -160,7 +160,7 @@ class FirstUpdateCheck:
             if not rows.any():
                 return []
             self._checked[module_id] = module
-            with torch.no_grad(), random_state_kept():
+            with torch.no_grad(), preserve_random_state():
                 return _Comparison(trainer, columns, rows).warnings(module_id, self._episodes)
         except Exception as error:
             self._cannot(error, f"module {module_id}")

@@ -23,15 +23,15 @@ from epibatch.core.errors import (
     add_context,
     nearest,
 )
-from epibatch.core.restoring import all_or_nothing, check_count, check_like, restoring
+from epibatch.core.restoring import check_count, check_like, restore_on_error, restoring
 from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec
 from epibatch.core.runtime import evaluation_mode
-from epibatch.core.state_codec import state_parts
+from epibatch.core.state_codec import require_mapping
 from epibatch.core.structs import map_struct
 
 from .first_update_check import CheckMode, FirstUpdateCheck
 from .loss import Loss, LossFunction, as_loss
-from .minibatches import carries_loss
+from .minibatches import has_loss
 from .module_trainer import ModuleTrainer
 from .schedules import count_steps
 from .settings import LearnerSettings, MultiAgentSettings, PoliciesToTrain
@@ -90,7 +90,7 @@ class Learner:
         self._num_updates = 0
         self._num_gradient_steps = 0
         self._num_env_steps = 0
-        self._made: dict[str, ModuleTrainer] = {}
+        self._trainers_by_id: dict[str, ModuleTrainer] = {}
         self._trainers()
 
     @property
@@ -290,7 +290,7 @@ class Learner:
         chosen = [module_id for module_id in batch if self.should_module_be_updated(module_id, batch)]
         self._check.compare({module_id: trainers[module_id] for module_id in chosen}, batch)
         for module_id in chosen:
-            if len(trainers) > 1 and not carries_loss(batch[module_id]):
+            if len(trainers) > 1 and not has_loss(batch[module_id]):
                 results[module_id] = {"num_rows": 0, "num_minibatches": 0}
                 continue
             try:
@@ -338,10 +338,10 @@ class Learner:
         """
         _check_state(state, list(self._module))
         before = self.get_state()
-        with all_or_nothing(lambda: self._take_over(before)):
-            self._take_over(state)
+        with restore_on_error(lambda: self._restore(before)):
+            self._restore(state)
 
-    def _take_over(self, state: Mapping[str, Any]) -> None:
+    def _restore(self, state: Mapping[str, Any]) -> None:
         with restoring("learner state", "module"):
             self._module.set_state(state["module"])
         for module_id, trainer in self._trainers().items():
@@ -357,7 +357,7 @@ class Learner:
 
     def _trainers(self) -> dict[str, ModuleTrainer]:
         """Return one trainer for each current module, with an optimiser if the module is known to be trained."""
-        trainers = self._made
+        trainers = self._trainers_by_id
         for module_id in [key for key, trainer in trainers.items() if self._module.get(key) is not trainer.module]:
             del trainers[module_id]
             if module_id not in self._module:
@@ -455,12 +455,12 @@ def _check_state(state: Any, module_ids: Sequence[str]) -> None:
     Raises:
         CheckpointError: it is no state, lacks a part, or modules are missing in it or in the learner.
     """
-    state_parts("Learner.set_state", state)
+    require_mapping("Learner.set_state", state)
     missing = [name for name in _PARTS if name not in state]
     if missing:
         raise _error(f"parts {', '.join(_PARTS)}", f"no {', '.join(missing)}")
     for part in _PER_MODULE:
-        states = state_parts(f"learner state, {part!r}", state[part])
+        states = require_mapping(f"learner state, {part!r}", state[part])
         strange = [key for key in states if key not in module_ids]
         lacking = [key for key in module_ids if key not in states]
         if strange:
@@ -471,7 +471,7 @@ def _check_state(state: Any, module_ids: Sequence[str]) -> None:
             names = ", ".join(map(repr, lacking))
             do = f"remove {names} first with remove_module, or give it a state too"
             raise _error(f"{part!r} of modules {_names(module_ids)}", f"none of {names}", do)
-    for module_id in state_parts("learner state, 'optimizers'", state["optimizers"]):
+    for module_id in require_mapping("learner state, 'optimizers'", state["optimizers"]):
         if module_id not in module_ids:
             raise _error(f"modules {_names(module_ids)}", f"an optimiser of {module_id!r}")
 

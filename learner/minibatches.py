@@ -181,11 +181,11 @@ class Minibatches:
         return minibatch
 
 
-def carries_loss(batch: Mapping[str, Any]) -> bool:
+def has_loss(batch: Mapping[str, Any]) -> bool:
     """True if a batch has a row with loss, according to its `loss_mask` if it has one.
 
     Example:
-        >>> carries_loss({"obs": torch.zeros(2, 4), "loss_mask": torch.tensor([False, False])})
+        >>> has_loss({"obs": torch.zeros(2, 4), "loss_mask": torch.tensor([False, False])})
         False
     """
     mask = batch.get(Columns.LOSS_MASK)

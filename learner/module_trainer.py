@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.columns import Columns, TrackedBatch, note_columns
+from epibatch.core.columns import Columns, TrackedBatch, add_column_hint
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, NonFiniteLossError, add_context
 from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.structs import map_struct
@@ -219,7 +219,7 @@ class ModuleTrainer:
                 self.loss(minibatch, outputs, module.get_train_action_dist_cls(), coefficients)
             )
         except KeyError as error:
-            note_columns(error, columns, _MISSING)
+            add_column_hint(error, columns, _MISSING)
             raise
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

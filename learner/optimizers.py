@@ -39,7 +39,7 @@ class ModuleOptimizer:
         self._parameters = list(parameters.values())
         self._settings = settings
         first = value_at(settings.lr, 0) or 1.0
-        self._optimizer = _made(settings.optimizer, self._parameters, first)
+        self._optimizer = _make_optimizer(settings.optimizer, self._parameters, first)
         self._shares = [group["lr"] / first for group in self._optimizer.param_groups]
 
     def set_lr(self, lr: float) -> None:
@@ -122,13 +122,13 @@ class ModuleOptimizer:
         tried = [torch.nn.Parameter(torch.zeros_like(parameter)) for parameter in self._parameters]
         for parameter in tried:
             parameter.grad = torch.zeros_like(parameter)
-        optimizer = _made(self._settings.optimizer, tried, 1.0)
+        optimizer = _make_optimizer(self._settings.optimizer, tried, 1.0)
         optimizer.step()
         kept = [optimizer.state[parameter] for parameter in tried]
         return [{k: v if np.shape(v) else 0.0 for k, v in values.items() if v is not None} for values in kept]
 
 
-def _made(choice: Any, parameters: list[torch.nn.Parameter], lr: float) -> torch.optim.Optimizer:
+def _make_optimizer(choice: Any, parameters: list[torch.nn.Parameter], lr: float) -> torch.optim.Optimizer:
     options = dict(choice) if isinstance(choice, Mapping) else {"optimizer": choice}
     kind = options.pop("optimizer")
     if isinstance(kind, str):

@@ -12,7 +12,7 @@ FAMILIES = ("learner", "memory", "acting", "sampling", "training", "kernels", "s
 
 def all_rows() -> list[Row]:
     """Every row, in the order of the table."""
-    return [row for family in FAMILIES for row in import_module(f"benchmarks.rows.{family}").ROWS]
+    return [row for family in FAMILIES for row in import_module(f"benchmarks.rows.{family}").ROW_MAP]
 
 
 def chosen(rows: Sequence[Row], only: str) -> list[Row]:

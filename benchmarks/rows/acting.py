@@ -298,4 +298,4 @@ def _rows() -> list[Row]:
     return rows
 
 
-ROWS = _rows()
+ROW_MAP = _rows()

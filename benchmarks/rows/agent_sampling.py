@@ -104,7 +104,7 @@ def sampling(options: Options) -> Workload:
     )
 
 
-ROWS = [
+ROW_MAP = [
     Row(
         f"R1m/{NUM_ENVS}",
         f"sampling 8 agents, 3 modules, N = {NUM_ENVS}, {STEPS:,} env steps a call; per env step",

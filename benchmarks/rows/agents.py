@@ -195,7 +195,7 @@ def _arrays(lists: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, Any]:
     return {agent: {name: np.asarray(own) for name, own in each.items()} for agent, each in lists.items()}
 
 
-ROWS = [
+ROW_MAP = [
     Row(
         "S2",
         "append 200 steps of 8 agents to an episode",

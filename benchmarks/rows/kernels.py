@@ -121,7 +121,7 @@ def shown(minibatches: list[dict[str, Any]]) -> dict[str, Any]:
     return {"count": len(minibatches), "sums": np.array(sums), **first}
 
 
-ROWS = [
+ROW_MAP = [
     Row("GAE", "advantages of 32,768 steps in 160 segments", timed(advantages), (below(0.5e-3, "<= 0.5 ms"),)),
     Row(
         "minibatches",

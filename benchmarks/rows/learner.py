@@ -201,7 +201,7 @@ def put_count_in_front(lib: SimpleNamespace, pipeline: Any) -> None:
     pipeline.prepend(CountRewards())
 
 
-ROWS = [
+ROW_MAP = [
     Row(
         "L1",
         "learner, stateless: 32,768 steps in 160 episodes",

@@ -23,7 +23,7 @@ def measure_stacked(options: Options) -> Measured:
     return Measured(values, unit="MiB", note=f"the train batch has {values[OUTPUT][0]:.0f} MiB")
 
 
-ROWS = [
+ROW_MAP = [
     Row(
         "L3/memory",
         "peak of memory above the inputs, frame stack 4, 84x84 bytes, 4,096 steps",

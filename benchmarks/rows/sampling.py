@@ -224,7 +224,7 @@ def of_bare_loop(share: float) -> Target:
     return Target(f">= {100 * share:g} % of the bare loop's steps/s", share, FLOOR, times_faster=True)
 
 
-ROWS = [
+ROW_MAP = [
     *(
         Row(
             f"R1/{num_envs}",

@@ -256,7 +256,7 @@ OPERATIONS: dict[str, tuple[str, Made]] = {
     "set/one": ("overwrite one reward", write_one),
 }
 
-ROWS = [
+ROW_MAP = [
     Row(
         "S1",
         "append 1,000 steps to an episode, and to_numpy",

@@ -110,7 +110,7 @@ def recorded_returns(options: Options) -> Measured:
     return Measured(values, unit="return", note=f"{', '.join(means)}; recorded in {RECORD.name}")
 
 
-ROWS = [
+ROW_MAP = [
     Row(
         "R2",
         "PPO on CartPole, N = 1, 4,000 steps, minibatches of 128, 10 epochs; per iteration",

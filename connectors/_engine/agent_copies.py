@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from ..connector_v2 import ConnectorV2
 
 
-class AgentParts:
+class PerAgentCopies:
     """One copy of a piece per agent, with the agent's spaces and a state of its own.
 
     Args:
-        whole: The piece. Its spaces are Dicts of the agents' spaces.
+        template: The piece. Its spaces are Dicts of the agents' spaces.
     """
 
-    def __init__(self, whole: ConnectorV2) -> None:
-        self.whole = whole
-        self._parts: dict[Any, Any] = {}
+    def __init__(self, template: ConnectorV2) -> None:
+        self.template = template
+        self._copies: dict[Any, Any] = {}
         self._spaces: tuple[Any, Any] = (None, None)
 
     def of(self, agent_id: Any) -> Any:
@@ -34,32 +34,32 @@ class AgentParts:
         Raises:
             SpaceError: the piece's spaces have no entry for the agent.
         """
-        spaces = self.whole.input_observation_space, self.whole.input_action_space
+        spaces = self.template.input_observation_space, self.template.input_action_space
         if spaces[0] is not self._spaces[0] or spaces[1] is not self._spaces[1]:
             self._spaces = spaces
-            for key, part in self._parts.items():
-                _give_spaces(part, self.whole, key)
-        part = self._parts.get(agent_id)
+            for key, part in self._copies.items():
+                _give_spaces(part, self.template, key)
+        part = self._copies.get(agent_id)
         if part is None:
-            part = _copy_for(agent_id, self.whole)
-            _give_spaces(part, self.whole, agent_id)
+            part = _copy_for(agent_id, self.template)
+            _give_spaces(part, self.template, agent_id)
             part.reset_state()
-            self._parts[agent_id] = part
+            self._copies[agent_id] = part
         return part
 
     def items(self) -> list[tuple[Any, Any]]:
         """Agents and their copies, in the order in which they were first asked for."""
-        return list(self._parts.items())
+        return list(self._copies.items())
 
     def clear(self) -> None:
         """Forget all copies."""
-        self._parts = {}
+        self._copies = {}
 
 
 def _copy_for(key: Any, template: ConnectorV2) -> Any:
     """A copy for an agent, or a module, whose spaces are still those of the template."""
     part = copy.copy(template)
-    part.spaces_by_agent, part.part_of, part.whole = False, key, template
+    part.spaces_by_agent, part.copy_for, part.template = False, key, template
     return part
 
 

@@ -43,7 +43,7 @@ class AgentMapper(ColumnarPiece):
         return self._recomputed()
 
 
-class _Life(NamedTuple):
+class _TableSegment(NamedTuple):
     """An agent's life in an episode of the call.
 
     Args:
@@ -93,8 +93,8 @@ class AgentTable:
     ) -> None:
         self._call, self._newest, self._width = call, newest and not history, len(agents)
         self._acting, self._ends = newest, np.array([episode.env_t for episode in call.episodes], np.int64)
-        self._mine: dict[int, int] = {id(chunk.episode): chunk.owner for chunk in call.chunks}
-        lives = self._all_lives(history)
+        self._owner_of: dict[int, int] = {id(chunk.episode): chunk.owner for chunk in call.chunks}
+        lives = self._all_segments(history)
         first = self._ends - history if newest else self._ends.copy()
         for life in () if newest else lives:
             first[life.owner] = min(first[life.owner], life.steps[0])
@@ -104,32 +104,32 @@ class AgentTable:
         self.bounds = first, self._ends
         self._own_steps = {id(life.segment.episode): life for life in lives}
         agent_ids = set(agents)
-        self._lives = [life for life in lives if not only or life.segment.agent_id in agent_ids]
-        self._places = places_of(piece, agents, [life.segment.agent_id for life in self._lives])
-        self.rows = self._table([life.steps for life in self._lives])
+        self._segments = [life for life in lives if not only or life.segment.agent_id in agent_ids]
+        self._places = places_of(piece, agents, [life.segment.agent_id for life in self._segments])
+        self.rows = self._table([life.steps for life in self._segments])
 
-    def _all_lives(self, history: int) -> list[_Life]:
+    def _all_segments(self, history: int) -> list[_TableSegment]:
         """The lives that count, of all agents."""
         lives = []
         for owner, (episode, end) in enumerate(zip(self._call.episodes, self._ends.tolist())):
             for segment in (*episode.past_segments, *episode.segments):
                 if self._newest and segment.steps[-1] == end:
-                    lives.append(_Life(owner, segment, _NO_STEPS))
+                    lives.append(_TableSegment(owner, segment, _NO_STEPS))
                 elif not self._newest and (not self._acting or segment.steps[-1] >= end - history):
                     steps = segment.env_steps
                     skipped = int(np.searchsorted(steps, end - history)) if self._acting else 0
-                    lives.append(_Life(owner, segment, steps[skipped:], skipped))
+                    lives.append(_TableSegment(owner, segment, steps[skipped:], skipped))
         return lives
 
     def _table(self, steps: list[Indices]) -> Indices:
         """Numbers of rows that lie one life after the other, by env step and agent."""
         table = np.full(self._size * self._width, -1, np.int64)
         if self._newest:
-            owners = np.array([life.owner for life in self._lives], np.int64)
+            owners = np.array([life.owner for life in self._segments], np.int64)
             table[owners * self._width + self._places] = np.arange(len(owners))
         elif steps:
             counts = np.array([len(life_steps) for life_steps in steps])
-            shifts = np.array([self._offsets[life.owner] for life in self._lives])
+            shifts = np.array([self._offsets[life.owner] for life in self._segments])
             indices = np.concatenate(steps) + np.repeat(shifts, counts)
             table[indices * self._width + np.repeat(self._places, counts)] = np.arange(len(indices))
         return table.reshape(self._size, self._width)
@@ -143,7 +143,7 @@ class AgentTable:
     def env_steps(self, group: ChunkGroup) -> tuple[Indices, Indices]:
         """The env step of each row of a module's chunks, and the position of its episode: int64, [rows] each."""
         if self._acting:
-            owners = np.array([self._mine[id(episode)] for episode in group.episodes], np.int64)
+            owners = np.array([self._owner_of[id(episode)] for episode in group.episodes], np.int64)
             return self._ends[owners], owners
         parts, counts = [], group.counts.tolist()
         lives = [self._own_steps[id(episode)] for episode in group.episodes]
@@ -155,7 +155,7 @@ class AgentTable:
     @property
     def empty(self) -> bool:
         """True if none of the agents has a row."""
-        return not self._lives
+        return not self._segments
 
     # -- rows of columns -----------------------------------------------------------------------
 
@@ -169,8 +169,8 @@ class AgentTable:
             ColumnError: agents' observations differ in shape or nesting, or are no numbers.
         """
         if numbers is None:
-            return _with_zeros(*self._read(range(len(self._lives))))
-        counts = np.array([1 if self._newest else len(life.steps) for life in self._lives])
+            return _with_zeros(*self._read(range(len(self._segments))))
+        counts = np.array([1 if self._newest else len(life.steps) for life in self._segments])
         owners = np.repeat(np.arange(len(counts)), counts)[numbers]
         mask = np.bincount(owners, minlength=len(counts)) > 0
         gaps = np.cumsum(np.where(mask, 0, counts))  # rows that are left out up to each life
@@ -183,8 +183,8 @@ class AgentTable:
         about = self._about(lives)
         if self._newest:
             return about.reader.newest(Columns.OBS)[0], about
-        copies, parts = self._lengthened(), []
-        for life in [self._lives[i] for i in lives]:
+        copies, parts = self._with_bootstrap_steps(), []
+        for life in [self._segments[i] for i in lives]:
             part = life.segment.episode
             buffer = copies.get(id(part), part).observations
             start = life.skipped - part.lookback
@@ -204,9 +204,9 @@ class AgentTable:
         Raises:
             ColumnError: agents' rows differ in shape or nesting, or are no numbers.
         """
-        copies = self._lengthened()
+        copies = self._with_bootstrap_steps()
         parts, steps, owners, table_rows = [], [], [], [_NO_STEPS]
-        for i, life in enumerate(self._lives):
+        for i, life in enumerate(self._segments):
             part, count = life.segment.episode, len(life.steps) - 1
             buffer = _column(copies.get(id(part), part), name)
             pending_row = self._waiting(life, name)
@@ -220,11 +220,11 @@ class AgentTable:
             life_steps = life.steps[: (count if buffer is not None else 0) + (pending_row is not None)]
             steps.append(life_steps)
             table_rows.append((life.steps[1:] if name == Columns.REWARDS else life_steps) + self._offsets[life.owner])
-        about = self._about(range(len(self._lives)))
+        about = self._about(range(len(self._segments)))
         data = _with_zeros(join_rows(name, parts, owners, about), about) if parts else None
         return self._table(steps), data, np.concatenate(table_rows)
 
-    def _waiting(self, life: _Life, name: str) -> Any:
+    def _waiting(self, life: _TableSegment, name: str) -> Any:
         """Return the pending action or model output of an agent; None if there is none."""
         episode, agent_id = self._call.episodes[life.owner], life.segment.agent_id
         if life.segment.ended_at is not None or name == Columns.REWARDS:
@@ -233,15 +233,19 @@ class AgentTable:
             return episode.pending_actions.get(agent_id)
         return episode.pending_extra_model_outputs.get(agent_id, {}).get(name)
 
-    def _lengthened(self) -> dict[int, Any]:
+    def _with_bootstrap_steps(self) -> dict[int, Any]:
         """Copies that plain pieces were shown, and may have written to, by the episodes that they are of."""
         groups = self._call.groups.values()
-        return {id(episode): long for group in groups for episode, long in zip(group.episodes, group.lengthened or ())}
+        return {
+            id(episode): long
+            for group in groups
+            for episode, long in zip(group.episodes, group.with_bootstrap_step or ())
+        }
 
     def _about(self, lives: Sequence[int]) -> ChunkGroup:
         """A call about some lives, for messages."""
-        parts = [self._lives[i].segment.episode for i in lives]
-        names = [self._call.episodes[self._lives[i].owner].id_ for i in lives]
+        parts = [self._segments[i].segment.episode for i in lives]
+        names = [self._call.episodes[self._segments[i].owner].id_ for i in lives]
         keys: list[tuple[Any, ...]] = [(name, part.agent_id, part.module_id) for name, part in zip(names, parts)]
         return ChunkGroup(self._call, None, "", parts, keys=keys)
 
@@ -302,7 +306,7 @@ def agents_of(piece: Any, agent_ids: list[Any] | None) -> list[Any]:
     """
     if agent_ids is not None:
         return agent_ids
-    space = (piece.whole or piece).input_observation_space
+    space = (piece.template or piece).input_observation_space
     if isinstance(space, gym.spaces.Dict):
         return list(space.spaces)
     raise SpaceError(

@@ -33,7 +33,7 @@ from .modules import is_multi
 from .sequences import merged_sequences
 
 ADDED_LOSS_MASK = "_added_loss_mask_for_valid_episode_ts"
-ROWS = "memorized_map_structure"
+ROW_MAP = "memorized_map_structure"
 
 
 class PipelineCall:
@@ -66,7 +66,7 @@ class PipelineCall:
         agent_rows: With several agents, the agents of the chunks of each group.
         acted: With several agents, for each module which of its outputs are rows of agents that are still to act.
             None: all.
-        halves_floats: Whether arrays are made right before the piece that makes them float32.
+        casts_to_float32: Whether arrays are made right before the piece that makes them float32.
         shown: Columns that a plain piece was shown, for those that it leaves alone.
         shown_items: Whether it was shown rows as items, and not batched arrays.
 
@@ -84,7 +84,7 @@ class PipelineCall:
     kwargs: Mapping[str, Any] = MappingProxyType({})
     several: bool = False
     mapped: bool = False
-    halves_floats: bool = False
+    casts_to_float32: bool = False
     shown_items: bool = False
     shown: Any = None
     _plain: list[Any] | None = None
@@ -123,7 +123,7 @@ class PipelineCall:
             self.groups = {}
             self._set_groups(self._first_rows(from_module))
             if batch and not from_module:
-                self._go_on_by_module(batch)
+                self._map_given_batch(batch)
             return
         module = rl_module[DEFAULT_MODULE_ID] if self.multi and DEFAULT_MODULE_ID in rl_module else rl_module
         self.groups = {None: ChunkGroup(self, module, DEFAULT_MODULE_ID, episodes, plus_one)}
@@ -138,7 +138,7 @@ class PipelineCall:
             return training_rows(self.episodes)
         if not from_module:
             return acting_rows(self.episodes)
-        mapping = self.shared_data.get(ROWS)
+        mapping = self.shared_data.get(ROW_MAP)
         if isinstance(mapping, RowsByModule) and mapping.are_about(self.episodes):
             self.acted = dict.fromkeys(mapping.rows)
             return mapping.rows
@@ -182,13 +182,13 @@ class PipelineCall:
             )
         return self.rl_module[module_id]
 
-    def _go_on_by_module(self, batch: Mapping[Any, Any]) -> None:
+    def _map_given_batch(self, batch: Mapping[Any, Any]) -> None:
         """Let the call be about the rows of a batch that was mapped to modules before the call began."""
         modules = {segment.episode.module_id for episode in self.episodes for segment in episode.segments}
         modules = {name for name in modules if isinstance(batch.get(name), Mapping) and not is_plain(batch[name])}
         if not modules:
             return
-        mapping, learning = self.shared_data.get(ROWS), self.training or self._learning
+        mapping, learning = self.shared_data.get(ROW_MAP), self.training or self._learning
         rows = list(self.agent_rows.values())
         if not learning and isinstance(mapping, RowsByModule) and mapping.are_about(self.episodes):
             mapped = mapping.rows
@@ -199,7 +199,7 @@ class PipelineCall:
         self.mapped = True
         self._set_groups(mapped)
 
-    def admit(self, keys: set[Any]) -> bool:
+    def include_idle_agents(self, keys: set[Any]) -> bool:
         """Let the call be about every agent's steps, if there are columns of agents that did not just observe.
 
         Returns:
@@ -243,7 +243,7 @@ class PipelineCall:
             members = [self.agent_rows[key] for key in keys]
             rows[module_id] = merged_rows(members)
             group = groups[module_id] = self._group(rows[module_id])
-            self._go_on(group, parts)
+            self._inherit(group, parts)
             places = [member.places for member in members]
             if cuts := [part.cut for part in parts if part.cut is not None]:  # of all: they have one module
                 order = np.argsort(np.concatenate(places))
@@ -253,12 +253,14 @@ class PipelineCall:
         self.mapped, batch.groups = True, merged
         self._set_groups(rows, groups)
 
-    def _go_on(self, group: ChunkGroup, parts: Sequence[ChunkGroup]) -> None:
+    def _inherit(self, group: ChunkGroup, parts: Sequence[ChunkGroup]) -> None:
         """Let a group of all chunks of a module know what groups of some of them do."""
         group.plus_one = any(part.plus_one for part in parts)
         if self._plain is not None:
-            lengthened = {key: long for part in parts for key, long in zip(part.keys, part.lengthened or ())}
-            group.lengthen([lengthened[key] for key in group.keys])
+            with_bootstrap_step = {
+                key: long for part in parts for key, long in zip(part.keys, part.with_bootstrap_step or ())
+            }
+            group.add_bootstrap_step([with_bootstrap_step[key] for key in group.keys])
 
     def keep_acting(self) -> dict[Any, np.ndarray[Any, np.dtype[np.int64]]] | None:
         """Leave out the chunks of agents that are not to act: those that ended with their newest observation.
@@ -272,7 +274,7 @@ class PipelineCall:
         indices = {key: [i for i, acts in enumerate(parts.acting) if acts] for key, parts in rows.items()}
         indices = {key: positions for key, positions in indices.items() if positions}
         full_groups = {key: group for key, group in self.groups.items() if all(rows[key].acting)}
-        self._set_groups({key: rows[key].taken(positions) for key, positions in indices.items()}, full_groups)
+        self._set_groups({key: rows[key].subset(positions) for key, positions in indices.items()}, full_groups)
         return {key: np.array(positions, np.int64) for key, positions in indices.items()}
 
     def keep_modules(self, batch: Batch, module_ids: Collection[Any]) -> None:
@@ -339,12 +341,12 @@ class PipelineCall:
     # -- what plain pieces are shown ------------------------------------------------------------------
 
     def plain_episodes(self) -> list[Any]:
-        """The episodes as a plain list, lengthened ones in their place if there are."""
+        """The episodes as a plain list, those with a bootstrap step in their place if there are."""
         if not self.several:
             return next(iter(self.groups.values())).plain_episodes()
         return list(self.episodes) if self._plain is None else self._plain
 
-    def lengthen(self) -> None:
+    def add_bootstrap_step(self) -> None:
         """Show plain pieces episodes that have the bootstrap row as a step, and read columns from those.
 
         What a plain piece writes to them reaches the batch; the episodes that were given stay as they are.
@@ -352,11 +354,11 @@ class PipelineCall:
         if self._plain is None:
             parts: dict[int, Any] = {}
             for group in self.groups.values():
-                group.lengthen()
-                parts.update({id(part): long for part, long in zip(group.episodes, group.lengthened or ())})
+                group.add_bootstrap_step()
+                parts.update({id(part): long for part, long in zip(group.episodes, group.with_bootstrap_step or ())})
             self._plain = [episode.with_artificial_steps(parts) for episode in self.episodes] if self.several else []
 
-    def look_again(self, *, rewritten: bool = False) -> None:
+    def invalidate(self, *, rewritten: bool = False) -> None:
         """Forget what is known about the episodes: a plain piece may have changed them.
 
         Args:
@@ -366,7 +368,7 @@ class PipelineCall:
         if rewritten and self.several and not self.mapped:
             self._set_groups(regrouped(self.agent_rows), self.groups)
         for group in self.groups.values():
-            group.look_again()
+            group.invalidate()
 
     def key_of(self, episode: Any) -> tuple[Any, ...] | None:
         """The key of a chunk of this call; None for a stranger."""

@@ -16,7 +16,7 @@ from epibatch.core.errors import (
     SpaceError,
     nearest,
 )
-from epibatch.core.imports import advice_for_episode, is_rllibs
+from epibatch.core.imports import advice_for_episode, is_rllib_class
 
 from ...episodes.vector_episodes import VectorEpisodes
 
@@ -77,7 +77,7 @@ def are_episodes(episodes: Any) -> bool:
 
 @cache
 def _is_episode(kind: type) -> bool:
-    return hasattr(kind, "get_observations") and not is_rllibs(kind)
+    return hasattr(kind, "get_observations") and not is_rllib_class(kind)
 
 
 def no_episodes(pipeline: Any, found: Any) -> PipelineError:
@@ -86,7 +86,7 @@ def no_episodes(pipeline: Any, found: Any) -> PipelineError:
     if isinstance(found, Sequence):
         strangers = [i for i, item in enumerate(found) if not are_episodes([item])]
         kind = type(found[strangers[0]]) if strangers else kind
-        name = f"{kind.__module__}.{kind.__name__}" if is_rllibs(kind) else kind.__name__
+        name = f"{kind.__module__}.{kind.__name__}" if is_rllib_class(kind) else kind.__name__
         items += f" of {name} at position {strangers[0]}" if strangers else ""
     return PipelineError(
         f"{type(pipeline).__name__}(episodes=...)",

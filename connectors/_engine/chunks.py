@@ -17,7 +17,7 @@ from ...episodes.vector_episodes import VectorEpisodes
 from .modules import is_stateful
 
 if TYPE_CHECKING:
-    from epibatch.core.padding import PaddedLayout
+    from epibatch.core.padding import SequenceLayout
 
     from .call import PipelineCall
     from .grouping import AgentRows
@@ -70,11 +70,11 @@ class ChunkGroup:
     per_sequence: Mapping[str, Callable[[ChunkGroup, Any], Any] | None] = MappingProxyType({})
     batched: bool = False
     ragged: bool = False
-    sequences: PaddedLayout | None = None
+    sequences: SequenceLayout | None = None
     cut: RandomCut | None = None
     _keys: list[tuple[Any, ...]] | None = None
     _plain: list[Any] | None = None
-    _lengthened: list[Any] | None = None
+    _with_bootstrap_step: list[Any] | None = None
     _positions: dict[int, int] | None = None
     _reader: EpisodeReader | None = None
     _stateful: bool | None = None
@@ -139,7 +139,7 @@ class ChunkGroup:
     def reader(self) -> EpisodeReader:
         """Reads rows of all chunks, wherever they are stored."""
         if self._reader is None:
-            episodes, long = self.episodes, self._lengthened
+            episodes, long = self.episodes, self._with_bootstrap_step
             if long is not None:
                 self._reader = EpisodeReader(long, episodes)
             elif self.training is False and type(episodes) is list:  # newest rows: one each, whatever block they are in
@@ -148,7 +148,7 @@ class ChunkGroup:
                 self._reader = reader_of(episodes)
         return self._reader
 
-    def look_again(self) -> None:
+    def invalidate(self) -> None:
         """Forget what is known about the episodes: a plain piece may have changed them."""
         self._reader = None
 
@@ -188,22 +188,24 @@ class ChunkGroup:
                 self._plain = episodes if type(episodes) is list else list(episodes)
         return self._plain
 
-    def lengthen(self, episodes: list[Any] | None = None) -> None:
+    def add_bootstrap_step(self, episodes: list[Any] | None = None) -> None:
         """Show plain pieces episodes that have the bootstrap row as a step, and read columns from those.
 
         What a plain piece writes to them reaches the batch; the episodes that were given stay as they are.
 
         Args:
-            episodes: The lengthened ones, if they were made already.
+            episodes: Those with a bootstrap step, if they were made already.
         """
-        if self._lengthened is None:
-            self._lengthened = self._plain = episodes or [episode.with_artificial_step() for episode in self.episodes]
+        if self._with_bootstrap_step is None:
+            self._with_bootstrap_step = self._plain = episodes or [
+                episode.with_artificial_step() for episode in self.episodes
+            ]
             self._positions = self._reader = None
 
     @property
-    def lengthened(self) -> list[Any] | None:
+    def with_bootstrap_step(self) -> list[Any] | None:
         """The episodes with the bootstrap row as a step, if a plain piece was shown them."""
-        return self._lengthened
+        return self._with_bootstrap_step
 
     def take_keys(self, columns: Iterable[Any]) -> None:
         """Let the chunks be those that columns have keys of; for a piece that is tried without episodes.

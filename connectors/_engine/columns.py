@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.padding import PaddedLayout, pad
+from epibatch.core.padding import SequenceLayout, pad
 from epibatch.core.structs import flatten, map_struct
 
 from ...episodes._storage.column_rows import LazyRows
@@ -56,7 +56,7 @@ class EpisodeColumn:
         """The chunks' own rows, as long as `data` was not read."""
         return self._data if isinstance(self._data, LazyRows) else None
 
-    def settle(self) -> None:
+    def materialise(self) -> None:
         """Copy the rows now if they are not copied yet, because a piece may write to the episodes next."""
         if isinstance(self._data, LazyRows):
             self._data = self._data.joined()
@@ -77,7 +77,7 @@ class EpisodeColumn:
         """True if the rows are a list of Python objects, which no piece turns into arrays."""
         return isinstance(self._data, list)
 
-    def padded(self, layout: PaddedLayout) -> Any:
+    def padded(self, layout: SequenceLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is.
 
         Args:
@@ -122,13 +122,13 @@ class Batch:
             rows: Per group the positions that stay; groups that are missing lose everything.
         """
         self.groups = {
-            key: {name: _taken(column, rows[key]) for name, column in columns.items()}
+            key: {name: _subset(column, rows[key]) for name, column in columns.items()}
             for key, columns in self.groups.items()
             if key in rows
         }
 
 
-def _taken(column: Any, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
+def _subset(column: Any, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
     if not isinstance(column, EpisodeColumn):
         return column
     data = column.data

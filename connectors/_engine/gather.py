@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.columns import Columns, column_meant, nearest_column
+from epibatch.core.columns import Columns, canonical_column, nearest_column
 from epibatch.core.errors import ColumnError
 
 from ...episodes._storage.column_rows import ColumnRows
@@ -46,7 +46,7 @@ def gather_column(group: ChunkGroup, name: str, *, last: Any = None) -> EpisodeC
 
 def _rows(group: ChunkGroup, name: str, plus_one: bool, last: Any) -> ColumnRows:
     """The column's rows where they lie."""
-    exists = plus_one and (name == Columns.OBS or group.lengthened is not None)
+    exists = plus_one and (name == Columns.OBS or group.with_bootstrap_step is not None)
     rows = group.reader.rows(name, 0, group.lengths + 1 if exists else None)
     return rows.with_bootstraps(last) if plus_one and not exists else rows
 
@@ -82,7 +82,7 @@ _OF_EPISODES = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
 _FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
 
 
-def taken(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str) -> Any:
+def column_or_gather(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str) -> Any:
     """Return a column of the batch; if it has none yet, the rows of the episodes.
 
     In training these are all steps of all chunks, and a bootstrap row each if the pipeline has such rows: the last
@@ -131,7 +131,7 @@ def _missing(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str, 
         *([Columns.OBS] if group.training is False else (*_OF_EPISODES, *_FLAGS, Columns.NEXT_OBS)),
         *outputs,
     ]
-    name = column_meant(column)
+    name = canonical_column(column)
     acting = group.training is False and name in (Columns.ACTIONS, Columns.REWARDS)
     do = "put the piece into the learner pipeline; past actions and rewards are shown by PrevActionsPrevRewards"
     return ColumnError(

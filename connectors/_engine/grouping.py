@@ -73,7 +73,7 @@ class AgentRows:
         module_id = self.module_id
         return [(episode_keys[owner], agent, module_id) for owner, agent in zip(self.owners, self.agents)]
 
-    def taken(self, indices: Sequence[int]) -> AgentRows:
+    def subset(self, indices: Sequence[int]) -> AgentRows:
         """Some of the parts."""
         out = AgentRows(self.module_id)
         for name in self.__slots__:
@@ -89,7 +89,7 @@ def merged_rows(groups: Sequence[AgentRows]) -> AgentRows:
     for name in AgentRows.__slots__:
         if name != "module_id":
             setattr(out, name, [value for group in groups for value in getattr(group, name)])
-    return out.taken(sorted(range(len(out)), key=out.places.__getitem__))
+    return out.subset(sorted(range(len(out)), key=out.places.__getitem__))
 
 
 def training_rows(episodes: Sequence[Any], keys: Collection[Key] = ()) -> dict[Any, AgentRows]:
@@ -159,7 +159,7 @@ def regrouped(groups: Mapping[Any, AgentRows]) -> dict[Any, AgentRows]:
         by_kind: dict[int, list[int]] = {}
         for i, part in enumerate(rows.parts):
             by_kind.setdefault(kinds.of(part), []).append(i)
-        parts = {group: rows} if len(by_kind) < 2 else {(*group, kind): rows.taken(at) for kind, at in by_kind.items()}
+        parts = {group: rows} if len(by_kind) < 2 else {(*group, kind): rows.subset(at) for kind, at in by_kind.items()}
         out.update(parts)
     return out
 

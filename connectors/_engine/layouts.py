@@ -224,7 +224,7 @@ def to_columns(plain: Mapping[Any, Any], call: PipelineCall) -> Batch:
         return _of_modules(plain, call, records)
     if call.several and call.training is None and plain:
         keys = {key for column in plain.values() if is_plain(column) for key in column}
-        records = {} if call.admit(keys) else records  # columns of other chunks
+        records = {} if call.include_idle_agents(keys) else records  # columns of other chunks
     batch = Batch({key: {} for key in call.groups})
     target = batch.loose if call.several else next(iter(batch.groups.values()))
     for name, value in plain.items():

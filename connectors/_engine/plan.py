@@ -66,7 +66,7 @@ class Plan:
         plus_one: Whether one of them adds bootstrap rows.
         watched: Whether one of them takes episodes one by one, so that what it reads is watched.
         trusting: Whether one of them is undeclared.
-        halves_floats: Whether what makes arrays stands right before what makes them float32.
+        casts_to_float32: Whether what makes arrays stands right before what makes them float32.
         learning: Whether one of them makes train batches.
     """
 
@@ -75,7 +75,7 @@ class Plan:
     plus_one: bool
     watched: bool
     trusting: bool
-    halves_floats: bool = False
+    casts_to_float32: bool = False
     learning: bool = False
 
     @cached_property
@@ -224,7 +224,7 @@ def make_plan(
         _check_next_observations(steps)
     watched = not all(step.columnar for step in steps)
     learning = any(isinstance(piece, ColumnarPiece) and piece.makes_train_batches for piece in connectors)
-    return Plan(tuple(connectors), tuple(steps), plus_one, watched, trusting, _halved(steps), learning)
+    return Plan(tuple(connectors), tuple(steps), plus_one, watched, trusting, _casts_to_float32(steps), learning)
 
 
 _SIDE = "as_learner_connector"
@@ -266,7 +266,7 @@ def _take_side(piece: ConnectorV2, where: str, training: bool | None) -> None:
     piece.trains = training
 
 
-def _halved(steps: Sequence[Step]) -> bool:
+def _casts_to_float32(steps: Sequence[Step]) -> bool:
     """True if what makes arrays is directly before what makes them float32, with no class's `__call__` between."""
     return any(
         first.piece.output_layout == "arrays"
@@ -415,7 +415,7 @@ class _ColumnMakers:
     def __init__(self) -> None:
         self._makers: dict[str, str] = {}
         self._windows = ""
-        self._settled: dict[str, str] = {}
+        self._read_for_advantages: dict[str, str] = {}
 
     def add(self, piece: Any, where: str) -> None:
         """Add the next piece.
@@ -430,10 +430,10 @@ class _ColumnMakers:
                 several of them.
         """
         for column in piece.writes:
-            if column in self._settled and not piece.training_only:
-                raise _too_late(piece, where, column, self._settled[column])
+            if column in self._read_for_advantages and not piece.training_only:
+                raise _too_late(piece, where, column, self._read_for_advantages[column])
         if Columns.ADVANTAGES in piece.writes:
-            self._settled.update({name: where for name in piece.reads or () if name != Columns.LOSS_MASK})
+            self._read_for_advantages.update({name: where for name in piece.reads or () if name != Columns.LOSS_MASK})
         for column in piece.writes:
             if column in piece.removes and column in self._makers:
                 raise _lost(piece, where, column, self._makers[column])
@@ -500,7 +500,7 @@ def _check_next_observations(steps: Sequence[Step]) -> None:
     for step in steps:
         for part in _parts(step.piece, Columns.OBS):
             if not left[type(step.piece), part]:
-                raise _alone(step.where, step.piece, part, maker.where)
+                raise _transformed_alone(step.where, step.piece, part, maker.where)
             left[type(step.piece), part] -= 1
 
 
@@ -513,7 +513,7 @@ def _parts(piece: Any, column: str) -> Iterator[str]:
             yield slash + rest
 
 
-def _alone(where: str, piece: Any, part: str, maker: str) -> PipelineError:
+def _transformed_alone(where: str, piece: Any, part: str, maker: str) -> PipelineError:
     name = type(piece).__name__
     columns = f'columns = ("{Columns.OBS}{part}", "{Columns.NEXT_OBS}{part}")'
     return PipelineError(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.columns import COLUMNS_READ, Columns, note_columns
+from epibatch.core.columns import COLUMNS_READ, Columns, add_column_hint
 from epibatch.core.errors import PieceOutputError, add_context
 
 from ...episodes._storage.indexing import HistoryWatch
@@ -167,7 +167,7 @@ def run_plan(
                 add_context(error, f"in {step.where}:")
                 if type(error) is KeyError:
                     candidates = next(iter(columns.groups.values()), {}) if plain is None else plain
-                    note_columns(error, candidates, _added_later(plan, step, error))
+                    add_column_hint(error, candidates, _added_later(plan, step, error))
                 raise
         if watches:
             seconds = perf_counter() - start
@@ -221,7 +221,7 @@ def _run_by_group(steps: Sequence[Step], columns: dict[Any, dict[str, Any]], cal
             add_context(error, f"for module {group.module_id!r}:")
         add_context(error, f"in {step.where}:")
         if type(error) is KeyError:
-            note_columns(error, group_columns, _added_later(plan, step, error))
+            add_column_hint(error, group_columns, _added_later(plan, step, error))
         raise
 
 
@@ -235,7 +235,7 @@ def _run_whole(step: Step, batch: Batch, call: PipelineCall) -> Batch:
         for columns in batch.groups.values():
             for column in columns.values():
                 if type(column) is EpisodeColumn:
-                    column.settle()
+                    column.materialise()
     out: Batch = piece.run_all(batch, call)
     for key, columns in out.groups.items():
         if not isinstance(columns, Mapping) or tuple in map(type, columns):
@@ -244,7 +244,7 @@ def _run_whole(step: Step, batch: Batch, call: PipelineCall) -> Batch:
             if type(column) is EpisodeColumn and column.parts is None:
                 _check_rows(piece, name, column, call.groups[key])
     if step.writes_episodes:
-        call.look_again()
+        call.invalidate()
     return out
 
 
@@ -265,7 +265,7 @@ def _check_rows(piece: Any, name: str, column: EpisodeColumn, group: ChunkGroup)
 
 def _run_plain(step: Step, batch: Any, call: PipelineCall, history: HistoryWatch) -> dict[str, Any]:
     if step.sees_bootstraps:
-        call.lengthen()
+        call.add_bootstrap_step()
     if COLUMNS_READ in call.shared_data and step.piece.reads is None:  # what it reads cannot be known
         call.shared_data[COLUMNS_READ][None].update(batch, *(col for col in batch.values() if isinstance(col, Mapping)))
     history.writable, history.acting = step.writes_episodes or not call.training, call.training is False
@@ -294,7 +294,7 @@ def _run_plain(step: Step, batch: Any, call: PipelineCall, history: HistoryWatch
             do="leave episodes out before the pipeline is called, or in the first piece of a learner pipeline for one "
             "agent, before there are columns",
         )
-    call.look_again(rewritten=step.piece.rewrites_observations)
+    call.invalidate(rewritten=step.piece.rewrites_observations)
     return {name: _unshared(value) for name, value in out.items()}
 
 

@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, PipelineError
-from epibatch.core.padding import PaddedLayout
+from epibatch.core.padding import SequenceLayout
 from epibatch.core.sequence_ends import (
     check_burn_in,
     check_sequence_end,
-    merged_layout,
+    joined_layout,
     random_layout,
     sequence_layout,
 )
@@ -101,7 +101,7 @@ def sequence_settings(rl_module: Any, steps: int | None = None) -> SequenceSetti
     return SequenceSettings(steps, end, burn_in)
 
 
-def layout_of(group: ChunkGroup, steps: int | None = None) -> PaddedLayout:
+def layout_of(group: ChunkGroup, steps: int | None = None) -> SequenceLayout:
     """Return the positions of the rows of a call's chunks in its sequences.
 
     Args:
@@ -158,8 +158,8 @@ def step_places(group: ChunkGroup, *, leading: int = 1) -> npt.NDArray[np.bool_]
 
 
 def merged_sequences(
-    layouts: Sequence[PaddedLayout | None], places: Sequence[Sequence[int]], module_id: Any
-) -> PaddedLayout | None:
+    layouts: Sequence[SequenceLayout | None], places: Sequence[Sequence[int]], module_id: Any
+) -> SequenceLayout | None:
     """The sequences of several groups of one module's chunks, or None as long as there are none.
 
     Args:
@@ -180,17 +180,17 @@ def merged_sequences(
             found="'continue'",
             do="use sequence_end 'overlap', or a module for each kind of agent",
         )
-    return merged_layout(found, places)
+    return joined_layout(found, places)
 
 
-def _layout(group: ChunkGroup, steps: int | None) -> PaddedLayout:
+def _layout(group: ChunkGroup, steps: int | None) -> SequenceLayout:
     settings = sequence_settings(group.rl_module, steps)
     return sequence_layout(
         group.counts, settings.max_seq_len, end=settings.end, burn_in=settings.burn_in, bootstrapped=group.plus_one
     )
 
 
-def _random(group: ChunkGroup, cut: RandomCut) -> PaddedLayout:
+def _random(group: ChunkGroup, cut: RandomCut) -> SequenceLayout:
     if group.plus_one:
         raise PipelineError(
             "RandomSubsequences",

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import LookbackError
-from epibatch.core.padding import PaddedLayout
+from epibatch.core.padding import SequenceLayout
 from epibatch.core.spaces import exact_fill_value
 from epibatch.core.structs import Form, unflatten
 
@@ -199,7 +199,7 @@ class WindowRows(LazyRows):
         indices = None if self._single else self._places()
         return unflatten(self._held.form, [self._taken(i, indices, halved) for i in range(len(self._held.like))])
 
-    def padded(self, layout: PaddedLayout) -> Any:
+    def padded(self, layout: SequenceLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is; each is made once."""
         zeros = int(self._spans().sum())
         indices = np.append(self._places(), zeros)[layout.source]

@@ -11,7 +11,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError, add_context
-from epibatch.core.runtime import random_state_kept
+from epibatch.core.runtime import preserve_random_state
 from epibatch.core.spaces import get_base_struct_from_space, space_of_struct
 from epibatch.core.structs import BatchedNdArray, Form, flatten, flatten_like, map_struct, stack_rows, unflatten
 
@@ -94,7 +94,7 @@ def column_spaces_of(pipeline: ConnectorPipelineV2, module: Any = None) -> dict[
     if module is None:
         module = _AnyModules() if several else _ANY_MODULE
     try:
-        with random_state_kept():
+        with preserve_random_state():
             first = _run(pipeline, module, _drawn(pipeline, observations, actions, first_lengths, several), actions)
             other = _run(pipeline, module, _drawn(pipeline, observations, actions, other_lengths, several), actions)
     except Exception as error:

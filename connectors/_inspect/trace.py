@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from epibatch.core.errors import PieceError, add_context
-from epibatch.core.runtime import random_state_kept
+from epibatch.core.runtime import preserve_random_state
 from epibatch.core.structs import BatchedNdArray
 
 from .._engine.batch_items import single_agent_episode_iterator
@@ -421,7 +421,7 @@ def trace_pipeline(
     trace = PipelineTrace(pipeline, batch, episodes)
     pipeline.watches.append(trace)
     try:
-        with random_state_kept() if copies else nullcontext():
+        with preserve_random_state() if copies else nullcontext():
             trace.batch = pipeline(rl_module=module, batch=batch, episodes=episodes, shared_data=shared_data, **call)
     except Exception as error:
         ran = run_plan.__code__ in _codes(error)  # otherwise what the call was given is wrong

@@ -19,7 +19,7 @@ from epibatch.core.structs import flatten, map_struct
 from .._engine.agent_copies import encoded_by_agent
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.gather import taken
+from .._engine.gather import column_or_gather
 from .._engine.sequences import leading_axes, step_places
 from ..columnar_piece import ColumnarPiece
 from ..connector_v2 import ConnectorV2
@@ -189,9 +189,9 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         """Transform the columns."""
         for path in self.paths:
             name = path.column
-            if name not in columns and _is_nobodys(name, group):
+            if name not in columns and _is_left_out(name, group):
                 continue
-            column = taken(columns, group, name, type(self).__name__)
+            column = column_or_gather(columns, group, name, type(self).__name__)
             try:
                 leading = leading_axes(group, name, column)
                 rows = self._sequences if leading > 1 else self._rows
@@ -260,7 +260,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         return out.reshape(*x.shape[:2], *out.shape[1:])
 
 
-def _is_nobodys(name: str, group: ChunkGroup) -> bool:
+def _is_left_out(name: str, group: ChunkGroup) -> bool:
     """True if a column that the batch does not have is not to be added either."""
     if group.training is False:  # neither is there yet; undo() maps the module's actions back
         return name in (Columns.ACTIONS, Columns.NEXT_OBS)

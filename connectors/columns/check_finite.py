@@ -13,7 +13,7 @@ from epibatch.core.structs import flatten, paths_of
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.gather import taken
+from .._engine.gather import column_or_gather
 from .._engine.sequences import layout_of, leading_axes
 from ..authoring.column_paths import ColumnPath, paths_from
 from ..authoring.fields import ParameterPiece
@@ -60,7 +60,7 @@ class CheckFinite(ParameterPiece, ColumnarPiece):
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Look at the columns; the batch stays as it is."""
         for path in self._paths or self._all(columns, group):
-            column = taken(columns, group, path.column, type(self).__name__)
+            column = column_or_gather(columns, group, path.column, type(self).__name__)
             wrapped = isinstance(column, EpisodeColumn)
             if wrapped and column.holds_objects:
                 continue

@@ -15,7 +15,7 @@ from epibatch.core.structs import flatten
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.gather import taken
+from .._engine.gather import column_or_gather
 from .._engine.sequences import leading_axes
 from ..authoring.column_paths import ColumnPath
 from ..authoring.fields import ParameterPiece
@@ -91,7 +91,9 @@ class OpenColumns:
             name = path.column
             if name not in self._columns:
                 from_episodes = bool(path.keys) or pull
-                column = taken(batch, group, name, piece) if from_episodes else column_named(batch, name, piece)
+                column = (
+                    column_or_gather(batch, group, name, piece) if from_episodes else column_named(batch, name, piece)
+                )
                 self._columns[name] = column
         items = self._columns.items()
         self.tree = {name: column.data if isinstance(column, EpisodeColumn) else column for name, column in items}

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.padding import PaddedLayout
+from epibatch.core.padding import SequenceLayout
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
 from .._engine.chunks import ChunkGroup
@@ -101,7 +101,7 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         return unflatten(form, leaves)
 
     def _before_each_sequence(
-        self, group: ChunkGroup, layout: PaddedLayout, counts: Any, initial: Any, shift: int = 0
+        self, group: ChunkGroup, layout: SequenceLayout, counts: Any, initial: Any, shift: int = 0
     ) -> Any:
         """The state before each sequence's first step, or `shift` steps later."""
         drawn = state_layout(group.rl_module).random
@@ -136,7 +136,7 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
             leaf[at_reset] = start
         return unflatten(form, out)
 
-    def _before_resets(self, group: ChunkGroup, layout: PaddedLayout, initial: Any, shift: int = 0) -> Any:
+    def _before_resets(self, group: ChunkGroup, layout: SequenceLayout, initial: Any, shift: int = 0) -> Any:
         """The state that each sequence goes on from at its resets, in order: [B, most of one sequence, ...]."""
         starts = np.flatnonzero(np.asarray(layout.resets))
         sequences = starts // layout.max_seq_len

@@ -8,7 +8,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeError
-from epibatch.core.padding import PaddedLayout
+from epibatch.core.padding import SequenceLayout
 from epibatch.core.structs import map_struct
 
 from .._engine.chunks import ChunkGroup
@@ -80,7 +80,7 @@ class AddTimeDimToBatchAndZeroPad(TwoSidedPiece):
         return batch
 
 
-def _mask(batch: dict[str, Any], layout: PaddedLayout) -> Any:
+def _mask(batch: dict[str, Any], layout: SequenceLayout) -> Any:
     """Return the loss mask: that of the layout, combined with the mask that is in the batch already, if any."""
     column = batch.get(Columns.LOSS_MASK)
     if column is None:
@@ -97,7 +97,7 @@ def _mask(batch: dict[str, Any], layout: PaddedLayout) -> Any:
     return layout.loss & mask
 
 
-def _real_steps(layout: PaddedLayout, group: ChunkGroup) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _real_steps(layout: SequenceLayout, group: ChunkGroup) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The rows of each sequence, without a bootstrap row at its end; where chunks follow one another all of them."""
     if not group.plus_one or layout.resets is not None:
         return layout.seq_lens

@@ -11,7 +11,7 @@ from epibatch.core import POLICIES_TO_TRAIN
 from epibatch.core.errors import SpaceError
 
 from .._engine.agent_table import AgentMapper, check_several
-from .._engine.call import ROWS, PipelineCall
+from .._engine.call import ROW_MAP, PipelineCall
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.layouts import plain_column
@@ -70,7 +70,7 @@ class AgentToModuleMapping(AgentMapper):
                 batch.keep(kept)
         elif to_train is not None:
             call.keep_modules(batch, to_train)
-        call.shared_data[ROWS] = call.rows_by_module()
+        call.shared_data[ROW_MAP] = call.rows_by_module()
         return batch
 
     # -- spaces --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PipelineError
 from epibatch.core.structs import BatchedNdArray, flatten, flatten_like, stack_rows, unflatten
 
-from .._engine.call import ROWS
+from .._engine.call import ROW_MAP
 from .._engine.chunks import ChunkGroup, chunk_keys
 from .._engine.columns import EpisodeColumn
 from .._engine.layouts import rows_in
@@ -83,8 +83,8 @@ class BatchIndividualItems(ColumnarPiece):
         obs = columns.get(Columns.OBS)
         if isinstance(obs, EpisodeColumn) and not group.several:
             keys = () if len(group.episodes) else group.keys
-            group.shared_data[ROWS] = RowMap(group.episodes, obs.counts, keys)
-        halved = group.call.halves_floats and group.rl_module is not None
+            group.shared_data[ROW_MAP] = RowMap(group.episodes, obs.counts, keys)
+        halved = group.call.casts_to_float32 and group.rl_module is not None
         return {
             name: column.batched(halved=halved) if isinstance(column, EpisodeColumn) else _batched(name, column)
             for name, column in columns.items()

@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ConfigError
-from epibatch.core.runtime import device_name, missing_device
+from epibatch.core.runtime import device_error, device_name
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
@@ -82,7 +82,7 @@ def _converter() -> Callable[..., Any]:
 def _check_device(device: Any) -> None:
     """Refuse what names no device; a number is that of a GPU."""
     try:
-        problem = missing_device(device_name(f"cuda:{device}")) if type(device) is int else device_name(device) and None
+        problem = device_error(device_name(f"cuda:{device}")) if type(device) is int else device_name(device) and None
     except ValueError as error:
         problem = str(error)
     if problem is not None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError
-from epibatch.core.padding import PaddedLayout, pad, placed_layout
+from epibatch.core.padding import SequenceLayout, pad, placed_layout
 from epibatch.core.spaces import map_space
 from epibatch.core.structs import flatten, flatten_like, map_struct
 
@@ -95,7 +95,7 @@ class StackAgents(AllAgentsPiece):
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space of all agents' observations in one row; actions stay those of one agent."""
-        if self.module_ids is not None and self.part_of is not None and self.part_of not in self.module_ids:
+        if self.module_ids is not None and self.copy_for is not None and self.copy_for not in self.module_ids:
             return input_observation_space
         return map_space(partial(_stacked_space, len(self._agent_ids)), input_observation_space)
 
@@ -162,7 +162,7 @@ class StackAgents(AllAgentsPiece):
             leaf.reshape(-1, *leaf.shape[2:])[cells] = part
 
 
-def _laid_out(name: str, column: Any, layout: PaddedLayout) -> Any:
+def _laid_out(name: str, column: Any, layout: SequenceLayout) -> Any:
     """A column of rows as `[B, A, ...]`, zeros where no row is; lists have None there."""
     leaves = [column] if isinstance(column, list) else flatten(column)[0]
     lengths = [len(leaf) for leaf in leaves if len(leaf) != layout.num_rows]

@@ -16,7 +16,7 @@ from epibatch.core.structs import is_leaf
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode
 from .._engine.agent_copies import entry_of, output_spaces
-from ..columnar_piece import refuse_taken
+from ..columnar_piece import refuse_observations
 from ..connector_v2 import ConnectorV2
 
 __all__ = ["MultiAgentObservationPreprocessor", "ObservationPreprocessor", "SingleAgentObservationPreprocessor"]
@@ -36,7 +36,7 @@ class _Preprocessor(ConnectorV2):
             UnknownNameError: it returned an observation for an agent that has none at this env step.
             SpaceError: a row, returned or left as it was, of another nesting, shape or kind than its output space has.
         """
-        refuse_taken(self, batch)
+        refuse_observations(self, batch)
         self._rewrite_all(episodes, self.observation_space)
         return batch
 

@@ -47,7 +47,7 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
         group.shared_data[ADDED_LOSS_MASK] = True
         for name, column in columns.items():
             if isinstance(column, EpisodeColumn):
-                columns[name] = self._lengthened(name, column, group)
+                columns[name] = self._with_bootstrap_rows(name, column, group)
         counts = group.counts
         mask = np.ones(int(counts.sum()), np.bool_)
         mask[np.cumsum(counts) - 1] = False
@@ -71,7 +71,7 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
             "AddOneTsToEpisodesAndTruncate, where episodes have it as a step",
         )
 
-    def _lengthened(self, name: str, column: EpisodeColumn, group: ChunkGroup) -> EpisodeColumn:
+    def _with_bootstrap_rows(self, name: str, column: EpisodeColumn, group: ChunkGroup) -> EpisodeColumn:
         counts = np.ones_like(group.lengths) if column.counts is None else column.counts
         misfits = np.flatnonzero((counts != group.lengths) & (counts != group.lengths + 1))
         if len(misfits):

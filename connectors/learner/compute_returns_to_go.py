@@ -11,7 +11,7 @@ from epibatch.core.columns import Columns
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.gather import taken
+from .._engine.gather import column_or_gather
 from ..columnar_piece import LearnerPiece
 
 __all__ = ["ComputeReturnsToGo"]
@@ -47,7 +47,7 @@ class ComputeReturnsToGo(LearnerPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        rewards = taken(columns, group, Columns.REWARDS, type(self).__name__)
+        rewards = column_or_gather(columns, group, Columns.REWARDS, type(self).__name__)
         sums = discounted_sums(rewards.data, rewards.counts, self.gamma)
         columns[Columns.RETURNS_TO_GO] = EpisodeColumn(sums, rewards.counts)
         return columns

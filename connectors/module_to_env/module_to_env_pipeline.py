@@ -18,7 +18,7 @@ from ..connector_v2 import ConnectorV2
 from .listify_data_for_vector_env import ListifyDataForVectorEnv
 from .normalize_and_clip_actions import NormalizeAndClipActions
 
-__all__ = ["ModuleToEnvPipeline", "default_pipeline", "has_the_last_word"]
+__all__ = ["ModuleToEnvPipeline", "default_pipeline", "transforms_actions_for_env"]
 
 _OR = "\n            or "
 
@@ -71,7 +71,7 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
             later = pieces[position + 1 :]
             piece.shares_actions = all(type(other) is ListifyDataForVectorEnv for other in later)
             if not (piece.normalize_actions or piece.clip_actions):
-                leaves = any(map(_may_change_actions, later)) and not any(map(has_the_last_word, later))
+                leaves = any(map(_may_change_actions, later)) and not any(map(transforms_actions_for_env, later))
                 self._unscaled.append((piece, leaves))
 
     def check_episodes(self, call: PipelineCall) -> None:
@@ -147,15 +147,15 @@ def default_pipeline(
         UnBatchToIndividualItems(),
         *([ModuleToAgentUnmapping()] if several else []),
         RemoveSingleTsTimeRankFromBatch(),
-        *(piece for piece in user if not has_the_last_word(piece)),
+        *(piece for piece in user if not transforms_actions_for_env(piece)),
         NormalizeAndClipActions(normalize_actions=normalize_actions, clip_actions=clip_actions),
-        *(piece for piece in user if has_the_last_word(piece)),
+        *(piece for piece in user if transforms_actions_for_env(piece)),
         ListifyDataForVectorEnv(),
     ]
     return ModuleToEnvPipeline(input_observation_space, input_action_space, connectors=pieces)
 
 
-def has_the_last_word(piece: Any) -> bool:
+def transforms_actions_for_env(piece: Any) -> bool:
     """True if a piece transforms `actions_for_env`, so that it comes after the piece that makes them."""
     return Columns.ACTIONS_FOR_ENV in _transformed(piece)
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from epibatch.core.errors import ColumnError
-from epibatch.core.padding import PaddedLayout
+from epibatch.core.padding import SequenceLayout
 from epibatch.core.structs import map_struct
 
 from .._engine.agent_table import AllAgentsPiece
@@ -47,7 +47,7 @@ class UnstackAgents(AllAgentsPiece):
         return batch
 
 
-def _rows(name: str, layout: PaddedLayout, leaf: Any) -> Any:
+def _rows(name: str, layout: SequenceLayout, leaf: Any) -> Any:
     """The agents' rows out of an array or tensor `[B, A, ...]`."""
     if tuple(leaf.shape[:2]) != layout.mask.shape:
         raise ColumnError(

@@ -13,7 +13,7 @@ from epibatch.core.errors import ColumnError
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.gather import gather, taken
+from .._engine.gather import column_or_gather, gather
 from ..columnar_piece import LearnerPiece
 from .frozen_module import Encoder, EncoderPiece
 
@@ -78,7 +78,7 @@ class GoalDistanceRewards(EncoderPiece, LearnerPiece):
         else:
             rewards = rewards[steps]
         if self.added:
-            rewards = rewards + taken(columns, group, Columns.REWARDS, type(self).__name__).data
+            rewards = rewards + column_or_gather(columns, group, Columns.REWARDS, type(self).__name__).data
         columns[Columns.REWARDS] = EpisodeColumn(rewards, group.counts)
         return columns
 

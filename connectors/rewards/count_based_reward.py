@@ -15,7 +15,7 @@ from epibatch.core.structs import sorted_leaves
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.gather import gather, taken
+from .._engine.gather import column_or_gather, gather
 from ..authoring.column_paths import paths_from
 from ..columns.hash_columns import hashed_rows
 from ..columns.open_columns import in_tree
@@ -205,7 +205,7 @@ class CountBasedReward(ModuleStatistics):
         tree = {name: gather(group, name) for name in dict.fromkeys(path.column for path in self._paths)}
         leaves = [leaf for path in self._paths for leaf in sorted_leaves(in_tree(path).part(tree))]
         visits = self.statistics(group).visits(hashed_rows(leaves, "CountBasedReward"), learns=self.learns)
-        rewards = taken(columns, group, Columns.REWARDS, "CountBasedReward")
+        rewards = column_or_gather(columns, group, Columns.REWARDS, "CountBasedReward")
         counts = rewards.counts
         steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         kind = rewards.data.dtype if rewards.data.dtype.kind == "f" else np.float64

@@ -18,7 +18,7 @@ from epibatch.core.shared_moments import HUGE, LARGEST, SharedMoments, merge_sha
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.gather import taken
+from .._engine.gather import column_or_gather
 from .module_statistics import ModuleStatistics
 
 Floats = npt.NDArray[np.float64]
@@ -92,7 +92,7 @@ class NormalizeReward(ModuleStatistics):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Count the rewards, and scale them."""
-        column = taken(columns, group, Columns.REWARDS, "NormalizeReward")
+        column = column_or_gather(columns, group, Columns.REWARDS, "NormalizeReward")
         rewards = np.asarray(column.data)
         _check(rewards, column.counts, group)
         statistics, bootstraps = self.statistics(group), np.empty(0, np.int64)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
-from epibatch.core.sequence_ends import burned_layout
+from epibatch.core.sequence_ends import without_burn_in
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
 from .._engine.chunks import ChunkGroup
@@ -63,18 +63,20 @@ class BurnIn(PieceOfSequences):
         burned = torch.from_numpy(layout.burn_in).to(batch[Columns.LOSS_MASK].device)
         out = _states(batch, module, burned, group)
         rows_left = layout.first_rows + layout.burn_in
-        out |= {name: _taken_anew(name, batch[name], rows_left, group) for name in group.per_sequence if name in batch}
+        out |= {
+            name: _gathered_again(name, batch[name], rows_left, group) for name in group.per_sequence if name in batch
+        }
         left = steps - burn_in
         places = torch.arange(rows, device=burned.device)[:, None] * steps + burned[:, None]
         flat = (places + torch.arange(left, device=burned.device)).flatten()
         out |= map_rows(
             batch, group, lambda leaf: leaf.flatten(0, 1).index_select(0, flat).view(rows, left, *leaf.shape[2:])
         )
-        group.sequences = burned_layout(layout, burn_in)
+        group.sequences = without_burn_in(layout, burn_in)
         return {**{name: out[name] for name in batch}, Columns.SEQ_LENS: batch[Columns.SEQ_LENS] - burned}
 
 
-def _taken_anew(name: str, column: Any, rows: Any, group: ChunkGroup) -> Any:
+def _gathered_again(name: str, column: Any, rows: Any, group: ChunkGroup) -> Any:
     """A column that there is once per sequence, as it is at other rows: those that are not burned in."""
     import torch
 
@@ -96,11 +98,11 @@ def _states(batch: dict[str, Any], module: Any, burned: torch.Tensor, group: Chu
     out = map_sequences(batch, group, lambda leaf: leaf)
     for name, obs in ((Columns.STATE_IN, Columns.OBS), (Columns.NEXT_STATE_IN, Columns.NEXT_OBS)):
         if name in batch:
-            out[name] = _state_behind(batch, module, burned, group, (name, obs))
+            out[name] = _state_after(batch, module, burned, group, (name, obs))
     return out
 
 
-def _state_behind(
+def _state_after(
     batch: dict[str, Any], module: Any, burned: torch.Tensor, group: ChunkGroup, names: tuple[str, str]
 ) -> Any:
     """Return the states of a column `state_in` after the rows that are burned in."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.columns import Columns, column_meant, nearest_column
+from epibatch.core.columns import Columns, canonical_column, nearest_column
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, UnknownNameError, nearest
 from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, map_struct, paths_of, unflatten
@@ -199,7 +199,7 @@ def blank_rows(group: ChunkGroup, view: View, where: str, space: Any) -> tuple[F
     elif view.base == Columns.STATE_OUT and group.rl_module is not None:
         row = map_struct(to_array, initial_state(group.rl_module))
     else:
-        name = column_meant(view.base)
+        name = canonical_column(view.base)
         close = name if name in _NAMES else next(iter(get_close_matches(view.base, _NAMES, n=1)), None)
         hint = f"write {close!r} if you mean that; for a model output " if close else ""
         raise ConfigError(

@@ -121,10 +121,10 @@ class AgentRecord:
         extras: The model outputs that came with it.
         reward: Sum of the rewards since the newest observation; None if there were none.
         info: Info dict for the next observation, or None.
-        left_over: Sum of the rewards that came after the end of a segment, too late for any of its steps.
+        orphan_reward: Sum of the rewards that came after the end of a segment, too late for any of its steps.
     """
 
-    __slots__ = ("action", "end", "extras", "info", "left_over", "live", "ready", "reward", "segments")
+    __slots__ = ("action", "end", "extras", "info", "live", "orphan_reward", "ready", "reward", "segments")
 
     def __init__(self) -> None:
         self.segments: list[AgentSegment] = []
@@ -135,10 +135,10 @@ class AgentRecord:
         self.extras: dict[str, Any] = {}
         self.reward: Any = None
         self.info: dict[str, Any] | None = None
-        self.left_over: Any = 0.0
+        self.orphan_reward: Any = 0.0
 
     @property
-    def born(self) -> bool:
+    def has_appeared(self) -> bool:
         """True if the agent had an observation in this chunk or in an earlier one."""
         return bool(self.segments) or self.end is not None
 
@@ -146,8 +146,8 @@ class AgentRecord:
     def pending_reward(self) -> Any:
         """All rewards that are in no step; None if there are none."""
         if self.reward is None:
-            return self.left_over or None
-        return self.reward + self.left_over if self.left_over else self.reward
+            return self.orphan_reward or None
+        return self.reward + self.orphan_reward if self.orphan_reward else self.reward
 
     @property
     def output_keys(self) -> dict[str, None]:
@@ -217,18 +217,18 @@ class AgentRecord:
             segment.ended_at = env_t
         self.live, self.end = None, (terminated, truncated)
         if self.reward is not None:
-            self.left_over, self.reward = self.left_over + self.reward, None
+            self.orphan_reward, self.reward = self.orphan_reward + self.reward, None
 
     def snapshot(self) -> tuple[Any, ...]:
         """Return the values that `restore` takes."""
         rows = len(self.live.steps) if self.live else 0
-        waiting = self.action, self.extras, self.reward, self.info, self.left_over
+        waiting = self.action, self.extras, self.reward, self.info, self.orphan_reward
         return len(self.segments), self.live, rows, self.end, waiting
 
     def restore(self, snapshot: tuple[Any, ...]) -> None:
         """Be again as when the snapshot was taken, at most one env step ago."""
         count, self.live, rows, self.end, waiting = snapshot
-        self.action, self.extras, self.reward, self.info, self.left_over = waiting
+        self.action, self.extras, self.reward, self.info, self.orphan_reward = waiting
         del self.segments[count:]
         if self.live is not None:
             if len(self.live.steps) > rows:
@@ -259,9 +259,9 @@ class AgentRecord:
                 out.end = segment.episode.is_terminated, segment.episode.is_truncated
             out.live = None if out.end is not None else out.segments[-1]
         if newest:
-            out.take_over(self)
+            out.copy_pending(self)
         elif out.live is not None:
-            out.take_over(self._open_at(end))
+            out.copy_pending(self._open_at(end))
         return out
 
     def _open_at(self, env_t: int) -> AgentRecord:
@@ -300,25 +300,25 @@ class AgentRecord:
                 self.segments.append(segment.copied())
             self.live = None if segment.ended_at is not None else self.segments[-1]
         self.end = other.end
-        self.take_over(other)
+        self.copy_pending(other)
 
-    def take_over(self, other: AgentRecord) -> None:
+    def copy_pending(self, other: AgentRecord) -> None:
         """Let wait here what waits there."""
         self.action = other.action if other.action is NOTHING else owned(other.action)
         self.extras = {key: owned(row) for key, row in other.extras.items()}
-        self.reward, self.left_over = other.reward, other.left_over
+        self.reward, self.orphan_reward = other.reward, other.orphan_reward
         self.info = copy.deepcopy(other.info)
         self.settle()
 
     def get_state(self) -> dict[str, Any]:
         """The same as plain data."""
         return {
-            "born": self.born,
+            "born": self.has_appeared,
             "end": None if self.end is None else list(self.end),
             "action": [] if self.action is NOTHING else [owned(self.action)],
             "extra_model_outputs": {key: owned(row) for key, row in self.extras.items()},
             "reward": self.reward,
-            "left_over": self.left_over,
+            "left_over": self.orphan_reward,
             "infos": copy.deepcopy(self.info),
             "segments": [segment.get_state() for segment in self.segments],
         }
@@ -332,7 +332,7 @@ class AgentRecord:
         record.live = record.segments[-1] if record.segments and record.end is None else None
         record.action = map_struct(owned, state["action"][0]) if state["action"] else NOTHING
         record.extras = {key: owned(row) for key, row in state["extra_model_outputs"].items()}
-        record.reward, record.left_over = state["reward"], state["left_over"]
+        record.reward, record.orphan_reward = state["reward"], state["left_over"]
         record.info = copy.deepcopy(state["infos"])
         record.settle()
         return record
@@ -341,5 +341,5 @@ class AgentRecord:
         """True if another one holds the same."""
         if len(self.segments) != len(other.segments):
             return False
-        waiting = [(r.end, r.action, r.extras, r.reward or 0.0, r.info, r.left_over) for r in (self, other)]
+        waiting = [(r.end, r.action, r.extras, r.reward or 0.0, r.info, r.orphan_reward) for r in (self, other)]
         return same_value(*waiting) and all(left.equals(right) for left, right in zip(self.segments, other.segments))

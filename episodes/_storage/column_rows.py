@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.errors import ColumnError, EpisodeError
-from epibatch.core.padding import PaddedLayout, pad
-from epibatch.core.structs import Form, map_struct, spell_form, unflatten
+from epibatch.core.padding import SequenceLayout, pad
+from epibatch.core.structs import Form, form_text, map_struct, unflatten
 
 from .arrays import Leaf
 
@@ -38,7 +38,7 @@ class LazyRows:  # no ABC: asking whether something is one is part of every step
     def rows_and_bytes(self) -> tuple[int, int]:
         """Return the number of rows of `joined`, and the bytes of all its arrays."""
 
-    def padded(self, layout: PaddedLayout) -> Any:
+    def padded(self, layout: SequenceLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
         return map_struct(lambda leaf: pad(leaf, layout), self.joined())
 
@@ -138,7 +138,7 @@ class ColumnRows(LazyRows):
     def _mixed(self, chunk: int, other: int) -> ColumnError:
         def spell(i: int) -> str:
             shapes = [f"{parts[i].dtype} of shape {parts[i].shape[1:]}" for parts in self.leaves]
-            return f"rows of {', '.join(shapes)}" + (f" nested as {spell_form(self.form)}" if self.form else "")
+            return f"rows of {', '.join(shapes)}" + (f" nested as {form_text(self.form)}" if self.form else "")
 
         return ColumnError(
             f"column {self._name!r}",
@@ -169,7 +169,7 @@ class ColumnRows(LazyRows):
         """
         return self._joined(None, halved)
 
-    def padded(self, layout: PaddedLayout) -> Any:
+    def padded(self, layout: SequenceLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
         if layout.scattered:
             return super().padded(layout)

@@ -13,10 +13,10 @@ from epibatch.core.piece_arguments import constructor_parameters
 from epibatch.core.registry import (
     SPACES,
     PieceEntry,
-    named_elsewhere,
     piece_class,
     piece_entries,
     piece_name,
+    pieces_of_counterpart,
     plain_data,
 )
 
@@ -59,7 +59,7 @@ def describe_named(name: str) -> tuple[str, list[dict[str, Any]]]:
     try:
         return "", [describe_piece(name)]
     except UnknownNameError:
-        sentence, names = named_elsewhere(name)
+        sentence, names = pieces_of_counterpart(name)
         if not names:
             raise
         return sentence, [describe_piece(one) for one in names]

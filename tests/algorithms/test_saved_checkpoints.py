@@ -137,7 +137,7 @@ def test_going_on_clears_what_killed_saves_left(run):
     truncate(folder / "000010")
     (folder / "000010.damaged").mkdir()
     checkpoints = SavedCheckpoints(folder)
-    assert checkpoints.go_on_from(9) == [folder / "000010.damaged-1"]
+    assert checkpoints.discard_later(9) == [folder / "000010.damaged-1"]
     assert sorted(entry.name for entry in folder.iterdir()) == [
         "000002",
         "000009",
@@ -145,7 +145,7 @@ def test_going_on_clears_what_killed_saves_left(run):
         "000010.damaged-1",
     ]
     assert checkpoints.iterations() == [9, 2]
-    assert SavedCheckpoints(folder / "nowhere").go_on_from(0) == []
+    assert SavedCheckpoints(folder / "nowhere").discard_later(0) == []
 
 
 def test_an_algorithm_is_loaded_from_a_run(tmp_path):

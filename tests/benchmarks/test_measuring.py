@@ -160,7 +160,7 @@ def test_rows_are_selected_by_name_first_parts_and_family():
 
 # ----------------------------------------------------------------------------------- the command, the page
 
-ROWS = [
+ROW_MAP = [
     Row("A1", "a row", lambda options: Measured({"epibatch": [2.0], "floor": [1.0]}), [at_most(3)]),
     Row("A2", "another", lambda options: Measured({"epibatch": [4.0], "floor": [1.0]}, note="noted"), [at_most(3)]),
 ]
@@ -169,7 +169,7 @@ ROWS = [
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     """The command, with two rows, in a repository of its own."""
-    monkeypatch.setattr(cli, "all_rows", lambda: ROWS)
+    monkeypatch.setattr(cli, "all_rows", lambda: ROW_MAP)
     monkeypatch.setattr(cli, "REPOSITORY", tmp_path)
     monkeypatch.setattr(cli, "RESULTS", tmp_path / "benchmarks" / "results.json")
     monkeypatch.chdir(tmp_path)
@@ -219,7 +219,7 @@ def test_a_row_that_cannot_be_measured_is_told_and_the_others_go_on(run, tmp_pat
         assert options.rllib is False
         raise DifferentValuesError("epibatch and floor: obs has 3 other values")
 
-    monkeypatch.setattr(cli, "all_rows", lambda: [Row("A0", "a bad row", fails), *ROWS])
+    monkeypatch.setattr(cli, "all_rows", lambda: [Row("A0", "a bad row", fails), *ROW_MAP])
     monkeypatch.setattr(cli, "rllib_is_there", lambda: False)
     result = run(["--json", str(tmp_path / "a.json")])
     assert result.exit_code == 1 and "not measured: A0" in result.output

@@ -21,7 +21,7 @@ from benchmarks.timing import measure
 LOOSE = 2.0
 ROUNDS = (3, 5, 10, 20)
 OPTIONS = Options(rllib=False)
-ROWS = {row.name: row for row in all_rows()}
+ROW_MAP = {row.name: row for row in all_rows()}
 GUARDED = ["L1", "L1/vector", "L2", "L3", "L4", "L5", "L6", "E1/16", "E1/128", "E1/16/identity", "E1/128/vector"]
 GUARDED += ["E2/16", "E3/8", "E4/16", "E4/256", "S1", "S2", "R1/16"]
 TARGETS = {
@@ -44,12 +44,12 @@ def one_thread_and_cold_caches(monkeypatch):
 
 def target_of(name: str) -> Target:
     """What the row has to reach beside the floor, or beside itself without the user's piece."""
-    return TARGETS.get(name) or next(own for own in ROWS[name].targets if own.against and not own.times_faster)
+    return TARGETS.get(name) or next(own for own in ROW_MAP[name].targets if own.against and not own.times_faster)
 
 
 def sides_of(name: str) -> dict:
     """The row's sides, in this process."""
-    measure_row = ROWS[name].measure
+    measure_row = ROW_MAP[name].measure
     build = measure_row.build if isinstance(measure_row, Timed) else lambda options: sampling(options, 16, 4000)
     workload = build(OPTIONS)
     return {side: replace(make(), clock=time.thread_time) for side, make in workload.sides.items()}

@@ -8,19 +8,19 @@ from benchmarks.equality import DifferentValuesError
 from benchmarks.names import OURS
 from benchmarks.row import Options, Timed
 from benchmarks.rows import acting, agents, all_rows, kernels, learner, storage
-from benchmarks.workers import portable
+from benchmarks.workers import as_arrays
 
 OPTIONS = Options(quick=True, rllib=False)
-ROWS = {row.name: row for family in (learner, acting, kernels, storage, agents) for row in family.ROWS}
-SHARED = {name for name, row in ROWS.items() if len(row.measure.build(OPTIONS).sides) > 1}
+ROW_MAP = {row.name: row for family in (learner, acting, kernels, storage, agents) for row in family.ROW_MAP}
+SHARED = {name for name, row in ROW_MAP.items() if len(row.measure.build(OPTIONS).sides) > 1}
 
 
 def outputs_of(name):
-    workload = ROWS[name].measure.build(OPTIONS)
-    return workload, {side: portable(make().once()) for side, make in workload.sides.items()}
+    workload = ROW_MAP[name].measure.build(OPTIONS)
+    return workload, {side: as_arrays(make().once()) for side, make in workload.sides.items()}
 
 
-@pytest.mark.parametrize("name", sorted(ROWS))
+@pytest.mark.parametrize("name", sorted(ROW_MAP))
 def test_sides_give_the_same(name):
     workload, outputs = outputs_of(name)
     assert OURS in outputs
@@ -50,10 +50,10 @@ def spoil(output):
 
 def test_learner_rows_have_the_steps_they_say():
     for name, steps in (("L1", 32_768), ("L2", 32_768), ("L5", 32_768), ("L6", 32_768), ("L4", 32 * 200 * 8)):
-        assert ROWS[name].measure.build(Options(rllib=False)).steps == steps
-        assert f"{steps:,}" in ROWS[name].what or name in ("L6", "L4")
+        assert ROW_MAP[name].measure.build(Options(rllib=False)).steps == steps
+        assert f"{steps:,}" in ROW_MAP[name].what or name in ("L6", "L4")
 
 
 def test_all_families_are_in_the_table():
-    assert ROWS.keys() <= {row.name for row in all_rows()}
-    assert all(isinstance(row.measure, Timed) for row in ROWS.values())
+    assert ROW_MAP.keys() <= {row.name for row in all_rows()}
+    assert all(isinstance(row.measure, Timed) for row in ROW_MAP.values())

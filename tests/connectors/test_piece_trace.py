@@ -261,7 +261,7 @@ def test_random_numbers_are_as_if_it_had_not_been(piece):
 
 # -- columns ---------------------------------------------------------------------------------------
 
-ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
+ROW_MAP = np.arange(12, dtype=np.float32).reshape(6, 2)
 
 
 def traced(*batches):
@@ -285,38 +285,38 @@ def differences(before, after, name="x"):
 
 
 LAYOUTS = {
-    "single items": {("a",): list(ROWS[:4]), ("b",): list(ROWS[4:])},
-    "tagged items": {("a",): [ROWS[:4].view(BatchedNdArray)], ("b",): [ROWS[4:].view(BatchedNdArray)]},
-    "list": list(ROWS),
-    "array": ROWS,
-    "strided array": np.asfortranarray(ROWS),
-    "tensor": torch.from_numpy(ROWS),
+    "single items": {("a",): list(ROW_MAP[:4]), ("b",): list(ROW_MAP[4:])},
+    "tagged items": {("a",): [ROW_MAP[:4].view(BatchedNdArray)], ("b",): [ROW_MAP[4:].view(BatchedNdArray)]},
+    "list": list(ROW_MAP),
+    "array": ROW_MAP,
+    "strided array": np.asfortranarray(ROW_MAP),
+    "tensor": torch.from_numpy(ROW_MAP),
 }
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_tells_the_same_of_the_same_rows(layout):
-    found, expected = one({"x": LAYOUTS[layout]}), one({"x": ROWS})
+    found, expected = one({"x": LAYOUTS[layout]}), one({"x": ROW_MAP})
     known = {"array": "arrays", "strided array": "arrays", "tensor": "tensors"}
     assert found == expected._replace(layout=known.get(layout, "episodes"))
     assert (found.shape, found.dtype, found.bytes) == ((6, 2), "float32", 48)
 
 
 def test_differences():
-    changed, tensor = ROWS.copy(), torch.from_numpy(ROWS)
+    changed, tensor = ROW_MAP.copy(), torch.from_numpy(ROW_MAP)
     changed[3, 1] += 1
     for other, expected in (
-        (ROWS.copy(), ()),
+        (ROW_MAP.copy(), ()),
         (changed, ("values",)),
-        (ROWS[::-1], ("values",)),
+        (ROW_MAP[::-1], ("values",)),
         (tensor, ("layout",)),
-        (ROWS.astype(np.float64), ("dtype",)),
-        (ROWS.reshape(3, 4), ("shape",)),
+        (ROW_MAP.astype(np.float64), ("dtype",)),
+        (ROW_MAP.reshape(3, 4), ("shape",)),
         (tensor + 1, ("layout", "values")),
     ):
-        assert differences(ROWS, other) == expected
-    assert traced({}, {"x": ROWS}, {})[1].changes == {"x": ("added",)}
-    assert traced({}, {"x": ROWS}, {})[2].changes == {"x": ("removed",)}
+        assert differences(ROW_MAP, other) == expected
+    assert traced({}, {"x": ROW_MAP}, {})[1].changes == {"x": ("added",)}
+    assert traced({}, {"x": ROW_MAP}, {})[2].changes == {"x": ("removed",)}
     half = torch.ones(4, dtype=torch.bfloat16)  # a type that NumPy has not
     assert differences(half, torch.zeros(4, dtype=torch.bfloat16)) == ("values",)
     assert (one({"x": half}).dtype, one({"x": half}).bytes) == ("bfloat16", 8)
@@ -330,7 +330,7 @@ def test_nested_columns_and_modules():
         "obs/pair/0": "arrays float64 [3]",
         "obs/pair/1": "arrays int64 [3]",
     }
-    by_module = {"walker": {"obs": list(ROWS)}, "scout": {"obs": list(ROWS)}}
+    by_module = {"walker": {"obs": list(ROW_MAP)}, "scout": {"obs": list(ROW_MAP)}}
     assert list(columns_of(by_module)) == ["walker/obs", "scout/obs"]
 
 

@@ -334,7 +334,7 @@ def recorded_episodes():
     for t in range(3):
         recorder.commit()
         recorder.step(np.zeros(2, np.int64), np.full(2, t), nobody, nobody, np.full((2, 2), t, np.float32))
-    return recorder.harvest(0)
+    return recorder.flush(0)
 
 
 EPISODES = {

@@ -68,7 +68,7 @@ class OneByOne:
                 if self.autoreset == "same_step":
                     self.running[env] = self._new(data.observations[env])
 
-    def harvest(self, lookback):
+    def flush(self, lookback):
         going = [episode for episode in self.running if len(episode) and not episode.is_done]
         result, self.done = self.done + going, []
         self.running = [e if e.is_done else (e.cut(lookback) if len(e) else e) for e in self.running]
@@ -117,7 +117,7 @@ def record(seed, autoreset, shape=(2,), space=None):
             )
             plain.step(data)
             yield "step", recorder.episodes, plain.running
-        yield "harvest", recorder.harvest(LOOKBACK), plain.harvest(LOOKBACK)
+        yield "flush", recorder.flush(LOOKBACK), plain.flush(LOOKBACK)
 
 
 def same(first, second, where=""):
@@ -142,7 +142,7 @@ def ways(episodes):
 def test_train_batches(lab, seed, state, ppo, autoreset):
     module = lab.module(state=state, max_seq_len=3, multi=True)
     for what, block, plain in record(seed, autoreset):
-        if what == "harvest" and plain:
+        if what == "flush" and plain:
             expected = lab.run("learner", lab.defaults("learner", ppo), plain, rl_module=module)
             for episodes in ways(block):
                 same(lab.run("learner", lab.defaults("learner", ppo), episodes, rl_module=module), expected)
@@ -169,7 +169,7 @@ def test_rewards_rewritten_by_a_user_piece(lab, seed, autoreset):
             episode.set_rewards(new_data=rewards * 2.0 + episode.get_observations(slice(0, len(episode)))[:, 0])
 
     for what, block, plain in record(seed, autoreset):
-        if what == "harvest" and plain:
+        if what == "flush" and plain:
             pieces = [lab.user(shape), *lab.defaults("learner", True)]
             module = lab.module(multi=True)
             same(
@@ -236,7 +236,7 @@ def delivered(seed):
                 extras={"state_out": {"h": rng.standard_normal((3, 2)).astype(np.float32)}, "vf_preds": rng.random(3)},
                 final_observations=rng.standard_normal((3, 2)),
             )  # fmt: skip
-        out.append(recorder.harvest(3))
+        out.append(recorder.flush(3))
     return out
 
 

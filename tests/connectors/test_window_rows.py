@@ -20,8 +20,8 @@ from epibatch.core.rl_module import RLModule
 from epibatch.episodes import SingleAgentEpisode
 from fixture_pieces import played
 
-ROWS, WIDTH = 32_768, 64
-LENGTHS = [300] * (ROWS // 300) + [ROWS % 300]
+ROW_MAP, WIDTH = 32_768, 64
+LENGTHS = [300] * (ROW_MAP // 300) + [ROW_MAP % 300]
 
 
 class Memory(RLModule):
@@ -74,7 +74,7 @@ def test_nothing_is_copied_before_the_batch_is_made(episodes: list[SingleAgentEp
     module = Memory(model_config={"max_seq_len": 20}) if recurrent else None
     tracemalloc.start()
     pipeline(rl_module=module, episodes=episodes)
-    assert measures.held < ROWS * WIDTH  # not even a quarter of the observations, and the flags are among it
+    assert measures.held < ROW_MAP * WIDTH  # not even a quarter of the observations, and the flags are among it
 
 
 def test_batches_have_the_windows_of_the_loop(episodes: list[SingleAgentEpisode]) -> None:

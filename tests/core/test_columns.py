@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from epibatch.core.columns import Columns, TrackedBatch, column_meant, nearest_column, note_columns
+from epibatch.core.columns import Columns, TrackedBatch, add_column_hint, canonical_column, nearest_column
 from epibatch.core.errors import ColumnError, UnknownNameError
 
 
@@ -23,12 +23,12 @@ from epibatch.core.errors import ColumnError, UnknownNameError
     ],
 )
 def test_what_a_name_means(name, meant):
-    assert column_meant(name) == meant
+    assert canonical_column(name) == meant
 
 
 def test_no_column_of_ours_means_another():
     own = [name for key, name in vars(Columns).items() if key.isupper()]
-    assert [column_meant(name) for name in own] == own
+    assert [canonical_column(name) for name in own] == own
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_the_nearest_column(name, known, said):
 )
 def test_a_column_that_is_not_there_comes_with_those_that_are(batch, columns):
     error = KeyError("speed")
-    note_columns(error, batch, "Add it.")
+    add_column_hint(error, batch, "Add it.")
     (note,) = error.__notes__
     assert note.endswith(f"no column 'speed' at this place. Its columns: {columns}. Add it.")
 
 
 @pytest.mark.parametrize("error", [KeyError("obs"), KeyError(3), KeyError(), ValueError("x"), UnknownNameError("x")])
 def test_other_errors_stay_as_they_are(error):
-    note_columns(error, {"obs": 1})
+    add_column_hint(error, {"obs": 1})
     assert not hasattr(error, "__notes__")
 
 

@@ -19,10 +19,10 @@ from epibatch.core.padding import (
 )
 from epibatch.core.sequence_ends import (
     SEQUENCE_ENDS,
-    burned_layout,
-    merged_layout,
+    joined_layout,
     random_layout,
     sequence_layout,
+    without_burn_in,
 )
 
 COUNTS = st.lists(st.integers(0, 17), max_size=10)
@@ -104,7 +104,7 @@ def test_unpad_inverts_each_end_bit_by_bit(counts, steps, end, burn_in, shape, d
     assert back.tobytes() == rows[layout.kept_rows].tobytes()
     if end not in ("drop", "truncate"):
         assert back.tobytes() == rows.tobytes()
-    burned = unpad(pad(rows, burned_layout(layout, burn_in)), burned_layout(layout, burn_in))
+    burned = unpad(pad(rows, without_burn_in(layout, burn_in)), without_burn_in(layout, burn_in))
     assert burned.tobytes() == back.tobytes()
 
 
@@ -171,7 +171,7 @@ def test_random_starts_are_uniform():
 def test_burn_in_of_five_leaves_fifteen_of_twenty():
     layout = sequence_layout([20], 20, burn_in=5)
     assert layout.offsets.tolist() == [0, 10] and layout.burn_in.tolist() == [0, 5]
-    burned = burned_layout(layout, 5)
+    burned = without_burn_in(layout, 5)
     assert burned.mask.shape == (2, 15) and burned.seq_lens.tolist() == [15, 5]
     assert pad(np.arange(20), burned)[1, :5].tolist() == [15, 16, 17, 18, 19]
     assert burned.loss.sum() == 20
@@ -182,7 +182,7 @@ def test_merged_groups_are_the_layout_of_all(counts, steps, end, data):
     owners = data.draw(st.lists(st.integers(0, 1), min_size=len(counts), max_size=len(counts)))
     places = [[i for i, owner in enumerate(owners) if owner == group] for group in (0, 1)]
     groups = [sequence_layout([counts[i] for i in own], steps, end=end) for own in places]
-    merged, whole = merged_layout(groups, places), sequence_layout(counts, steps, end=end)
+    merged, whole = joined_layout(groups, places), sequence_layout(counts, steps, end=end)
     for name in ("counts", "seq_lens", "mask", "sequence_chunks", "offsets", "source", "loss"):
         np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name))
     assert merged.num_rows == whole.num_rows

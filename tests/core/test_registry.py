@@ -19,11 +19,11 @@ from epibatch.core.registry import (
     built_in_pieces,
     counterparts,
     env_creator,
-    named_elsewhere,
     piece_class,
     piece_entries,
     piece_name,
     piece_to_dict,
+    pieces_of_counterpart,
     plain_data,
     register,
     register_env,
@@ -288,9 +288,9 @@ def test_a_line_about_counterparts_is_read_whole(name):
 
 
 def test_names_in_any_case():
-    assert named_elsewhere("catFRAMES") == ("TorchRL's CatFrames is frame_stacking here", ["frame_stacking"])
-    assert named_elsewhere("MeanStdFilter")[1] == ["mean_std_filter"]
-    assert named_elsewhere("frame_stacking") == named_elsewhere("") == ("", [])
+    assert pieces_of_counterpart("catFRAMES") == ("TorchRL's CatFrames is frame_stacking here", ["frame_stacking"])
+    assert pieces_of_counterpart("MeanStdFilter")[1] == ["mean_std_filter"]
+    assert pieces_of_counterpart("frame_stacking") == pieces_of_counterpart("") == ("", [])
 
 
 class Plain(ConnectorV2):

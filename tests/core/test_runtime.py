@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from epibatch.core.runtime import device_name, missing_device
+from epibatch.core.runtime import device_error, device_name
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def test_what_is_no_device(device, words):
 
 
 def test_the_cpu_is_everywhere():
-    assert missing_device("cpu") is None
+    assert device_error("cpu") is None
 
 
 def test_a_device_that_is_not_there_is_missing():
-    assert missing_device(f"cuda:{torch.cuda.device_count()}")
+    assert device_error(f"cuda:{torch.cuda.device_count()}")

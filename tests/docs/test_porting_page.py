@@ -11,8 +11,8 @@ from epibatch.porting.rllib_names import MOVED_NAMES, RULES, offered_names
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "porting.md"
 IMPORTS = PAGE.read_text(encoding="utf-8").partition("## Imports")[2].partition("\n## ")[0]
-ROWS = [line.strip("|").split(" | ") for line in IMPORTS.splitlines() if line.startswith("| `")]
-PAIRS = [(name, right) for left, right in ROWS for name in re.findall(r"`([^`]+)`", left)]
+ROW_MAP = [line.strip("|").split(" | ") for line in IMPORTS.splitlines() if line.startswith("| `")]
+PAIRS = [(name, right) for left, right in ROW_MAP for name in re.findall(r"`([^`]+)`", left)]
 
 
 def test_every_rule_and_every_moved_name_has_one_row():

@@ -12,7 +12,7 @@ import torch
 
 from epibatch.connectors.views import View
 from epibatch.core.errors import ColumnError
-from epibatch.env_runner.acting import ToAct, act, act_for_agents, check_actions, forward, own_actions, spread
+from epibatch.env_runner.acting import ToAct, act, act_for_agents, check_actions, copied_actions, forward, spread
 from epibatch.episodes import MultiAgentEpisode
 
 
@@ -278,4 +278,4 @@ def test_environments_may_change_their_actions():
     acts.for_env[0]["a"][:] = acts.for_env[2]["b"]["x"][:] = acts.for_env[2]["b"]["y"][0][:] = 5
     assert rows.tolist() == [[0] * 3] * 2
     assert acts.for_env[0]["b"] == 1 and acts.for_env[2]["b"]["y"][1] == 3
-    assert own_actions({"a": 1, "b": "go"}) == {"a": 1, "b": "go"}
+    assert copied_actions({"a": 1, "b": "go"}) == {"a": 1, "b": "go"}

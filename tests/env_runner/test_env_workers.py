@@ -14,7 +14,7 @@ from gymnasium.spaces import Discrete
 
 from epibatch.core.errors import RunnerError
 from epibatch.env_runner import env_workers
-from epibatch.env_runner.env_workers import EnvHere, EnvInProcess, workers_ignore_ctrl_c
+from epibatch.env_runner.env_workers import LocalEnv, WorkerEnv, workers_ignore_ctrl_c
 from epibatch.env_runner.multi_agent_env import MultiAgentEnv, make_multi_agent
 
 
@@ -65,13 +65,13 @@ def asked(handle, call, *args):
 
 @pytest.fixture
 def worker(tmp_path):
-    handle = EnvInProcess(partial(Doer, tmp_path / "closed")).started()
+    handle = WorkerEnv(partial(Doer, tmp_path / "closed")).started()
     yield handle
     handle.close()
 
 
 def test_calls_are_those_of_an_environment_here(worker):
-    here = EnvHere(Doer)
+    here = LocalEnv(Doer)
     assert worker.facts == here.facts and here.facts.render_mode == "ansi"
     assert here.facts.observation_spaces == {"a": Discrete(9)}
     for handle in (worker, here):
@@ -97,10 +97,10 @@ def test_errors_and_values_that_cannot_be_sent_are_told(worker):
 
 def test_a_closed_environment_was_closed(tmp_path):
     closed = tmp_path / "closed"
-    EnvInProcess(partial(Doer, closed)).started().close()
+    WorkerEnv(partial(Doer, closed)).started().close()
     assert closed.read_text() == "yes"
     closed.unlink()
-    here = EnvHere(partial(Doer, closed))
+    here = LocalEnv(partial(Doer, closed))
     here.close()
     assert closed.read_text() == "yes"
 
@@ -123,7 +123,7 @@ def test_a_process_that_is_killed_while_it_waits(worker):
 
 
 def test_one_that_works_on_something_else_is_ended():
-    handle = EnvInProcess(Doer).started()
+    handle = WorkerEnv(Doer).started()
     asked(handle, "reset", None, None)
     handle.send("step", {"a": "sleep"})
     assert handle.broken
@@ -133,7 +133,7 @@ def test_one_that_works_on_something_else_is_ended():
 
 def test_one_that_does_not_come_to_its_end_is_ended(monkeypatch):
     monkeypatch.setattr(env_workers, "_PATIENCE", 0.2)
-    handle = EnvInProcess(partial(Doer, "never")).started()
+    handle = WorkerEnv(partial(Doer, "never")).started()
     started = time.monotonic()
     handle.close()
     assert time.monotonic() - started < 30, "60 s are what the environment takes"
@@ -146,18 +146,18 @@ def test_ctrl_c_is_not_for_the_workers(worker):
 
 
 def test_an_environment_that_cannot_be_made_there():
-    handle = EnvInProcess(lambda: 1 / 0)
+    handle = WorkerEnv(lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         handle.started()
     handle.close()
-    leaving = EnvInProcess(lambda: os._exit(4))
+    leaving = WorkerEnv(lambda: os._exit(4))
     with pytest.raises(RunnerError, match="exit code 4"):
         leaving.started()
     leaving.close()
 
 
 def test_processes_that_are_started_afresh():
-    handle = EnvInProcess(partial(make_multi_agent("CartPole-v1"), {"num_agents": 2}), context="spawn").started()
+    handle = WorkerEnv(partial(make_multi_agent("CartPole-v1"), {"num_agents": 2}), context="spawn").started()
     assert list(asked(handle, "reset", 0, None)[0]) == [0, 1]
     handle.close()
 

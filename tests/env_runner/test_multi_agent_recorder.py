@@ -38,19 +38,19 @@ def test_an_ended_episode_stays_until_its_environment_is_reset(recorder):
     over = recorder.episodes[1]
     ended, _ = recorder.step([{"a": 1}, {}], NONE, step([{"a": 2.0}, {"a": 20.0}], [{"a": 1.0}, {}], reset=[1]))
     assert ended == [] and recorder.episodes[1] is not over and len(recorder.episodes[1]) == 0
-    finished, running = recorder.harvest(0)
+    finished, running = recorder.flush(0)
     assert finished == [over] and [(each.env, len(each.episode)) for each in running] == [(0, 2)]
 
 
 def test_harvested_episodes_go_on_and_those_without_steps_stay(recorder):
     before = recorder.episodes[1]
     recorder.step([{"a": 1}, {}], NONE, step([{"a": 1.0}, {}], failures={1: ValueError("no")}))
-    ended, running = recorder.harvest(1)
+    ended, running = recorder.flush(1)
     assert ended == [] and [each.env for each in running] == [0]
     assert recorder.episodes[0] is not running[0].episode and recorder.episodes[0].id_ == running[0].episode.id_
     assert (recorder.episodes[0].env_t_started, recorder.episodes[0].lookback) == (1, 1)
     assert recorder.episodes[1] is before
-    assert recorder.harvest(1) == ([], [])
+    assert recorder.flush(1) == ([], [])
 
 
 def test_environments_without_a_new_observation_are_not_observed(recorder):
@@ -69,12 +69,12 @@ def test_a_refused_step_is_a_fault_of_its_environment_alone(recorder):
     ended, failures = recorder.step(ACTIONS, NONE, step([{"a": 1.0}, {"a": 11.0}], [{}, {"a": 1.0}], ended=[1]))
     assert list(failures) == [0] and str(failures[0]).startswith("environment 0:") and "a reward" in str(failures[0])
     assert [each.env for each in ended] == [1] and recorder.observed == [1] and len(recorder.episodes[0]) == 0
-    assert recorder.give_up() == [ended[0].episode] and recorder.give_up() == []
+    assert recorder.abort() == [ended[0].episode] and recorder.abort() == []
 
 
 def test_an_announced_episode_is_the_one_that_begins(recorder):
     coming = MultiAgentEpisode()
-    recorder.announce(1, coming)
+    recorder.name_next_episode(1, coming)
     coming.custom_data["k"] = 1
     recorder.step(ACTIONS, NONE, step([{"a": 1.0}, {"a": 11.0}], ended=[1]))
     recorder.step([{"a": 1}, {}], NONE, step([{"a": 2.0}, {"a": 20.0}], [{"a": 1.0}, {}], reset=[1]))
@@ -88,7 +88,7 @@ def test_history_is_that_of_the_agent_with_the_most_steps(recorder):
     for t in range(3):
         recorder.step(ACTIONS, NONE, step([{"a": 1.0 + t}, {"a": 11.0 + t}], ended=[1] if t == 2 else ()))
         if t == 1:
-            recorder.harvest(2)
+            recorder.flush(2)
     assert recorder.history == 3
 
 
@@ -103,9 +103,9 @@ def test_whose_environment_an_episode_is(recorder):
     recorder.step(ACTIONS, NONE, step([{"a": 1.0}, {"a": 11.0}], ended=[1]))
     over = recorder.episodes[1]
     recorder.step([{"a": 1}, {}], NONE, step([{"a": 2.0}, {"a": 20.0}], [{"a": 1.0}, {}], reset=[1]))
-    finished, running = recorder.harvest(0)
+    finished, running = recorder.flush(0)
     handed_over = [*finished, *(each.episode for each in running), *recorder.episodes]
     assert [recorder.env_of(episode) for episode in handed_over] == [1, 0, 0, 1]
-    recorder.harvest(0)
+    recorder.flush(0)
     with pytest.raises(KeyError):  # handed over earlier, and forgotten
         recorder.env_of(over)

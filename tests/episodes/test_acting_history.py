@@ -213,7 +213,7 @@ def test_a_recorders_chunks(data, lookback, calls):
             found = recorder.episodes.running_returns()
             assert found.tolist() == running
         recorder.commit()
-        for chunk in recorder.harvest(lookback):
+        for chunk in recorder.flush(lookback):
             assert chunk.return_before in (0.0, *before)
             if chunk.t_started:
                 assert chunk.return_before in before
@@ -258,7 +258,7 @@ def test_episodes_that_left_their_block(kept):
         recorder.commit()
         recorder.step(np.zeros(1, int), np.array([reward]), no, no, np.zeros((1, 1), np.float32))
         recorder.commit()
-        (view,) = recorder.harvest(0)
+        (view,) = recorder.flush(0)
     if kept:
         view.own_columns()
     assert view.return_before == pickle.loads(pickle.dumps(view)).return_before == 1.0

@@ -145,7 +145,7 @@ def test_get_follows_the_list_model(kind: str, with_space: bool, data: st.DataOb
         assert_rows_equal(found, expected, rows[0], fill)
 
 
-ROWS = [10, 11, 12, 13, 14]  # 10 and 11 are the lookback
+ROW_MAP = [10, 11, 12, 13, 14]  # 10 and 11 are the lookback
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ ROWS = [10, 11, 12, 13, 14]  # 10 and 11 are the lookback
 )
 @pytest.mark.parametrize("source", [list, np.array])
 def test_get_table(source: Any, indices: Any, options: dict[str, Any], expected: Any) -> None:
-    found = InfiniteLookbackBuffer(source(ROWS), lookback=2).get(indices, **options)
+    found = InfiniteLookbackBuffer(source(ROW_MAP), lookback=2).get(indices, **options)
     np.testing.assert_array_equal(found, expected)
     assert np.asarray(found).dtype == np.int64
 
@@ -185,7 +185,7 @@ def test_get_table(source: Any, indices: Any, options: dict[str, Any], expected:
     ],
 )
 def test_indices_outside_raise(indices: Any, options: dict[str, Any]) -> None:
-    buffer = InfiniteLookbackBuffer(np.array(ROWS), lookback=2)
+    buffer = InfiniteLookbackBuffer(np.array(ROW_MAP), lookback=2)
     with pytest.raises(EpisodeIndexError, match=r"expected:[\s\S]*found:[\s\S]*do:"):
         buffer.get(indices, **options)
     assert issubclass(EpisodeIndexError, IndexError)
@@ -194,7 +194,7 @@ def test_indices_outside_raise(indices: Any, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("indices", [1.0, "0", {}, [0.5], slice(0, 1, 0)])
 def test_indices_of_a_wrong_type_are_named_errors(indices: Any) -> None:
     with pytest.raises(EpibatchError):
-        InfiniteLookbackBuffer(list(ROWS), lookback=2).get(indices)
+        InfiniteLookbackBuffer(list(ROW_MAP), lookback=2).get(indices)
 
 
 @pytest.mark.parametrize(
@@ -299,10 +299,10 @@ def test_set_follows_the_list_model(kind: str, data: st.DataObject) -> None:
     [([1, 2], None), ([1, 2, 3, 4], None), ([1], slice(0, 2)), ([1, 2], slice(0, 9)), ([7], [0, 1])],
 )
 def test_set_with_another_number_of_rows_raises_and_changes_nothing(new: list[int], indices: Any) -> None:
-    buffer = InfiniteLookbackBuffer(list(ROWS), lookback=2)
+    buffer = InfiniteLookbackBuffer(list(ROW_MAP), lookback=2)
     with pytest.raises(EpisodeIndexError, match=r"expected:[\s\S]*found:"):
         buffer.set(new, at_indices=indices)
-    np.testing.assert_array_equal(buffer.data, ROWS)
+    np.testing.assert_array_equal(buffer.data, ROW_MAP)
 
 
 @pytest.mark.parametrize("space", [gym.spaces.Text(5), None])

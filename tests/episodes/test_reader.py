@@ -174,7 +174,7 @@ def test_a_recorder_is_read_while_it_records(kind, autoreset, shown):
         recorder.commit()
         advance(recorder, kind, rng, 1)
         if i % 7 == 6 and not recorder.waiting:
-            recorder.harvest(i % 3)
+            recorder.flush(i % 3)
 
 
 def test_newest_observations_are_written_to_every_store(store):
@@ -286,7 +286,7 @@ def test_blocks_of_two_modules_are_read_together():
         obs = OBSERVATIONS["number"](rng) + (0.5 if extras else 0)
         recorder.step(np.ones(ENVS), np.ones(ENVS), no, no, obs, extras=extras)
         recorder.step(np.ones(ENVS), np.ones(ENVS), no, no, obs, extras=extras)
-        deliveries.append(recorder.harvest(0))
+        deliveries.append(recorder.flush(0))
     episodes = [*deliveries[0], *deliveries[1]]
     reader, twins = reader_of(episodes), twins_of(episodes)
     assert reader.holds("v").tolist() == [False] * ENVS + [True] * ENVS
@@ -308,7 +308,7 @@ def ended(finals, shape=(1,)):
     last[:] = finals
     flags = np.ones(len(finals), bool)
     recorder.step(flags, flags * 1.0, flags, ~flags, row, final_observations=last)
-    return recorder.harvest(0)
+    return recorder.flush(0)
 
 
 def test_last_observations_that_lie_apart_may_be_of_another_type():

@@ -116,7 +116,7 @@ def test_an_end_in_the_step_of_a_reset_is_refused() -> None:
     with pytest.raises(EpibatchError, match=r"environments \[0\] ended in two steps"):
         recorder.step(**ends)
     recorder.step(**STEP)  # the refused step changed nothing
-    assert [len(chunk) for chunk in recorder.harvest(0)] == [1, 2]
+    assert [len(chunk) for chunk in recorder.flush(0)] == [1, 2]
 
 
 @given(

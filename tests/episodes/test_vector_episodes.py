@@ -29,7 +29,7 @@ def recorded() -> VectorEpisodes:
     recorder.reset(np.array([0, 10]))
     for i in range(4):
         step(recorder, i, (i == 1, False))
-    return recorder.harvest(0)
+    return recorder.flush(0)
 
 
 def test_it_is_a_sequence_of_episodes() -> None:
@@ -69,7 +69,7 @@ def harvested(num_envs: int, keep: int) -> tuple[VectorRecorder, SingleAgentEpis
     none = np.zeros(num_envs, bool)
     for i in range(4):
         recorder.step(np.arange(num_envs), np.ones(num_envs), none, none, np.full((num_envs, 3), i + 1.0))
-    episodes = recorder.harvest(0)
+    episodes = recorder.flush(0)
     return recorder, episodes[keep], weakref.ref(episodes.block)
 
 
@@ -77,7 +77,7 @@ def test_a_small_chunk_kept_past_the_next_harvest_does_not_pin_its_block() -> No
     recorder, kept, block = harvested(4, 2)
     gc.collect()
     assert block() is not None  # the episode still shows its rows
-    recorder.harvest(0)
+    recorder.flush(0)
     gc.collect()
     assert block() is None
     np.testing.assert_array_equal(kept.get_observations(), np.repeat(np.arange(5.0), 3).reshape(5, 3))
@@ -86,7 +86,7 @@ def test_a_small_chunk_kept_past_the_next_harvest_does_not_pin_its_block() -> No
 
 def test_a_chunk_that_is_most_of_its_block_keeps_it() -> None:
     recorder, kept, block = harvested(1, 0)
-    recorder.harvest(0)
+    recorder.flush(0)
     gc.collect()
     assert block() is not None and len(kept) == 4
 
@@ -97,14 +97,14 @@ def test_episodes_that_are_let_go_of_later_are_compacted_at_the_harvest_after_th
     none = np.zeros(3, bool)
     for i in range(3):
         recorder.step(np.arange(3), np.ones(3), none, none, np.full(3, i + 1.0))
-    episodes = recorder.harvest(0)
+    episodes = recorder.flush(0)
     block = weakref.ref(episodes.block)
-    recorder.harvest(0)
+    recorder.flush(0)
     kept = episodes[0]
     del episodes
     gc.collect()
     assert block() is not None
-    recorder.harvest(0)
+    recorder.flush(0)
     gc.collect()
     assert block() is None and kept.get_observations().tolist() == [0, 1, 2, 3]
 
@@ -116,13 +116,13 @@ def fragment() -> VectorEpisodes:
     recorder.reset(np.array([[0, 0], [10, 10]], np.float32))
     for i in range(5):
         if i == 2:
-            recorder.harvest(1)
+            recorder.flush(1)
         recorder.step(
             np.array([i, 10 + i]), np.array([i / 2, -i]), np.array([i == 3, False]), NO,
             np.array([[i + 1] * 2, [i + 11] * 2], np.float32), extras={"v": np.array([i, -i])},
             final_observations=np.array([[77, 77], [0, 0]], np.float32),
         )  # fmt: skip
-    return recorder.harvest(0)
+    return recorder.flush(0)
 
 
 def test_facts_without_views_are_copies() -> None:
@@ -140,7 +140,7 @@ def test_rows_of_another_shape_leave_the_neighbours_alone() -> None:
     recorder.reset(np.zeros((2, 2), np.float32))
     for i in range(2):
         recorder.step(np.zeros(2), np.zeros(2), NO, NO, np.full((2, 2), i + 1, np.float32))
-    first, second = vector = recorder.harvest(0)
+    first, second = vector = recorder.flush(0)
     rows = np.arange(12, dtype=np.float32).reshape(3, 4)
     first.set_observations(new_data=rows)
     np.testing.assert_array_equal(first.get_observations(), rows)
@@ -170,7 +170,7 @@ def test_the_latest_window_of_an_environment_that_waits_for_its_reset() -> None:
     recorder = VectorRecorder(2)
     recorder.reset(np.array([0, 10]))
     step(recorder, 0, (True, False))
-    recorder.harvest(3)
+    recorder.flush(3)
     window, rows = reader_of(recorder.episodes).latest("obs", 3)
     assert window.tolist() == [[0, 0], [0, 10], [1, 11]] and rows.tolist() == [2, 2]
 
@@ -191,10 +191,10 @@ def test_a_part_of_a_delivery_keeps_its_episodes_in_the_block() -> None:
     recorder.reset(np.array([0, 10]))
     for i in range(4):
         step(recorder, i, (i in (1, 3), False))
-    part = recorder.harvest(0).first(2)
+    part = recorder.flush(0).first(2)
     view = part[1]
     gc.collect()
-    recorder.harvest(0)
+    recorder.flush(0)
     assert not part.chunks[1].replaced and view.get_actions().tolist() == [3]
 
 
@@ -209,7 +209,7 @@ def test_the_list_of_all_views_is_what_iterating_gives_and_the_callers_own():
         every = recorder.episodes.views_of_all()
         assert None not in every and all(a is b for a, b in zip(every, recorder.episodes, strict=True))
         every.clear()
-    later = recorder.harvest(0)
+    later = recorder.flush(0)
     assert all(a is b for a, b in zip(later.views_of_all(), later, strict=True))
     first = later.first(2)
     assert all(a is b for a, b in zip(first.views_of_all(), later)) and len(first.views_of_all()) == 2

@@ -67,8 +67,8 @@ def record(mode, vector_steps, lookback=2, harvest_every=17):
         )
         recorder.commit()
         if i % harvest_every == harvest_every - 1:
-            chunks.append(recorder.harvest(lookback))
-    chunks.append(recorder.harvest(lookback))
+            chunks.append(recorder.flush(lookback))
+    chunks.append(recorder.flush(lookback))
     return chunks
 
 
@@ -142,7 +142,7 @@ def test_a_piece_that_writes_flattened_observations_back_leaves_one_clean_column
         recorder.commit()
         if t < 5:
             recorder.step(np.zeros(2, int), np.ones(2), [False] * 2, [False] * 2, np.array([t + 1, t + 2]))
-    column = recorder.harvest(0)[1].observations.data
+    column = recorder.flush(0)[1].observations.data
     assert column.dtype == np.float32
     np.testing.assert_array_equal(column, np.eye(9)[1:7])
 
@@ -165,7 +165,7 @@ def test_views_are_persistent_and_live():
     assert recorder.episodes[0] is view
     assert len(view) == 1 and view.get_actions(-1) == 5
     assert view.get_extra_model_outputs("v", -1) == 1.0
-    harvested = recorder.harvest(1)
+    harvested = recorder.flush(1)
     assert harvested[0] is view
     recorder.episodes[0].custom_data["mark"].append(2)
     assert recorder.episodes[0].custom_data == {"mark": [1, 2]} and view.custom_data == {"mark": [1]}
@@ -183,7 +183,7 @@ def test_pickling_carries_only_the_used_rows():
         recorder.step(
             np.zeros(64, int), np.ones(64), np.zeros(64, bool), np.zeros(64, bool), np.ones((64, 100), np.float32)
         )
-    fragment = recorder.harvest(0)
+    fragment = recorder.flush(0)
     buffers = []
     data = pickle.dumps(fragment[3], protocol=5, buffer_callback=buffers.append)
     used = 51 * 400 + 50 * 16
@@ -196,7 +196,7 @@ def test_adding_steps_to_a_view_is_refused_while_it_is_recorded_and_detaches_it_
     recorder.step(np.zeros(2, int), np.ones(2), [False] * 2, [False] * 2, np.array([2, 3]))
     with pytest.raises(EpisodeStateError, match="records it"):
         recorder.episodes[0].add_env_step(9, 1, 1.0)
-    fragment = recorder.harvest(0)
+    fragment = recorder.flush(0)
     assert not any(chunk.replaced for chunk in fragment.chunks)
     fragment[0].add_env_step(9, 1, 1.0)
     assert any(chunk.replaced for chunk in fragment.chunks) and fragment.lengths().tolist() == [2, 1]
@@ -212,7 +212,7 @@ def test_another_column_in_the_place_of_a_recorded_one_is_refused(name):
     setattr(episode, name, copy.deepcopy(getattr(episode, name)))
     column = "obs" if name == "observations" else name
     with pytest.raises(EpisodeStateError, match=rf"{episode.id_}, column '{column}'[\s\S]*records[\s\S]*setter"):
-        recorder.harvest(0)
+        recorder.flush(0)
 
 
 def test_an_output_that_is_not_recorded_may_be_added_to_a_running_episode():
@@ -220,7 +220,7 @@ def test_an_output_that_is_not_recorded_may_be_added_to_a_running_episode():
     recorder.step(np.zeros(2, int), np.ones(2), [False] * 2, [False] * 2, np.array([2, 3]))
     recorder.episodes[1].extra_model_outputs["mine"] = InfiniteLookbackBuffer([5])
     recorder.commit()
-    rows = reader_of([recorder.harvest(0)[1]]).rows("mine")
+    rows = reader_of([recorder.flush(0)[1]]).rows("mine")
     assert rows.joined().tolist() == [5]
 
 
@@ -262,7 +262,7 @@ def test_views_of_ended_chunks_are_found_and_handed_over():
         views += [recorder.view(chunk) for chunk in ended]
         assert recorder.view(ended[-1]) is views[-1]
     assert [view.get_observations(-1) for view in views] == [7.0, 8.0, 8.0, 9.0]
-    assert all(mine is theirs for mine, theirs in zip(views, recorder.harvest(0), strict=False))
+    assert all(mine is theirs for mine, theirs in zip(views, recorder.flush(0), strict=False))
 
 
 def test_swapped_leaves_of_a_nested_observation_are_swapped():
@@ -303,9 +303,9 @@ def test_giving_up_keeps_what_ended_whatever_the_newest_rows_are():
     recorder.commit()
     recorder.step(np.zeros(2, int), np.ones(2), np.zeros(2, bool), np.zeros(2, bool), np.array([4, 5]))
     recorder.episodes[1].set_observations(new_data={"nested": 1}, at_indices=-1)
-    (ended,) = recorder.give_up()
+    (ended,) = recorder.abort()
     assert ended.is_terminated and ended.get_observations().tolist() == [0, 2]
-    assert recorder.give_up() == []
+    assert recorder.abort() == []
 
 
 def stepped(recorder, actions, observations):
@@ -318,7 +318,7 @@ def test_rows_of_another_shape_or_kind_make_an_object_column_of_copies(value):
     for actions in (np.array([1, 2]), value, given := np.array([np.zeros(1), np.zeros(2)], object)):
         stepped(recorder, actions, np.array([2, 3]))
     given[1][:] = 9
-    _, second = recorder.harvest(0)
+    _, second = recorder.flush(0)
     assert second.get_actions().dtype == object and second.get_actions(0) == 2
     assert np.array_equal(second.get_actions(1), value[1]) and second.get_actions(2).tolist() == [0, 0]
 
@@ -357,3 +357,12 @@ def test_keys_may_come_in_any_order_and_other_nesting_is_named():
     with pytest.raises(ColumnError, match=r"environment 1, beside that of environment 0:\n.*\n.*\{a: leaf, b: leaf\}"):
         recorder.commit()
     assert recorder.episodes[1].get_observations(-1) == {"a": 30}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("harvest", "flush"), ("give_up", "abort"), ("announce", "name_next_episode"), ("expect", "reserve")],
+)
+def test_a_method_of_before_says_its_name_of_today(old, new):
+    with pytest.raises(AttributeError, match=new):
+        getattr(VectorRecorder(1), old)

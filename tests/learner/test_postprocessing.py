@@ -135,7 +135,7 @@ def of_a_recorder():
         done = np.array([t == 2, False])
         observations = np.full((2, 1), t + 1, np.float32)
         recorder.step(np.array([t, 10 + t]), np.array([1.0, 2.0]), done, np.zeros(2, bool), observations)
-    return recorder.harvest(0)
+    return recorder.flush(0)
 
 
 def test_views_of_a_vector_block_leave_the_block_and_can_be_lengthened():

@@ -14,7 +14,7 @@ from epibatch.core.errors import ColumnError, ConfigError, NonFiniteLossError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
 from epibatch.learner import Learner, LearnerSettings, Minibatches, PPOLoss
 
-ROWS = 8
+ROW_MAP = 8
 INPUTS = "action_dist_inputs"
 
 
@@ -34,13 +34,13 @@ class Net(TorchRLModule, ValueFunctionAPI):
 def train_batch(**changes):
     generator = torch.Generator().manual_seed(0)
     columns = {
-        "obs": torch.randn(ROWS, 4, generator=generator),
-        "actions": torch.randint(0, 2, (ROWS,), generator=generator),
-        "action_logp": torch.full((ROWS,), -0.7),
-        INPUTS: torch.zeros(ROWS, 2),
-        "advantages": torch.randn(ROWS, generator=generator),
-        "value_targets": torch.randn(ROWS, generator=generator),
-        "loss_mask": torch.ones(ROWS, dtype=torch.bool),
+        "obs": torch.randn(ROW_MAP, 4, generator=generator),
+        "actions": torch.randint(0, 2, (ROW_MAP,), generator=generator),
+        "action_logp": torch.full((ROW_MAP,), -0.7),
+        INPUTS: torch.zeros(ROW_MAP, 2),
+        "advantages": torch.randn(ROW_MAP, generator=generator),
+        "value_targets": torch.randn(ROW_MAP, generator=generator),
+        "loss_mask": torch.ones(ROW_MAP, dtype=torch.bool),
     }
     return {**columns, **{name: change(columns[name]) for name, change in changes.items()}}
 
@@ -52,7 +52,7 @@ def update(loss=None, columns=None, **model_config):
     learner = Learner(
         module=module,
         connector=lambda **kwargs: {"default_policy": train_batch(**(columns or {}))},
-        settings=LearnerSettings(lr=0.1, minibatch_size=ROWS, seed=0),
+        settings=LearnerSettings(lr=0.1, minibatch_size=ROW_MAP, seed=0),
         loss=loss or PPOLoss(),
     )
     return learner.update(episodes=[None])["default_policy"]
@@ -65,7 +65,7 @@ def changed(change):
 
 SHAPES = {
     "one axis too many": lambda x: x[:, None],
-    "one row": lambda x: x[:1].expand(1, ROWS)[0][None].expand(ROWS, ROWS),
+    "one row": lambda x: x[:1].expand(1, ROW_MAP)[0][None].expand(ROW_MAP, ROW_MAP),
     "numpy": lambda x: x.numpy(),
     "list": lambda x: x.tolist(),
 }
@@ -98,7 +98,7 @@ def test_a_mask_of_another_shape_is_blamed_itself():
 
 def test_masks_of_zeros_and_ones_are_masks():
     def half(mask):
-        return (torch.arange(ROWS) < 4) & mask
+        return (torch.arange(ROW_MAP) < 4) & mask
 
     expected = update(columns={"loss_mask": half})
     for kind in (torch.int64, torch.float32, torch.uint8):

@@ -12,7 +12,7 @@ from epibatch.algorithms import PPOConfig
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.padding import pad, unpad
 from epibatch.core.rl_module import default_module_spec
-from epibatch.core.sequence_ends import burned_layout, sequence_layout
+from epibatch.core.sequence_ends import sequence_layout, without_burn_in
 from epibatch.core.structs import flatten
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 from epibatch.learner import Minibatches
@@ -65,7 +65,7 @@ def test_logits_values_and_advantages_are_those_of_acting(cart_pole, end, burn_i
         right = pipeline_of(plain, runner)(rl_module=padding, batch={}, episodes=chunks)
         counts = [len(chunk) + 1 for chunk in chunks]
         layout = sequence_layout(counts, 5, end=end, burn_in=burn_in, bootstrapped=True)
-        layout, whole = burned_layout(layout, burn_in), sequence_layout(counts, 5)
+        layout, whole = without_burn_in(layout, burn_in), sequence_layout(counts, 5)
         real = unpad(right["loss_mask"].numpy(), whole)
         assert batch["loss_mask"].numpy()[layout.loss].sum() == batch["loss_mask"].sum()
         loss = unpad(batch["loss_mask"].numpy(), layout)

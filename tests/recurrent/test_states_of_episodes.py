@@ -68,7 +68,7 @@ def test_states_and_outputs_are_those_of_a_loop_by_hand(cart_pole, by_hand, mode
     runner.stop()
 
 
-class Drawn(TorchRLModule, ValueFunctionAPI):
+class ActionsAndLogp(TorchRLModule, ValueFunctionAPI):
     """Counts steps from a random number on."""
 
     def setup(self):
@@ -94,7 +94,7 @@ class Drawn(TorchRLModule, ValueFunctionAPI):
 
 
 def drawn_config(env, max_seq_len, num_envs):
-    spec = RLModuleSpec(module_class=Drawn, model_config={"max_seq_len": max_seq_len})
+    spec = RLModuleSpec(module_class=ActionsAndLogp, model_config={"max_seq_len": max_seq_len})
     config = PPOConfig().environment(env).rl_module(rl_module_spec=spec).debugging(seed=0)
     return config.env_runners(num_envs_per_env_runner=num_envs)
 

@@ -25,12 +25,12 @@ from epibatch.core.errors import (
     add_context,
     nearest,
 )
-from epibatch.core.lazy import Elsewhere
-from epibatch.core.metrics import MetricsLogger, with_logged
-from epibatch.core.restoring import all_or_nothing, check_count, restoring
-from epibatch.core.rl_module.module_data import weights_at_most
+from epibatch.core.lazy import MovedAttribute
+from epibatch.core.metrics import MetricsLogger, merge_logged
+from epibatch.core.restoring import check_count, restore_on_error, restoring
+from epibatch.core.rl_module.module_data import weight_limit
 from epibatch.core.rl_module.rl_module import RLModule, RLModuleSpec, default_module_spec
-from epibatch.core.state_codec import chosen_parts, state_parts
+from epibatch.core.state_codec import require_mapping, select_components
 
 from ..connectors._engine.run import PieceSeconds
 from ..connectors.views.view import View, as_views
@@ -106,13 +106,15 @@ class Algorithm(ABC):
     """The views that `add_view` gave, beside those of the config that it was built with."""
 
     if not TYPE_CHECKING:  # names of other libraries
-        learn = Elsewhere("use train() for one iteration, or iterations() until the config's stopping(...) ends it")
-        predict = Elsewhere(ACT)
-        compute_single_action = Elsewhere(ACT)
-        compute_actions = Elsewhere(ACT)
-        save = Elsewhere("use save_to_path(path)")
-        load = Elsewhere("use from_checkpoint(path)")
-        restore = Elsewhere("use restore_from_path(path), or Algorithm.from_checkpoint(path)")
+        learn = MovedAttribute(
+            "use train() for one iteration, or iterations() until the config's stopping(...) ends it"
+        )
+        predict = MovedAttribute(ACT)
+        compute_single_action = MovedAttribute(ACT)
+        compute_actions = MovedAttribute(ACT)
+        save = MovedAttribute("use save_to_path(path)")
+        load = MovedAttribute("use from_checkpoint(path)")
+        restore = MovedAttribute("use restore_from_path(path), or Algorithm.from_checkpoint(path)")
 
     def __init__(self, config: AlgorithmConfig) -> None:
         config.validate()
@@ -248,7 +250,7 @@ class Algorithm(ABC):
         metrics = self.env_runner.get_metrics()
         results = {
             "env_runners": metrics,
-            "learners": with_logged(learner_results, self._piece_metrics, "learner"),
+            "learners": merge_logged(learner_results, self._piece_metrics, "learner"),
             "training_iteration": self.training_iteration,
             "num_env_steps_sampled_lifetime": self._env_steps,
             "time_this_iter_s": end - start,
@@ -262,7 +264,7 @@ class Algorithm(ABC):
         interval = self.config.evaluation_interval
         if interval is not None and self.training_iteration % interval == 0:
             results.update(self._evaluated())
-        results = with_logged(results, self.metrics, "algorithm")
+        results = merge_logged(results, self.metrics, "algorithm")
         self._call("on_train_result", result=results)
         return results
 
@@ -355,7 +357,7 @@ class Algorithm(ABC):
         settings = self._with_policies(
             {**self.config.policies, module_id: policy}, new_agent_to_module_mapping_fn, rule
         )
-        planned, pipeline = self._planned("add_module", {"multi_agent": settings})
+        planned, pipeline = self._plan_module_change("add_module", {"multi_agent": settings})
         found = (pipeline.observation_space, pipeline.action_space)
         derived = [getattr(space, "spaces", {}).get(module_id) for space in found]
         spaces = {**self.env_runner.get_spaces(), **({} if None in derived else {module_id: tuple(derived)})}
@@ -371,7 +373,9 @@ class Algorithm(ABC):
         if _is_default(spec, module):
             default_spaces = (None, None) if None in derived else derived
             settings["policies"] = {**settings["policies"], module_id: _without_code(spec, policy, default_spaces)}
-        self._adopt("add_module", {"multi_agent": settings}, {module_id: (spec.observation_space, spec.action_space)})
+        self._apply_module_change(
+            "add_module", {"multi_agent": settings}, {module_id: (spec.observation_space, spec.action_space)}
+        )
         return result
 
     def _check_new(self, where: str, module_id: Any) -> None:
@@ -395,7 +399,7 @@ class Algorithm(ABC):
             "policies_to_train": self.config.policies_to_train if rule is None else rule,
         }
 
-    def _planned(self, method: str, parts: Mapping[str, Any]) -> tuple[AlgorithmConfig, Any]:
+    def _plan_module_change(self, method: str, parts: Mapping[str, Any]) -> tuple[AlgorithmConfig, Any]:
         """A config with new settings, and its env-to-module pipeline: whether they fit, before anything is changed."""
         planned = self.config.copy().change(method, parts)
         planned.validate()
@@ -405,7 +409,7 @@ class Algorithm(ABC):
         check_same_pieces(built, current, f"{type(self).__name__}.{method}")
         return planned, pipeline
 
-    def _adopt(self, method: str, parts: Mapping[str, Any], spaces: Mapping[str, Any]) -> None:
+    def _apply_module_change(self, method: str, parts: Mapping[str, Any], spaces: Mapping[str, Any]) -> None:
         """Take over settings of other modules, which the learner has already; all parts get to know them.
 
         Args:
@@ -462,11 +466,11 @@ class Algorithm(ABC):
             key: values for key, values in overrides.items() if key != module_id
         }
         parts = {"multi_agent": settings, **_without_spec(config, module_id)}
-        planned, _ = self._planned("remove_module", parts)
+        planned, _ = self._plan_module_change("remove_module", parts)
         result = learner.remove_module(
             module_id, new_should_module_be_updated=None if rule is None else planned.policies_to_train
         )
-        self._adopt("remove_module", parts, {})
+        self._apply_module_change("remove_module", parts, {})
         self.env_runner.checkpoint_reset()
         return result
 
@@ -686,7 +690,7 @@ class Algorithm(ABC):
             "added_views": lambda: {name: view.to_dict() for name, view in self.added_views.items()},
             "random": get_random_state,
         }
-        return chosen_parts(parts, components, not_components, where=f"{type(self).__name__}.get_state(...)")
+        return select_components(parts, components, not_components, where=f"{type(self).__name__}.get_state(...)")
 
     def _get_counters(self) -> dict[str, Any]:
         return {
@@ -703,7 +707,7 @@ class Algorithm(ABC):
         Raises:
             CheckpointError: a part of the state is missing, or is something else; nothing was taken over.
         """
-        state_parts(f"{type(self).__name__}.set_state", state)
+        require_mapping(f"{type(self).__name__}.set_state", state)
         missing = [part for part in ("learner", "env_runner", "counters", "random") if part not in state]
         if missing:
             raise CheckpointError(
@@ -713,12 +717,12 @@ class Algorithm(ABC):
                 do="use a state that get_state of the same algorithm gave",
             )
         before = self.get_state(not_components="env_runner")
-        with all_or_nothing(lambda: self._take_over(before)):
-            self._take_over(state)
+        with restore_on_error(lambda: self._restore_parts(before)):
+            self._restore_parts(state)
         self.env_runner.checkpoint_reset()
         self._policy_steps = None  # also if the runner has sampled as much
 
-    def _take_over(self, state: Mapping[str, Any]) -> None:
+    def _restore_parts(self, state: Mapping[str, Any]) -> None:
         where = f"{type(self).__name__}.set_state"
         takers: dict[str, Any] = {
             # first: they are pieces; checkpoints of earlier versions have none
@@ -810,7 +814,7 @@ class Algorithm(ABC):
         if config is not None:
             algorithm = config.build_algo()
         else:
-            with weights_at_most(arrays_size(state)):
+            with weight_limit(arrays_size(state)):
                 algorithm = config_from_checkpoint(path, description, allow_imports=allow_imports).build_algo()
         if not isinstance(algorithm, cls):
             raise CheckpointError(

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, NotAvailableError
-from epibatch.core.runtime import missing_device
+from epibatch.core.runtime import device_error
 from epibatch.core.settings import ErrorList
 
 from ..connectors.common.agent_to_module_mapping import AgentToModuleMapping
@@ -210,7 +210,7 @@ class AlgorithmConfig:
         """
         errors = ErrorList()
         add_contradictions(self._settings, errors)
-        fault = missing_device(self.device)
+        fault = device_error(self.device)
         if fault is not None:
             errors.add("learners.device", f"{self.device!r} cannot be used here: {fault}; cpu can be used everywhere")
         errors.raise_if_any(type(self).__name__)

@@ -162,10 +162,10 @@ def config_from_checkpoint(
     """
     where = f"checkpoint {path}"
     with restoring(where, "description"):
-        code = [(place, text) for place, text in description["not_data"] if not acting or _acts(*place)]
+        code = [(place, text) for place, text in description["not_data"] if not acting or _is_acting_setting(*place)]
         code = [(place, text) for place, text in code if acting or place != ["spaces"]]
         data = {
-            section: {name: value for name, value in values.items() if not acting or _acts(section, name)}
+            section: {name: value for name, value in values.items() if not acting or _is_acting_setting(section, name)}
             if isinstance(values, Mapping)
             else values
             for section, values in plain_data(description["config"]).items()
@@ -196,7 +196,7 @@ def config_from_checkpoint(
         ) from error
 
 
-def _acts(section: str, setting: str = "", *_: Any) -> bool:
+def _is_acting_setting(section: str, setting: str = "", *_: Any) -> bool:
     """True if a policy is built from a setting."""
     return section in _ACTING and (_ACTING[section] is None or setting in (_ACTING[section] or ()))
 

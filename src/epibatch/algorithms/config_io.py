@@ -280,7 +280,7 @@ def changed(cls: type[Any], data: Any, changes: Iterable[str]) -> Any:
         try:
             if not equals or not path or not text:
                 raise ConfigError("expected path=value, for example training.lr=1e-3; for no value write null")
-            _put(result, _keys(cls, path.split(".")), parse_yaml(text, f"the value of {path}"))
+            _set_value(result, _keys(cls, path.split(".")), parse_yaml(text, f"the value of {path}"))
         except ConfigError as error:
             errors.add(path or change, str(error))
     errors.raise_if_any("--set")
@@ -307,7 +307,7 @@ def _first_spellings(model: type[SettingsModel] | None, values: Any) -> Any:
     return first if len(first) == len(values) else values
 
 
-def _put(data: dict[str, Any], keys: list[str], value: Any) -> None:
+def _set_value(data: dict[str, Any], keys: list[str], value: Any) -> None:
     """Set the value that keys lead to, making the mappings on the way."""
     place: Any = data
     for depth, name in enumerate(keys):

@@ -26,11 +26,11 @@ def error_report(error: BaseException) -> str:
           expected: a
           found:    b
     """
-    parts = [_text(link) for link in _chain(error)]
+    parts = [_text(link) for link in _cause_chain(error)]
     return "\n\nwhich led to this error:\n\n".join(parts)
 
 
-def _chain(error: BaseException) -> list[BaseException]:
+def _cause_chain(error: BaseException) -> list[BaseException]:
     """The error and what caused it, the first cause first."""
     links: list[BaseException] = []
     current: BaseException | None = error

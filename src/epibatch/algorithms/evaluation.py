@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from epibatch.core.errors import ConfigError
-from epibatch.core.metrics import MetricsLogger, with_logged
+from epibatch.core.metrics import MetricsLogger, merge_logged
 from epibatch.core.restoring import check_count
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import map_struct
@@ -108,7 +108,7 @@ class Evaluation:
             **episodes.by_agent(),
             **counts,
         }
-        results = with_logged(results, runner.metrics, "evaluation's environment runner")
+        results = merge_logged(results, runner.metrics, "evaluation's environment runner")
         self._logged = runner.metrics.get_state()
         return {"env_runners": results}
 

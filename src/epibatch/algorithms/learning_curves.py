@@ -90,7 +90,7 @@ def plot_runs(runs: Sequence[RunFolder], out: Path, *, key: str = RETURN_MEAN, o
     figure, axes = _empty("", AXES[over][1], key)
     for index, group in enumerate(found.values()):
         names, lines = zip(*group)
-        label = names[0] if len(names) == 1 else f"{_common(names)} ({len(names)} seeds)"
+        label = names[0] if len(names) == 1 else f"{_common_prefix(names)} ({len(names)} seeds)"
         _draw_group(axes, lines, label, f"C{index % 10}")
     with storing(f"writing {out}", "choose another file"):
         replace_file(out, _png(figure, axes))
@@ -107,7 +107,7 @@ def _config_without_seed(run: RunFolder) -> str:
     return repr({**data, "debugging": others})
 
 
-def _common(names: Sequence[str]) -> str:
+def _common_prefix(names: Sequence[str]) -> str:
     """The beginning that names have in common, or the first of them."""
     same = next((i for i, letters in enumerate(zip(*names)) if len(set(letters)) > 1), min(map(len, names)))
     return names[0][:same].rstrip("-_. ") or names[0]

@@ -219,12 +219,12 @@ class Loggers:
 
     def resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Tell every logger which rows stay; raises as `log` does."""
-        self._each(self._loggers, lambda logger: getattr(logger, "resume", _nothing)(rows), "going on with a run")
+        self._each(self._loggers, lambda logger: getattr(logger, "resume", _no_operation)(rows), "going on with a run")
 
     def close(self) -> None:
         """Close every logger, once; raises as `log` does."""
         loggers, self._loggers = self._loggers, []
-        self._each(loggers, lambda logger: getattr(logger, "close", _nothing)(), "closing")
+        self._each(loggers, lambda logger: getattr(logger, "close", _no_operation)(), "closing")
 
     def _each(self, loggers: Sequence[Logger], act: Callable[[Any], None], what: str) -> None:
         failures: list[tuple[Logger, Exception]] = []
@@ -251,5 +251,5 @@ def _failure(where: str, error: Exception) -> EpibatchError:
     return kind(where, expected="results that are written", found=found, do=do)
 
 
-def _nothing(*_: Any) -> None:
+def _no_operation(*_: Any) -> None:
     """Stand in for a method that a logger does not have."""

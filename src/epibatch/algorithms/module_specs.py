@@ -71,11 +71,11 @@ def multi_module_spec(
         policy = policies.get(key, PolicySpec())
         spec = (user_specs or {}).get(key) or policy.rl_module_spec or common
         if not (inference_only and spec.learner_only):
-            specs[key] = _filled(key, spec, policy, spaces.get(key, (None, None)), model_config, errors)
+            specs[key] = _fill_spec(key, spec, policy, spaces.get(key, (None, None)), model_config, errors)
     errors.raise_if_any("modules")
     for key, spec in specs.items():
         if spec.module_class is None:
-            with _named(f"module {key!r}:"):
+            with _error_context(f"module {key!r}:"):
                 default = default_module_spec(spec.observation_space, spec.action_space, spec.model_config)
             spec.module_class = default.module_class
         if key not in (user_specs or {}):
@@ -86,7 +86,7 @@ def multi_module_spec(
 
 
 @contextmanager
-def _named(context: str) -> Iterator[None]:
+def _error_context(context: str) -> Iterator[None]:
     """Put a context before the message of an error raised inside."""
     try:
         yield
@@ -95,7 +95,7 @@ def _named(context: str) -> Iterator[None]:
         raise
 
 
-def _filled(
+def _fill_spec(
     module_id: str,
     spec: Any,
     policy: PolicySpec,
@@ -210,22 +210,22 @@ def module_views(config: Any) -> tuple[dict[str, View], dict[str, dict[str, View
     common, user_spec = dict(config.view_requirements), config.rl_module_spec
     if not config.is_multi_agent:
         settings = settings_of(getattr(user_spec, "model_config", None)) or config.model_config
-        return _together(common, _declared(user_spec, settings), "the module"), {}
+        return _merge_views(common, _declared_views(user_spec, settings), "the module"), {}
     specs, per_module = getattr(user_spec, "rl_module_specs", None) or {}, {}
     for module_id in {**config.policies, **specs}:
         policy = config.policies.get(module_id, PolicySpec())
         spec = specs.get(module_id) or policy.rl_module_spec or (None if specs else user_spec)
         settings = {**config.model_config, **policy.model_config}
         settings.update(settings_of(getattr(spec, "model_config", None)))
-        views = _declared(spec, settings)
-        _together(common, views, f"module {module_id!r}")
+        views = _declared_views(spec, settings)
+        _merge_views(common, views, f"module {module_id!r}")
         views = {name: view for name, view in views.items() if name not in common}
         if views:
             per_module[module_id] = views
     return common, per_module
 
 
-def _declared(spec: Any, settings: Mapping[str, Any]) -> dict[str, View]:
+def _declared_views(spec: Any, settings: Mapping[str, Any]) -> dict[str, View]:
     """The views that the class of a spec's module declares."""
     cls: Any = getattr(spec, "module_class", None)
     if cls is None and (settings.get("use_prev_action") or settings.get("use_prev_reward")):
@@ -236,7 +236,7 @@ def _declared(spec: Any, settings: Mapping[str, Any]) -> dict[str, View]:
     return {} if declare is None else as_views(declare(settings), f"{cls.__name__}.view_requirements")
 
 
-def _together(common: Mapping[str, View], views: Mapping[str, View], where: str) -> dict[str, View]:
+def _merge_views(common: Mapping[str, View], views: Mapping[str, View], where: str) -> dict[str, View]:
     for name in common:
         if name in views and views[name] != common[name]:
             raise ConfigError(

@@ -216,19 +216,19 @@ class VideoWriter:
         """
         if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
             found = f"{frame.dtype} of shape {frame.shape}" if isinstance(frame, np.ndarray) else type(frame).__name__
-            raise self._unfit("a uint8 array of shape (height, width, 3)", found)
+            raise self._mismatch_error("a uint8 array of shape (height, width, 3)", found)
         if self._writer is None:
             self._shape = frame.shape
             height, width = (side + side % 2 for side in frame.shape[:2])
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = self._make(str(self.path), (width, height), self._fps)
         if frame.shape != self._shape:
-            raise self._unfit(f"the size of the first frame, {self._shape}", str(frame.shape))
+            raise self._mismatch_error(f"the size of the first frame, {self._shape}", str(frame.shape))
         height, width = frame.shape[:2]
         self._writer.write_frame(np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0))))
         self.count += 1
 
-    def _unfit(self, expected: str, found: str) -> RunnerError:
+    def _mismatch_error(self, expected: str, found: str) -> RunnerError:
         return RunnerError(
             f"frame {self.count} of the video",
             expected=expected,

@@ -23,7 +23,7 @@ from epibatch.core.errors import (
     add_context,
     nearest,
 )
-from epibatch.core.lazy import Elsewhere
+from epibatch.core.lazy import MovedAttribute
 from epibatch.core.restoring import check_count, restoring
 from epibatch.core.runtime import evaluation_mode
 from epibatch.core.spaces import get_base_struct_from_space
@@ -63,11 +63,11 @@ class PolicyPipelines(ABC):
     """
 
     if not TYPE_CHECKING:  # names of other libraries
-        predict = Elsewhere(ACT)
-        compute_single_action = Elsewhere(ACT)
-        compute_actions = Elsewhere(ACT)
-        load = Elsewhere("use from_checkpoint(path)")
-        save = Elsewhere("use the algorithm's save_to_path(path)")
+        predict = MovedAttribute(ACT)
+        compute_single_action = MovedAttribute(ACT)
+        compute_actions = MovedAttribute(ACT)
+        load = MovedAttribute("use from_checkpoint(path)")
+        save = MovedAttribute("use the algorithm's save_to_path(path)")
 
         def __call__(self, *args, **kwargs):
             """Raise: calling a policy could mean an action alone, or with the state."""
@@ -130,7 +130,7 @@ class PolicyPipelines(ABC):
             CheckpointError: no checkpoint, a damaged one, one of an earlier version, or one that needs `config` or
                 `allow_imports`; the message says for what.
         """
-        from epibatch.core.rl_module.module_data import weights_at_most
+        from epibatch.core.rl_module.module_data import weight_limit
 
         path, (description, state) = read_newest(path, lambda chosen: (chosen, read_checkpoint(chosen)))
         where, full_config = f"checkpoint {path}", config
@@ -140,7 +140,7 @@ class PolicyPipelines(ABC):
                 full_config = config_from_checkpoint(path, description, allow_imports=allow_imports, acting=True, do=do)
             views = as_views(state.get("added_views", {}), where)
             full_config = config_with_views(full_config, full_config.view_requirements, views, where)
-            with nullcontext() if config else weights_at_most(arrays_size(state)):
+            with nullcontext() if config else weight_limit(arrays_size(state)):
                 pipelines, module = build_for_acting(where, description, full_config)
             if hasattr(module, "eval"):
                 module.eval()  # the policy's own, and only ever acting

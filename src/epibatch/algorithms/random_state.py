@@ -59,11 +59,11 @@ def set_random_state(state: Mapping[str, Any]) -> None:
         positions = (legacy["position"], words[-1])
         kinds = (legacy["name"], legacy["keys"].dtype, python["version"])
         if kinds != ("MT19937", np.uint32, 3) or not all(0 <= word < 2**32 for word in words):
-            raise _strange(where, "the words of Mersenne Twisters", f"others, of {kinds[0]!r}")
+            raise _invalid_state(where, "the words of Mersenne Twisters", f"others, of {kinds[0]!r}")
         if not all(0 <= position <= 624 for position in positions) or legacy["has_gauss"] not in (0, 1):
-            raise _strange(where, "positions from 0 to 624", str(positions))
+            raise _invalid_state(where, "positions from 0 to 624", str(positions))
         if not all(type(value) is float and math.isfinite(value) for value in gauss):
-            raise _strange(where, "finite numbers that were drawn in advance", "others")
+            raise _invalid_state(where, "finite numbers that were drawn in advance", "others")
         cuda = _cuda_states(where, state.get("cuda", ()))
         torch.set_rng_state(torch.from_numpy(np.array(state["torch"], np.uint8)))
         np.random.set_state(("MT19937", legacy["keys"], positions[0], legacy["has_gauss"], legacy["gauss"]))
@@ -80,7 +80,7 @@ def _cuda_states(where: str, states: Any) -> list[torch.Tensor]:
     return [torch.from_numpy(np.array(state, np.uint8)) for state, _ in zip(states, current_states)]
 
 
-def _strange(where: str, expected: str, found: str) -> CheckpointError:
+def _invalid_state(where: str, expected: str, found: str) -> CheckpointError:
     do = "restore a state that get_random_state gave"
     return CheckpointError(where, expected=expected, found=found, do=do)
 

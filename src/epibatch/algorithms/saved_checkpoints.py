@@ -126,7 +126,7 @@ class SavedCheckpoints:
                     if folder.exists() and not folder.is_symlink():
                         shutil.rmtree(folder)
 
-    def go_on_from(self, iteration: int) -> list[Path]:
+    def discard_later(self, iteration: int) -> list[Path]:
         """Make room for a run that goes on after an iteration.
 
         What killed saves left is removed, and checkpoints of later iterations, which are damaged, get the

@@ -212,7 +212,7 @@ def _loggers(value: Any) -> Any:
     return list(value)
 
 
-def _none(value: int, advice: str) -> int:
+def _must_be_zero(value: int, advice: str) -> int:
     if value:
         raise not_available(f"not available yet; expected 0, found {value}: {advice}")
     return value
@@ -299,7 +299,8 @@ class EnvRunnerSettings(SettingsModel):
         Count,
         AfterValidator(
             partial(
-                _none, advice="this process samples; raise num_envs_per_env_runner to step more environments at once"
+                _must_be_zero,
+                advice="this process samples; raise num_envs_per_env_runner to step more environments at once",
             )
         ),
     ] = 0
@@ -340,7 +341,7 @@ class LearnerSectionSettings(SettingsModel):
     """Set the learner's pipeline, and where the network lives."""
 
     num_learners: Annotated[
-        Count, AfterValidator(partial(_none, advice="this process learns; leave num_learners at 0"))
+        Count, AfterValidator(partial(_must_be_zero, advice="this process learns; leave num_learners at 0"))
     ] = 0
     """Must be 0: this process learns."""
     device: Annotated[str | Any, PlainValidator(device_name), WithJsonSchema({"type": "string"})] = "cpu"
@@ -462,7 +463,7 @@ class EvaluationSettings(SettingsModel):
     evaluation_num_env_runners: Annotated[
         Count,
         AfterValidator(
-            partial(_none, advice="this process evaluates; raise num_envs_per_env_runner in evaluation_config")
+            partial(_must_be_zero, advice="this process evaluates; raise num_envs_per_env_runner in evaluation_config")
         ),
     ] = 0
     """Must be 0: this process evaluates."""
@@ -663,18 +664,18 @@ def validated(
     except ValidationError as error:
         places = errors.add_details(error, partial(_explain, model))
     for place in places:
-        data = _without(data, place)
+        data = _drop_place(data, place)
     try:
         return model.model_validate(data, context=context)
     except ValidationError:  # a key that is no text
         return model()
 
 
-def _without(data: Mapping[Any, Any], place: Place) -> Mapping[Any, Any]:
+def _drop_place(data: Mapping[Any, Any], place: Place) -> Mapping[Any, Any]:
     """A copy without the value at a place, or without the list that it stands in."""
     key, inner = place[0], data.get(place[0])
     if len(place) > 1 and isinstance(inner, Mapping) and place[1] in inner:
-        return {**data, key: _without(inner, place[1:])}
+        return {**data, key: _drop_place(inner, place[1:])}
     return {name: value for name, value in data.items() if name != key}
 
 

@@ -69,7 +69,7 @@ class TrainingRun:
         waited: dict[str, Any] = {f"stop.results {key}": key for key in settings.stop_rules.results}
         waited["checkpointing.checkpoint_score_attribute"] = settings.checkpoint_score_attribute
         waited["reporting.curve"] = settings.curve
-        self._waited_for = {setting: key for setting, key in waited.items() if key is not None}
+        self._pending_results = {setting: key for setting, key in waited.items() if key is not None}
         self._signal: int | None = None
         self._saved_at = time.monotonic()
         self._saved_iteration: int | None = None
@@ -117,7 +117,7 @@ class TrainingRun:
             CheckpointError: the folder holds no run or a link, or all its checkpoints are damaged.
             StorageError: another process is using the folder.
         """
-        from epibatch.core.rl_module.module_data import weights_at_most
+        from epibatch.core.rl_module.module_data import weight_limit
 
         folder = RunFolder.open_existing(Path(run))
         folder.lock()
@@ -125,11 +125,11 @@ class TrainingRun:
             opened.callback(folder.unlock)
             config = _read_config(folder.config_path, changes, allow_imports)
             saved = folder.checkpoints.newest() if folder.checkpoints.iterations() else None
-            with nullcontext() if saved is None else weights_at_most(arrays_size(load_state(saved))):
+            with nullcontext() if saved is None else weight_limit(arrays_size(load_state(saved))):
                 algorithm = _build(config, folder.config_path)
             opened.callback(algorithm.stop)
             session = cls(algorithm, folder, Path(run).name)
-            session._go_on(saved)
+            session._restore_newest(saved)
             if changes:
                 folder.write_config(to_yaml_text(config.to_dict()))
             session._best = session._best_saved()
@@ -137,7 +137,7 @@ class TrainingRun:
             opened.pop_all()
         return session
 
-    def _go_on(self, saved: Path | None) -> None:
+    def _restore_newest(self, saved: Path | None) -> None:
         """Restore a checkpoint, if there is one."""
         if saved is not None:
             self.algorithm.restore_from_path(saved)
@@ -146,7 +146,7 @@ class TrainingRun:
             print(
                 f"{self.folder.path} has no checkpoint: the run starts again from the beginning, with its config.yaml"
             )
-        for damaged in self.folder.checkpoints.go_on_from(self.algorithm.training_iteration):
+        for damaged in self.folder.checkpoints.discard_later(self.algorithm.training_iteration):
             print(f"what is left of a later checkpoint is now {damaged}")
 
     def run(self, iterations: int | None = None) -> int:
@@ -246,8 +246,8 @@ class TrainingRun:
         values = flat_metrics(results)
         later = [] if "evaluation" in results else ["evaluation/"]
         later += [] if values.get("env_runners/num_episodes_lifetime") else ["env_runners/"]
-        for setting, key in [pair for pair in self._waited_for.items() if not pair[1].startswith(tuple(later))]:
-            del self._waited_for[setting]
+        for setting, key in [pair for pair in self._pending_results.items() if not pair[1].startswith(tuple(later))]:
+            del self._pending_results[setting]
             if key not in values:
                 close = nearest(key, values).partition("Known: ")[0]
                 progress.say(f"no result {key!r} yet, which {setting} waits for; {close}metrics.csv has all")

@@ -190,7 +190,7 @@ def load_state(path: str | os.PathLike[str]) -> Any:
     Raises:
         CheckpointError: the folder is missing, incomplete, damaged or of another version.
     """
-    folder, text, file = _whole(Path(os.path.realpath(path)))
+    folder, text, file = _readable_folder(Path(os.path.realpath(path)))
     with file:
         try:
             data = json.loads(text.decode("ascii"), parse_constant=_no_constant)
@@ -231,10 +231,10 @@ def check_state(path: str | os.PathLike[str]) -> None:
     Raises:
         CheckpointError: the folder is missing, incomplete, damaged or of another version.
     """
-    _whole(Path(os.path.realpath(path)))[2].close()
+    _readable_folder(Path(os.path.realpath(path)))[2].close()
 
 
-def _whole(path: Path) -> tuple[Path, bytes, BinaryIO]:
+def _readable_folder(path: Path) -> tuple[Path, bytes, BinaryIO]:
     """The folder to read, this one or the one it replaced, the content of its JSON and the open file of its arrays."""
     try:
         return path, *_read_files(path)

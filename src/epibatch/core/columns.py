@@ -13,9 +13,9 @@ __all__ = [
     "COLUMNS_READ",
     "Columns",
     "TrackedBatch",
-    "column_meant",
+    "canonical_column",
     "nearest_column",
-    "note_columns",
+    "add_column_hint",
 ]
 
 
@@ -75,11 +75,11 @@ _ALSO_CALLED = {
 _MEANT = {other: name for name, others in _ALSO_CALLED.items() for other in others}
 
 
-def column_meant(name: str) -> str:
+def canonical_column(name: str) -> str:
     """The column that is called so elsewhere; the name itself if none is.
 
     Example:
-        >>> column_meant("observations"), column_meant("obs"), column_meant("my_column")
+        >>> canonical_column("observations"), canonical_column("obs"), canonical_column("my_column")
         ('obs', 'obs', 'my_column')
     """
     return _MEANT.get(name, name)
@@ -93,11 +93,11 @@ def nearest_column(name: str, known: Iterable[str]) -> str:
         "did you mean 'obs'? Known: actions, obs"
     """
     known = list(known)
-    column = column_meant(name)
+    column = canonical_column(name)
     return nearest(column if column in known else name, known)
 
 
-def note_columns(error: BaseException, batch: Mapping[Any, Any], advice: str = "") -> None:
+def add_column_hint(error: BaseException, batch: Mapping[Any, Any], advice: str = "") -> None:
     """Note which columns a batch has, if the error is a KeyError for a name that is not in it.
 
     Args:
@@ -107,7 +107,7 @@ def note_columns(error: BaseException, batch: Mapping[Any, Any], advice: str = "
 
     Example:
         >>> error = KeyError("reward")
-        >>> note_columns(error, {"obs": 1, "rewards": 2})
+        >>> add_column_hint(error, {"obs": 1, "rewards": 2})
         >>> error.__notes__
         ["If the batch was meant: it has no column 'reward' at this place. Its columns: obs, rewards."]
     """

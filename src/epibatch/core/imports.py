@@ -91,11 +91,11 @@ def import_extra(module: str, extra: str, purpose: str) -> Any:
         ) from error
 
 
-def is_rllibs(kind: type) -> bool:
+def is_rllib_class(kind: type) -> bool:
     """True if a class comes from RLlib, or inherits from such a class.
 
     Example:
-        >>> is_rllibs(dict)
+        >>> is_rllib_class(dict)
         False
     """
     return any(base.__module__.startswith("ray.rllib.") for base in kind.__mro__)
@@ -103,7 +103,7 @@ def is_rllibs(kind: type) -> bool:
 
 def advice_for_piece(piece: Any) -> str:
     """Return the advice for one of RLlib's pieces; empty for other objects."""
-    if not is_rllibs(piece if isinstance(piece, type) else type(piece)):
+    if not is_rllib_class(piece if isinstance(piece, type) else type(piece)):
         return ""
     return (
         "it inherits RLlib's ConnectorV2: change the imports of its file (`epibatch port FILE --write`), "
@@ -113,4 +113,4 @@ def advice_for_piece(piece: Any) -> str:
 
 def advice_for_episode(kind: type) -> str:
     """Return the advice for one of RLlib's episodes; empty for other classes."""
-    return "convert it with epibatch.interop.rllib.from_rllib(episode)" if is_rllibs(kind) else ""
+    return "convert it with epibatch.interop.rllib.from_rllib(episode)" if is_rllib_class(kind) else ""

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from .errors import RenamedError, nearest
 
-__all__ = ["Elsewhere", "lazy_exports", "public_names"]
+__all__ = ["MovedAttribute", "lazy_exports", "public_names"]
 
 _ROOT = __name__.partition(".")[0]
 
@@ -78,7 +78,7 @@ def lazy_exports(
     return get, names
 
 
-class Elsewhere:
+class MovedAttribute:
     """Class attribute that is not there: reading it is an AttributeError that says what to use.
 
     Args:
@@ -86,7 +86,7 @@ class Elsewhere:
 
     Example:
         >>> class Model:
-        ...     predict = Elsewhere("use act()")
+        ...     predict = MovedAttribute("use act()")
         >>> Model.predict
         Traceback (most recent call last):
             ...

@@ -46,7 +46,7 @@ __all__ = [
     "TIMERS",
     "WEIGHTS_SEQ_NO",
     "MetricsLogger",
-    "with_logged",
+    "merge_logged",
 ]
 
 ENV_RUNNER_RESULTS = "env_runners"
@@ -81,18 +81,18 @@ _MISSING = object()
 Key = tuple[Any, ...]
 
 
-def _newer(old: Any, new: Any) -> Any:
+def _latest(old: Any, new: Any) -> Any:
     return new
 
 
-def _moved(coeff: float, old: float, new: float) -> float:
+def _moving_average(coeff: float, old: float, new: float) -> float:
     """The moving average `old` after one more value."""
     return old + coeff * (new - old)
 
 
 _COMBINED: dict[Any, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(("mean", "sum", "lifetime_sum"), operator.add),
-    **{"min": min, "max": max, "item": _newer},
+    **{"min": min, "max": max, "item": _latest},
 }
 """Reduction -> what it keeps of the values so far and one more."""
 _REDUCED: dict[Any, Callable[[list[Any]], Any]] = {
@@ -110,7 +110,7 @@ class _Metric:
     def __init__(self, settings: tuple[Any, ...]) -> None:
         self.settings = settings
         reduce, _, coeff, _, _ = settings
-        self._combine: Any = _COMBINED.get(reduce) if coeff is None else partial(_moved, coeff)
+        self._combine: Any = _COMBINED.get(reduce) if coeff is None else partial(_moving_average, coeff)
         self._since = time.perf_counter()
         self._recent: float = 0
         self.clear()
@@ -366,7 +366,7 @@ class MetricsLogger:
         return metric
 
 
-def with_logged(results: Mapping[str, Any], logged: MetricsLogger, where: str) -> dict[str, Any]:
+def merge_logged(results: Mapping[str, Any], logged: MetricsLogger, where: str) -> dict[str, Any]:
     """Results together with what was logged beside them; the logger is reduced.
 
     Args:

@@ -17,7 +17,7 @@ from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.structs import BatchedNdArray, flatten, flatten_like, map_struct, unflatten
 
 __all__ = [
-    "PaddedLayout",
+    "SequenceLayout",
     "create_mask_and_seq_lens",
     "pad",
     "padded_layout",
@@ -34,7 +34,7 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class PaddedLayout:
+class SequenceLayout:
     """Places of the rows of ragged chunks in sequences `[B, T]`.
 
     Built by `padded_layout`, by `epibatch.core.sequence_ends` where sequences end in another way, and by
@@ -50,7 +50,7 @@ class PaddedLayout:
         offsets: int64 [B], index in its chunk of each sequence's first row.
         scattered: True if some rows are in several sequences or in none; otherwise each is in one, in order.
         prefixes: int64 [B], rows at the start of each sequence that belong to the one before it; None: none.
-        muted: bool [B], sequences that carry no loss at all; None: none.
+        no_loss: bool [B], sequences that carry no loss at all; None: none.
         burn_in: int64 [B], rows of the prefix that only compute the state; None: none.
         resets: bool [B, T], True where another chunk begins after the first place of a sequence; None: nowhere.
         places: int64 [R], the place of each row in the layout flattened to `[B * T]`, where rows change their order;
@@ -66,7 +66,7 @@ class PaddedLayout:
     offsets: Ints
     scattered: bool = False
     prefixes: Ints | None = None
-    muted: Bools | None = None
+    no_loss: Bools | None = None
     burn_in: Ints | None = None
     resets: Bools | None = None
     places: Ints | None = None
@@ -91,7 +91,7 @@ class PaddedLayout:
     @cached_property
     def loss(self) -> Bools:
         """bool [B, T]: the places of `own` in sequences that carry loss."""
-        return self.own if self.muted is None else self.own & ~self.muted[:, None]
+        return self.own if self.no_loss is None else self.own & ~self.no_loss[:, None]
 
     @cached_property
     def destination(self) -> Ints:
@@ -128,7 +128,7 @@ class PaddedLayout:
         return gaps
 
 
-def padded_layout(counts: npt.ArrayLike, max_seq_len: int) -> PaddedLayout:
+def padded_layout(counts: npt.ArrayLike, max_seq_len: int) -> SequenceLayout:
     """Lay ragged chunks out as sequences of at most `max_seq_len` rows, `ceil(count / T)` sequences per chunk.
 
     Args:
@@ -170,7 +170,7 @@ def owned_rows(counts: Ints, stride: int) -> tuple[Ints, Ints, Ints]:
     return chunks, begin, np.minimum(begin + stride, counts[chunks])
 
 
-def layout_of_spans(counts: Ints, steps: int, chunks: Ints, first: Ints, stop: Ints, **others: Any) -> PaddedLayout:
+def layout_of_spans(counts: Ints, steps: int, chunks: Ints, first: Ints, stop: Ints, **others: Any) -> SequenceLayout:
     """Lay spans of chunks out, each as a sequence.
 
     Args:
@@ -183,10 +183,10 @@ def layout_of_spans(counts: Ints, steps: int, chunks: Ints, first: Ints, stop: I
     """
     seq_lens = stop - first
     mask = np.arange(steps) < seq_lens[:, None]
-    return PaddedLayout(counts, steps, seq_lens, mask, chunks, int(counts.sum()), first, **others)
+    return SequenceLayout(counts, steps, seq_lens, mask, chunks, int(counts.sum()), first, **others)
 
 
-def placed_layout(counts: Ints, places: Ints, shape: tuple[int, int]) -> PaddedLayout:
+def placed_layout(counts: Ints, places: Ints, shape: tuple[int, int]) -> SequenceLayout:
     """Lay rows out at given places of `[B, T]`, in any order.
 
     Args:
@@ -203,10 +203,10 @@ def placed_layout(counts: Ints, places: Ints, shape: tuple[int, int]) -> PaddedL
     mask = np.zeros(shape, np.bool_)
     mask.ravel()[places] = True
     zeros = np.zeros(shape[0], np.int64)
-    return PaddedLayout(counts, shape[1], mask.sum(1), mask, zeros, len(places), zeros, scattered=True, places=places)
+    return SequenceLayout(counts, shape[1], mask.sum(1), mask, zeros, len(places), zeros, scattered=True, places=places)
 
 
-def pad(rows: npt.NDArray[Any], layout: PaddedLayout) -> npt.NDArray[Any]:
+def pad(rows: npt.NDArray[Any], layout: SequenceLayout) -> npt.NDArray[Any]:
     """Move flat rows `[R, ...]` into the padded layout `[B, T, ...]`; padding is zero (False for bool).
 
     Raises:
@@ -229,7 +229,7 @@ def pad(rows: npt.NDArray[Any], layout: PaddedLayout) -> npt.NDArray[Any]:
     return flat.reshape(shape)
 
 
-def unpad(padded: npt.NDArray[Any], layout: PaddedLayout) -> npt.NDArray[Any]:
+def unpad(padded: npt.NDArray[Any], layout: SequenceLayout) -> npt.NDArray[Any]:
     """Move `[B, T, ...]` back to flat rows `[R, ...]`: the exact inverse of `pad`.
 
     Where the layout leaves rows out, those of `layout.kept_rows` come back, `[K, ...]`.

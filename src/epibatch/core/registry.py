@@ -36,7 +36,7 @@ __all__ = [
     "built_in_pieces",
     "counterparts",
     "env_creator",
-    "named_elsewhere",
+    "pieces_of_counterpart",
     "piece_class",
     "piece_entries",
     "piece_name",
@@ -259,7 +259,7 @@ def piece_class(name: str, *, allow_imports: bool = False) -> type:
         if "." in name or ":" in name:
             return _import_class(name, allow_imports)
         raise UnknownNameError(
-            f"piece {name!r}", expected="a registered piece name", found="no such piece", do=_what_was_meant(name)
+            f"piece {name!r}", expected="a registered piece name", found="no such piece", do=_suggestion(name)
         )
     if len(entries) > 1:
         advice = "uninstall all but one, or, with imports allowed, write the import path of the one you mean"
@@ -279,9 +279,9 @@ def _load(entry: PieceEntry) -> type:
     return _check_piece_class(load_object(entry.path, where), where)
 
 
-def _what_was_meant(name: str) -> str:
+def _suggestion(name: str) -> str:
     """Return the nearest names; for a module or what looks like a class, how a config names a user's class."""
-    advice, _ = named_elsewhere(name)
+    advice, _ = pieces_of_counterpart(name)
     if advice:
         return advice
     try:
@@ -328,7 +328,7 @@ def counterparts(cls: type) -> dict[str, list[str]]:
     return {library: re.findall(r"\w+", classes) for library, classes in groups}
 
 
-def named_elsewhere(name: str) -> tuple[str, list[str]]:
+def pieces_of_counterpart(name: str) -> tuple[str, list[str]]:
     """Return the pieces that have a class of another library as a counterpart.
 
     Args:
@@ -338,7 +338,7 @@ def named_elsewhere(name: str) -> tuple[str, list[str]]:
         A sentence that says so, and the pieces' registered names; ("", []) if no piece has it.
 
     Example:
-        >>> named_elsewhere("CatFrames")
+        >>> pieces_of_counterpart("CatFrames")
         ("TorchRL's CatFrames is frame_stacking here", ['frame_stacking'])
     """
     found: dict[str, list[str]] = {}
@@ -378,7 +378,7 @@ def piece_name(cls: type) -> str:
     if name is not None:
         return name
     path = _path(cls)
-    named = [entries[0] for entries in _offered().values() if len(entries) == 1 and _leads_to(entries[0], cls)]
+    named = [entries[0] for entries in _offered().values() if len(entries) == 1 and _names_class(entries[0], cls)]
     if named:
         return min(named, key=lambda entry: entry.path != path).name
     if "<locals>" in path or cls.__module__ == "__main__":
@@ -391,7 +391,7 @@ def piece_name(cls: type) -> str:
     return path
 
 
-def _leads_to(entry: PieceEntry, cls: type) -> bool:
+def _names_class(entry: PieceEntry, cls: type) -> bool:
     """True if an entry names a class, in its own module or in one of its package that imports it."""
     module, _, attribute = entry.path.partition(":")
     own_package = entry.package == cls.__module__.partition(".")[0]

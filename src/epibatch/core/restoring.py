@@ -46,7 +46,7 @@ def restoring(where: str, part: object) -> Iterator[None]:
 
 
 @contextmanager
-def all_or_nothing(put_back: Callable[[], Any]) -> Iterator[None]:
+def restore_on_error(put_back: Callable[[], Any]) -> Iterator[None]:
     """Put an object's state back if taking another one over fails on the way.
 
     Args:

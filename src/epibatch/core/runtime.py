@@ -35,7 +35,7 @@ def device_name(device: object) -> str:
     return name
 
 
-def missing_device(name: str) -> str | None:
+def device_error(name: str) -> str | None:
     """Return the reason why a device cannot be used here; None if it can.
 
     Args:
@@ -51,12 +51,12 @@ def missing_device(name: str) -> str | None:
 
 
 @contextmanager
-def random_state_kept() -> Iterator[None]:
+def preserve_random_state() -> Iterator[None]:
     """Put the random states of Python, of NumPy and, if it is loaded, of torch back at the end.
 
     Example:
         >>> random.seed(0)
-        >>> with random_state_kept():
+        >>> with preserve_random_state():
         ...     inside = random.random()
         >>> random.random() == inside
         True

@@ -16,7 +16,7 @@ from epibatch.core.errors import ConfigError, nearest
 from epibatch.core.padding import (
     Bools,
     Ints,
-    PaddedLayout,
+    SequenceLayout,
     check_counts,
     check_seq_len,
     layout_of_spans,
@@ -27,10 +27,10 @@ from epibatch.core.padding import (
 __all__ = [
     "SEQUENCE_ENDS",
     "SequenceEnd",
-    "burned_layout",
+    "without_burn_in",
     "check_burn_in",
     "check_sequence_end",
-    "merged_layout",
+    "joined_layout",
     "random_layout",
     "sequence_layout",
 ]
@@ -41,7 +41,7 @@ SEQUENCE_ENDS: tuple[str, ...] = get_args(SequenceEnd)
 
 def sequence_layout(
     counts: npt.ArrayLike, max_seq_len: int, *, end: str = "pad", burn_in: int = 0, bootstrapped: bool = False
-) -> PaddedLayout:
+) -> SequenceLayout:
     """Lay ragged chunks out as sequences of T = `max_seq_len` rows that end in one of five ways.
 
     - `pad`: a chunk's last sequence has zeros on its right.
@@ -103,7 +103,7 @@ def sequence_layout(
 
 def random_layout(
     counts: npt.ArrayLike, max_seq_len: int, draws: npt.ArrayLike, *, burn_in: int = 0, short: str = "pad"
-) -> PaddedLayout:
+) -> SequenceLayout:
     """Lay one random sub-sequence of each chunk out.
 
     The rows that carry loss are T - k in a row, at any place of the chunk with the same probability; up to k rows in
@@ -139,7 +139,7 @@ def random_layout(
     return _placed(rows, steps, kept, (first[kept], begin[kept], stop[kept]), burn_in)
 
 
-def burned_layout(layout: PaddedLayout, burn_in: int) -> PaddedLayout:
+def without_burn_in(layout: SequenceLayout, burn_in: int) -> SequenceLayout:
     """The layout without the rows that are there for the state alone: T - k rows per sequence.
 
     Args:
@@ -148,7 +148,7 @@ def burned_layout(layout: PaddedLayout, burn_in: int) -> PaddedLayout:
 
     Example:
         >>> layout = sequence_layout([6], 4, burn_in=2)
-        >>> layout.offsets, burned_layout(layout, 2).offsets
+        >>> layout.offsets, without_burn_in(layout, 2).offsets
         (array([0, 0, 2]), array([0, 2, 4]))
     """
     if layout.burn_in is None or layout.prefixes is None:
@@ -165,7 +165,7 @@ def burned_layout(layout: PaddedLayout, burn_in: int) -> PaddedLayout:
     )
 
 
-def merged_layout(layouts: Sequence[PaddedLayout], places: Sequence[Sequence[int]]) -> PaddedLayout:
+def joined_layout(layouts: Sequence[SequenceLayout], places: Sequence[Sequence[int]]) -> SequenceLayout:
     """Merge the layouts of several groups of chunks; each of their sequences has rows of only one chunk.
 
     Args:
@@ -174,7 +174,7 @@ def merged_layout(layouts: Sequence[PaddedLayout], places: Sequence[Sequence[int
 
     Example:
         >>> layouts = [sequence_layout([5], 2, end="drop"), sequence_layout([3], 2, end="drop")]
-        >>> merged_layout(layouts, [[1], [0]]).sequence_chunks
+        >>> joined_layout(layouts, [[1], [0]]).sequence_chunks
         array([0, 1, 1])
     """
     found = np.concatenate([np.asarray(group, np.int64) for group in places])
@@ -189,7 +189,7 @@ def merged_layout(layouts: Sequence[PaddedLayout], places: Sequence[Sequence[int
         parts = [getattr(layout, name) for layout in layouts]
         return None if all(part is None for part in parts) else np.concatenate(parts)[order]
 
-    names = ("seq_lens", "mask", "offsets", "prefixes", "muted", "burn_in")
+    names = ("seq_lens", "mask", "offsets", "prefixes", "no_loss", "burn_in")
     return replace(
         layouts[0],
         counts=counts,
@@ -236,18 +236,18 @@ def check_burn_in(burn_in: Any, steps: int, end: str, where: str) -> int:
 
 
 def _placed(
-    rows: Ints, steps: int, chunks: Ints, spans: tuple[Ints, Ints, Ints], burn_in: int, muted: Bools | None = None
-) -> PaddedLayout:
+    rows: Ints, steps: int, chunks: Ints, spans: tuple[Ints, Ints, Ints], burn_in: int, no_loss: Bools | None = None
+) -> SequenceLayout:
     """Return the layout of sequences with these first rows, first own rows, and ends (one past the last row)."""
     first, begin, stop = spans
     prefixes = begin - first
     burned = np.minimum(prefixes, burn_in) if burn_in else None
     return layout_of_spans(
-        rows, steps, chunks, first, stop, scattered=True, prefixes=prefixes, muted=muted, burn_in=burned
+        rows, steps, chunks, first, stop, scattered=True, prefixes=prefixes, no_loss=no_loss, burn_in=burned
     )
 
 
-def _continued(rows: Ints, steps: int) -> PaddedLayout:
+def _continued(rows: Ints, steps: int) -> SequenceLayout:
     total = int(rows.sum())
     starts = np.cumsum(rows) - rows
     _, begin, stop = owned_rows(np.array([total]), steps)

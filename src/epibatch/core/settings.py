@@ -175,7 +175,7 @@ def reported(
                     expected = detail["msg"] if has_text else _expected(cls.__pydantic_fields__.get(name))
                     found.setdefault(name, explain(name, expected, values.get(name)))
                 first = next(iter(found.values()))
-                raise (first if len(found) == 1 and not title else _joined(title, found.values())) from None
+                raise (first if len(found) == 1 and not title else _joined_errors(title, found.values())) from None
 
         cls.__init__ = checked
         return cls
@@ -188,7 +188,7 @@ def _expected(field: FieldInfo | None) -> str:
     return next((annotation.text for annotation in annotations if isinstance(annotation, Expected)), "")
 
 
-def _joined(title: str, errors: Iterable[ConfigError]) -> ConfigError:
+def _joined_errors(title: str, errors: Iterable[ConfigError]) -> ConfigError:
     return ConfigError(title + "\n".join(map(str, errors)))
 
 

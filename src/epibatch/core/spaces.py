@@ -194,7 +194,7 @@ def fill_value(dtype: np.dtype[Any], fill: Any) -> Any:
             floats of 32 bits.
     """
     do = "fill with another value, or convert what the getter gives without fill"
-    return _fill(dtype, fill, "fill rows", do)
+    return _cast_fill(dtype, fill, "fill rows", do)
 
 
 def exact_fill_value(dtype: np.dtype[Any], fill: float, where: str) -> Any:
@@ -214,7 +214,7 @@ def exact_fill_value(dtype: np.dtype[Any], fill: float, where: str) -> Any:
     """
     detail = ", a whole number" if dtype.kind in "iu" else ", 0 or 1" if dtype.kind == "b" else ""
     do = f"fill with a value of that type{detail}; mask=True tells real values from those filled in"
-    value = _fill(dtype, fill, where, do)
+    value = _cast_fill(dtype, fill, where, do)
     if dtype.kind in "biu" and value != fill:
         raise _cannot_hold(dtype, fill, where, do)
     return value
@@ -243,7 +243,7 @@ def promoting_fill_value(dtype: np.dtype[Any], fill: Any) -> Any:
     return np.asarray(fill, np.result_type(dtype, np.asarray(fill).dtype))
 
 
-def _fill(dtype: np.dtype[Any], fill: Any, where: str, do: str) -> Any:
+def _cast_fill(dtype: np.dtype[Any], fill: Any, where: str, do: str) -> Any:
     if dtype == _OBJECT:
         return fill
     if isinstance(fill, (np.ndarray, np.generic)):

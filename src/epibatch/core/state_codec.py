@@ -149,7 +149,7 @@ def _unfit(place: str, expected: str, found: str) -> CheckpointError:
     return CheckpointError(f"saving {place}", expected=expected, found=found, do=do)
 
 
-def state_parts(where: str, state: Any) -> Mapping[Any, Any]:
+def require_mapping(where: str, state: Any) -> Mapping[Any, Any]:
     """A state that `get_state` gave, if it can be one.
 
     Raises:
@@ -161,7 +161,7 @@ def state_parts(where: str, state: Any) -> Mapping[Any, Any]:
     raise CheckpointError(where, expected="a dict of states", found=found, do=do)
 
 
-def chosen_parts(
+def select_components(
     parts: Mapping[str, Callable[[], Any]],
     components: str | Collection[str] | None,
     not_components: str | Collection[str] | None,
@@ -182,7 +182,7 @@ def chosen_parts(
         UnknownNameError: a name that is none of the parts'.
 
     Example:
-        >>> chosen_parts({"weights": dict, "counts": list}, None, "weights")
+        >>> select_components({"weights": dict, "counts": list}, None, "weights")
         {'counts': []}
     """
     left_out = [not_components] if isinstance(not_components, str) else list(not_components or ())

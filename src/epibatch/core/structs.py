@@ -38,15 +38,15 @@ def form_of(struct: Any) -> Form:
 def flatten(struct: Any) -> tuple[list[Any], Form]:
     """Split a structure into its leaves, in order, and its form."""
     leaves: list[Any] = []
-    return leaves, _take_apart(struct, leaves)
+    return leaves, _flatten_into(struct, leaves)
 
 
-def _take_apart(struct: Any, leaves: list[Any]) -> Form:
+def _flatten_into(struct: Any, leaves: list[Any]) -> Form:
     """Add the leaves of a structure to a list; returns the form."""
     if isinstance(struct, dict):
-        return ("dict", tuple(struct), tuple([_take_apart(value, leaves) for value in struct.values()]))
+        return ("dict", tuple(struct), tuple([_flatten_into(value, leaves) for value in struct.values()]))
     if isinstance(struct, tuple):
-        return ("tuple", (), tuple([_take_apart(value, leaves) for value in struct]))
+        return ("tuple", (), tuple([_flatten_into(value, leaves) for value in struct]))
     leaves.append(struct)
     return None
 
@@ -69,8 +69,8 @@ def flatten_like(form: Form, struct: Any) -> list[Any]:
         return _leaves_like(form[2], struct)
     raise ColumnError(
         "nested structure",
-        expected=spell_form(form),
-        found=spell_form(form_of(struct)),
+        expected=form_text(form),
+        found=form_text(form_of(struct)),
         do="give every step of a column the same keys and nesting",
     )
 
@@ -85,18 +85,18 @@ def _leaves_like(forms: tuple[Form, ...], structs: Iterable[Any]) -> list[Any]:
     return leaves
 
 
-def spell_form(form: Form) -> str:
+def form_text(form: Form) -> str:
     """Spell a form for a message.
 
     Example:
-        >>> spell_form(form_of({"a": 1, "b": (2, 3)}))
+        >>> form_text(form_of({"a": 1, "b": (2, 3)}))
         '{a: leaf, b: (leaf, leaf)}'
     """
     if form is None:
         return "leaf"
     if form[0] == "dict":
-        return "{" + ", ".join(f"{key}: {spell_form(sub)}" for key, sub in zip(form[1], form[2])) + "}"
-    return "(" + ", ".join(spell_form(sub) for sub in form[2]) + ")"
+        return "{" + ", ".join(f"{key}: {form_text(sub)}" for key, sub in zip(form[1], form[2])) + "}"
+    return "(" + ", ".join(form_text(sub) for sub in form[2]) + ")"
 
 
 def paths_of(form: Form) -> list[str]:

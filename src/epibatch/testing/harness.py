@@ -15,7 +15,7 @@ from epibatch.connectors._engine.agent_table import AgentMapper
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
 from epibatch.connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
-from epibatch.connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline, has_the_last_word
+from epibatch.connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline, transforms_actions_for_env
 from epibatch.core.errors import PipelineError
 from epibatch.core.piece_arguments import constructor_keywords
 from epibatch.core.structs import convert_to_numpy
@@ -153,7 +153,7 @@ class PieceHarness:
 
     def _user_position(self) -> int:
         """Return the number of default pieces before a user's."""
-        return 4 + has_the_last_word(self.piece) if self.side == "module_to_env" else 0
+        return 4 + transforms_actions_for_env(self.piece) if self.side == "module_to_env" else 0
 
     @property
     def at_start(self) -> bool:

@@ -84,7 +84,7 @@ class SlowAgents:
         return rows
 
 
-ROWS = ("obs", "infos", "at")
+ROW_MAP = ("obs", "infos", "at")
 STEPS = ("actions", "rewards", "outputs")
 
 
@@ -249,7 +249,7 @@ def _trim(life: dict[str, Any], low: int, stop: int) -> None:
         life["typed"] = {name: life[name][0] for name in STEPS}
     first = sum(at < low for at in life["at"])
     rows = sum(at <= stop for at in life["at"])
-    for name in ROWS:
+    for name in ROW_MAP:
         life[name] = life[name][first:rows]
     for name in STEPS:
         life[name] = life[name][first : rows - 1]
@@ -260,7 +260,7 @@ def _trim(life: dict[str, Any], low: int, stop: int) -> None:
 
 def _lengthen(life: dict[str, Any], behind: dict[str, Any]) -> None:
     known = life["skipped"] + len(life["at"]) - behind["skipped"]  # rows of `behind` that are there already
-    for name in ROWS:
+    for name in ROW_MAP:
         life[name] += behind[name][known:]
     for name in STEPS:
         life[name] += behind[name][known - 1 :]

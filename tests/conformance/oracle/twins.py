@@ -189,10 +189,10 @@ def recorded(chunk: Chunk, *, tail: bool = False) -> Any:
         reset = _info(99) if ended and tail else None
         if i == total - chunk.length - 1 and chunk.t_started:
             recorder.step(action, reward, *flags, after, _info(i + 1), outputs)
-            recorder.harvest(chunk.lookback)
+            recorder.flush(chunk.lookback)
         else:
             recorder.step(action, reward, *flags, after, _info(i + 1), outputs, reset_infos=reset, **last)
-    episode = recorder.harvest(0)[0] if chunk.length else recorder.episodes[0]
+    episode = recorder.flush(0)[0] if chunk.length else recorder.episodes[0]
     episode.id_ = chunk.id_
     return episode
 

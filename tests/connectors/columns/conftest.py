@@ -50,7 +50,7 @@ def recorded(steps=3):
         outputs = {"vf_preds": np.full(2, 10.0 * t)}
         recorder.step(np.full(2, t % 2), np.full(2, t + 0.5), no, no, both[t + 1], extras=outputs)
     recorder.commit()
-    return recorder.harvest(0)
+    return recorder.flush(0)
 
 
 def _info(t):

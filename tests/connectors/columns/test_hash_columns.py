@@ -81,13 +81,13 @@ def by_hand(row):
     return (mixed(total) ^ 1 << 63) - (1 << 63)
 
 
-ROWS = st.sampled_from(["f4", "f8", "u1", "i2", "i8", "?"]).flatmap(
+ROW_MAP = st.sampled_from(["f4", "f8", "u1", "i2", "i8", "?"]).flatmap(
     lambda kind: hnp.arrays(kind, st.tuples(st.integers(1, 6), st.integers(0, 5), st.integers(1, 3)))
 )
 
 
 @settings(max_examples=100, deadline=None)
-@given(rows=ROWS)
+@given(rows=ROW_MAP)
 def test_equals_the_loop(rows):
     rows = np.nan_to_num(rows) + np.zeros((), rows.dtype) if rows.dtype.kind == "f" else rows
     assert hashed_rows(rows).tolist() == [by_hand(np.ascontiguousarray(row).tobytes()) for row in rows]

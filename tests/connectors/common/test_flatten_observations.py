@@ -58,7 +58,7 @@ def recorded(space, steps, envs=3):
     for later in observations[1:]:
         recorder.step(np.zeros(envs, np.int64), np.zeros(envs), no, no, later)
     by_env = [list(gym.vector.utils.iterate(many, step)) for step in observations]
-    return recorder.harvest(0), [[step[env] for step in by_env] for env in range(envs)]
+    return recorder.flush(0), [[step[env] for step in by_env] for env in range(envs)]
 
 
 # ------------------------------------------------------------------------------------------ acting
@@ -83,7 +83,7 @@ def test_a_recording_becomes_one_flat_column(plain):
         recorder.commit()
         expected.append(rows_of(SPACE, list(gym.vector.utils.iterate(many, observations))))
         np.testing.assert_array_equal(batch([items[0] for items in out["obs"].values()]), expected[-1])
-    for env, episode in enumerate(recorder.harvest(0)):
+    for env, episode in enumerate(recorder.flush(0)):
         np.testing.assert_array_equal(episode.get_observations(), np.stack(expected)[:, env])
 
 

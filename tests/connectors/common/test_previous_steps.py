@@ -92,7 +92,7 @@ def record(space, act, fragments=(4, 5, 9, 14), mode="next_step"):
         act(recorder, so_far)
         recorder.commit()
         if step in fragments:
-            yield recorder.harvest(3)
+            yield recorder.flush(3)
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
@@ -267,7 +267,7 @@ def test_a_recorder_that_kept_too_little_is_told(kept):
     recorder.reset(np.zeros((1, 1)))
     for step in range(3):
         recorder.step(np.zeros(1, int), np.array([1.0 + step]), no, no, np.zeros((1, 1)))
-    recorder.harvest(kept)
+    recorder.flush(kept)
     piece = PrevActionsPrevRewards(n_prev_actions=0, n_prev_rewards=2)
     pipeline = EnvToModulePipeline(connectors=[piece, AddObservationsFromEpisodesToBatch()])
     if kept == 2:

@@ -100,7 +100,7 @@ def test_a_recorded_block_keeps_what_was_written_and_no_memory_of_the_batch(plai
         if step < 4:
             no = np.zeros(2, bool)
             recorder.step(np.zeros(2, np.int64), np.zeros(2), no, no, np.full((2, 2), step + 1, np.float32))
-    for episode in recorder.harvest(0):
+    for episode in recorder.flush(0):
         assert read(episode.get_observations()).tolist() == expected
 
 

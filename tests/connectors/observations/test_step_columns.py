@@ -72,7 +72,7 @@ def test_acting_rows_start_anew_where_an_environment_was_reset_and_only_there(mo
         recorder.commit()
         steps = np.array([episode.t for episode in recorder.episodes])
         if call % 6 == 5:
-            harvested = recorder.harvest(1)
+            harvested = recorder.flush(1)
             for episode, rows in zip(harvested, np.split(trained(harvested)["t"], np.cumsum(harvested.lengths())[:-1])):
                 assert rows.tolist() == list(range(episode.t_started, episode.t))
 

@@ -87,7 +87,7 @@ def test_rows_of_a_recorder(piece, alone):
     for row in rewards:
         recorder.step(np.zeros(2, int), row, np.zeros(2, bool), np.zeros(2, bool), np.zeros((2, 1), np.float32))
         recorder.commit()
-    assert rewards_of([piece], recorder.harvest(0)).tolist() == [alone(one) for one in rewards.T.ravel().tolist()]
+    assert rewards_of([piece], recorder.flush(0)).tolist() == [alone(one) for one in rewards.T.ravel().tolist()]
 
 
 @pytest.mark.parametrize(("piece", "alone"), PIECES, ids=lambda one: repr(one) if hasattr(one, "columns") else "")

@@ -12,7 +12,7 @@ from epibatch.connectors.learner import AddNextObservationsFromEpisodesToTrainBa
 from epibatch.connectors.sequences import BurnIn
 from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.padding import unpad
-from epibatch.core.sequence_ends import burned_layout, sequence_layout
+from epibatch.core.sequence_ends import sequence_layout, without_burn_in
 
 OBS, ACT = gym.spaces.Box(-9, 9, (4,), np.float32), gym.spaces.Discrete(2)
 
@@ -64,7 +64,7 @@ def test_all_columns_come_back_row_by_row(played, end, ppo):
     batch = played.batch(module, episodes, burn_in=True, ppo=ppo)
     plain = played.batch(played.module(), episodes, ppo=ppo)
     counts = [len(episode) + ppo for episode in episodes]
-    own = burned_layout(sequence_layout(counts, 4, end=end, burn_in=2, bootstrapped=ppo), 2)
+    own = without_burn_in(sequence_layout(counts, 4, end=end, burn_in=2, bootstrapped=ppo), 2)
     pad = sequence_layout(counts, 4, bootstrapped=ppo)
     for name in ("obs", "actions", "rewards", "terminateds", "action_logp", "loss_mask"):
         right = unpad(plain[name].numpy(), pad)

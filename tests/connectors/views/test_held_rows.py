@@ -65,7 +65,7 @@ def test_a_recorder_that_kept_too_little_is_an_error() -> None:
     for _ in range(4):
         recorder.step(np.zeros(2, int), np.zeros(2), none, none, np.zeros((2, 2), np.float32))
         recorder.commit()
-    recorder.harvest(1)
+    recorder.flush(1)
     for column in ("rewards", "obs"):
         with pytest.raises(LookbackError, match="lookback of 3"):
             act({"seen": View(column, "-3:-1")}, recorder.episodes)

@@ -187,7 +187,7 @@ def test_episodes_of_a_recorder_give_what_copies_give(mode: str, plus_one: bool)
         recorder.step(*columns, rng.random((3, 2)).astype(np.float32), extras=logits, **final_ones)
         recorder.commit()
         if step % 5 == 0:
-            block = recorder.harvest(3)
+            block = recorder.flush(3)
             episodes = [one for one in block if len(one)]
             copies = [copy.deepcopy(one) for one in episodes]
             found = train([*front, learner], block if len(episodes) == len(block) else episodes)

@@ -143,7 +143,7 @@ class ActingCase:
             columns = self._called(recorder.episodes)
             recorder.commit()
             if chance(self.rng, 30):
-                recorder.harvest(self.columns.lookback(self.rng, t + 1))
+                recorder.flush(self.columns.lookback(self.rng, t + 1))
             actions = columns.pop("actions")
             columns.pop("actions_for_env", None)
             step(recorder, self.columns, self.rng, actions, columns, mode)

@@ -125,7 +125,7 @@ def recorder_of(columns: Columns, rng: Random, count: int, steps: int) -> Vector
     delivered = int(rng.integers(steps))
     for t in range(steps):
         if t == delivered:
-            recorder.harvest(t if columns.whole_history else columns.lookback(rng, t))
+            recorder.flush(t if columns.whole_history else columns.lookback(rng, t))
         step(recorder, columns, rng, draw(columns.action_space, rng, count), columns.extras(rng, count), mode)
     return recorder
 
@@ -157,7 +157,7 @@ def _objects(rows: Any, count: int) -> Any:
 
 def recorded(columns: Columns, rng: Random, count: int, longest: int) -> Any:
     """Episodes and chunks that are views of one block."""
-    return recorder_of(columns, rng, count, longest + 1).harvest(0)
+    return recorder_of(columns, rng, count, longest + 1).flush(0)
 
 
 class Scripted(gym.Env[Any, Any]):

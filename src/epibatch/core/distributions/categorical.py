@@ -18,8 +18,8 @@ from epibatch.core.distributions.distribution import (
     Generator,
     SampleShape,
     as_shape,
-    same_kind,
-    unfit,
+    require_class,
+    space_error,
 )
 from epibatch.core.errors import ColumnError, SpaceError
 
@@ -82,8 +82,8 @@ class Categorical(Distribution):
             race = logits.new_empty(shape).exponential_(generator=generator)
             return self._integers(race.log_().sub_(logits).argmin(-1))
         if shape.numel() > _FEW:
-            return self._integers(_inverted(self.log_probs.detach(), shape, generator))
-        return self._integers(_raced(logits.numpy(), shape, generator))
+            return self._integers(_inverse_cdf(self.log_probs.detach(), shape, generator))
+        return self._integers(_exponential_race(logits.numpy(), shape, generator))
 
     def _integers(self, choices: torch.Tensor) -> torch.Tensor:
         """The integers that choices, counted from 0, stand for."""
@@ -127,7 +127,7 @@ class Categorical(Distribution):
         return -(self.probs * finite).sum(-1)
 
     def kl(self, other: Distribution) -> torch.Tensor:
-        base = same_kind(Categorical, other).log_probs
+        base = require_class(Categorical, other).log_probs
         lowest = torch.finfo(self.log_probs.dtype).min
         return (self.probs * (self.log_probs.clamp_min(lowest) - base.clamp_min(lowest))).sum(-1)
 
@@ -137,18 +137,18 @@ class Categorical(Distribution):
     @staticmethod
     def required_input_dim(space: gym.Space[Any]) -> int:
         if not isinstance(space, gym.spaces.Discrete):
-            raise unfit("Categorical", "a Discrete action space", space)
+            raise space_error("Categorical", "a Discrete action space", space)
         return int(space.n)
 
 
-def _raced(logits: Any, shape: tuple[int, ...], generator: torch.Generator | None) -> torch.Tensor:
+def _exponential_race(logits: Any, shape: tuple[int, ...], generator: torch.Generator | None) -> torch.Tensor:
     """Winners of the race along the last axis; in NumPy, whose calls cost less than torch's where numbers are few."""
     times = np.empty(tuple(shape), logits.dtype)
     torch.from_numpy(times).exponential_(generator=generator)
     return torch.from_numpy(np.asarray((np.log(times) - logits).argmin(-1)))
 
 
-def _inverted(log_probs: torch.Tensor, shape: tuple[int, ...], generator: torch.Generator | None) -> torch.Tensor:
+def _inverse_cdf(log_probs: torch.Tensor, shape: tuple[int, ...], generator: torch.Generator | None) -> torch.Tensor:
     """Choices of shape `shape[:-1]`: how many of the cumulative probabilities, the last left out, a number is beyond.
 
     The numbers are uniform on [0, last); in float64 that product never rounds up to the last itself.
@@ -282,7 +282,7 @@ class MultiCategorical(Distribution):
         return self.choices.entropy().sum(-1)
 
     def kl(self, other: Distribution) -> torch.Tensor:
-        return self.choices.kl(same_kind(MultiCategorical, other).choices).sum(-1)
+        return self.choices.kl(require_class(MultiCategorical, other).choices).sum(-1)
 
     def to_deterministic(self) -> Deterministic:
         return Deterministic(self._integers(self.choices.logits.argmax(-1)), event_dims=len(self.shape))
@@ -295,7 +295,7 @@ class MultiCategorical(Distribution):
             return 2 * int(np.prod(space.shape))
         if isinstance(space, gym.spaces.Box) and np.dtype(space.dtype).kind in "iub" and space.is_bounded():
             return sum(high - low + 1 for low, high in zip(space.low.ravel().tolist(), space.high.ravel().tolist()))
-        raise unfit("MultiCategorical", "a MultiDiscrete, MultiBinary or bounded integer Box action space", space)
+        raise space_error("MultiCategorical", "a MultiDiscrete, MultiBinary or bounded integer Box action space", space)
 
 
 TorchMultiCategorical = MultiCategorical

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 from epibatch.core.distributions.categorical import Categorical, MultiCategorical
-from epibatch.core.distributions.distribution import Distribution, Drawn, Generator, SampleShape, same_kind
+from epibatch.core.distributions.distribution import ActionsAndLogp, Distribution, Generator, SampleShape, require_class
 from epibatch.core.distributions.gaussian import DiagGaussian, SquashedGaussian
 from epibatch.core.errors import NotAvailableError, SpaceError
 from epibatch.core.spaces import get_base_struct_from_space
@@ -242,11 +242,11 @@ class MultiDistribution(Distribution):
         samples = [child.rsample(sample_shape=sample_shape, generator=generator) for child in self._children]
         return unflatten(self._form, samples)
 
-    def sample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
+    def sample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> ActionsAndLogp:
         pairs = [child.sample_and_logp(sample_shape=sample_shape, generator=generator) for child in self._children]
         return unflatten(self._form, [sample for sample, _ in pairs]), _total(logp for _, logp in pairs)
 
-    def rsample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
+    def rsample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> ActionsAndLogp:
         pairs = [child.rsample_and_logp(sample_shape=sample_shape, generator=generator) for child in self._children]
         return unflatten(self._form, [sample for sample, _ in pairs]), _total(logp for _, logp in pairs)
 
@@ -266,7 +266,7 @@ class MultiDistribution(Distribution):
         return _total(child.entropy() for child in self._children)
 
     def kl(self, other: Distribution) -> torch.Tensor:
-        other = same_kind(MultiDistribution, other)
+        other = require_class(MultiDistribution, other)
         if other._form != self._form:
             raise NotAvailableError(
                 "MultiDistribution.kl",

@@ -20,7 +20,7 @@ SampleShape: TypeAlias = "int | Sequence[int] | None"
 """Extra leading dimensions of independent draws; None for a single draw."""
 Generator: TypeAlias = "torch.Generator | None"
 """The source of randomness; None for torch's global one."""
-Drawn: TypeAlias = tuple[Any, torch.Tensor]
+ActionsAndLogp: TypeAlias = tuple[Any, torch.Tensor]
 """Actions, and their log-probabilities."""
 
 
@@ -86,12 +86,12 @@ class Distribution(ABC):
             do="use sample() and a score-function loss",
         )
 
-    def sample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
+    def sample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> ActionsAndLogp:
         """Draw actions, and their log-probabilities; arguments as for `sample`."""
         sample = self.sample(sample_shape=sample_shape, generator=generator)
         return sample, self.logp(sample)
 
-    def rsample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
+    def rsample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> ActionsAndLogp:
         """Draw actions that gradients flow through, and their log-probabilities; arguments as for `rsample`.
 
         Raises:
@@ -138,7 +138,7 @@ def as_shape(sample_shape: int | Sequence[int]) -> tuple[int, ...]:
     return (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
 
 
-def same_kind(kind: type[_D], other: Distribution) -> _D:
+def require_class(kind: type[_D], other: Distribution) -> _D:
     """Give `other`, if it is a `kind`.
 
     Raises:
@@ -154,7 +154,7 @@ def same_kind(kind: type[_D], other: Distribution) -> _D:
     return other
 
 
-def unfit(name: str, expected: str, space: gym.Space[Any]) -> SpaceError:
+def space_error(name: str, expected: str, space: gym.Space[Any]) -> SpaceError:
     """The error for asking a distribution about a space that it does not fit."""
     return SpaceError(
         f"{name}.required_input_dim",
@@ -278,7 +278,7 @@ class Deterministic(Distribution):
     @staticmethod
     def required_input_dim(space: gym.Space[Any]) -> int:
         if not isinstance(space, gym.spaces.Box):
-            raise unfit("Deterministic", "a Box action space", space)
+            raise space_error("Deterministic", "a Box action space", space)
         return int(np.prod(space.shape))
 
 

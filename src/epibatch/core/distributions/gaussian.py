@@ -14,14 +14,14 @@ import torch
 import torch.nn.functional as F
 
 from epibatch.core.distributions.distribution import (
+    ActionsAndLogp,
     Deterministic,
     Distribution,
-    Drawn,
     Generator,
     SampleShape,
     as_shape,
-    same_kind,
-    unfit,
+    require_class,
+    space_error,
 )
 from epibatch.core.errors import NotAvailableError, SpaceError
 
@@ -98,7 +98,7 @@ class DiagGaussian(Distribution):
         return self.log_std.sum(-1) + (0.5 + _HALF_LOG_2PI) * self.mean.shape[-1]
 
     def kl(self, other: Distribution) -> torch.Tensor:
-        base = same_kind(DiagGaussian, other)
+        base = require_class(DiagGaussian, other)
         ratio = (self.std / base.std).square()
         shift = ((self.mean - base.mean) / base.std).square()
         return (0.5 * (ratio + shift - 1.0) + base.log_std - self.log_std).sum(-1)
@@ -109,7 +109,7 @@ class DiagGaussian(Distribution):
     @staticmethod
     def required_input_dim(space: gym.Space[Any]) -> int:
         if not isinstance(space, gym.spaces.Box) or np.dtype(space.dtype).kind != "f":
-            raise unfit("DiagGaussian", "a float Box action space", space)
+            raise space_error("DiagGaussian", "a float Box action space", space)
         return 2 * int(np.prod(space.shape))
 
 
@@ -187,11 +187,11 @@ class SquashedGaussian(Distribution):
     def rsample(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> torch.Tensor:
         return self._squashed(self.base.rsample(sample_shape=sample_shape, generator=generator))
 
-    def sample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
+    def sample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> ActionsAndLogp:
         with torch.no_grad():
             return self.rsample_and_logp(sample_shape=sample_shape, generator=generator)
 
-    def rsample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> Drawn:
+    def rsample_and_logp(self, *, sample_shape: SampleShape = None, generator: Generator = None) -> ActionsAndLogp:
         raw = self.base.rsample(sample_shape=sample_shape, generator=generator)
         return self._squashed(raw), self.base.logp(raw) - (_log_slope(raw) + self.half.log()).sum(-1)
 
@@ -209,7 +209,7 @@ class SquashedGaussian(Distribution):
         return self.base.entropy() + (slope + self.half.log()).sum(-1)
 
     def kl(self, other: Distribution) -> torch.Tensor:
-        other = same_kind(SquashedGaussian, other)
+        other = require_class(SquashedGaussian, other)
         if not torch.equal(self.half, other.half) or not torch.equal(self.center, other.center):
             raise NotAvailableError(
                 "SquashedGaussian.kl",
@@ -230,7 +230,7 @@ class SquashedGaussian(Distribution):
     @staticmethod
     def required_input_dim(space: gym.Space[Any]) -> int:
         if not isinstance(space, gym.spaces.Box) or np.dtype(space.dtype).kind != "f" or not space.is_bounded():
-            raise unfit("SquashedGaussian", "a float Box action space with finite bounds", space)
+            raise space_error("SquashedGaussian", "a float Box action space with finite bounds", space)
         return 2 * int(np.prod(space.shape))
 
 

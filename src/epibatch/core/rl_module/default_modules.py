@@ -19,7 +19,7 @@ from epibatch.core.rl_module.networks import (
     PolicyHead,
     fc_layers,
     initialize,
-    masked,
+    masked_outputs,
     no_value_function,
     run,
 )
@@ -86,13 +86,13 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
         features = self._input(observations_of(batch), self.images)
         if self.encoder is not None:
             features = run(self.encoder, features)
-        return masked(run(self._modules["pi"], features), batch)  # type: ignore[arg-type]
+        return masked_outputs(run(self._modules["pi"], features), batch)  # type: ignore[arg-type]
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         if self.encoder is None:
             return self._forward(batch)
         features = self.encoder(self._input(observations_of(batch), self.images))
-        return {**masked(self.pi(features), batch), Columns.EMBEDDINGS: features}
+        return {**masked_outputs(self.pi(features), batch), Columns.EMBEDDINGS: features}
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
         if self.vf is None:
@@ -174,11 +174,11 @@ class DefaultRecurrentActorCritic(TorchRLModule, ValueFunctionAPI):
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         features, state = self._encode(batch)
-        return {**masked(self.pi(features), batch), Columns.STATE_OUT: state}
+        return {**masked_outputs(self.pi(features), batch), Columns.STATE_OUT: state}
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         features, state = self._encode(batch)
-        return {**masked(self.pi(features), batch), Columns.STATE_OUT: state, Columns.EMBEDDINGS: features}
+        return {**masked_outputs(self.pi(features), batch), Columns.STATE_OUT: state, Columns.EMBEDDINGS: features}
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
         if self.vf is None:

@@ -130,7 +130,7 @@ def _refuse(where: str, found: str) -> NoReturn:
 SPEC, STATE = "rl_module", "state"
 
 
-def read_states(path: str | os.PathLike[str], component: str | None = None) -> dict[str, Any]:
+def load_module_state(path: str | os.PathLike[str], component: str | None = None) -> dict[str, Any]:
     """The state of a module, or of one of several, in a checkpoint.
 
     Args:
@@ -145,7 +145,7 @@ def read_states(path: str | os.PathLike[str], component: str | None = None) -> d
     folder, names = split_path(path, component)
     content = load_state(folder)
     state = content[STATE] if is_description(content) else content
-    return part_of(state, names, folder)
+    return state_at(state, names, folder)
 
 
 def is_description(content: Any) -> bool:
@@ -164,7 +164,7 @@ def split_path(path: str | os.PathLike[str], component: str | None) -> tuple[Pat
     return folder, "/".join(names)
 
 
-def part_of(state: Any, names: str, folder: Path) -> dict[str, Any]:
+def state_at(state: Any, names: str, folder: Path) -> dict[str, Any]:
     """Return the part of a state at `names`, with slashes between them; a key may contain slashes itself."""
     while names:
         keys = [key for key in state if isinstance(key, str)] if isinstance(state, Mapping) else []
@@ -211,11 +211,11 @@ class _Budget:
         self.left -= size
 
 
-_budget: ContextVar[_Budget | None] = ContextVar("weights_at_most", default=None)
+_budget: ContextVar[_Budget | None] = ContextVar("weight_limit", default=None)
 
 
 @contextmanager
-def weights_at_most(nbytes: int) -> Iterator[None]:
+def weight_limit(nbytes: int) -> Iterator[None]:
     """Bound the weights of built-in modules that are built inside, all together.
 
     The settings of a network in a file may ask for any amount of memory; its weights in the file say how much is right.
@@ -230,7 +230,7 @@ def weights_at_most(nbytes: int) -> Iterator[None]:
         _budget.reset(token)
 
 
-def spend_weights(make: Callable[[], Any]) -> None:
+def count_weights(make: Callable[[], Any]) -> None:
     """Count the weights of a module that is about to be built, if there is a bound.
 
     Args:

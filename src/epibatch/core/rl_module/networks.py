@@ -385,7 +385,7 @@ class PolicyHead(nn.Module):
         return torch.where(self._is_log_std, out.clamp(-self._clip, self._clip), out)
 
 
-def masked(logits: torch.Tensor, batch: Mapping[str, Any]) -> dict[str, Any]:
+def masked_outputs(logits: torch.Tensor, batch: Mapping[str, Any]) -> dict[str, Any]:
     """The distribution inputs, with illegal actions masked if the batch says which; the mask is recorded beside them.
 
     Args:

@@ -58,7 +58,7 @@ def resetting(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, states: 
         outputs.append(out)
         last.append([state[0] for state in (end if pair else (end,))])
     if len(having):
-        out, ends = _by_parts(
+        out, ends = _run_segments(
             layer, x[having], resets[having], [state[having] for state in starts], [state[having] for state in at]
         )
         outputs.append(out)
@@ -68,7 +68,9 @@ def resetting(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, states: 
     return torch.cat(outputs)[order], merged if pair else merged[0]
 
 
-def _by_parts(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, starts: Any, at: Any) -> tuple[Any, list[Any]]:
+def _run_segments(
+    layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, starts: Any, at: Any
+) -> tuple[Any, list[Any]]:
     """Run rows part by part; return the outputs, and the states after each row's last timestep."""
     rows, steps = resets.shape
     number = resets.cumsum(1)  # of the part within its row
@@ -81,7 +83,9 @@ def _by_parts(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, starts: 
     inputs[parts, within] = x
     places = resets.nonzero(as_tuple=True)
     indices = (places[0], number[places] - 1)  # of the states at resets
-    initial = tuple(_woven(start, restart[indices], first, parts[places])[None] for start, restart in zip(starts, at))
+    initial = tuple(
+        _initial_states(start, restart[indices], first, parts[places])[None] for start, restart in zip(starts, at)
+    )
     packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
     pair = len(initial) > 1
     outputs, last = layer(packed, initial if pair else initial[0])
@@ -89,7 +93,9 @@ def _by_parts(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, starts: 
     return outputs, [state[0][parts[:, -1]] for state in (last if pair else (last,))]
 
 
-def _woven(start: torch.Tensor, restarts: torch.Tensor, first: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+def _initial_states(
+    start: torch.Tensor, restarts: torch.Tensor, first: torch.Tensor, others: torch.Tensor
+) -> torch.Tensor:
     """The state of each part: a row's first part starts from the row's own, the others from those at its resets."""
     states = start.new_empty(len(first) + len(others), *start.shape[1:])
     states[first] = start

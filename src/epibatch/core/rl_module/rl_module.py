@@ -35,24 +35,24 @@ from epibatch.core.errors import (
     error_context,
     nearest,
 )
-from epibatch.core.restoring import all_or_nothing, converted_numbers, restoring
+from epibatch.core.restoring import converted_numbers, restore_on_error, restoring
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.module_data import (
     SPEC,
     STATE,
     class_from_name,
     class_name,
+    count_weights,
     fields_from_data,
     fields_to_data,
     is_description,
-    part_of,
-    read_states,
-    spend_weights,
+    load_module_state,
     split_path,
-    weights_at_most,
+    state_at,
+    weight_limit,
 )
 from epibatch.core.rl_module.observation_input import ObservationInput
-from epibatch.core.state_codec import chosen_parts, state_parts
+from epibatch.core.state_codec import require_mapping, select_components
 from epibatch.core.structs import convert_to_numpy
 
 
@@ -312,7 +312,7 @@ class RLModule(Checkpointable, ABC):
             CheckpointError: the folder is missing, incomplete, damaged or of another version, has no such part, or the
                 state does not fit; the module is as it was.
         """
-        self.set_state(read_states(path, component))
+        self.set_state(load_module_state(path, component))
 
     @classmethod
     def from_checkpoint(
@@ -440,7 +440,7 @@ class TorchRLModule(nn.Module, RLModule):
                 they are for, such as 0.5 for a counter; nothing was changed.
         """
         where = f"{type(self).__name__}.set_state"
-        state_parts(where, state)
+        require_mapping(where, state)
         target = self.state_dict()
         if self.inference_only:
             state = {name: value for name, value in state.items() if name in target or not self._is_for_training(name)}
@@ -674,7 +674,7 @@ class MultiRLModule(TorchRLModule):
             for module_id, module in self.items()
         }
         expected = "the id of one of its modules"
-        chosen = chosen_parts(parts, components, not_components, where="MultiRLModule", expected=expected)
+        chosen = select_components(parts, components, not_components, where="MultiRLModule", expected=expected)
         return {key: state for key, state in chosen.items() if not (inference_only and self[key].learner_only)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -687,7 +687,7 @@ class MultiRLModule(TorchRLModule):
         Raises:
             CheckpointError: `state` holds a module that is not here, or one does not fit; all are as they were.
         """
-        state_parts("MultiRLModule.set_state", state)
+        require_mapping("MultiRLModule.set_state", state)
         unknown = [module_id for module_id in state if module_id not in self]
         if unknown:
             raise CheckpointError(
@@ -702,7 +702,7 @@ class MultiRLModule(TorchRLModule):
             for changed, old_state in before.items():
                 self[changed].set_state(old_state)
 
-        with all_or_nothing(put_back):
+        with restore_on_error(put_back):
             for module_id, module_state in state.items():
                 before[module_id] = self[module_id].get_state()
                 with error_context(f"in module {module_id!r}:", Exception):
@@ -724,7 +724,7 @@ class MultiRLModule(TorchRLModule):
             _load_modules(self, path)
         else:
             self[component]
-            self.set_state({component: read_states(path, component)})
+            self.set_state({component: load_module_state(path, component)})
 
 
 def _load_modules(
@@ -734,7 +734,7 @@ def _load_modules(
 
     Args:
         multi: the modules.
-        path: as in `read_states`.
+        path: as in `load_module_state`.
         module_ids: which of them; None for all.
 
     Raises:
@@ -742,7 +742,7 @@ def _load_modules(
             holds another one. Nothing was changed.
         UnknownNameError: an id is none of `multi`.
     """
-    states = read_states(path)
+    states = load_module_state(path)
     chosen = list(multi if module_ids is None else module_ids)
     for module_id in chosen:
         multi[module_id]
@@ -844,7 +844,7 @@ class RLModuleSpec:
             )
         make = partial(module_class, **_options_of(self, _OPTIONS))
         if module_class.__module__.startswith(RLModule.__module__.rpartition(".")[0]):
-            spend_weights(make)
+            count_weights(make)
         module = make()
         if self.load_state_path is not None:
             module.restore_from_path(self.load_state_path)
@@ -1092,14 +1092,14 @@ def _built(path: str | os.PathLike[str], component: str | None, *, allow_imports
     if spec is None:
         found = str(content[SPEC]["not_data"]) if is_description(content) else "a state without a description"
         raise _unfit(folder, found, "build the module, and call its restore_from_path")
-    state = part_of(content[STATE], name, folder)
+    state = state_at(content[STATE], name, folder)
     with restoring(f"checkpoint {folder}", SPEC):
         is_multi = "rl_module_specs" in spec
         if name and is_multi:
             spec, is_multi = spec["rl_module_specs"].get(name), False
     cls: Any = MultiRLModuleSpec if is_multi else RLModuleSpec
     try:
-        with weights_at_most(arrays_size(content)), restoring(f"checkpoint {folder}", SPEC):
+        with weight_limit(arrays_size(content)), restoring(f"checkpoint {folder}", SPEC):
             module: RLModule = saved_spec(cls, spec, allow_imports=allow_imports).build()
     except EpibatchError as error:
         do = "pass allow_imports=True for a checkpoint that you trust, or build the module and call restore_from_path"

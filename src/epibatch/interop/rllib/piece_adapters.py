@@ -294,7 +294,7 @@ class EpibatchPieceAdapter(_Adapter, RLlibConnectorV2):  # type: ignore[misc]
         )
         groups = list(call.groups.values())
         for group in groups if longer else ():
-            group.lengthen(converted)
+            group.add_bootstrap_step(converted)
         our_keys = groups[0].keys
         keys = [rllib_key(episode) for episode in episodes]
         our_batch = with_keys(batch, keys, our_keys, to_epibatch_tags, [len(episode) for episode in episodes])
