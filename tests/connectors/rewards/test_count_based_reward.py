@@ -20,7 +20,6 @@ from epibatch.connectors.learner import (
     LearnerConnectorPipeline,
 )
 from epibatch.connectors.rewards import CountBasedReward, NormalizeReward, RewardScaling
-from epibatch.connectors.rewards.count_based_reward import SharedCounts, merge_shared_counts
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import ColumnError, ConfigError, StateError, UnknownNameError
 from epibatch.episodes import SingleAgentEpisode
@@ -107,46 +106,42 @@ def test_objects_are_refused():
         batch_of(CountBasedReward(), [one])
 
 
-KEYS = st.lists(st.integers(-3, 6), max_size=12)
-
-
 @settings(max_examples=60, deadline=None)
-@given(rounds=st.lists(st.tuples(KEYS, KEYS), min_size=1, max_size=4))
+@given(rounds=st.lists(st.tuples(SEEN, SEEN), min_size=1, max_size=4))
 def test_copies_that_are_merged_again_and_again(rounds):
-    copies, seen = [SharedCounts(), SharedCounts()], Counter()
+    copies, seen = [CountBasedReward(), CountBasedReward()], Counter()
     for both in rounds:
-        for own, keys in zip(copies, both):
-            own.visits(np.array(keys, np.int64), learns=True)
-            seen.update(keys)
-        merged = merge_shared_counts([own.to_state() for own in copies], "t")
-        copies = [SharedCounts.from_state(copy.deepcopy(merged), "t") for _ in copies]
+        for own, lists in zip(copies, both):
+            batch_of(own, [episode(rows, id_=f"e{i}") for i, rows in enumerate(lists)])
+            seen.update(row for rows in lists for row in rows[:-1])
+        merged = copies[0].merge_states([own.get_state() for own in copies])
         for own in copies:
-            assert dict(zip(own.total.keys.tolist(), own.total.numbers.tolist())) == dict(seen)
+            own.set_state(copy.deepcopy(merged))
+    copies[1].freeze()
+    bonuses = batch_of(copies[1], [episode([*range(5), 0])])["rewards"]
+    np.testing.assert_allclose(bonuses, [1 / (seen[row] + 1) for row in range(5)])
 
 
 def test_copies_that_went_apart_are_refused():
-    one, other = SharedCounts(), SharedCounts()
-    one.visits(np.array([1]), learns=True)
-    merged = merge_shared_counts([one.to_state()], "t")
-    other.visits(np.array([2]), learns=True)
-    apart = merge_shared_counts([other.to_state()], "t")
+    one, other = CountBasedReward(), CountBasedReward()
+    batch_of(one, [episode([1, 1])]), batch_of(other, [episode([2, 2])])
+    states = [own.merge_states([own.get_state()]) for own in (one, other)]
     with pytest.raises(StateError, match="last synchronised with another state"):
-        merge_shared_counts([merged, apart], "t")
+        one.merge_states(states)
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        {},
-        None,
-        {"synchronised": {}, "since": {}},
-        {"synchronised": {"keys": [2, 1], "numbers": [1, 1]}, "since": {"keys": [], "numbers": []}},
-        {"synchronised": {"keys": [1], "numbers": []}, "since": {"keys": [], "numbers": []}},
-    ],
-)
-def test_states_that_are_none(state):
+NO_COUNTS = [{}, {"keys": [2, 1], "numbers": [1, 1]}, {"keys": [1, 1], "numbers": [1, 1]}, {"keys": [1], "numbers": []}]
+NONE_YET = {part: {"keys": [], "numbers": []} for part in ["synchronised", "since"]}
+
+
+@pytest.mark.parametrize("wrong", [{}, None, *({**NONE_YET, part: own} for part in NONE_YET for own in NO_COUNTS)])
+def test_states_that_are_none(wrong):
+    piece = CountBasedReward()
+    batch_of(piece, [episode([1, 1])])
+    state = copy.deepcopy(piece.get_state())
+    state["modules"] = dict.fromkeys(state["modules"], wrong)
     with pytest.raises(StateError, match="get_state or merge_states"):
-        SharedCounts.from_state(state, "t")
+        piece.set_state(state)
 
 
 BOX, TWO = gym.spaces.Box(-9.0, 9.0, (2,)), gym.spaces.Discrete(2)
