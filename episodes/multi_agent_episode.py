@@ -999,11 +999,11 @@ class MultiAgentEpisode:
             lookback: Env steps to keep.
             living: The agents that go on.
             agent_steps: Steps of its own that each of them keeps, as far as there are; and what happened to the others
-                as many env steps before its newest observation.
+                as many env steps before its newest observation, or before the cut if no agent goes on.
         """
         rows = [(segment.steps, segment.row_at(at)) for segment in living]
         newest = [at - steps[max(row - agent_steps, 0)] for steps, row in rows]
-        others = [at - steps[row] + agent_steps for steps, row in rows] if agent_steps else []
+        others = [agent_steps, *(at - steps[row] + agent_steps for steps, row in rows)]
         available = self.lookback + at - self.env_t_started
         return max([min(max([lookback, *others]), available), *newest])
 

@@ -195,3 +195,12 @@ def test_an_agent_that_is_slow_and_one_that_was_born_late_keep_what_they_look_ba
     piece = TrajectoryViews(views={"seen": view}, agent_ids=["a", "c"], as_learner_connector=True)
     (rows,) = piece(batch={}, episodes=[chunk])["seen"]["game", "c", module_of("c")]
     assert rows.tolist() == [World(schedule).at(view, "c", 4, 7)[0].tolist()]
+
+
+def test_an_agent_born_after_a_cut_at_which_there_was_none() -> None:
+    schedule = scripted({}, {}, {}, {"b": "o"}, reset="")
+    chunk = schedule.play(MultiAgentEpisode, until=3, agent_to_module_mapping_fn=module_of).cut(agent_steps=2)
+    assert (chunk.env_t, chunk.lookback) == (3, 2)
+    chunk.add_env_step(**schedule.steps[-1])
+    piece = TrajectoryViews(views={"seen": View("obs", -2, agent="b")}, agent_ids=["a", "b"])
+    assert piece(batch={}, episodes=[chunk])["seen_mask"]["game", "b", module_of("b")] == [False]
