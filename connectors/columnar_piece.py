@@ -69,7 +69,9 @@ class ColumnarPiece(FieldPiece):
     def parts(self) -> PerAgentCopies:
         """Copies of this piece for agents with spaces or a state of their own."""
         parts: PerAgentCopies | None = self.__dict__.get("_parts")
-        if parts is None or parts.template.__dict__ is not self.__dict__:  # a copy of a piece has copies of its own
+        if (
+            parts is None or parts.agent_template.__dict__ is not self.__dict__
+        ):  # a copy of a piece has copies of its own
             parts = self._parts = PerAgentCopies(self)
         return parts
 

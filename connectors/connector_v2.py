@@ -86,8 +86,8 @@ class ConnectorV2(Checkpointable, ABC):
     trains: bool | None = None
     in_pipeline: PipelineReference | None = None
     spaces_by_agent: bool = False
-    copy_for: Any = None
-    template: Any = None
+    agent_copy_for: Any = None
+    agent_template: Any = None
 
     _ctor: tuple[tuple[Any, ...], dict[str, Any]]
 

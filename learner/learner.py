@@ -40,8 +40,6 @@ from .unread_columns import ColumnUse, UnreadColumns
 if TYPE_CHECKING:
     from epibatch.core.rl_module.rl_module import MultiRLModule, RLModule
 
-    from .module_trainer import ModuleTrainer
-
 
 class Learner:
     """Updates the modules of a `MultiRLModule` from episodes.

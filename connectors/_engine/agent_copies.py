@@ -24,7 +24,7 @@ class PerAgentCopies:
     """
 
     def __init__(self, template: ConnectorV2) -> None:
-        self.template = template
+        self.agent_template = template
         self._copies: dict[Any, Any] = {}
         self._spaces: tuple[Any, Any] = (None, None)
 
@@ -34,15 +34,15 @@ class PerAgentCopies:
         Raises:
             SpaceError: the piece's spaces have no entry for the agent.
         """
-        spaces = self.template.input_observation_space, self.template.input_action_space
+        spaces = self.agent_template.input_observation_space, self.agent_template.input_action_space
         if spaces[0] is not self._spaces[0] or spaces[1] is not self._spaces[1]:
             self._spaces = spaces
             for key, part in self._copies.items():
-                _give_spaces(part, self.template, key)
+                _give_spaces(part, self.agent_template, key)
         part = self._copies.get(agent_id)
         if part is None:
-            part = _copy_for(agent_id, self.template)
-            _give_spaces(part, self.template, agent_id)
+            part = _copy_for(agent_id, self.agent_template)
+            _give_spaces(part, self.agent_template, agent_id)
             part.reset_state()
             self._copies[agent_id] = part
         return part
@@ -59,7 +59,7 @@ class PerAgentCopies:
 def _copy_for(key: Any, template: ConnectorV2) -> Any:
     """A copy for an agent, or a module, whose spaces are still those of the template."""
     part = copy.copy(template)
-    part.spaces_by_agent, part.copy_for, part.template = False, key, template
+    part.spaces_by_agent, part.agent_copy_for, part.agent_template = False, key, template
     return part
 
 

@@ -306,7 +306,7 @@ def agents_of(piece: Any, agent_ids: list[Any] | None) -> list[Any]:
     """
     if agent_ids is not None:
         return agent_ids
-    space = (piece.template or piece).input_observation_space
+    space = (piece.agent_template or piece).input_observation_space
     if isinstance(space, gym.spaces.Dict):
         return list(space.spaces)
     raise SpaceError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -256,7 +257,10 @@ def _take_side(piece: ConnectorV2, where: str, training: bool | None) -> None:
     state = piece.get_state()
     for name in ("_parts", "_as_learner_connector"):  # what follows from the arguments
         vars(piece).pop(name, None)
-    if isinstance(piece, ColumnarPiece):  # its class may have a constructor of its own, which has put more into it
+    author = next(cls for cls in type(piece).__mro__ if "__init__" in vars(cls))
+    if isinstance(piece, ColumnarPiece) and (
+        dataclasses.is_dataclass(author) or _SIDE not in inspect.signature(vars(author)["__init__"]).parameters
+    ):
         setattr(piece, _SIDE, training)
         piece.__post_init__()
     else:

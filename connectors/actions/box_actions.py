@@ -54,8 +54,8 @@ class BoxActionTransform(ColumnTransform):
         Raises:
             SpaceError: there is no float Box among the actions that are to change.
         """
-        spaces, agent_spaces = [input_action_space], getattr(self.template, "input_action_space", None)
-        if self.copy_for is not None and isinstance(agent_spaces, gym.spaces.Dict):
+        spaces, agent_spaces = [input_action_space], getattr(self.agent_template, "input_action_space", None)
+        if self.agent_copy_for is not None and isinstance(agent_spaces, gym.spaces.Dict):
             spaces = list(agent_spaces.spaces.values())  # another agent may have what the piece is for
         keys = [path.keys for path in self.paths if path.column == Columns.ACTIONS]
         if keys and not any(_has_box(space, part) for space in spaces for part in keys):

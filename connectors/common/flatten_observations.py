@@ -205,7 +205,9 @@ class FlattenObservations(ObservationRewriter):
     @property
     def _left_alone(self) -> bool:
         """True if this is the copy for an agent that is not among those to flatten."""
-        return self.agent_ids is not None and self.copy_for is not None and self.copy_for not in self.agent_ids
+        return (
+            self.agent_ids is not None and self.agent_copy_for is not None and self.agent_copy_for not in self.agent_ids
+        )
 
     def _kept(self, space: Any) -> Any:
         """The space without the keys to remove."""

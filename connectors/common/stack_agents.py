@@ -95,7 +95,11 @@ class StackAgents(AllAgentsPiece):
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space of all agents' observations in one row; actions stay those of one agent."""
-        if self.module_ids is not None and self.copy_for is not None and self.copy_for not in self.module_ids:
+        if (
+            self.module_ids is not None
+            and self.agent_copy_for is not None
+            and self.agent_copy_for not in self.module_ids
+        ):
             return input_observation_space
         return map_space(partial(_stacked_space, len(self._agent_ids)), input_observation_space)
 

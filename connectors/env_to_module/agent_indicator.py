@@ -81,7 +81,7 @@ class AgentIndicator(ObservationRewriter):
 
     def _no_vector(self, found: Any) -> SpaceError:
         return SpaceError(
-            f"AgentIndicator, observations of agent {self.copy_for!r}",
+            f"AgentIndicator, observations of agent {self.agent_copy_for!r}",
             expected="vectors, a Box with one axis, to append the one-hot to",
             found=str(found),
             do="pass in_dict=True, which takes any observation, or put FlattenObservations before it",

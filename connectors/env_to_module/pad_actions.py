@@ -82,7 +82,7 @@ class PadActions(PaddingPiece):
         """Return the agents' common space; None for an agent that is left alone."""
         if self.left_alone:
             return None
-        template = self.template
+        template = self.agent_template
         if template._known is None or template._known.of is not template.input_action_space:
             template._known = template._made()
         common: _Common = template._known
@@ -129,7 +129,7 @@ class PadActions(PaddingPiece):
             return {_MASK: mask, _OBSERVATIONS: observations}
         if env_mask.shape[1:] != (int(space.n),):
             raise SpaceError(
-                f"PadActions, {_MASK!r} of agent {self.copy_for!r}",
+                f"PadActions, {_MASK!r} of agent {self.agent_copy_for!r}",
                 expected=f"one entry for each value of {space}",
                 found=f"shape {env_mask.shape[1:]}",
                 do="let the environment give a mask of that length",

@@ -54,7 +54,7 @@ class PadObservations(PaddingPiece):
         """The common space of all agents that are padded."""
         if self.left_alone:
             return input_observation_space
-        spaces = self.template.input_observation_space
+        spaces = self.agent_template.input_observation_space
         if not isinstance(spaces, gym.spaces.Dict):  # one space of all agents
             return input_observation_space
         return common_space(self.meant(spaces), "PadObservations, observation spaces")
@@ -72,5 +72,5 @@ class PadObservations(PaddingPiece):
         if space is None or common is None:
             raise self.no_spaces("observation", "none")
         if self._padding is None or self._padding[0] is not common:
-            self._padding = common, padding(space, common, f"PadObservations, agent {self.copy_for!r}")
+            self._padding = common, padding(space, common, f"PadObservations, agent {self.agent_copy_for!r}")
         return self._padding[1](observations)

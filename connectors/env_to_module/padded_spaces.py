@@ -37,7 +37,9 @@ class PaddingPiece(ObservationRewriter):
     @property
     def left_alone(self) -> bool:
         """True if this is no agent's copy of the piece, or that of an agent that is not meant."""
-        return self.copy_for is None or (self._agent_ids is not None and self.copy_for not in self._agent_ids)
+        return self.agent_copy_for is None or (
+            self._agent_ids is not None and self.agent_copy_for not in self._agent_ids
+        )
 
     def no_spaces(self, kind: str, found: Any) -> SpaceError:
         """The error of a piece that was not told what spaces the agents have."""

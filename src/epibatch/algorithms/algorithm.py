@@ -41,7 +41,7 @@ from .checkpoint import config_from_checkpoint, describe, read_checkpoint, write
 from .evaluation import Evaluation, make_runner
 from .module_specs import check_module, check_sequence_settings, config_with_views, module_views
 from .other_libraries import ACT
-from .pipelines import check_same_pieces, given_pieces
+from .pipelines import check_same_pieces, given_pieces, is_edited
 from .policy import MultiAgentPolicy, Policy, policy_for
 from .policy_spec import PolicySpec, settings_of
 from .random_state import get_random_state, seed_everything, set_random_state
@@ -423,7 +423,10 @@ class Algorithm(ABC):
             del all_spaces[module_id]
         all_spaces.update(spaces)
         for name in ("env_to_module", "learner"):
+            keeps = name in self._built and not is_edited(self.pipelines[name], self._built[name])
             self.config.update_modules(self.pipelines[name])
+            if keeps:
+                self._built[name] = given_pieces(self.pipelines[name])
         self.env_runner.weights_updated()
         self._modules_changed()
 

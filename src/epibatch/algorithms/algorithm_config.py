@@ -77,9 +77,11 @@ class AlgorithmConfig:
 
     @classmethod
     def _make_methods(cls) -> None:
-        """Make a method for each section, with typed keywords for all settings."""
+        """Make a method for each section, with typed keywords for all settings; a method that is written stays."""
         for method in METHODS:
-            setattr(cls, method, section_method(cls.model, method))
+            written = getattr(cls, method, None)
+            if written is None or getattr(written, "is_generated", False):
+                setattr(cls, method, section_method(cls.model, method))
 
     def __init__(self, *, allow_imports: bool = False) -> None:
         self._allow_imports = allow_imports

@@ -12,14 +12,14 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, add_context, nearest
 from epibatch.core.imports import load_object
-from epibatch.core.registry import plain_data
+from epibatch.core.registry import piece_name, plain_data
 from epibatch.core.restoring import restoring
 from epibatch.core.settings import ErrorList, path_text
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
 from .algorithm_config import AlgorithmConfig
 from .config_io import settings_data
-from .pipelines import PIPELINES, given_pieces
+from .pipelines import PIPELINES, given_pieces, is_edited
 from .saved_checkpoints import read_newest
 
 CONFIGS: dict[str, str] = {"ppo": "epibatch.algorithms.ppo:PPOConfig"}
@@ -57,7 +57,7 @@ def config_class(algorithm: str) -> type[AlgorithmConfig]:
 # ------------------------------------------------------------------------------------------ writing
 
 
-def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, list[str]]) -> dict[str, Any]:
+def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The description of a checkpoint: plain data that an Algorithm and a Policy are built from, without weights.
 
     The pieces that functions in the config make are expressed as data, so a config with
@@ -66,11 +66,12 @@ def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, list[str]
     Args:
         config: the algorithm's.
         runner: the runner that samples, which knows the environment and its spaces.
-        built: names of the acting pipelines' pieces as the config made them.
+        built: the acting pipelines' pieces as the config made them, by name.
 
     Returns:
         `algorithm`; `config`: the settings that are data; `spaces` of one environment; `lookback`, the earlier steps
-        that the acting pipelines read; and `not_data`: what is code, as pairs of a place and the reason.
+        that the acting pipelines read; `edited`: the names of the pieces of each acting pipeline that was edited
+        after the config built it; and `not_data`: what is code, as pairs of a place and the reason.
     """
     errors, spaces = ErrorList(), runner.get_spaces()
     arguments = {
@@ -89,10 +90,14 @@ def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, list[str]
         description["spaces"] = [space_to_dict(space) for space in spaces["__env_single__"]]
     except (EpibatchError, TypeError) as error:
         errors.add("spaces", str(error))
+    edited: dict[str, list[str]] = {}
     for name, pipeline in runner.pipelines.items():
-        if given_pieces(pipeline) != built[name]:
-            errors.add(name, f"{', '.join(given_pieces(pipeline))}: edited after the config built it")
-    return {**description, "not_data": [[list(place), text] for place, text in errors.found]}
+        if is_edited(pipeline, built[name]):
+            edited[name] = [*given_pieces(pipeline)]
+            errors.add(
+                name, f"{', '.join(edited[name])}: edited after the config built it, which has to have all pieces"
+            )
+    return {**description, "edited": edited, "not_data": [[list(place), text] for place, text in errors.found]}
 
 
 def write_checkpoint(path: Path, description: Mapping[str, Any], state: Mapping[str, Any]) -> Path:
@@ -142,6 +147,8 @@ def _of_earlier_version(description: Mapping[str, Any]) -> dict[str, Any]:
     acting, code = description["acting"], description["not_data"]
     not_data = [] if code is None else [[[section], code] for section in ("rl_module", "config")]
     others = {"config": description["config"] or {}, "not_data": not_data}
+    sides = ("env_to_module", "module_to_env")
+    others["all_pieces"] = {name: [each["piece"] for each in acting[name]] for name in sides if acting.get(name)}
     return {"algorithm": description["algorithm"], **others, "spaces": acting["spaces"], "lookback": acting["lookback"]}
 
 
@@ -171,8 +178,8 @@ def config_from_checkpoint(
             for section, values in plain_data(description["config"]).items()
             if not acting or section in _ACTING
         }
-    if code:
         reasons = "".join(f"\n- {path_text(tuple(place))}: {text}" for place, text in code)
+    if code:
         raise CheckpointError(
             where,
             expected="the original config, because part of it is code that no checkpoint stores",
@@ -236,6 +243,18 @@ def build_for_acting(
     except Exception as error:
         add_context(error, "in Policy.from_checkpoint, which calls the config's functions with env=None:")
         raise
+    built = {"env_to_module": env_to_module, "module_to_env": module_to_env}
+    given = [(name, names, [*given_pieces(built[name])]) for name, names in description.get("edited", {}).items()]
+    all_pieces = description.get("all_pieces", {}).items()
+    every = [(name, names, [piece_name(type(piece)) for piece in built[name]]) for name, names in all_pieces]
+    for name, expected, found in (*given, *every):
+        if found != expected:
+            raise CheckpointError(
+                f"{where}, {name}",
+                expected=f"the pieces of the pipeline that was saved: {', '.join(expected)}",
+                found=", ".join(found),
+                do="give the config all pieces, rather than adding some to a pipeline that was built",
+            )
     return (env_to_module, module_to_env), config.get_rl_module_spec(env=None, spaces=spaces).build()
 
 

@@ -202,7 +202,7 @@ def check_same_pieces(found: Mapping[str, Any], expected: Mapping[str, Any], whe
         PipelineError: they have not, because the training pipelines were edited.
     """
     for name, pipeline in expected.items():
-        names, other = (given_pieces(side) for side in (pipeline, found[name]))
+        names, other = ([*given_pieces(side)] for side in (pipeline, found[name]))
         if names != other:
             raise PipelineError(
                 f"{where}, {name}",
@@ -212,10 +212,16 @@ def check_same_pieces(found: Mapping[str, Any], expected: Mapping[str, Any], whe
             )
 
 
-def given_pieces(pipeline: Any) -> list[str]:
-    """Names of a pipeline's pieces but for those that follow from what modules declare."""
+def given_pieces(pipeline: Any) -> dict[str, Any]:
+    """A pipeline's pieces by name, but for those that follow from what modules declare."""
     pieces = zip(pipeline.names, pipeline)
-    return [name for name, piece in pieces if not getattr(piece, "declared", False)]
+    return {name: piece for name, piece in pieces if not getattr(piece, "declared", False)}
+
+
+def is_edited(pipeline: Any, built: Mapping[str, Any]) -> bool:
+    """True if a pipeline has other pieces than `given_pieces` gave when it was built."""
+    pieces = given_pieces(pipeline)
+    return [*pieces] != [*built] or any(piece is not built[name] for name, piece in pieces.items())
 
 
 # -------------------------------------------------------------------------------------------- frozen

@@ -86,18 +86,22 @@ def section_method(settings: type[AlgorithmSettings], method: str) -> Callable[.
     def set_section(self: Any, *first: Any, **keywords: Any) -> Any:
         if len(first) > len(positional):
             raise TypeError(f"{method}() takes settings by keyword, and {len(first)} were given without one")
+        twice = [name for name in positional[: len(first)] if name in keywords]
+        if twice:
+            raise TypeError(f"{method}() got multiple values for {', '.join(twice)}")
         parts: dict[str, dict[str, Any]] = {section: dict(zip(positional, first), **keywords)}
-        for name in also.keys() & keywords.keys():
+        for name in [name for name in also if name in keywords]:
             owner, setting = also[name]
             value = parts[section].pop(name)
             earlier = getattr(self, setting) if isinstance(value, Mapping) else None
-            parts.setdefault(owner, {})[setting] = {**earlier, **value} if earlier else value
+            parts.setdefault(owner, {})[setting] = {**earlier, **value} if isinstance(earlier, Mapping) else value
         return self.change(method, parts)
 
     arguments = [_argument(name, field.description or "") for name, field in _keywords(settings, method)]
     summary = inspect.cleandoc(model.__doc__ or "")
     set_section.__name__ = set_section.__qualname__ = method
     set_section.__doc__ = "\n".join([summary, "", "Args:", *arguments, "", "Raises:", f"    {_RAISES}", ""])
+    set_section.is_generated = True  # type: ignore[attr-defined]
     set_section.__signature__ = signature_of(settings, method)  # type: ignore[attr-defined]
     return set_section
 
