@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from epibatch.algorithms.run_folder import RunFolder
 from epibatch.cli import app
-from epibatch.core.checkpoints import load_state
+from epibatch.core import load_state
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks and POSIX signals")
 RUNNER = Path(__file__).with_name("run_and_kill.py")

@@ -20,7 +20,7 @@ import epibatch
 from epibatch.algorithms import PPO, PPOConfig
 from epibatch.algorithms.policy import Policy
 from epibatch.cli import app
-from epibatch.core.checkpoints import load_state, save_state
+from epibatch.core import load_state, save_state
 from epibatch.core.errors import CheckpointError, ConfigError
 
 WATCH = """

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from epibatch.core.checkpoints import load_state
+from epibatch.core import load_state
 
 pytestmark = pytest.mark.slow
 

@@ -25,7 +25,7 @@ from epibatch.connectors.module_to_env import GetActions
 from epibatch.connectors.observations import Affine, FrozenModule, GoalDistanceRewards
 from epibatch.connectors.rewards import CountBasedReward, KLReward, NormalizeReward
 from epibatch.connectors.sequences import RandomSubsequences
-from epibatch.core.checkpoints import load_state, save_state
+from epibatch.core import load_state, save_state
 from epibatch.core.registry import built_in_pieces, piece_class
 from epibatch.core.rl_module import default_module_spec
 from epibatch.core.state_codec import encode_state

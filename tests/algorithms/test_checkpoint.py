@@ -20,7 +20,7 @@ from epibatch.algorithms.checkpoint import (
     write_checkpoint,
 )
 from epibatch.connectors.env_to_module import MeanStdFilter
-from epibatch.core.checkpoints import save_state
+from epibatch.core import save_state
 from epibatch.core.errors import CheckpointError, ConfigError
 from epibatch.core.rl_module import DefaultActorCritic, RLModuleSpec
 

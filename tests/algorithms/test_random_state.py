@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from epibatch.algorithms.random_state import get_random_state, random_state_apart, seed_everything, set_random_state
-from epibatch.core.checkpoints import load_state, save_state
+from epibatch.core import load_state, save_state
 
 
 @pytest.fixture(autouse=True)

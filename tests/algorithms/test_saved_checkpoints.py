@@ -10,7 +10,7 @@ import pytest
 from epibatch.algorithms import PPO, PPOConfig
 from epibatch.algorithms.checkpoint import read_checkpoint
 from epibatch.algorithms.saved_checkpoints import SavedCheckpoints, newest_checkpoint
-from epibatch.core.checkpoints import load_state, save_state
+from epibatch.core import load_state, save_state
 from epibatch.core.errors import CheckpointError
 
 

@@ -9,7 +9,7 @@ import pytest
 from epibatch.algorithms import Algorithm, PPOConfig
 from epibatch.algorithms.run_folder import RunFolder
 from epibatch.algorithms.training_run import FAILED, TrainingRun
-from epibatch.core.checkpoints import save_state
+from epibatch.core import save_state
 from epibatch.core.errors import EpibatchError
 
 

@@ -15,7 +15,7 @@ import pytest
 from epibatch.algorithms import PPOConfig, TrainingRun
 from epibatch.algorithms.config_io import parse_yaml, read_yaml
 from epibatch.connectors.views import View
-from epibatch.core.checkpoints import load_state, save_state
+from epibatch.core import load_state, save_state
 from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, SpaceError
 from epibatch.core.rl_module import MultiRLModule, MultiRLModuleSpec, RLModule, RLModuleSpec
 from epibatch.core.spaces import space_from_dict

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.core.checkpoints import load_state, save_state
+from epibatch.core import load_state, save_state
 from epibatch.core.errors import (
     BatchLayoutError,
     CheckpointError,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
-from epibatch.core.checkpoints import save_state
+from epibatch.core import save_state
 from epibatch.core.errors import (
     CheckpointError,
     ColumnError,

@@ -13,7 +13,7 @@ from epibatch.algorithms.config_io import ConfigDocument, changed_document
 from epibatch.algorithms.loggers import Loggers, make_logger
 from epibatch.algorithms.saved_checkpoints import newest_checkpoint
 from epibatch.connectors import ConnectorV2
-from epibatch.core.checkpoints import save_state
+from epibatch.core import save_state
 from epibatch.core.errors import (
     CheckpointError,
     ConfigError,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.core.checkpoints import load_state, save_state
+from epibatch.core import load_state, save_state
 from epibatch.core.structs import flatten, flatten_like, map_struct
 from epibatch.episodes import SingleAgentEpisode
 

@@ -11,7 +11,7 @@ import pytest
 from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter
 from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
 from epibatch.connectors.rewards import NormalizeReward
-from epibatch.core.checkpoints import load_state, save_state
+from epibatch.core import load_state, save_state
 from epibatch.core.errors import ColumnError
 from epibatch.core.tensors import convert_to_torch_tensor
 from epibatch.episodes import SingleAgentEpisode

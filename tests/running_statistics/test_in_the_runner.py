@@ -12,7 +12,7 @@ import torch
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards
-from epibatch.core.checkpoints import load_state, save_state
+from epibatch.core import load_state, save_state
 from epibatch.core.columns import Columns
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
 from epibatch.core.structs import flatten, map_struct

@@ -1,17 +1,6 @@
-"""The ground floor: what every part uses and that uses no part."""
+"""Columns, errors, registry, checkpoints and networks: the base that every other part uses."""
 
-from __future__ import annotations
-
-from epibatch.core.columns import Columns
-
-__all__ = [
-    "ALL_MODULES",
-    "Columns",
-    "DEFAULT_AGENT_ID",
-    "DEFAULT_MODULE_ID",
-    "DEFAULT_POLICY_ID",
-    "POLICIES_TO_TRAIN",
-]
+from epibatch.core.lazy import lazy_exports
 
 __version__ = "0.1.0"
 
@@ -20,3 +9,5 @@ DEFAULT_MODULE_ID = "default_policy"
 DEFAULT_POLICY_ID = "default_policy"
 ALL_MODULES = "__all_modules__"
 POLICIES_TO_TRAIN = "policies_to_train"  # in shared_data: a frozenset of the ids of the modules to update
+
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from epibatch.core.checkpoints import load_state, save_state
+from epibatch.core import load_state, save_state
 from epibatch.core.structs import map_struct
 from epibatch.interop.rllib import from_rllib_piece, to_rllib_piece
 from oracle.cases import random_cases

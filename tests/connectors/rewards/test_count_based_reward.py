@@ -20,7 +20,7 @@ from epibatch.connectors.learner import (
     LearnerConnectorPipeline,
 )
 from epibatch.connectors.rewards import CountBasedReward, NormalizeReward, RewardScaling
-from epibatch.core.checkpoints import load_state, save_state
+from epibatch.core import load_state, save_state
 from epibatch.core.errors import ColumnError, ConfigError, StateError, UnknownNameError
 from epibatch.episodes import SingleAgentEpisode
 from fixture_pieces import played

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from epibatch.core.checkpoints import save_state
+from epibatch.core import save_state
 from epibatch.core.errors import CheckpointError, ConfigError, RegistryError, SpaceError, UnknownNameError
 from epibatch.core.rl_module import (
     DefaultActorCritic,

@@ -1,0 +1,9 @@
+from .checkpoints import load_state as load_state, save_state as save_state
+from .columns import Columns as Columns
+
+__version__: str
+DEFAULT_AGENT_ID: str
+DEFAULT_MODULE_ID: str
+DEFAULT_POLICY_ID: str
+ALL_MODULES: str
+POLICIES_TO_TRAIN: str
