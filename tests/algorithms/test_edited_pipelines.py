@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from epibatch import Policy
-from epibatch.algorithms import PPOConfig
+from epibatch.algorithms import Algorithm, PPOConfig
 from epibatch.connectors.observations import Clip
+from epibatch.core import load_state, save_state
 from epibatch.core.errors import CheckpointError, ConfigError
 
 
@@ -76,3 +77,22 @@ def test_a_mapping_after_a_function_is_the_new_value_or_a_named_error():
     made = PPOConfig().training(learner_connector=lambda observations, actions: [])
     with pytest.raises(ConfigError, match="learner_connector"):
         made.training(learner_connector={"piece": "clip"})
+
+
+def test_a_description_from_before_policies_restores_an_algorithm_and_names_what_a_policy_lacks(tmp_path):
+    content = load_state(saved(tmp_path / "new", lambda pipeline: None))
+    today = content["description"]
+    content["description"] = {"algorithm": "ppo", "config": today["config"], "not_data": None}
+    path = save_state(tmp_path / "old", content)
+    algo = Algorithm.from_checkpoint(path)
+    assert algo.config.to_dict() == config(1.0).to_dict()
+    with pytest.raises(CheckpointError) as caught:
+        Policy.from_checkpoint(path)
+    assert caught.value.expected == "the spaces of the environment"
+    env = algo.env_runner.env
+    spaces = {"observation_space": env.single_observation_space, "action_space": env.single_action_space}
+    Policy.from_checkpoint(path, config=config(1.0).environment(**spaces)).act([0.0, 0.0, 0.0, 0.0])
+    algo.stop()
+    content["description"].update(config=None, not_data="- environment.env: a lambda")
+    with pytest.raises(CheckpointError, match="environment.env: a lambda"):
+        Policy.from_checkpoint(save_state(tmp_path / "code", content))

@@ -136,15 +136,15 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             found="the state of something else",
             do="give the folder that Algorithm.save_to_path returned",
         )
-    if "acting" in description:
+    if "spaces" not in description:
         with restoring(f"checkpoint {path}", "description"):
             description = _of_earlier_version(description)
     return description, content["state"]
 
 
 def _of_earlier_version(description: Mapping[str, Any]) -> dict[str, Any]:
-    """A description of today, of one that has what acts beside the config, which is None if any of it is code."""
-    acting, code = description["acting"], description["not_data"]
+    """A description of today, of one whose config is None if any of it is code, and which may have what acts beside it."""
+    acting, code = description.get("acting", {"spaces": None, "lookback": 0}), description["not_data"]
     not_data = [] if code is None else [[[section], code] for section in ("rl_module", "config")]
     others = {"config": description["config"] or {}, "not_data": not_data}
     sides = ("env_to_module", "module_to_env")
