@@ -94,5 +94,5 @@ def test_a_description_from_before_policies_restores_an_algorithm_and_names_what
     Policy.from_checkpoint(path, config=config(1.0).environment(**spaces)).act([0.0, 0.0, 0.0, 0.0])
     algo.stop()
     content["description"].update(config=None, not_data="- environment.env: a lambda")
-    with pytest.raises(CheckpointError, match="environment.env: a lambda"):
+    with pytest.raises(CheckpointError, match=r"environment\.env: a lambda"):
         Policy.from_checkpoint(save_state(tmp_path / "code", content))

@@ -143,7 +143,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _of_earlier_version(description: Mapping[str, Any]) -> dict[str, Any]:
-    """A description of today, of one whose config is None if any of it is code, and which may have what acts beside it."""
+    """A description of today, of one whose config is None if any of it is code; `acting` may be beside it."""
     acting, code = description.get("acting", {"spaces": None, "lookback": 0}), description["not_data"]
     not_data = [] if code is None else [[[section], code] for section in ("rl_module", "config")]
     others = {"config": description["config"] or {}, "not_data": not_data}
