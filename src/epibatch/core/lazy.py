@@ -23,7 +23,8 @@ _ROOT = __name__.partition(".")[0]
 def public_names(package: str) -> dict[str, str]:
     """Return the public names of a package, each with the module that it is imported from.
 
-    The package's stub `__init__.pyi` states them, one import for each module.
+    The package's stub `__init__.pyi` states them: one import for each module, and annotations of the constants that the
+    package itself defines.
 
     Args:
         package: The package's `__name__`.
@@ -35,7 +36,9 @@ def public_names(package: str) -> dict[str, str]:
     spec: Any = find_spec(package)
     statements = ast.parse(spec.loader.get_data(f"{spec.origin}i")).body
     imports = [statement for statement in statements if isinstance(statement, ast.ImportFrom)]
-    return {
+    targets = [statement.target for statement in statements if isinstance(statement, ast.AnnAssign)]
+    constants = [target.id for target in targets if isinstance(target, ast.Name) and not target.id.startswith("_")]
+    return dict.fromkeys(constants, package) | {
         alias.name: resolve_name("." * statement.level + (statement.module or ""), package)
         for statement in imports
         for alias in statement.names
