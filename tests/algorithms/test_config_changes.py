@@ -136,3 +136,12 @@ def test_a_path_that_leads_nowhere_is_reported_with_the_rest_of_the_file(change,
 def test_all_that_is_wrong_is_said_at_once():
     with pytest.raises(ConfigError, match="correct these 2 settings"):
         changed(PPOConfig, DATA, ["env_to_module.7=a", "lr=1", "training.c"])
+
+
+def test_a_copy_shares_no_dict_or_list_with_the_original():
+    original = PPOConfig().environment(env_config={"sizes": [1]}).rl_module(model_config={"fcnet_hiddens": [8]})
+    copied = original.copy()
+    copied.env_config["sizes"].append(2)
+    copied.model_config["fcnet_hiddens"].append(4)
+    assert original.env_config == {"sizes": [1]} and original.model_config == {"fcnet_hiddens": [8]}
+    assert copied.env_config == {"sizes": [1, 2]}

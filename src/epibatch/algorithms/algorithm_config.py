@@ -191,9 +191,13 @@ class AlgorithmConfig:
         self.change(name, {section: {name: value}})
 
     def copy(self: ConfigT) -> ConfigT:
-        """A config of its own with the same settings."""
+        """A config of its own with the same settings; dicts and lists in them are copied."""
         twin = type(self)(allow_imports=self._allow_imports)
-        twin._settings = self._settings  # sections are frozen
+        twin._settings = self._settings
+        for name in self.model.sections():
+            section = getattr(twin._settings, name)
+            given = {key: _copy_containers(value) for key, value in section if key in section.model_fields_set}
+            twin._settings = twin._settings.model_copy(update={name: section.model_copy(update=given)})
         for hook in PIPELINES.values():
             if isinstance(getattr(self, hook.setting), list):  # which validation copies
                 twin.change("copy", {hook.section: {hook.setting: getattr(self, hook.setting)}})
@@ -595,3 +599,10 @@ class AlgorithmConfig:
 
 
 AlgorithmConfig._make_methods()
+
+
+def _copy_containers(value: Any) -> Any:
+    """Copy dicts and lists, and keep everything else in them."""
+    if type(value) is dict:
+        return {key: _copy_containers(item) for key, item in value.items()}
+    return [_copy_containers(item) for item in value] if type(value) is list else value
