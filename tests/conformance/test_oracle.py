@@ -1,10 +1,11 @@
-"""The comparison itself: what it finds, what excuses a mismatch, what probes take for an outcome, and the figures."""
+"""The comparison itself: what it finds, what excuses a mismatch, and that it excuses no fault beside it."""
 
 from __future__ import annotations
 
 import inspect
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -12,15 +13,23 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
+from batches.acting import ActingCall, hold_acting
+from batches.chunks import BatchChunk
+from batches.learner import LearnerCall, hold_learner
+from epibatch.connectors.common import BatchIndividualItems
+from epibatch.connectors.learner import GeneralAdvantageEstimation
+from epibatch.connectors.module_to_env import GetActions, NormalizeAndClipActions
+from epibatch.episodes import SingleAgentEpisode
 from oracle import differences
 from oracle.cases import CASES, cases_run, random_cases
 from oracle.compare import Mismatch, Outcome, mismatches, outcome, settle
 from oracle.episodes import Chunk, chunks
-from oracle.figures import END, PAGE, START, put_into, text_of, together
+from oracle.figures import END, PAGE, START, put_into, together
 from oracle.libraries import BOTH, EPIBATCH, RLLIB
-from oracle.modules import build_module
-from oracle.probes import Raises, agree, plain, probe, tried
+from oracle.operations import Write, cut, slice_, write
+from oracle.probes import Raises, agree, probe, tried
 from oracle.spaces import rows, spaces
+from oracle.twins import Case
 
 ARRAY = np.array([1.0, np.nan], np.float32)
 
@@ -34,11 +43,9 @@ ARRAY = np.array([1.0, np.nan], np.float32)
         ({"a": {"b": ARRAY}}, {"a": {"b": ARRAY[:, None]}}, "shape", ("a", "b")),
         (ARRAY, ARRAY.astype(float), "dtype", ()),
         ((ARRAY, 0), (ARRAY, 1), "value", (1,)),
-        (np.int64(1), np.int32(1), "dtype", ()),
         (torch.zeros(2), np.zeros(2, np.float32), "type", ()),
         ("a", "b", "value", ()),
         (None, 0, "value", ()),
-        (0.0, -0.0, "value", ()),
         (np.array([1.0, 0.0]), np.array([1.0, -0.0]), "value", ()),
     ],
 )
@@ -53,46 +60,32 @@ class Situation:
     number: int
 
 
-@pytest.fixture
-def listed(monkeypatch):
-    """A listed difference of this test alone: in situation 3 ours is one more than theirs."""
-    monkeypatch.setattr(differences, "IDS", frozenset({"one-more"}))
-    monkeypatch.setattr(differences, "_explanations", [])
-    monkeypatch.setattr(differences, "differences_met", Counter())
+def test_a_listed_difference_excuses_its_exact_situation_only(monkeypatch):
+    """In situation 3 ours is one more than theirs; without the row of the page nothing is excused."""
+    for name, value in {"IDS": {"one-more"}, "_explanations": [], "differences_met": Counter()}.items():
+        monkeypatch.setattr(differences, name, value)
 
     @differences.difference("one-more", Situation)
     def one_more(situation, mismatch):
         return situation.number == 3 and mismatch.ours == mismatch.theirs + 1
 
-    return one_more
-
-
-def test_a_listed_difference_excuses_its_exact_situation_only(listed):
     assert settle(Outcome(1), Outcome(1), Situation(9)) is True
     assert settle(Outcome(1), Outcome(2), Situation(3)) is False
-    for situation, ours in ((Situation(4), 2), (Situation(3), 3), (5, 2)):
-        with pytest.raises(AssertionError, match="not listed"):
-            settle(Outcome(1), Outcome(ours), situation)
-
-
-def test_without_its_row_on_the_page_a_difference_excuses_nothing(listed, monkeypatch):
-    monkeypatch.setattr(differences, "IDS", frozenset())
-    with pytest.raises(AssertionError, match="not listed"):
-        settle(Outcome(1), Outcome(2), Situation(3))
+    wrong = [(Situation(4), 2), (Situation(3), 3), (5, 2)]
+    for ids in ({"one-more"}, set()):
+        monkeypatch.setattr(differences, "IDS", ids)
+        for situation, ours in wrong:
+            with pytest.raises(AssertionError, match="not listed"):
+                settle(Outcome(1), Outcome(ours), situation)
+        wrong.append((Situation(3), 2))
 
 
 def test_errors_are_compared_by_the_builtin_they_are():
-    def missing():
-        raise KeyError("x")
-
-    assert settle(outcome(missing), Outcome(error=KeyError("other words")), None)
+    missing = outcome(lambda: {}["x"])
+    assert settle(missing, Outcome(error=KeyError("other words")), None)
     with pytest.raises(AssertionError, match="error at"):
-        settle(outcome(missing), Outcome(1), None)
+        settle(missing, Outcome(1), None)
     assert "KeyError" in str(Mismatch((), "error", KeyError("x"), 1))
-
-
-def test_the_page_is_read():
-    assert {f"O{number}" for number in range(1, 63)} <= differences.IDS
 
 
 def test_cases_are_counted(request):
@@ -104,19 +97,14 @@ def test_cases_are_counted(request):
     assert cases_run.pop(request.node.nodeid) == CASES
 
 
-@random_cases(space=spaces, seed=st.integers(0, 9))
-def test_rows_are_members_of_their_space(space, seed):
+@random_cases(chunk=chunks(), space=spaces, seed=st.integers(0, 9))
+def test_chunks_are_the_same_episode_in_both_libraries(chunk: Chunk, space: Any, seed: int):
     assert all(space.contains(row) for row in rows(space, np.random.default_rng(seed), 3))
-
-
-@random_cases(chunk=chunks())
-def test_chunks_are_the_same_episode_in_both_libraries(chunk: Chunk):
     theirs, ours = (chunk.build(library) for library in BOTH)
     for name in ("id_", "t", "t_started", "is_terminated", "is_truncated"):
         assert getattr(theirs, name) == getattr(ours, name)
     assert ours.is_numpy and theirs.is_numpy == (chunk.length > 0), "O21: without steps RLlib's is not"
-    assert len(theirs) == len(ours) == chunk.length
-    assert ours.observations.lookback == chunk.lookback
+    assert len(theirs) == len(ours) == chunk.length and ours.observations.lookback == chunk.lookback
 
 
 def test_rllibs_pieces_note_the_arguments_that_they_note_with_the_whole_stack(monkeypatch):
@@ -128,116 +116,147 @@ def test_rllibs_pieces_note_the_arguments_that_they_note_with_the_whole_stack(mo
     assert quick == ((), {"input_observation_space": box, "input_action_space": box, **given})
 
 
-@pytest.mark.parametrize("library", BOTH, ids=str)
-@pytest.mark.parametrize("state", [0, 3])
-def test_modules_are_what_pipelines_ask_for(library, state):
-    box = gym.spaces.Box(-1, 1, (2,))
-    module = build_module(library, box, gym.spaces.Discrete(3), state=state, multi=True)["default_policy"]
-    assert module.is_stateful() == bool(state)
-    obs = torch.ones(4, 5, 2) if state else torch.ones(4, 2)
-    assert module.compute_values({"obs": obs}).shape == obs.shape[:-1]
-
-
-def refuse(message="no such row"):
-    raise IndexError(message)
+def refuse():
+    raise IndexError("no such row")
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
-    [(1, 1.0), (1, True), ([1], (1,)), ([1], [1, 2]), ({"a": 1}, {"b": 1}), (None, []), ("a", Raises(IndexError, ""))],
-)
-def test_outcomes_of_another_type_or_value_do_not_agree(found, expected):
-    assert not agree(found, expected)
-    assert agree(found, found)
-
-
-@pytest.mark.parametrize(
-    ("expected", "agrees"),
+    ("found", "expected", "agrees"),
     [
-        (Raises(IndexError, "such"), True),
-        (Raises(IndexError, "^no such row$", "refuse"), True),
-        (Raises(LookupError, "such"), False),
-        (Raises(IndexError, "such column"), False),
-        (Raises(IndexError, "such", "get"), False),
+        (1, 1.0, False),
+        (1, True, False),
+        ([1], (1,), False),
+        ({"a": 1}, {"b": 1}, False),
+        (refuse, Raises(IndexError, "^no such row$", "refuse"), True),
+        (refuse, Raises(LookupError, "such"), False),
+        (refuse, Raises(IndexError, "such column"), False),
+        (refuse, Raises(IndexError, "such", "get"), False),
     ],
 )
-def test_an_error_is_known_by_type_message_and_place(expected, agrees):
-    assert agree({"a": [tried(refuse)]}, {"a": [expected]}) is agrees
-
-
-def test_plain_values():
-    rows = {"a": [np.arange(2), (torch.ones(1), np.float32(0.5))]}
-    assert agree(plain(rows), {"a": [[0, 1], ([1.0], 0.5)]})
+def test_outcomes_of_probes(found, expected, agrees):
+    found = tried(found) if callable(found) else found
+    assert agree({"a": [found]}, {"a": [expected]}) is agrees
 
 
 def name_of(library):
     return library.name
 
 
-def one(library):
-    return 1
-
-
-def wrong_on_rllib(library):
-    return library.name if library is EPIBATCH else library.NoSuchName
-
-
 @pytest.mark.parametrize(
-    ("function", "ours", "theirs", "failing"),
+    ("ours", "theirs", "failing"),
     [
-        (name_of, "epibatch", "RLlib", []),
-        (name_of, "epibatch", "rllib", ["rllib"]),
-        (name_of, "RLlib", "RLlib", ["epibatch", "rllib"]),
-        (wrong_on_rllib, "epibatch", Raises(KeyError, "NoSuchName"), ["rllib"]),
-        (one, 1, 1, ["epibatch", "rllib"]),
+        ("epibatch", "RLlib", []),
+        ("epibatch", "rllib", ["rllib"]),
+        ("RLlib", "RLlib", ["epibatch", "rllib"]),
     ],
 )
-def test_a_probe_fails_unless_both_outcomes_are_as_listed_and_differ(function, ours, theirs, failing):
+def test_a_probe_fails_unless_both_outcomes_are_as_listed_and_differ(ours, theirs, failing):
     assert (EPIBATCH.name, RLLIB.name) == ("epibatch", "RLlib")
-    test = probe("O1", ours=ours, theirs=theirs)(function)
-    failed = [side for side in ("epibatch", "rllib") if isinstance(tried_test(test, side), AssertionError)]
-    assert failed == failing
+    test = probe("O1", ours=ours, theirs=theirs)(name_of)
+    outcomes = {side: tried(lambda side=side: test(side)) for side in ("epibatch", "rllib")}
+    assert [side for side, found in outcomes.items() if isinstance(found, AssertionError)] == failing
 
 
-def tried_test(test, side):
-    return tried(lambda: test(side))
+def test_figures_of_several_runs_are_put_into_the_page():
+    first = {"cases": {"a::p": 10, "b::p": 20}, "differences": {"O19": 3}, "failed": []}
+    again = {"cases": {"a::p": 7}, "differences": {"O19": 2}, "failed": ["a::p"]}
+    whole = together([first, again])
+    assert whole == {"cases": {"a::p": 7, "b::p": 20}, "differences": {"O19": 5}, "failed": ["a::p"]}
+    assert together([again, first])["failed"] == [], "a property that ran again without a mismatch"
+    page = PAGE.read_text(encoding="utf-8")
+    new = put_into(page, whole)
+    assert new != page and put_into(new, whole) == new
+    assert new.partition(START)[0] == page.partition(START)[0] and new.partition(END)[2] == page.partition(END)[2]
+    assert "27 random cases of 2\nproperties, at least 7 of each; 1 tests failed." in new
 
 
-FIGURES = {
-    "cases": {"tests/conformance/a/test_x.py::test_p[1]": 1000, "tests/conformance/a/test_x.py::test_p[2]": 1200},
-    "differences": {"O19": 3, "arrays": 2500},
-    "failed": [],
+# -- planted faults --------------------------------------------------------------------------------
+
+BOX, CHOICE = gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Discrete(2)
+LATE = gym.spaces.Tuple((gym.spaces.Discrete(2, start=3), gym.spaces.Discrete(2, start=3)))
+
+
+def chunk(actions: Any = CHOICE, length: int = 3, **fields: Any) -> BatchChunk:
+    return BatchChunk(BOX, actions, length, **{"seed": 5, "id_": "e", **fields})
+
+
+def another_action(batch: Any) -> None:
+    column = batch["actions_for_env"]
+    batch["actions_for_env"] = type(column)(column.data + 1, column.counts)
+
+
+def other_past_rewards(batch: Any) -> None:
+    batch["default_policy"]["past_rewards"][-1, -1] += 1
+
+
+def advantages_of_64_bits(batch: Any) -> None:
+    batch["default_policy"]["advantages"] = batch["default_policy"]["advantages"].double()
+
+
+def targets_in_a_column(batch: Any) -> None:
+    batch["default_policy"]["value_targets"] = torch.unsqueeze(batch["default_policy"]["value_targets"], -1)
+
+
+WRITTEN = LearnerCall((chunk(reward="int"),), front=("rewards_at_indices", "past_rewards"), seed=1)
+ESTIMATED = LearnerCall((chunk(),), ppo=(0.9, 0.8))
+BATCHES = {
+    "greedy-logp": (GetActions, lambda batch: batch.pop("action_logp"), ActingCall((chunk(),))),
+    "O43": (
+        GetActions,
+        lambda batch: batch.update(action_logp=batch["action_logp"] + 1),
+        ActingCall((chunk(),), given="actions"),
+    ),
+    "actions-for-env": (NormalizeAndClipActions, another_action, ActingCall((chunk(),), normalize=False)),
+    "discrete-start": (
+        GetActions,
+        lambda batch: batch.update(actions=(batch["actions"][0], batch["actions"][1] - 3)),
+        ActingCall((chunk(LATE),)),
+    ),
+    "column-types": (BatchIndividualItems, other_past_rewards, WRITTEN),
+    "O28": (GeneralAdvantageEstimation, advantages_of_64_bits, ESTIMATED),
+    "bootstrap-targets": (GeneralAdvantageEstimation, targets_in_a_column, ESTIMATED),
 }
 
 
-def test_text():
-    text = text_of(FIGURES)
-    assert "2,200 random cases of 2\nproperties, at least 1,000 of each; 0 unexplained mismatches." in text
-    assert "| `a/test_x.py::test_p` | 2 | 2,200 |" in text
-    assert "| arrays | 2,500 |" in text
-    assert "1 tests failed" in text_of({**FIGURES, "failed": ["x"]})
+@pytest.mark.parametrize("beside", BATCHES)
+def test_a_fault_of_a_batch_is_found_beside_a_listed_difference(beside: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    piece, spoil, call = BATCHES[beside]
+    right = piece.run
+
+    def wrong(self: Any, batch: Any, call: Any) -> Any:
+        out = right(self, batch, call)
+        spoil(out)
+        return out
+
+    hold: Any = hold_acting if isinstance(call, ActingCall) else hold_learner
+    hold(call)
+    monkeypatch.setattr(piece, "run", wrong)
+    with pytest.raises(AssertionError, match="not listed"):
+        hold(call)
 
 
-def test_runs_are_put_together():
-    again = {"cases": {"tests/conformance/a/test_x.py::test_p[1]": 7}, "differences": {"O19": 2}, "failed": ["y"]}
-    whole = together([FIGURES, again])
-    assert list(whole["cases"].values()) == [7, 1200]
-    assert whole["differences"] == {"O19": 5, "arrays": 2500}
-    assert whole["failed"] == ["y"]
-    mended = {"cases": {"y": 1000}, "differences": {}, "failed": []}
-    assert together([FIGURES, again, mended])["failed"] == [], "a property that ran again without a mismatch"
-    assert together([mended, again])["failed"] == ["y"]
+NESTED = Chunk(gym.spaces.Tuple((BOX,)), CHOICE, 4, lookback=3, t_started=3)
+EPISODES = {
+    "O60, slice": ("slice", NESTED, lambda twins: slice_(twins, slice(1, 3), 3)),
+    "O60, cut": ("cut", NESTED, lambda twins: cut(twins, 3)),
+    "set-arrays": ("set_actions", Chunk(BOX, CHOICE, 4), lambda twins: write(twins, Write(1, slice(0, 2)))),
+}
 
 
-def test_only_what_is_between_the_marks_changes():
-    page = f"above\n{START}old\n{END}below\n"
-    new = put_into(page, FIGURES)
-    assert new.startswith(f"above\n{START}The last long run")
-    assert new.endswith(f"{END}below\n")
-    assert put_into(new, FIGURES) == new
-    assert "old" not in new
+@pytest.mark.parametrize("beside", EPISODES)
+def test_a_fault_of_an_episode_is_found_beside_a_listed_difference(
+    beside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The episode, or what the call gives, says that it is truncated."""
+    name, chunk, do = EPISODES[beside]
+    do(Case(chunk).twins())
+    right = getattr(SingleAgentEpisode, name)
 
+    def wrong(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        out = right(self, *arguments, **keywords)
+        (self if out is None else out).is_truncated = True
+        return out
 
-def test_the_page_has_a_place_for_them():
-    page = PAGE.read_text(encoding="utf-8")
-    assert put_into(put_into(page, FIGURES), FIGURES) == put_into(page, FIGURES) != page
+    monkeypatch.setattr(SingleAgentEpisode, name, wrong)
+    with pytest.raises(AssertionError, match="is_truncated"):
+        do(Case(chunk).twins())

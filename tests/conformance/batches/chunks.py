@@ -12,12 +12,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from epibatch.core.distributions import distribution_for
-from epibatch.episodes._storage.block import Block
+from epibatch.episodes import VectorEpisodes
+from epibatch.episodes._storage.block import Block, BlockColumn
 from epibatch.episodes._storage.chunk import Chunk as BlockChunk
-from epibatch.episodes.vector_episodes import VectorEpisodes
+from oracle.compare import leaves
 from oracle.episodes import ENDS, EXTRAS, REWARDS, Chunk
 from oracle.libraries import EPIBATCH, Library
-from oracle.modules import flat_tensors, module_class
+from oracle.modules import build_module, module_class
 
 STATES: dict[str, Any] = {
     "": {},
@@ -128,11 +129,9 @@ def in_a_block(chunks: Sequence[Chunk]) -> VectorEpisodes:
     rows = max(low + total for low, total in zip(lows, totals)) + 1
     block = Block(envs, rows, rows)
     places = [(low, i % envs, chunk.lookback, chunk.length) for i, (low, chunk) in enumerate(zip(lows, chunks))]
-    _fill(block.observations, [episode.observations for episode in episodes], places, rows, 1)
-    _fill(block.actions, [episode.actions for episode in episodes], places, rows, 0)
-    _fill(block.rewards, [episode.rewards for episode in episodes], places, rows, 0)
-    from epibatch.episodes._storage.block import BlockColumn
-
+    for name in ("observations", "actions", "rewards"):
+        buffers = [getattr(episode, name) for episode in episodes]
+        _fill(getattr(block, name), buffers, places, rows, int(name == "observations"))
     for name in episodes[0].extra_model_outputs:
         block.extras[name] = BlockColumn()
         _fill(block.extras[name], [episode.extra_model_outputs[name] for episode in episodes], places, rows, 0)
@@ -163,8 +162,7 @@ def _fill(column: Any, buffers: list[Any], places: list[Any], rows: int, more: i
         if not column.leaves:
             column.leaves = [np.zeros((rows, envs, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
         for i, leaf in enumerate(leaves):
-            if np.result_type(leaf.dtype, column.leaves[i].dtype) != column.leaves[i].dtype:
-                column.leaves[i] = column.leaves[i].astype(np.result_type(leaf.dtype, column.leaves[i].dtype))
+            column.leaves[i] = column.leaves[i].astype(np.result_type(leaf.dtype, column.leaves[i].dtype))
             column.leaves[i][low : low + lookback + length + more, env] = leaf
 
 
@@ -176,10 +174,22 @@ def _class(library: Library) -> Any:
 
         def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
             rewards = batch["rewards"]
-            parts = [x.double().reshape(*rewards.shape, -1).mean(-1) for x in flat_tensors(batch["obs"])]
+            parts = [x.double().reshape(*rewards.shape, -1).mean(-1) for x in leaves(batch["obs"])]
             return (sum(parts) * 0.01).float()
 
+        def get_exploration_action_dist_cls(self) -> Any:
+            return distribution(library, self.action_space)
+
+        get_inference_action_dist_cls = get_exploration_action_dist_cls
+
     return Module
+
+
+def distribution(library: Library, space: Any) -> Any:
+    """The class that a library itself takes for an action space."""
+    if library.name == "epibatch":
+        return distribution_for(space)
+    return library.module("core.models.catalog").Catalog._get_dist_cls_from_action_space(space, framework="torch")
 
 
 def built(library: Library, spaces: Any, layout: str, max_seq_len: int = 20, *, multi: bool = False) -> Any:
@@ -192,39 +202,5 @@ def built(library: Library, spaces: Any, layout: str, max_seq_len: int = 20, *, 
         max_seq_len: steps of a sequence.
         multi: whether it is one of several modules.
     """
-    spec = library.RLModuleSpec(
-        module_class=_class(library),
-        observation_space=spaces[0],
-        action_space=spaces[1],
-        model_config={"state": 1 if layout else 0, "layout": layout, "max_seq_len": max_seq_len},
-    )
-    return library.MultiRLModule(rl_module_specs={"default_policy": spec}) if multi else spec.build()
-
-
-@cache
-def _acting_class(library: Library) -> Any:
-    class ActingModule(_class(library)):  # type: ignore[misc]
-        def get_exploration_action_dist_cls(self) -> Any:
-            return distribution(library, self.action_space)
-
-        get_inference_action_dist_cls = get_exploration_action_dist_cls
-
-    return ActingModule
-
-
-def distribution(library: Library, space: Any) -> Any:
-    """The class that a library itself takes for an action space."""
-    if library.name == "epibatch":
-        return distribution_for(space)
-    return library.module("core.models.catalog").Catalog._get_dist_cls_from_action_space(space, framework="torch")
-
-
-def acting_module(library: Library, spaces: Any, layout: str) -> Any:
-    """A module whose distributions are those that the library takes for the action space."""
-    spec = library.RLModuleSpec(
-        module_class=_acting_class(library),
-        observation_space=spaces[0],
-        action_space=spaces[1],
-        model_config={"state": 1 if layout else 0, "layout": layout, "max_seq_len": 20},
-    )
-    return spec.build()
+    settings = {"layout": layout, "cls": _class(library)}
+    return build_module(library, *spaces, state=int(layout != ""), max_seq_len=max_seq_len, multi=multi, **settings)

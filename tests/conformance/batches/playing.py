@@ -9,10 +9,12 @@ import gymnasium as gym
 import numpy as np
 from hypothesis import strategies as st
 
-from epibatch.episodes.vector_recorder import VectorRecorder
-from oracle.compare import each
+from epibatch.episodes import VectorRecorder
+from oracle.compare import leaves, space_struct
 from oracle.libraries import Library
+from oracle.makers import wired
 from oracle.spaces import rows
+from oracle.twins import as_vector
 
 
 def flat(space: Any, value: Any, removed: Any = ()) -> Any:
@@ -32,11 +34,16 @@ def flat(space: Any, value: Any, removed: Any = ()) -> Any:
 
 def parts(space: Any, kind: type) -> list[Any]:
     """The parts of a space that are of one kind."""
+    return [own for own in leaves(space_struct(space)) if isinstance(own, kind)]
+
+
+def changed(function: Any, space: Any) -> Any:
+    """A space with every part in Dicts and Tuples replaced."""
     if isinstance(space, gym.spaces.Dict):
-        return [own for part in space.spaces.values() for own in parts(part, kind)]
+        return gym.spaces.Dict({key: changed(function, own) for key, own in space.spaces.items()})
     if isinstance(space, gym.spaces.Tuple):
-        return [own for part in space.spaces for own in parts(part, kind)]
-    return [space] if isinstance(space, kind) else []
+        return gym.spaces.Tuple([changed(function, own) for own in space.spaces])
+    return function(space)
 
 
 CHOICE = gym.spaces.Discrete(3)
@@ -44,9 +51,7 @@ CHOICE = gym.spaces.Discrete(3)
 
 def piece(library: Library, name: str, spaces: Any, **settings: Any) -> Any:
     """A piece of the env-to-module packages that knows its spaces, of observations and of actions."""
-    made = getattr(library.env_to_module, name)(**settings)
-    made.input_action_space, made.input_observation_space = spaces[1], spaces[0]
-    return made
+    return wired(getattr(library.env_to_module, name)(**settings), *spaces)
 
 
 @dataclass(frozen=True)
@@ -90,41 +95,36 @@ class Playing:
             )
         return out
 
-    def shown(self, library: Library, made: Any) -> list[Any]:
-        """The newest observation behind each call of a piece, which gets one episode that is being added to."""
+    def shown(self, library: Library, made: Any, recorded: bool = False) -> list[Any]:
+        """The newest observation behind each call of a piece, which gets one episode that is being added to.
+
+        Args:
+            library: whose episodes.
+            made: the piece.
+            recorded: record a vector of environments, of which there is one, in blocks, as our runner does.
+        """
         out = []
         for steps in self.episodes():
-            episode = library.SingleAgentEpisode(observation_space=self.space, action_space=self.actions)
+            episode: Any = library.SingleAgentEpisode(observation_space=self.space, action_space=self.actions)
+            recorder = VectorRecorder(1, self.space, self.actions, autoreset="next_step", capacity=4)
             for i, step in enumerate(steps):
-                if i:
-                    ends = {"terminated": step.terminated, "truncated": step.truncated}
+                ends = {"terminated": step.terminated, "truncated": step.truncated}
+                if recorded and i:
+                    flags = [np.array([flag]) for flag in ends.values()]
+                    newest = as_vector(step.observation)
+                    recorder.step(as_vector(step.action), np.array([step.reward]), *flags, newest, {}, {})
+                elif recorded:
+                    recorder.reset(as_vector(step.observation), {})
+                elif i:
                     episode.add_env_step(step.observation, step.action, step.reward, **ends)
                 else:
                     episode.add_env_reset(step.observation)
-                made(rl_module=None, batch={}, episodes=[episode])
-                out.append(episode.get_observations(-1))
+                episodes = recorder.episodes if recorded else [episode]
+                made(rl_module=None, batch={}, episodes=episodes)
+                out.append(episodes[0].get_observations(-1))
+                if recorded:
+                    recorder.commit()
         return out
-
-    def recorded(self, made: Any) -> list[Any]:
-        """The same where a vector of environments, of which there is one, is recorded in blocks, as our runner does."""
-        out = []
-        for steps in self.episodes():
-            recorder = VectorRecorder(1, self.space, self.actions, autoreset="next_step", capacity=4)
-            for i, step in enumerate(steps):
-                if i:
-                    flags = np.array([step.terminated]), np.array([step.truncated])
-                    recorder.step(_one(step.action), np.array([step.reward]), *flags, _one(step.observation), {}, {})
-                else:
-                    recorder.reset(_one(step.observation), {})
-                made(rl_module=None, batch={}, episodes=recorder.episodes)
-                out.append(recorder.episodes[0].get_observations(-1))
-                recorder.commit()
-        return out
-
-
-def _one(row: Any) -> Any:
-    """A row as the vector of one environment."""
-    return each(lambda leaf: np.asarray(leaf)[None].copy(), row)
 
 
 played_lengths = st.lists(st.integers(0, 6), min_size=1, max_size=3).map(tuple)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -10,10 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from batches.user_pieces import spy
-from epibatch.connectors._engine.chunks import chunk_keys
 from oracle.compare import Mismatch, mismatches
 from oracle.libraries import Library
+from oracle.makers import user
 
 Flat = dict[tuple[Any, ...], Any]
 PLAIN = {bool, int, float, str, np.bool_, np.int64, np.int32, np.float64, np.float32}
@@ -188,7 +188,8 @@ class Record:
 def snapshot_keys(episodes: Any) -> dict[Any, int]:
     """Position of each chunk, by its key now; the first one's, of those that share a key."""
     if type(episodes).__module__.startswith("epibatch.") or type(episodes[0]).__module__.startswith("epibatch."):
-        return {key: i for i, key in enumerate(chunk_keys(episodes))}
+        counts = Counter(episode.id_ for episode in episodes)
+        return {(e.id_ if counts[e.id_] == 1 else f"{e.id_}_{i}",): i for i, e in enumerate(episodes)}
     return {(episode.id_,): i for i, episode in reversed(list(enumerate(episodes)))}
 
 
@@ -205,7 +206,7 @@ def watched(library: Library, pieces: Sequence[Any], record: Record) -> list[Any
     """The pieces with one behind each that puts into the record what is there."""
 
     def looker(name: str, whole: bool) -> Any:
-        return spy(library)(look=lambda *seen: record.look(name, *seen, whole))
+        return user(library, lambda piece, *seen: record.look(name, *seen, piece.keywords["shared_data"], whole))
 
     out = []
     for i, piece in enumerate(pieces):

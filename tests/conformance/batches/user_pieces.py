@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 
+from oracle.compare import stack
 from oracle.libraries import Library
+from oracle.makers import user
 
 Body = Callable[..., Any]
 LEARNER: dict[str, Body] = {}
@@ -135,13 +136,7 @@ def past_observations(piece, batch, episodes, seed):
 
 def stacked(rows: Any) -> Any:
     """One structure of arrays, of a list of structures or of one already."""
-    if not isinstance(rows, list):
-        return rows
-    if isinstance(rows[0], dict):
-        return {key: stacked([row[key] for row in rows]) for key in rows[0]}
-    if isinstance(rows[0], tuple):
-        return tuple(stacked(list(part)) for part in zip(*rows))
-    return np.stack(rows)
+    return stack(rows) if isinstance(rows, list) else rows
 
 
 @body(COLUMNS)
@@ -198,35 +193,6 @@ def newest_frames(piece, batch, episodes, seed):
         piece.add_batch_item(batch, "frames", stacked(episode.get_observations(slice(-4, None), fill=0)), episode)
 
 
-@cache
-def user_piece(library: Library, function: Body, inert: bool = False) -> Any:
-    """A piece class of a library around a body, or of that name around nothing."""
-
-    class UserPiece(library.ConnectorV2):  # type: ignore[misc]
-        def __init__(self, input_observation_space=None, input_action_space=None, *, seed=0, **kwargs):
-            super().__init__(input_observation_space, input_action_space, **kwargs)
-            self.seed_ = seed
-
-        def __call__(self, *, rl_module, batch, episodes, explore=None, shared_data=None, metrics=None, **kwargs):
-            if not inert:
-                function(self, batch, episodes, self.seed_)
-            return batch
-
-    UserPiece.__name__ = "".join(part.title() for part in function.__name__.split("_"))
-    return UserPiece
-
-
-@cache
-def spy(library: Library) -> Any:
-    """A piece class of a library that calls `look(batch, episodes, shared_data)` and changes nothing."""
-
-    class Spy(library.ConnectorV2):  # type: ignore[misc]
-        def __init__(self, input_observation_space=None, input_action_space=None, *, look=None, **kwargs):
-            super().__init__(input_observation_space, input_action_space, **kwargs)
-            self.look = look
-
-        def __call__(self, *, rl_module, batch, episodes, explore=None, shared_data=None, metrics=None, **kwargs):
-            self.look(batch, episodes, shared_data)
-            return batch
-
-    return Spy
+def user_piece(library: Library, function: Body, seed: int, inert: bool = False) -> Any:
+    """A piece of a library around a body, or around nothing."""
+    return user(library, None if inert else lambda piece, batch, episodes: function(piece, batch, episodes, seed))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +11,12 @@ import pytest
 from hypothesis import strategies as st
 
 from oracle.cases import differences_met, random_cases
-from oracle.compare import Mismatch, Outcome, each, first_of, mismatches, outcome, settle, stack, unstack
+from oracle.compare import Mismatch, Outcome, each, mismatches, outcome, settle, stack, unstack
 from oracle.differences import difference
 from oracle.libraries import BOTH, RLLIB
-from oracle.reads import Read
+from oracle.reads import compare_read
 from oracle.spaces import leaf_spaces, rows, spaces
+from oracle.twins import held_rows, rows_of
 
 small = st.integers(-5, 5)
 bounds = st.one_of(st.none(), small)
@@ -72,8 +72,7 @@ def equal(one: Any, other: Any) -> bool:
 
 def held(buffer: Any) -> tuple[Any, int]:
     """All rows stacked, None if there are none, and how many are lookback."""
-    data, total = buffer.data, buffer.len_incl_lookback()
-    return (stack(data) if isinstance(data, list) else data) if total else None, buffer.lookback
+    return held_rows(buffer), buffer.lookback
 
 
 @difference("buffer-arrays", Done)
@@ -137,12 +136,10 @@ class Machine:
         done = Done(name, arrays, self.rows, self.lookback, held(self.ours), total)
         assert done.is_right, (name, self.rows, held(self.ours))
         if not settle(outcome(lambda: held(self.theirs)), Outcome(held(self.ours)), done):
-            total = self.ours.len_incl_lookback()
-            data = [each(lambda leaf: np.copy(leaf)[()], row) for row in unstack(self.ours.data)] if total else []
-            self.rows = list(data)
+            self.rows = rows_of(self.ours)
             arguments = {"lookback": self.lookback, "space": self.theirs.space}
-            self.theirs = RLLIB.InfiniteLookbackBuffer(data, **arguments)
-            if arrays and total:
+            self.theirs = RLLIB.InfiniteLookbackBuffer(list(self.rows), **arguments)
+            if arrays and self.rows:
                 self.theirs.finalize()
 
     # -- operations ------------------------------------------------------------------------------
@@ -210,19 +207,9 @@ class Machine:
         self.do("set", call)
 
     def get(self, wanted: Any, neg_index_as_lookback: bool, brackets: bool) -> None:
-        theirs, ours = self.theirs, self.ours
-        backwards = neg_index_as_lookback and not brackets
-        listed = theirs.data if isinstance(theirs.data, list) else [None] * theirs.len_incl_lookback()
-        columns = ours.data if len(listed) or getattr(ours, "_leaves", None) is not None else None
-        spaces = {"space": theirs.space, "our_space": ours.space, "neg_index_as_lookback": backwards}
-        read = Read(listed, columns, ours.lookback, arrays=theirs.finalized, indices=wanted, **spaces)
-        if brackets and wanted is not None:
-            found = [outcome(lambda b=buffer: b[wanted]) for buffer in (theirs, ours)]
-        else:
-            found = [
-                outcome(lambda b=buffer: b.get(wanted, neg_index_as_lookback=backwards)) for buffer in (theirs, ours)
-            ]
-        settle(*found, read, first_of())
+        both, backwards = (self.theirs, self.ours), neg_index_as_lookback and not brackets
+        call = (lambda side: both[side][wanted]) if brackets and wanted is not None else None
+        compare_read(*both, wanted, call, neg_index_as_lookback=backwards)
 
     def state(self) -> None:
         self.theirs, self.ours = (type(own).from_state(own.get_state()) for own in (self.theirs, self.ours))
@@ -274,15 +261,3 @@ def test_each_difference(example: str) -> None:
 def test_what_pop_gives() -> None:
     buffers = [library.InfiniteLookbackBuffer([1.0, 2.0]) for library in BOTH]
     assert [buffer.pop() for buffer in buffers] == [None, 2.0]
-
-
-def test_every_public_name_and_argument_is_there() -> None:
-    theirs, ours = (library.InfiniteLookbackBuffer for library in BOTH)
-    assert {name for name in dir(theirs([])) if name[0] != "_"} - {"space_struct"} <= set(dir(ours([])))
-    for name, method in inspect.getmembers(theirs, inspect.isfunction):
-        if name[0] != "_" or name in ("__init__", "__getitem__", "__setitem__", "__add__"):
-            wanted = [p for p in inspect.signature(method).parameters if p[0] != "_"]
-            found = list(inspect.signature(getattr(ours, name)).parameters)
-            assert len(found) >= len(wanted), name
-            if name[0] != "_":
-                assert set(wanted) - {"self"} <= set(found), name

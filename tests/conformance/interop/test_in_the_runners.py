@@ -9,7 +9,7 @@ import pytest
 from epibatch.interop.rllib import compare_batches, from_rllib, from_rllib_piece, to_rllib, to_rllib_piece
 from oracle.compare import mismatches
 from oracle.libraries import EPIBATCH, RLLIB
-from oracle.pieces import PPO, pieces_of
+from oracle.modules import PPO, pieces_of
 
 SPACES = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32), gym.spaces.Discrete(2)
 

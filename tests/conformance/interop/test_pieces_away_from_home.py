@@ -17,7 +17,7 @@ from oracle.cases import random_cases
 from oracle.compare import mismatches
 from oracle.episodes import seeds
 from oracle.libraries import BOTH, EPIBATCH, RLLIB
-from oracle.pieces import PPO, pieces_of
+from oracle.modules import PPO, pieces_of
 from oracle.spaces import rows
 
 FLAT = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)

@@ -19,8 +19,7 @@ from oracle.compare import Mismatch, Outcome, mismatches, outcome, settle
 from oracle.differences import difference
 from oracle.episodes import seeds, several_chunks
 from oracle.libraries import EPIBATCH, RLLIB, Library
-from oracle.modules import build_module
-from oracle.pieces import LEARNER, PPO, TO_ENV, TO_MODULE, pieces_of
+from oracle.modules import LEARNER, PPO, TO_ENV, TO_MODULE, build_module, pieces_of
 
 ACTIONS = st.sampled_from(
     [

@@ -24,8 +24,7 @@ from items.lab import (
 )
 from oracle.behaviours import behaviour, listed, plain
 from oracle.libraries import BOTH
-from oracle.modules import module_class
-from oracle.pieces import LEARNER, PPO, TO_ENV, TO_MODULE, pieces_of
+from oracle.modules import LEARNER, PPO, TO_ENV, TO_MODULE, module_class, pieces_of
 
 
 def of_an_agent(library):

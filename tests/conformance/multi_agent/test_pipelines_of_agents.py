@@ -18,8 +18,7 @@ from oracle.cases import random_cases
 from oracle.compare import mismatches
 from oracle.differences import listed
 from oracle.libraries import BOTH, EPIBATCH, Library
-from oracle.modules import module_class
-from oracle.pieces import PPO, TO_ENV, TO_MODULE, pieces_of
+from oracle.modules import PPO, TO_ENV, TO_MODULE, module_class, pieces_of
 from oracle.teams import ACTIONS, SPACES, STATE, Team, keywords, module_of, teams
 
 SINGLE = ("e0", "e1", "e2")

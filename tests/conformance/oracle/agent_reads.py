@@ -9,8 +9,8 @@ import gymnasium as gym
 import numpy as np
 from hypothesis import strategies as st
 
-from oracle.compare import Outcome, each, leaves, stack
-from oracle.reads import Read, expected
+from oracle.compare import each, leaves, stack
+from oracle.reads import Read, slow_read
 from oracle.slow_episode import AT_WHICH, SlowEpisode
 
 OF_OBSERVATIONS = ("observations", "infos")
@@ -140,8 +140,7 @@ class SlowReader:
         every = list(range(slow.start - slow.lookback, slow.start - slow.lookback + slow.total(read.name)))
         beyond = read.fill is not None or (read.return_list and read.several)
         options = {"neg_index_as_lookback": read.neg_index_as_lookback, "fill": OUTSIDE if beyond else None}
-        found = expected(Read(every, None, slow.lookback, None, None, False, read.indices, objects=True, **options),
-                         frozenset())  # fmt: skip
+        found = slow_read(Read(every, None, slow.lookback, None, None, False, read.indices, **options))
         if found.error is not None:
             raise found.error
         return found.value
@@ -176,16 +175,15 @@ class SlowReader:
             rows, typed = ([row[read.key] for row in some if read.key in row] for some in (rows, typed))
         if read.name == "rewards":
             rows, typed = (list(map(np.float64, some)) for some in (rows, typed))
-        held = each(lambda leaf: leaf[: len(rows)], stack(typed)) if typed and read.name != "infos" else None
+        infos = read.name == "infos"
+        held = each(lambda leaf: leaf[: len(rows)], stack(typed)) if typed and not infos else None
         hot = read.one_hot and read.name in ("observations", "actions")
-        settings = {"fill": read.fill, "one_hot": hot, "objects": read.name == "infos", "lookback": 0, **options}
-        found = self._column(Read(rows, held, space=self.space, our_space=self.space, arrays=True, **settings))
+        settings = {"fill": read.fill, "one_hot": hot, "lookback": 0, **options}
+        spaces = {"space": self.space, "our_space": self.space}
+        found = slow_read(Read(rows if infos else None, held, arrays=True, **spaces, **settings))
         if found.error is not None:
             raise found.error
         return found.value
-
-    def _column(self, read: Read) -> Outcome:
-        return expected(read, frozenset())
 
     def where(self, agent: str) -> dict[int, int]:
         """Which of the agent's rows is at an env step."""

@@ -1,4 +1,4 @@
-"""Networks without weights, the same in both libraries: what pipelines ask of a module."""
+"""Networks without weights and the default pieces, the same in both libraries."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from oracle.compare import leaves
 from oracle.libraries import Library
 
 
@@ -27,9 +28,9 @@ def module_class(library: Library) -> Any:
             return {}
 
         def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
-            leaves = flat_tensors(batch["obs"])
             lead = 2 if self.model_config["state"] else 1
-            return sum(x.double().reshape(*x.shape[:lead], -1).sum(-1) for x in leaves).float() * 0.1
+            parts = [x.double().reshape(*x.shape[:lead], -1).sum(-1) for x in leaves(batch["obs"])]
+            return sum(parts).float() * 0.1
 
         def get_exploration_action_dist_cls(self) -> Any:
             return distribution(library, self.action_space)
@@ -38,15 +39,6 @@ def module_class(library: Library) -> Any:
         get_train_action_dist_cls = get_exploration_action_dist_cls
 
     return Module
-
-
-def flat_tensors(struct: Any) -> list[Any]:
-    """The leaves of a nested observation."""
-    if isinstance(struct, dict):
-        return [leaf for key in sorted(struct) for leaf in flat_tensors(struct[key])]
-    if isinstance(struct, (tuple, list)):
-        return [leaf for part in struct for leaf in flat_tensors(part)]
-    return [struct]
 
 
 def distribution(library: Library, space: gym.Space[Any]) -> Any:
@@ -66,12 +58,60 @@ def build_module(
     state: int = 0,
     max_seq_len: int = 20,
     multi: bool = False,
+    cls: Any = None,
+    **settings: Any,
 ) -> Any:
     """A module of a library; with `multi` inside a MultiRLModule as `default_policy`, as a Learner holds it."""
     spec = library.RLModuleSpec(
-        module_class=module_class(library),
+        module_class=cls or module_class(library),
         observation_space=observation_space,
         action_space=action_space,
-        model_config={"state": state, "max_seq_len": max_seq_len},
+        model_config={"state": state, "max_seq_len": max_seq_len, **settings},
     )
     return library.MultiRLModule(rl_module_specs={"default_policy": spec}) if multi else spec.build()
+
+
+LEARNER = (
+    "AddObservationsFromEpisodesToBatch",
+    "AddColumnsFromEpisodesToTrainBatch",
+    "AddTimeDimToBatchAndZeroPad",
+    "AddStatesFromEpisodesToBatch",
+    "BatchIndividualItems",
+    "NumpyToTensor",
+)
+"""Those of a learner pipeline, in order."""
+
+PPO = ("AddOneTsToEpisodesAndTruncate", *LEARNER, "GeneralAdvantageEstimation")
+
+TO_MODULE = (
+    "AddObservationsFromEpisodesToBatch",
+    "AddTimeDimToBatchAndZeroPad",
+    "AddStatesFromEpisodesToBatch",
+    "BatchIndividualItems",
+    "NumpyToTensor",
+)
+"""Those of an env-to-module pipeline."""
+
+TO_ENV = (
+    "GetActions",
+    "TensorToNumpy",
+    "UnBatchToIndividualItems",
+    "RemoveSingleTsTimeRankFromBatch",
+    "NormalizeAndClipActions",
+    "ListifyDataForVectorEnv",
+)
+"""Those of a module-to-env pipeline."""
+
+
+def pieces_of(library: Library, side: str, *names: str, **settings: dict[str, Any]) -> list[Any]:
+    """New pieces of a library, in this order.
+
+    Args:
+        library: whose.
+        side: `learner`, `env_to_module` or `module_to_env`.
+        *names: of the pieces.
+        **settings: of a piece, by its name; those for one of two sides know theirs.
+    """
+    two_sided = {"as_learner_connector": True} if side == "learner" else {}
+    own = {**dict.fromkeys(TO_MODULE[:3], two_sided), **settings}
+    return [getattr(getattr(library, side), name)(**own.get(name, {})) for name in names]

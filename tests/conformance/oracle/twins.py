@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from epibatch.episodes.vector_recorder import VectorRecorder
-from oracle.compare import Outcome, each, outcome, settle, stack, unstack
-from oracle.episodes import Chunk, chunks
+from epibatch.episodes import VectorRecorder
+from oracle.compare import Outcome, each, mismatches, outcome, settle, stack, unstack
+from oracle.episodes import Chunk, chunks, rows
 from oracle.libraries import EPIBATCH, RLLIB
-from oracle.spaces import rows
 
 NAMES = ("id_", "t", "t_started", "is_terminated", "is_truncated", "is_done", "is_reset", "custom_data")
 IDS = ("agent_id", "module_id", "multi_agent_episode_id")
@@ -30,7 +29,6 @@ class Operation:
         arrays: which of RLlib's columns were arrays by then.
         ours_after: what ours holds afterwards; None while the call itself is looked at.
         refused: whether ours raised an error.
-        entries: of RLlib's nested columns that were arrays by then, how many entries they had.
     """
 
     name: str
@@ -39,7 +37,11 @@ class Operation:
     arrays: dict[str, bool]
     ours_after: dict[str, Any] | None = field(default=None, repr=False)
     refused: bool = False
-    entries: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def nested_arrays(self) -> bool:
+        """True if a nested column of RLlib's was arrays."""
+        return any(is_nested(own["rows"]) and self.arrays.get(key) for key, own in self.before["columns"].items())
 
 
 def content(episode: Any) -> dict[str, Any]:
@@ -49,6 +51,7 @@ def content(episode: Any) -> dict[str, Any]:
     infos = episode.infos
     return {
         **{name: getattr(episode, name) for name in (*NAMES, *IDS)},
+        "custom_data": dict(episode.custom_data),
         "spaces": [repr(episode.observation_space), repr(episode.action_space)],
         "steps": [len(episode), episode.env_steps(), episode.agent_steps()],
         "return": float(episode.get_return()),
@@ -57,28 +60,22 @@ def content(episode: Any) -> dict[str, Any]:
     }
 
 
-def _column(buffer: Any) -> dict[str, Any]:
+def held_rows(buffer: Any) -> Any:
+    """All rows of a buffer, stacked; None if there are none."""
     rows = buffer.data
     if isinstance(rows, list):
-        rows = stack(rows) if rows else None
-    elif not buffer.len_incl_lookback():
-        rows = None
-    return {"rows": rows, "lookback": buffer.lookback, "length": len(buffer)}
+        return stack(rows) if rows else None
+    return each(np.copy, rows) if buffer.len_incl_lookback() else None
+
+
+def _column(buffer: Any) -> dict[str, Any]:
+    return {"rows": held_rows(buffer), "lookback": buffer.lookback, "length": len(buffer)}
 
 
 def array_columns(theirs: Any) -> dict[str, bool]:
     """Which columns of RLlib's episode are arrays."""
-    return {key: buffer.finalized for key, buffer in _buffers(theirs).items()}
-
-
-def nested_entries(theirs: Any) -> dict[str, int]:
-    """How many entries each nested column of RLlib's episode has that is arrays."""
-    return {key: len(own.data) for key, own in _buffers(theirs).items() if own.finalized and is_nested(own.data)}
-
-
-def _buffers(theirs: Any) -> dict[str, Any]:
     buffers = {name: getattr(theirs, name) for name in ("observations", "infos", "actions", "rewards")}
-    return {**buffers, **theirs.extra_model_outputs}
+    return {key: buffer.finalized for key, buffer in {**buffers, **theirs.extra_model_outputs}.items()}
 
 
 class Twins:
@@ -95,24 +92,35 @@ class Twins:
         self.alike = True
         self.rebuilt = 0
 
-    def do(self, name: str, call: Callable[[Any], Any], **arguments: Any) -> tuple[Outcome, Outcome]:
+    def do(self, name: str, call: Callable[[Any], Any], *, right: Any = None, **arguments: Any) -> Any:
         """Do something to both, settle what the call gave unless it is an episode, then settle their contents.
 
         Args:
             name: the operation, for those who explain differences.
             call: is given an episode; it does the operation.
-            **arguments: what the operation was called with, for the same.
+            right: what the episode holds that ours gives, or ours itself if it gives none; an `Outcome` that ours
+                raises or holds; None if a model does not say. What ours refuses changes nothing, whatever it is.
+            **arguments: what the operation was called with, for those who explain differences.
         """
-        arrays, entries = array_columns(self.theirs), nested_entries(self.theirs)
-        operation = Operation(name, arguments, content(self.ours), arrays, entries=entries)
+        operation = Operation(name, arguments, content(self.ours), array_columns(self.theirs))
         theirs, ours = (outcome(lambda e=episode: call(e)) for episode in (self.theirs, self.ours))
-        parts = [found.value if hasattr(found.value, "get_observations") else None for found in (theirs, ours)]
-        if all(part is not None for part in parts):
-            self.alike = settle(*(Outcome(content(part)) for part in parts), operation)
-        else:
-            self.alike = settle(theirs, ours, operation)
+        gives = [hasattr(found.value, "get_observations") for found in (theirs, ours)]
+        parts = [Outcome(content(found.value)) if own else found for own, found in zip(gives, (theirs, ours))]
+        self._check_ours(operation, ours, parts[1].value if gives[1] else None, right)
+        self.alike = settle(*(parts if all(gives) else (theirs, ours)), operation)
         self.check(replace(operation, refused=ours.error is not None))
         return theirs, ours
+
+    def _check_ours(self, operation: Operation, ours: Outcome, part: Any, right: Any) -> None:
+        now = content(self.ours)
+        if isinstance(right, Outcome):
+            assert right.kind == ours.kind, (operation, right, ours)
+            right = right.value
+        if ours.error is not None or part is not None:
+            assert not mismatches(operation.before, now), operation
+        if right is not None and ours.error is None:
+            found = mismatches(right, now if part is None else part)
+            assert not found, "\n".join(map(str, [operation, *found[:3]]))
 
     def check(self, operation: Operation) -> None:
         """Settle what both hold now; where a listed difference put them apart, make RLlib's like ours again."""
@@ -129,12 +137,12 @@ class Twins:
 
 def rebuilt(ours: Any, arrays: bool) -> Any:
     """RLlib's episode that holds what ours does."""
-    columns = {name: _rows(getattr(ours, name)) for name in ("observations", "actions", "rewards")}
+    columns = {name: rows_of(getattr(ours, name)) for name in ("observations", "actions", "rewards")}
     episode = RLLIB.SingleAgentEpisode(
         id_=ours.id_,
         **columns,
         infos=list(ours.infos.data),
-        extra_model_outputs={key: _rows(buffer) for key, buffer in ours.extra_model_outputs.items()},
+        extra_model_outputs={key: rows_of(buffer) for key, buffer in ours.extra_model_outputs.items()},
         observation_space=ours.observation_space,
         action_space=ours.action_space,
         terminated=ours.is_terminated,
@@ -147,7 +155,8 @@ def rebuilt(ours: Any, arrays: bool) -> Any:
     return episode.to_numpy() if arrays else episode
 
 
-def _rows(buffer: Any) -> list[Any]:
+def rows_of(buffer: Any) -> list[Any]:
+    """Copies of the rows of a buffer of ours."""
     if not buffer.len_incl_lookback():
         return []
     return [each(lambda leaf: np.copy(leaf)[()], row) for row in unstack(buffer.data)]
@@ -175,29 +184,26 @@ def recorded(chunk: Chunk, *, tail: bool = False) -> Any:
     before = chunk.t_started - chunk.lookback  # steps that the chunk has forgotten
     forgotten = rows(chunk.observation_space, np.random.default_rng(0), before)
     observations = [*forgotten, *columns["observations"]]
-    recorder.reset(_one(observations[0]), _info(-before))
+    recorder.reset(as_vector(observations[0]), _info(-before))
     total = chunk.lookback + chunk.length
     for i in range(-before, total):
         known = max(i, 0)
         ended = i == total - 1 and chunk.end != "running"
-        outputs = {key: _one(values[known]) for key, values in extras.items()}
-        action = _one(columns["actions"][known])
+        outputs = {key: as_vector(values[known]) for key, values in extras.items()}
+        action = as_vector(columns["actions"][known])
         flags = [np.array([ended and chunk.end == kind]) for kind in ("terminated", "truncated")]
         reward = np.array([columns["rewards"][known]])
-        after = _one(observations[i + 1 + before])
-        last = {"final_observations": after} if ended and tail else {}
-        reset = _info(99) if ended and tail else None
+        after = as_vector(observations[i + 1 + before])
+        last = {"final_observations": after, "reset_infos": _info(99)} if ended and tail else {}
+        recorder.step(action, reward, *flags, after, _info(i + 1), outputs, **last)
         if i == total - chunk.length - 1 and chunk.t_started:
-            recorder.step(action, reward, *flags, after, _info(i + 1), outputs)
             recorder.flush(chunk.lookback)
-        else:
-            recorder.step(action, reward, *flags, after, _info(i + 1), outputs, reset_infos=reset, **last)
     episode = recorder.flush(0)[0] if chunk.length else recorder.episodes[0]
     episode.id_ = chunk.id_
     return episode
 
 
-def _one(row: Any) -> Any:
+def as_vector(row: Any) -> Any:
     """A row as the vector of one environment."""
     return each(lambda leaf: np.asarray(leaf)[None].copy(), row)
 
@@ -221,8 +227,8 @@ class Case:
     """
 
     chunk: Chunk
-    arrays: bool
-    storage: str
+    arrays: bool = True
+    storage: str = "own"
 
     def build(self, *, grows: bool = False) -> tuple[Any, Any]:
         """RLlib's episode and ours.
@@ -236,16 +242,14 @@ class Case:
             return theirs, self.chunk.build(EPIBATCH)
         return theirs, recorded(self.chunk, tail=self.storage == "tail")
 
+    def twins(self, *, grows: bool = False) -> Twins:
+        """Both, to do the same to."""
+        return Twins(*self.build(grows=grows), self.arrays)
+
 
 def cases(**keywords: Any) -> st.SearchStrategy[Case]:
     """Chunks in all forms of both libraries; keywords are those of `chunks`."""
     return st.builds(Case, chunks(**keywords), st.booleans(), st.sampled_from(STORAGES))
-
-
-def rows_of(chunk: Chunk, name: str) -> list[Any]:
-    """The rows of a column, by its name or by the key of an extra model output."""
-    found = chunk.columns.get(name)
-    return chunk.columns["extra_model_outputs"][name] if found is None else found
 
 
 def buffer_of(episode: Any, name: str) -> Any:
@@ -253,13 +257,3 @@ def buffer_of(episode: Any, name: str) -> Any:
     if name in ("observations", "infos", "actions", "rewards"):
         return getattr(episode, name)
     return episode.extra_model_outputs[name]
-
-
-def columns_of(chunk: Chunk) -> list[str]:
-    """The names of its columns and the keys of its extra model outputs."""
-    return ["observations", "infos", "actions", "rewards", *chunk.columns["extra_model_outputs"]]
-
-
-def stacked(chunk_rows: list[Any], name: str) -> Any:
-    """The rows as arrays; None if there are none or if they are infos."""
-    return stack(chunk_rows) if chunk_rows and name != "infos" else None

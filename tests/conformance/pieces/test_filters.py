@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from batches.playing import CHOICE, Playing, piece, played_lengths
+from batches.playing import CHOICE, Playing, changed, piece, played_lengths
 from batches.stages import Flat, column_of, flat_mismatches, snapshot
 from oracle.behaviours import holds
 from oracle.cases import random_cases
 from oracle.compare import Mismatch, each, outcome, settle, space_struct, stack, unstack
 from oracle.differences import difference
 from oracle.libraries import BOTH, EPIBATCH, RLLIB, Library
+from oracle.makers import filtered
 from oracle.spaces import boxes, spaces
 
 SETTINGS = ({}, {}, {"clip_by_value": 0.7}, {"de_std_to_one": False}, {"de_mean_to_zero": False},
@@ -44,18 +45,15 @@ class Filtering:
     def run(self, library: Library, recorded: bool = False) -> Any:
         """What both give, their space, and the statistics of the first."""
 
-        def shown(play: Playing, made: Any) -> list[Any]:
-            return play.recorded(made) if recorded else play.shown(library, made)
-
         spaces_ = self.play.space, CHOICE
         made = piece(library, "MeanStdFilter", spaces_, **self.settings)
-        out: dict[str, Any] = {"shown": shown(self.play, made), "space": repr(made.observation_space)}
+        out: dict[str, Any] = {"shown": self.play.shown(library, made, recorded), "space": repr(made.observation_space)}
         if self.floats:
             out |= statistics(library, made)
         if self.twin:
             twin = piece(library, "MeanStdFilter", spaces_, **{**self.settings, "update_stats": False})
             twin.set_state(made.get_state())
-            out["twin"] = shown(self.twin, twin)
+            out["twin"] = self.twin.shown(library, twin, recorded)
         return snapshot(out)
 
     def expected(self, column: str, *, theirs: bool = False) -> Flat:
@@ -72,14 +70,14 @@ class Filtering:
             later = self.twin.shown(EPIBATCH, lambda **call: None)
             untouched, known = untouched + later, known + [known[-1]] * len(later)
 
-        def filtered(space: Any, values: Any) -> Any:
+        def shifted(space: Any, values: Any) -> Any:
             if not isinstance(space, (gym.spaces.Box, gym.spaces.MultiBinary) if theirs else gym.spaces.Box):
                 return values
             all_ = values.astype(np.float64)
             made = [self._row(own, all_[:count], theirs) for own, count in zip(all_, known)]
             return np.array(made).astype(space.dtype if space.dtype.kind == "f" else np.float32)
 
-        made = unstack(each(filtered, space_struct(self.play.space), stack(untouched)))
+        made = unstack(each(shifted, space_struct(self.play.space), stack(untouched)))
         return column_of(snapshot({column: made[-len(later) :] if column == "twin" else made}), column)
 
     def _row(self, row: Any, seen: Any, theirs: bool) -> Any:
@@ -102,18 +100,14 @@ class Filtering:
         limit = self.settings.get("clip_by_value", 10.0)
         limit = np.inf if limit is None else limit
 
-        def filtered(space: Any) -> Any:
-            if isinstance(space, gym.spaces.Dict):
-                return gym.spaces.Dict({key: filtered(own) for key, own in space.spaces.items()})
-            if isinstance(space, gym.spaces.Tuple):
-                return gym.spaces.Tuple([filtered(own) for own in space.spaces])
+        def cut(space: Any) -> Any:
             if not isinstance(space, gym.spaces.Box):
                 return space
             return gym.spaces.Box(-limit, limit, space.shape, space.dtype.type if space.dtype.kind == "f" else "f4")
 
         columns = ["shown", "twin"] if self.twin else ["shown"]
         space = column_of(self.ours, "space")
-        return space == {(): repr(filtered(self.play.space))} and all(
+        return space == {(): repr(changed(cut, self.play.space))} and all(
             close(column_of(self.ours, name), self.expected(name)) for name in columns
         )
 
@@ -215,13 +209,6 @@ def test_flags_that_have_not_varied() -> None:
     filter_beside(Playing(gym.spaces.MultiBinary(1), (0,), 0), {"clip_by_value": None}, (0,))
 
 
-def test_what_is_cut() -> None:
-    for whole, number in [(-64, -1e6), (64, 1e6), (2, 2.7), (-2, -2.7), (127, 127.9)]:
-        assert is_cut(np.array([whole], np.int8), [number]), (whole, number)
-    for whole, number in [(-60, -1e6), (3, 2.7), (-3, -2.7), (2, 258.0), (-128, 127.9)]:
-        assert is_cut(np.array([whole], np.int8), [number]) is (number == 258.0), (whole, number)
-
-
 def filter_beside(play, settings, later):
     twin = later and Playing(play.space, later, play.seed + 1)
     situation = Filtering(play, settings, twin)
@@ -235,21 +222,13 @@ def filter_beside(play, settings, later):
 def test_the_first_merge_of_filters() -> None:
     """RLlib's first merge is exact; its later ones are not (O1)."""
     space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
-
-    def shown(library: Library, made: Any, row: float) -> Any:
-        episode = library.SingleAgentEpisode(observation_space=space)
-        episode.add_env_reset(np.array([row]))
-        made(rl_module=None, batch={}, episodes=[episode])
-        return episode.get_observations(-1)[0]
-
     for library in BOTH:
         runners = [piece(library, "MeanStdFilter", (space, CHOICE)) for _ in range(2)]
         for made, values in zip(runners, [[1.0, 2.0, 3.0], [10.0, 20.0]]):
-            for value in values:
-                shown(library, made, value)
+            filtered(library, made, np.array(values)[:, None])
         merger = piece(library, "MeanStdFilter", (space, CHOICE))
         merger.set_state(merger.merge_states([made.get_state() for made in runners]))
         frozen = piece(library, "MeanStdFilter", (space, CHOICE), update_stats=False)
         frozen.set_state(merger.get_state())
         expected = (9.0 - 7.2) / np.std([1, 2, 3, 10, 20], ddof=1)
-        assert shown(library, frozen, 9.0) == pytest.approx(expected, rel=1e-5)
+        assert filtered(library, frozen, [np.array([9.0])])[0][0] == pytest.approx(expected, rel=1e-5)

@@ -7,25 +7,34 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 import torch
 from hypothesis import strategies as st
 
-from batches.acting_differences import leaves_by_place
-from batches.acting_runs import action_spaces, counted_from_zero, over, stack
+from batches.acting import action_spaces, counted_from_zero, leaves_by_place
 from batches.chunks import distribution
 from batches.stages import column_of, flat_mismatches, snapshot
 from epibatch.core.errors import EpisodeError
-from epibatch.core.structs import map_struct
 from oracle.behaviours import holds
 from oracle.cases import random_cases
-from oracle.compare import Mismatch, leaves, mismatches, outcome, settle
+from oracle.compare import Mismatch, each, mismatches, outcome, settle, space_struct, stack
 from oracle.differences import difference
 from oracle.episodes import chunks
 from oracle.libraries import BOTH, RLLIB, Library
 from oracle.spaces import INTEGERS, boxes, discretes, multi_binaries, multi_discretes, nested, rows, spaces
 
+seeds = st.integers(0, 1000)
 
-@random_cases(space=action_spaces.map(counted_from_zero), seed=st.integers(0, 1000))
+
+def home(library: Library, theirs: str, ours: str) -> Any:
+    """A module that has another path in each library."""
+    return library.module(theirs if library is RLLIB else ours)
+
+
+# -- distributions ---------------------------------------------------------------------------------
+
+
+@random_cases(space=action_spaces.map(counted_from_zero), seed=seeds)
 def test_the_distributions_of_action_spaces(space, seed):
     classes = [distribution(library, space) for library in BOTH]
     counts = [int(cls.required_input_dim(space)) for cls in classes]
@@ -34,8 +43,7 @@ def test_the_distributions_of_action_spaces(space, seed):
     inputs = [torch.randn(3, counts[0], generator=generator) * 2 for _ in range(2)]
     theirs, ours = ([cls.from_logits(own.clone()) for own in inputs] for cls in classes)
     torch.manual_seed(seed)
-    drawn = theirs[0].sample()
-    own = ours[0].sample()
+    drawn, own = theirs[0].sample(), ours[0].sample()
     pairs = [
         (theirs[0].logp(drawn), ours[0].logp(drawn)),
         (theirs[0].entropy(), ours[0].entropy()),
@@ -43,8 +51,7 @@ def test_the_distributions_of_action_spaces(space, seed):
         (theirs[0].logp(own), ours[0].logp(own)),
     ]
     assert [found for pair in pairs for found in near(*pair)] == []
-    alike = map_struct(lambda mine, other: mine.shape == other.shape and mine.dtype == other.dtype, own, drawn)
-    assert all(leaves(alike))
+    assert {found.kind for found in mismatches(own, drawn)} <= {"value"}
     assert mismatches(theirs[0].to_deterministic().sample(), ours[0].to_deterministic().sample()) == []
 
 
@@ -76,91 +83,196 @@ def stretching_is_left_out(situation: Squashing, mismatch: Mismatch) -> bool:
     return mismatch.path == ("logp",) and near(mismatch.theirs - stretched, mismatch.ours) == []
 
 
-@random_cases(low=st.floats(-5, 0, width=16), width=st.floats(0.5, 9, width=16), seed=st.integers(0, 1000))
+DISTRIBUTIONS = "core.distribution.torch.torch_distribution", "core.distributions"
+
+
+@random_cases(low=st.floats(-5, 0, width=16), width=st.floats(0.5, 9, width=16), seed=seeds)
 def test_the_squashed_gaussian(low, width, seed):
     inputs = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed))
 
     def run(library: Library) -> dict[str, Any]:
-        cls = torch_distributions(library).TorchSquashedGaussian
+        cls = home(library, *DISTRIBUTIONS).TorchSquashedGaussian
         torch.manual_seed(seed)
         drawn, logp = cls.from_logits(inputs, low=low, high=low + width).rsample_and_logp()
         return {"actions": drawn, "logp": logp}
 
-    theirs, ours = (outcome(lambda library=library: run(library)) for library in BOTH)
-    settle(theirs, ours, Squashing(low, low + width), near)
-
-
-def torch_distributions(library: Library) -> Any:
-    """The module with a library's distribution classes."""
-    return library.module("core.distribution.torch.torch_distribution" if library is RLLIB else "core.distributions")
+    settle(*(outcome(lambda library=library: run(library)) for library in BOTH), Squashing(low, low + width), near)
 
 
 def test_partial_classes_of_ported_code() -> None:
     for library in BOTH:
-        module = torch_distributions(library)
+        module = home(library, *DISTRIBUTIONS)
         cls = module.TorchMultiDistribution.get_partial_dist_cls(
             child_distribution_cls_struct={"a": module.TorchCategorical, "b": module.TorchDiagGaussian},
             input_lens=[3, 4],
         )
-        dist = cls.from_logits(torch.zeros(2, 7))
-        assert {key: tuple(value.shape) for key, value in dist.sample().items()} == {"a": (2,), "b": (2, 2)}
+        sample = cls.from_logits(torch.zeros(2, 7)).sample()
+        assert {key: tuple(value.shape) for key, value in sample.items()} == {"a": (2,), "b": (2, 2)}
         space = gym.spaces.MultiDiscrete([2, 3])
         categorical = module.TorchMultiCategorical.get_partial_dist_cls(space=space, input_lens=[2, 3])
         assert categorical.required_input_dim(space) == 5
         assert categorical.from_logits(torch.zeros(2, 5)).sample().shape == (2, 2)
 
 
+# -- functions that ported code calls --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Helped:
+    """A call of a function, of a space if it takes one."""
+
+    name: str
+    space: Any
+    given: Any = field(default=None, repr=False)
+
+
+@difference("O44", Helped)
+def boxes_without_two_bounds(situation: Helped, mismatch: Mismatch) -> bool:
+    """RLlib leaves half-bounded Boxes unsquashed and uncut, and makes -1 or NaN of them where it normalises.
+
+    Here `unsquash_action` cuts the finite sides, and `normalize_action` leaves what has no two bounds as it is.
+    """
+    if not situation.name.endswith("_action") or mismatch.kind != "value":
+        return False
+    given = column_of(snapshot({"result": situation.given}), "result")
+    return all(
+        not mismatches(mismatch.theirs[path], mismatch.ours[path])
+        or without_two_bounds(situation.name, space, given[path], mismatch.theirs[path], mismatch.ours[path])
+        for path, space in leaves_by_place(situation.space).items()
+    )
+
+
+def without_two_bounds(name: str, space: Any, given: Any, theirs: Any, ours: Any) -> bool:
+    """Whether one part is of such a Box, and both are what they should be."""
+    box = isinstance(space, gym.spaces.Box)
+    unbounded = [np.isinf(bound).all() for bound in (space.low, space.high)] if box else []
+    if name == "unsquash_action" and sum(unbounded) == 1:
+        return not mismatches(given, theirs) and not mismatches(np.clip(given, space.low, space.high), ours)
+    broken = bool((np.isnan(theirs) | (theirs == -1)).all())
+    return name == "normalize_action" and any(unbounded) and broken and not mismatches(given, ours)
+
+
+PADDING = "utils.postprocessing.zero_padding", "learner.postprocessing.zero_padding"
+SPACES = "utils.spaces.space_utils", "core.spaces"
 lengths = st.lists(st.integers(1, 25), min_size=1, max_size=6)
-seq_lens = st.integers(1, 20)
-seeds = st.integers(0, 1000)
 
 
-def numbers_of(value: Any) -> Any:
-    """A result without the difference between lists of numbers and arrays."""
-    return over(value, np.asarray) if not isinstance(value, list) else [numbers_of(own) for own in value]
-
-
-def padding(library: Any) -> Any:
-    if library is RLLIB:
-        return library.module("utils.postprocessing.zero_padding")
-    return library.module("learner.postprocessing.zero_padding")
-
-
-@random_cases(length=st.integers(0, 400), steps=st.integers(1, 60))  # 24,060 cases: fewer would run out
-def test_create_mask_and_seq_lens(length, steps):
-    theirs, ours = (padding(library).create_mask_and_seq_lens(length, steps) for library in BOTH)
-    assert mismatches(numbers_of(list(theirs[0])), numbers_of(list(ours[0]))) == []
-    assert list(theirs[1]) == list(ours[1])
-
-
-@random_cases(space=spaces, counts=lengths, steps=seq_lens, seed=seeds, tagged=st.booleans())
-def test_split_and_zero_pad(space, counts, steps, seed, tagged):
-    rng = np.random.default_rng(seed)
+def padded(draw: Any) -> Any:
+    space, counts, steps = draw(spaces), draw(lengths), draw(st.integers(1, 20))
+    tagged, rng = draw(st.booleans()), np.random.default_rng(draw(seeds))
     made = [rows(space, rng, count) for count in counts]
 
-    def items(library: Any) -> list[Any]:
-        if not tagged:
-            return [row for own in made for row in own]
-        cls = library.module("utils.spaces.space_utils" if library is RLLIB else "core.spaces").BatchedNdArray
-        return [over(stack(own), lambda leaf: leaf.view(cls)) for own in made]
+    def call(module: Any, library: Library) -> Any:
+        cls = home(library, *SPACES).BatchedNdArray
+        items = (
+            [each(lambda leaf: leaf.view(cls), stack(own)) for own in made]
+            if tagged
+            else [row for own in made for row in own]
+        )
+        return module.split_and_zero_pad(items, steps)
 
-    theirs, ours = (padding(library).split_and_zero_pad(items(library), steps) for library in BOTH)
-    assert mismatches(numbers_of(theirs), numbers_of(ours)) == []
+    return PADDING, space, None, call
 
 
-@random_cases(counts=lengths, steps=seq_lens, width=st.sampled_from([(), (2,), (2, 1)]), seed=seeds)
-def test_padding_of_several_episodes_and_back(counts, steps, width, seed):
-    flat = np.random.default_rng(seed).standard_normal((sum(counts), *width)).astype(np.float32)
-    theirs, ours = (
-        padding(library).split_and_zero_pad_n_episodes(flat, episode_lens=list(counts), max_seq_len=steps)
-        for library in BOTH
+def padded_episodes(draw: Any) -> Any:
+    counts, steps, width = draw(lengths), draw(st.integers(1, 20)), draw(st.sampled_from([(), (2,), (2, 1)]))
+    flat = np.random.default_rng(draw(seeds)).standard_normal((sum(counts), *width)).astype(np.float32)
+
+    def call(module: Any, library: Library) -> Any:
+        made = module.split_and_zero_pad_n_episodes(flat, episode_lens=list(counts), max_seq_len=steps)
+        unpad = [] if width else [np.stack(made), flat]  # what RLlib unpads
+        back = [module.unpad_data_if_necessary(list(counts), data) for data in unpad]
+        assert all(np.array_equal(own, flat) for own in back)
+        return made, back
+
+    return PADDING, None, None, call
+
+
+def batched(draw: Any) -> Any:
+    space, count = draw(spaces), draw(st.integers(1, 8))
+    made = rows(space, np.random.default_rng(draw(seeds)), count)
+    tagged = [stack(made[i:]) for i in range(count)]
+
+    def call(own: Any, library: Library) -> Any:
+        views = [each(lambda leaf: leaf.view(own.BatchedNdArray), item) for item in tagged]
+        return (
+            own.batch(made),
+            own.batch(tagged, individual_items_already_have_batch_dim=True),
+            own.batch(views, individual_items_already_have_batch_dim="auto"),
+            own.unbatch(stack(made)),
+            own.flatten_to_single_ndarray(made[0]),
+        )
+
+    return SPACES, space, None, call
+
+
+def dummies(draw: Any) -> Any:
+    space, size, major = draw(spaces), draw(st.integers(0, 4)), draw(st.booleans())
+    time, fill = draw(st.sampled_from([None, 1, 3])) if size else None, draw(st.sampled_from([0, 1, 2.5]))
+    keywords = {"batch_size": size, "fill_value": fill, "time_size": time, "time_major": major}
+    return SPACES, space, None, lambda own, _: own.get_dummy_batch_for_space(space, **keywords)
+
+
+def one_hots(draw: Any) -> Any:
+    shape, depth = draw(st.lists(st.integers(1, 3), max_size=2)), draw(st.integers(1, 6))
+    x, values = (
+        np.random.default_rng(draw(seeds)).integers(0, depth, shape),
+        draw(st.sampled_from([(1.0, 0.0), (2.5, -1)])),
     )
-    assert mismatches(numbers_of(theirs), numbers_of(ours)) == []
-    if not width:  # what RLlib unpads
-        back = [padding(library).unpad_data_if_necessary(list(counts), np.stack(ours)) for library in BOTH]
-        assert mismatches(*back) == [] and np.array_equal(back[1], flat)
-        same = [padding(library).unpad_data_if_necessary(list(counts), flat) for library in BOTH]
-        assert mismatches(*same) == []
+    return ("utils.numpy", "core.spaces"), None, None, lambda own, _: own.one_hot(x, depth, *map(float, values))
+
+
+def masks(draw: Any) -> Any:
+    length, steps = draw(st.integers(0, 400)), draw(st.integers(1, 60))
+    return PADDING, None, None, lambda own, _: [list(part) for part in own.create_mask_and_seq_lens(length, steps)]
+
+
+bounds = st.sampled_from([(-2.0, 4.0), (0.0, 1.0), (-1.0, 1.0), (-np.inf, np.inf), (0.0, np.inf), (-np.inf, 1.0)])
+bounded = st.builds(lambda own, size: gym.spaces.Box(*own, (size,), np.float32), bounds, st.integers(1, 3))
+numbers = st.one_of(bounded, boxes(dtypes=("float32", *INTEGERS)))
+scaled_spaces = nested(st.one_of(numbers, numbers, discretes, multi_discretes, multi_binaries))
+
+
+def scaled(name: str) -> Any:
+    def draw_action(draw: Any) -> Any:
+        space, rng = draw(scaled_spaces), np.random.default_rng(draw(seeds))
+
+        def action(own: Any) -> Any:
+            if not isinstance(own, gym.spaces.Box):
+                return rows(own, rng, 1)[0]
+            whole = own.dtype.kind != "f"
+            return rng.integers(0, 5, own.shape) if whole else (rng.standard_normal(own.shape) * 2).astype(np.float32)
+
+        given = each(action, space_struct(space))
+
+        def call(own: Any, library: Library) -> Any:
+            return getattr(own, name)(each(np.copy, given), own.get_base_struct_from_space(space))
+
+        return SPACES, space, given, call
+
+    return draw_action
+
+
+FUNCTIONS: dict[str, Any] = {
+    "create_mask_and_seq_lens": masks,
+    "split_and_zero_pad": padded,
+    "split_and_zero_pad_n_episodes": padded_episodes,
+    "batch": batched,
+    "get_dummy_batch_for_space": dummies,
+    "one_hot": one_hots,
+    **{name: scaled(name) for name in ("unsquash_action", "normalize_action", "clip_action")},
+}
+
+
+@holds("C53")
+@pytest.mark.parametrize("name", FUNCTIONS)
+@random_cases(data=st.data())
+def test_functions_that_ported_code_calls(name, data):
+    paths, space, given, call = FUNCTIONS[name](data.draw)
+    found = (
+        outcome(lambda library=library: snapshot({"result": call(home(library, *paths), library)})) for library in BOTH
+    )
+    settle(*found, Helped(name, space, given), flat_mismatches)
 
 
 @holds("C54")
@@ -173,11 +285,10 @@ def test_compute_value_targets(counts, seed, gamma, lambda_):
     flags = np.zeros((2, total))
     for end in np.cumsum(counts) - 1:
         flags[:, end] = rng.integers(0, 2, 2)
+    path = "postprocessing.value_predictions"
+    modules = [home(library, f"utils.{path}", f"learner.{path}") for library in BOTH]
     theirs, ours = (
-        library.module(
-            "utils.postprocessing.value_predictions" if library is RLLIB else "learner.postprocessing.value_predictions"
-        ).compute_value_targets(values, rewards, *flags, gamma=gamma, lambda_=lambda_)
-        for library in BOTH
+        module.compute_value_targets(values, rewards, *flags, gamma=gamma, lambda_=lambda_) for module in modules
     )
     assert theirs.dtype == ours.dtype and theirs.shape == ours.shape
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
@@ -208,8 +319,7 @@ def rewards_keep_their_type(situation: Lengthening, mismatch: Any) -> bool:
 @random_cases(chunk=chunks(), undo=st.booleans())
 def test_add_one_ts_to_episodes_and_truncate(chunk, undo):
     def run(library: Any) -> Any:
-        path = "utils.postprocessing.episodes" if library is RLLIB else "learner.postprocessing.episodes"
-        module = library.module(path)
+        module = home(library, "utils.postprocessing.episodes", "learner.postprocessing.episodes")
         episode = chunk.build(library)
         truncateds = module.add_one_ts_to_episodes_and_truncate([episode])
         if undo:
@@ -218,141 +328,8 @@ def test_add_one_ts_to_episodes_and_truncate(chunk, undo):
             "truncateds": [bool(flag) for flag in truncateds],
             "flags": (bool(episode.is_terminated), bool(episode.is_truncated)),
             "length": (len(episode), episode.t),
-            "observations": episode.get_observations(),
-            "actions": episode.get_actions(),
-            "rewards": episode.get_rewards(),
+            **{name: getattr(episode, f"get_{name}")() for name in ("observations", "actions", "rewards")},
         }
 
-    theirs, ours = (outcome(lambda library=library: run(library)) for library in BOTH)
-    settle(theirs, ours, Lengthening(chunk.reward, chunk.length))
-
-
-def helpers(library: Library) -> Any:
-    return library.module("utils.spaces.space_utils" if library is RLLIB else "core.spaces")
-
-
-@dataclass(frozen=True)
-class Helped:
-    """A call of a function on spaces."""
-
-    name: str
-    space: Any
-    given: Any = field(default=None, repr=False)
-
-
-@difference("O44", Helped)
-def boxes_without_two_bounds(situation: Helped, mismatch: Mismatch) -> bool:
-    """RLlib leaves half-bounded Boxes unsquashed and uncut, and makes -1 or NaN of them where it normalises.
-
-    Here `unsquash_action` cuts the finite sides, and `normalize_action` leaves what has no two bounds as it is.
-    """
-    if not situation.name.endswith("_action") or mismatch.kind != "value":
-        return False
-    given = column_of(snapshot({"result": situation.given}), "result")
-    return all(
-        not mismatches(mismatch.theirs[path], mismatch.ours[path])
-        or without_two_bounds(situation.name, space, given[path], mismatch.theirs[path], mismatch.ours[path])
-        for path, space in leaves_by_place(situation.space).items()
-    )
-
-
-def without_two_bounds(name: str, space: Any, given: Any, theirs: Any, ours: Any) -> bool:
-    """Whether one part is of such a Box, and both are what they should be."""
-    unbounded = (
-        [np.isinf(bound).all() for bound in (space.low, space.high)] if isinstance(space, gym.spaces.Box) else []
-    )
-    if name == "unsquash_action" and sum(unbounded) == 1:
-        return not mismatches(given, theirs) and not mismatches(np.clip(given, space.low, space.high), ours)
-    broken = bool((np.isnan(theirs) | (theirs == -1)).all())
-    return name == "normalize_action" and any(unbounded) and broken and not mismatches(given, ours)
-
-
-def hold(name: str, space: Any, call: Any, given: Any = None) -> None:
-    """Call a function of both libraries and hold the results beside each other."""
-    theirs, ours = (outcome(lambda library=library: snapshot({"result": call(helpers(library))})) for library in BOTH)
-    settle(theirs, ours, Helped(name, space, given), flat_mismatches)
-
-
-@random_cases(space=spaces, count=st.integers(1, 8), seed=seeds)
-def test_batch_and_unbatch(space, count, seed):
-    made = rows(space, np.random.default_rng(seed), count)
-    hold("batch", space, lambda own: own.batch(made))
-    tagged = [over(stack(made[i:]), lambda leaf: leaf) for i in range(count)]
-    hold("batch", space, lambda own: own.batch(tagged, individual_items_already_have_batch_dim=True))
-    hold("batch", space, lambda own: own.batch([over(t, lambda a: a.view(own.BatchedNdArray)) for t in tagged],
-                                               individual_items_already_have_batch_dim="auto"))  # fmt: skip
-    hold("unbatch", space, lambda own: own.unbatch(stack(made)))
-
-
-@random_cases(space=spaces, seed=seeds)
-def test_flatten_to_single_ndarray(space, seed):
-    (row,) = rows(space, np.random.default_rng(seed), 1)
-    hold("flatten_to_single_ndarray", space, lambda own: own.flatten_to_single_ndarray(row))
-
-
-@random_cases(
-    space=spaces,
-    size=st.integers(0, 4),
-    time=st.sampled_from([None, 1, 3]),
-    major=st.booleans(),
-    fill=st.sampled_from([0, 1, 2.5]),
-)
-def test_get_dummy_batch_for_space(space, size, time, major, fill):
-    hold(
-        "get_dummy_batch_for_space",
-        space,
-        lambda own: own.get_dummy_batch_for_space(
-            space, batch_size=size, fill_value=fill, time_size=time if size else None, time_major=major
-        ),
-    )
-
-
-@random_cases(
-    shape=st.lists(st.integers(1, 3), max_size=2),
-    depth=st.integers(1, 6),
-    values=st.sampled_from([(1.0, 0.0), (2.5, -1.0)]),
-    seed=seeds,
-)
-def test_one_hot(shape, depth, values, seed):
-    x = np.random.default_rng(seed).integers(0, depth, shape)
-    results = [
-        library.module("utils.numpy" if library is RLLIB else "core.spaces").one_hot(x, depth, *values)
-        for library in BOTH
-    ]
-    assert flat_mismatches(*(snapshot({"x": result}) for result in results)) == []
-
-
-bounded = st.builds(
-    lambda bounds, size: gym.spaces.Box(*bounds, (size,), np.float32),
-    st.sampled_from([(-2.0, 4.0), (0.0, 1.0), (-1.0, 1.0), (-np.inf, np.inf), (0.0, np.inf), (-np.inf, 1.0)]),
-    st.integers(1, 3),
-)
-
-
-numbers = st.one_of(bounded, boxes(dtypes=("float32", *INTEGERS)))
-
-
-@holds("C53")
-@random_cases(space=nested(st.one_of(numbers, numbers, discretes, multi_discretes, multi_binaries)), seed=seeds)
-def test_scaling_actions(space, seed):
-    rng = np.random.default_rng(seed)
-
-    def action(own: Any) -> Any:
-        if isinstance(own, gym.spaces.Dict):
-            return {key: action(part) for key, part in own.spaces.items()}
-        if isinstance(own, gym.spaces.Tuple):
-            return tuple(action(part) for part in own.spaces)
-        if isinstance(own, gym.spaces.Box) and own.dtype.kind != "f":
-            return rng.integers(0, 5, own.shape)
-        if isinstance(own, gym.spaces.Box):
-            return (rng.standard_normal(own.shape) * 2).astype(np.float32)
-        return rows(own, rng, 1)[0]
-
-    given = action(space)
-    for name in ("unsquash_action", "normalize_action", "clip_action"):
-
-        def call(own: Any, name: str = name) -> Any:
-            struct = own.get_base_struct_from_space(space)
-            return getattr(own, name)(over(given, np.copy), struct)
-
-        hold(name, space, call, given)
+    found = (outcome(lambda library=library: run(library)) for library in BOTH)
+    settle(*found, Lengthening(chunk.reward, chunk.length))

@@ -1,21 +1,20 @@
-"""Default pieces and pipelines beside RLlib's: after each piece, at the end, alone, and in workloads of benchmarks."""
+"""Default pieces and pipelines beside RLlib's: after each piece, at the end, and alone."""
 
 from __future__ import annotations
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+import torch
 
-from batches.acting_runs import acting_calls
-from batches.beside import hold_acting, hold_learner
+from batches.acting import acting_calls, hold_acting
 from batches.chunks import BatchChunk, build_all, built
-from batches.learner_runs import WAYS, LearnerCall, learner_calls
+from batches.learner import WAYS, LearnerCall, hold_learner, learner_calls
 from batches.stages import flat_mismatches, snapshot
-from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch
 from oracle.behaviours import holds
 from oracle.cases import random_cases
-from oracle.libraries import BOTH
+from oracle.libraries import BOTH, EPIBATCH
+from oracle.makers import OBS, acting, chunk, module, user
 
 
 @holds("C40", "C44", "C45", "C47")
@@ -46,89 +45,77 @@ def test_pieces_of_acting_pipelines(call):
     hold_acting(call, ("alone",))
 
 
-VECTOR = gym.spaces.Box(-np.inf, np.inf, (8,), np.float32)
-EXTRAS = ("action_dist_inputs", "action_logp", "vf_preds", "weights_seq_no")
-
-
-def chunks(spaces, count=12, layout="", seed=3):
-    """Chunks of 1 to 40 steps: some go on from the chunk before, and they end in all ways."""
-    rng = np.random.default_rng(seed)
-    out = []
-    for i in range(count):
-        started = int(rng.integers(0, 2)) * 7
-        fields = {
-            "t_started": started,
-            "lookback": min(started, 4),
-            "end": str(rng.choice(["running", "terminated", "truncated"])),
-        }
-        out.append(
-            BatchChunk(
-                *spaces, length=int(rng.integers(1, 40)), id_=f"e{i}", extras=EXTRAS, layout=layout, seed=i, **fields
-            )
-        )
-    return tuple(out)
-
-
-PLAIN = chunks((VECTOR, gym.spaces.Discrete(4)))
-WORKLOADS = {
-    "L1": LearnerCall(PLAIN),
-    "L2": LearnerCall(chunks((VECTOR, gym.spaces.Discrete(4)), layout="h and c"), "h and c", 20),
-    "L5": LearnerCall(PLAIN, ppo=(0.99, 0.95)),
-    "L6": LearnerCall(PLAIN, front=("reward_of_every_step",)),
-}
-
-
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_train_batches_of_workloads(name):
-    equal = hold_learner(WORKLOADS[name])
-    assert all(equal) or name == "L5"  # whose advantages and bootstrap targets are listed differences
-
-
 def test_stacked_frames():
-    """L3: images in stacks of four."""
-    made = chunks((gym.spaces.Box(0, 255, (12, 12, 1), np.uint8), gym.spaces.Discrete(4)), count=6)
+    """Images in stacks of four."""
+    spaces = gym.spaces.Box(0, 255, (12, 12, 1), np.uint8), gym.spaces.Discrete(4)
+    made = tuple(BatchChunk(*spaces, 7 + i, min(5 * i, 4), 5 * i, seed=i, id_=f"e{i}") for i in range(4))
     call, out = LearnerCall(made), []
     for library in BOTH:
         stack = library.module("connectors.common.frame_stacking").FrameStacking
         pieces = [stack(num_frames=4, as_learner_connector=True), *call.pieces(library)]
         pipeline = library.learner.LearnerConnectorPipeline(*call.spaces, connectors=pieces)
-        module = built(library, call.spaces, "", multi=True)
-        batch = pipeline(rl_module=module, batch={}, episodes=build_all(library, made), shared_data={})
-        out.append(snapshot(batch))
+        modules = built(library, call.spaces, "", multi=True)
+        out.append(snapshot(pipeline(rl_module=modules, batch={}, episodes=build_all(library, made), shared_data={})))
     assert flat_mismatches(*out) == []
     assert out[1]["default_policy", "obs"].shape == (sum(chunk.length for chunk in made), 12, 12, 4)
 
 
-@pytest.mark.slow
-def test_a_planted_fault_is_found_and_shrunk(monkeypatch) -> None:
-    """One flag is wrong in one corner: truncated chunks of at least five steps."""
-    right = AddColumnsFromEpisodesToTrainBatch.run
+# -- programs around the acting pipelines that RLlib runs ------------------------------------------
 
-    def wrong(self, batch, call):
-        out = right(self, batch, call)
-        ends = np.cumsum(call.counts) - 1
-        for i, episode in enumerate(call.episodes):
-            if episode.is_truncated and len(episode) >= 5:
-                out["truncateds"].data[ends[i] - 1] = True
-        return out
 
-    monkeypatch.setattr(AddColumnsFromEpisodesToTrainBatch, "run", wrong)
-    smallest: list[LearnerCall] = []
+def acted(library, pipeline, outputs, **options):
+    """The columns of one step in environments "a", "b", ..."""
+    ids = "abc"[: len(outputs["actions"])]
+    episodes = [chunk(library, id_, 1, arrays=library is EPIBATCH, **options) for id_ in ids]
+    rl_module, shared = module(library, state=options.get("state", False)), {"memorized_map_structure": list(ids)}
+    return pipeline(rl_module=rl_module, batch=outputs, episodes=episodes, explore=False, shared_data=shared)
 
-    @settings(
-        max_examples=300,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(call=learner_calls(False, front=(), columns=(), batched=()))
-    def holds(call):
-        smallest.append(call)
-        hold_learner(call)
 
-    with pytest.raises(AssertionError, match="truncateds"):
-        holds()
-    (only,) = smallest[-1].chunks
-    assert (only.length, only.end) == (5, "truncated")
+@pytest.mark.parametrize("library", BOTH, ids=str)
+def test_the_values_of_one_environment_are_taken_by_its_index(library):
+    """As in RLlib's example `policy_inference_after_training_w_connector.py`, here for a recurrent module."""
+    outputs = {
+        "actions": torch.tensor([[1], [2]]),
+        "state_out": {"h": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "c": torch.zeros(2, 2)},
+        "values": torch.tensor([5.0, 6.0]),
+    }
+    columns = acted(library, acting(library)[1], outputs, state=True)
+    columns.pop("actions_for_env", None)
+    episode = library.SingleAgentEpisode(id_="n")
+    episode.add_env_reset(np.zeros(2, np.float32))
+    row = {name: column[1] for name, column in columns.items()}
+    episode.add_env_step(np.ones(2, np.float32), row.pop("actions"), 1.0, extra_model_outputs=row)
+    state = episode.get_extra_model_outputs("state_out", -1)
+    assert {name: leaf.tolist() for name, leaf in state.items()} == {"h": [3.0, 4.0], "c": [0.0, 0.0]}
+    assert float(episode.get_extra_model_outputs("values", -1)) == 6.0
+
+
+@pytest.mark.parametrize("clip", [False, True])
+@pytest.mark.parametrize("library", BOTH, ids=str)
+def test_integer_actions_that_are_not_normalised_reach_the_environment(library, clip):
+    space = gym.spaces.Box(-7, 9, (1,), np.int32)
+    _, pipeline = acting(library, OBS, space, normalize_actions=False, clip_actions=clip)
+    columns = acted(library, pipeline, {"actions": torch.tensor([[3], [9]])})
+    assert np.asarray(columns.get("actions_for_env", columns["actions"])).tolist() == [[3], [9]]
+
+
+def doubled(piece, batch, episodes):
+    if isinstance(batch["actions"], dict):
+        batch["actions"] = {key: [2 * row for row in rows] for key, rows in batch["actions"].items()}
+    else:
+        batch["actions"] = 2 * batch["actions"]
+
+
+@pytest.mark.parametrize("place", ["NormalizeAndClipActions", "ListifyDataForVectorEnv"])
+@pytest.mark.parametrize(
+    ("settings", "expected"), [({}, [[1.0], [5.0]]), ({"normalize_actions": False}, [[0.0], [1.0]])]
+)
+@pytest.mark.parametrize("library", BOTH, ids=str)
+def test_a_late_piece_changes_what_the_environment_gets_if_actions_are_neither_scaled_nor_clipped(
+    library, place, settings, expected
+):
+    _, pipeline = acting(library, OBS, gym.spaces.Box(-7, 9, (1,), np.float32), **settings)
+    pipeline.insert_after(getattr(library.module_to_env, place), user(library, doubled))
+    columns = acted(library, pipeline, {"actions": torch.tensor([[0.0], [0.5]])})
+    assert np.asarray(columns["actions"]).tolist() == [[0.0], [1.0]]
+    assert np.asarray(columns.get("actions_for_env", columns["actions"])).tolist() == expected

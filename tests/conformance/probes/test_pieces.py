@@ -17,8 +17,7 @@ from epibatch.core.errors import (
     SpaceError,
     UnknownNameError,
 )
-from oracle.modules import build_module
-from oracle.pieces import LEARNER, PPO, pieces_of
+from oracle.modules import LEARNER, PPO, build_module, pieces_of
 from oracle.probes import Raises, plain, probe
 from probes.makers import BOX, DISCRETE, filtered, rounded, user_piece, wired
 

@@ -9,7 +9,7 @@ import numpy as np
 from epibatch.core.errors import ColumnError, ConfigError, NotAvailableError
 from oracle.agent_games import AGENTS, OBSERVATIONS, game_class, team_runner
 from oracle.libraries import RLLIB
-from oracle.pieces import LEARNER, pieces_of
+from oracle.modules import LEARNER, pieces_of
 from oracle.probes import Raises, probe, tried
 from probes.makers import Counting, runner_of
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from epibatch.core.registry import built_in_pieces, counterparts, piece_class
 from oracle.libraries import EPIBATCH, RLLIB, Library
 from stock.installed import DocstringExample, NotPorted, docstring_examples, rllib_file, run_example, run_source
 
@@ -56,6 +57,20 @@ def test_the_list_is_whole():
 def test_a_connector_is_here(module, name):
     here = module.replace("ray.rllib", "epibatch")  # porting is search and replace
     assert hasattr(import_module(here), name), f"{module}.{name} has no place here"
+
+
+PIECES = [piece_class(name) for name in built_in_pieces()]
+COUNTERPARTS = sorted({name for piece in PIECES for name in counterparts(piece).get("RLlib", ())})
+
+
+@pytest.mark.parametrize("name", COUNTERPARTS)
+def test_a_counterpart_is_in_rllib(name):
+    """What docstrings name as RLlib's."""
+    packages = [
+        RLLIB.module(f"connectors.{package}") for package in ("common", "env_to_module", "module_to_env", "learner")
+    ]
+    modules = [import_module(path) for path, _ in LISTED]
+    assert any(hasattr(module, name) for module in [*packages, *modules]), f"RLlib has no connector {name}"
 
 
 FILES = [

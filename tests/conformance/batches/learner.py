@@ -1,26 +1,196 @@
-"""Which listed differences a call of a learner pipeline can show, and what both sides give then.
+"""Random calls of learner pipelines, what both libraries make of them, and which listed differences that can show.
 
 RLlib is given the call without the causes of some listed differences (`LearnerCall.for_rllib`), so that it gives what
-epibatch does with them. What it gives instead where that cannot be is worked out here.
+epibatch does with them.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from hypothesis import strategies as st
 
-from batches.learner_runs import LearnerCall
-from batches.stages import Flat, Record, column_of, record_mismatches, same_flat
-from batches.user_pieces import EARLY_COLUMNS, FLOAT_WRITERS, HISTORY
+from batches.chunks import STATES, BatchChunk, build_all, built, chunk_lists, in_a_block
+from batches.stages import (
+    Flat,
+    Record,
+    alone,
+    check_overriding,
+    column_of,
+    overriding,
+    record_mismatches,
+    same_flat,
+    snapshot_keys,
+    watched,
+)
+from batches.user_pieces import BATCHED, COLUMNS, EARLY_COLUMNS, FLOAT_WRITERS, HISTORY, LEARNER, Body, user_piece
 from epibatch.core.errors import ColumnError, EpisodeError, LookbackError
 from oracle.compare import Mismatch, Outcome, outcome, settle
-from oracle.differences import difference
-from oracle.libraries import EPIBATCH, RLLIB
+from oracle.differences import difference, listed
+from oracle.libraries import EPIBATCH, RLLIB, Library
+from oracle.modules import LEARNER as DEFAULTS
+from oracle.modules import PPO, pieces_of
+from oracle.spaces import spaces
+
+WAYS = ("columnar list", "columnar block", "plain", "overriding")
+"""How our built-in pieces run: next to each other on a list or on a block, with a plain piece between each two, or as
+subclasses that override `__call__`."""
+
+
+@dataclass(frozen=True)
+class LearnerCall:
+    """One call of a learner pipeline, as data.
+
+    Attributes:
+        chunks: the episodes.
+        layout: of the module's recurrent state, a name in `STATES`.
+        max_seq_len: steps of a sequence.
+        front: names of users' pieces in front.
+        columns: names of users' pieces behind the last default piece that adds per-step columns.
+        batched: name and default piece of users' pieces behind pieces that make arrays or tensors.
+        ppo: discount and lambda, if PPO's two pieces are there; its first one stands in front of the users'.
+        float_rewards: build RLlib's episodes with float rewards, whatever the chunks' are.
+        swapped: build RLlib's episodes as `swapped_observations` makes them, which then does nothing.
+        seed: for the users' pieces.
+    """
+
+    chunks: tuple[BatchChunk, ...]
+    layout: str = ""
+    max_seq_len: int = 20
+    front: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    batched: tuple[tuple[str, str], ...] = ()
+    ppo: tuple[float, float] | None = None
+    float_rewards: bool = False
+    swapped: bool = False
+    seed: int = field(default=0, compare=False)
+
+    @property
+    def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        return self.chunks[0].observation_space, self.chunks[0].action_space
+
+    @property
+    def lengths(self) -> list[int]:
+        """Rows of each chunk in the batch."""
+        return [chunk.length + (self.ppo is not None) for chunk in self.chunks]
+
+    def for_rllib(self) -> LearnerCall:
+        """The call without the causes of some listed differences.
+
+        These are ids that several chunks share (`O12`), ids that RLlib changes between two columns (`batch-keys`), and
+        observations that it refuses to be written (`nested-writes`).
+        """
+        chunks = tuple(replace(chunk, id_=f"unique_{i}") for i, chunk in enumerate(self.chunks))
+        nested = isinstance(self.spaces[0], (gym.spaces.Dict, gym.spaces.Tuple))
+        return replace(self, chunks=chunks, swapped=nested and "swapped_observations" in self.front)
+
+    def pieces(self, library: Library) -> list[Any]:
+        """New pieces of a library, in the order of its default pipeline."""
+
+        def users(names: Any, table: dict[str, Body]) -> list[Any]:
+            return [user_piece(library, table[name], self.seed, self.swapped and "swapped" in name) for name in names]
+
+        defaults = self.default_pieces(library)
+        out = [defaults.pop(0)] if self.ppo else []
+        out += users(self.front, LEARNER)
+        for piece in defaults:
+            name = type(piece).__name__
+            out.append(piece)
+            if name == "AddColumnsFromEpisodesToTrainBatch":
+                out += users(self.columns, COLUMNS)
+            out += users([own for own, place in self.batched if place == name], BATCHED)
+        return out
+
+    def default_pieces(self, library: Library) -> list[Any]:
+        """New default pieces of a library: what our `default_pipeline` gives, and RLlib's in its order."""
+        discounts = dict(zip(("gamma", "lambda_"), self.ppo or ()))
+        if library is EPIBATCH:
+            return list(library.learner.default_pipeline(*self.spaces, advantages=bool(self.ppo), **discounts))
+        return pieces_of(library, "learner", *(PPO if self.ppo else DEFAULTS), GeneralAdvantageEstimation=discounts)
+
+    def record(self, library: Library, way: str = "plain") -> Record:
+        """Run it with somebody looking behind every piece; with columnar pieces at the end only."""
+        if library is RLLIB and self != self.for_rllib():
+            return self.for_rllib().record(library, way)
+        record, pieces = Record(), self.pieces(library)
+        if way == "plain":
+            pieces = watched(library, pieces, record)
+        elif way == "overriding" and library is EPIBATCH:
+            pieces = overriding(pieces, record)
+        if way == "columnar block":
+            episodes = in_a_block(self.chunks)
+        elif library is EPIBATCH:
+            episodes = build_all(library, self.chunks)
+        else:
+            episodes = [self._build(chunk) for chunk in self.chunks]
+        record.places = snapshot_keys(episodes)
+        module = built(library, self.spaces, self.layout, self.max_seq_len, multi=True)
+        shared: dict[str, Any] = {}
+        call = {"rl_module": module, "episodes": episodes, "explore": None, "shared_data": shared}
+        if way == "alone":
+            batch = alone(pieces, self.spaces, record, {}, call)
+        elif way == "two pipelines":
+            batch, at = {}, [type(piece).__name__ for piece in pieces].index("BatchIndividualItems")
+            for part in (pieces[:at], pieces[at:]):
+                batch = library.learner.LearnerConnectorPipeline(*self.spaces, connectors=part)(batch=batch, **call)
+        else:
+            batch = library.learner.LearnerConnectorPipeline(*self.spaces, connectors=pieces)(batch={}, **call)
+        record.finish(batch, episodes, shared)
+        if way == "overriding" and library is EPIBATCH:
+            check_overriding(pieces, record)
+        if self.ppo:
+            record.values = module["default_policy"].compute_values(batch["default_policy"])
+        return record
+
+    def _build(self, chunk: BatchChunk) -> Any:
+        changed: dict[str, Any] = {}
+        if self.float_rewards:
+            changed["rewards"] = [float(reward) for reward in chunk.columns["rewards"]]
+        if self.swapped:
+            changed["observations"] = list(chunk.columns["observations"])
+            changed["observations"][chunk.lookback] = changed["observations"][-1]
+        return chunk.build(RLLIB, **changed)
+
+
+LAYOUTS, FEWEST = st.sampled_from(["", "", *STATES]), st.sampled_from([1, 1, 1, 0])
+FRONTS = st.lists(st.sampled_from(sorted(LEARNER)), max_size=2, unique=True).map(
+    lambda front: tuple(sorted(front, key="swapped_observations".__ne__))  # it comes first
+)
+PLACES = st.sampled_from(["BatchIndividualItems", "NumpyToTensor"])
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "max_seq_len": st.integers(1, 20),
+    "front": FRONTS,
+    "columns": st.lists(st.sampled_from(sorted(COLUMNS)), max_size=1).map(tuple),
+    "batched": st.lists(st.tuples(st.sampled_from(sorted(BATCHED)), PLACES), max_size=1).map(tuple),
+    "seed": st.integers(0, 1000),
+}
+DISCOUNTS = st.sampled_from([(0.99, 0.95), (1.0, 1.0), (0.9, 0.0), (0.0, 0.5)])
+
+
+@st.composite
+def learner_calls(draw: st.DrawFn, ppo: bool, *, alone: bool = False, **fixed: Any) -> LearnerCall:
+    """Calls of learner pipelines.
+
+    Args:
+        draw: Hypothesis's.
+        ppo: whether PPO's two pieces are there.
+        alone: whether pieces are called without a pipeline, which gives chunks their keys and asks for steps.
+        **fixed: fields that are not drawn.
+    """
+    layout, fewest = draw(LAYOUTS), draw(FEWEST)
+    own_spaces = draw(spaces), draw(spaces)
+    chunks = draw(chunk_lists(own_spaces, layout, fewest=fewest))
+    drawn = {name: draw(own) for name, own in FIELDS.items() if name not in fixed}
+    drawn["ppo"] = draw(DISCOUNTS) if ppo else None
+    if ppo:  # its first piece comes before the users', so that RLlib cannot be given other observations
+        drawn["front"] = tuple(name for name in drawn.get("front", ()) if name != "swapped_observations")
+    return LearnerCall(chunks, layout, **{**drawn, **fixed})
+
+
+# -- listed differences ----------------------------------------------------------------------------
 
 
 @dataclass
@@ -39,7 +209,6 @@ class Rows:
     values: Any
     rewards: Any
     terminateds: Any
-    truncateds: Any
 
     def fits(self, column: dict[Any, Any], expected: Any) -> bool:
         """Whether a column of the batch has the expected numbers in its rows, and zeros in between.
@@ -68,7 +237,7 @@ def gae_rows(call: Any, record: Record) -> Rows:
         return np.ravel(np.asarray(record.final["default_policy", name], np.float64))[at]
 
     values = np.ravel(np.asarray(record.values, np.float64))[at]
-    return Rows(np.array(at), counts, real, values, *map(column, ("rewards", "terminateds", "truncateds")))
+    return Rows(np.array(at), counts, real, values, *map(column, ("rewards", "terminateds")))
 
 
 def chunkwise(rows: Rows, ppo: tuple[float, float]) -> Any:
@@ -83,24 +252,6 @@ def chunkwise(rows: Rows, ppo: tuple[float, float]) -> Any:
             running = out[t] = error + gamma * lambda_ * running
         start += count
     return out
-
-
-def running_on(rows: Rows, ppo: tuple[float, float]) -> Any:
-    """Advantages of rows as if all were one episode, cut only where a flag says so."""
-    gamma, lambda_ = ppo
-    following = np.append(rows.values[1:], 0.0)
-    out, running = np.zeros(len(rows.at)), 0.0
-    for t in range(len(rows.at) - 1, -1, -1):
-        goes_on = 1 - rows.terminateds[t]
-        error = rows.rewards[t] + gamma * goes_on * following[t] - rows.values[t]
-        running = out[t] = error + gamma * lambda_ * goes_on * (1 - rows.truncateds[t]) * running
-    return out
-
-
-def standardised(values: Any, rows: Any) -> Any:
-    """Shifted and scaled by the mean and deviation of some rows."""
-    some = values[rows.astype(bool)]
-    return (values - some.mean()) / max(1e-4, some.std())
 
 
 @dataclass(frozen=True)
@@ -254,12 +405,10 @@ def standardised_over_bootstrap_rows(situation: LearnerSituation, mismatch: Mism
     """RLlib standardises over the bootstrap rows too; epibatch over the others, and those have 0."""
     if situation.call.ppo is None or mismatch.path[1:] != ("default_policy/advantages",) or not same_form(mismatch):
         return False
-    theirs, ours = gae_rows(situation.call, situation.theirs), gae_rows(situation.call, situation.ours)
-    running = running_on(theirs, situation.call.ppo)
+    ours = gae_rows(situation.call, situation.ours)
     own = chunkwise(ours, situation.call.ppo)
-    return theirs.fits(mismatch.theirs, standardised(running, np.ones_like(ours.real))) and ours.fits(
-        mismatch.ours, np.where(ours.real, standardised(own, ours.real), 0)
-    )
+    some = own[ours.real]
+    return ours.fits(mismatch.ours, np.where(ours.real, (own - some.mean()) / max(1e-4, some.std()), 0))
 
 
 @difference("bootstrap-targets", LearnerSituation)
@@ -267,11 +416,8 @@ def targets_of_bootstrap_rows(situation: LearnerSituation, mismatch: Mismatch) -
     """RLlib's bootstrap rows have targets as if the next chunk followed; here it is the row's own value."""
     if situation.call.ppo is None or mismatch.path[1:] != ("default_policy/value_targets",) or not same_form(mismatch):
         return False
-    theirs, ours = gae_rows(situation.call, situation.theirs), gae_rows(situation.call, situation.ours)
-    expected = np.where(ours.real, chunkwise(ours, situation.call.ppo), 0) + ours.values
-    return theirs.fits(mismatch.theirs, running_on(theirs, situation.call.ppo) + theirs.values) and ours.fits(
-        mismatch.ours, expected
-    )
+    ours = gae_rows(situation.call, situation.ours)
+    return ours.fits(mismatch.ours, np.where(ours.real, chunkwise(ours, situation.call.ppo), 0) + ours.values)
 
 
 def as_without_them(call: LearnerCall, ours: Outcome) -> bool:
@@ -279,28 +425,15 @@ def as_without_them(call: LearnerCall, ours: Outcome) -> bool:
 
     RLlib's pieces, called alone, fail then or have a row for some columns of such a chunk.
     """
-    kept = [i for i, chunk in enumerate(call.chunks) if chunk.length]
-    if not kept and ours.kind:
-        return isinstance(ours.error, EpisodeError) or outcome(lambda: call.record(RLLIB, "alone")).kind == ours.kind
+    kept = tuple(chunk for chunk in call.chunks if chunk.length)
     if not kept:
-        return all(is_empty(leaf) for leaf in ours.value.final.values())
-    fewer = replace(call, chunks=tuple(call.chunks[i] for i in kept))
-    theirs, without = (outcome(lambda library=library: fewer.record(library, "alone")) for library in (RLLIB, EPIBATCH))
-    found = LearnerSituation(fewer, "alone", without.value, theirs.value)
-    if outcome(lambda: settle(theirs, without, found, record_mismatches)).kind:
-        return False
+        return ours.kind != "" or all(is_empty(leaf) for leaf in ours.value.final.values())
+    fewer = replace(call, chunks=kept)
+    hold_learner(fewer, ("alone",))
+    without = outcome(lambda: fewer.record(EPIBATCH, "alone"))
     if ours.error or without.error:
-        return told(ours.error, range(len(call.chunks))) == told(without.error, kept)
-    names = {f"chunk {i}": f"chunk {kept.index(i)}" if i in kept else "" for i in range(len(call.chunks))}
-    stages = [(ours.value.stages[name], flat) for name, flat in without.value.stages.items()]
-    ends = [*stages, (ours.value.final, without.value.final)]
-    return all(same_flat(renamed(flat, names), other) for flat, other in ends)
-
-
-def told(error: Exception | None, places: Sequence[int]) -> tuple[type, str]:
-    """What an error is and says, with the place of a chunk in another call for its name and place."""
-    chunk = re.compile(r"episode '[^']*' \(chunk (\d+) of \d+\)")
-    return type(error), chunk.sub(lambda found: f"chunk {places[int(found[1])]}", str(error))
+        return type(ours.error) is type(without.error)
+    return same_flat(ours.value.final, without.value.final)
 
 
 def is_empty(leaf: Any) -> bool:
@@ -308,10 +441,16 @@ def is_empty(leaf: Any) -> bool:
     return leaf.startswith("empty ") if isinstance(leaf, str) else not len(leaf)
 
 
-def renamed(flat: Flat, names: dict[str, str]) -> Flat:
-    """A snapshot with other names for chunks, and without those that have none and hold nothing."""
-    out: Flat = {}
-    for path, leaf in flat.items():
-        if not any(names.get(part) == "" and is_empty(leaf) for part in path):
-            out[tuple(names.get(part, part) for part in path)] = leaf
-    return out
+def hold_learner(call: LearnerCall, ways: tuple[str, ...] = WAYS) -> list[bool]:
+    """Run a call in RLlib and in ways of ours; what differs must be listed. Whether each way was equal."""
+    theirs = outcome(lambda: call.record(RLLIB, "alone" if "alone" in ways else "plain"))
+    equal: list[bool] = []
+    for way in ways:
+        ours = outcome(lambda way=way: call.record(EPIBATCH, way))
+        if way == "alone" and not all(chunk.length for chunk in call.chunks):
+            assert listed("no-steps") and as_without_them(call, ours), f"no-steps is not listed for {call}"
+            equal.append(False)
+            continue
+        situation = LearnerSituation(call, way, ours.value, theirs.value)
+        equal.append(settle(theirs, ours, situation, record_mismatches))
+    return equal

@@ -1,4 +1,4 @@
-"""Which listed differences a vector step can show, and what both sides give then."""
+"""Random vector steps through the acting pipelines of both libraries, and which listed differences they can show."""
 
 from __future__ import annotations
 
@@ -7,15 +7,172 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
+from hypothesis import strategies as st
 
-from batches.acting_runs import ActingCall, over
-from batches.chunks import distribution
-from batches.stages import Flat, Record, column_of, record_mismatches, rows_of, same_rows
-from batches.user_pieces import HISTORY
+from batches.chunks import STATES, BatchChunk, build_all, built, chunk_lists, distribution, in_a_block, states
+from batches.playing import changed
+from batches.stages import (
+    Flat,
+    Record,
+    alone,
+    check_overriding,
+    column_of,
+    overriding,
+    record_mismatches,
+    rows_of,
+    same_rows,
+    snapshot_keys,
+    watched,
+)
+from batches.user_pieces import ACTING, HISTORY, user_piece
+from epibatch.core.distributions import distribution_for
 from epibatch.core.errors import LookbackError
-from oracle.compare import Mismatch, each, space_struct
+from oracle.compare import Mismatch, each, outcome, settle, space_struct, stack
 from oracle.differences import difference, explanation_of
-from oracle.libraries import RLLIB
+from oracle.libraries import EPIBATCH, RLLIB, Library
+from oracle.modules import TO_ENV, TO_MODULE, pieces_of
+from oracle.spaces import nested, rows, spaces
+
+WAYS = ("columnar list", "columnar block", "plain", "overriding")
+
+action_spaces = nested(
+    st.one_of(
+        st.builds(lambda n, start: gym.spaces.Discrete(n, start=start), st.integers(2, 5), st.sampled_from([0, 0, 3])),
+        st.lists(st.integers(2, 4), min_size=1, max_size=3).map(gym.spaces.MultiDiscrete),
+        st.builds(
+            lambda bounds, size: gym.spaces.Box(*bounds, (size,), np.float32),
+            st.sampled_from([(-2.0, 4.0), (0.0, 1.0), (-np.inf, np.inf), (-1.0, 1.0), (0.0, np.inf)]),
+            st.integers(1, 3),
+        ),
+    )
+)
+"""Action spaces that RLlib has a distribution for."""
+
+
+@dataclass(frozen=True)
+class ActingCall:
+    """One vector step, as data.
+
+    Attributes:
+        chunks: the episodes, one per environment; those that just ended are among them, as in RLlib's runner.
+        layout: of the module's recurrent state, a name in `STATES`.
+        users: names of users' pieces in front of the env-to-module pipeline.
+        explore: as in the pipelines' calls.
+        given: what the module gives: "inputs" of its distribution alone or "actions" too, each also "... and logp".
+        normalize: stretch actions to the bounds.
+        clip: cut actions to the bounds.
+        seed: of what the module gives.
+    """
+
+    chunks: tuple[BatchChunk, ...]
+    layout: str = ""
+    users: tuple[str, ...] = ()
+    explore: bool | None = False
+    given: str = "inputs"
+    normalize: bool = True
+    clip: bool = False
+    seed: int = field(default=0)
+
+    @property
+    def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        return self.chunks[0].observation_space, self.chunks[0].action_space
+
+    def outputs(self) -> dict[str, Any]:
+        """What the module gives: tensors [N, ...], with a time axis if it is recurrent."""
+        rng, count = np.random.default_rng(self.seed), len(self.chunks)
+        width = distribution_for(self.spaces[1]).required_input_dim(self.spaces[1])
+        out: dict[str, Any] = {
+            "action_dist_inputs": rng.standard_normal((count, width)).astype(np.float32) * 2,
+            "vf_preds": rng.standard_normal(count).astype(np.float32),
+            "tags": rng.integers(0, 99, (count, 2)),
+            "nested": {"x": rng.standard_normal((count, 2)), "y": (rng.integers(0, 9, count),)},
+        }
+        if self.given.startswith("actions"):
+            drawn = rows(counted_from_zero(self.spaces[1]), rng, count)
+            out["actions"] = stack(drawn)
+        if self.given.endswith("and logp"):
+            known = rng.standard_normal(count) if self.explore else np.zeros(count)
+            out["action_logp"] = known.astype(np.float32)
+        if self.layout:
+            out = each(lambda leaf: leaf[:, None], out)
+            out["state_out"] = states(
+                STATES[self.layout], lambda s: rng.standard_normal((count, *s)).astype(np.float32)
+            )
+        return each(torch.from_numpy, out)  # type: ignore[no-any-return]
+
+    def record(self, library: Library, way: str = "plain") -> tuple[Record, Record]:
+        """Run both pipelines, with somebody looking behind every piece or at the ends only."""
+        acting, back = Record(), Record()
+        if way == "columnar block":
+            episodes: Any = in_a_block(self.chunks)
+        else:
+            episodes = build_all(library, self.chunks, numpy=library is EPIBATCH)
+        acting.places = snapshot_keys(episodes)
+        back.places = dict(acting.places)
+        front = [user_piece(library, ACTING[name], self.seed) for name in self.users]
+        scaling = {"normalize_actions": self.normalize, "clip_actions": self.clip}
+        if library is EPIBATCH:
+            to_module = list(library.env_to_module.default_pipeline(connectors=front))
+            to_env = list(library.module_to_env.default_pipeline(**scaling))
+        else:
+            to_module = [*front, *pieces_of(library, "env_to_module", *TO_MODULE)]
+            to_env = pieces_of(library, "module_to_env", *TO_ENV, NormalizeAndClipActions=scaling)
+        if way == "plain":
+            to_module, to_env = watched(library, to_module, acting), watched(library, to_env, back)
+        elif way == "overriding":
+            to_module, to_env = overriding(to_module, acting), overriding(to_env, back)
+        shared: dict[str, Any] = {}
+        module = built(library, self.spaces, self.layout)
+        call = {"rl_module": module, "episodes": episodes, "shared_data": shared, "explore": self.explore}
+        if way == "alone":
+            acting.finish(alone(to_module, self.spaces, acting, {}, call), episodes, shared)
+            back.finish(alone(to_env, self.spaces, back, self.outputs(), call), episodes, shared)
+            return acting, back
+        there = library.env_to_module.EnvToModulePipeline(*self.spaces, connectors=to_module)
+        acting.finish(there(batch={}, **call), episodes, shared)
+        home = library.module_to_env.ModuleToEnvPipeline(*self.spaces, connectors=to_env)
+        back.finish(home(batch=self.outputs(), **call), episodes, shared)
+        if way == "overriding" and library is EPIBATCH:
+            check_overriding(to_module, acting)
+            check_overriding(to_env, back)
+        return acting, back
+
+
+def counted_from_zero(space: Any) -> Any:
+    """The space of what a network's distribution gives: choices count from 0, numbers are not bounded."""
+
+    def counted(own: Any) -> Any:
+        if isinstance(own, gym.spaces.Discrete):
+            return gym.spaces.Discrete(own.n)
+        return own if isinstance(own, gym.spaces.MultiDiscrete) else gym.spaces.Box(-9, 9, own.shape, np.float32)
+
+    return changed(counted, space)
+
+
+LAYOUTS = st.sampled_from(["", "", *STATES])
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "users": st.lists(st.sampled_from(sorted(ACTING)), max_size=2, unique=True).map(tuple),
+    "explore": st.sampled_from([False, False, True, None]),
+    "given": st.sampled_from(["inputs", "inputs", "actions", "actions and logp"]),
+    "normalize": st.booleans(),
+    "clip": st.booleans(),
+    "seed": st.integers(0, 1000),
+}
+
+
+@st.composite
+def acting_calls(draw: st.DrawFn, **fixed: Any) -> ActingCall:
+    """Vector steps of 1 to 6 environments."""
+    layout = draw(LAYOUTS)
+    chunks = draw(chunk_lists((draw(spaces), draw(action_spaces)), layout, unique=True))
+    drawn = {**fixed, **{name: draw(own) for name, own in FIELDS.items() if name not in fixed}}
+    if drawn["explore"] and drawn["given"] == "inputs":
+        drawn["given"] = "actions"  # the libraries draw from different random streams
+    return ActingCall(chunks, layout, **drawn)
+
+
+# -- listed differences ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -143,7 +300,7 @@ def logp_of_actions(call: ActingCall) -> Any:
     Without the time axis: RLlib's distribution takes that for one of the choices of a MultiDiscrete.
     """
     made = call.outputs()
-    given = {key: over(made[key], lambda leaf: leaf[:, 0] if call.layout else leaf) for key in ACTED}
+    given = {key: each(lambda leaf: leaf[:, 0] if call.layout else leaf, made[key]) for key in ACTED}
     strangers = []
 
     def counted(values: Any, space: Any) -> Any:
@@ -261,11 +418,20 @@ def starts_by_place(space: Any) -> dict[Any, int]:
     return {path: int(own.start) if isinstance(own, kind) else 0 for path, own in leaves_by_place(space).items()}
 
 
-def are_the_spaces(flat: Flat, space: Any, path: tuple[Any, ...] = ()) -> bool:
+def are_the_spaces(flat: Flat, space: Any) -> bool:
     """Whether rows have the types of a space."""
-    if isinstance(space, gym.spaces.Dict):
-        return all(are_the_spaces(flat, own, (*path, key)) for key, own in space.spaces.items())
-    if isinstance(space, gym.spaces.Tuple):
-        return all(are_the_spaces(flat, own, (*path, f"({i})")) for i, own in enumerate(space.spaces))
-    found = [own for place, own in types(flat).items() if inside(place) == path]
-    return bool(found) and all(own == space.dtype for own in found)
+    found = [(inside(place), own) for place, own in types(flat).items()]
+    return all(
+        any(place == path for place, _ in found) and all(kind == own.dtype for place, kind in found if place == path)
+        for path, own in leaves_by_place(space).items()
+    )
+
+
+def hold_acting(call: ActingCall, ways: tuple[str, ...] = WAYS) -> list[bool]:
+    """Run a vector step in RLlib and in ways of ours; what differs must be listed. Whether each way was equal."""
+    theirs = outcome(lambda: call.record(RLLIB, "alone" if "alone" in ways else "plain"))
+    equal = []
+    for way in ways:
+        ours = outcome(lambda way=way: call.record(EPIBATCH, way))
+        equal.append(settle(theirs, ours, ActingSituation(call, way, theirs.value), both_pipelines))
+    return equal
