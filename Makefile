@@ -80,7 +80,7 @@ examples: $(READY) ## run every example in full
 	set -e; for example in examples/*.py; do echo "== $$example"; OMP_NUM_THREADS=1 $(BIN)/python "$$example"; done
 
 learning: $(READY) ## train the examples to their targets, five seeds each (RUNS="pendulum --seeds 1": some of it)
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/learning.py $(RUNS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.learning $(RUNS)
 
 bench: $(BENCH_READY) ## time every row beside RLlib and plain NumPy into docs/benchmarks.md, some minutes (ARGS="--only L1,E1": some of it)
 	$(BIN)/python -m benchmarks $(if $(ARGS),$(ARGS),--plot)

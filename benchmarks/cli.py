@@ -13,12 +13,11 @@ from rich.console import Console
 
 from benchmarks.growth import draw, measure_growth
 from benchmarks.libraries import rllib_is_there
-from benchmarks.names import RLLIB
-from benchmarks.page import PAGE, RESULTS, markdown, notes, publish
-from benchmarks.results import REPOSITORY, Result, ResultsError, load, report, result_of, save
-from benchmarks.row import Options, Row
+from benchmarks.results import PAGE, REPOSITORY, RESULTS, ResultsError, load, notes, publish, report, save, table
+from benchmarks.row import FLOOR, OURS, RLLIB, Measured, Options, Row
 from benchmarks.rows import all_rows, chosen
-from benchmarks.workers import stop_all
+from benchmarks.rows.training import record_returns
+from benchmarks.timing import stop_all
 
 app = typer.Typer(add_completion=False, no_args_is_help=False)
 
@@ -49,9 +48,9 @@ def run(
     measured = {row.name: _measured(row, options, console) for row in rows}
     growth = {"growth": measure_growth(options)} if plot else {}
     stop_all()
-    results = [result for result in measured.values() if result is not None]
-    console.print(f"{markdown(results)}\n{notes(results)}", markup=False, soft_wrap=True)
-    found = report(results, _command(only, quick, plot, rounds), quick=quick, **growth)
+    results = [(row, own) for row in rows if (own := measured[row.name]) is not None]
+    console.print(f"{table(results)}\n{notes(results)}", markup=False, soft_wrap=True)
+    found = report(results, shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]), quick=quick, **growth)
     path = json or FOLDER / f"{datetime.now():%Y%m%d-%H%M%S}.json"
     save(found, path)
     console.print(f"figures: {path}")
@@ -59,40 +58,33 @@ def run(
         draw(found["growth"], path.with_suffix(".png"))
         console.print(f"picture: {path.with_suffix('.png')}")
     if not quick:  # small sizes are no figures to publish
-        console.print(_published([path] if not only else [RESULTS, path]), markup=False)
-    failed = [name for name, result in measured.items() if result is None]
+        console.print(_published([REPOSITORY / RESULTS, path] if only else [path]), markup=False)
+    failed = [name for name, own in measured.items() if own is None]
     if failed:
-        console.print(f"not measured: {', '.join(failed)}; what was wrong stands above")
+        console.print(f"not measured: {', '.join(failed)}; see the errors above")
         raise typer.Exit(1)
 
 
-def _command(only: str, quick: bool, plot: bool, rounds: int | None) -> str:
-    """What measures the same again."""
-    parts = ["python", "-m", "benchmarks", *(["--only", only] if only else []), *(["--quick"] if quick else [])]
-    parts += ["--plot"] if plot else []
-    return shlex.join([*parts, *(["--rounds", str(rounds)] if rounds else [])])
-
-
-def _measured(row: Row, options: Options, console: Console) -> Result | None:
-    """The row's figures; None, and the fault printed, if it cannot be measured: the others go on."""
+def _measured(row: Row, options: Options, console: Console) -> Measured | None:
+    """Return the row's figures; None, after printing the error, if it cannot be measured: the others go on."""
     try:
         with console.status(f"{row.name}: {row.what}"):
-            result = result_of(row, row.measure(options))
+            measured = row.measure(options)
     except Exception as error:
         stop_all()
         console.print(f"{row.name}: {type(error).__name__}: {error}", markup=False)
         return None
     console.print(f"{row.name}: done")
-    return result
+    return measured
 
 
 def _published(files: list[Path]) -> str:
-    """What became of the page: written with these files' figures, or left, since they are of several machines."""
+    """Write the page with these files' figures, or leave it if they are of several machines; return which."""
     try:
         publish(load([file for file in files if file.exists()]), all_rows(), REPOSITORY)
     except ResultsError as error:
-        return f"docs/{PAGE.name} is left as it is: {error}; to replace its figures measure all rows, without --only"
-    return f"docs/{PAGE.name}, benchmarks/{RESULTS.name}: written; see git diff"
+        return f"{PAGE} is left as it is: {error}; to replace its figures measure all rows, without --only"
+    return f"{PAGE}, {RESULTS}: written; see git diff"
 
 
 @app.command()
@@ -102,10 +94,19 @@ def page(
     ] = None,
 ) -> None:
     """Write docs/benchmarks.md with the figures of these files: after a target or a reason has changed, say."""
-    found = load(files or [RESULTS])
+    found = load(files or [REPOSITORY / RESULTS])
     if found.get("quick"):
         raise typer.BadParameter(
             "these are the small sizes of --quick, and no figures to publish: run `make bench` without it"
         )
     publish(found, all_rows(), REPOSITORY)
-    typer.echo(f"docs/{PAGE.name}: written; see git diff")
+    typer.echo(f"{PAGE}: written; see git diff")
+
+
+@app.command()
+def seeds(
+    side: Annotated[list[str] | None, typer.Option(help="epibatch, floor or RLlib. All if none.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0,1,2,3,4",
+) -> None:
+    """Train PPO on CartPole with seeds, for the row R2/return. This takes minutes per seed."""
+    record_returns(side or [OURS, FLOOR, RLLIB], [int(seed) for seed in seeds.split(",")])

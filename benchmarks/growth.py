@@ -7,13 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.columns import episodes
-from benchmarks.floors import learner as floor
-from benchmarks.names import FLOOR, OURS, RLLIB
-from benchmarks.row import Options, Workload, timed
-from benchmarks.rows.acting import Task, library_side, on_lists, vector_episodes
-from benchmarks.rows.learner import workload
+from benchmarks.floors.learner import stateless
+from benchmarks.row import FLOOR, OURS, RLLIB, Options, Timed, Workload
+from benchmarks.rows import acting, learner
 from benchmarks.timing import spread
+from benchmarks.workloads import episodes
 
 ENVIRONMENTS = [4**k for k in range(6)]
 TIMESTEPS = [4**k for k in range(5, 10)]
@@ -21,39 +19,37 @@ STEPS_PER_EPISODE = 205
 BLOCK = "epibatch, VectorEpisodes"
 SHOWN = {RLLIB: "#d95f02", OURS: "#1f5fbf", BLOCK: "#6fa8ff", FLOOR: "#808080"}
 
-Series = dict[str, list[float]]
 
-
-def acting(options: Options, num_envs: int) -> Workload:
+def with_envs(options: Options, size: int) -> Workload:
     """E1, with the runner's episodes as one more side."""
-    task = Task(num_envs)
-    own = on_lists(options, task)
-    sides = {name: side for name, side in own.sides.items() if name in SHOWN}
-    return Workload({**sides, BLOCK: partial(library_side, OURS, task, vector_episodes)}, own.check)
+    task = acting.Task(size)
+    row = acting.workload(options, task)
+    sides = {name: side for name, side in row.sides.items() if name in SHOWN}
+    return Workload({**sides, BLOCK: partial(acting.library_side, OURS, task, acting.as_block)}, row.check)
 
 
-def learning(options: Options, steps: int) -> Workload:
+def with_steps(options: Options, size: int) -> Workload:
     """L1 with so many steps."""
-    return workload(options, episodes(steps, max(1, steps // STEPS_PER_EPISODE)), floor.stateless)
+    return learner.workload(options, episodes(size, max(1, size // STEPS_PER_EPISODE)), stateless)
 
 
-PANELS: dict[str, tuple[str, Callable[..., Workload], str, list[int]]] = {
-    "environments": ("num_envs", acting, "environments: both acting pipelines, one vector step", ENVIRONMENTS),
-    "timesteps": ("steps", learning, "timesteps in the train batch: the learner pipeline", TIMESTEPS),
+PANELS: dict[str, tuple[Callable[..., Workload], str, list[int]]] = {
+    "environments": (with_envs, "environments: both acting pipelines, one vector step", ENVIRONMENTS),
+    "timesteps": (with_steps, "timesteps in the train batch: the learner pipeline", TIMESTEPS),
 }
 
 
 def measure_growth(options: Options) -> dict[str, Any]:
-    """Median seconds per call, by panel and side.
+    """Return median seconds per call, by panel and side.
 
     Args:
         options: How to measure; quick takes the first three sizes.
     """
     found = {}
-    for name, (keyword, build, _, sizes) in PANELS.items():
+    for name, (build, _, sizes) in PANELS.items():
         sizes = sizes[:3] if options.quick else sizes
-        measured = [timed(partial(build, **{keyword: size}))(options).values for size in sizes]
-        series = {side: [float(f"{spread(one[side]).median:.5g}") for one in measured] for side in measured[0]}
+        measured = [Timed(partial(build, size=size))(options).values for size in sizes]
+        series = {side: [float(f"{spread(values[side]).median:.5g}") for values in measured] for side in measured[0]}
         found[name] = {"sizes": sizes, "seconds": series}
     return found
 
@@ -71,7 +67,7 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, panels = pyplot.subplots(1, len(PANELS), figsize=(11, 4.2), layout="constrained")
-    for axes, (name, (_, _, title, _)) in zip(panels, PANELS.items()):
+    for axes, (name, (_, title, _)) in zip(panels, PANELS.items()):
         _panel(axes, found[name], title)
     panels[0].legend(frameon=False, loc="upper left")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,6 +76,8 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
 
 
 def _panel(axes: Any, found: Mapping[str, Any], title: str) -> None:
+    from matplotlib.ticker import EngFormatter
+
     sizes = found["sizes"]
     for side, colour in SHOWN.items():
         if side in found["seconds"]:
@@ -88,16 +86,8 @@ def _panel(axes: Any, found: Mapping[str, Any], title: str) -> None:
     axes.set_yscale("log")
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.minorticks_off()
-    axes.yaxis.set_major_formatter(_seconds)
     axes.set_xlabel(title)
+    axes.yaxis.set_major_formatter(EngFormatter("s"))
     axes.set_ylabel("time per call")
     axes.grid(color="#e0e0e0", linewidth=0.7)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _seconds(value: float, _: Any) -> str:
-    """A power of ten of seconds in words."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if value >= 0.999 * scale:
-            return f"{value / scale:g} {unit}"
-    return f"{value / 1e-9:g} ns"

@@ -8,16 +8,27 @@ import logging
 import pickle
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cache
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from benchmarks.columns import MODEL_OUTPUTS, TERMINATED, TRUNCATED, Episode
-from benchmarks.names import OURS, RLLIB
-from benchmarks.row import Options
+from benchmarks.row import OURS, RLLIB, Options
+from benchmarks.workloads import (
+    AGENTS,
+    MODEL_OUTPUTS,
+    MODULES,
+    TERMINATED,
+    TRUNCATED,
+    Block,
+    ByAgent,
+    Episode,
+    module_of,
+)
 
 ACTIONS = gym.spaces.Discrete(2)
 MAX_SEQ_LEN = 20
@@ -43,7 +54,7 @@ PLACES = {  # name: where RLlib has it below `ray.rllib`, and where epibatch has
 
 
 def rllib_is_there() -> bool:
-    """Whether `ray[rllib]` can be imported."""
+    """Return True if `ray[rllib]` can be imported."""
     try:
         return importlib.util.find_spec("ray.rllib") is not None
     except ImportError:
@@ -51,13 +62,13 @@ def rllib_is_there() -> bool:
 
 
 def library_names(options: Options) -> tuple[str, ...]:
-    """The libraries to measure."""
+    """Return the libraries to measure."""
     return (OURS, RLLIB) if options.rllib else (OURS,)
 
 
 @cache
 def library(name: str) -> SimpleNamespace:
-    """One library's classes; `Stub` is a network without weights, `Identity` a user's piece that does nothing."""
+    """Return one library's classes, a network without weights (`Stub`) and a piece that does nothing (`Identity`)."""
     root, column = ("ray.rllib", 0) if name == RLLIB else ("epibatch", 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -97,7 +108,7 @@ def _stub(lib: SimpleNamespace) -> Any:
 
 
 def values(observations: Any) -> Any:
-    """The value predictions of the stub network."""
+    """Return the value predictions of the stub network."""
     return observations[..., 0] * 0.1
 
 
@@ -110,55 +121,140 @@ def _identity(base: Any) -> Any:
 
 
 def box(shape: tuple[int, ...], kind: str = "float32") -> gym.spaces.Box:
-    """The space of observations of a shape and kind."""
-    if kind == "uint8":
-        return gym.spaces.Box(0, 255, shape, np.uint8)
-    return gym.spaces.Box(-np.inf, np.inf, shape, np.float32)
+    """Return the space of observations of a shape and kind."""
+    return gym.spaces.Box(0, 255, shape, np.uint8) if kind == "uint8" else gym.spaces.Box(-np.inf, np.inf, shape)
 
 
-def spec(lib: SimpleNamespace, space: gym.Space[Any], state: int) -> Any:
-    """What builds the stub network."""
-    return lib.RLModuleSpec(
-        module_class=lib.Stub,
-        observation_space=space,
-        action_space=ACTIONS,
-        model_config={"state": state, "max_seq_len": MAX_SEQ_LEN},
-    )
+@dataclass(frozen=True)
+class Setup:
+    """Spaces, configuration, network and episodes of one agent, or of eight agents with three modules.
+
+    Args:
+        space: Of an observation.
+        state: Size of the two recurrent states; 0: none.
+        agents: True for eight agents.
+    """
+
+    space: gym.spaces.Box = field(default_factory=lambda: box((4,)))
+    state: int = 0
+    agents: bool = False
+
+    def spaces(self, shared: bool = True) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        """Return the spaces of observations and actions; agents have the same objects, or copies."""
+        if not self.agents:
+            return self.space, ACTIONS
+        return (
+            gym.spaces.Dict({agent: self.space if shared else deepcopy(self.space) for agent in AGENTS}),
+            gym.spaces.Dict({agent: ACTIONS if shared else deepcopy(ACTIONS) for agent in AGENTS}),
+        )
+
+    def config(self, lib: SimpleNamespace) -> Any:
+        """Return a PPO configuration with all defaults."""
+        observation_space, action_space = self.spaces()
+        config = lib.PPOConfig().environment(observation_space=observation_space, action_space=action_space)
+        return config.multi_agent(policies=set(MODULES), policy_mapping_fn=module_of) if self.agents else config
+
+    def spec(self, lib: SimpleNamespace) -> Any:
+        """Return what builds the stub network."""
+        return lib.RLModuleSpec(
+            module_class=lib.Stub,
+            observation_space=self.space,
+            action_space=ACTIONS,
+            model_config={"state": self.state, "max_seq_len": MAX_SEQ_LEN},
+        )
+
+    def modules(self, lib: SimpleNamespace) -> Any:
+        """Return the stub network of each module."""
+        names = MODULES if self.agents else (MODULE,)
+        return lib.MultiRLModule(rl_module_specs={name: self.spec(lib) for name in names})
+
+    def empty(self, lib: SimpleNamespace, shared: bool = True) -> Any:
+        """Return an episode of a library without a step."""
+        spaces = dict(zip(("observation_space", "action_space"), self.spaces(shared)))
+        if self.agents:
+            return lib.MultiAgentEpisode(**spaces, agent_to_module_mapping_fn=module_of)
+        return lib.SingleAgentEpisode(**spaces)
+
+    def episode(self, lib: SimpleNamespace, columns: Episode | ByAgent, shared: bool = True) -> Any:
+        """Return an episode of a library with these columns."""
+        return grown(self.empty(lib, shared), *as_calls(columns))
 
 
-def config(lib: SimpleNamespace, space: gym.Space[Any]) -> Any:
-    """A PPO configuration with all defaults, for these spaces."""
-    return lib.PPOConfig().environment(observation_space=space, action_space=ACTIONS)
+Call = dict[str, Any]
 
 
-def single_agent_episode(lib: SimpleNamespace, index: int, columns: Episode, space: gym.Space[Any]) -> Any:
-    """A finished episode of a library, from its columns, in array form."""
-    extras: dict[str, Any] = {name: list(columns.steps[name]) for name in MODEL_OUTPUTS}
+def as_calls(columns: Episode | ByAgent) -> tuple[Call, list[Call]]:
+    """Return the arguments of `add_env_reset`, and those of `add_env_step` for each step."""
+    if isinstance(columns, Episode):
+        return {"observation": columns.obs[0]}, list(map(partial(_step, columns), range(len(columns))))
+    agents = {agent: as_calls(episode) for agent, episode in columns.items()}
+    steps = []
+    for t in range(len(columns[AGENTS[0]])):
+        rows = {agent: calls[t] for agent, (_, calls) in agents.items()}
+        names = ("observation", "action", "reward")
+        step = {f"{name}s": {agent: row[name] for agent, row in rows.items()} for name in names}
+        step["extra_model_outputs"] = {agent: row["extra_model_outputs"] for agent, row in rows.items()}
+        steps.append(step | {f"{name}s": {"__all__": rows[AGENTS[0]][name]} for name in ("terminated", "truncated")})
+    return {"observations": {agent: reset["observation"] for agent, (reset, _) in agents.items()}}, steps
+
+
+def _step(columns: Episode, t: int) -> Call:
+    extras: Call = {name: columns.steps[name][t] for name in MODEL_OUTPUTS}
     if columns.state:
-        rows = zip(*columns.state.values())
-        extras["state_out"] = [dict(zip(columns.state, row)) for row in rows]
-    return lib.SingleAgentEpisode(
-        id_=f"e{index}",
-        observations=list(columns.obs),
-        actions=list(columns.steps["actions"]),
-        rewards=list(columns.steps["rewards"]),
-        extra_model_outputs=extras,
-        observation_space=space,
-        action_space=ACTIONS,
-        terminated=columns.end == TERMINATED,
-        truncated=columns.end == TRUNCATED,
-        len_lookback_buffer=0,
-        t_started=0,
-    ).to_numpy()
+        extras["state_out"] = {name: column[t] for name, column in columns.state.items()}
+    ends = t == len(columns) - 1
+    return {
+        "observation": columns.obs[t + 1],
+        "action": columns.steps["actions"][t],
+        "reward": float(columns.steps["rewards"][t]),
+        "extra_model_outputs": extras,
+        "terminated": ends and columns.end == TERMINATED,
+        "truncated": ends and columns.end == TRUNCATED,
+    }
+
+
+def grown(episode: Any, reset: Call, steps: Sequence[Call]) -> Any:
+    """Return an empty episode after these calls."""
+    episode.add_env_reset(**reset)
+    for step in steps:
+        episode.add_env_step(**step)
+    return episode
+
+
+def recorder_of(columns: Block, space: gym.Space[Any]) -> Any:
+    """Return epibatch's recorder of vector steps, as the runner fills it."""
+    from epibatch.episodes import VectorRecorder
+
+    rows, num_envs = columns.terminateds.shape
+    recorder = VectorRecorder(num_envs, space, ACTIONS, autoreset="next_step", capacity=rows)
+    recorder.reset(columns.obs[0])
+    for row in range(rows):
+        recorder.commit()
+        extras = {
+            name: _row(column, row) for name, column in columns.steps.items() if name not in ("actions", "rewards")
+        }
+        recorder.step(
+            columns.steps["actions"][row],
+            columns.steps["rewards"][row],
+            columns.terminateds[row],
+            columns.truncateds[row],
+            columns.obs[row + 1],
+            extras=extras,
+        )
+    return recorder
+
+
+def _row(column: Any, row: int) -> Any:
+    return {name: leaf[row] for name, leaf in column.items()} if isinstance(column, dict) else column[row]
 
 
 def rebuilt(objects: Sequence[Any]) -> Callable[[], Any]:
-    """What makes fresh copies of episodes: RLlib's pieces change the episodes that they are given."""
+    """Return what makes new copies of episodes: RLlib's pieces change the episodes that they are given."""
     blob = pickle.dumps(objects, protocol=5)
     return lambda: pickle.loads(blob)
 
 
 def sent(objects: Sequence[Any]) -> Callable[[], Any]:
-    """What makes fresh copies of episodes as they come from other processes: each by itself, nothing shared."""
+    """Return what makes new copies of episodes as they come from other processes: each by itself, nothing shared."""
     blobs = [pickle.dumps(own, protocol=5) for own in objects]
     return lambda: [pickle.loads(blob) for blob in blobs]

@@ -10,22 +10,23 @@ lets a process reset (/proc/self/clear_refs). Elsewhere nothing is measured, and
 
 from __future__ import annotations
 
-import argparse
 import gc
-import sys
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from benchmarks.libraries import library_names, rllib_is_there
+from benchmarks.row import Measured, Options, Row, at_most
+from benchmarks.rows.learner import FRAMES, frames, library_side, stack_frames
+from benchmarks.timing import in_a_process
 
 MIB = 2**20
-FRAMES, STEPS, EPISODES = 4, 4096, 20
+OUTPUT = "output"
 LOOK_EVERY = 500_000
-WARM_UP = 2_000_000
-MOST_PER_BATCH = 1.1
 MOST_PER_MILLION = 1.0
 
 
@@ -34,22 +35,20 @@ class NoPeakError(RuntimeError):
 
 
 def status(field: str) -> int:
-    """Bytes of a field of /proc/self/status, VmRSS or VmHWM.
+    """Return the bytes of a field of /proc/self/status, VmRSS or VmHWM.
 
     Raises:
         NoPeakError: there is no such file.
     """
-    listing = Path("/proc/self/status")
-    if not listing.is_file():
-        raise NoPeakError("no /proc/self/status, which Linux has")
-    for line in listing.read_text(encoding="ascii").splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    raise NoPeakError(f"no {field} in /proc/self/status")
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except OSError as error:
+        raise NoPeakError(f"no /proc/self/status, which Linux has: {error}") from error
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
 def peak_of(call: Callable[[], Any]) -> tuple[int, Any]:
-    """How far resident memory rises above where it was while a call runs, in bytes, and what the call gave.
+    """Return how far resident memory rises above where it was while a call runs, in bytes, and the call's output.
 
     Raises:
         NoPeakError: the peak cannot be reset here.
@@ -64,69 +63,56 @@ def peak_of(call: Callable[[], Any]) -> tuple[int, Any]:
     return status("VmHWM") - before, output
 
 
-# --------------------------------------------------------------------------------------- a train batch
-
-
-def stacked(name: str, steps: int = STEPS) -> tuple[float, float]:
-    """Peak above the inputs and size of a train batch with stacked frames of 84 x 84 bytes, in MiB.
+def stacked(name: str, steps: int = 4096) -> tuple[float, float]:
+    """Return peak above the inputs and size of a train batch with stacked frames of 84 x 84 bytes, in MiB.
 
     Args:
         name: The library whose learner pipeline makes it.
         steps: Of the episodes.
     """
-    from benchmarks.columns import episodes
-    from benchmarks.rows.learner import library_side
-
-    small = episodes(32, 2, (84, 84, 1), kind="uint8")
-    library_side(name, small, "uint8", change=_stack).once()  # loads what there is to load, and leaves little behind
-    columns = episodes(steps, max(2, EPISODES * steps // STEPS), (84, 84, 1), kind="uint8")
-    side = library_side(name, columns, "uint8", change=_stack)
-    given = side.prepare() if side.prepare is not None else None
-    peak, batch = peak_of(partial(side.run, given))
-    return peak / MIB, sum(column.nbytes for column in batch.values()) / MIB
+    side = partial(library_side, name, setup=FRAMES, change=stack_frames)
+    side(frames(32, 2)).once()  # loads what there is to load, and leaves little behind
+    full = side(frames(steps, max(2, steps // 205)))
+    peak, batch = peak_of(partial(full.run, full.given()))
+    return peak / MIB, sum(column.nbytes for column in full.show(batch).values()) / MIB
 
 
-def _stack(lib: Any, pipeline: Any) -> None:
-    pipeline.prepend(lib.FrameStacking(num_frames=FRAMES, as_learner_connector=True))
+def measure_stacked(options: Options) -> Measured:
+    """Measure the peak above the inputs, each library in its own process."""
+    values: dict[str, list[float]] = {}
+    try:
+        for name in library_names(options):
+            peak, size = in_a_process(stacked, name, 512 if options.quick else 4096)
+            values[name] = [peak]
+            values.setdefault(OUTPUT, [size])
+    except NoPeakError as error:
+        return Measured({}, unit="MiB", note=f"not measured: {error}")
+    return Measured(values, unit="MiB", note=f"the train batch has {values[OUTPUT][0]:.0f} MiB")
 
 
-def in_a_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns in a process of its own, whose heap nobody else has used."""
-    with ProcessPoolExecutor(1, get_context("spawn"), initializer=_one_thread) as process:
-        return process.submit(function, *arguments).result()
-
-
-def _one_thread() -> None:
-    from benchmarks.one_thread import use_one_thread
-
-    use_one_thread()
+ROWS = [
+    Row(
+        "L3/memory",
+        "peak of memory above the inputs, frame stack 4, 84x84 bytes, 4,096 steps",
+        measure_stacked,
+        (at_most(1.1, OUTPUT),),
+    )
+]
 
 
 # ------------------------------------------------------------------------------------- a long training
 
-
-@dataclass(frozen=True)
-class Growth:
-    """Resident memory in a training.
-
-    Args:
-        steps: Environment steps at each look.
-        bytes: Resident memory then.
-    """
-
-    steps: list[int]
-    bytes: list[int]
-
-    def per_million(self, warm_up: int) -> float:
-        """MiB by which memory grows per million steps behind the warm-up: the slope of the line of least squares."""
-        import numpy as np
-
-        kept = [(step, size) for step, size in zip(self.steps, self.bytes) if step >= warm_up]
-        steps, sizes = np.array(kept, np.float64).T
-        return float(np.polyfit(steps / 1e6, sizes / MIB, 1)[0])
+Look = tuple[int, int]
+"""Environment steps, and the bytes of resident memory then."""
 
 
-def train(steps: int, every: int = LOOK_EVERY, *, num_envs: int = 256, say: bool = True) -> Growth:
+def per_million(looks: Sequence[Look], warm_up: int) -> float:
+    """Return MiB by which memory grows per million steps after the warm-up: the slope of the line of least squares."""
+    steps, sizes = np.array([look for look in looks if look[0] >= warm_up], np.float64).T
+    return float(np.polyfit(steps / 1e6, sizes / MIB, 1)[0])
+
+
+def train(steps: int, every: int = LOOK_EVERY, num_envs: int = 256) -> list[Look]:
     """Train PPO on Gymnasium's native vector CartPole with a small network, looking at memory on the way."""
     from epibatch.algorithms.ppo import PPOConfig
 
@@ -134,54 +120,39 @@ def train(steps: int, every: int = LOOK_EVERY, *, num_envs: int = 256, say: bool
     config.env_runners(num_envs_per_env_runner=num_envs, gym_env_vectorize_mode="vector_entry_point")
     config.training(train_batch_size=num_envs * 64, minibatch_size=num_envs * 16, num_epochs=1, lr=1e-3)
     algorithm = config.build_algo()
-    growth = Growth([], [])
-    while (done := algorithm.env_runner.num_env_steps_sampled_lifetime) < steps:
+    looks: list[Look] = []
+    done = 0
+    while done < steps:
         results = algorithm.train()
-        if done // every != algorithm.env_runner.num_env_steps_sampled_lifetime // every:
+        before, done = done, algorithm.env_runner.num_env_steps_sampled_lifetime
+        if before // every != done // every:
             gc.collect()
-            growth.steps.append(algorithm.env_runner.num_env_steps_sampled_lifetime)
-            growth.bytes.append(status("VmRSS"))
-            if say:
-                returns = results["env_runners"]["episode_return_mean"]
-                size = growth.bytes[-1] / MIB
-                print(f"{growth.steps[-1] / 1e6:6.1f} M steps: {size:7.2f} MiB, mean return {returns:.0f}", flush=True)
+            looks.append((done, status("VmRSS")))
+            returns = results["env_runners"]["episode_return_mean"]
+            print(f"{done / 1e6:6.1f} M steps: {looks[-1][1] / MIB:7.2f} MiB, mean return {returns:.0f}", flush=True)
     algorithm.stop()
-    return growth
+    return looks
 
 
-# -------------------------------------------------------------------------------------------- command
-
-
-def main() -> int:
-    """Measure; 1 if something needs too much."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=10_000_000, help="of the long training")
-    parser.add_argument("--warm-up", type=int, default=WARM_UP, help="steps that are not looked at")
-    options = parser.parse_args()
-    from benchmarks.libraries import library_names, rllib_is_there
-    from benchmarks.row import OURS, Options
-
-    good = True
-    for name in library_names(Options(rllib=rllib_is_there())):
-        try:
-            peak, size = in_a_process(stacked, name)
-        except NoPeakError as error:
-            print(f"not measured: {error}")
-            return 0
-        ratio = peak / size
-        print(f"train batch of stacked frames, {name}: {peak:.1f} MiB above the inputs for {size:.1f}: {ratio:.2f} x")
-        if name == OURS:
-            good = ratio <= MOST_PER_BATCH
-            print(f"  at most {MOST_PER_BATCH} x: {'yes' if good else 'NO'}")
-    if options.steps:
-        slope = in_a_process(train, options.steps).per_million(options.warm_up)
-        held = slope < MOST_PER_MILLION
-        print(
-            f"training: {slope:+.3f} MiB per million steps; less than {MOST_PER_MILLION:g}: {'yes' if held else 'NO'}"
-        )
-        good = good and held
-    return 0 if good else 1
+def main(
+    steps: Annotated[int, typer.Option(help="Steps of the long training.")] = 10_000_000,
+    warm_up: Annotated[int, typer.Option(help="Steps that are not looked at.")] = 2_000_000,
+) -> None:
+    """Measure both. Exit with 1 if something needs too much."""
+    (row,) = ROWS
+    measured = row.measure(Options(rllib=rllib_is_there()))
+    print(f"train batch of stacked frames: {measured.note}")
+    for name, (peak,) in measured.values.items():
+        print(f"  {name}: {peak:.1f} MiB" + (" above the inputs" if name != OUTPUT else ""))
+    compared = row.targets[0].compared(measured)
+    good = compared is None or row.targets[0].met(compared.median)
+    if steps:
+        slope = per_million(in_a_process(train, steps), warm_up)
+        print(f"training: {slope:+.3f} MiB per million steps; to be less than {MOST_PER_MILLION:g}")
+        good = good and slope < MOST_PER_MILLION
+    print("good" if good else "TOO MUCH")
+    raise typer.Exit(not good)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

@@ -12,15 +12,74 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional
-
-from benchmarks.floors.acting import mlp
 
 GAMMA, LAMBDA = 0.99, 1.0
 CLIP, VALUE_CLIP = 0.3, 10.0
 KL_TARGET = 0.01
 
 Batch = dict[str, torch.Tensor]
+
+
+def mlp(inputs: int, outputs: int, hidden: int = 256) -> nn.Sequential:
+    """Two hidden layers with tanh."""
+    return nn.Sequential(
+        nn.Linear(inputs, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, outputs)
+    )
+
+
+class BareLoop:
+    """Acts in N environments with a policy network, and keeps everything.
+
+    Args:
+        env: A Gymnasium vector environment with four observations and two actions.
+        seed: Of the environments.
+    """
+
+    def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any], seed: int = 0) -> None:
+        self.env = env
+        self.policy = mlp(4, 2)
+        self.observation, _ = env.reset(seed=seed)
+        self.ended = np.zeros(env.num_envs, np.bool_)
+
+    @torch.no_grad()
+    def collect(self, vector_steps: int) -> list[tuple[Any, ...]]:
+        """Take so many vector steps.
+
+        In the step after an end Gymnasium ignores the action and gives the reset observation with reward 0. Such steps
+        are in the result too.
+
+        Returns:
+            The columns `NAMES` for each vector step.
+        """
+        env, policy, observation, only_reset = self.env, self.policy, self.observation, self.ended
+        kept = []
+        for _ in range(vector_steps):
+            logits = policy(torch.from_numpy(observation))
+            log_probabilities = torch.log_softmax(logits, -1)
+            action = torch.multinomial(log_probabilities.exp(), 1)
+            logp = log_probabilities.gather(1, action)
+            following, reward, terminated, truncated, _ = env.step(action[:, 0].numpy())
+            kept.append((observation, following, action, logp, logits, reward, terminated, truncated, only_reset))
+            observation, only_reset = following, terminated | truncated
+        self.observation, self.ended = observation, only_reset
+        return kept
+
+
+NAMES = ("obs", "next_obs", "actions", "logp", "logits", "rewards", "terminated", "truncated")
+
+
+def transitions(kept: list[tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the steps of a rollout in flat rows, without those that only reset.
+
+    Returns:
+        The columns `NAMES`, and `resets`: the share of the rollout's steps that is left out.
+    """
+    *columns, only_reset = map(np.stack, zip(*kept))
+    rows = {name: column[~only_reset] for name, column in zip(NAMES, columns)}
+    rows.update(actions=rows["actions"][:, 0], logp=rows["logp"][:, 0], resets=only_reset.mean())
+    return rows
 
 
 class BarePPO:
@@ -36,12 +95,10 @@ class BarePPO:
     def __init__(self, seed: int, steps: int = 4000, minibatch_size: int = 128, epochs: int = 10) -> None:
         torch.manual_seed(seed)
         self.steps, self.minibatch_size, self.epochs = steps, minibatch_size, epochs
-        self.env = gym.make_vec("CartPole-v1", num_envs=1, vectorization_mode="sync")
-        self.policy, self.value = mlp(4, 2), mlp(4, 1)
+        self.loop = BareLoop(gym.make_vec("CartPole-v1", num_envs=1, vectorization_mode="sync"), seed)
+        self.policy, self.value = self.loop.policy, mlp(4, 1)
         self.optimizer = torch.optim.Adam([*self.policy.parameters(), *self.value.parameters()], lr=5e-5)
         self.kl_coeff = 0.2
-        self.observation = self.env.reset(seed=seed)[0]
-        self.ended = False
         self.episode_return = 0.0
         self.returns: deque[float] = deque(maxlen=100)
 
@@ -51,54 +108,29 @@ class BarePPO:
         self.learn(self.batch(rollout))
         return float(np.mean(self.returns)) if self.returns else float("nan")
 
-    @torch.no_grad()
     def collect(self) -> dict[str, Any]:
         """Act until there are enough steps.
 
         Returns:
-            A row per step: `obs`, `next_obs`, `actions`, `logp`, `logits`, `rewards`, `terminated`, and `cut`, which is
-            True where the next row is of another episode, or there is none.
+            A row per step: `NAMES`, and `cut`: True where the next row is of another episode, or there is none.
         """
-        steps = self.steps
-        kept: dict[str, Any] = {
-            "obs": np.empty((steps, 4), np.float32),
-            "next_obs": np.empty((steps, 4), np.float32),
-            "actions": np.empty(steps, np.int64),
-            "logp": np.empty(steps, np.float32),
-            "logits": np.empty((steps, 2), np.float32),
-            "rewards": np.empty(steps, np.float32),
-            "terminated": np.empty(steps, bool),
-            "cut": np.empty(steps, bool),
-        }
-        step = 0
-        while step < steps:
-            logits = self.policy(torch.from_numpy(self.observation))
-            log_probabilities = torch.log_softmax(logits, -1)
-            action = torch.multinomial(log_probabilities.exp(), 1)
-            observation, reward, terminated, truncated, _ = self.env.step(action[:, 0].numpy())
-            if self.ended:  # Gymnasium has only reset the environment
-                self.ended, self.episode_return = False, 0.0
-            else:
-                kept["obs"][step] = self.observation[0]
-                kept["next_obs"][step] = observation[0]
-                kept["actions"][step] = action[0, 0]
-                kept["logp"][step] = log_probabilities[0, action[0, 0]]
-                kept["logits"][step] = logits[0]
-                kept["rewards"][step] = reward[0]
-                kept["terminated"][step] = terminated[0]
-                self.ended = kept["cut"][step] = bool(terminated[0] or truncated[0])
-                self.episode_return += float(reward[0])
-                if self.ended:
-                    self.returns.append(self.episode_return)
-                step += 1
-            self.observation = observation
-        kept["cut"][-1] = True
-        return kept
+        kept = self.loop.collect(self.steps)
+        while missing := self.steps - sum(not only_reset[0] for *_, only_reset in kept):
+            kept += self.loop.collect(missing)
+        rollout = transitions(kept)
+        rollout["rewards"] = rollout["rewards"].astype(np.float32)
+        ended = rollout["terminated"] | rollout["truncated"]
+        for reward, end in zip(rollout["rewards"].tolist(), ended.tolist()):
+            self.episode_return += reward
+            if end:
+                self.returns.append(self.episode_return)
+                self.episode_return = 0.0
+        return {**rollout, "cut": ended | (np.arange(self.steps) == self.steps - 1)}
 
     @torch.no_grad()
     def batch(self, rollout: dict[str, Any]) -> Batch:
         """What is learned from: the rollout with advantages and value targets."""
-        kept = {name: torch.from_numpy(column) for name, column in rollout.items()}
+        kept = {name: torch.from_numpy(rollout[name]) for name in NAMES}
         cuts = np.flatnonzero(rollout["cut"])
         values = self.value(torch.cat([kept["obs"], kept["next_obs"][cuts]]))[:, 0].numpy()
         after = np.append(values[1 : self.steps], 0.0)

@@ -1,4 +1,4 @@
-"""The rows, a file per family. A family is a module with a list ROWS; it is part of the table once it is named here."""
+"""The rows, a module per family. A family is a module with a list ROWS; it is in the table once it is named here."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from importlib import import_module
 
 from benchmarks.row import Row
 
-FAMILIES = ("learner", "memory", "acting", "sampling", "training", "kernels", "storage", "agents", "agent_sampling")
+FAMILIES = ("rows.learner", "memory", "rows.kernels", "rows.storage", "rows.acting", "rows.sampling", "rows.training")
 
 
 def all_rows() -> list[Row]:
-    """Every row, in the order of the table."""
-    return [row for family in FAMILIES for row in import_module(f"benchmarks.rows.{family}").ROW_MAP]
+    """Return every row, in the order of the table."""
+    return [row for family in FAMILIES for row in import_module(f"benchmarks.{family}").ROWS]
 
 
 def chosen(rows: Sequence[Row], only: str) -> list[Row]:
-    """The rows that a comma-separated list selects.
+    """Return the rows that a comma-separated list selects.
 
     Args:
         rows: To choose from.

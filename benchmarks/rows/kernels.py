@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from benchmarks.columns import TERMINATED, lengths
-from benchmarks.equality import check_all_same
-from benchmarks.floors import kernels as floor
-from benchmarks.names import FLOOR, OURS
-from benchmarks.row import Options, Row, Workload, at_most, below, timed
+from benchmarks.checks import check_all_same
+from benchmarks.floors.learner import discounted_sums, one_step_errors
+from benchmarks.row import FLOOR, OURS, Options, Row, Timed, Workload, at_most, below
 from benchmarks.timing import Side
+from benchmarks.workloads import TERMINATED, lengths
 
 GAE = {"gamma": 0.99, "lambda_": 0.95}
 MINIBATCHES, EPOCHS = 4, 5
-WIDTHS = {  # 277 floats a row
-    "obs": 48,
-    "reference": 26,
-    "critic_obs": 48,
-    "critic_reference": 26,
-    "actions": 19,
-    "action_means": 19,
-    "action_deviations": 19,
-    "teacher_actions": 19,
-    "curiosity_obs": 48,
-    "rewards": 0,
-    "vf_preds": 0,
-    "advantages": 0,
-    "value_targets": 0,
-    "action_logp": 0,
-}
-FLAGS = ("reference_mask", "critic_reference_mask")
+WIDTHS = (48, 26, 48, 26, 19, 19, 19, 19, 48, 0, 0, 0, 0, 0)  # 277 floats a row
+FLAGS = 2
 
 
 def segments(options: Options) -> dict[str, Any]:
-    """32,768 steps in 160 segments, one after the other."""
+    """Return 32,768 steps in 160 segments, one after the other."""
     steps, count = (4096, 20) if options.quick else (32_768, 160)
     rng, counts = np.random.default_rng(0), np.array(lengths(steps, count))
     terminateds = np.zeros(steps, np.bool_)
@@ -50,13 +34,12 @@ def segments(options: Options) -> dict[str, Any]:
 def advantages(options: Options) -> Workload:
     """GAE."""
     given = segments(options)
-    ways = {f"{FLOOR}: blocks": floor.advantages_in_blocks, f"{FLOOR}: filter": floor.advantages_by_filter}
-    sides = {name: partial(Side, lambda _, way=way: {"advantages": way(given, **GAE)}) for name, way in ways.items()}
-    return Workload({OURS: partial(advantages_side, given), **sides}, check_advantages, len(given["rewards"]))
+    sides = {OURS: partial(advantages_side, given), FLOOR: partial(advantages_floor_side, given)}
+    return Workload(sides, partial(check_all_same, close={"advantages": 1e-4}))  # the floor sums in float32
 
 
 def advantages_side(given: Mapping[str, Any]) -> Side:
-    """epibatch's two kernels, and the type that a batch has."""
+    """Return epibatch's two kernels, and the type that a batch has."""
     from epibatch.core.advantages import generalized_advantages, td_errors
 
     columns = [given[name] for name in ("rewards", "values", "terminateds", "counts")]
@@ -68,65 +51,79 @@ def advantages_side(given: Mapping[str, Any]) -> Side:
     return Side(run)
 
 
-def check_advantages(outputs: Mapping[str, Any]) -> None:
-    """The block-wise floor sums in float32."""
-    check_all_same(outputs, close={"advantages": 1e-4})
+def advantages_floor_side(given: Mapping[str, Any]) -> Side:
+    """Return the floor; see `discounted_sums`."""
+    gamma, factor = GAE["gamma"], GAE["gamma"] * GAE["lambda_"]
+    columns = [given[name] for name in ("rewards", "values", "terminateds")]
+
+    def run(_: Any) -> dict[str, Any]:
+        errors = one_step_errors(*columns, gamma, np.cumsum(given["counts"]) - 1, given["bootstraps"])
+        return {"advantages": discounted_sums(errors, given["counts"].tolist(), factor)}
+
+    return Side(run)
 
 
 def rollout(options: Options) -> dict[str, Any]:
-    """4,096 environments, 24 steps: 98,304 rows."""
+    """Return 4,096 environments, 24 steps: 98,304 rows."""
     import torch
 
     rows, generator = (256 if options.quick else 4096) * 24, torch.Generator().manual_seed(0)
-    batch = {
-        name: torch.randn(*((rows, width) if width else (rows,)), generator=generator) for name, width in WIDTHS.items()
-    }
-    return {**batch, **{name: torch.rand(rows, generator=generator) > 0.5 for name in FLAGS}}
+    shapes = [(rows, width) if width else (rows,) for width in WIDTHS]
+    columns = [torch.randn(*shape, generator=generator) for shape in shapes]
+    columns += [torch.rand(rows, generator=generator) > 0.5 for _ in range(FLAGS)]
+    return {f"column{i}": column for i, column in enumerate(columns)}
 
 
 def minibatches(options: Options) -> Workload:
-    """Five epochs of four minibatches."""
-    rows = (256 if options.quick else 4096) * 24
-    sides = {OURS: partial(minibatches_side, options), FLOOR: partial(plain_minibatches_side, options)}
-    return Workload(sides, check_all_same, rows * EPOCHS)
+    """Five epochs of four minibatches, shuffled once."""
+    sides = {OURS: partial(minibatches_side, options, by_epibatch), FLOOR: partial(minibatches_side, options, plain)}
+    return Workload(sides, check_all_same)
 
 
-def minibatches_side(options: Options) -> Side:
-    """epibatch's `Minibatches`, shuffled once."""
+Cut = Callable[[Mapping[str, Any], int, Any], Iterable[Any]]
+
+
+def minibatches_side(options: Options, cut: Cut) -> Side:
+    """Return the side that cuts minibatches of a batch."""
     import torch
 
+    batch = rollout(options)
+    size = len(batch["column0"]) // MINIBATCHES
+    return Side(lambda _: list(cut(batch, size, torch.Generator().manual_seed(1))), single=True, show=shown)
+
+
+def by_epibatch(batch: Mapping[str, Any], size: int, generator: Any) -> Iterable[Any]:
+    """Cut them by `Minibatches`."""
     from epibatch.learner import Minibatches
 
-    batch = rollout(options)
-    size = len(batch["obs"]) // MINIBATCHES
-
-    def run(_: Any) -> list[Any]:
-        generator = torch.Generator().manual_seed(1)
-        return list(Minibatches(batch, size=size, epochs=EPOCHS, shuffle="once", generator=generator))
-
-    return Side(run, single=True, show=shown)
+    return Minibatches(batch, size=size, epochs=EPOCHS, shuffle="once", generator=generator)
 
 
-def plain_minibatches_side(options: Options) -> Side:
-    """Shuffled once, and sliced."""
-    batch = rollout(options)
-    size = len(batch["obs"]) // MINIBATCHES
-    return Side(lambda _: list(floor.minibatches(batch, size, EPOCHS, seed=1)), single=True, show=shown)
+def plain(batch: Mapping[str, Any], size: int, generator: Any) -> Iterable[Any]:
+    """Shuffle every column once, then slice it, the same in every epoch."""
+    import torch
+
+    rows = len(batch["column0"])
+    order = torch.randperm(rows, generator=generator).numpy()
+    shuffled = {name: torch.from_numpy(column.numpy().take(order, axis=0)) for name, column in batch.items()}
+    for _ in range(EPOCHS):
+        for start in range(0, rows, size):
+            yield {name: column[start : start + size] for name, column in shuffled.items()}
 
 
 def shown(minibatches: list[dict[str, Any]]) -> dict[str, Any]:
-    """How many there are, and what is in them: the first epoch's rows, and a sum over each."""
+    """Return how many there are, and what is in them: the first epoch's rows, and a sum over each."""
     first = {name: np.concatenate([own[name].numpy() for own in minibatches[:MINIBATCHES]]) for name in minibatches[0]}
     sums = [[float(column.sum()) for column in own.values()] for own in minibatches]
     return {"count": len(minibatches), "sums": np.array(sums), **first}
 
 
-ROW_MAP = [
-    Row("GAE", "advantages of 32,768 steps in 160 segments", timed(advantages), (below(0.5e-3, "<= 0.5 ms"),)),
+ROWS = [
+    Row("GAE", "advantages of 32,768 steps in 160 segments", Timed(advantages), (below(0.5e-3, "<= 0.5 ms"),)),
     Row(
         "minibatches",
         "PPO minibatches: 98,304 rows of 277 floats, 5 epochs of 4",
-        timed(minibatches),
+        Timed(minibatches),
         (at_most(1.2),),
     ),
 ]

@@ -2,130 +2,90 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from benchmarks.cartpole import check_dynamics
-from benchmarks.libraries import library, library_names
-from benchmarks.row import FLOOR, OURS, Measured, Options, Row, Target, Workload, times_faster
-from benchmarks.timing import Side, measure, spread
-from benchmarks.workers import team
+from benchmarks.checks import DifferentValuesError, check_sampled, next_points
+from benchmarks.libraries import ACTIONS, box, library, library_names
+from benchmarks.row import FLOOR, OURS, Measured, Options, Row, Target, Timed, Workload, times_faster
+from benchmarks.timing import Side, spread
+from benchmarks.workloads import AGENTS, MODULES, module_of
 
 ENV = "CartPole-v1"
 SB3 = "SB3"
 SB3_HIDDEN, SB3_STEPS = 64, 128
+NUM_ENVS_OF_AGENTS, STEPS_OF_AGENTS, LENGTH = 16, 3200, 200
 
 
-@dataclass(frozen=True)
-class Sampler(Side):
-    """A side whose turn is a single call; its time is per step.
-
-    Args:
-        count: Steps in what a call gave.
-        rows: The same as `obs`, `actions` and `next_obs` in flat rows, to be checked.
-    """
-
-    count: Callable[[Any], int] = len
-    rows: Callable[[Any], dict[str, Any]] = dict
-
-    def once(self) -> Any:
-        """What a call gave, in flat rows."""
-        return self.rows(super().once())
-
-    def calls(self, seconds: float) -> int:
-        """One; the side is warm afterwards."""
-        self.turn(1)
-        return 1
-
-    def turn(self, calls: int) -> float:
-        """Seconds per step of one call."""
-        given = None if self.prepare is None else self.prepare()
-        gc.collect()
-        start = self.clock()
-        output = self.run(given)
-        stop = self.clock()
-        return (stop - start) / self.count(output)
-
-
-# ------------------------------------------------------------------------------------------- sides
-
-
-def library_side(name: str, num_envs: int, steps: int, mode: str) -> Sampler:
-    """`sample()` of a library's runner; its metrics are fetched in front of each call, outside the time."""
+def library_side(name: str, num_envs: int, steps: int, mode: str = "sync", agents: bool = False) -> Side:
+    """Return `sample()` of a library's runner. Its metrics are fetched before each call, outside the time."""
     lib = library(name)
-    config = lib.PPOConfig().environment(ENV)
+    config = lib.PPOConfig().environment(points(lib) if agents else ENV)
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=num_envs, gym_env_vectorize_mode=mode)
-    runner = lib.SingleAgentEnvRunner(config=config, worker_index=0)
-    return Sampler(
-        lambda _: runner.sample(num_timesteps=steps, explore=True), runner.get_metrics, count=steps_of, rows=flat
-    )
+    if agents:
+        config.multi_agent(policies=set(MODULES), policy_mapping_fn=module_of)
+    runner = (lib.MultiAgentEnvRunner if agents else lib.SingleAgentEnvRunner)(config=config, worker_index=0)
+    run = partial(runner.sample, num_timesteps=steps, explore=True)
+    return Side(lambda _: run(), runner.get_metrics, count=steps_of, show=flat)
 
 
 def steps_of(episodes: Sequence[Any]) -> int:
-    """Steps of all episodes."""
+    """Return the steps of all episodes."""
     return sum(map(len, episodes))
 
 
 def flat(episodes: Sequence[Any]) -> dict[str, Any]:
-    """The steps of all episodes in flat rows."""
-    observations = [np.asarray(own.get_observations()) for own in episodes]
+    """Return the steps of all episodes and agents in flat rows, and how many env steps there were."""
+    parts = [part for episode in episodes for part in getattr(episode, "agent_episodes", {"": episode}).values()]
+    observations = [np.asarray(part.get_observations()) for part in parts]
     return {
-        "obs": np.concatenate([own[:-1] for own in observations]),
-        "actions": np.concatenate([np.asarray(own.get_actions()) for own in episodes]),
-        "next_obs": np.concatenate([own[1:] for own in observations]),
+        "obs": np.concatenate([rows[:-1] for rows in observations]),
+        "actions": np.concatenate([np.asarray(part.get_actions()) for part in parts]),
+        "rewards": np.concatenate([np.asarray(part.get_rewards()) for part in parts]),
+        "next_obs": np.concatenate([rows[1:] for rows in observations]),
+        "env_steps": steps_of(episodes),
     }
 
 
-def bare_side(num_envs: int, steps: int, mode: str) -> Sampler:
-    """The loop written by hand, which counts every step, those that only reset an environment too."""
+# ------------------------------------------------------------------------------------------- CartPole
+
+
+def bare_side(num_envs: int, steps: int, mode: str) -> Side:
+    """Return the loop written by hand, which counts every step, those that only reset an environment too."""
     import gymnasium as gym
 
-    from benchmarks.floors.acting import BareLoop, transitions
+    from benchmarks.floors.ppo import BareLoop, transitions
 
     loop = BareLoop(gym.make_vec(ENV, num_envs=num_envs, vectorization_mode=mode))
     vector_steps = -(-steps // num_envs)
-    return Sampler(lambda _: loop.collect(vector_steps), count=lambda kept: len(kept) * num_envs, rows=transitions)
+    return Side(lambda _: loop.collect(vector_steps), count=lambda kept: len(kept) * num_envs, show=transitions)
 
 
-def sampling(options: Options, num_envs: int, steps: int, mode: str = "sync") -> Workload:
-    """Both libraries and the bare loop."""
-    if options.quick:
-        steps = max(400, 4 * num_envs)
-    sides: dict[str, Callable[[], Side]] = {
-        name: partial(library_side, name, num_envs, steps, mode) for name in library_names(options)
-    }
-    sides[FLOOR] = partial(bare_side, num_envs, steps, mode)
+def cartpole(options: Options, num_envs: int, steps: int, mode: str = "sync") -> Workload:
+    """R1, R1v: both libraries and the bare loop."""
+    steps = max(400, 4 * num_envs) if options.quick else steps
+    sides = {name: partial(library_side, name, num_envs, steps, mode) for name in library_names(options)}
 
-    def check(outputs: Any) -> None:
+    def check(outputs: Mapping[str, Any]) -> None:
         for name, sampled in outputs.items():
-            check_dynamics(sampled, name, steps * (name != FLOOR))
+            check_sampled(sampled, name, steps * (name != FLOOR))
 
-    return Workload(sides, check, steps=1)
+    return Workload({**sides, FLOOR: partial(bare_side, num_envs, steps, mode)}, check, note_resets)
 
 
-def measured(build: Callable[[Options], Workload]) -> Callable[[Options], Measured]:
-    """The `measure` of a sampling row; its note says what the bare loop's count is worth."""
-
-    def measure_row(options: Options) -> Measured:
-        workload = build(options)
-        with team(build, options, workload.sides) as sides:
-            workload.check({name: side.output for name, side in sides.items()})
-            resets = float(sides[FLOOR].output["resets"])
-            values = measure(sides, rounds=options.turns, seconds=options.seconds)
-        share = spread(bare / own for bare, own in zip(values[FLOOR], values[OURS])).median
-        note = (
-            f"{100 * resets:.1f} % of the steps that the bare loop counts only reset an environment; epibatch does not "
-            f"count those. Of the bare loop's other steps per second it does {100 * share / (1 - resets):.0f} %."
-        )
-        return Measured(values, steps=1, note=note)
-
-    return measure_row
+def note_resets(outputs: Mapping[str, Any], values: Mapping[str, Sequence[float]]) -> str:
+    """Say what the bare loop's count is worth."""
+    resets = float(outputs[FLOOR]["resets"])
+    share = spread(bare / ours for bare, ours in zip(values[FLOOR], values[OURS])).median
+    return (
+        f"{100 * resets:.1f} % of the steps that the bare loop counts only reset an environment; epibatch does not "
+        f"count those. Of the bare loop's other steps per second it does {100 * share / (1 - resets):.0f} %."
+    )
 
 
 # --------------------------------------------------------------------------- beside Stable-Baselines3
@@ -148,11 +108,11 @@ def sb3_side(num_envs: int) -> Side:
         algorithm.collect_rollouts(algorithm.env, callback, buffer, n_rollout_steps=SB3_STEPS)
         return buffer
 
-    return Sampler(run, count=lambda _: num_envs * SB3_STEPS, rows=_of_buffer)
+    return Side(run, count=lambda _: num_envs * SB3_STEPS, show=_of_buffer)
 
 
 def _of_buffer(buffer: Any) -> dict[str, Any]:
-    """The buffer's steps but for the last ones of episodes, whose next observation it does not hold."""
+    """Return the buffer's steps but for the last ones of episodes, whose next observation it does not hold."""
     going_on = buffer.episode_starts[1:] == 0
     return {
         "obs": buffer.observations[:-1][going_on],
@@ -161,9 +121,9 @@ def _of_buffer(buffer: Any) -> dict[str, Any]:
     }
 
 
-def own_side_beside_sb3(num_envs: int) -> Side:
-    """The same with epibatch: a network that predicts values while it acts, and the train batch with advantages."""
-    from benchmarks.floors.acting import mlp
+def side_beside_sb3(num_envs: int) -> Side:
+    """Do the same with epibatch: a network that predicts values while it acts, and the batch with advantages."""
+    from benchmarks.floors.ppo import mlp
     from epibatch.algorithms.ppo import PPOConfig
     from epibatch.core.columns import Columns
     from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
@@ -191,45 +151,89 @@ def own_side_beside_sb3(num_envs: int) -> Side:
         connector(rl_module=module, batch={}, episodes=episodes, shared_data={})
         return episodes
 
-    return Sampler(run, runner.get_metrics, count=steps_of, rows=flat)
+    return Side(run, runner.get_metrics, count=steps_of, show=flat)
 
 
 def beside_sb3(options: Options, num_envs: int) -> Workload:
-    """Both, to everything that PPO's epochs need."""
-    sides = {OURS: partial(own_side_beside_sb3, num_envs), SB3: partial(sb3_side, num_envs)}
+    """Make both sides, up to everything that PPO's epochs need."""
 
-    def check(outputs: Any) -> None:
+    def check(outputs: Mapping[str, Any]) -> None:
         for name, sampled in outputs.items():
-            check_dynamics(sampled, name, num_envs * SB3_STEPS // 2)
+            check_sampled(sampled, name, num_envs * SB3_STEPS // 2)
 
-    return Workload(sides, check, steps=1)
+    return Workload({OURS: partial(side_beside_sb3, num_envs), SB3: partial(sb3_side, num_envs)}, check)
 
 
 def measure_beside_sb3(options: Options, num_envs: int) -> Measured:
-    """Nothing if Stable-Baselines3 is not there."""
+    """Measure nothing if Stable-Baselines3 is not installed."""
     if importlib.util.find_spec("stable_baselines3") is None:
         return Measured({}, note="stable-baselines3 is not installed")
-    build = partial(beside_sb3, num_envs=num_envs)
-    workload = build(options)
-    with team(build, options, workload.sides) as sides:
-        workload.check({name: side.output for name, side in sides.items()})
-        return Measured(measure(sides, rounds=options.turns, seconds=options.seconds), steps=1)
+    return Timed(partial(beside_sb3, num_envs=num_envs))(options)
+
+
+# --------------------------------------------------------------------------------------- eight agents
+
+
+def points(lib: SimpleNamespace) -> type:
+    """Return an environment of eight points, each moved by its agent for 200 steps, which takes little time."""
+
+    class Points(lib.MultiAgentEnv):  # type: ignore[misc, name-defined]
+        def __init__(self, config: Any = None) -> None:
+            super().__init__()
+            self.agents = self.possible_agents = list(AGENTS)
+            self.observation_spaces = dict.fromkeys(AGENTS, box((4,)))
+            self.action_spaces = dict.fromkeys(AGENTS, ACTIONS)
+
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            self.left = LENGTH
+            self.points = self.np_random.standard_normal((len(AGENTS), 4), np.float32)
+            return dict(zip(AGENTS, self.points)), {}
+
+        def step(self, action_dict: Any) -> Any:
+            self.left -= 1
+            self.points = next_points(self.points, [action_dict[agent] for agent in AGENTS])
+            rewards = dict(zip(AGENTS, self.points[:, 0].tolist()))
+            return dict(zip(AGENTS, self.points)), rewards, {"__all__": False}, {"__all__": self.left == 0}, {}
+
+    return Points
+
+
+def check_agents(steps: int, outputs: Mapping[str, Any]) -> None:
+    """Check that every point went where its agent pushed it, and that no agent missed a step.
+
+    Raises:
+        DifferentValuesError: it is otherwise.
+    """
+    for name, sampled in outputs.items():
+        if sampled["env_steps"] < steps or len(sampled["actions"]) != len(AGENTS) * sampled["env_steps"]:
+            raise DifferentValuesError(f"{name}: {len(sampled['actions'])} rows in {sampled['env_steps']} steps")
+        check_sampled(sampled, name, steps, next_points)
+        if not np.allclose(sampled["next_obs"][:, 0], sampled["rewards"], rtol=1e-6, atol=0):
+            raise DifferentValuesError(f"{name}: rewards of other steps")
+
+
+def agents(options: Options) -> Workload:
+    """R1m."""
+    steps = 160 if options.quick else STEPS_OF_AGENTS
+    side = partial(library_side, num_envs=NUM_ENVS_OF_AGENTS, steps=steps, agents=True)
+    return Workload({name: partial(side, name) for name in library_names(options)}, partial(check_agents, steps))
 
 
 # -------------------------------------------------------------------------------------------- rows
 
 
 def of_bare_loop(share: float) -> Target:
-    """At least this share of the bare loop's steps per second."""
-    return Target(f">= {100 * share:g} % of the bare loop's steps/s", share, FLOOR, times_faster=True)
+    """Do at least this share of the bare loop's steps per second."""
+    return Target(f">= {100 * share:g} % of the bare loop's steps/s", share, FLOOR, faster=True)
 
 
-ROW_MAP = [
+ROWS = [
     *(
         Row(
             f"R1/{num_envs}",
             f"sampling CartPole, N = {num_envs}, 4,000 steps a call; per step",
-            measured(partial(sampling, num_envs=num_envs, steps=4000)),
+            Timed(partial(cartpole, num_envs=num_envs, steps=4000)),
             (of_bare_loop(share),),
             missed="environments and network take what they do in the loop; two pipelines of eleven pieces, checks of "
             "what the environments return and the recording of episodes add 30 to 60 us to a vector step",
@@ -240,10 +244,16 @@ ROW_MAP = [
         Row(
             f"R1v/{num_envs}",
             f"sampling Gymnasium's native vector CartPole, N = {num_envs}, {steps:,} steps a call; per step",
-            measured(partial(sampling, num_envs=num_envs, steps=steps, mode="vector_entry_point")),
+            Timed(partial(cartpole, num_envs=num_envs, steps=steps, mode="vector_entry_point")),
             (of_bare_loop(0.7),),
         )
         for num_envs, steps in ((64, 8192), (1024, 65_536))
+    ),
+    Row(
+        "R1m/16",
+        "sampling 8 agents, 3 modules, N = 16, 3,200 env steps a call; per env step",
+        Timed(agents),
+        (times_faster(5),),
     ),
     Row(
         "SB3/64",

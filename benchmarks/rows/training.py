@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import statistics
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from benchmarks.libraries import library, library_names
-from benchmarks.ppo_seeds import RECORD, read_record
-from benchmarks.row import FLOOR, OURS, RLLIB, Measured, Options, Row, Target, at_most
-from benchmarks.timing import Side, Spread, measure, spread
-from benchmarks.workers import team
+from benchmarks.row import FLOOR, OURS, RLLIB, Measured, Options, Row, Target, Workload, at_most
+from benchmarks.timing import Side, Spread, in_a_process, measure, remote_sides, spread
 
 STEPS, MINIBATCH, EPOCHS = 4000, 128, 10
 ITERATIONS = 20
+RECORD = Path(__file__).parents[1] / "ppo_seeds.json"
 
 Train = Callable[[], float]
 
 
 def bare(seed: int) -> Train:
-    """What does an iteration of the loop written by hand; it returns the mean return."""
+    """Return what does an iteration of the loop written by hand; it returns the mean return."""
     from benchmarks.floors.ppo import BarePPO
 
     return BarePPO(seed, STEPS, MINIBATCH, EPOCHS).iteration
 
 
 def of_library(name: str, seed: int) -> Train:
-    """What does an iteration of a library's PPO."""
+    """Return what does an iteration of a library's PPO."""
     if name == RLLIB:
         import ray
 
@@ -37,80 +41,91 @@ def of_library(name: str, seed: int) -> Train:
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=1).learners(num_learners=0)
     config.training(train_batch_size=STEPS, minibatch_size=MINIBATCH, num_epochs=EPOCHS)
     algorithm = config.debugging(seed=seed).build_algo()
-
-    def train() -> float:
-        return float(algorithm.train()["env_runners"]["episode_return_mean"])
-
-    return train
+    return lambda: float(algorithm.train()["env_runners"]["episode_return_mean"])
 
 
 def trainers(options: Options) -> dict[str, Callable[[int], Train]]:
-    """Side to what begins a training with a seed."""
-    libraries = {name: partial(of_library, name) for name in library_names(options)}
-    return {**libraries, FLOOR: bare}
+    """Return side to what begins a training with a seed."""
+    return {**{name: partial(of_library, name) for name in library_names(options)}, FLOOR: bare}
 
 
-@dataclass(frozen=True)
-class Iterations:
-    """A workload of single iterations."""
-
-    sides: Mapping[str, Callable[[], Side]]
-
-
-def iterations(options: Options) -> Iterations:
-    """Each side's next iteration."""
+def iterations(options: Options) -> Workload:
+    """R2: the next iteration of each side."""
 
     def begun(begin: Callable[[int], Train]) -> Side:
         train = begin(0)
         return Side(lambda _: train(), single=True)
 
-    return Iterations({name: partial(begun, begin) for name, begin in trainers(options).items()})
+    return Workload({name: partial(begun, begin) for name, begin in trainers(options).items()}, lambda outputs: None)
 
 
 def measure_iterations(options: Options) -> Measured:
-    """Seconds of an iteration; RLlib goes last and alone, as the processes that it starts take time from the others."""
+    """Measure seconds of an iteration; RLlib goes last and alone, as the processes that it starts take time."""
     rounds = options.rounds or (2 if options.quick else ITERATIONS)
-    names = list(iterations(options).sides)
     values: dict[str, list[float]] = {}
-    for group in ([OURS, FLOOR], [RLLIB] if RLLIB in names else []):
-        with team(iterations, options, group) as sides:
+    for group in ([OURS, FLOOR], [RLLIB] if options.rllib else []):
+        with remote_sides(iterations, options, group) as sides:
             values.update(measure(sides, rounds=rounds, seconds=options.seconds))
-    totals = ", ".join(f"{name} {sum(own):.1f} s" for name, own in values.items())
-    return Measured(values, steps=STEPS, note=f"{rounds} iterations: {totals}")
+    totals = ", ".join(f"{name} {sum(seconds):.1f} s" for name, seconds in values.items())
+    return Measured(values, note=f"{rounds} iterations: {totals}")
+
+
+# --------------------------------------------------------------------------------- returns of seeds
 
 
 @dataclass(frozen=True)
 class LearnsAsWell(Target):
     """The mean return is not below another side's by more than that one's own spread."""
 
-    def compared(self, measured: Measured) -> Spread | None:
-        """How far it is above that."""
-        own, other = measured.side(OURS), measured.side(RLLIB)
-        if own is None or other is None:
-            return None
-        return spread([statistics.mean(own) - (statistics.mean(other) - statistics.stdev(other))])
+    unit = None
 
-    @property
-    def unit(self) -> str:
-        """That of the row: it is a difference."""
-        return ""
+    def compared(self, measured: Measured) -> Spread | None:
+        """Return how far it is above that."""
+        ours, theirs = measured.side(OURS), measured.side(RLLIB)
+        if not (ours and theirs):
+            return None
+        return spread([statistics.mean(ours) - (statistics.mean(theirs) - statistics.stdev(theirs))])
+
+
+def read_record() -> dict[str, dict[str, Any]]:
+    """Return what was recorded so far: side to `returns` by seed, and `command`."""
+    record: dict[str, dict[str, Any]] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}
+    return record
 
 
 def recorded_returns(options: Options) -> Measured:
-    """What `python -m benchmarks.ppo_seeds` found; that takes minutes per seed, so it is kept."""
+    """Return what `python -m benchmarks seeds` recorded, since it takes minutes per seed."""
     record = {name: side["returns"] for name, side in read_record().items()}
     seeds = [seed for seed in record.get(OURS, ()) if all(seed in returns for returns in record.values())]
     if len(seeds) < 2:  # no spread
         return Measured({}, unit="return", note=f"{RECORD.name} has no two seeds of all sides")
     values = {name: [returns[seed] for seed in seeds] for name, returns in record.items()}
     means = [
-        f"{name} {statistics.mean(own):.0f} +- {statistics.stdev(own):.0f} over {len(own)} seeds"
-        for name, own in values.items()
+        f"{name} {statistics.mean(returns):.0f} +- {statistics.stdev(returns):.0f} over {len(returns)} seeds"
+        for name, returns in values.items()
     ]
     return Measured(values, unit="return", note=f"{', '.join(means)}; recorded in {RECORD.name}")
 
 
-ROW_MAP = [
+def final_return(side: str, seed: int) -> float:
+    """Train with a seed; return the mean return that the side reports at the end."""
+    train = trainers(Options())[side](seed)
+    return [train() for _ in range(ITERATIONS)][-1]
+
+
+def record_returns(sides: Sequence[str], seeds: Sequence[int]) -> None:
+    """Train each side with each seed, and keep what came out."""
+    for side in sides:
+        for seed in seeds:
+            value = in_a_process(final_return, side, seed)  # one each: seeds are the process's
+            print(f"{side}, seed {seed}: {value:.1f}", flush=True)
+            record = read_record()
+            returns = {**record.get(side, {}).get("returns", {}), str(seed): value}
+            record[side] = {"returns": returns, "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])}
+            RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+ROWS = [
     Row(
         "R2",
         "PPO on CartPole, N = 1, 4,000 steps, minibatches of 128, 10 epochs; per iteration",
@@ -121,6 +136,6 @@ ROW_MAP = [
         "R2/return",
         "the mean return that it reports after 20 iterations, per seed; more is better",
         recorded_returns,
-        (LearnsAsWell("mean above RLlib's less its standard deviation", 0.0, RLLIB, times_faster=True),),
+        (LearnsAsWell("mean above RLlib's less its standard deviation", 0.0, RLLIB, faster=True),),
     ),
 ]

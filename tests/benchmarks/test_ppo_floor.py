@@ -65,7 +65,7 @@ def test_the_batch_is_epibatchs(bare):
     rollout = bare.collect()
     found = bare.batch(rollout)
     config = PPOConfig().environment(
-        observation_space=bare.env.single_observation_space, action_space=bare.env.single_action_space
+        observation_space=bare.loop.env.single_observation_space, action_space=bare.loop.env.single_action_space
     )
     pipeline = config.build_learner_connector(config.observation_space, config.action_space)
     config.extend_learner_connector(pipeline)

@@ -12,21 +12,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from benchmarks.names import FLOOR, OURS
-from benchmarks.row import Measured, Options, Target, Timed, at_most
+from benchmarks.row import FLOOR, OURS, Measured, Options, Target, at_most
 from benchmarks.rows import all_rows
-from benchmarks.rows.sampling import sampling
 from benchmarks.timing import measure
 
 LOOSE = 2.0
 ROUNDS = (3, 5, 10, 20)
 OPTIONS = Options(rllib=False)
-ROW_MAP = {row.name: row for row in all_rows()}
+ROWS = {row.name: row for row in all_rows()}
 GUARDED = ["L1", "L1/vector", "L2", "L3", "L4", "L5", "L6", "E1/16", "E1/128", "E1/16/identity", "E1/128/vector"]
 GUARDED += ["E2/16", "E3/8", "E4/16", "E4/256", "S1", "S2", "R1/16"]
 TARGETS = {
     "S1": at_most(4),  # RLlib, which it is not to be slower than, takes four times what the floor takes
-    "S2": at_most(5),  # half of RLlib's time, which is ten times what the floor takes
+    "S2": at_most(7),  # half of RLlib's time, which is fourteen times what the floor takes
     "R1/16": at_most(1 / 0.82),
 }
 
@@ -44,14 +42,12 @@ def one_thread_and_cold_caches(monkeypatch):
 
 def target_of(name: str) -> Target:
     """What the row has to reach beside the floor, or beside itself without the user's piece."""
-    return TARGETS.get(name) or next(own for own in ROW_MAP[name].targets if own.against and not own.times_faster)
+    return TARGETS.get(name) or next(own for own in ROWS[name].targets if own.against and not own.faster)
 
 
 def sides_of(name: str) -> dict:
     """The row's sides, in this process."""
-    measure_row = ROW_MAP[name].measure
-    build = measure_row.build if isinstance(measure_row, Timed) else lambda options: sampling(options, 16, 4000)
-    workload = build(OPTIONS)
+    workload = ROWS[name].measure.build(OPTIONS)
     return {side: replace(make(), clock=time.thread_time) for side, make in workload.sides.items()}
 
 
@@ -61,7 +57,7 @@ def smallest_ratio(sides: dict, target: Target) -> float:
     for rounds in ROUNDS:
         for name, own in measure(sides, rounds=rounds, seconds=0.02).items():
             best[name] = min(best[name], *own)
-        ratio = target.value(Measured({name: [own] for name, own in best.items()}))
+        ratio = target.compared(Measured({name: [own] for name, own in best.items()})).median
         if ratio <= LOOSE * target.bound:
             break
     return ratio
