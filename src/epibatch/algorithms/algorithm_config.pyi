@@ -71,7 +71,7 @@ class AlgorithmConfig:
         """
         ...
     def copy(self: ConfigT) -> ConfigT:
-        """A config of its own with the same settings."""
+        """A config of its own with the same settings; dicts and lists in them are copied."""
         ...
     def validate(self) -> None:
         """Check what no single setting can show.
