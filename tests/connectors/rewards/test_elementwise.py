@@ -1,8 +1,9 @@
-"""Rewards clipped, scaled, summed up and made signs of: against a loop, on either layout, for several agents."""
+"""Rewards clipped, scaled, summed up and made signs of, returns so far and returns still wanted: against loops."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import gymnasium as gym
 import numpy as np
@@ -11,19 +12,27 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from epibatch.algorithms import Policy
 from epibatch.algorithms.ppo import PPOConfig
+from epibatch.connectors.env_to_module import AddObservationsFromEpisodesToBatch
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
-    AddObservationsFromEpisodesToBatch,
-    BatchIndividualItems,
+    AddOneTsToEpisodesAndTruncate,
     ComputeReturnsToGo,
-    LearnerConnectorPipeline,
-    NumpyToTensor,
 )
-from epibatch.connectors.rewards import BinarizeReward, LineariseRewards, RewardClipping, RewardScaling, RewardSign
-from epibatch.core.errors import ColumnError, ConfigError
-from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
-from fixture_pieces import played
+from epibatch.connectors.rewards import (
+    BinarizeReward,
+    LineariseRewards,
+    RewardClipping,
+    RewardScaling,
+    RewardSign,
+    RewardSum,
+    TargetReturn,
+)
+from epibatch.core.errors import ColumnError, ConfigError, LookbackError
+from epibatch.env_runner import SingleAgentEnvRunner
+from epibatch.episodes import SingleAgentEpisode, VectorRecorder
+from fixture_pieces import acted, chunks_of_rewards, played, trained
 
 
 def clipped(reward, low=-1.0, high=1.0):
@@ -40,105 +49,188 @@ PIECES = [
     (RewardSign(), lambda reward: 0.0 if reward == 0 else math.copysign(1.0, reward)),
     (BinarizeReward(), lambda reward: 0.0 if reward == 0 else 1.0),
 ]
-
-
-def episode(rewards, id_="e", lookback=0):
-    steps = len(rewards)
-    return SingleAgentEpisode(
-        id_=id_,
-        observations=[np.float32([t]) for t in range(steps + 1)],
-        actions=[0] * steps,
-        rewards=rewards,
-        len_lookback_buffer=lookback,
-        t_started=lookback,
-    )
-
-
-def rewards_of(pieces, episodes):
-    pieces = [*(piece.clone() for piece in pieces), AddObservationsFromEpisodesToBatch(as_learner_connector=True)]
-    pieces += [AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems()]
-    return LearnerConnectorPipeline(connectors=pieces)(rl_module=None, batch={}, episodes=episodes)["rewards"]
-
-
+EACH = pytest.mark.parametrize(("piece", "alone"), PIECES, ids=[repr(piece) for piece, _ in PIECES])
 NUMBERS = st.one_of(st.just(0.0), st.floats(-100, 100, width=32))
 
 
-@pytest.mark.parametrize(("piece", "alone"), PIECES, ids=lambda one: repr(one) if hasattr(one, "columns") else "")
+@EACH
 @settings(max_examples=30, deadline=None)
-@given(chunks=st.lists(st.lists(NUMBERS, min_size=1, max_size=5), min_size=1, max_size=4))
-def test_each_reward_by_itself(piece, alone, chunks):
-    episodes = [episode(rewards, f"e{i}") for i, rewards in enumerate(chunks)]
+@given(chunks=st.lists(st.lists(NUMBERS, min_size=1, max_size=5), min_size=1, max_size=4), lookback=st.integers(0, 2))
+def test_each_reward_by_itself(piece, alone, chunks, lookback):
+    episodes = chunks_of_rewards(chunks, lookback)
     expected = [alone(reward) for rewards in chunks for reward in rewards]
-    assert rewards_of([piece], episodes).tolist() == expected
+    assert trained([piece.clone(), AddColumnsFromEpisodesToTrainBatch()], episodes)["rewards"].tolist() == expected
     assert [one.get_rewards().tolist() for one in episodes] == chunks
 
 
-@pytest.mark.parametrize(("piece", "alone"), PIECES, ids=lambda one: repr(one) if hasattr(one, "columns") else "")
-def test_a_chunks_lookback_is_no_reward_of_its_own(piece, alone):
-    chunk = episode([9.0, -7.0, 0.0, 2.0], lookback=2)
-    assert rewards_of([piece], [chunk]).tolist() == [alone(0.0), alone(2.0)]
-
-
-@pytest.mark.parametrize(("piece", "alone"), PIECES, ids=lambda one: repr(one) if hasattr(one, "columns") else "")
-def test_rows_of_a_recorder(piece, alone):
-    recorder = VectorRecorder(2, gym.spaces.Box(-9, 9, (1,)), gym.spaces.Discrete(2))
-    recorder.reset(np.zeros((2, 1), np.float32))
-    rewards = np.array([[-3.0, 0.0], [0.5, 8.0]])
-    for row in rewards:
-        recorder.step(np.zeros(2, int), row, np.zeros(2, bool), np.zeros(2, bool), np.zeros((2, 1), np.float32))
-        recorder.commit()
-    assert rewards_of([piece], recorder.flush(0)).tolist() == [alone(one) for one in rewards.T.ravel().tolist()]
-
-
-@pytest.mark.parametrize(("piece", "alone"), PIECES, ids=lambda one: repr(one) if hasattr(one, "columns") else "")
+@EACH
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 def test_tensors_as_arrays(piece, alone, dtype):
     numbers = np.array([-3, 0, 1, 7], dtype)
     array, tensor = piece.transform(numbers), piece.transform(torch.from_numpy(numbers))
-    assert isinstance(tensor, torch.Tensor)
-    np.testing.assert_allclose(tensor.numpy(), array)
-    assert array.tolist() == [alone(one) for one in numbers.tolist()]
+    assert array.tolist() == tensor.tolist() == [alone(one) for one in numbers.tolist()]
     assert numbers.tolist() == [-3, 0, 1, 7]
-    assert array.dtype == dtype or dtype is np.int64
-
-
-def test_behind_numpy_to_tensor():
-    pieces = [AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems(), NumpyToTensor(as_learner_connector=True)]
-    pipeline = LearnerConnectorPipeline(connectors=[*pieces, RewardSign()])
-    module = torch.nn.Linear(1, 1)
-    module.is_stateful = lambda: False
-    found = pipeline(rl_module=module, batch={}, episodes=[episode([-3.0, 0.0, 7.0])])["rewards"]
-    assert isinstance(found, torch.Tensor) and found.tolist() == [-1.0, 0.0, 1.0]
-
-
-def test_each_agents_rewards():
-    both = MultiAgentEpisode(agent_to_module_mapping_fn=lambda agent, episode: agent)
-    both.add_env_reset(observations={"a": np.float32([0]), "b": np.float32([0])})
-    both.add_env_step(
-        observations={"a": np.float32([1]), "b": np.float32([1])},
-        actions={"a": 0, "b": 0},
-        rewards={"a": -5.0, "b": 0.5},
-    )
-    spaces = [gym.spaces.Dict(a=own, b=own) for own in (gym.spaces.Box(-9, 9, (1,)), gym.spaces.Discrete(2))]
-    config = PPOConfig().multi_agent(policies=["a", "b"], policy_mapping_fn={"a": "a", "b": "b"})
-    config.learners(learner_connector=lambda o, a: RewardClipping())
-    batch = config.build_learner_connector(*spaces)(rl_module=None, batch={}, episodes=[both])
-    assert {module: np.asarray(own["rewards"]).tolist() for module, own in batch.items()} == {"a": [-1.0], "b": [0.5]}
+    assert isinstance(tensor, torch.Tensor) and (array.dtype == dtype or dtype is np.int64)
+    if isinstance(piece, RewardScaling):
+        assert piece.inverse(array).tolist() == numbers.tolist()
 
 
 def test_other_columns():
-    pipeline = LearnerConnectorPipeline(
-        connectors=[AddColumnsFromEpisodesToTrainBatch(), RewardSign(columns="bonus"), BatchIndividualItems()]
-    )
     made = played([0, 1], [2.0], extra_model_outputs={"bonus": [-4.0]})
-    found = pipeline(rl_module=None, batch={}, episodes=[made])
+    found = trained([AddColumnsFromEpisodesToTrainBatch(), RewardSign(columns="bonus")], [made])
     assert (found["bonus"].tolist(), found["rewards"].tolist()) == ([-1.0], [2.0])
 
 
-def test_scaling_is_undone_by_its_inverse():
-    numbers = np.array([-3.0, 0.0, 8.0])
-    for piece in (RewardScaling(scale=4.0, loc=2.0), RewardScaling(scale=4.0, loc=2.0, standard_normal=True)):
-        assert piece.inverse(piece.transform(numbers)).tolist() == numbers.tolist()
+VECTOR = st.lists(st.integers(-50, 50), min_size=3, max_size=3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(chunks=st.lists(st.lists(VECTOR, min_size=1, max_size=4), min_size=1, max_size=3), weights=VECTOR)
+def test_weighted_sums_of_objectives(chunks, weights):
+    episodes = chunks_of_rewards(chunks, lookback=2)
+    expected = [sum(w * r for w, r in zip(weights, row)) for rows in chunks for row in rows]
+    assert trained([LineariseRewards(weights=weights)], episodes)["rewards"].tolist() == expected
+    assert episodes[0].get_rewards().tolist() == chunks[0]
+
+
+def test_returns_of_weighted_sums():
+    chunks = chunks_of_rewards([[[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]], [[4.0, 40.0]]], lookback=2)
+    batch = trained([LineariseRewards(weights=[1.0, 0.1]), ComputeReturnsToGo(gamma=1.0)], chunks)
+    np.testing.assert_allclose(batch["returns_to_go"], [12, 10, 6, 8])
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.int64])
+def test_sums_of_tensors(kind):
+    piece = LineariseRewards(weights=[0.5, 2.0])
+    assert piece.transform(torch.tensor([[2, 1], [4, 3]], dtype=kind)).tolist() == [3.0, 8.0]
+    assert piece.transform(np.float32([[2, 1]])).dtype == np.float32
+
+
+# -- returns so far --------------------------------------------------------------------------------
+
+
+def sums(episodes, *front):
+    return trained([*front, RewardSum()], episodes)["episode_return"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    chunks=st.lists(st.lists(st.integers(-9, 9).map(float), min_size=1, max_size=5), min_size=1, max_size=4),
+    lookback=st.integers(0, 3),
+    order=st.randoms(use_true_random=False),
+)
+def test_each_chunk_goes_on_from_the_one_before(chunks, lookback, order):
+    episodes = chunks_of_rewards(chunks, lookback)
+    flat = [reward for rewards in chunks for reward in rewards]
+    running = [sum(flat[: t + 1]) for t in range(len(flat))]
+    assert sums(episodes).tolist() == running
+    places = list(range(len(chunks)))
+    order.shuffle(places)
+    starts = np.cumsum([0, *map(len, chunks)])
+    expected = [running[t] for place in places for t in range(starts[place], starts[place + 1])]
+    assert sums([episodes[place] for place in places]).tolist() == expected
+
+
+def test_rewards_in_the_batch_do_not_count_and_bootstrap_rows_repeat():
+    episode = played([0, 1, 2], [1.0, 3.0])
+    assert sums([episode], AddOneTsToEpisodesAndTruncate(), RewardScaling(scale=9.0)).tolist() == [1.0, 4.0, 4.0]
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [(np.float32, np.float32), (np.int64, np.float64)])
+def test_types_of_sums(dtype, expected):
+    assert sums([played([0, 1, 2], np.array([1, 3], dtype))]).dtype == expected
+
+
+def test_chunks_whose_start_is_not_there():
+    facts = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [1.0, 2.0], "len_lookback_buffer": 1}
+    with pytest.raises(LookbackError, match=r"starts at t=7[\s\S]*a lookback of 1 steps[\s\S]*episode.cut\(\)"):
+        sums([SingleAgentEpisode(**facts, t_started=7)])
+    assert sums([SingleAgentEpisode(**facts, t_started=1)]).tolist() == [3.0]
+
+
+# -- returns still wanted --------------------------------------------------------------------------
+
+
+def wanted(episodes, mode="reduce"):
+    """What a batch to act on says that each episode has to get yet."""
+    pieces = [TargetReturn(target=10.0, mode=mode), AddObservationsFromEpisodesToBatch()]
+    return acted(pieces, episodes, gym.spaces.Box(-9, 9, (1,)), gym.spaces.Discrete(2))["obs"]["target_return"]
+
+
+@pytest.mark.parametrize("mode", ["reduce", "constant"])
+@pytest.mark.parametrize("lookback", [0, 2])
+def test_targets_shrink_by_the_rewards(mode, lookback):
+    episode, shown, rewards = SingleAgentEpisode(), [], [0.5, 2.0, -1.0, 0.0, 4.0]
+    episode.add_env_reset(np.zeros(1, np.float32))
+    for t, reward in enumerate(rewards):
+        shown += wanted([episode], mode)[:, 0].tolist()
+        if t % 2:
+            episode = episode.cut(len_lookback_buffer=lookback)
+        episode.add_env_step(np.full(1, t, np.float32), 0, reward)
+    assert shown == [10.0 - sum(rewards[:t]) if mode == "reduce" else 10.0 for t in range(5)]
+
+
+def test_a_chunk_whose_rewards_are_not_known_has_no_target():
+    chunk = played(np.zeros((2, 1), np.float32), [1.0], t_started=4)
+    with pytest.raises(LookbackError, match="starts at t=4"):
+        wanted([chunk])
+    assert wanted([chunk], "constant").tolist() == [[10.0]]
+
+
+SEEN: Counter[float] = Counter()
+
+
+class Noted(TargetReturn):
+    """Counts the targets that it gives."""
+
+    def rewrite(self, observations, call):
+        out = super().rewrite(observations, call)
+        SEEN.update(out["target_return"][:, 0].tolist())
+        return out
+
+
+def config():
+    made = PPOConfig().environment("CartPole-v1").debugging(seed=1)
+    made.training(train_batch_size=64, minibatch_size=64, num_epochs=1)
+    return made.env_runners(num_envs_per_env_runner=3, env_to_module_connector=lambda env: Noted(target=20.0))
+
+
+def test_what_the_learner_finds_is_what_the_module_acted_on():
+    SEEN.clear()
+    runner, so_far, found = SingleAgentEnvRunner(config=config()), {}, Counter()
+    for _ in range(8):
+        for episode in runner.sample(num_timesteps=30, random_actions=False):
+            targets = episode.get_observations()["target_return"][:, 0]
+            before = so_far.get(episode.id_, 0.0)
+            assert targets.tolist() == [20.0 - before - t for t in range(len(episode) + 1)]
+            so_far[episode.id_] = before + len(episode)
+            found.update(targets[: None if episode.is_done else -1].tolist())
+    assert len(so_far) > 5 and found <= SEEN
+    assert (SEEN - found).total() <= 3  # the newest of each environment, which begin the next chunks
+    runner.stop()
+
+
+def test_acting_from_outside(tmp_path):
+    made = config().env_runners(env_to_module_connector=lambda env: TargetReturn(target=20.0))
+    algo = made.build_algo()
+    policy = Policy.from_checkpoint(algo.save_to_path(str(tmp_path / "saved")))
+    algo.stop()
+    shown, forward, observation = [], policy.module.forward_inference, np.zeros(4, np.float32)
+
+    def noted(batch, **kwargs):
+        shown.append(float(torch.as_tensor(batch["obs"]["target_return"]).ravel()[0]))
+        return forward(batch, **kwargs)
+
+    policy.module.forward_inference = noted
+    _, state = policy.act(observation)
+    for reward in (1.0, 0.25):
+        _, state = policy.act(observation, state, reward=reward)
+    assert shown == [20.0, 19.0, 18.75]
+    with pytest.raises(ColumnError, match=r"reward=reward"):
+        policy.act(observation, state)
+
+
+# -- mistakes --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -150,6 +242,8 @@ def test_scaling_is_undone_by_its_inverse():
           ({"scale": 0.0}, {"scale": math.inf}, {"loc": math.nan})),
         *((LineariseRewards, {"weights": own}, "one per objective") for own in
           ([], "ab", 3.0, [1.0, float("nan")], [[1.0]], None)),
+        (TargetReturn, {"target": float("inf")}, r"target=200.0"),
+        (TargetReturn, {"target": 1.0, "mode": "reduced"}, "'reduce' or 'constant'"),
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be_meant(piece, settings, words):
@@ -157,62 +251,17 @@ def test_settings_that_cannot_be_meant(piece, settings, words):
         piece(**settings)
 
 
-def of_vectors(rewards, id_="e"):
-    made = SingleAgentEpisode(id_=id_)
-    made.add_env_reset(0)
-    for t, reward in enumerate(rewards):
-        made.add_env_step(t + 1, 0, np.array(reward))
-    return made
-
-
-def batch_of(pieces, episodes):
-    pieces = [*pieces, AddObservationsFromEpisodesToBatch(as_learner_connector=True)]
-    pieces += [AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems()]
-    return LearnerConnectorPipeline(connectors=pieces)(rl_module=None, batch={}, episodes=episodes)
-
-
-VECTOR = st.lists(st.integers(-50, 50), min_size=3, max_size=3)
-
-
-@settings(max_examples=40, deadline=None)
-@given(chunks=st.lists(st.lists(VECTOR, min_size=1, max_size=4), min_size=1, max_size=3), weights=VECTOR)
-def test_equals_the_sum_over_objectives(chunks, weights):
-    episodes = [of_vectors(rewards, f"e{i}") for i, rewards in enumerate(chunks)]
-    expected = [sum(w * r for w, r in zip(weights, row)) for rows in chunks for row in rows]
-    assert batch_of([LineariseRewards(weights=weights)], episodes)["rewards"].tolist() == expected
-    assert episodes[0].get_rewards().tolist() == chunks[0]
-
-
-@pytest.mark.parametrize("objective", range(3))
-def test_one_hot_weights_pick_an_objective(objective):
-    rewards = [[0.5, -1.0, 2.0], [0.25, 4.0, 8.0]]
-    weights = np.eye(3)[objective].tolist()
-    found = batch_of([LineariseRewards(weights=weights)], [of_vectors(rewards)])["rewards"]
-    assert found.tolist() == [row[objective] for row in rewards]
-
-
-def test_a_cut_chunk_and_returns_behind():
-    whole = of_vectors([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
-    rest = whole.cut(len_lookback_buffer=2)
-    rest.add_env_step(9, 0, np.array([4.0, 40.0]))
-    pieces = [LineariseRewards(weights=[1.0, 0.1]), ComputeReturnsToGo(gamma=1.0)]
-    batch = batch_of(pieces, [whole, rest])
-    np.testing.assert_allclose(batch["rewards"], [2, 4, 6, 8])
-    np.testing.assert_allclose(batch["returns_to_go"], [12, 10, 6, 8])
-
-
-@pytest.mark.parametrize("kind", [torch.float32, torch.int64])
-def test_sums_of_tensors(kind):
-    piece = LineariseRewards(weights=[0.5, 2.0])
-    assert piece.transform(torch.tensor([[2, 1], [4, 3]], dtype=kind)).tolist() == [3.0, 8.0]
-    assert piece.transform(np.float32([[2, 1]])).dtype == np.float32
-
-
-def test_rewards_that_do_not_fit_are_named():
-    with pytest.raises(ColumnError, match=r"vectors of 2 entries[\s\S]*\(3,\)[\s\S]*a weight for each"):
-        batch_of([LineariseRewards(weights=[1, 2])], [of_vectors([[1, 2, 3]])])
-    with pytest.raises(ColumnError, match="leave the piece out"):
-        batch_of([LineariseRewards(weights=[1, 2])], [of_vectors([1.0])])
+@pytest.mark.parametrize(
+    ("piece", "rewards", "words"),
+    [
+        (LineariseRewards(weights=[1, 2]), [[1, 2, 3]], r"vectors of 2 entries[\s\S]*\(3,\)[\s\S]*a weight for each"),
+        (LineariseRewards(weights=[1, 2]), [1.0], "leave the piece out"),
+        (RewardSum(), [[1.0, 2.0]], "one number per step"),
+    ],
+)
+def test_rewards_that_do_not_fit_are_named(piece, rewards, words):
+    with pytest.raises(ColumnError, match=words):
+        trained([piece], chunks_of_rewards([rewards]))
 
 
 def test_runners_take_one_reward_per_step():
