@@ -14,7 +14,7 @@ from epibatch.connectors.learner import (
     BatchIndividualItems,
     LearnerConnectorPipeline,
 )
-from epibatch.episodes import SingleAgentEpisode, VectorRecorder
+from epibatch.episodes import SingleAgentEpisode
 
 POSE = gym.spaces.Box(-9.0, 9.0, (2,), np.float32)
 SPEED = gym.spaces.Box(0.0, 2.0, (), np.float32)
@@ -27,7 +27,7 @@ def row(t):
 
 
 def episode(steps=3, id_="e", first=0, lookback=0):
-    """Steps `first` to `first + steps`, the first `lookback` of them in front of the chunk."""
+    """Steps `first` to `first + steps`, the first `lookback` of them before the chunk."""
     return SingleAgentEpisode(
         id_=id_,
         observations=[row(first + t) for t in range(steps + 1)],
@@ -39,26 +39,8 @@ def episode(steps=3, id_="e", first=0, lookback=0):
     )
 
 
-def recorded(steps=3):
-    """The same rows in a recorder's block, of two environments."""
-    recorder = VectorRecorder(2, SPACE, gym.spaces.Discrete(2))
-    both = [{"pose": np.stack([row(t)["pose"]] * 2), "info": _info(t)} for t in range(steps + 1)]
-    recorder.reset(both[0])
-    for t in range(steps):
-        recorder.commit()
-        no = np.zeros(2, bool)
-        outputs = {"vf_preds": np.full(2, 10.0 * t)}
-        recorder.step(np.full(2, t % 2), np.full(2, t + 0.5), no, no, both[t + 1], extras=outputs)
-    recorder.commit()
-    return recorder.flush(0)
-
-
-def _info(t):
-    return {key: np.stack([value] * 2) for key, value in row(t)["info"].items()}
-
-
 def train(pieces, episodes, behind=(), space=SPACE):
-    """A train batch: pieces in front of those that make columns, and right behind them."""
+    """A train batch: pieces before those that make columns, and right after them."""
     made = [*(piece.clone() for piece in pieces), AddObservationsFromEpisodesToBatch(as_learner_connector=True)]
     made += [AddColumnsFromEpisodesToTrainBatch(), *(piece.clone() for piece in behind), BatchIndividualItems()]
     pipeline = LearnerConnectorPipeline(space, gym.spaces.Discrete(2), connectors=made)
@@ -75,4 +57,4 @@ def act(pieces, episodes, space=SPACE):
 @pytest.fixture(scope="session")
 def nested():
     """All of these."""
-    return SimpleNamespace(row=row, episode=episode, recorded=recorded, train=train, act=act, space=SPACE)
+    return SimpleNamespace(row=row, episode=episode, train=train, act=act, space=SPACE)

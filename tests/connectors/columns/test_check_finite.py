@@ -19,20 +19,12 @@ from epibatch.connectors.learner import (
 )
 from epibatch.core.errors import ColumnError
 from epibatch.core.rl_module import default_module_spec
-from epibatch.episodes import SingleAgentEpisode
 from fixture_pieces import UserPiece, played
 
 
-def episode(rewards, id_="e", observations=None, lookback=0):
-    steps = len(rewards)
-    return SingleAgentEpisode(
-        id_=id_,
-        observations=np.zeros((steps + 1, 2)) if observations is None else observations,
-        actions=[0] * steps,
-        rewards=rewards,
-        len_lookback_buffer=lookback,
-        t_started=lookback,
-    )
+def episode(rewards, id_="e", lookback=0):
+    observations = np.zeros((len(rewards) + 1, 2))
+    return played(observations, rewards, id_=id_, len_lookback_buffer=lookback, t_started=lookback)
 
 
 def run(pieces, episodes):

@@ -18,9 +18,8 @@ from epibatch.connectors.columns import (
     SqueezeColumns,
     UnsqueezeColumns,
 )
-from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, LearnerConnectorPipeline
 from epibatch.core.errors import ColumnError, ConfigError, PieceOutputError, SpaceError
-from fixture_pieces import UserPiece, played
+from fixture_pieces import played, trained
 
 FLAT = ConcatenateColumns(columns=["obs/pose", "obs/info"], to="obs")
 
@@ -30,10 +29,8 @@ def flat(t):
     return [float(t), float(-t), float(t % 5), t / 8]
 
 
-@pytest.mark.parametrize("recorded", [False, True])
-def test_a_nested_observation_becomes_a_vector_on_both_sides(nested, recorded):
-    episodes = nested.recorded(4) if recorded else [nested.episode(4), nested.episode(4, "f")]
-    batch = nested.train([FLAT], episodes)
+def test_a_nested_observation_becomes_a_vector_on_both_sides(nested):
+    batch = nested.train([FLAT], [nested.episode(4), nested.episode(4, "f")])
     assert batch["obs"].tolist() == [flat(t) for t in range(4)] * 2
     assert batch["obs"].dtype == np.float32
     for t in range(4):
@@ -42,20 +39,6 @@ def test_a_nested_observation_becomes_a_vector_on_both_sides(nested, recorded):
         assert pipeline.observation_space.contains(acting["obs"][0])
     expected = gym.spaces.Box(np.float32([-9, -9, 0, 0]), np.float32([9, 9, 4, 2]))
     assert pipeline.observation_space == expected
-
-
-@settings(max_examples=30, deadline=None)
-@given(steps=st.integers(1, 9), cut=st.integers(0, 8), lookback=st.integers(0, 3))
-def test_wherever_the_episode_is_cut(nested, steps, cut, lookback):
-    chunk = nested.episode(steps + min(cut, lookback), first=cut, lookback=min(cut, lookback))
-    start = cut + min(cut, lookback)
-    assert nested.train([FLAT], [chunk])["obs"].tolist() == [flat(t) for t in range(start, start + steps)]
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_bootstrap_rows_have_the_last_observation(nested, order):
-    pieces = [AddOneTsToEpisodesAndTruncate(), FLAT][::order]
-    assert nested.train(pieces, [nested.episode(2)])["obs"].tolist() == [flat(t) for t in range(3)]
 
 
 def test_to_a_part_or_a_column_of_its_own(nested):
@@ -79,13 +62,10 @@ IMAGES = gym.spaces.Dict(a=gym.spaces.Box(0, 255, (4, 4, 3), np.uint8), b=gym.sp
 def test_along_an_axis(axis, shape):
     piece = ConcatenateColumns(IMAGES, columns=["obs/a", "obs/b"], to="obs", axis=axis)
     assert piece.observation_space.shape == shape and piece.observation_space.dtype == np.uint8
-    images = IMAGES.sample()
-    one = played([images, images])
-    rows = LearnerConnectorPipeline(connectors=[piece])(rl_module=None, batch={}, episodes=[one])["obs"]
-    (found,) = next(iter(rows.values()))
-    parts = [images["a"], images["b"]]
+    parts = [*(images := IMAGES.sample()).values()]
+    (found,) = trained([piece], [played([images, images])])["obs"]
     expected = np.concatenate(parts, -1) if axis else np.concatenate([part.ravel() for part in parts])
-    assert np.array_equal(found[0], expected)
+    assert np.array_equal(found, expected)
 
 
 def test_splitting_is_the_way_back(nested):
@@ -99,18 +79,6 @@ def test_splitting_is_the_way_back(nested):
     assert acting["obs"]["pose"].tolist() == [[1, -1]]
     again = nested.train([FLAT, split, FLAT], [nested.episode(3)])
     assert again["obs"].tolist() == [flat(t) for t in range(3)]
-
-
-def test_tensors():
-    given = {"a": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([3])}
-    joined = ConcatenateColumns(columns=["a", "b"], to="c")
-    for pieces in ([joined], [joined.clone(), SplitColumn(column="c", sizes={"a": 2, "b": 1})]):
-        pipeline = LearnerConnectorPipeline(connectors=[UserPiece(lambda batch, episodes: given), *pieces])
-        out = pipeline(episodes=[played([0, 1])])
-        if len(pieces) == 1:
-            assert torch.equal(out["c"], torch.tensor([[1.0, 2.0, 3.0]])) and set(out) == {"c"}
-        else:
-            assert torch.equal(out["a"], given["a"]) and out["b"].tolist() == [[3.0]]
 
 
 @pytest.mark.parametrize(
@@ -130,14 +98,6 @@ def test_tensors():
 def test_mistakes_are_named(piece, error, match, nested):
     with pytest.raises(error, match=match):  # while it runs, or of the space
         assert [nested.train([piece], [nested.episode(2)]), nested.act([piece], [])[1].observation_space]
-
-
-def test_arguments_that_cannot_be_meant():
-    with pytest.raises(ConfigError, match="a new name"):
-        ConcatenateColumns(columns=["a", "b"], to="a", keep=True)
-    for sizes in ({}, {"a": 0}, {"a": 1.5}, [1, 2]):
-        with pytest.raises(ConfigError, match=r"SplitColumn\.sizes"):
-            SplitColumn(column="a", sizes=sizes)
 
 
 CASES = [
@@ -193,16 +153,12 @@ def test_other_spaces_become_boxes(space, box):
     assert UnsqueezeColumns(space, columns="obs", axis=0).observation_space == box
 
 
-@pytest.mark.parametrize("column", ["obs/a", "rewards", "obs"])
-def test_any_column(column, nested):
-    if column == "rewards":
-        with pytest.raises(PieceOutputError, match=r"found:    shape \(2, 1\)"):  # there is one number for each step
-            nested.train([UnsqueezeColumns(columns=column, axis=0)], [nested.episode(2)])
-    else:
-        path = "obs/info/gear" if "/" in column else "obs"
-        batch = nested.train([UnsqueezeColumns(columns=path, axis=-1)], [nested.episode(2)])
-        assert batch["obs"]["info"]["gear"].tolist() == [[0], [1]]
-        assert batch["obs"]["pose"].shape == ((2, 2) if "/" in column else (2, 2, 1))
+@pytest.mark.parametrize(("column", "shape"), [("obs/info/gear", (2, 2)), ("obs", (2, 2, 1))])
+def test_any_column(column, shape, nested):
+    batch = nested.train([UnsqueezeColumns(columns=column, axis=-1)], [nested.episode(2)])
+    assert batch["obs"]["info"]["gear"].tolist() == [[0], [1]] and batch["obs"]["pose"].shape == shape
+    with pytest.raises(PieceOutputError, match=r"found:    shape \(2, 1\)"):  # there is one number for each step
+        nested.train([UnsqueezeColumns(columns="rewards", axis=0)], [nested.episode(2)])
 
 
 @pytest.mark.parametrize(
@@ -222,20 +178,31 @@ def test_rows_that_do_not_fit_are_named(piece, shape, match):
         piece.transform(np.zeros((5, *shape)))
 
 
-def test_axes_and_shapes_that_cannot_be_meant():
-    for axes in ([], [1, 2], [0, 0], "01", [0.0]):
-        with pytest.raises(ConfigError, match=r"PermuteColumns\.axes"):
-            PermuteColumns(columns="obs", axes=axes)
-    for shape in (3, [-1, -1], [2.0], [-2]):
-        with pytest.raises(ConfigError, match=r"ReshapeColumns\.shape"):
-            ReshapeColumns(columns="obs", shape=shape)
+@pytest.mark.parametrize(
+    ("cls", "arguments", "match"),
+    [
+        (ConcatenateColumns, {"columns": ["a", "b"], "to": "a", "keep": True}, "a new name"),
+        *((SplitColumn, {"column": "a", "sizes": own}, r"SplitColumn\.sizes") for own in
+          ({}, {"a": 0}, {"a": 1.5}, [1, 2])),
+        *((PermuteColumns, {"axes": own}, r"PermuteColumns\.axes") for own in ([], [1, 2], [0, 0], "01", [0.0])),
+        *((ReshapeColumns, {"shape": own}, r"ReshapeColumns\.shape") for own in (3, [-1, -1], [2.0], [-2])),
+        *((CastColumns, own, "types among") for own in
+          ({"dtype": "float"}, {"dtype": "float23"}, {"only": ["double"]})),
+    ],
+)  # fmt: skip
+def test_arguments_that_cannot_be_meant(cls, arguments, match):
+    with pytest.raises(ConfigError, match=match):
+        cls(**(arguments if cls in (ConcatenateColumns, SplitColumn) else {"columns": "obs", **arguments}))
+
+
+def test_shapes_without_a_way_back_and_spaces_without_axes_are_named():
     with pytest.raises(ColumnError, match="back=\\[6\\]"):
         ReshapeColumns(columns="obs", shape=[2]).inverse(np.zeros((1, 2)))
     with pytest.raises(SpaceError, match="Text"):
         UnsqueezeColumns(gym.spaces.Text(3), columns="obs", axis=0).observation_space  # noqa: B018
 
 
-DOUBLE = gym.spaces.Box(-1.0, 1.0, (3,), np.float64)
+DOUBLE, START = gym.spaces.Box(-1.0, 1.0, (3,), np.float64), gym.spaces.MultiDiscrete([3, 2], start=[1, 0])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "uint8", "bool"])
@@ -269,11 +236,7 @@ def test_only_some_types(nested):
         (gym.spaces.Discrete(3, start=1), "float32", gym.spaces.Box(1, 3, (), np.float32)),
         (gym.spaces.Discrete(3, start=1), "int64", gym.spaces.Discrete(3, start=1)),
         (gym.spaces.Discrete(3, start=-1), "uint8", gym.spaces.Box(0, 1, (), np.uint8)),
-        (
-            gym.spaces.MultiDiscrete([3, 2], start=[1, 0]),
-            "int16",
-            gym.spaces.MultiDiscrete([3, 2], start=[1, 0], dtype=np.int16),
-        ),
+        (START, "int16", gym.spaces.MultiDiscrete([3, 2], start=[1, 0], dtype=np.int16)),
         (gym.spaces.MultiBinary(2), "int32", gym.spaces.MultiDiscrete([2, 2], dtype=np.int32)),
     ],
 )
@@ -307,12 +270,6 @@ def test_types_without_a_name_in_numpy_are_checked_too():
     assert CastColumns(columns="obs", dtype="int8").transform(rows).tolist() == [2, 7]
     with pytest.raises(ColumnError, match="numbers from -128 to 127"):
         CastColumns(columns="obs", dtype="int8").transform(rows * 100)
-
-
-@pytest.mark.parametrize("kwargs", [{"dtype": "float"}, {"dtype": "float23"}, {"only": ["double"]}])
-def test_types_that_are_none(kwargs):
-    with pytest.raises(ConfigError, match="types among"):
-        CastColumns(columns="obs", **kwargs)
 
 
 def test_the_way_back_has_the_environments_type_and_shape():
