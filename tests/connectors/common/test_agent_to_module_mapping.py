@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from epibatch.connectors import ConnectorV2
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, AgentToModuleMapping, BatchIndividualItems
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, LearnerConnectorPipeline
 from epibatch.core.errors import BatchLayoutError, ColumnError, SpaceError
 from epibatch.core.rl_module import RLModuleSpec
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from fixture_pieces import UserPiece
 
 SMALL, LARGE = Box(-1.0, 1.0, (2,), np.float32), Box(-1.0, 1.0, (3,), np.float32)
 MODULES = {"x": "m", "y": "n", "z": "m"}
@@ -54,13 +54,9 @@ def test_agents_that_ended_with_their_newest_observation_do_not_act() -> None:
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("to_train", [None, {"m"}, {"n", "other"}, set()])
 def test_modules_that_are_not_trained_have_no_batch(to_train: Any, plain: bool) -> None:
-    class Look(ConnectorV2):
-        def __call__(self, *, batch: Any, **_: Any) -> Any:
-            return batch
-
     episode = game("e", x=1.0, y=2.0, z=3.0)
     episode.add_env_step({"x": 4.0, "y": 5.0, "z": 6.0}, {"x": 0, "y": 1, "z": 2}, {"x": 0.0, "y": 0.0, "z": 0.0})
-    between = [Look()] if plain else []
+    between = [UserPiece()] if plain else []
     pieces: list[Any] = [AddColumnsFromEpisodesToTrainBatch(), AgentToModuleMapping(), *between, BatchIndividualItems()]
     shared = {} if to_train is None else {"policies_to_train": frozenset(to_train)}
     found = LearnerConnectorPipeline(connectors=pieces)(episodes=[episode], batch={}, shared_data=shared)
@@ -71,11 +67,9 @@ def test_modules_that_are_not_trained_have_no_batch(to_train: Any, plain: bool) 
 
 
 def test_agents_of_other_spaces_with_one_module_are_batched_when_their_rows_have_one_shape() -> None:
-    class Cut(AddObservationsFromEpisodesToBatch):
-        def __call__(self, *, batch: Any, episodes: Any, **_: Any) -> Any:
-            for episode in self.single_agent_episode_iterator(episodes):
-                self.add_batch_item(batch, "obs", episode.get_observations(-1)[:2], episode)
-            return batch
+    def cut(batch: Any, episodes: Any) -> None:
+        for episode in UserPiece.single_agent_episode_iterator(episodes):
+            UserPiece.add_batch_item(batch, "obs", episode.get_observations(-1)[:2], episode)
 
     def wide() -> MultiAgentEpisode:
         episode = MultiAgentEpisode(
@@ -85,24 +79,19 @@ def test_agents_of_other_spaces_with_one_module_are_batched_when_their_rows_have
         episode.add_env_reset(observations=first)
         return episode
 
-    found = run([wide()], [Cut(), AgentToModuleMapping()])
-    assert [row.tolist() for row in found["m"]["obs"]] == [
-        np.float32([0.1, 0.2]).tolist(),
-        np.float32([0.6, 0.7]).tolist(),
-    ]
+    found = run([wide()], [UserPiece(cut), AddObservationsFromEpisodesToBatch(), AgentToModuleMapping()])
+    np.testing.assert_array_equal(found["m"]["obs"], np.float32([[0.1, 0.2], [0.6, 0.7]]))
     with pytest.raises(ColumnError, match=r"agent 'z'[\s\S]*agent 'x'|agent 'x'[\s\S]*agent 'z'"):
         run([wide()])
 
 
 def test_a_column_that_some_agents_lack_is_named() -> None:
-    class OnlyX(AddObservationsFromEpisodesToBatch):
-        def __call__(self, *, batch: Any, episodes: Any, **_: Any) -> Any:
-            for episode in self.single_agent_episode_iterator(episodes):
-                if episode.agent_id == "x":
-                    self.add_batch_item(batch, "mark", 1.0, episode)
-            return batch
+    def only_x(batch: Any, episodes: Any) -> None:
+        for episode in UserPiece.single_agent_episode_iterator(episodes):
+            if episode.agent_id == "x":
+                UserPiece.add_batch_item(batch, "mark", 1.0, episode)
 
-    pieces = [AddObservationsFromEpisodesToBatch(), OnlyX(), AgentToModuleMapping()]
+    pieces = [AddObservationsFromEpisodesToBatch(), UserPiece(only_x), AgentToModuleMapping()]
     assert run([game("e", x=1.0, y=2.0)], pieces)["m"]["mark"] == [1.0]
     episode = MultiAgentEpisode(
         id_="e",
@@ -112,11 +101,6 @@ def test_a_column_that_some_agents_lack_is_named() -> None:
     episode.add_env_reset(observations={"x": np.zeros(2, np.float32), "z": np.zeros(2, np.float32)})
     with pytest.raises(ColumnError, match=r"column 'mark' of module 'm'[\s\S]*agent 'z'"):
         run([episode], pieces)
-
-
-def test_single_agent_episodes_are_refused() -> None:
-    with pytest.raises(BatchLayoutError, match="leave this piece out"):
-        run([SingleAgentEpisode(observations=[0])])
 
 
 OBS = gym.spaces.Dict(x=SMALL, y=LARGE, z=SMALL)
@@ -147,22 +131,27 @@ def test_a_mapping_that_draws_is_not_asked_where_all_agents_are_alike() -> None:
     assert piece.observation_space == gym.spaces.Dict(m=SMALL, n=SMALL)
 
 
-def test_a_module_without_a_space_is_named() -> None:
-    specs = {"m": RLModuleSpec(), "n": RLModuleSpec(), "spare": RLModuleSpec()}
-    piece = AgentToModuleMapping(OBS, ACT, agent_to_module_mapping_fn=by_name, rl_module_specs=specs)
-    with pytest.raises(
-        SpaceError, match=r"of module 'spare'[\s\S]*its observation_space; if no agent is for it, leave the module out"
-    ):
-        piece.observation_space  # noqa: B018
+def spaces(mapping: Any = by_name, **settings: Any) -> Any:
+    return AgentToModuleMapping(OBS, ACT, agent_to_module_mapping_fn=mapping, **settings).observation_space
 
 
 @pytest.mark.parametrize(
-    ("mapping", "words"),
+    ("mistake", "error", "words"),
     [
-        (lambda agent_id, episode: "m", r"observation_space of module 'm'[\s\S]*of agent 'y'"),
-        (lambda agent_id, episode: episode.id_, r"answers without an episode[\s\S]*for agent 'x' and episode None"),
+        (lambda: run([SingleAgentEpisode(observations=[0])]), BatchLayoutError, "leave this piece out"),
+        (
+            lambda: spaces(rl_module_specs={name: RLModuleSpec() for name in ("m", "n", "spare")}),
+            SpaceError,
+            r"of module 'spare'[\s\S]*its observation_space; if no agent is for it, leave the module out",
+        ),
+        (lambda: spaces(lambda *_: "m"), SpaceError, r"observation_space of module 'm'[\s\S]*of agent 'y'"),
+        (
+            lambda: spaces(lambda _, episode: episode.id_),
+            SpaceError,
+            r"answers without an episode[\s\S]*for agent 'x' and episode None",
+        ),
     ],
 )
-def test_spaces_that_cannot_be_known_are_asked_for(mapping: Any, words: str) -> None:
-    with pytest.raises(SpaceError, match=words):
-        AgentToModuleMapping(OBS, ACT, agent_to_module_mapping_fn=mapping).observation_space  # noqa: B018
+def test_mistakes_are_named(mistake: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        mistake()

@@ -9,7 +9,6 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Te
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from epibatch.algorithms import PPOConfig
 from epibatch.connectors.common import FlattenObservations
 from epibatch.connectors.env_to_module import AddObservationsFromEpisodesToBatch, EnvToModulePipeline
 from epibatch.connectors.env_to_module.flatten_observations import FlattenObservations as FlattenEnvToModule
@@ -17,13 +16,12 @@ from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
     AddOneTsToEpisodesAndTruncate,
     AddTimeDimToBatchAndZeroPad,
-    BatchIndividualItems,
     LearnerConnectorPipeline,
 )
 from epibatch.core.errors import ColumnError, ConfigError, PieceError, SpaceError, UnknownNameError
 from epibatch.core.spaces import batch, flatten_inputs_to_1d_tensor, get_base_struct_from_space
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
-from fixture_pieces import UserPiece
+from fixture_pieces import UserPiece, trained
 
 SPACE = Dict(
     a=Discrete(3),
@@ -61,32 +59,6 @@ def recorded(space, steps, envs=3):
     return recorder.flush(0), [[step[env] for step in by_env] for env in range(envs)]
 
 
-# ------------------------------------------------------------------------------------------ acting
-
-
-@pytest.mark.parametrize("plain", [False, True])
-def test_a_recording_becomes_one_flat_column(plain):
-    envs, steps = 3, 5
-    many = gym.vector.utils.batch_space(SPACE, envs)
-    many.seed(0)
-    recorder, no = VectorRecorder(envs, SPACE, Discrete(2)), np.zeros(envs, bool)
-    pieces = [*([UserPiece()] * plain), FlattenObservations(), AddObservationsFromEpisodesToBatch()]
-    pipeline = EnvToModulePipeline(SPACE, Discrete(2), connectors=pieces)
-    expected = []
-    for i in range(steps + 1):
-        observations = many.sample()
-        if i:
-            recorder.step(np.zeros(envs, np.int64), np.zeros(envs), no, no, observations)
-        else:
-            recorder.reset(observations)
-        out = pipeline(episodes=recorder.episodes)
-        recorder.commit()
-        expected.append(rows_of(SPACE, list(gym.vector.utils.iterate(many, observations))))
-        np.testing.assert_array_equal(batch([items[0] for items in out["obs"].values()]), expected[-1])
-    for env, episode in enumerate(recorder.flush(0)):
-        np.testing.assert_array_equal(episode.get_observations(), np.stack(expected)[:, env])
-
-
 @pytest.mark.parametrize("given", [False, True])
 def test_keys_can_be_left_out_whether_spaces_are_given_or_come_from_the_pipeline(given):
     kept = Dict([(key, own) for key, own in SPACE.spaces.items() if key != "b"])
@@ -100,28 +72,18 @@ def test_keys_can_be_left_out_whether_spaces_are_given_or_come_from_the_pipeline
     assert pipeline.observation_space.shape == expected.shape
 
 
-# ---------------------------------------------------------------------------------------- training
-
-
 @pytest.mark.parametrize("bootstrap", [False, True])
 @pytest.mark.parametrize("kind", ["columnar", "plain", "behind an undeclared piece"])
 @pytest.mark.parametrize("space", [SPACE, STARTS, Tuple([Discrete(2)])])
 def test_the_learner_piece_adds_flat_rows_and_leaves_the_episodes_alone(space, kind, bootstrap):
     episodes, samples = recorded(space, 6)
     before = [repr(episode.get_observations(0)) for episode in list(episodes)]
-    pieces = [
-        *([UserPiece()] if kind == "behind an undeclared piece" else []),
-        FlattenObservations(**LEARNING),
-        *([AddOneTsToEpisodesAndTruncate()] if bootstrap else []),
-        AddColumnsFromEpisodesToTrainBatch(),
-        BatchIndividualItems(),
-    ]
-    pipeline = LearnerConnectorPipeline(space, Discrete(2), connectors=pieces)
-    out = pipeline(episodes=list(episodes) if kind == "plain" else episodes)
+    pieces = [UserPiece()] * (kind == "behind an undeclared piece") + [FlattenObservations(**LEARNING)]
+    pieces += [AddOneTsToEpisodesAndTruncate()] * bootstrap + [AddColumnsFromEpisodesToTrainBatch()]
+    out = trained(pieces, list(episodes) if kind == "plain" else episodes, space, Discrete(2))["obs"]
     expected = np.concatenate([rows_of(space, own if bootstrap else own[:-1]) for own in samples])
-    np.testing.assert_array_equal(out["obs"], expected)
+    np.testing.assert_array_equal(out, expected)
     assert [repr(episode.get_observations(0)) for episode in list(episodes)] == before
-    assert pipeline.observation_space.shape == expected.shape[1:]
 
 
 def test_the_learner_piece_alone_writes_what_later_pieces_read():
@@ -131,51 +93,36 @@ def test_the_learner_piece_alone_writes_what_later_pieces_read():
         LearnerConnectorPipeline(connectors=[FlattenObservations(as_learner_connector=False)])
 
 
-def test_both_sides_of_a_run():
-    """The learner's piece finds vectors, which the acting one has written, and leaves them as they are."""
-
-    class Nested(gym.Env):
-        observation_space, action_space = SPACE, Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            self.t = 0
-            return self.observation_space.sample(), {}
-
-        def step(self, action):
-            self.t += 1
-            return self.observation_space.sample(), 1.0, self.t == 4, False, {}
-
-    config = PPOConfig().environment(lambda env_config: Nested()).rl_module(model_config={"fcnet_hiddens": [8]})
-    config.env_runners(env_to_module_connector=["flatten_observations"], num_envs_per_env_runner=2)
-    config.learners(learner_connector=["flatten_observations"])
-    config.training(train_batch_size=24, minibatch_size=8, num_epochs=1).debugging(seed=0)
-    algo = config.build_algo()
-    algo.train()
-    episodes = algo.env_runner.sample(num_timesteps=10)
-    assert [episode.observation_space.shape for episode in episodes] == [(18,)] * len(episodes)
-    out = algo.learner.connector(rl_module=algo.learner.module, batch={}, episodes=episodes)["default_policy"]
-    expected = np.concatenate([episode.get_observations() for episode in episodes])
-    np.testing.assert_array_equal(out["obs"].numpy(), expected)
-    algo.stop()
+def test_the_learner_piece_leaves_vectors_that_the_acting_one_wrote():
+    acting = EnvToModulePipeline(SPACE, Discrete(2), connectors=[FlattenObservations()])
+    episode, samples = SingleAgentEpisode(observation_space=SPACE, action_space=Discrete(2)), samples_of(SPACE, 4)
+    episode.add_env_reset(samples[0])
+    acting(episodes=[episode])
+    for sample in samples[1:]:
+        episode.add_env_step(sample, 0, 1.0)
+        acting(episodes=[episode])
+    out = trained([FlattenObservations(**LEARNING)], [episode], acting.observation_space, Discrete(2))["obs"]
+    np.testing.assert_array_equal(out, rows_of(SPACE, samples[:-1]))
 
 
-# ------------------------------------------------------------------------------------------ errors
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: flat(None, samples_of(SPACE, 1)[0]), SpaceError, "which says what becomes a one-hot"),
+        (lambda: FlattenObservations(keys_to_remove="a"), ConfigError, r"\['a'\]"),
+        (lambda: FlattenObservations(key_to_remove=["a"]), PieceError, "keys_to_remove"),
+        (lambda: space_of(SPACE, keys_to_remove=["aa"]), UnknownNameError, "Known: a, b, c"),
+        (lambda: space_of(Box(-1, 1, (2,)), keys_to_remove=["a"]), SpaceError, "a Dict observation space"),
+        (lambda: space_of(Text(5)), SpaceError, "TransformObservation"),
+    ],
+)
+def test_wrong_uses_are_named(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
 
 
-def test_wrong_uses_are_named():
-    episode = SingleAgentEpisode(observations=[samples_of(SPACE, 1)[0]])
-    with pytest.raises(SpaceError, match="which says what becomes a one-hot"):
-        FlattenObservations()(batch={}, episodes=[episode])
-    with pytest.raises(ConfigError, match=r"\['a'\]"):
-        FlattenObservations(keys_to_remove="a")
-    with pytest.raises(UnknownNameError, match="Known: a, b, c"):
-        FlattenObservations(SPACE, keys_to_remove=["aa"]).observation_space  # noqa: B018
-    with pytest.raises(SpaceError, match="a Dict observation space"):
-        FlattenObservations(Box(-1, 1, (2,)), keys_to_remove=["a"]).observation_space  # noqa: B018
-    with pytest.raises(SpaceError, match="TransformObservation"):
-        FlattenObservations(Text(5)).observation_space  # noqa: B018
-    with pytest.raises(PieceError, match="keys_to_remove"):
-        FlattenObservations(key_to_remove=["a"])
+def space_of(space, **settings):
+    return FlattenObservations(space, **settings).observation_space
 
 
 LEAVES = st.sampled_from(
@@ -195,9 +142,7 @@ SPACES = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
         st.lists(inner, min_size=1, max_size=3).map(Tuple),
-        st.dictionaries(st.sampled_from("zabc"), inner, min_size=1, max_size=3).map(
-            lambda own: Dict(list(own.items()))
-        ),
+        st.dictionaries(st.sampled_from("zabc"), inner, min_size=1, max_size=3).map(lambda own: Dict([*own.items()])),
     ),
     max_leaves=5,
 )

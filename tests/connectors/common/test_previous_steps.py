@@ -10,19 +10,17 @@ from gymnasium.vector.utils import batch_space, iterate
 from epibatch.connectors.env_to_module import (
     AddObservationsFromEpisodesToBatch,
     EnvToModulePipeline,
-    MeanStdFilter,
     PrevActionsPrevRewards,
 )
 from epibatch.connectors.learner import (
-    AddColumnsFromEpisodesToTrainBatch,
     AddOneTsToEpisodesAndTruncate,
     BatchIndividualItems,
     LearnerConnectorPipeline,
     PrevActionsPrevRewardsLearner,
 )
 from epibatch.core.errors import ConfigError, LookbackError, PipelineError, SpaceError
-from epibatch.episodes import SingleAgentEpisode, VectorRecorder
-from fixture_pieces import Lab
+from epibatch.episodes import VectorRecorder
+from fixture_pieces import Lab, played, trained
 
 COUNTS = {"n_prev_actions": 3, "n_prev_rewards": 2}
 POINT = Box(-1, 1, (1,))
@@ -119,8 +117,7 @@ def test_before_the_newest_observation_in_a_block_and_in_a_list(space, size, mod
 @pytest.mark.parametrize(("space", "size"), ACTIONS.values(), ids=ACTIONS)
 def test_before_every_observation_of_delivered_chunks(space, size, plus_one):
     piece = PrevActionsPrevRewardsLearner(**COUNTS)
-    front = [AddOneTsToEpisodesAndTruncate()] if plus_one else []
-    pipeline = LearnerConnectorPipeline(POINT, space, connectors=[*front, piece, BatchIndividualItems()])
+    pieces = [*[AddOneTsToEpisodesAndTruncate()] * plus_one, piece]
     whole = {}
     for episodes in record(space, lambda recorder, so_far: None):
         expected, before = [], [episode.get_observations().copy() for episode in episodes]
@@ -130,7 +127,7 @@ def test_before_every_observation_of_delivered_chunks(space, size, plus_one):
             rewards += chunk.get_rewards().tolist()
             expected += [wanted(space, actions, rewards, t) for t in range(chunk.t_started, chunk.t + plus_one)]
         for given in (episodes, list(episodes)):
-            found = pipeline(episodes=given)["obs"]
+            found = trained(pieces, given, POINT, space)["obs"]
             for key in expected[0]:
                 np.testing.assert_array_equal(found[key], np.stack([own[key] for own in expected]), strict=True)
         for episode, rows in zip(episodes, before):
@@ -146,18 +143,22 @@ def test_one_hot_parts_are_bounded_and_the_others_are_not():
     assert shown["prev_n_rewards"] == Box(-np.inf, np.inf, (2,), np.float32)
 
 
-@pytest.mark.parametrize("space", [Text(3), None, Tuple([Discrete(2), Text(3)])])
-def test_actions_without_a_fixed_number_of_entries_are_refused(space):
-    with pytest.raises(SpaceError, match="PrevActionsPrevRewards"):
+def walk(steps, observation=lambda t: np.full(2, t, np.float32)):
+    observations, rewards = [observation(t) for t in range(steps + 1)], [t + 0.5 for t in range(steps)]
+    return played(observations, rewards, id_="walk", actions=[t % 2 for t in range(steps)])
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (Text(3), "PrevActionsPrevRewards"),
+        (None, "pass the action space"),
+        (Tuple([Discrete(2), Text(3)]), "PrevActionsPrevRewards"),
+    ],
+)
+def test_actions_without_a_fixed_number_of_entries_are_refused(space, words):
+    with pytest.raises(SpaceError, match=words):
         PrevActionsPrevRewards(POINT, space)(batch={}, episodes=[walk(1)])
-
-
-def walk(steps, observation=lambda t: np.full(2, t, np.float32), action=lambda t: t % 2):
-    episode = SingleAgentEpisode(id_="walk")
-    episode.add_env_reset(observation(0))
-    for t in range(steps):
-        episode.add_env_step(observation(t + 1), action(t), t + 0.5)
-    return episode
 
 
 def test_observation_actions_and_rewards_side_by_side(lab):
@@ -172,24 +173,6 @@ def test_observation_actions_and_rewards_side_by_side(lab):
     assert all(row in piece.observation_space for row in rows)
     assert episodes[2].get_observations(-1)["prev_n_rewards"].tolist() == [2.5, 3.5, 4.5]
     assert piece.lookback == 3
-
-
-@pytest.mark.parametrize(
-    ("space", "action", "vector"),
-    [
-        (Box(-1, 1, (2,), np.float64), np.array([0.25, 5.0]), [0.25, 5.0]),
-        (MultiDiscrete([2, 3]), np.array([1, 2]), [0, 1, 0, 0, 1]),
-        (Discrete(3, start=7), np.int64(8), [0, 1, 0]),
-        (Dict(b=Box(-1, 1, ()), a=Discrete(2)), {"b": np.float32(0.5), "a": np.int64(1)}, [0, 1, 0.5]),
-        (Tuple([Discrete(2), Discrete(2)]), (np.int64(0), np.int64(1)), [1, 0, 0, 1]),
-    ],
-)
-def test_any_action_space(space, action, vector):
-    piece = PrevActionsPrevRewards(Discrete(9), space)
-    episode = walk(1, observation=lambda t: t, action=lambda t: action)
-    piece(batch={}, episodes=[episode])
-    shown = episode.get_observations(-1)["prev_n_actions"]
-    assert shown.tolist() == vector and shown in piece.observation_space["prev_n_actions"]
 
 
 def test_observations_of_any_nesting_go_under_their_key():
@@ -210,35 +193,6 @@ def test_zero_leaves_a_key_out():
     episode = walk(2, observation=lambda t: t)
     none(batch={}, episodes=[episode])
     assert episode.get_observations(-1) == {"_orig_obs": 2}
-
-
-def test_behind_a_filter_it_shows_filtered_observations_and_raw_rewards():
-    pieces = [MeanStdFilter(), PrevActionsPrevRewards()]
-    pipeline = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=pieces)
-    episode = walk(3)
-    pipeline(episodes=[episode])
-    assert episode.get_observations(-1)["_orig_obs"].tolist() == [0.0, 0.0]
-    assert episode.get_observations(-1)["prev_n_rewards"].tolist() == [2.5]
-    assert pipeline.observation_space["_orig_obs"] == Box(-10, 10, (2,))
-
-
-def test_both_sides_give_the_same_observation_for_the_same_step():
-    """The episodes of the acting piece, and the learner's piece on those of no piece."""
-
-    def batch_of(first, episodes):
-        rest = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
-        pieces = [*first, AddOneTsToEpisodesAndTruncate(), *rest, BatchIndividualItems()]
-        return LearnerConnectorPipeline(POINT, Discrete(2), connectors=pieces)(episodes=episodes)["obs"]
-
-    acting = EnvToModulePipeline(POINT, Discrete(2), connectors=[PrevActionsPrevRewards(**COUNTS)])
-    acted = record(Discrete(2), lambda recorder, so_far: acting(episodes=recorder.episodes))
-    for one, other in zip(acted, record(Discrete(2), lambda recorder, so_far: None), strict=True):
-        found, rebuilt = batch_of([], one), batch_of([PrevActionsPrevRewardsLearner(**COUNTS)], other)
-        assert found.keys() == rebuilt.keys() == {"_orig_obs", "prev_n_actions", "prev_n_rewards"}
-        for key in found:
-            np.testing.assert_array_equal(found[key], rebuilt[key], strict=True)
-        with pytest.raises(SpaceError, match="leave this piece out"):
-            batch_of([PrevActionsPrevRewardsLearner()], one)
 
 
 def test_a_space_that_shows_earlier_steps_already_is_refused():
@@ -295,8 +249,3 @@ def test_its_place_is_the_env_to_module_pipeline():
 def test_wrong_settings_are_named(piece, settings, words):
     with pytest.raises(ConfigError, match=words):
         piece(**settings)
-
-
-def test_without_an_action_space_it_says_what_it_needs():
-    with pytest.raises(SpaceError, match="pass the action space"):
-        PrevActionsPrevRewards()(batch={}, episodes=[walk(1)])

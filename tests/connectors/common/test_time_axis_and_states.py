@@ -64,9 +64,7 @@ def test_learner_columns_are_split_and_zero_padded_per_episode(lab, length, max_
 def test_nested_columns_are_padded_leaf_by_leaf(lab):
     episodes = [lab.episode("a", 3)]
     extra = {("a",): [{"x": np.arange(i, i + 2), "y": float(i)} for i in range(3)]}
-    columns = lab.columns(
-        "learner", learner_pieces(), episodes, rl_module=lab.module(2, 2, multi=True), batch={"extra": extra}
-    )
+    columns = learned(lab, episodes, lab.module(2, 2, multi=True), learner_pieces(), batch={"extra": extra})
     assert columns["extra"]["a",]["x"].tolist() == [[[0, 1], [1, 2]], [[2, 3], [0, 0]]]
     assert columns["extra"]["a",]["y"].tolist() == [[0.0, 1.0], [2.0, 0.0]]
 
@@ -77,14 +75,6 @@ def test_nothing_happens_when_states_are_there_already(lab):
     columns = lab.columns("learner", learner_pieces(), episodes, rl_module=lab.module(2, 4, multi=True), batch=mine)
     assert columns["obs"]["a",].shape == (3, 2)
     assert "seq_lens" not in columns
-
-
-def test_padding_keeps_two_chunks_of_one_episode_apart(lab):
-    episodes = [lab.episode("x_y", 3), lab.episode("x_y", 2, t_started=3, lookback=1)]
-    pieces = [*learner_pieces(), BatchIndividualItems()]
-    batch = lab.run("learner", pieces, episodes, rl_module=lab.module(2, 4))
-    assert np.asarray(batch["rewards"]).tolist() == [[0.5, 1.5, 2.5, 0.0], [3.5, 4.5, 0.0, 0.0]]
-    assert np.asarray(batch["seq_lens"]).tolist() == [3, 2]
 
 
 @pytest.mark.parametrize("value", [None, 0, -3])
@@ -99,11 +89,8 @@ def test_a_column_with_another_number_of_rows_is_named(lab, delta):
     episodes = [lab.episode("first", 3), lab.episode("second", 4)]
     counts = {("first",): 3, ("second",): 4 + delta}
     mine = {"extra": {key: list(np.zeros(count)) for key, count in counts.items()}}
-    with pytest.raises(EpibatchError, match="extra") as raised:
+    with pytest.raises(EpibatchError, match=rf"extra[\s\S]*second[\s\S]*{4 + delta}"):
         lab.run("learner", learner_pieces(), episodes, rl_module=lab.module(2, 4, multi=True), batch=mine)
-    message = str(raised.value)
-    assert "second" in message
-    assert str(4 + delta) in message
 
 
 @pytest.mark.parametrize("end", ["pad", "drop", "truncate", "overlap", "continue"])
@@ -133,12 +120,13 @@ def test_a_loss_mask_that_is_no_bools_is_named(lab, weights):
 
 
 def pieces_with_states():
-    return [
-        AddObservationsFromEpisodesToBatch(as_learner_connector=True),
-        AddColumnsFromEpisodesToTrainBatch(),
-        AddTimeDimToBatchAndZeroPad(as_learner_connector=True),
-        AddStatesFromEpisodesToBatch(as_learner_connector=True),
-    ]
+    return [*learner_pieces(), AddStatesFromEpisodesToBatch(as_learner_connector=True)]
+
+
+def learned(lab, episodes, module=None, pieces=None, **keywords):
+    """Columns by key after the pieces that make sequences and states."""
+    module = module or lab.module(2, 3, multi=True)
+    return lab.columns("learner", pieces or pieces_with_states(), episodes, rl_module=module, **keywords)
 
 
 def first_entries(state):
@@ -158,23 +146,16 @@ def test_a_continued_chunk_without_lookback_is_an_error(lab):
 
 
 def test_episodes_without_states_begin_with_the_initial_state(lab):
-    columns = lab.columns(
-        "learner", pieces_with_states(), [lab.episode("a", 2)], rl_module=lab.module(2, 3, multi=True)
-    )
+    columns = learned(lab, [lab.episode("a", 2)])
     assert first_entries(columns["state_in"]["a",]) == [-1.0]
 
 
 def test_next_states_come_along_with_next_observations(lab):
     chunk = lab.episode("a", 5, state=2)
     mine = {"new_obs": {("a",): list(chunk.get_observations(slice(1, 6)))}}
-    columns = lab.columns("learner", pieces_with_states(), [chunk], rl_module=lab.module(2, 3, multi=True), batch=mine)
+    columns = learned(lab, [chunk], batch=mine)
     # one step later than state_in: the states after steps 0 and 3
     assert first_entries(columns["next_state_in"]["a",]) == [0.25, 3.25]
-
-
-def test_env_side_continues_a_cut_chunk_from_its_lookback(lab):
-    first = lab.episode("b", 3, state=2, numpy=False)
-    assert env_states(lab, [first.cut(1)], lab.module(2)) == [[2.25, 2.25]]
 
 
 @pytest.mark.parametrize("end", [None, "terminated"])
@@ -193,7 +174,7 @@ def test_an_initial_state_of_a_wider_type_casts_nothing_but_itself(lab, monkeypa
     chunk = lab.episode("a", 5, state=2)
     mine = {"new_obs": {("a",): list(chunk.get_observations(slice(1, 6)))}}
     monkeypatch.setattr(np, "empty", filled)
-    columns = lab.columns("learner", pieces_with_states(), [chunk], rl_module=module, batch=mine)
+    columns = learned(lab, [chunk], module, batch=mine)
     assert first_entries(columns["state_in"]["a",]) == [-1.0, 2.25]
     assert first_entries(columns["next_state_in"]["a",]) == [0.25, 3.25]
 
@@ -209,9 +190,8 @@ def test_chunks_whose_states_have_their_keys_in_another_order_are_not_mixed_up(l
         states = [{key: np.full(2, {"h": 10.0, "c": 20.0}[key] + t, np.float32) for key in keys} for t in range(4)]
         return lab.episode(id_, 4, extra_model_outputs={"state_out": states})
 
-    module = lab.module(2, 2, multi=True, two_leaved=True)
     episodes = [two_leaved("a", "hc"), two_leaved("b", "ch")]
-    columns = lab.columns("learner", pieces_with_states(), episodes, rl_module=module)
+    columns = learned(lab, episodes, lab.module(2, 2, multi=True, two_leaved=True))
     for id_ in "ab":
         assert columns["state_in"][id_,]["h"][1].tolist() == [11.0, 11.0]
         assert columns["state_in"][id_,]["c"][1].tolist() == [21.0, 21.0]
