@@ -14,7 +14,6 @@ from epibatch.connectors.env_to_module import (
     AgentIndicator,
     EnvToModulePipeline,
     FlattenObservations,
-    MeanStdFilter,
     PadActions,
     PadObservations,
 )
@@ -69,22 +68,13 @@ def game(observations: dict[str, Any], spaces: Any = None, actions: Any = None, 
 
 COMMON: list[tuple[list[Any], Any]] = [
     ([Box(-1, 1, (2,)), Box(2, 3, (3,))], Box(np.float32([-1, -1, 0]), np.float32([3, 3, 3]))),
-    (
-        [Box(1, 2, (2, 1)), Box(1, 2, (1, 3))],
-        Box(np.float32([[1, 0, 0], [0] * 3]), np.float32([[2] * 3, [2, 0, 0]])),
-    ),
+    ([Box(1, 2, (2, 1)), Box(1, 2, (1, 3))], Box(*np.float32([[[1, 0, 0], [0] * 3], [[2] * 3, [2, 0, 0]]]))),
     ([Box(0, 9, (1,), np.uint8), Box(-1, 1, (2,), np.float32)], Box(np.float32([-1, -1]), np.float32([9, 1]))),
     ([Discrete(3), Discrete(5)], Discrete(5)),
     ([Discrete(3, start=-1), Discrete(2, start=4)], Discrete(7, start=-1)),
     ([MultiBinary(2), MultiBinary(4)], MultiBinary(4)),
-    (
-        [Dict(a=Discrete(2), b=MultiBinary(1)), Dict(a=Discrete(3), b=MultiBinary(1))],
-        Dict(a=Discrete(3), b=MultiBinary(1)),
-    ),
-    (
-        [Tuple([Discrete(2), Box(0, 1, (1,))]), Tuple([Discrete(2), Box(0, 1, (2,))])],
-        Tuple([Discrete(2), Box(0, 1, (2,))]),
-    ),
+    ([Dict(a=Discrete(own), b=MultiBinary(1)) for own in (2, 3)], Dict(a=Discrete(3), b=MultiBinary(1))),
+    ([Tuple([Discrete(2), Box(0, 1, (own,))]) for own in (1, 2)], Tuple([Discrete(2), Box(0, 1, (2,))])),
     ([MultiDiscrete([2, 3]), MultiDiscrete([2, 3])], MultiDiscrete([2, 3])),
     ([Text(3), Text(3)], Text(3)),
 ]
@@ -140,11 +130,14 @@ def test_spaces_without_a_common_one_are_named(spaces: list[Any]) -> None:
         PadObservations(Dict(dict(zip("ab", spaces))), None, multi_agent=True).observation_space  # noqa: B018
 
 
+VECTORS = [Box(0, 1, (2,)), Box(0, 1, (3,))]
+
+
 @pytest.mark.parametrize(
     ("spaces", "row"),
     [
-        ([Box(0, 1, (2,)), Box(0, 1, (3,))], np.zeros(3)),
-        ([Box(0, 1, (2,)), Box(0, 1, (3,))], {"a": np.zeros(1)}),
+        (VECTORS, np.zeros(3)),
+        (VECTORS, {"a": np.zeros(1)}),
         ([Dict(a=Discrete(2)), Dict(a=Discrete(3))], {"b": np.zeros(1)}),
         ([Tuple([Discrete(2)]), Tuple([Discrete(3)])], np.zeros(1)),
     ],
@@ -269,16 +262,6 @@ def test_types_stay_and_the_order_can_be_given() -> None:
     assert repr(rebuilt) == "AgentIndicator(agent_ids=['a'], in_dict=True)"
 
 
-def test_it_goes_with_other_pieces_that_rewrite() -> None:
-    """Normalised first, so that the one-hot stays one."""
-    spaces = dict.fromkeys("xyz", VECTOR)
-    acting = pipeline(MeanStdFilter(), AgentIndicator(), spaces=spaces)
-    episodes = [game({"x": v(i, 2 * i), "z": v(-i, 0)}, spaces, name=f"e{i}") for i in range(4)]
-    batch = acting(rl_module=None, episodes=episodes)
-    assert batch["m"]["obs"][:, 2:].tolist() == [[1, 0, 0], [0, 0, 1]] * 4
-    assert abs(float(batch["m"]["obs"][::2, 0].mean())) < 1e-6
-
-
 # -- padded actions ------------------------------------------------------------------------------
 
 
@@ -340,74 +323,50 @@ def test_boxes_and_equal_spaces_have_no_mask_and_agents_that_are_not_meant_stay(
     assert episode.agent_episodes["c"].observation_space == SEEN
 
 
-def test_padded_observations_first() -> None:
-    seen, actions = {"a": Box(-1, 1, (1,)), "b": Box(-1, 1, (3,))}, {"a": Discrete(3), "b": Discrete(2)}
-    acting = pipeline(PadObservations(), PadActions(), spaces=seen, actions=actions)
-    batch = acting(rl_module=None, episodes=[game({"a": v(1), "b": v(1, 1, 1)}, seen, actions)])["shared"]["obs"]
-    assert batch["observations"].tolist() == [[1, 0, 0], [1, 1, 1]]
-    assert batch["action_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
-
-
 # -- mistakes ------------------------------------------------------------------------------------
 
 PADDED = {"multi_agent": True}
 
 
-def refused_actions(**actions: Any) -> Any:
-    return lambda: pipeline(PadActions(), spaces=dict.fromkeys(actions, SEEN), actions=actions)
+def refused_actions(*other: str, **actions: Any) -> Any:
+    piece = PadActions(agent_ids=["a", *other]) if other else PadActions()
+    return lambda: pipeline(piece, spaces=dict.fromkeys(actions, SEEN), actions=actions)
+
+
+ALONE = SingleAgentEpisode(observations=[np.zeros(1, np.float32)])
+
+
+def run(piece: Any, episode: Any) -> Any:
+    return piece(batch={}, episodes=[episode])
+
+
+def indicator(observation: Any) -> Any:
+    return run(AgentIndicator(agent_ids=["y"]), game({"y": observation}))
+
+
+def late() -> Any:
+    return EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch(), AgentIndicator(agent_ids=["y"])])
 
 
 @pytest.mark.parametrize(
     ("mistake", "error", "words"),
     [
-        (lambda: PadObservations()(batch={}, episodes=[game({"a": v(1)})]), SpaceError, "a Dict of the agents' obs"),
-        (
-            lambda: PadObservations(SPACES, None, **PADDED, agent_ids=["a", "z"]).observation_space,
-            UnknownNameError,
-            "z",
-        ),
+        (lambda: run(PadObservations(), game({"a": v(1)})), SpaceError, "a Dict of the agents' obs"),
+        (lambda: pipeline(PadObservations(agent_ids=["a", "z"]), spaces=SPACES.spaces), UnknownNameError, "z"),
         (lambda: PadObservations(agent_ids="a"), ConfigError, "agent_ids"),
-        (
-            lambda: PadObservations(SPACES, None, **PADDED)(
-                batch={}, episodes=[SingleAgentEpisode(observations=[np.zeros(1)])]
-            ),
-            BatchLayoutError,
-            "multi-agent episodes",
-        ),
-        (lambda: AgentIndicator()(batch={}, episodes=[game({"y": v(1, 2)})]), SpaceError, "pass agent_ids"),
+        (lambda: run(PadObservations(SPACES, None, **PADDED), ALONE), BatchLayoutError, "multi-agent episodes"),
+        (lambda: run(AgentIndicator(), game({"y": v(1, 2)})), SpaceError, "pass agent_ids"),
         (lambda: pipeline(AgentIndicator(), spaces=dict.fromkeys("xy", Discrete(4))), SpaceError, r"'x'(?s:.*)in_dict"),
-        (
-            lambda: AgentIndicator(agent_ids=["y"])(batch={}, episodes=[game({"y": np.zeros((2, 2), np.float32)})]),
-            SpaceError,
-            "in_dict=True",
-        ),
-        (
-            lambda: AgentIndicator(agent_ids=["y"])(batch={}, episodes=[SingleAgentEpisode(observations=[v(1, 2)])]),
-            BatchLayoutError,
-            "multi-agent episodes",
-        ),
-        (
-            lambda: EnvToModulePipeline(
-                connectors=[AddObservationsFromEpisodesToBatch(), AgentIndicator(agent_ids=["y"])]
-            ),
-            PipelineError,
-            "move AgentIndicator before",
-        ),
+        (lambda: indicator(np.zeros((2, 2), np.float32)), SpaceError, "in_dict=True"),
+        (lambda: run(AgentIndicator(agent_ids=["y"]), ALONE), BatchLayoutError, "multi-agent episodes"),
+        (late, PipelineError, "move AgentIndicator before"),
         (refused_actions(a=Discrete(2), b=Box(0, 1, (1,))), SpaceError, "PadActions, action spaces"),
         (refused_actions(a=MultiDiscrete([2]), b=MultiDiscrete([3])), SpaceError, "PadActions, action spaces"),
         (refused_actions(a=MultiBinary(2), b=MultiBinary(3)), SpaceError, r"or Boxes(?s:.*)MultiBinary"),
-        (
-            lambda: pipeline(PadActions(agent_ids=["a", "z"]), spaces=dict.fromkeys("abc", SEEN), actions=CHOICES),
-            UnknownNameError,
-            "'z'",
-        ),
+        (refused_actions("z", **CHOICES), UnknownNameError, "'z'"),
         (lambda: PadActions(agent_ids="a"), ConfigError, "agent_ids"),
-        (lambda: PadActions()(batch={}, episodes=[game({"a": v(1)}, None, CHOICES)]), SpaceError, "a Dict of the age"),
-        (
-            lambda: PadActions()(batch={}, episodes=[SingleAgentEpisode(observations=[0])]),
-            BatchLayoutError,
-            "multi-agent episodes",
-        ),
+        (lambda: run(PadActions(), game({"a": v(1)}, None, CHOICES)), SpaceError, "a Dict of the age"),
+        (lambda: run(PadActions(), ALONE), BatchLayoutError, "multi-agent episodes"),
     ],
 )
 def test_mistakes_are_named(mistake: Any, error: type[Exception], words: str) -> None:

@@ -6,7 +6,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.algorithms import PPOConfig
 from epibatch.connectors.env_to_module import (
     AddObservationsFromEpisodesToBatch,
     AgentToModuleMapping,
@@ -19,7 +18,6 @@ from epibatch.connectors.env_to_module import (
 )
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import BatchLayoutError, ColumnError, PipelineError, SpaceError, UnknownNameError
-from epibatch.env_runner import MultiAgentEnv
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
 from fixture_pieces import Lab
 
@@ -27,23 +25,11 @@ from fixture_pieces import Lab
 class First(SingleAgentObservationPreprocessor):
     """The first entry and the number of steps before it."""
 
-    def __init__(self, *spaces, scale=1, **kwargs):
-        super().__init__(*spaces, **kwargs)
-        self.scale = scale
-
     def recompute_output_observation_space(self, input_observation_space, input_action_space):
         return gym.spaces.Dict(value=gym.spaces.Box(-99, 99, (1,)), steps=gym.spaces.Discrete(99))
 
     def preprocess(self, observation, episode):
-        return {"value": self.scale * observation[:1], "steps": len(episode)}
-
-
-def test_what_comes_out_is_in_the_episodes_and_in_the_batch(lab):
-    episodes = [lab.episode("a", 2), lab.episode("b", 3)]
-    seen = lab.columns("env_to_module", [First(scale=2), AddObservationsFromEpisodesToBatch()], episodes)
-    assert seen["obs"]["a",]["value"].tolist() == [[4.0]] and seen["obs"]["b",]["steps"].tolist() == [3]
-    assert episodes[0].get_observations(-1)["value"].tolist() == [4.0]
-    assert isinstance(episodes[0].observation_space, gym.spaces.Dict)
+        return {"value": observation[:1], "steps": len(episode)}
 
 
 class Doubled(SingleAgentObservationPreprocessor):
@@ -104,52 +90,14 @@ def test_a_recorded_block_keeps_what_was_written_and_no_memory_of_the_batch(plai
         assert read(episode.get_observations()).tolist() == expected
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_the_learner_sees_what_the_module_saw(mode):
-    class PositionsAndChange(SingleAgentObservationPreprocessor):
-        """Positions, and how they changed: what came out before is read from the episode."""
-
-        def recompute_output_observation_space(self, input_observation_space, input_action_space):
-            return gym.spaces.Box(-9, 9, (4,), np.float32)
-
-        def preprocess(self, observation, episode):
-            assert observation.shape == (4,)
-            positions = observation[[0, 2]]
-            before = episode.get_observations(-2)[:2] if len(episode) else positions
-            return np.concatenate([positions, positions - before])
-
-    config = (
-        PPOConfig()
-        .environment("CartPole-v1")
-        .env_runners(
-            num_envs_per_env_runner=3,
-            gym_env_autoreset_mode=mode,
-            env_to_module_connector=lambda env, spaces, device: PositionsAndChange(),
-        )
-        .training(train_batch_size=96, minibatch_size=48, num_epochs=1)
-        .rl_module(model_config={"fcnet_hiddens": [8]})
-        .debugging(seed=3)
-    )
-    algorithm = config.build_algo()
-    algorithm.train()
-    episodes = algorithm.env_runner.sample(num_timesteps=90)
-    module = algorithm.get_module()
-    assert module.observation_space.shape == (4,) and len(episodes) > 3
-    for episode in episodes:
-        rows = episode.get_observations()
-        np.testing.assert_allclose(rows[1:, 2:], np.diff(rows[:, :2], axis=0), atol=1e-6)
-    batch = algorithm.learner.connector(rl_module=algorithm.learner.module, batch={}, episodes=episodes)
-    expected = np.concatenate([episode.get_observations() for episode in episodes])
-    assert batch["default_policy"]["obs"].numpy().tolist() == expected.tolist()
-    algorithm.stop()
-
-
 def test_preprocess_has_to_be_written():
     with pytest.raises(TypeError, match="preprocess"):
         SingleAgentObservationPreprocessor()
 
 
 class Wrong(SingleAgentObservationPreprocessor):
+    """Answers what it is told to."""
+
     def __init__(self, answer=None, **kwargs):
         super().__init__(**kwargs)
         self.answer = answer
@@ -172,14 +120,21 @@ def test_what_does_not_fit_the_space_is_named(lab, answer, error, said):
         lab.run("env_to_module", [Wrong(answer)], [lab.episode("a", 1)])
 
 
-def test_behind_a_piece_that_took_the_observations_is_too_late(lab):
-    with pytest.raises(PipelineError, match=r"'obs'(.|\n)*move First before EnvToModulePipeline, piece \d"):
-        lab.run("env_to_module", [AddObservationsFromEpisodesToBatch(), First()], [lab.episode("a", 1)])
+ADDS = AddObservationsFromEpisodesToBatch()
+LATE = r"'obs'(.|\n)*move First before EnvToModulePipeline, piece \d"
 
 
-def test_a_learner_pipeline_is_no_place_for_it():
-    with pytest.raises(PipelineError, match=r"piece 0 \(First\)(.|\n)*env-to-module pipeline"):
-        LearnerConnectorPipeline(connectors=[First()])
+@pytest.mark.parametrize(
+    ("kind", "pieces", "said"),
+    [
+        (EnvToModulePipeline, [EnvToModulePipeline(connectors=[ADDS]), First()], LATE),
+        (LearnerConnectorPipeline, [First()], r"piece 0 \(First\)(.|\n)*env-to-module pipeline"),
+        (EnvToModulePipeline, [WriteObservationsToEpisodes()], r"'obs'(.|\n)*AddObservationsFromEpisodesToBatch"),
+    ],
+)
+def test_places_where_it_cannot_stand(kind, pieces, said):
+    with pytest.raises(PipelineError, match=said):
+        kind(connectors=pieces)
 
 
 # ------------------------------------------------------------------------------ all agents' together
@@ -198,10 +153,8 @@ class Others(MultiAgentObservationPreprocessor):
         self.skip, self.answer = skip, answer
 
     def recompute_output_observation_space(self, input_observation_space, input_action_space):
-        wide = gym.spaces.Box(-99, 99, (3,))
-        return gym.spaces.Dict(
-            {agent: own if agent in self.skip else wide for agent, own in input_observation_space.items()}
-        )
+        wide, spaces = gym.spaces.Box(-99, 99, (3,)), input_observation_space.items()
+        return gym.spaces.Dict({agent: own if agent in self.skip else wide for agent, own in spaces})
 
     def preprocess(self, observations, episode):
         if self.answer is not None:
@@ -306,47 +259,6 @@ def test_a_space_that_is_no_dict_is_that_of_each_agent():
     assert piece.observation_space == gym.spaces.Dict(a=space, b=space)
 
 
-def test_learners_see_what_the_modules_saw():
-    class Turns(MultiAgentEnv):
-        """Two agents that count their own steps; b comes every other step."""
-
-        def __init__(self):
-            super().__init__()
-            self.possible_agents = ["a", "b"]
-            self.observation_spaces, self.action_spaces = dict(BOTH), dict(CHOICES)
-
-        def reset(self, *, seed=None, options=None):
-            self.t = 0
-            return self._seen(), {}
-
-        def step(self, actions):
-            self.t += 1
-            done = self.t == 5
-            return self._seen(), dict.fromkeys(actions, 1.0), {"__all__": done}, {"__all__": False}, {}
-
-        def _seen(self):
-            agents = ["a", "b"] if self.t % 2 == 0 else ["a"]
-            return {agent: np.float32([10 * (agent == "b") + self.t]) for agent in agents}
-
-    config = (
-        PPOConfig()
-        .environment(lambda _: Turns())
-        .env_runners(num_envs_per_env_runner=2, env_to_module_connector=lambda env, spaces, device: Others())
-        .multi_agent(policies={"a", "b"}, policy_mapping_fn=lambda agent, episode, **kwargs: agent)
-        .training(train_batch_size=40, minibatch_size=20, num_epochs=1)
-        .debugging(seed=0)
-    )
-    algorithm = config.build_algo()
-    algorithm.train()
-    assert algorithm.get_module("a").observation_space.shape == (3,)
-    for episode in algorithm.env_runner.sample(num_episodes=2):
-        seen = episode.agent_episodes
-        expected = [[t, int(t % 2 == 0), (10 + t) * (t % 2 == 0)] for t in range(6)]
-        assert seen["a"].get_observations().tolist() == expected
-        assert seen["b"].get_observations().tolist()[:3] == [[10 + t, 1, t] for t in (0, 2, 4)]
-    algorithm.stop()
-
-
 def test_agents_of_one_module_may_differ_between_two_pieces(lab):
     class Differ(MultiAgentObservationPreprocessor):
         """A vector for one agent, a dict for the other."""
@@ -413,18 +325,17 @@ def test_a_column_that_nobody_gave_keys_goes_by_position(column):
     assert [episode.get_observations(-1).tolist() for episode in episodes] == [[1.0], [2.0]]
 
 
-@pytest.mark.parametrize("column", [[np.zeros(2)], {("a",): [np.zeros(2)] * 2, ("b",): []}])
-def test_one_row_per_episode_is_needed(column):
-    episodes = [Lab.episode("a", 1), Lab.episode("b", 1)]
-    with pytest.raises(ColumnError, match=r"one row for each of 2 episodes(.|\n)*add_batch_item"):
-        Lab.call(WriteObservationsToEpisodes(), {"obs": column}, episodes=episodes)
-
-
-def test_where_it_stands():
-    with pytest.raises(PipelineError, match=r"'obs'(.|\n)*AddObservationsFromEpisodesToBatch"):
-        EnvToModulePipeline(connectors=[WriteObservationsToEpisodes()])
-    with pytest.raises(ColumnError, match="AddObservationsFromEpisodesToBatch before"):
-        WriteObservationsToEpisodes()(batch={}, episodes=[SingleAgentEpisode(observations=[np.zeros(2)])])
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        ({"obs": [np.zeros(2)]}, r"one row for each of 2 episodes(.|\n)*add_batch_item"),
+        ({"obs": {("a",): [np.zeros(2)] * 2, ("b",): []}}, r"one row for each of 2 episodes(.|\n)*add_batch_item"),
+        ({}, "AddObservationsFromEpisodesToBatch before"),
+    ],
+)
+def test_one_row_per_episode_is_needed(batch, words):
+    with pytest.raises(ColumnError, match=words):
+        Lab.call(WriteObservationsToEpisodes(), batch, episodes=[Lab.episode("a", 1), Lab.episode("b", 1)])
 
 
 def test_the_space_of_the_episodes_is_that_of_the_last_one_that_writes():

@@ -11,12 +11,12 @@ import torch
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors.common import FrameStacking
-from epibatch.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards
+from epibatch.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards, SingleAgentObservationPreprocessor
 from epibatch.core import load_state, save_state
 from epibatch.core.columns import Columns
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
-from epibatch.core.structs import flatten, map_struct
 from epibatch.env_runner import SingleAgentEnvRunner
+from fixture_episodes import leaves, over
 
 
 class Noting(TorchRLModule):
@@ -27,8 +27,7 @@ class Noting(TorchRLModule):
 
     def _forward(self, batch: Any, **kwargs: Any) -> Any:
         seen = batch[Columns.OBS]
-        rows = len(flatten(seen)[0][0])
-        return {Columns.ACTION_DIST_INPUTS: torch.zeros(rows, 2), "seen": map_struct(torch.clone, seen)}
+        return {Columns.ACTION_DIST_INPUTS: torch.zeros(len(leaves(seen)[0]), 2), "seen": over(torch.clone, seen)}
 
 
 def pieces(*classes: Any) -> Any:
@@ -77,11 +76,25 @@ def column_env(toys: Any) -> Any:
     return lambda config: gym.wrappers.ReshapeObservation(make(config), (2, 1))
 
 
+class Differences(SingleAgentObservationPreprocessor):
+    """Observations, and how they changed: what came out before is read from the episode."""
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        return gym.spaces.Box(-9, 9, (4,), np.float32)
+
+    def preprocess(self, observation: Any, episode: Any) -> Any:
+        assert observation.shape == (2,)
+        observation = observation / np.float32(1000)
+        before = episode.get_observations(-2)[:2] if len(episode) else observation
+        return np.concatenate([observation, observation - before])
+
+
 CHAINS: dict[str, tuple[Any, Any]] = {
     "filter": ((MeanStdFilter,), ()),
     "filter, stacks": ((MeanStdFilter, stacks), (lambda: stacks(True),)),
     "filter, history": ((MeanStdFilter, lambda: PrevActionsPrevRewards(n_prev_actions=3, n_prev_rewards=2)), ()),
     "history, filter": ((PrevActionsPrevRewards, MeanStdFilter), ()),
+    "preprocessor": ((Differences,), ()),
 }
 
 
@@ -100,7 +113,7 @@ def test_the_learner_sees_what_the_module_saw(toys: Any, mode: str, acting: Any,
     for _ in range(4):
         episodes = runner.sample(num_timesteps=24)
         batch = pipeline(batch={}, episodes=episodes, shared_data={})
-        seen, shown = (flatten(batch[name])[0] for name in ("seen", Columns.OBS))
+        seen, shown = (leaves(batch[name]) for name in ("seen", Columns.OBS))
         own = np.asarray(batch[Columns.LOSS_MASK])
         for a, b in zip(seen, shown, strict=True):
             assert a.dtype == b.dtype == np.float32
@@ -112,6 +125,10 @@ def test_the_learner_sees_what_the_module_saw(toys: Any, mode: str, acting: Any,
                 np.testing.assert_array_equal(leaf[first], known)
             chunks_that_went_on += episode.id_ in before
             before[episode.id_] = [leaf[last] for leaf in shown]
+        if acting == (Differences,):
+            for episode in episodes:
+                rows = episode.get_observations()
+                np.testing.assert_allclose(rows[1:, 2:], np.diff(rows[:, :2], axis=0), atol=1e-6)
     assert chunks_that_went_on >= 3
     assert float(np.abs(shown[0]).max()) <= 10  # codes of raw observations go into the thousands
 
@@ -131,47 +148,11 @@ def test_one_environment_gives_the_same_filtered_episodes_in_every_mode(toys: An
         config.rl_module(rl_module_spec=RLModuleSpec(module_class=Noting))
         runner = toys.runner(1, mode=mode, config=config)
         episodes = [runner.sample(num_timesteps=13, explore=False) for _ in range(3)]
-        runs.append([flatten(episode.get_observations())[0] for chunks in episodes for episode in chunks])
+        runs.append([leaves(episode.get_observations()) for chunks in episodes for episode in chunks])
     for other in runs[1:]:
         for one, two in zip(runs[0], other, strict=True):
             for a, b in zip(one, two, strict=True):
                 np.testing.assert_array_equal(a, b)
-
-
-class Alternate(gym.Env):
-    """Pays for another action than the last one; its observations tell nothing."""
-
-    observation_space = gym.spaces.Box(-1, 1, (1,))
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.t, self.last = 0, int(self.np_random.integers(2))
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        reward, self.last, self.t = float(action != self.last), action, self.t + 1
-        return np.zeros(1, np.float32), reward, False, self.t == 20, {}
-
-
-@pytest.mark.parametrize(("user", "low", "high"), [((), 8, 12), ((PrevActionsPrevRewards,), 16, 20)])
-def test_what_needs_the_last_action_is_learned_with_it_alone(user: Any, low: float, high: float) -> None:
-    config = (
-        PPOConfig()
-        .environment(Alternate)
-        .env_runners(num_envs_per_env_runner=8, env_to_module_connector=pieces(*user))
-        .rl_module(model_config={"fcnet_hiddens": [16]})
-        .training(train_batch_size=640, minibatch_size=160, num_epochs=5, lr=0.01, gamma=0.9)
-        .debugging(seed=0)
-    )
-    algorithm = config.build_algo()
-    for _ in range(8):
-        results = algorithm.train()
-    algorithm.stop()
-    assert low <= results["env_runners"]["episode_return_mean"] <= high
-
-
-# ------------------------------------------------------------------------------------------ saving and going on
 
 
 def saved_runner() -> Any:
@@ -191,20 +172,20 @@ def fingerprint(runner: Any) -> list[Any]:
     for episode in runner.sample(num_timesteps=75):
         columns = [episode.get_observations(), episode.get_actions(), episode.get_rewards()]
         outputs = [episode.get_extra_model_outputs(key) for key in sorted(episode.extra_model_outputs)]
-        rows.append([leaf.tobytes() for column in (*columns, *outputs) for leaf in flatten(column)[0]])
+        rows.append([leaf.tobytes() for column in (*columns, *outputs) for leaf in leaves(column)])
     states = [pipeline.get_state() for pipeline in runner.pipelines.values()]
-    return [rows, [np.asarray(leaf).tobytes() for state in states for leaf in flatten(state)[0] if leaf is not None]]
+    return [rows, [np.asarray(leaf).tobytes() for state in states for leaf in leaves(state) if leaf is not None]]
 
 
 def test_a_restored_runner_goes_on_bit_by_bit_at_every_iteration(tmp_path: Any) -> None:
-    """300 vector steps in 12 calls; each save ends the running episodes, here and in the run that goes on."""
+    """Each save ends the running episodes, here and in the run that goes on."""
     runner, files, found = saved_runner(), [], []
-    for iteration in range(12):
+    for iteration in range(4):
         files.append(save_state(tmp_path / str(iteration), runner.get_state()))
         runner.checkpoint_reset()
         found.append(fingerprint(runner))
     runner.stop()
-    assert len({str(own) for own in found}) == 12
+    assert len({str(own) for own in found}) == 4
     for iteration, file in enumerate(files):
         again = saved_runner()
         again.set_state(load_state(file))
