@@ -107,7 +107,9 @@ def chunks_of(cuts, seed):
             observations=[{"a": rng.normal(size=2).astype(np.float32), "b": (int(i),)} for i in range(length + 1)],
             actions=list(rng.integers(2, size=length)),
             rewards=list(rng.normal(size=length)),
-            extra_model_outputs={"state_out": [{"h": rng.normal(size=3), "c": np.full(3, i)} for i in range(length)]},
+            extra_model_outputs={
+                "state_out": [{"h": rng.random(3, "f4"), "c": np.full(3, i, "f4")} for i in range(length)]
+            },
             terminated=bool(rng.integers(2)),
             len_lookback_buffer=0,
         )
@@ -146,7 +148,7 @@ def test_every_leaf_comes_back_bit_by_bit_however_episodes_are_cut(cuts, steps, 
         before = np.zeros(3, np.float32)
         if t:
             before = own.get_extra_model_outputs("state_out", int(at) - 1, neg_index_as_lookback=True)["h"]
-        np.testing.assert_array_equal(batch["state_in"]["h"][b], np.float32(before))
+        np.testing.assert_array_equal(batch["state_in"]["h"][b], before)
 
 
 def default_spaces():
@@ -169,12 +171,12 @@ def test_several_modules_with_sequences_of_their_own():
     )
     config.training(train_batch_size=60, minibatch_size=30, num_epochs=2)
     algo = config.build_algo()
-    chunks = algo.env_runner.sample(num_timesteps=40)
+    chunks = algo.env_runner.sample(num_timesteps=60)
     assert all(isinstance(chunk, MultiAgentEpisode) for chunk in chunks)
     batch = algo.learner.connector(rl_module=algo.learner.module, batch={}, episodes=chunks, shared_data={})
     steps = {agent: sum(len(chunk.agent_episodes[agent]) for chunk in chunks) for agent in "abc"}
     for agent, name in zip("abc", MODELS):
-        assert int(batch[name]["loss_mask"].sum()) == steps[agent] > 20
+        assert int(batch[name]["loss_mask"].sum()) == steps[agent] > 12
     assert batch["packed"]["obs"].shape[1] == 5 and batch["packed"]["resets"].any()
     assert batch["burned"]["obs"].shape[1] == 4 and "resets" not in batch["burned"]
     assert batch["plain"]["obs"].ndim == 2
