@@ -16,17 +16,13 @@ from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, LookbackError, PipelineError, UnknownNameError
 from epibatch.core.rl_module import RLModule
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
+from fixture_pieces import played
 
 
 def episode(length: int = 4, keep: int = 0, from_: int = 0, **overrides: Any) -> SingleAgentEpisode:
-    columns = {
-        "observations": list(range(length + 1)),
-        "actions": [0] * length,
-        "rewards": [1.0] * length,
-        "extra_model_outputs": {"logits": [np.zeros(2)] * length} if length else {},
-        **overrides,
-    }
-    whole = SingleAgentEpisode(id_="some_id", len_lookback_buffer=0, **columns)
+    outputs = {"logits": [np.zeros(2)] * length} if length else {}
+    columns = {"observations": range(length + 1), "extra_model_outputs": outputs, **overrides}
+    whole = played(id_="some_id", **columns)
     return whole.slice(slice(from_, None), len_lookback_buffer=keep) if from_ else whole
 
 
@@ -57,25 +53,26 @@ def test_history_that_was_lost_is_an_error(run: Any, column: str) -> None:
     assert run({"seen": View(column, -1)}, [chunk])
 
 
-def test_a_recorder_that_kept_too_little_is_an_error() -> None:
-    box = gym.spaces.Box(-1, 1, (2,))
-    recorder = VectorRecorder(2, box, gym.spaces.Discrete(2))
-    recorder.reset(np.zeros((2, 2), np.float32))
-    none = np.zeros(2, bool)
-    for _ in range(4):
-        recorder.step(np.zeros(2, int), np.zeros(2), none, none, np.zeros((2, 2), np.float32))
-        recorder.commit()
-    recorder.flush(1)
-    for column in ("rewards", "obs"):
-        with pytest.raises(LookbackError, match="lookback of 3"):
-            act({"seen": View(column, "-3:-1")}, recorder.episodes)
-    assert act({"seen": View("rewards", -1)}, recorder.episodes)
-
-
+@pytest.mark.parametrize(
+    ("view", "episodes", "error", "words"),
+    [
+        (View("reward", -1), lambda: [episode()], UnknownNameError, "did you mean 'rewards'"),
+        (View("obs/camera", 0), lambda: [episode()], UnknownNameError, r"a part of 'obs'[\s\S]*not nested"),
+        (View("obs/camra"), lambda: [episode(observations=[{"camera": 0}] * 5)], UnknownNameError, "mean 'camera'"),
+        (
+            View("obs", 0),
+            lambda: [episode(observations=[np.zeros(size)] * 5) for size in (2, 3)],
+            ColumnError,
+            r"of shape \(2,\)[\s\S]*of shape \(3,\)",
+        ),
+        (View("obs", -9, fill=-1), lambda: [episode(observations=[np.zeros(2, np.uint8)] * 5)], ColumnError, "-1"),
+        (View("agent_id"), lambda: [episode()], EpibatchError, "episodes of several agents"),
+    ],
+)
 @pytest.mark.parametrize("run", [train, act])
-def test_a_column_that_is_not_there(run: Any) -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'rewards'"):
-        run({"seen": View("reward", -1)}, [episode()])
+def test_views_that_the_episodes_cannot_answer(run: Any, view: View, episodes: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=words):
+        run({"seen": view}, episodes())
 
 
 def test_a_misspelt_entry_of_infos_warns_with_the_one_that_is_there() -> None:
@@ -85,15 +82,6 @@ def test_a_misspelt_entry_of_infos_warns_with_the_one_that_is_there() -> None:
         warnings.simplefilter("error")
         for infos in ([{"lives": 3}] * 5, [{}, *[{"speed": 1.0}] * 4], [{"speed": 1.0}, *[{"sped": 1.0}] * 4]):
             train({"seen": View("infos/sped", 0)}, [episode(infos=infos)])
-
-
-@pytest.mark.parametrize("run", [train, act])
-def test_a_leaf_that_is_not_there(run: Any) -> None:
-    with pytest.raises(UnknownNameError, match=r"a part of 'obs'[\s\S]*not nested"):
-        run({"seen": View("obs/camera", 0)}, [episode()])
-    nested = episode(observations=[{"camera": 0}] * 5)
-    with pytest.raises(UnknownNameError, match="did you mean 'camera'"):
-        run({"seen": View("obs/camra", 0)}, [nested])
 
 
 def test_nothing_says_what_an_output_is_like_before_the_first_step() -> None:
@@ -111,19 +99,6 @@ def test_states_are_like_the_modules_initial_state_before_the_first_step() -> No
     piece = TrajectoryViews(views={"seen": View("state_out", "-2:-1", per_sequence=True)})
     found = piece(batch={}, episodes=[episode(0)], rl_module=Memory())
     assert found["seen"][("some_id",)][0]["h"].tolist() == [[0, 0], [0, 0]]
-
-
-@pytest.mark.parametrize("run", [train, act])
-def test_rows_of_several_shapes(run: Any) -> None:
-    chunks = [episode(observations=[np.zeros(size)] * 5) for size in (2, 3)]
-    with pytest.raises(ColumnError, match=r"of shape \(2,\)[\s\S]*of shape \(3,\)"):
-        run({"seen": View("obs", 0)}, chunks)
-
-
-def test_a_fill_value_that_the_column_cannot_hold() -> None:
-    images = episode(observations=[np.zeros(2, np.uint8)] * 5)
-    with pytest.raises(ColumnError, match="-1"):
-        train({"seen": View("obs", -1, fill=-1)}, [images])
 
 
 @pytest.mark.parametrize("run", [train, act])
@@ -183,25 +158,6 @@ def test_parts_of_nested_columns_that_a_recorder_has_no_row_of_yet() -> None:
     assert [step["h"][0] for step in seen] == [[[0, 0], [0, 0]], [[0, 0], [1, 1]], [[1, 1], [2, 2]]]
 
 
-def test_a_fraction_among_integer_observations_is_refused_when_the_space_is_asked_for() -> None:
-    piece = TrajectoryViews(gym.spaces.Box(0, 9, (2,), np.uint8), views={"obs": View("obs", "-1:0", fill=0.5)})
-    with pytest.raises(ColumnError, match=r"view of the observations[\s\S]*column of uint8 can hold"):
-        piece.observation_space  # noqa: B018
-
-
-def test_a_recorders_steps_are_filled_with_what_their_type_holds() -> None:
-    recorder = VectorRecorder(2, gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2))
-    recorder.reset(np.zeros((2, 2), np.float32))
-    views = {"seen": View("actions", "-2:-1", fill=0.5, space=gym.spaces.Discrete(2))}
-    for _ in range(2):
-        with pytest.raises(ColumnError, match=r"view 'seen'[\s\S]*column of int64 can hold"):
-            act(views, recorder.episodes)
-        recorder.step(np.ones(2, int), np.zeros(2), *[np.zeros(2, bool)] * 2, np.zeros((2, 2), np.float32))
-        recorder.commit()
-    found = act(views, recorder.episodes)["seen"]
-    assert [items[0].tolist() for items in found.values()] == [[1, 1], [1, 1]]
-
-
 def test_the_type_that_has_to_hold_the_fill_value_is_that_of_all_chunks() -> None:
     whole, fractions = episode(2, rewards=[1, 2]), episode(2, rewards=[0.25, 2.0])
     for chunks in ([whole, fractions], [fractions, whole]):
@@ -209,24 +165,6 @@ def test_the_type_that_has_to_hold_the_fill_value_is_that_of_all_chunks() -> Non
         first = [np.asarray(items[0])[0].item() for items in found.values()]
         assert first == [0.5, 0.5]
         assert sorted(np.asarray(items[0])[1].item() for items in found.values()) == [0.25, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "texts"),
-    [
-        ({}, ["at least one view", 'View("rewards", shift=-1)']),
-        ({"views": {"next": View("actions", 1)}}, ["batches to act on have", "next", "learner pipeline only"]),
-        ({"views": {"seen": View("obs", train=False)}, "as_learner_connector": True}, ["train batches", "env-to-m"]),
-        ({"views": {"rewards": View(shift=-1)}}, ["a column of its own", "'rewards'", "another name"]),
-        ({"views": {"obs": View("rewards", -1)}}, ["expected: observations"]),
-        ({"views": {"my_infos": View("infos")}}, ["under their own name", 'View("infos/speed"']),
-        ({"per_module": {"a": {"x": {"column": "obs", "shift": "a"}}}}, ["'a'"]),
-    ],
-)
-def test_pieces_that_cannot_be_meant(arguments: Any, texts: list[str]) -> None:
-    with pytest.raises(ConfigError) as raised:
-        EnvToModulePipeline(connectors=[TrajectoryViews(**arguments)])
-    assert all(text in str(raised.value) for text in texts), str(raised.value)
 
 
 def test_views_on_the_wrong_side_of_the_time_axis() -> None:
@@ -247,24 +185,12 @@ def test_views_on_the_wrong_side_of_the_time_axis() -> None:
                 pipeline(rl_module=Memory(model_config={"max_seq_len": 3}), episodes=[episode()])
 
 
-def test_names_of_agents_where_there_is_one() -> None:
-    with pytest.raises(EpibatchError, match="episodes of several agents"):
-        train({"agent": View("agent_id")}, [episode()])
-
-
 def with_infos(infos: list[Any], name: str = "some_id") -> SingleAgentEpisode:
-    steps = len(infos) - 1
-    columns = {"observations": list(range(steps + 1)), "actions": [0] * steps, "rewards": [0.0] * steps}
-    return SingleAgentEpisode(id_=name, infos=infos, len_lookback_buffer=0, **columns)
+    return played(range(len(infos)), id_=name, infos=infos)
 
 
 def rows_of(batch: Any, name: str) -> list[Any]:
     return [np.asarray(items[0]).tolist() for items in batch[name].values()]
-
-
-def test_an_entry_that_infos_do_not_have_is_not_real() -> None:
-    found = train({"s": View("infos/s", 0, mask=True, fill=-7)}, [with_infos([{"s": 1.0}, {}, {"s": 2.0}])])
-    assert (rows_of(found, "s"), rows_of(found, "s_mask")) == ([[1, -7]], [[True, False]])
 
 
 @pytest.mark.parametrize("shift", [0, -1, 1, "-2:1", [-3, 0]])

@@ -13,8 +13,8 @@ from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, LearnerConnectorPipeline
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.errors import BatchLayoutError, EpibatchError, LookbackError, SpaceError, UnknownNameError
-from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
-from fixture_pieces import UserPiece
+from epibatch.episodes import MultiAgentEpisode
+from fixture_pieces import UserPiece, played
 from oracle.agents import _MOVES, Schedule, schedules, scripted
 from oracle.cases import random_cases
 from oracle.env_steps import by_env_step
@@ -61,11 +61,8 @@ class World:
         column = self.values[view.base]
         if not 0 <= t + shift <= min(until, len(column) - 1) or other not in column[t + shift]:
             return blank, False
-        late = {
-            "rewards": self.known.get((t + shift, other), 0) > (t if shift < 0 else until),
-            "actions": self.taken.get((t + shift, other), 0) > until,
-            "obs": False,
-        }
+        known, taken = (own.get((t + shift, other), 0) for own in (self.known, self.taken))
+        late = {"rewards": known > (t if shift < 0 else until), "actions": taken > until, "obs": False}
         return (blank, False) if late[view.base] else (column[t + shift][other], True)
 
 
@@ -86,9 +83,8 @@ def test_rows_are_those_of_the_loop_on_both_sides(schedule: Schedule, cuts: set[
     parts, side = [first], {"views": {"seen": view}, "multi_agent": True}
     acting = None
     if view.act:
-        acting = EnvToModulePipeline(
-            *SPACES, connectors=[*([UserPiece()] if plain else []), TrajectoryViews(**side), UserPiece()]
-        )
+        pieces = [*[UserPiece()] * plain, TrajectoryViews(**side), UserPiece()]
+        acting = EnvToModulePipeline(*SPACES, connectors=pieces)
     for t, step in enumerate([None, *schedule.steps]):
         if step is not None:
             if t - 1 in cuts and t > 1:
@@ -104,10 +100,8 @@ def test_rows_are_those_of_the_loop_on_both_sides(schedule: Schedule, cuts: set[
     if not parts or not view.train:
         return
     pieces = [AddOneTsToEpisodesAndTruncate(), UserPiece()] if plain else []
-    learner = LearnerConnectorPipeline(
-        *SPACES, connectors=[*pieces, TrajectoryViews(**side, as_learner_connector=True), UserPiece()]
-    )
-    found = learner(episodes=parts)
+    views = TrajectoryViews(**side, as_learner_connector=True)
+    found = LearnerConnectorPipeline(*SPACES, connectors=[*pieces, views, UserPiece()])(episodes=parts)
     columns = zip(found["seen"].values(), found["seen_mask"].values(), strict=True)
     for part in parts:
         for segment in [one for one in part.segments if len(one.episode)]:
@@ -171,12 +165,7 @@ def test_a_chunk_that_lost_env_steps() -> None:
     [
         ({"agent_ids": ["a", "b"]}, lambda: [episode()], UnknownNameError, "'c'"),
         ({}, lambda: [episode()], SpaceError, "agent_ids"),
-        (
-            {"agent_ids": ["a", "c"]},
-            lambda: [SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=[0.0])],
-            BatchLayoutError,
-            "leave this piece out",
-        ),
+        ({"agent_ids": ["a", "c"]}, lambda: [played([0, 1])], BatchLayoutError, "leave this piece out"),
         ({"agent_ids": ["a", "a"]}, lambda: [], EpibatchError, "each once"),
     ],
 )

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, LearnerConnectorPipeline
 from epibatch.connectors.views import TrajectoryViews, View
@@ -58,8 +57,7 @@ class Whole:
 
     def chunk(self, start: int, stop: int, lookback: int) -> SingleAgentEpisode:
         """Steps `start` to `stop`, with `lookback` before them."""
-        out = self.upto(stop).slice(slice(start, stop), len_lookback_buffer=min(lookback, start))
-        return out
+        return self.upto(stop).slice(slice(start, stop), len_lookback_buffer=min(lookback, start))
 
     def at(self, view: View, t: int, stop: int) -> Any:
         """What a view shows at step t of a chunk that stops at `stop`."""
@@ -284,16 +282,7 @@ def test_a_leaf_of_nested_observations_and_frames_of_all_of_them() -> None:
     assert stacked["b"][0].tolist() == [[0, 0], [0, 1], [1, 2]]
 
 
-def test_a_piece_of_ones_own_that_sees_whole_episodes_and_agents_gives_the_same() -> None:
-    """What RLlib's on_postprocess_trajectory was for: columns out of an agent's and the others' episodes."""
-
-    class NextActions(ConnectorV2):
-        def __call__(self, *, batch: Any, episodes: Any, **_: Any) -> Any:
-            for one in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
-                rows = np.append(one.get_actions()[1:], 0 if one.module_id == "scout" else -1)
-                self.add_n_batch_items(batch, "by_hand", rows, len(rows), one)
-            return batch
-
+def test_each_module_has_its_own_views() -> None:
     episode = MultiAgentEpisode(id_="e", agent_to_module_mapping_fn=module_of)
     episode.add_env_reset(observations={"a": [1.0], "d": [2.0]})
     for t in range(3):
@@ -302,8 +291,5 @@ def test_a_piece_of_ones_own_that_sees_whole_episodes_and_agents_gives_the_same(
         "scout": {"next_actions": View("actions", 1)},
         "thinker": {"next_actions": View("actions", 1, fill=-1)},
     }
-    views = TrajectoryViews(per_module=per_module, as_learner_connector=True)
-    found = train([NextActions(), views], [episode])
-    for key, rows in found["by_hand"].items():
-        assert rows[0].tolist() == found["next_actions"][key][0].tolist()
-    assert [rows[0].tolist() for rows in found["by_hand"].values()] == [[1, 2, -1], [6, 7, 0]]
+    found = train([TrajectoryViews(per_module=per_module, as_learner_connector=True)], [episode])
+    assert [rows[0].tolist() for rows in found["next_actions"].values()] == [[1, 2, -1], [6, 7, 0]]

@@ -16,11 +16,8 @@ from epibatch.connectors.common import AddTimeDimToBatchAndZeroPad
 from epibatch.connectors.env_to_module import AddObservationsFromEpisodesToBatch, EnvToModulePipeline
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.connectors.views import TrajectoryViews, View, add_view
-from epibatch.core.errors import ConfigError, SpaceError, UnknownNameError
-from epibatch.core.registry import build_piece, piece_to_dict
-from epibatch.core.spaces import get_base_struct_from_space
+from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, SpaceError, UnknownNameError
 from epibatch.episodes import SingleAgentEpisode
-from fixture_pieces import played
 
 
 def shown(views):
@@ -88,57 +85,6 @@ def test_its_dict_has_what_differs_from_the_defaults():
 
 
 @pytest.mark.parametrize(
-    ("keywords", "texts"),
-    [
-        ({"column": "rewards", "shift": 1, "act": True}, ["-1 or less", "comes after it", "leave act=True out"]),
-        ({"column": "actions", "shift": 0, "act": True}, ["-1 or less", "still to be taken", "train batches only"]),
-        ({"column": "obs", "shift": "0:1", "act": True}, ["0 or less", "shift='0:1'"]),
-        ({"column": "obs", "shift": "-1:-50"}, ["'-1:-50'", 'write shift="-50:-1"']),
-        ({"column": "obs", "shift": "last 50"}, ['"-50:-1"', "'last 50'"]),
-        ({"column": "obs", "shift": []}, ["a list of ints", "[]"]),
-        ({"column": "obs", "shift": [0.5]}, ["[0.5]"]),
-        ({"column": "obs", "shift": 1.0}, ["an int", "1.0"]),
-        ({"column": "obs", "shift": True}, ["True"]),
-        ({"column": 3}, ["View.column", "a valid string", "3"]),
-        ({"column": "obs", "space": 3}, ["a Gymnasium space"]),
-        ({"column": "obs", "fill": "zeros"}, ["View.fill", "a valid number", "'zeros'"]),
-        ({"column": "obs", "fil": 0}, ["keywords among column, shift", "fil=0", "did you mean 'fill'"]),
-        ({"column": "obs", "train": 1}, ["View.train", "boolean"]),
-        ({"column": "obs", "mask": "yes"}, ["View.mask", "boolean"]),
-        ({"column": "obs", "shift": [-1, -2, 2**20 + 1, 3]}, ["up to 1,048,576 away", "found:    1048577"]),
-        ({"column": "obs", "shift": "0:9999999"}, ["found:    '0:9999999'"]),
-        ({"column": "eps_id", "shift": -1}, ["it never changes", "use shift=0"]),
-        ({"column": "infos", "shift": [-1, 0]}, ["rows are no arrays", "use one shift"]),
-        ({"column": "infos", "mask": True}, ["leave mask, per_sequence and agent out"]),
-        ({"column": "infos/x", "agent": "b"}, ["agent='b'", "into the observations"]),
-        ({"column": "obs", "agent": "b", "per_sequence": True}, ["either agent or per_sequence"]),
-    ],
-)
-def test_what_cannot_be_meant(keywords, texts):
-    with pytest.raises(ConfigError) as raised:
-        View(**keywords)
-    assert all(text in str(raised.value) for text in texts), str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("views", "texts"),
-    [
-        (["rewards"], ["a dict of views by name", "View("]),
-        ({1: View("obs")}, ["names of columns", "1"]),
-        ({"": View("obs")}, ["names of columns"]),
-        ({"a": "rewards"}, ["['a']", "a View", '"shift": -1']),
-        ({"a": {"colum": "rewards"}}, ["'colum'", "did you mean 'column'"]),
-        ({"a": {"column": "rewards", "shift": 1, "act": True}}, ["-1 or less"]),
-        ({"rewards": View(shift=0, act=True)}, ["-1 or less"]),
-    ],
-)
-def test_what_is_no_dict_of_views(views, texts):
-    with pytest.raises(ConfigError) as raised:
-        TrajectoryViews(views=views)
-    assert all(text in str(raised.value) for text in texts), str(raised.value)
-
-
-@pytest.mark.parametrize(
     "space", [gym.spaces.Dict(u=gym.spaces.Box(-1, 1, (2,))), gym.spaces.Tuple([gym.spaces.Discrete(2)])]
 )
 def test_a_nested_space_is_taken_as_it_is_or_as_its_dict(space):
@@ -203,19 +149,6 @@ def test_a_name_that_is_taken_and_a_pipeline_that_stays_as_it_was() -> None:
         assert pipeline.names.count("trajectory_views") == 1 and list(pipeline[0].views) == ["prev"]
 
 
-def test_a_piece_is_data() -> None:
-    views = {
-        "prev": View("rewards", -1),
-        "last": View("actions", [-1, -2], mask=True),
-        "logits": View("logits", -1, space=gym.spaces.Discrete(2)),
-    }
-    piece = TrajectoryViews(views=views, per_module={"a": {"x": View("obs", -1)}}, as_learner_connector=True)
-    spec = piece_to_dict(piece)
-    again = build_piece(json.loads(json.dumps(spec)))
-    assert again.views == piece.views and again.per_module == piece.per_module and again.as_learner_connector
-    assert piece_to_dict(again) == spec
-
-
 def test_views_of_modules_are_replaced_in_a_clone_too() -> None:
     _, learner = pipelines()
     declare(learner, {"prev": View("rewards", -1)})
@@ -248,27 +181,59 @@ def test_one_shift_leaves_the_shape_and_takes_in_the_fill_value():
     assert stacked_space(gym.spaces.Tuple([BOX, gym.spaces.Discrete(2)]), View("obs/1", -1)).n == 2
 
 
-@pytest.mark.parametrize("shift", [-1, "-2:0", [0, -3]])
-def test_rows_are_in_the_space(shift):
+KNOWN = {"camera": BOX}
+MISTAKES = [
+    (lambda: View("rewards", 1, act=True), ["-1 or less", "comes after it", "leave act=True out"]),
+    (lambda: View("actions", 0, act=True), ["-1 or less", "still to be taken", "train batches only"]),
+    (lambda: View("obs", "0:1", act=True), ["0 or less", "shift='0:1'"]),
+    (lambda: View("obs", "-1:-50"), ["'-1:-50'", 'write shift="-50:-1"']),
+    (lambda: View("obs", "last 50"), ['"-50:-1"', "'last 50'"]),
+    (lambda: View("obs", []), ["a list of ints", "[]"]),
+    (lambda: View("obs", [0.5]), ["[0.5]"]),
+    (lambda: View("obs", 1.0), ["an int", "1.0"]),
+    (lambda: View("obs", True), ["True"]),
+    (lambda: View(3), ["View.column", "a valid string", "3"]),
+    (lambda: View("obs", space=3), ["a Gymnasium space"]),
+    (lambda: View("obs", fill="zeros"), ["View.fill", "a valid number", "'zeros'"]),
+    (lambda: View("obs", fil=0), ["keywords among column, shift", "fil=0", "did you mean 'fill'"]),
+    (lambda: View("obs", train=1), ["View.train", "boolean"]),
+    (lambda: View("obs", mask="yes"), ["View.mask", "boolean"]),
+    (lambda: View("obs", [-1, -2, 2**20 + 1, 3]), ["up to 1,048,576 away", "found:    1048577"]),
+    (lambda: View("obs", "0:9999999"), ["found:    '0:9999999'"]),
+    (lambda: View("eps_id", -1), ["it never changes", "use shift=0"]),
+    (lambda: View("infos", [-1, 0]), ["rows are no arrays", "use one shift"]),
+    (lambda: View("infos", mask=True), ["leave mask, per_sequence and agent out"]),
+    (lambda: View("infos/x", agent="b"), ["agent='b'", "into the observations"]),
+    (lambda: View("obs", agent="b", per_sequence=True), ["either agent or per_sequence"]),
+    (lambda: TrajectoryViews(views=["rewards"]), ["a dict of views by name", "View("]),
+    (lambda: TrajectoryViews(views={1: View("obs")}), ["names of columns", "1"]),
+    (lambda: TrajectoryViews(views={"": View("obs")}), ["names of columns"]),
+    (lambda: TrajectoryViews(views={"a": "rewards"}), ["['a']", "a View", '"shift": -1']),
+    (lambda: TrajectoryViews(views={"a": {"colum": "rewards"}}), ["'colum'", "did you mean 'column'"]),
+    (lambda: TrajectoryViews(views={"a": {"column": "rewards", "shift": 1, "act": True}}), ["-1 or less"]),
+    (lambda: TrajectoryViews(views={"rewards": View(shift=0, act=True)}), ["-1 or less"]),
+    (lambda: acting(), ["at least one view", 'View("rewards", shift=-1)']),
+    (lambda: acting(next=View("actions", 1)), ["batches to act on have", "next", "learner pipeline only"]),
+    (lambda: acting(True, seen=View("obs", train=False)), ["train batches", "env-to-m"]),
+    (lambda: acting(rewards=View(shift=-1)), ["a column of its own", "'rewards'", "another name"]),
+    (lambda: acting(obs=View("rewards", -1)), ["expected: observations"]),
+    (lambda: acting(my_infos=View("infos")), ["under their own name", 'View("infos/speed"']),
+    (lambda: TrajectoryViews(per_module={"a": {"x": {"column": "obs", "shift": "a"}}}), ["'a'"]),
+    (lambda: stacked_space(gym.spaces.Text(3), View("obs", "-1:0")), ["FlattenObservations"]),
+    (lambda: stacked_space(gym.spaces.Discrete(3, start=1), View("obs", "-1:0")), ["FlattenObservations"]),
+    (lambda: stacked_space(gym.spaces.Dict(KNOWN), View("obs/camra", -1)), ["did you mean 'camera'"]),
+    (lambda: stacked_space(BOX, View("obs", "-1:0", fill=0.5)), ["view of the observations", "of uint8 can hold"]),
+]
 
-    rng = np.random.default_rng(0)
-    space = gym.spaces.Dict(image=BOX, kind=gym.spaces.MultiDiscrete([2, 3]))
-    space.seed(0)
-    rows = [space.sample() for _ in range(4)]
-    episode = played(rows, rng.random(3))
-    piece = TrajectoryViews(space, gym.spaces.Discrete(2), views={"obs": View(shift=shift)}, as_learner_connector=True)
-    found = next(iter(piece(batch={}, episodes=[episode])["obs"].values()))[0]
-    own = get_base_struct_from_space(piece.observation_space)
-    for key, leaf in found.items():
-        assert all(own[key].contains(row.astype(own[key].dtype)) for row in leaf)
+
+def acting(learner=False, **views):
+    piece = TrajectoryViews(views=views, as_learner_connector=learner)
+    return EnvToModulePipeline(connectors=[piece])
 
 
-@pytest.mark.parametrize("space", [gym.spaces.Text(3), gym.spaces.Discrete(3, start=1)])
-def test_spaces_without_stacks(space):
-    with pytest.raises(SpaceError, match="FlattenObservations"):
-        stacked_space(space, View("obs", "-1:0"))
-
-
-def test_a_part_that_is_not_there():
-    with pytest.raises(UnknownNameError, match="did you mean 'camera'"):
-        stacked_space(gym.spaces.Dict(camera=BOX), View("obs/camra", -1))
+@pytest.mark.parametrize(("mistake", "texts"), MISTAKES)
+def test_what_cannot_be_meant(mistake, texts):
+    with pytest.raises(EpibatchError) as raised:
+        mistake()
+    assert isinstance(raised.value, (ConfigError, SpaceError, UnknownNameError, ColumnError))
+    assert all(text in str(raised.value) for text in texts), str(raised.value)
