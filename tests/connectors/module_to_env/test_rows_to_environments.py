@@ -34,27 +34,18 @@ def listified(lab, outputs, user=None, ids=("z", "a")):
 def test_array_columns_have_the_environment_axis_first(lab):
     outputs = {"actions": torch.tensor([5, 6]), "action_logp": torch.tensor([0.5, 1.5]), "x": torch.ones(2, 3)}
     result = listified(lab, outputs)
-    assert isinstance(result["actions"], np.ndarray)
-    assert result["actions"].tolist() == [5, 6]
-    assert [float(result["action_logp"][i]) for i in range(2)] == [0.5, 1.5]
-    assert [len(result[column]) for column in outputs] == [2, 2, 2]
-    assert result["x"][1].tolist() == [1.0, 1.0, 1.0]
-    assert np.asarray(result["action_logp"]).dtype == np.float32
-
-
-def test_nested_actions_are_batched_leaf_by_leaf(lab):
-    result = listified(lab, {"actions": (torch.tensor([0, 1]), torch.ones(2, 3))})
-    assert isinstance(result["actions"], tuple)
-    assert result["actions"][0].tolist() == [0, 1]
-    assert result["actions"][1].shape == (2, 3)
+    assert isinstance(result["actions"], np.ndarray) and result["actions"].tolist() == [5, 6]
+    assert np.asarray(result["action_logp"]).dtype == np.float32 and list(result["action_logp"]) == [0.5, 1.5]
+    assert np.asarray(result["x"]).tolist() == [[1.0, 1.0, 1.0]] * 2
 
 
 def test_rows_follow_the_episodes_whatever_order_a_user_piece_leaves(lab):
     def reverse(batch, episodes):
         batch["actions"] = dict(reversed(batch["actions"].items()))
+        batch["names"] = {(episode.id_,): [episode.id_] for episode in episodes}
 
     result = listified(lab, {"actions": torch.tensor([5, 6]), "x": torch.tensor([1.0, 2.0])}, reverse)
-    assert np.asarray(result["actions"]).tolist() == [5, 6]
+    assert np.asarray(result["actions"]).tolist() == [5, 6] and list(result["names"]) == ["z", "a"]
     assert np.asarray(result["x"]).tolist() == [1.0, 2.0]
 
 
@@ -67,30 +58,18 @@ def test_a_nested_column_has_rows_behind_a_user_piece_too(lab, behind):
     assert result["state_out"][1]["h"].tolist() == [2.0]
 
 
-def test_object_columns_stay_lists(lab):
-    def add(batch, episodes):
-        batch["notes"] = {(episode.id_,): [{"id": episode.id_}] for episode in episodes}
-        batch["names"] = {(episode.id_,): [episode.id_] for episode in episodes}
-
-    result = listified(lab, {"actions": torch.tensor([5, 6])}, add)
-    assert list(result["names"]) == ["z", "a"]
+def unknown(batch, episodes):
+    batch["actions"]["nobody",] = [np.int64(0)]
 
 
-def test_an_unknown_key_is_named(lab):
-    def add(batch, episodes):
-        batch["actions"]["nobody",] = [np.int64(0)]
-
-    with pytest.raises(EpibatchError, match="nobody"):
-        listified(lab, {"actions": torch.tensor([5, 6])}, add)
+def missing(batch, episodes):
+    del batch["actions"]["a",]
 
 
-def test_a_missing_key_is_named(lab):
-    def drop(batch, episodes):
-        del batch["actions"]["a",]
-
-    with pytest.raises(EpibatchError, match="actions") as raised:
-        listified(lab, {"actions": torch.tensor([5, 6])}, drop)
-    assert "'a'" in str(raised.value)
+@pytest.mark.parametrize(("user", "words"), [(unknown, "nobody"), (missing, r"actions[\s\S]*'a'")])
+def test_unknown_and_missing_keys_are_named(lab, user, words):
+    with pytest.raises(EpibatchError, match=words):
+        listified(lab, {"actions": torch.tensor([5, 6])}, user)
 
 
 def episodes_of(*ids):
@@ -118,10 +97,8 @@ def test_chunks_that_share_an_id_get_their_own_rows(lab):
 
 
 def test_outputs_with_another_number_of_rows_are_named(lab):
-    with pytest.raises(EpibatchError, match="actions") as raised:
+    with pytest.raises(EpibatchError, match=r"actions[\s\S]*2[\s\S]*3"):
         seen_after(lab, episodes_of("a", "b"), {"actions": torch.tensor([0, 1, 1])})
-    assert "2" in str(raised.value)
-    assert "3" in str(raised.value)
 
 
 def test_a_single_value_in_the_place_of_rows_is_named():
@@ -167,8 +144,7 @@ def test_the_axis_goes_also_when_the_two_sides_share_no_data(lab, tensors):
     outputs = {"action_dist_inputs": tensors.recurrent, "state_out": {"h": torch.zeros(2, 1)}}
     pieces = lab.defaults("module_to_env")
     batch = lab.run("module_to_env", pieces, episodes, batch=outputs, rl_module=lab.module(state=1), explore=False)
-    assert batch["actions"].tolist() == [1, 0]
-    assert batch["action_dist_inputs"].shape == (2, 2)
+    assert batch["actions"].tolist() == [1, 0] and batch["action_dist_inputs"].shape == (2, 2)
 
 
 def test_a_new_state_with_a_time_axis_is_refused(lab):
@@ -233,19 +209,17 @@ def test_agents_that_ended_in_between_get_nothing_and_the_others_their_own() -> 
     assert found == {"a": [{"y": 20, "x": 30}]}
 
 
-def test_too_few_rows_are_named() -> None:
-    with pytest.raises(ColumnError, match=r"for module 'm'[\s\S]*expected: 2 rows[\s\S]*found: +1"):
-        back([game("e", x=1.0, z=2.0)], {"m": {"a": np.array([1])}})
-
-
-def test_outputs_of_a_module_that_was_given_nothing_are_named() -> None:
-    with pytest.raises(BatchLayoutError, match=r"found: +'n'"):
-        back([game("e", x=1.0)], {"m": {"a": np.array([1])}, "n": {"a": np.array([2])}})
-
-
-def test_a_module_that_gave_nothing_for_its_rows_is_named() -> None:
-    with pytest.raises(BatchLayoutError, match=r"given rows: 'm', 'n'[\s\S]*found: +none of 'n'"):
-        back([game("e", x=1.0, y=2.0)], {"m": {"a": np.array([1])}})
+@pytest.mark.parametrize(
+    ("agents", "batch", "error", "words"),
+    [
+        ("xz", {"m": [1]}, ColumnError, r"for module 'm'[\s\S]*expected: 2 rows[\s\S]*found: +1"),
+        ("x", {"m": [1], "n": [2]}, BatchLayoutError, r"found: +'n'"),
+        ("xy", {"m": [1]}, BatchLayoutError, r"given rows: 'm', 'n'[\s\S]*found: +none of 'n'"),
+    ],
+)
+def test_outputs_of_other_modules_and_rows_are_named(agents: str, batch: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=words):
+        back([game("e", **dict.fromkeys(agents, 1.0))], {name: {"a": np.array(own)} for name, own in batch.items()})
 
 
 def test_single_agent_episodes_are_refused() -> None:
