@@ -6,7 +6,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.algorithms import PPOConfig
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
 from epibatch.connectors.env_to_module import EnvToModulePipeline
@@ -19,7 +18,7 @@ from epibatch.connectors.learner import (
 )
 from epibatch.core.errors import ColumnError, EpibatchError
 from epibatch.episodes import SingleAgentEpisode
-from fixture_pieces import Lab
+from fixture_pieces import Lab, played
 
 
 def pieces():
@@ -43,11 +42,13 @@ def test_columns_and_types(lab):
     assert set(columns) == {"obs", *expected}
 
 
-@pytest.mark.parametrize("name", ["actions", "rewards", "terminateds", "truncateds", "action_logp"])
+@pytest.mark.parametrize("name", ["obs", "actions", "rewards", "terminateds", "truncateds", "action_logp", "new_obs"])
 def test_columns_that_are_there_already_are_never_overwritten(lab, name):
-    mine = {name: {("a",): [7.0, 8.0, 9.0]}}
-    columns = lab.columns("learner", pieces(), [lab.episode("a", 3)], batch=mine)
-    assert columns[name]["a",].tolist() == [7.0, 8.0, 9.0]
+    adds = [*pieces(), AddNextObservationsFromEpisodesToTrainBatch(), AddInfosFromEpisodesToTrainBatch()]
+    mine = {name: {("a",): [7.0, 8.0, 9.0]}, "infos": {("a",): [{"own": i} for i in range(3)]}}
+    seen = lab.see("learner", adds, [lab.episode("a", 3)], batch=mine)
+    assert lab.rows(seen[name]["a",]).tolist() == [7.0, 8.0, 9.0]
+    assert seen["infos"] == {("a",): [{"own": 0}, {"own": 1}, {"own": 2}]}
 
 
 def test_nested_actions(lab):
@@ -82,17 +83,15 @@ def test_fractions_written_into_integer_rewards_arrive(lab):
 
 def test_episodes_with_other_model_outputs_are_named(lab):
     other = lab.episode("odd_one", 2, extra_model_outputs={"vf_preds": [0.0, 0.0]})
-    with pytest.raises(EpibatchError, match="odd_one") as raised:
+    with pytest.raises(EpibatchError, match=r"(?s)(?=.*odd_one)(?=.*vf_preds)"):
         lab.run("learner", pieces(), [lab.episode("a", 3), other])
-    assert "vf_preds" in str(raised.value)
 
 
 def test_a_leaf_whose_shape_changes_is_named(lab):
     ragged = [np.zeros(2), np.zeros(3), np.zeros(2)]
     episodes = [lab.episode("some_id", 3, extra_model_outputs={"ragged": ragged}, numpy=False)]
-    with pytest.raises(EpibatchError, match="ragged") as raised:
+    with pytest.raises(EpibatchError, match=r"(?s)(?=.*ragged)(?=.*some_id)"):
         lab.run("learner", lab.defaults("learner"), episodes, rl_module=lab.module())
-    assert "some_id" in str(raised.value)
 
 
 @pytest.mark.parametrize("ppo", [False, True])
@@ -125,15 +124,8 @@ def test_an_episode_without_steps_needs_no_outputs_where_the_piece_is_called_by_
     """A learner pipeline refuses it; by itself the piece goes by the others."""
     begun = SingleAgentEpisode(id_="b", observations=[0], extra_model_outputs={"x": []})
     rows = [np.array([t, 1.0], np.float32) for t in range(2)]
-    played = SingleAgentEpisode(
-        id_="a",
-        observations=[0, 1, 2],
-        actions=[0, 1],
-        rewards=[0.5, 1.5],
-        extra_model_outputs={"x": rows},
-        len_lookback_buffer=0,
-    )
-    for episodes in ([played, begun], [begun, played]):
+    whole = played([0, 1, 2], id_="a", extra_model_outputs={"x": rows})
+    for episodes in ([whole, begun], [begun, whole]):
         batch = AddColumnsFromEpisodesToTrainBatch()(rl_module=None, batch={}, episodes=episodes)
         assert np.concatenate(batch["x"]["a",]).tolist() == [[0.0, 1.0], [1.0, 1.0]]
         assert batch["x"]["b",] == []
@@ -143,27 +135,18 @@ def learner_piece():
     return AddObservationsFromEpisodesToBatch(as_learner_connector=True)
 
 
-@pytest.mark.parametrize("kind", ["env_to_module", "learner"])
-def test_observations_that_are_there_already_stay(lab, kind):
+def test_observations_to_act_on_that_are_there_already_stay(lab):
     mine = {"obs": {("a",): [np.zeros(7)]}}
-    piece = AddObservationsFromEpisodesToBatch(as_learner_connector=kind == "learner")
-    episodes = [lab.episode("a", 1, numpy=kind == "learner")]
-    seen = lab.see(kind, [piece], episodes, batch=mine)
+    episodes = [lab.episode("a", 1, numpy=False)]
+    seen = lab.see("env_to_module", [AddObservationsFromEpisodesToBatch()], episodes, batch=mine)
     assert seen["obs"]["a",][0].shape == (7,)
-
-
-def test_ids_are_never_rewritten(lab):
-    episodes = [lab.episode("a", 2), lab.episode("a", 2, t_started=2)]
-    for _ in range(2):
-        lab.run("learner", [learner_piece()], episodes)
-    assert [episode.id_ for episode in episodes] == ["a", "a"]
 
 
 @pytest.mark.parametrize("id_", ["a", "my_x", "a_0"])
 def test_two_chunks_of_one_episode_have_keys_of_their_own(lab, id_):
     episodes = [lab.episode(id_, 2), lab.episode(id_, 1, t_started=2)]
     columns = lab.columns("learner", [learner_piece()], episodes)
-    assert list(columns["obs"]) == [(f"{id_}_0",), (f"{id_}_1",)]
+    assert list(columns["obs"]) == [(f"{id_}_0",), (f"{id_}_1",)] and {episode.id_ for episode in episodes} == {id_}
     assert columns["obs"][f"{id_}_0",][:, 0].tolist() == [0.0, 1.0]
     assert columns["obs"][f"{id_}_1",][:, 0].tolist() == [2.0]
 
@@ -174,66 +157,24 @@ def test_chunk_keys_avoid_ids_that_look_like_them(lab):
     assert [value[:, 0].tolist() for value in columns["obs"].values()] == [[0.0, 1.0], [50.0], [2.0]]
 
 
-def test_each_step_has_the_observation_behind_it(lab):
+@pytest.mark.parametrize("bootstrap", [False, True])
+def test_next_observations_and_infos_of_steps_and_of_a_bootstrap_row(lab, bootstrap):
     chunk = lab.episode("b", 2, t_started=4, lookback=2)
-    episodes = [lab.episode("a", 3), chunk]
-    columns = lab.columns("learner", [AddNextObservationsFromEpisodesToTrainBatch()], episodes)
-    assert columns["new_obs"]["a",].tolist() == [[1, 11], [2, 12], [3, 13]]
-    assert columns["new_obs"]["b",].tolist() == [[5, 15], [6, 16]]
-
-
-def test_a_bootstrap_row_repeats_the_last_one(lab):
-    pieces = [AddOneTsToEpisodesAndTruncate(), AddNextObservationsFromEpisodesToTrainBatch()]
-    columns = lab.columns("learner", pieces, [lab.episode("a", 2), lab.episode("b", 1)])
-    assert columns["new_obs"]["a",].tolist() == [[1, 11], [2, 12], [2, 12]]
-    assert columns["new_obs"]["b",].tolist() == [[1, 11], [1, 11]]
-
-
-def test_a_column_that_is_there_stays(lab):
-    def own(batch, episodes):
-        batch["new_obs"] = {(episodes[0].id_,): [np.float32(7)]}
-
-    pieces = [lab.user(own), AddNextObservationsFromEpisodesToTrainBatch()]
-    assert lab.see("learner", pieces, [lab.episode("a", 1)])["new_obs"]["a",] == [7]
-
-
-def test_each_step_has_the_info_of_the_observation_in_front_of_it(lab):
-    chunk = lab.episode("b", 2, t_started=4, lookback=2)
-    seen = lab.see("learner", [AddInfosFromEpisodesToTrainBatch()], [lab.episode("a", 3), chunk])
-    assert seen["infos"] == {("a",): [{"t": 0}, {"t": 1}, {"t": 2}], ("b",): [{"t": 4}, {"t": 5}]}
-
-
-def test_a_bootstrap_row_has_the_last_info(lab):
-    pieces = [AddOneTsToEpisodesAndTruncate(), AddInfosFromEpisodesToTrainBatch()]
-    assert lab.see("learner", pieces, [lab.episode("a", 1)])["infos"] == {("a",): [{"t": 0}, {"t": 1}]}
+    adds = [AddNextObservationsFromEpisodesToTrainBatch(), AddInfosFromEpisodesToTrainBatch()]
+    seen = lab.see("learner", [AddOneTsToEpisodesAndTruncate()] * bootstrap + adds, [lab.episode("a", 3), chunk])
+    rows = {key: lab.rows(items).tolist() for key, items in seen["new_obs"].items()}
+    assert rows == {
+        ("a",): [[1, 11], [2, 12], [3, 13], *[[3, 13]] * bootstrap],
+        ("b",): [[5, 15], [6, 16], *[[6, 16]] * bootstrap],
+    }
+    infos = {("a",): [0, 1, 2, *[3] * bootstrap], ("b",): [4, 5, *[6] * bootstrap]}
+    assert seen["infos"] == {key: [{"t": t} for t in own] for key, own in infos.items()}
 
 
 def test_through_the_default_pieces_they_stay_a_list_of_dicts(lab):
     pieces = [AddInfosFromEpisodesToTrainBatch(), *lab.defaults("learner", ppo=True)]
     batch = lab.run("learner", pieces, [lab.episode("a", 2), lab.episode("b", 1)], rl_module=lab.module())
     assert batch["infos"] == [{"t": 0}, {"t": 1}, {"t": 2}, {"t": 0}, {"t": 1}]
-
-
-def test_infos_that_are_there_stay(lab):
-    def own(batch, episodes):
-        batch["infos"] = {(episodes[0].id_,): [{"own": 1}]}
-
-    pieces = [lab.user(own), AddInfosFromEpisodesToTrainBatch()]
-    assert lab.see("learner", pieces, [lab.episode("a", 1)])["infos"] == {("a",): [{"own": 1}]}
-
-
-@pytest.mark.parametrize("use_lstm", [False, True])
-def test_a_learner_trains_beside_them(use_lstm):
-    config = (
-        PPOConfig()
-        .environment("CartPole-v1")
-        .training(train_batch_size=64, minibatch_size=32, num_epochs=1)
-        .learners(learner_connector=lambda *spaces: AddInfosFromEpisodesToTrainBatch())
-        .rl_module(model_config={"use_lstm": use_lstm, "fcnet_hiddens": [8]})
-    )
-    algorithm = config.build_algo()
-    assert np.isfinite(algorithm.train()["learners"]["default_policy"]["total_loss"])
-    algorithm.stop()
 
 
 class Notes(ColumnTransform):
