@@ -10,11 +10,12 @@ import torch
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.actions import ActionMask, DiscretizeActions
 from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModulePipeline, PadActions
-from epibatch.core.distributions import TorchCategorical, TorchMultiCategorical
+from epibatch.core.distributions import TorchCategorical
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError
 from epibatch.core.registry import build_piece
-from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, SingleAgentEnvRunner
+from epibatch.env_runner import MultiAgentEnvRunner, SingleAgentEnvRunner
 from epibatch.episodes import SingleAgentEpisode
+from fixture_envs import BOX, TurnsEnv
 
 Box, Dict, Discrete, MultiBinary = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete, gym.spaces.MultiBinary
 FIVE = Discrete(5, start=2)
@@ -139,45 +140,24 @@ def test_a_policy_that_learns_from_legal_actions():
     algo.stop()
 
 
-class Two(MultiAgentEnv):
+class Two(TurnsEnv):
     """Two agents with their own numbers of actions, of which each may take those that its mask shows."""
 
-    def __init__(self):
-        super().__init__()
-        self.possible_agents = ["a", "b"]
-        self.action_spaces = {"a": Discrete(3), "b": Discrete(5)}
-        self.observation_spaces = {
-            agent: Dict(action_mask=MultiBinary(int(own.n)), observations=Box(-1, 1, (2,)))
-            for agent, own in self.action_spaces.items()
-        }
-        self.rng = np.random.default_rng(0)
+    def __init__(self, config=None):
+        actions = {"a": Discrete(3), "b": Discrete(5)}
+        spaces = {name: Dict(action_mask=MultiBinary(int(own.n)), observations=BOX) for name, own in actions.items()}
+        super().__init__({"agents": "ab", "observation_spaces": spaces, "action_spaces": actions})
 
-    def reset(self, *, seed=None, options=None):
-        self.t = 0
-        return self._seen(["a", "b"]), {}
+    def _observe(self):
+        found = super()._observe()
+        self.masks = {agent: seen["action_mask"] for agent, seen in found.items()}
+        for mask in self.masks.values():
+            mask[self.np_random.integers(len(mask))] = 1
+        return found
 
     def step(self, actions):
-        for agent, action in actions.items():
-            assert self.masks[agent][action], (agent, action)
-        self.t += 1
-        done = {"__all__": self.t == 9}
-        return (
-            self._seen(["a", "b"] if self.t % 2 else ["b"]),
-            dict.fromkeys(actions, 1.0),
-            done,
-            {"__all__": False},
-            {},
-        )
-
-    def _seen(self, agents):
-        self.masks = {}
-        for agent in agents:
-            mask = self.rng.random(int(self.action_spaces[agent].n)) < 0.3
-            mask[self.rng.integers(len(mask))] = True
-            self.masks[agent] = mask.astype(np.int8)
-        return {
-            agent: {"action_mask": own, "observations": np.zeros(2, np.float32)} for agent, own in self.masks.items()
-        }
+        assert all(self.masks[agent][action] for agent, action in actions.items()), (actions, self.masks)
+        return super().step(actions)
 
 
 @pytest.mark.parametrize("how", ["exploring", "greedy", "random"])
@@ -191,8 +171,8 @@ def test_several_agents(how, shared):
     names = {"a": "p", "b": "p"} if shared else {"a": "a", "b": "b"}
     made.multi_agent(policies=set(names.values()), policy_mapping_fn=lambda agent, episode: names[agent])
     runner = MultiAgentEnvRunner(config=made)
-    episodes = runner.sample(num_timesteps=600, explore=how != "greedy", random_actions=how == "random")
-    assert sum(map(len, episodes)) >= 600
+    episodes = runner.sample(num_timesteps=300, explore=how != "greedy", random_actions=how == "random")
+    assert sum(map(len, episodes)) >= 300
     runner.stop()
 
 
@@ -226,43 +206,35 @@ def test_no_legal_action_is_named():
     assert [items[0].tolist() for items in batch["action_mask"].values()] == [[False] * 3, [True, False, False]]
 
 
+def piece_of(observations, actions=None, **settings):
+    return ActionMask(observations, actions or Discrete(3), **settings)
+
+
+TWO_BY_TWO = piece_of(Dict(action_mask=MultiBinary(4)), gym.spaces.MultiDiscrete([2, 2]))
+INFO = {"source": "infos/legal"}
+
+
 @pytest.mark.parametrize(
     ("make", "error", "said"),
     [
         (lambda: ActionMask(source="action_mask"), ConfigError, "source='obs/action_mask'"),
         (lambda: ActionMask(source="rewards/x"), ConfigError, "'infos/...'"),
-        (lambda: ActionMask(source="infos/legal", keep=False), ConfigError, "keep=False"),
-        (lambda: ActionMask(SEEN, Box(0, 1, (2,))).action_space, SpaceError, "Discrete, MultiDiscrete or MultiBinary"),
-        (lambda: ActionMask(SEEN, Discrete(4)).observation_space, SpaceError, "each of 4 choices"),
+        (lambda: ActionMask(**INFO, keep=False), ConfigError, "keep=False"),
+        (lambda: piece_of(SEEN, Box(0, 1, (2,))).action_space, SpaceError, "Discrete, MultiDiscrete or MultiBinary"),
+        (lambda: piece_of(SEEN, Discrete(4)).observation_space, SpaceError, "each of 4 choices"),
+        (lambda: piece_of(SEEN, source="obs/mask").observation_space, SpaceError, "Known: action_mask, board"),
+        (lambda: piece_of(Box(0, 1, (2,))).observation_space, SpaceError, "without parts"),
         (
-            lambda: ActionMask(SEEN, Discrete(3), source="obs/mask").observation_space,
-            SpaceError,
-            "Known: action_mask, board",
-        ),
-        (lambda: ActionMask(Box(0, 1, (2,)), Discrete(3)).observation_space, SpaceError, "without parts"),
-        (
-            lambda: ActionMask(Dict(a=SEEN), Discrete(3), source="obs/a/action_mask", keep=False).observation_space,
+            lambda: piece_of(Dict(a=SEEN), source="obs/a/action_mask", keep=False).observation_space,
             SpaceError,
             "DropColumns",
         ),
-        (lambda: run(ActionMask(source="infos/legal"), episode([1, 1, 1])), ColumnError, "entry 'legal'"),
-        (
-            lambda: run(ActionMask(source="infos/legal"), episode([1, 1, 1], infos=[{"legal": [1]}])),
-            SpaceError,
-            r"shape \(1,\)",
-        ),
+        (lambda: run(ActionMask(**INFO), episode([1, 1, 1])), ColumnError, "entry 'legal'"),
+        (lambda: run(ActionMask(**INFO), episode([1] * 3, infos=[{"legal": [1]}])), SpaceError, r"shape \(1,\)"),
         (lambda: run(ActionMask(), episode([1, 1])), SpaceError, r"shape \(2,\)"),
+        (lambda: TWO_BY_TWO(batch={}, episodes=[episode([1, 1, 0, 0])]), ColumnError, "in every entry"),
     ],
 )
 def test_what_cannot_be_meant_is_named(make, error, said):
     with pytest.raises(error, match=said):
         make()
-
-
-def test_choices_of_several_entries_need_a_legal_one_each():
-    space = Dict(action_mask=MultiBinary(4))
-    row = {"action_mask": np.int8([1, 1, 0, 0])}
-    piece = ActionMask(space, gym.spaces.MultiDiscrete([2, 2]))
-    with pytest.raises(ColumnError, match="in every entry"):
-        piece(batch={}, episodes=[SingleAgentEpisode(observations=[row])])
-    assert TorchMultiCategorical.required_input_dim(gym.spaces.MultiDiscrete([2, 2])) == 4

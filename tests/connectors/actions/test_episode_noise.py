@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.actions import EpisodeNoise
 from epibatch.core.errors import ConfigError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
-from epibatch.env_runner import MultiAgentEnvRunner, SingleAgentEnvRunner, make_multi_agent
+from epibatch.env_runner import SingleAgentEnvRunner
 from epibatch.episodes import SingleAgentEpisode
 
 
@@ -47,18 +45,6 @@ def test_only_as_many_are_kept_as_can_be_running():
     assert len(piece.get_state()["known"]) <= 2 * 51 + 64
 
 
-def test_the_stream_and_what_is_known_are_state():
-    piece = EpisodeNoise(shape=[2])
-    piece.seed(5)
-    before = numbers(piece, "a")
-    again = EpisodeNoise(shape=[2])
-    again.set_state(copy.deepcopy(piece.get_state()))
-    assert (numbers(again, "a")["a"] == before["a"]).all()
-    assert (numbers(again, "b")["b"] == numbers(piece, "b")["b"]).all()
-    piece.reset_state()
-    assert not (numbers(piece, "a")["a"] == before["a"]).any()
-
-
 class Noisy(TorchRLModule):
     """Acts by the numbers alone, and gives them to be recorded."""
 
@@ -87,19 +73,6 @@ def test_runs_draw_once_per_episode(mode):
             seen.setdefault(episode.id_, set()).update(episode.get_extra_model_outputs("drawn").ravel().tolist())
     assert len(seen) > 12 and all(len(own) == 1 for own in seen.values())
     assert len(set.union(*seen.values())) == len(seen)
-    runner.stop()
-
-
-def test_each_agent_has_its_own():
-    made = config(make_multi_agent("Pendulum-v1")).environment(env_config={"num_agents": 2})
-    made.multi_agent(policies={"p"}, policy_mapping_fn=lambda agent, episode: "p")
-    runner = MultiAgentEnvRunner(config=made)
-    drawn = [
-        set(part.get_extra_model_outputs("drawn").ravel().tolist())
-        for episode in runner.sample(num_timesteps=30)
-        for part in episode.agent_episodes.values()
-    ]
-    assert len(drawn) == 6 and all(len(own) == 1 for own in drawn) and len(set.union(*drawn)) == 6
     runner.stop()
 
 

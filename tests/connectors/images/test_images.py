@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -11,11 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModulePipeline
 from epibatch.connectors.images import CenterCrop, Crop, Grayscale, RandomCrop, Resize, ToCHWFloat
-from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import CheckpointError, ColumnError, ConfigError
-from fixture_pieces import played
+from fixture_pieces import acted, played, trained
 
 Box = gym.spaces.Box
 SPACE = Box(0, 255, (5, 6, 2), np.uint8)
@@ -46,6 +42,7 @@ def seeded(seed=0, **keywords):
         (Resize(height=3, width=4), (3, 4, 3)),
         (Resize(height=3, width=4, method="bilinear"), (3, 4, 3)),
         (Resize(height=3, width=4, method="nearest"), (3, 4, 3)),
+        (RandomCrop(height=5, width=6), (5, 6, 3)),
     ],
 )
 def test_frames_on_an_axis_of_their_own_are_images_and_no_images_stay_none(piece, shape):
@@ -186,16 +183,13 @@ def test_all_frames_of_a_stack_are_cut_alike():
 
 @pytest.mark.parametrize("settings", [{"height": 3, "width": 4}, {"pad": 2}])
 def test_acting_takes_the_middle_and_training_draws(settings):
-    one, pieces = played(list(images(41))), [RandomCrop(**settings), BatchIndividualItems()]
-    acting = EnvToModulePipeline(SPACE, None, connectors=[piece.clone() for piece in pieces])
-    training = LearnerConnectorPipeline(SPACE, None, connectors=pieces)
+    one, piece = played(list(images(41))), RandomCrop(SPACE, **settings)
     middle = one.get_observations()[:, 1:4, 1:5] if "height" in settings else one.get_observations()
-    assert np.array_equal(acting(rl_module=None, episodes=[one])["obs"], middle[-1:])
-    batch = training(rl_module=None, episodes=[one])["obs"]
+    assert piece.observation_space == Box(0, 255, middle.shape[1:], np.uint8)
+    assert np.array_equal(acted([piece.clone()], [one], SPACE)["obs"], middle[-1:])
+    batch, again = (trained([piece.share()], [one], SPACE)["obs"] for _ in range(2))
     assert all(places(image, part, settings.get("pad", 0)) for image, part in zip(one.get_observations(), batch))
-    assert not np.array_equal(batch, middle[:-1])
-    assert not np.array_equal(batch, training(rl_module=None, episodes=[one])["obs"])
-    assert acting.observation_space == training.observation_space == Box(0, 255, middle.shape[1:], np.uint8)
+    assert not np.array_equal(batch, middle[:-1]) and not np.array_equal(batch, again)
 
 
 def test_a_pixels_bounds_are_those_of_all_that_it_can_be():
@@ -203,20 +197,6 @@ def test_a_pixels_bounds_are_those_of_all_that_it_can_be():
     low[0, 0, 1] = -3
     expected = Box(np.broadcast_to(np.float32([0, -3]), (2, 2, 2)), np.float32(9))
     assert RandomCrop(Box(low, 9), height=2, width=2).observation_space == expected
-
-
-def test_a_stream_goes_on_where_its_state_was_taken():
-    first, second = seeded(3, pad=2), seeded(4, pad=2)
-    first.transform(images(5))
-    second.set_state(json.loads(json.dumps(first.get_state())))
-    assert np.array_equal(first.transform(images(9)), second.transform(images(9)))
-    assert np.array_equal(seeded(7, pad=2).transform(images(9)), seeded(7, pad=2).transform(images(9)))
-
-
-@pytest.mark.parametrize("shape", [(0, 4, 4, 1), (0, 2, 4, 4, 1), (2, 0, 4, 4, 1)])
-def test_no_images_have_no_parts(shape):
-    assert RandomCrop(pad=1).transform(np.zeros(shape)).shape == shape
-    assert RandomCrop(height=3, width=2).transform(np.zeros(shape)).shape == (*shape[:-3], 3, 2, 1)
 
 
 # -- luma ------------------------------------------------------------------------------------------
@@ -291,12 +271,6 @@ def test_area_by_whole_factors_is_pytorchs_mean(channels):
     x = images(2, 210, 160, channels, dtype=np.float32)
     expected = torch.nn.functional.interpolate(torch.from_numpy(x).movedim(-1, 1), (105, 80), mode="area")
     np.testing.assert_allclose(Resize(height=105, width=80).transform(x), expected.movedim(1, -1), atol=1e-3)
-
-
-@pytest.mark.parametrize("method", ["area", "bilinear", "nearest"])
-def test_the_same_size_is_the_same_image(method):
-    x = images(2, 6, 5, 3)
-    assert np.array_equal(Resize(height=6, width=5, method=method).transform(x), x)
 
 
 def test_masks_are_true_where_more_than_half_of_what_lies_below_is():

@@ -1,4 +1,4 @@
-"""Fixed shifts and scales, limits and joined axes: rows, spaces, types and the way back."""
+"""Fixed shifts and scales, limits, joined axes and counted steps: rows, spaces, types and the way back."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epibatch.algorithms.ppo import PPOConfig
-from epibatch.connectors.observations import Affine, Clip, FlattenAxes
+from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate
+from epibatch.connectors.observations import Affine, Clip, CountSteps, FlattenAxes, MarkFirstSteps
 from epibatch.core.errors import ColumnError, ConfigError, StateError
 from epibatch.core.registry import build_piece, piece_to_dict
-from epibatch.env_runner import SingleAgentEnvRunner
 from epibatch.episodes import SingleAgentEpisode
-from fixture_pieces import played
+from fixture_pieces import acted, played, trained
 
 NUMBERS = st.floats(-20, 20, width=32)
 
@@ -34,22 +33,14 @@ def test_entries_and_the_way_back(rows, loc, scale, standard_form):
     np.testing.assert_allclose(piece.inverse(found), x, atol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int64, np.bool_])
-def test_types(dtype):
-    found = Affine(scale=0.5).transform(np.array([[0, 1]], dtype))
-    assert found.dtype == (dtype if dtype is np.float64 else np.float32)
-    assert found.tolist() == [[0.0, 0.5]]
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.uint8])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "int64", "bool"])
 @pytest.mark.parametrize("standard_form", [True, False])
-def test_tensors_as_arrays(dtype, standard_form):
-    piece = Affine(loc=[1.0, 2.0], scale=4.0, standard_form=standard_form)
-    x = torch.tensor([[8, 2], [0, 4]], dtype=dtype)
-    found = piece.transform(x)
-    assert found.tolist() == piece.transform(x.numpy()).tolist()
-    assert found.dtype == (torch.float64 if dtype is torch.float64 else torch.float32)
-    assert piece.inverse(found).tolist() == x.tolist()
+def test_types_of_arrays_and_tensors(dtype, standard_form):
+    piece, x = Affine(loc=[1.0, 2.0], scale=4.0, standard_form=standard_form), np.array([[1, 0], [0, 1]], dtype)
+    found, tensors = piece.transform(x), piece.transform(torch.from_numpy(x))
+    assert found.tolist() == tensors.tolist() == ([[0, -0.5], [-0.25, -0.25]] if standard_form else [[5, 2], [1, 6]])
+    assert found.dtype == (dtype if dtype == "float64" else np.float32)
+    assert tensors.dtype is getattr(torch, found.dtype.name) and piece.inverse(tensors).tolist() == x.tolist()
 
 
 def test_the_space_has_the_bounds_moved_along_and_turned_where_the_scale_is_negative():
@@ -60,13 +51,11 @@ def test_the_space_has_the_bounds_moved_along_and_turned_where_the_scale_is_nega
     assert pixels.observation_space == gym.spaces.Box(0, 1, (1,), np.float32)
 
 
-def episodes(seed=0, count=3):
-    rng = np.random.default_rng(seed)
-    made = []
-    for i in range(count):
-        steps = int(rng.integers(1, 9))
+def episodes():
+    rng, made = np.random.default_rng(0), []
+    for steps in (3, 8, 1):
         rows = np.stack([rng.normal(3, 2, (steps + 1, 2)), np.full((steps + 1, 2), 7.0)], -1)
-        made.append(played(list(rows), list(rng.normal(size=steps)), id_=f"{i}"))
+        made.append(played(list(rows), list(rng.normal(size=steps))))
     return made
 
 
@@ -82,6 +71,12 @@ def test_fitted_rows_have_mean_0_and_deviation_1(standard_form):
     np.testing.assert_allclose(piece.inverse(found), rows)
     if standard_form:
         np.testing.assert_allclose(piece.loc, rows.mean(0))
+    copy = Affine(standard_form=standard_form)
+    copy.set_state(piece.get_state())
+    assert copy == piece == build_piece(piece_to_dict(piece)) and Affine(scale=2.0).get_state() == {}
+    assert piece.merge_states([piece.get_state()]).keys() == {"loc", "scale"}
+    both = Affine(columns=("obs", "new_obs"), standard_form=standard_form).fit(given_episodes)
+    assert both.loc == piece.loc and both.scale == piece.scale
 
 
 def test_other_columns_and_parts_are_fitted():
@@ -94,34 +89,18 @@ def test_other_columns_and_parts_are_fitted():
         Affine().fit(nested)
 
 
-def test_next_observations_have_the_statistics_of_observations():
-    made = episodes()
-    alone, both = (Affine(columns=columns, standard_form=True).fit(made) for columns in ("obs", ("obs", "new_obs")))
-    assert both.loc == alone.loc and both.scale == alone.scale
-
-
-def test_random_steps_of_a_runner_fit_it_and_what_was_found_is_saved():
-    runner = SingleAgentEnvRunner(config=PPOConfig().environment("CartPole-v1"))
-    made = runner.sample(num_timesteps=50, random_actions=True)
-    piece = Affine(standard_form=True).fit(made)
-    copy = Affine(standard_form=True)
-    copy.set_state(piece.get_state())
-    assert copy == piece
-    assert build_piece(piece_to_dict(piece)) == piece
-    assert Affine(scale=2.0).get_state() == {}
-    assert piece.merge_states([piece.get_state()]).keys() == {"loc", "scale"}
-
-
-def test_mistakes_with_statistics_are_named():
-    with pytest.raises(ConfigError, match="use one piece for each"):
-        Affine(columns=("obs", "rewards")).fit(episodes())
-    with pytest.raises(ColumnError, match="rows of finite numbers"):
-        Affine().fit([])
-    broken = SingleAgentEpisode(observations=[np.float64([np.nan])])
-    with pytest.raises(ColumnError, match="rows of finite numbers"):
-        Affine().fit([broken])
-    with pytest.raises(StateError, match="the state of an Affine piece"):
-        Affine().set_state({"mean": 0})
+@pytest.mark.parametrize(
+    ("mistake", "error", "words"),
+    [
+        (lambda: Affine(columns=("obs", "rewards")).fit(episodes()), ConfigError, "use one piece for each"),
+        (lambda: Affine().fit([]), ColumnError, "rows of finite numbers"),
+        (lambda: Affine().fit([played([np.float64([np.nan])])]), ColumnError, "rows of finite numbers"),
+        (lambda: Affine().set_state({"mean": 0}), StateError, "the state of an Affine piece"),
+    ],
+)
+def test_mistakes_with_statistics_are_named(mistake, error, words):
+    with pytest.raises(error, match=words):
+        mistake()
 
 
 @given(
@@ -148,20 +127,15 @@ def test_limits_of_single_entries_and_one_side_only():
     assert Clip(low=[-1, -2], high=[1, 2]).transform(x).tolist() == [[-1, 2], [1, -2]]
     assert Clip(high=0).transform(x).tolist() == [[-5, 0], [0, -5]]
     assert Clip(low=np.array([0.0, 1.0])).transform(x).tolist() == [[0, 5], [5, 1]]
+    for tensor in (torch.from_numpy(x), torch.from_numpy(x).long()):
+        found = Clip(low=[-1.0, 0.0], high=2).transform(tensor)
+        assert found.dtype == tensor.dtype and found.tolist() == [[-1, 2], [2, 0]]
 
 
 def test_the_space_is_the_part_within_the_limits():
     assert Clip(gym.spaces.Box(-3, 0.5, (2,)), low=-1, high=1).observation_space == gym.spaces.Box(-1, 0.5, (2,))
     images = gym.spaces.Box(0, 255, (2, 2), np.uint8)
     assert Clip(images, low=-7, high=99.9).observation_space == gym.spaces.Box(0, 99, (2, 2), np.uint8)
-
-
-def test_tensors_are_limited_as_arrays_are():
-    piece = Clip(low=[-1.0, 0.0], high=2)
-    for x in (torch.tensor([[-3.0, -3.0], [5.0, 1.0]]), torch.tensor([[-3, -3], [5, 1]])):
-        found = piece.transform(x)
-        assert found.dtype == x.dtype
-        assert found.tolist() == [[-1, 0], [2, 1]]
 
 
 @pytest.mark.parametrize(
@@ -178,12 +152,6 @@ def test_choices_stay_choices(space, low, high, expected):
     assert acting.action_space == expected and Clip(space, low=low, high=high).observation_space == expected
     rows = np.stack([space.sample() for _ in range(20)])
     assert all(expected.contains(row) for row in acting.transform(rows))
-
-
-def test_data_form():
-    piece = Clip(low=np.float32([0, 1]), high=2)
-    assert piece_to_dict(piece) == {"piece": "clip", "low": [0.0, 1.0], "high": 2}
-    assert build_piece(piece_to_dict(piece)) == piece
 
 
 @pytest.mark.parametrize(
@@ -229,3 +197,22 @@ def test_each_entry_keeps_its_bounds():
 def test_axes_that_are_not_there_are_named(axes):
     with pytest.raises(ColumnError, match=r"rows of shape \(2, 3, 4\)[\s\S]*from -1"):
         FlattenAxes(first_axis=axes[0], last_axis=axes[1]).transform(X)
+
+
+# -- steps and first steps -------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.booleans(), st.data())
+def test_rows_of_chunks_count_from_the_episodes_start(lengths, bootstrap, data):
+    chunks, expected = [], []
+    for steps in lengths:
+        cut = data.draw(st.integers(0, steps - 1))
+        lookback = data.draw(st.integers(0, cut))
+        chunks.append(played(range(steps + 1)).slice(slice(cut, steps), len_lookback_buffer=lookback))
+        expected += range(cut, steps + bootstrap)
+    pieces = [CountSteps(), MarkFirstSteps()]
+    batch = trained([*pieces, *[AddOneTsToEpisodesAndTruncate()] * bootstrap], chunks)
+    assert batch["t"].tolist() == expected and batch["t"].dtype == np.int64
+    assert batch["is_first"].tolist() == [t == 0 for t in expected] and batch["is_first"].dtype == np.bool_
+    newest = acted(pieces, [*chunks, SingleAgentEpisode(observations=[0])])
+    assert newest["t"].tolist() == [*lengths, 0] and newest["is_first"].tolist() == [*[False] * len(lengths), True]

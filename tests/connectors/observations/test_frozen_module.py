@@ -11,18 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModulePipeline
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
-    AddObservationsFromEpisodesToBatch,
     AddOneTsToEpisodesAndTruncate,
-    LearnerConnectorPipeline,
-    NumpyToTensor,
 )
 from epibatch.connectors.observations import FrozenModule, GoalDistanceRewards
 from epibatch.core.errors import ColumnError, ConfigError, PieceError, PieceOutputError, RegistryError, StateError
 from epibatch.core.registry import build_piece, piece_to_dict
-from fixture_pieces import Lab, played
+from fixture_pieces import acted, played, trained
 
 SPACE = gym.spaces.Box(-9, 9, (4,), np.float64)
 
@@ -50,15 +46,13 @@ def episode(steps=5):
 def test_training_rows_and_acting_rows_are_the_networks_output_without_noise():
     one, stub = episode(), Stub()
     rows = one.get_observations().astype(np.float32)[:, :2] * 2
-    training = LearnerConnectorPipeline(SPACE, None, connectors=[FrozenModule(module=stub), BatchIndividualItems()])
-    acting = EnvToModulePipeline(SPACE, None, connectors=[FrozenModule(module=stub), BatchIndividualItems()])
-    trained = training(rl_module=None, episodes=[one])["obs"]
-    assert isinstance(trained, np.ndarray)
-    assert np.array_equal(trained, rows[:-1])
-    assert np.array_equal(acting(rl_module=None, episodes=[one])["obs"], rows[-1:])
-    assert acting.observation_space == gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    assert stub.training
-    assert stub.factor.requires_grad
+    found = trained([piece := FrozenModule(module=stub)], [one], SPACE)["obs"]
+    assert isinstance(found, np.ndarray) and np.array_equal(found, rows[:-1])
+    assert np.array_equal(acted([FrozenModule(module=stub)], [one], SPACE)["obs"], rows[-1:])
+    assert piece.observation_space == gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    assert stub.training and stub.factor.requires_grad
+    tensors = piece.transform(torch.from_numpy(one.get_observations()))
+    assert not tensors.requires_grad and np.array_equal(tensors.numpy(), rows)
 
 
 def test_training_the_original_changes_nothing():
@@ -77,24 +71,11 @@ def test_rows_go_through_a_few_at_a_time():
     assert piece.transform(rows[:0]).shape == (0, 2)
 
 
-def test_tensors_stay_tensors_without_gradients():
-    head = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), BatchIndividualItems(), NumpyToTensor()]
-    pipeline = LearnerConnectorPipeline(SPACE, None, connectors=[*head, FrozenModule(module=Stub())])
-    found = pipeline(rl_module=Lab.module(), episodes=[episode()])["obs"]
-    assert isinstance(found, torch.Tensor)
-    assert not found.requires_grad
-    assert np.array_equal(found.numpy(), episode().get_observations()[:-1, :2].astype(np.float32) * 2)
-
-
 def test_import_paths_are_data_where_imports_are_allowed():
     spec = {"piece": "frozen_module", "module": "torch.nn:Flatten", "keywords": {"start_dim": 1}}
     piece = build_piece(spec, allow_imports=True)
     assert piece.transform(np.zeros((3, 2, 2), np.float32)).shape == (3, 4)
     assert piece_to_dict(piece) == spec
-    with pytest.raises(PieceError, match=r"'torch.nn:Flatten' is an import path, which runs code; allow it"):
-        build_piece(spec)
-    with pytest.raises(PieceError, match="argument 'module'"):
-        piece_to_dict(FrozenModule(module=Stub()))
 
 
 def test_weights_are_saved_and_copies_go_on():
@@ -106,37 +87,6 @@ def test_weights_are_saved_and_copies_go_on():
     assert second.merge_states([second.get_state(), second.get_state()])["weights"].keys() == {"factor"}
     assert pickle.loads(pickle.dumps(second)).transform(np.ones((1, 4))).tolist() == [[3.0, 4.0]]
     assert first.transform(np.ones((1, 4))).tolist() == [[2.0, 2.0]]
-    with pytest.raises(StateError, match="build the piece with the network that was saved"):
-        first.set_state({"weights": {"other": np.zeros(2)}})
-    with pytest.raises(StateError, match="expected: weights"):
-        first.set_state({})
-
-
-class Pair(torch.nn.Module):
-    def forward(self, x):
-        return x, x
-
-
-class Fewer(torch.nn.Module):
-    def forward(self, x):
-        return x[1:]
-
-
-@pytest.mark.parametrize("module", [Pair(), Fewer()])
-def test_other_outputs_are_named(module):
-    with pytest.raises(PieceOutputError, match="a tensor of 3 rows"):
-        FrozenModule(module=module).transform(np.zeros((3, 4), np.float32))
-
-
-def test_mistakes_are_named():
-    with pytest.raises(ConfigError, match=r"found: +the class Stub[\s\S]*make an instance of it"):
-        FrozenModule(module=Stub)
-    with pytest.raises(ConfigError, match=r"found: +function"):
-        FrozenModule(module=lambda x: x)
-    with pytest.raises(RegistryError, match=r"FrozenModule.module"):
-        FrozenModule(module="torch.nn:Lineer")
-    with pytest.raises(ConfigError, match=r"FrozenModule.batch_size[\s\S]*at least 1"):
-        FrozenModule(module=Stub(), batch_size=0)
 
 
 def episodes(seed, lengths):
@@ -148,9 +98,7 @@ def episodes(seed, lengths):
 
 
 def rewards_of(piece, made, *more):
-    pieces = [*more, piece, AddObservationsFromEpisodesToBatch(as_learner_connector=True)]
-    tail = [AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems()]
-    return LearnerConnectorPipeline(connectors=[*pieces, *tail])(rl_module=None, episodes=made)["rewards"]
+    return trained([*more, piece, AddColumnsFromEpisodesToTrainBatch()], made)["rewards"]
 
 
 class Sums(torch.nn.Module):
@@ -200,7 +148,42 @@ def test_data_form_and_state():
     assert GoalDistanceRewards(goal=[1.0]).get_state() == {}
 
 
-@pytest.mark.parametrize("goal", [[0.0, 0.0], np.zeros((2, 3))])
-def test_a_goal_of_another_shape_is_named(goal):
-    with pytest.raises(ColumnError, match=r"GoalDistanceRewards[\s\S]*found: +shape \(2, 2\)"):
-        rewards_of(GoalDistanceRewards(goal=goal), episodes(0, [1]))
+class Returns(torch.nn.Module):
+    """Applies a function to its rows."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
+
+
+def frozen(module, **settings):
+    return FrozenModule(module=module, **settings)
+
+
+def outputs(function):
+    return frozen(Returns(function)).transform(np.zeros((3, 4), np.float32))
+
+
+IMPORTED = {"piece": "frozen_module", "module": "torch.nn:Flatten"}
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error", "words"),
+    [
+        (lambda: outputs(lambda x: (x, x)), PieceOutputError, "a tensor of 3 rows"),
+        (lambda: outputs(lambda x: x[1:]), PieceOutputError, "a tensor of 3 rows"),
+        (lambda: frozen(Stub), ConfigError, r"found: +the class Stub[\s\S]*make an instance of it"),
+        (lambda: frozen(lambda x: x), ConfigError, r"found: +function"),
+        (lambda: frozen("torch.nn:Lineer"), RegistryError, r"FrozenModule.module"),
+        (lambda: frozen(Stub(), batch_size=0), ConfigError, r"FrozenModule.batch_size[\s\S]*at least 1"),
+        (lambda: build_piece(IMPORTED), PieceError, "'torch.nn:Flatten' is an import path, which runs code; allow it"),
+        (lambda: piece_to_dict(frozen(Stub())), PieceError, "argument 'module'"),
+        (lambda: frozen(Stub()).set_state({"weights": {"x": 0}}), StateError, "build the piece with the network that"),
+        (lambda: frozen(Stub()).set_state({}), StateError, "expected: weights"),
+        *((lambda goal=goal: rewards_of(GoalDistanceRewards(goal=goal), episodes(0, [1])), ColumnError,
+           r"GoalDistanceRewards[\s\S]*found: +shape \(2, 2\)") for goal in ([0.0, 0.0], np.zeros((2, 3)))),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(mistake, error, words):
+    with pytest.raises(error, match=words):
+        mistake()
