@@ -13,6 +13,7 @@ from epibatch.connectors.learner import default_pipeline
 from epibatch.core.rl_module import DefaultLSTMActorCritic
 from epibatch.episodes import SingleAgentEpisode
 from epibatch.testing import check_connector
+from fixture_pieces import played as played_rows
 
 OBS, ACT = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32), gym.spaces.Discrete(2)
 
@@ -45,20 +46,16 @@ class Played:
         rng, made = np.random.default_rng(seed), []
         for number, length in enumerate(lengths):
             obs = list(rng.normal(size=(length + 1, 3)).astype(np.float32))
-            extra = {"state_out": cls.states(module, obs[:-1]), "action_logp": list(rng.normal(size=length))}
-            made.append(
-                SingleAgentEpisode(
-                    id_=f"e{number}",
-                    observations=obs,
-                    actions=list(rng.integers(2, size=length)),
-                    rewards=list(rng.normal(size=length)),
-                    extra_model_outputs=extra,
-                    observation_space=OBS,
-                    action_space=ACT,
-                    terminated=bool(number % 2),
-                    len_lookback_buffer=0,
-                )
-            )
+            columns = {
+                "actions": list(rng.integers(2, size=length)),
+                "rewards": list(rng.normal(size=length)),
+                "extra_model_outputs": {
+                    "state_out": cls.states(module, obs[:-1]),
+                    "action_logp": list(rng.normal(size=length)),
+                },
+            }
+            spaces = {"observation_space": OBS, "action_space": ACT}
+            made.append(played_rows(obs, id_=f"e{number}", terminated=bool(number % 2), **columns, **spaces))
         return made
 
     @staticmethod
