@@ -1,10 +1,10 @@
-"""Environments in processes of their own."""
+"""Environments in processes of their own: what they send, how they end, and Ctrl-C."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 from functools import partial
@@ -13,9 +13,9 @@ import pytest
 from gymnasium.spaces import Discrete
 
 from epibatch.core.errors import RunnerError
-from epibatch.env_runner import env_workers
-from epibatch.env_runner.env_workers import LocalEnv, WorkerEnv, workers_ignore_ctrl_c
-from epibatch.env_runner.multi_agent_env import MultiAgentEnv, make_multi_agent
+from epibatch.env_runner import MultiAgentEnv, VectorMultiAgentEnv, make_multi_agent
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
 
 class Local(Exception):
@@ -32,15 +32,15 @@ class Doer(MultiAgentEnv):
         super().__init__()
         self.agents = self.possible_agents = ["a"]
         self.observation_space = self.action_space = Discrete(9)
-        self.render_mode, self.closed = "ansi", closed
+        self.closed = closed
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        return {"a": 0}, {"a": {"seed": seed, "options": options, "process": os.getpid()}}
+        return {"a": 0}, {"a": {"process": os.getpid()}}
 
     def step(self, action_dict):
         info = {}
-        what = action_dict["a"]
+        what = action_dict.get("a")
         if what == "raise":
             raise Local(1, 2)
         if what == "leave":
@@ -58,146 +58,121 @@ class Doer(MultiAgentEnv):
             self.closed.write_text("yes")
 
 
-def asked(handle, call, *args):
-    handle.send(call, *args)
-    return handle.receive()
+def working(*settings, mode="async"):
+    """One environment in a process, after its reset, and the process's number."""
+    envs = VectorMultiAgentEnv([partial(Doer, *settings)], mode=mode)
+    _, infos = envs.reset(seed=0)
+    return envs, infos[0]["a"]["process"]
 
 
 @pytest.fixture
-def worker(tmp_path):
-    handle = WorkerEnv(partial(Doer, tmp_path / "closed")).started()
-    yield handle
-    handle.close()
-
-
-def test_calls_are_those_of_an_environment_here(worker):
-    here = LocalEnv(Doer)
-    assert worker.facts == here.facts and here.facts.render_mode == "ansi"
-    assert here.facts.observation_spaces == {"a": Discrete(9)}
-    for handle in (worker, here):
-        observations, infos = asked(handle, "reset", 3, {"x": 1})
-        assert observations == {"a": 0} and infos["a"]["seed"] == 3 and infos["a"]["options"] == {"x": 1}
-        assert (infos["a"]["process"] == os.getpid()) == (handle is here)
-        assert asked(handle, "step", {"a": 0}) == ({"a": 1}, {}, {"__all__": False}, {"__all__": False}, {}, False)
-        assert asked(handle, "get", "render_mode", (), {}) == "ansi"
-        assert asked(handle, "get", "get_action_space", ("a",), {}) == Discrete(9)
-        assert not handle.broken
+def worker():
+    made = working()
+    yield made
+    made[0].close()
 
 
 def test_errors_and_values_that_cannot_be_sent_are_told(worker):
+    envs, process = worker
+    assert process != os.getpid()
     for what, message in (("raise", r"Local: 1 and 2[\s\S]*raise Local"), ("send", "can be sent to another process")):
-        asked(worker, "reset", None, None)
         with pytest.raises(RunnerError, match=message):
-            asked(worker, "step", {"a": what})
-        assert not worker.broken
+            envs.step([{"a": what}])
+        assert not envs.broken
+        envs.reset()
     with pytest.raises(AttributeError, match="lambda"):
-        worker.send("step", {"a": lambda: None})
-    assert asked(worker, "reset", None, None)[0] == {"a": 0}
+        envs.step([{"a": lambda: None}])
+    assert envs.reset()[1][0]["a"]["process"] == process
 
 
-def test_a_closed_environment_was_closed(tmp_path):
-    closed = tmp_path / "closed"
-    WorkerEnv(partial(Doer, closed)).started().close()
-    assert closed.read_text() == "yes"
-    closed.unlink()
-    here = LocalEnv(partial(Doer, closed))
-    here.close()
-    assert closed.read_text() == "yes"
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_closed_environment_was_closed(tmp_path, mode):
+    envs, _ = working(tmp_path / "closed", mode=mode)
+    envs.close()
+    assert (tmp_path / "closed").read_text() == "yes"
 
 
-def test_a_process_that_ends_on_its_own(worker):
-    asked(worker, "reset", None, None)
-    with pytest.raises(RunnerError, match=r"EOFError: it has ended, with exit code 5"):
-        asked(worker, "step", {"a": "leave"})
-    assert worker.broken
-    worker.send("step", {"a": 0})  # nobody hears it
-    with pytest.raises(RunnerError, match="it has ended"):
-        worker.receive()
+def test_a_process_that_ends_on_its_own_is_named(worker):
+    envs, _ = worker
+    with pytest.raises(RunnerError, match=r"number 0 of 1, failed in step\(\)[\s\S]*exit code 5[\s\S]*'sync'"):
+        envs.step([{"a": "leave"}])
+    assert envs.broken
+    for use in (envs.reset, lambda: envs.step([{}]), lambda: envs.call("render")):
+        with pytest.raises(RunnerError, match=r"worker process that has ended[\s\S]*make new ones"):
+            use()
+    envs.close()
+    with pytest.raises(RunnerError, match="closed ones"):
+        envs.reset()
 
 
 def test_a_process_that_is_killed_while_it_waits(worker):
-    os.kill(worker._process.pid, signal.SIGKILL)
-    worker._process.join()
+    envs, process = worker
+    os.kill(process, signal.SIGKILL)
+    next(one for one in multiprocessing.active_children() if one.pid == process).join()
     with pytest.raises(RunnerError, match="exit code -9"):
-        asked(worker, "reset", None, None)
+        envs.reset()
 
 
-def test_one_that_works_on_something_else_is_ended():
-    handle = WorkerEnv(Doer).started()
-    asked(handle, "reset", None, None)
-    handle.send("step", {"a": "sleep"})
-    assert handle.broken
-    handle.close()
-    assert not handle._process.is_alive()
+def test_an_environment_that_is_interrupted_at_work_is_ended(worker):
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    envs, process = worker
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            envs.step([{"a": "sleep"}])
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert envs.broken
+    with pytest.raises(RunnerError, match="was interrupted at work"):
+        envs.reset()
+    envs.close()
+    assert process not in [one.pid for one in multiprocessing.active_children()]
 
 
 def test_one_that_does_not_come_to_its_end_is_ended(monkeypatch):
-    monkeypatch.setattr(env_workers, "_PATIENCE", 0.2)
-    handle = WorkerEnv(partial(Doer, "never")).started()
+    monkeypatch.setattr("epibatch.env_runner.env_workers._PATIENCE", 0.2)
+    envs, process = working("never")
     started = time.monotonic()
-    handle.close()
+    envs.close()
     assert time.monotonic() - started < 30, "60 s are what the environment takes"
-    assert not handle._process.is_alive()
-
-
-def test_ctrl_c_is_not_for_the_workers(worker):
-    os.kill(worker._process.pid, signal.SIGINT)
-    assert asked(worker, "reset", None, None)[0] == {"a": 0}
+    assert process not in [one.pid for one in multiprocessing.active_children()]
 
 
 def test_an_environment_that_cannot_be_made_there():
-    handle = WorkerEnv(lambda: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        handle.started()
-    handle.close()
-    leaving = WorkerEnv(lambda: os._exit(4))
-    with pytest.raises(RunnerError, match="exit code 4"):
-        leaving.started()
-    leaving.close()
+    before = multiprocessing.active_children()
+    for make, error, message in (
+        (lambda: 1 / 0, ZeroDivisionError, "number 1 of 2"),
+        (lambda: os._exit(4), RunnerError, "exit code 4"),
+    ):
+        with pytest.raises(error) as raised:
+            VectorMultiAgentEnv([Doer, make], mode="async")
+        assert message in " ".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
+    assert set(multiprocessing.active_children()) <= set(before)
 
 
 def test_processes_that_are_started_afresh():
-    handle = WorkerEnv(partial(make_multi_agent("CartPole-v1"), {"num_agents": 2}), context="spawn").started()
-    assert list(asked(handle, "reset", 0, None)[0]) == [0, 1]
-    handle.close()
+    made = partial(make_multi_agent("CartPole-v1"), {"num_agents": 2})
+    envs = VectorMultiAgentEnv([made], mode="async", context="spawn")
+    assert list(envs.reset(seed=0)[0][0]) == [0, 1]
+    envs.close()
 
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-ENDURE = "import sys, time; print('ready', flush=True); time.sleep(0.3); print('done')"
+def test_ctrl_c_is_for_the_process_that_trains_alone(worker):
+    envs, process = worker
+    os.kill(process, signal.SIGINT)
+    assert envs.reset()[0] == [{"a": 0}]
+    for blocked in (True, False):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT} if blocked else set())
+        try:
+            working()[0].close()
+            assert (signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, set())) == blocked
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def test_a_process_started_inside_outlives_ctrl_c():
-    with workers_ignore_ctrl_c():
-        process = subprocess.Popen([sys.executable, "-c", ENDURE], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
-    assert process.communicate()[0] == "done\n"
-    assert process.returncode == 0
-
-
-def test_this_process_gets_it_all_the_same():
-    seen = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
-    try:
-        with workers_ignore_ctrl_c():
-            os.kill(os.getpid(), signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert seen == [signal.SIGINT]
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
-
-
-def test_what_was_blocked_before_stays_blocked():
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with workers_ignore_ctrl_c():
-            pass
-        assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, set())
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def test_without_signal_masks_nothing_changes(monkeypatch):
+def test_without_signal_masks_processes_are_started_all_the_same(monkeypatch):
     monkeypatch.delattr(signal, "pthread_sigmask")
-    with workers_ignore_ctrl_c():
-        pass
+    working()[0].close()

@@ -6,118 +6,256 @@ import sys
 import types
 
 import gymnasium as gym
+import numpy as np
 import pettingzoo
 import pytest
-from gymnasium.spaces import Discrete
-from gymnasium.vector import AutoresetMode
+from gymnasium.spaces import Box, Discrete, Graph, Sequence, Text, Tuple
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from epibatch.algorithms import PPOConfig
-from epibatch.core.errors import ConfigError, EnvironmentContractError, MissingExtraError, UnknownNameError
+from epibatch.core.errors import (
+    ConfigError,
+    EnvironmentContractError,
+    MissingExtraError,
+    SpaceError,
+    UnknownNameError,
+)
 from epibatch.core.registry import register_env
-from epibatch.env_runner import make_vector_env
-from epibatch.env_runner.make_env import make_vector_multi_agent_env, wrapper_problem
-from epibatch.env_runner.multi_agent_env import MultiAgentEnv
-from epibatch.env_runner.pettingzoo_env import ParallelPettingZooEnv, PettingZooEnv, make_by_name, pettingzoo_creator
-from fixture_envs import CountingEnv
+from epibatch.env_runner import (
+    MultiAgentEnv,
+    ParallelPettingZooEnv,
+    PettingZooEnv,
+    make_vector_env,
+    make_vector_multi_agent_env,
+)
+
+# ------------------------------------------------------------------------------------ classes and functions
 
 
-def made(kind, settings):
-    env = CountingEnv()
-    env.given = kind, settings
-    return env
+class Sized(gym.Env):
+    """Made with one dict; the size of its observations shows what it was made with."""
+
+    action_space = Discrete(2)
+
+    def __init__(self, config):
+        self.observation_space = Box(0, 1, (config["size"],))
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(self.observation_space.shape, np.float32), {}
 
 
-def by_position(settings):
-    return made("one dict", settings)
+class Spread(Sized):
+    """The same, made with keywords."""
+
+    def __init__(self, size=1):
+        super().__init__({"size": size})
 
 
-def by_name(length=1, env_config=None):
-    return made("one dict", env_config)
+@pytest.mark.parametrize(
+    "env",
+    [
+        Sized,
+        Spread,
+        lambda config: Sized(config),
+        lambda length=1, env_config=None: Sized(env_config),
+        lambda size: Sized(size),
+        lambda size=1, **others: Sized({"size": size}),
+        "sized_by_name",
+    ],
+    ids=["dict", "keywords", "function", "default", "positional", "any keywords", "registered"],
+)
+def test_a_class_or_function_and_its_config(env):
+    register_env("sized_by_name", Sized)
+    made = make_vector_env(env, 2, env_config={"size": 5})
+    assert made.num_envs == 2 and made.single_observation_space.shape == (5,)
+    made.close()
 
 
-def by_keywords(length=1, **others):
-    return made("keywords", {"length": length, **others})
+def cart_poles(num_envs=2, autoreset_mode=AutoresetMode.NEXT_STEP):
+    return SyncVectorEnv([lambda: gym.make("CartPole-v1")] * num_envs, autoreset_mode=autoreset_mode)
 
 
-@pytest.mark.parametrize("creator", [by_position, by_name, by_keywords])
-def test_config_is_one_dict_or_keywords(creator):
-    kind = "keywords" if creator is by_keywords else "one dict"
-    assert make_vector_env(creator, 1, env_config={"length": 3}).get_attr("given") == ((kind, {"length": 3}),)
+def five_cart_poles():
+    return cart_poles(5)
 
 
-def test_a_registered_name():
-    register_env("creators_by_position", by_position)
-    assert make_vector_env("creators_by_position", 1).get_attr("given") == (("one dict", {}),)
+def test_a_vector_environment_of_ones_own():
+    takes_anything = lambda num_envs, **others: cart_poles(num_envs)  # noqa: E731
+    for own in (cart_poles, takes_anything, lambda config: cart_poles(config["n"])):
+        env = make_vector_env(own, 3, "vector_entry_point", {"n": 3} if own is not cart_poles else {})
+        assert env.num_envs == 3
+        env.close()
 
 
-def test_unknown_keywords_are_named_with_the_nearest_one():
-    def narrow(length=1):
-        return CountingEnv(length)
-
-    with pytest.raises(ConfigError, match=r"narrow takes[\s\S]*'lenght'[\s\S]*did you mean 'length'"):
-        make_vector_env(narrow, 1, env_config={"lenght": 3})
-
-
-def test_what_makes_no_environment():
-    with pytest.raises(ConfigError, match=r"an environment class or a function[\s\S]*int: 3"):
-        make_vector_env(3, 1)
+def test_a_refused_vector_environment_is_closed():
+    env = cart_poles()
+    with pytest.raises(ConfigError):
+        make_vector_env(lambda: env, 3, "vector_entry_point")
+    assert env.closed
 
 
-def test_missing_packages_are_named():
-    def needs_more():
-        raise gym.error.DependencyNotInstalled("box2d is not installed")
-
-    with pytest.raises(ConfigError, match=r"box2d is not installed\n.*install them"):
-        make_vector_env(needs_more, 1)
+# ------------------------------------------------------------------------------------ Gymnasium's ids
 
 
-def cart_poles(num_envs, autoreset_mode=AutoresetMode.NEXT_STEP, **kwargs):
-    return gym.vector.SyncVectorEnv([lambda: gym.make("CartPole-v1")] * num_envs, autoreset_mode=autoreset_mode)
+@pytest.mark.parametrize("mode", ["sync", "async", "vector_entry_point"])
+def test_an_id(mode):
+    env = make_vector_env("CartPole-v1", 3, mode)
+    assert env.num_envs == 3 and env.reset(seed=0)[0].shape == (3, 4)
+    assert (type(env.unwrapped).__name__ == "CartPoleVectorEnv") == (mode == "vector_entry_point")
+    env.close()
 
 
-@pytest.fixture
-def own_id():
-    gym.register("OwnCartPole-v0", vector_entry_point=cart_poles)
-    yield "OwnCartPole-v0"
-    del gym.registry["OwnCartPole-v0"]
+def test_keywords_of_an_id_and_its_time_limit():
+    for limit in (7, 900):  # registered with 500
+        config = {"sutton_barto_reward": True, "max_episode_steps": limit}
+        env = make_vector_env("CartPole-v1", 1, env_config=config).envs[0]
+        assert env.unwrapped._sutton_barto_reward is True and env.spec.max_episode_steps == limit
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_a_vector_entry_point_that_takes_the_mode_gets_it(own_id, mode):
-    env = make_vector_env(own_id, 2, "vector_entry_point", autoreset=mode)
+def test_a_vector_entry_point_that_takes_the_mode_gets_it(mode, monkeypatch):
+    spec = gym.envs.registration.EnvSpec("OwnCartPole-v0", vector_entry_point=cart_poles)
+    monkeypatch.setitem(gym.registry, "OwnCartPole-v0", spec)
+    env = make_vector_env("OwnCartPole-v0", 2, "vector_entry_point", autoreset=mode)
     assert env.metadata["autoreset_mode"] is AutoresetMode[mode.upper()] and env.num_envs == 2
     env.close()
 
 
-def test_one_that_does_not_is_no_silent_other_mode():
-    make_vector_env("CartPole-v1", 2, "vector_entry_point", autoreset="next_step").close()
-    with pytest.raises(ConfigError, match=r"'same_step', as gym_env_autoreset_mode says\n.*'next_step'.*its own way"):
-        make_vector_env("CartPole-v1", 2, "vector_entry_point", autoreset="same_step")
+@pytest.mark.parametrize("name", ["same_step", "SameStep", AutoresetMode.SAME_STEP])
+def test_modes_by_gymnasiums_names_and_in_small_letters(name):
+    assert make_vector_env("CartPole-v1", 1, autoreset=name).metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
 
 
-def test_an_id_without_a_vector_version():
-    with pytest.raises(ConfigError, match=r"(?s)'Pendulum-v1'.*without vector_entry_point.*'sync'.*CartPole-v1"):
-        make_vector_env("Pendulum-v1", 2, "vector_entry_point")
+def test_a_vector_environment_that_does_not_say_its_mode_resets_in_the_next_step():
+    def own():
+        made = cart_poles()
+        made.metadata = {}
+        return made
+
+    make_vector_env(own, 2, "vector_entry_point", autoreset="next_step").close()
+    with pytest.raises(ConfigError, match="'next_step': it resets in its own way"):
+        make_vector_env(own, 2, "vector_entry_point", autoreset="same_step")
 
 
-@pytest.mark.parametrize("mode", ["sync", "async", "vector_entry_point"])
-def test_unknown_ids(mode):
-    with pytest.raises(UnknownNameError, match="did you mean 'CartPole-v"):
-        make_vector_env("CartPol-v1", 2, mode)
+# ------------------------------------------------------------------------------------ what cannot be made
+
+
+def needs_more():
+    raise gym.error.DependencyNotInstalled("box2d is not installed")
+
+
+def forgets(env):
+    """A wrapper without return."""
+
+
+class Bare(gym.Env):
+    observation_space = Discrete(2)
+
+
+class Odd(gym.Env):
+    action_space = Discrete(2)
+
+    def __init__(self, space):
+        self.observation_space = space
+
+
+V = "vector_entry_point"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ((None, 1), ConfigError, "environment"),
+        ((3, 1), ConfigError, r"an environment class or a function[\s\S]*int: 3"),
+        ((Spread(), 1), ConfigError, "an environment class or a function"),
+        ((Spread, 1, "sync", {"sise": 2}), ConfigError, r"(?s)env_config\n.*Spread takes.*'sise'.*did you mean 'size'"),
+        ((lambda num_envs, size=1: None, 1, V, {"sise": 2}), ConfigError, "did you mean 'size'"),
+        ((needs_more, 1), ConfigError, r"box2d is not installed\n.*install them"),
+        ((lambda: None, 1), ConfigError, "found:    None: does the function return it"),
+        ((lambda: "CartPole-v1", 2), ConfigError, "found:    str 'CartPole-v1'"),
+        ((lambda: None, 1, "async"), ConfigError, "found:    None: does the function return it"),
+        ((cart_poles, 2), ConfigError, "set gym_env_vectorize_mode='vector_entry_point'"),
+        ((Bare, 2), ConfigError, "expected: a gymnasium Space as action_space"),
+        ((lambda: gym.make("CartPole-v1"), 1, "sync", {}, None, [forgets]), ConfigError, r"by forgets\n.*Env\n.*None"),
+        (("CartPole-v1", 1, "snyc"), ConfigError, "did you mean 'sync'"),
+        (("CartPole-v1", 1, "sync", {}, "same"), ConfigError, "'next_step', 'same_step', 'disabled'"),
+        (("CartPole-v1", 1, "sync", {}, 3), ConfigError, "'next_step', 'same_step', 'disabled'"),
+        # ids
+        (("CartPol-v1", 1), UnknownNameError, "did you mean 'CartPole-v"),
+        (("CartPol-v1", 2, "async"), UnknownNameError, "did you mean 'CartPole-v"),
+        (("CartPol-v1", 2, V), UnknownNameError, "did you mean 'CartPole-v"),
+        (("Qqqqqq", 1), UnknownNameError, "check the spelling; an environment of a module of yours"),
+        (("ALE/NoGame-v5", 1), UnknownNameError, r"(?s)'ALE'.*pip install ale-py.*'ale_py:ALE/NoGame-v5'.*--allow-im"),
+        (("rooms/Big-v0", 1), UnknownNameError, r"namespace 'rooms'\n.*install the package.*'its_module:rooms/Big-v0'"),
+        (("PHYS2D/CartPole-v1", 1), UnknownNameError, "did you mean 'phys2d/CartPole-v1'"),
+        (("CartPole-v1", 1, "sync", {"render": 1}), ConfigError, r"(?s)env_config\n.*did you mean 'render_mode'"),
+        # vector environments
+        (("Pendulum-v1", 2, V), ConfigError, r"(?s)'Pendulum-v1'.*without vector_entry_point.*'sync'.*CartPole-v1"),
+        (("CartPole-v1", 2, V, {}, "same_step"), ConfigError, r"'same_step', as gym.*\n.*'next_step'.*its own way"),
+        ((five_cart_poles, 2, V), ConfigError, r"2 environments, as num_envs_per_env_runner says\n.*num_envs = 5"),
+        ((lambda: None, 2, V), ConfigError, r"a gymnasium.vector.VectorEnv\n.*None"),
+        ((Spread, 1, V), ConfigError, r"VectorEnv[\s\S]*Spread[\s\S]*take 'sync' if single environments are made"),
+        ((gym.vector.VectorEnv, 2, V), ConfigError, "no num_envs, single_observation_space, single_action_space"),
+        ((cart_poles, 2, V, {}, None, ["ClipAction"]), ConfigError, r"gymnasium\.wrappers\.vector"),
+        # observations without one shape
+        ((lambda: Odd(Text(5)), 2), SpaceError, r"observation space\n[\s\S]*wrappers.TransformObservation"),
+        ((lambda: Odd(Sequence(Discrete(3))), 2), SpaceError, "observation space\n"),
+        ((lambda: Odd(Graph(Discrete(3), None)), 2), SpaceError, "observation space\n"),
+        ((lambda: Odd(gym.spaces.Dict(b=Tuple([Text(3)]))), 2), SpaceError, r"observation space\['b'\]\[0\]"),
+    ],
+)
+def test_what_cannot_be_made(arguments, error, words):
+    with pytest.raises(error, match=words):
+        make_vector_env(*arguments)
+
+
+def test_nothing_is_suggested_for_a_name_that_is_like_no_other():
+    with pytest.raises(UnknownNameError) as caught:
+        make_vector_env("Qqqqqq", 1)
+    assert not [id_ for id_ in gym.registry if id_ in str(caught.value)]
+
+
+def test_a_text_environment_works_with_the_wrapper_that_the_error_names():
+    class Says(Odd):
+        def __init__(self):
+            super().__init__(Text(5))
+
+        def reset(self, *, seed=None, options=None):
+            return "abc", {}
+
+    def encode(text):
+        return np.frombuffer(text.ljust(5).encode(), np.uint8)
+
+    box = Box(0, 255, (5,), np.uint8)
+    env = make_vector_env(Says, 2, wrappers=[lambda env: gym.wrappers.TransformObservation(env, encode, box)])
+    assert env.reset()[0].tolist() == [[97, 98, 99, 32, 32]] * 2
+
+
+# ------------------------------------------------------------------------------------ module:Class
 
 
 @pytest.fixture
 def chase(tmp_path, monkeypatch):
-    """A module with an environment class that nobody registered."""
-    name = "chase_of_test_gymnasium_ids"
+    """A module with an environment class of one agent, and one of several, that nobody registered."""
+    name = "chase_of_test_make_env"
     (tmp_path / f"{name}.py").write_text(
+        "import gymnasium as gym\n"
         "from gymnasium.envs.classic_control.cartpole import CartPoleEnv\n"
+        "from epibatch.env_runner import MultiAgentEnv\n"
         "class Chase(CartPoleEnv):\n"
         "    def __init__(self, length=3):\n"
         "        super().__init__()\n"
         "        self.length_asked_for = length\n"
         "def chase():\n"
         "    return Chase()\n"
+        "class Team(MultiAgentEnv):\n"
+        "    def __init__(self, length=1):\n"
+        "        super().__init__()\n"
+        "        self.agents = self.possible_agents = ['left']\n"
+        "        self.observation_space = self.action_space = gym.spaces.Discrete(100)\n"
+        "        self.length = length\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        return {'left': self.length}, {}\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     yield name
@@ -131,21 +269,17 @@ def test_a_class_by_import_path_needs_no_registration(chase, mode):
     env.close()
 
 
-def test_an_id_of_the_module_comes_before_its_class(chase):
-    gym.register("Chase", entry_point=f"{chase}:Chase", kwargs={"length": 9})
-    try:
-        env = make_vector_env(f"{chase}:Chase", 1)
-        assert env.get_attr("length_asked_for") == (9,)
-        env.close()
-    finally:
-        del gym.registry["Chase"]
+def test_an_id_of_the_module_comes_before_its_class(chase, monkeypatch):
+    spec = gym.envs.registration.EnvSpec("Chase", entry_point=f"{chase}:Chase", kwargs={"length": 9})
+    monkeypatch.setitem(gym.registry, "Chase", spec)
+    assert make_vector_env(f"{chase}:Chase", 1).get_attr("length_asked_for") == (9,)
 
 
 def test_the_path_of_a_class_is_a_setting_like_an_id(chase):
     data = {"environment": {"env": f"{chase}:Chase"}, "training": {"train_batch_size": 8, "minibatch_size": 8}}
     with pytest.raises(ConfigError, match="runs code"):
         PPOConfig.from_dict(data)
-    assert chase not in sys.modules, "nothing was imported without leave"
+    assert chase not in sys.modules, "nothing was imported without permission"
     algorithm = PPOConfig.from_dict(data, allow_imports=True).build_algo()
     assert algorithm.env_runner.env.get_attr("length_asked_for") == (3,)
     algorithm.stop()
@@ -173,18 +307,12 @@ def test_a_module_that_registers_no_such_id(chase, name, found, do):
     assert "Acrobot" not in message and "Pendulum" not in message
 
 
-def test_nothing_is_suggested_for_a_name_that_is_like_no_other():
-    with pytest.raises(UnknownNameError) as caught:
-        make_vector_env("Qqqqqq", 1)
-    assert not [id_ for id_ in gym.registry if id_ in str(caught.value)]
+# ------------------------------------------------------------------------------------ wrappers
 
 
-def test_the_first_is_the_innermost():
-    specs = [
-        "RecordEpisodeStatistics",
-        {"wrapper": "TimeLimit", "max_episode_steps": 7},
-        gym.wrappers.TimeAwareObservation,
-    ]
+def test_the_first_wrapper_is_the_innermost():
+    limit = {"wrapper": "TimeLimit", "max_episode_steps": 7}
+    specs = ["RecordEpisodeStatistics", limit, gym.wrappers.TimeAwareObservation]
     env = make_vector_env("CartPole-v1", 1, wrappers=specs).envs[0]
     names = []
     while isinstance(env, gym.Wrapper):
@@ -203,26 +331,26 @@ def test_the_first_is_the_innermost():
         ({"wrapper": "TimeLimit", "max_episode_steps": 3, "steps": 1}, "TimeLimit has no argument 'steps'"),
         ({"piece": "TimeLimit"}, "expected a wrapper's name, {wrapper: name, ...} or a function, found dict"),
         (3, "found int 3"),
+        ("ClipAction", None),
+        ({"wrapper": "ActionChunks", "size": 3}, None),
+        ({"wrapper": "RecordVideo", "video_folder": "v"}, None),
+        (lambda env: env, None),
     ],
 )
-def test_wrong_wrappers(spec, words):
-    assert words in str(wrapper_problem(spec))
+def test_wrappers_are_checked_when_they_are_set_and_when_they_are_used(spec, words):
+    config = PPOConfig()
+    if words is None:
+        assert config.environment(wrappers=[spec]).wrappers == [spec]
+        return
+    with pytest.raises(ConfigError, match="wrappers") as caught:
+        config.environment(wrappers=[spec])
+    assert words in str(caught.value)
     with pytest.raises(ConfigError, match=r"environment\.wrappers\[1\]") as caught:
         make_vector_env("CartPole-v1", 1, wrappers=["RecordEpisodeStatistics", spec])
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "ClipAction",
-        {"wrapper": "ActionChunks", "size": 3},
-        {"wrapper": "RecordVideo", "video_folder": "v"},
-        lambda env: env,
-    ],
-)
-def test_right_wrappers(spec):
-    assert wrapper_problem(spec) is None
+# ------------------------------------------------------------------------------------ several agents
 
 
 class Pair(MultiAgentEnv):
@@ -241,41 +369,22 @@ class Pair(MultiAgentEnv):
         return dict.fromkeys(self.agents, self.length), {}, {"__all__": False}, {}, {}
 
 
-def from_dict(env_config):
+def pair_from_dict(env_config):
     return Pair(**env_config)
 
 
-@pytest.fixture
-def named(tmp_path, monkeypatch):
-    (tmp_path / "pairs_of_agents.py").write_text(
-        "import gymnasium as gym\n"
-        "from epibatch.env_runner.multi_agent_env import MultiAgentEnv\n"
-        "class Own(MultiAgentEnv):\n"
-        "    def __init__(self, length=1):\n"
-        "        super().__init__()\n"
-        "        self.agents = self.possible_agents = ['left']\n"
-        "        self.observation_space = self.action_space = gym.spaces.Discrete(100)\n"
-        "        self.length = length\n"
-        "    def reset(self, *, seed=None, options=None):\n"
-        "        return {'left': self.length}, {}\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    register_env("pair_by_name", from_dict)
-    gym.register("Pair-v0", entry_point=Pair)
-    yield {"class": Pair, "function": from_dict, "name": "pair_by_name", "id": "Pair-v0", "path": "pairs_of_agents:Own"}
-    del gym.registry["Pair-v0"]
-    sys.modules.pop("pairs_of_agents", None)
-
-
-@pytest.mark.parametrize("kind", ["class", "function", "name", "id", "path"])
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_environments_of_every_kind(named, kind, mode):
-    envs = make_vector_multi_agent_env(named[kind], 2, mode, {"length": 7})
+@pytest.mark.parametrize("env", [Pair, pair_from_dict, "pair_by_name", "Pair-v0", "{0}:Team"])
+def test_environments_of_several_agents_of_every_kind(chase, env, mode, monkeypatch):
+    register_env("pair_by_name", pair_from_dict)
+    monkeypatch.setitem(gym.registry, "Pair-v0", gym.envs.registration.EnvSpec("Pair-v0", entry_point=Pair))
+    env = env.format(chase) if isinstance(env, str) else env
+    envs = make_vector_multi_agent_env(env, 2, mode, {"length": 7})
     assert [own["left"] for own in envs.reset(seed=0)[0]] == [7, 7]
     envs.close()
 
 
-def test_wrappers_are_functions_of_one_environment():
+def test_wrappers_of_several_agents_are_functions_of_one_environment():
     class Doubled(gym.Wrapper):
         def reset(self, **keywords):
             observations, infos = self.env.reset(**keywords)
@@ -283,8 +392,6 @@ def test_wrappers_are_functions_of_one_environment():
 
     envs = make_vector_multi_agent_env(Pair, 2, env_config={"length": 3}, wrappers=[Doubled, Doubled])
     assert envs.reset()[0] == [{"left": 12, "right": 12}] * 2
-    with pytest.raises(ConfigError, match=r"made by <lambda>[\s\S]*None"):
-        make_vector_multi_agent_env(Pair, 1, wrappers=[lambda env: None])
     limited = make_vector_multi_agent_env(Pair, 1, wrappers=[{"wrapper": "TimeLimit", "max_episode_steps": 1}])
     limited.reset()
     with pytest.raises(EnvironmentContractError, match=r"environment 'Pair', number 0[\s\S]*TimeLimit know one agent"):
@@ -295,63 +402,61 @@ def test_wrappers_are_functions_of_one_environment():
     ("arguments", "error", "message"),
     [
         ((None, 1), ConfigError, "make_multi_agent"),
-        ((Pair, 1, "vector_entry_point"), ConfigError, "let env make one environment"),
+        ((Pair, 1, V), ConfigError, "let env make one environment"),
         ((Pair, 1, "parallel"), ConfigError, "one of"),
         ((Pair, 1, "sync", {"lenght": 2}), ConfigError, "did you mean 'length'"),
+        ((Pair, 1, "sync", {}, [lambda env: None]), ConfigError, r"made by <lambda>[\s\S]*None"),
         (("CartPol-v1", 1), UnknownNameError, "did you mean 'CartPole-v1'"),
         (("CartPole-v1", 1), ConfigError, r"make_multi_agent\('CartPole-v1'\)"),
         ((3, 1), ConfigError, "int: 3"),
         ((lambda: 3, 1), ConfigError, "int 3"),
+        (("pettingzoo/classic/tictacto_v3", 1), UnknownNameError, "did you mean 'classic/tictactoe-v3'"),
+        (("pettingzoo/tictactoe", 1), UnknownNameError, "no such environment"),
+        (("pettingzoo/classic/rps_v2", 1, "sync", {"max_cycle": 3}), ConfigError, r"rps_v2' takes\n.*max_cycle"),
     ],
 )
-def test_what_is_no_such_environment(arguments, error, message):
+def test_what_is_no_environment_of_several_agents(arguments, error, message):
     with pytest.raises(error, match=message):
         make_vector_multi_agent_env(*arguments)
 
 
-@pytest.mark.parametrize("name", ["classic/tictactoe_v3", "classic/tictactoe-v3"])
-def test_names_of_old_and_new_releases(name):
-    assert make_by_name(name, "aec", {}).possible_agents == ["player_1", "player_2"]
-
-
-def test_a_name_of_both_kinds_is_the_parallel_one():
-    assert type(pettingzoo_creator("pettingzoo/classic/rps_v2")(max_cycles=2)) is ParallelPettingZooEnv
-    assert type(pettingzoo_creator("pettingzoo/classic/tictactoe_v3")()) is PettingZooEnv
+# ------------------------------------------------------------------------------------ PettingZoo's names
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "kwargs", "error", "message"),
+    ("name", "kind"),
     [
-        ("classic/tictacto_v3", "aec", {}, UnknownNameError, "did you mean 'classic/tictactoe-v3'"),
-        ("tictactoe", "aec", {}, UnknownNameError, "no such environment"),
-        ("classic/tictactoe_v3", "parallel", {}, ConfigError, "take PettingZooEnv, or the name 'pettingzoo/classic"),
-        (
-            "classic/rps_v2",
-            "aec",
-            {"max_cycle": 3},
-            ConfigError,
-            r"keywords that 'classic/rps_v2' takes\n.*max_cycle",
-        ),
+        ("classic/tictactoe_v3", PettingZooEnv),
+        ("classic/tictactoe-v3", PettingZooEnv),
+        ("classic/rps_v2", ParallelPettingZooEnv),  # there are both kinds of it
     ],
 )
-def test_what_is_not_there_is_named(name, kind, kwargs, error, message):
-    with pytest.raises(error, match=message):
-        make_by_name(name, kind, kwargs)
+def test_names_of_old_and_new_releases(name, kind):
+    made = make_vector_multi_agent_env(f"pettingzoo/{name}", 1).envs[0]
+    assert type(made) is kind and made.possible_agents == kind(name).possible_agents
 
 
-def test_a_missing_package_comes_with_its_command(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pettingzoo", None)
-    for make in (lambda: PettingZooEnv("classic/rps_v2"), pettingzoo_creator("pettingzoo/classic/rps_v2")):
-        with pytest.raises(MissingExtraError, match=r"'classic/rps_v2'[\s\S]*pip install 'epibatch\[pettingzoo\]'"):
-            make()
+def test_a_name_of_the_other_kind():
+    with pytest.raises(ConfigError, match="take PettingZooEnv, or the name 'pettingzoo/classic"):
+        ParallelPettingZooEnv("classic/tictactoe_v3")
+    with pytest.raises(ConfigError, match="one of several, PettingZoo's"):
+        make_vector_env("pettingzoo/classic/rps_v2", 1)
 
 
-def test_packages_that_an_environment_needs(monkeypatch):
-    monkeypatch.setitem(sys.modules, "chess", None)
+@pytest.mark.parametrize(
+    ("missing", "name", "message"),
+    [
+        ("pettingzoo", "classic/rps_v2", r"'classic/rps_v2'[\s\S]*pip install 'epibatch\[pettingzoo\]'"),
+        ("chess", "classic/chess_v6", r"chess_v6'[\s\S]*chess[\s\S]*pip install 'pettingzoo\[classic\]'"),
+    ],
+)
+def test_a_missing_package_comes_with_its_command(monkeypatch, missing, name, message):
+    monkeypatch.setitem(sys.modules, missing, None)
     for module in [name for name in sys.modules if name.startswith("pettingzoo.classic.chess")]:
         monkeypatch.delitem(sys.modules, module)
-    with pytest.raises(MissingExtraError, match=r"chess_v6'[\s\S]*chess[\s\S]*pip install 'pettingzoo\[classic\]'"):
-        make_by_name("classic/chess_v6", "aec", {})
+    for make in (lambda: PettingZooEnv(name), lambda: make_vector_multi_agent_env(f"pettingzoo/{name}", 1)):
+        with pytest.raises(MissingExtraError, match=message):
+            make()
 
 
 def test_a_release_without_registry(monkeypatch):
@@ -359,14 +464,15 @@ def test_a_release_without_registry(monkeypatch):
     old.__version__ = "1.25.0"
     monkeypatch.setitem(sys.modules, "pettingzoo", old)
     with pytest.raises(MissingExtraError, match=r"1\.27 or newer\n.*1\.25\.0\n.*epibatch\[pettingzoo\]"):
-        make_by_name("classic/rps_v2", "aec", {})
+        PettingZooEnv("classic/rps_v2")
 
 
-def test_errors_of_an_environment_stay_as_they_are(monkeypatch):
+@pytest.mark.parametrize("error", [OSError("no display"), TypeError("not of this type")])
+def test_errors_of_an_environment_stay_as_they_are(monkeypatch, error):
     def broken(**kwargs):
-        raise OSError("no display")
+        raise error
 
     spec = pettingzoo.aec_registry["classic/rps-v2"]
     monkeypatch.setitem(pettingzoo.aec_registry, "classic/rps-v2", type(spec)(id=spec.id, entry_point=broken))
-    with pytest.raises(OSError, match="no display"):
-        make_by_name("classic/rps_v2", "aec", {})
+    with pytest.raises(type(error), match=str(error)):
+        PettingZooEnv("classic/rps_v2")

@@ -9,38 +9,30 @@ from gymnasium.spaces import Box, Discrete
 
 from epibatch.core.errors import ConfigError, EnvironmentContractError, UnknownNameError
 from epibatch.core.registry import register_env
-from epibatch.env_runner.multi_agent_base import mark_end
-from epibatch.env_runner.multi_agent_env import MultiAgentEnv, make_multi_agent
+from epibatch.env_runner import MultiAgentEnv, make_multi_agent
+from fixture_envs import CountingEnv
 
 SMALL, BIG = Discrete(2), Box(0, 1, (3,))
 
 
-class Lasting(gym.Env):
-    """Ends after `steps` steps, terminated or truncated; observes how many were taken, gets the action as reward."""
+class Lasting(CountingEnv):
+    """A `CountingEnv` whose reward is the action; notes its seeds, and draws images of a shape."""
 
-    def __init__(self, steps=2, terminates=True, render_mode=None, shape=(4, 2, 3)):
-        self.steps, self.terminates, self.shape, self.render_mode = steps, terminates, shape, render_mode
-        self.observation_space, self.action_space = Discrete(100), Discrete(5)
+    def __init__(self, length=2, ends="terminated", render_mode=None, shape=(4, 2, 3)):
+        super().__init__(length, ends)
+        self.render_mode, self.shape = render_mode, shape
         self.seeds, self.closed = [], False
 
     def reset(self, *, seed=None, options=None):
-        self.taken = 0
         self.seeds.append(seed)
-        return 0, {"options": options}
+        return super().reset(seed=seed)[0], {"options": options}
 
     def step(self, action):
-        self.taken += 1
-        ended = self.taken >= self.steps
-        return (
-            self.taken,
-            float(action),
-            ended and self.terminates,
-            ended and not self.terminates,
-            {"taken": self.taken},
-        )
+        observation, _, *rest, _ = super().step(action)
+        return observation, float(action), *rest, {"taken": self.steps}
 
     def render(self):
-        return np.full(self.shape, self.taken, np.uint8)
+        return np.full(self.shape, self.steps, np.uint8)
 
     def close(self):
         self.closed = True
@@ -53,6 +45,7 @@ class Lasting(gym.Env):
         ({"observation_space": gym.spaces.Dict(red=SMALL)}, SMALL, gym.spaces.Dict(red=SMALL)),
         ({"observation_space": BIG}, BIG, BIG),
         ({"observation_spaces": {"red": SMALL}, "observation_space": BIG}, SMALL, UnknownNameError),
+        ({"observation_spaces": {"redd": SMALL}}, UnknownNameError, UnknownNameError),
         ({}, UnknownNameError, UnknownNameError),
     ],
 )
@@ -64,17 +57,11 @@ def test_an_agent_has_its_own_space_or_that_of_all(attributes, red, other):
     for agent, space in {"red": red, "blue": other}.items():
         for get in (env.get_observation_space, env.get_action_space):
             if space is UnknownNameError:
-                with pytest.raises(UnknownNameError, match=f"a space for agent '{agent}'"):
+                with pytest.raises(UnknownNameError, match=rf"_spaces\n.*a space for agent '{agent}'") as caught:
                     get(agent)
+                assert ("did you mean 'redd'" in str(caught.value)) == ("redd" in str(attributes) and agent == "red")
             else:
                 assert get(agent) == space
-
-
-def test_a_missing_space_suggests_the_nearest_agent():
-    env = MultiAgentEnv()
-    env.observation_spaces = {"player_1": SMALL}
-    with pytest.raises(KeyError, match=r"MultiAgentEnv.observation_spaces[\s\S]*did you mean 'player_1'"):
-        env.get_observation_space("player1")
 
 
 def test_agents_of_a_class_are_lists_of_the_object():
@@ -103,37 +90,13 @@ def test_a_class_without_step_says_so():
         MultiAgentEnv().step({})
 
 
-@pytest.mark.parametrize(
-    ("terminateds", "truncateds", "all_of_them"),
-    [
-        ({"a": True, "b": True}, {"a": False, "b": False}, (True, False)),
-        ({"a": False, "b": False}, {"a": True, "b": True}, (False, True)),
-        ({"a": True, "b": False}, {"a": False, "b": True}, (False, True)),
-        ({"a": True, "b": True}, {"a": True, "b": False}, (True, False)),
-        ({"a": True}, {}, (True, False)),
-        ({}, {"b": True}, (False, True)),
-        ({}, {}, (True, False)),
-    ],
-)
-def test_the_flag_of_all_makes_no_truncated_agent_a_terminated_one(terminateds, truncateds, all_of_them):
-    for ended in (True, False):
-        flags = dict(terminateds), dict(truncateds)
-        mark_end(*flags, ended=ended)
-        assert tuple(flag["__all__"] for flag in flags) == (all_of_them if ended else (False, False))
-        own = [{agent: flag for agent, flag in each.items() if agent != "__all__"} for each in flags]
-        assert own == [terminateds, truncateds]
-
-
 # -- side by side ----------------------------------------------------------------------------------
 
 
 def test_agents_play_their_own_environments():
-    env = make_multi_agent(Lasting)({"num_agents": 3, "steps": 2})
-    assert (env.possible_agents, env.observation_spaces[2], env.action_spaces[0]) == (
-        [0, 1, 2],
-        Discrete(100),
-        Discrete(5),
-    )
+    env = make_multi_agent(Lasting)({"num_agents": 3, "length": 2})
+    assert env.possible_agents == [0, 1, 2]
+    assert (env.observation_spaces[2].shape, env.action_spaces[0]) == ((1,), Discrete(2))
     assert env.reset(options={"x": 1}) == ({0: 0, 1: 0, 2: 0}, {agent: {"options": {"x": 1}} for agent in range(3)})
     assert env.step({0: 4, 2: 1}) == (
         {0: 1, 2: 1},
@@ -148,17 +111,14 @@ def test_agents_play_their_own_environments():
     assert env.agents == []
     env.reset()
     assert env.agents == [0, 1, 2]
-
-
-def test_environments_that_are_truncated_end_truncated():
-    env = make_multi_agent(Lasting)({"num_agents": 2, "steps": 1, "terminates": False})
+    env = make_multi_agent(Lasting)({"num_agents": 2, "length": 1, "ends": "truncated"})
     env.reset()
     assert env.step({0: 0, 1: 0})[2:4] == ({0: False, 1: False, "__all__": False}, {0: True, 1: True, "__all__": True})
 
 
 @pytest.mark.parametrize("actions", [{}, {5: 0}, {0: 0, 1: 0}])
 def test_only_agents_that_have_not_ended_act(actions):
-    env = make_multi_agent(Lasting)({"num_agents": 2, "steps": 1})
+    env = make_multi_agent(Lasting)({"num_agents": 2, "length": 1})
     env.reset()
     env.step({0: 0})
     with pytest.raises(EnvironmentContractError, match=r"some of the agents \[1\]"):
@@ -184,24 +144,33 @@ def make_lasting(env_config):
 def test_environments_by_id_registered_name_and_function():
     register_env("side_by_side", make_lasting)
     for env in ("side_by_side", make_lasting, Lasting):
-        made = make_multi_agent(env)({"num_agents": 2, "steps": 9})
-        assert [one.steps for one in made.envs] == [9, 9]
+        made = make_multi_agent(env)({"num_agents": 2, "length": 9})
+        assert [one.length for one in made.envs] == [9, 9]
     with_id = make_multi_agent("CartPole-v1")({"num_agents": 2, "render_mode": "rgb_array"})
     assert with_id.envs[1].spec.max_episode_steps == 500 and with_id.render_mode == "rgb_array"
     with_id.close()
 
 
-def test_a_config_is_not_changed_and_wrong_ones_are_named():
-    config = {"num_agents": 2, "steps": 3}
+def test_a_config_is_not_changed():
+    config = {"num_agents": 2, "length": 3}
     made = make_multi_agent(Lasting)
     made(config)
-    assert config == {"num_agents": 2, "steps": 3} and made().max_num_agents == 1
-    with pytest.raises(ConfigError, match=r"num_agents[\s\S]*'two'"):
-        made({"num_agents": "two"})
-    with pytest.raises(ConfigError, match=r"Lasting takes[\s\S]*did you mean 'steps'"):
-        made({"step": 3})
-    with pytest.raises(ConfigError, match="made by <lambda>"):
-        make_multi_agent(lambda config: None)()
+    assert config == {"num_agents": 2, "length": 3} and made().max_num_agents == 1
+
+
+@pytest.mark.parametrize(
+    ("env", "config", "error", "message"),
+    [
+        (Lasting, {"num_agents": "two"}, ConfigError, r"num_agents[\s\S]*'two'"),
+        (Lasting, {"lenght": 3}, ConfigError, r"Lasting takes[\s\S]*did you mean 'length'"),
+        (lambda config: None, None, ConfigError, "made by <lambda>"),
+        ("CartPol-v1", {}, UnknownNameError, "did you mean 'CartPole-v1'"),
+        ("CartPole-v1", {"lenght": 1}, ConfigError, r"keywords that 'CartPole-v1' takes"),
+    ],
+)
+def test_wrong_environments_and_configs_are_named(env, config, error, message):
+    with pytest.raises(error, match=message):
+        make_multi_agent(env)(config)
 
 
 @pytest.mark.parametrize(("shape", "joined"), [((4, 2, 3), (4, 4, 3)), ((2, 4, 3), (4, 4, 3)), ((4, 4, 3), (4, 8, 3))])
@@ -213,10 +182,3 @@ def test_images_are_put_together(shape, joined):
     assert image.shape == joined and sorted(np.unique(image)) == [0, 1]
     env.close()
     assert all(one.closed for one in env.envs)
-
-
-def test_an_id_or_keyword_that_gymnasium_does_not_know():
-    with pytest.raises(UnknownNameError, match="did you mean 'CartPole-v1'"):
-        make_multi_agent("CartPol-v1")({})
-    with pytest.raises(ConfigError, match=r"keywords that 'CartPole-v1' takes"):
-        make_multi_agent("CartPole-v1")({"lenght": 1})

@@ -12,8 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from pettingzoo.utils import parallel_to_aec
 
 from epibatch.core.errors import ConfigError, EnvironmentContractError
-from epibatch.env_runner.make_env import make_vector_multi_agent_env
-from epibatch.env_runner.pettingzoo_env import ParallelPettingZooEnv, PettingZooEnv, make_by_name
+from epibatch.env_runner import ParallelPettingZooEnv, PettingZooEnv, make_vector_multi_agent_env
 
 
 class Crowd(pettingzoo.ParallelEnv):
@@ -127,13 +126,13 @@ def adapted(env, seed):
 
 AEC = {
     "crowd": lambda: parallel_to_aec(Crowd()),
-    "tictactoe": partial(make_by_name, "classic/tictactoe_v3", "aec", {}),
-    "connect_four": partial(make_by_name, "classic/connect_four_v3", "aec", {}),
-    "rps": partial(make_by_name, "classic/rps_v2", "aec", {"max_cycles": 4}),
+    "tictactoe": partial(pettingzoo.make, "aec", "classic/tictactoe-v3"),
+    "connect_four": partial(pettingzoo.make, "aec", "classic/connect_four-v3"),
+    "rps": partial(pettingzoo.make, "aec", "classic/rps-v2", max_cycles=4),
 }
 PARALLEL = {
     "crowd": Crowd,
-    "rps": partial(make_by_name, "classic/rps_v2", "parallel", {"max_cycles": 4}),
+    "rps": partial(pettingzoo.make, "parallel", "classic/rps-v2", max_cycles=4),
 }
 
 
@@ -153,72 +152,64 @@ def test_parallel_games_as_by_themselves(game):
 
 def test_pursuit_by_turns_and_at_once():
     keywords = {"n_pursuers": 3, "n_evaders": 2, "max_cycles": 4, "x_size": 6, "y_size": 6}
-    own = make_by_name("sisl/pursuit_v5", "parallel", keywords)
+    own = pettingzoo.make("parallel", "sisl/pursuit-v5", **keywords)
     assert adapted(ParallelPettingZooEnv("sisl/pursuit_v5", **keywords), 1) == all_at_once(own, 1)
-    own = make_by_name("sisl/pursuit_v5", "aec", keywords)
+    own = pettingzoo.make("aec", "sisl/pursuit-v5", **keywords)
     assert adapted(PettingZooEnv("sisl/pursuit_v5", **keywords), 1) == turn_by_turn(own, 1)
 
 
-def test_masks_are_in_the_observations():
-    env = PettingZooEnv("classic/tictactoe_v3")
-    observations, _ = env.reset(seed=0)
-    for square in (0, 1, 2):
-        (player,) = observations
-        assert observations[player]["action_mask"].tolist() == [int(i >= square) for i in range(9)]
-        observations = env.step({player: square})[0]
-    assert env.observation_spaces["player_1"]["action_mask"].shape == (9,)
-
-
-def test_the_winner_and_the_loser_are_paid():
-    env = PettingZooEnv("classic/tictactoe_v3")
-    env.reset()
-    for turn, square in enumerate((0, 3, 1, 4)):
-        assert list(env.step({f"player_{turn % 2 + 1}": square})[1].values()) == [0]
-    observations, rewards, terminateds, truncateds, _ = env.step({"player_1": 2})
-    assert rewards == {"player_1": 1, "player_2": -1} and observations.keys() == rewards.keys()
-    assert terminateds == {"player_1": True, "player_2": True, "__all__": True} and env.agents == []
-    assert truncateds == {"player_1": False, "player_2": False, "__all__": False}
-
-
 class Parting(Crowd):
-    """Ends after one step: two agents terminated, the others truncated; keeps them in `agents` if told so."""
+    """Two agents, whose flags of the first step are given; those that end stay in `agents` if told so."""
 
-    def __init__(self, kept=False):
+    def __init__(self, terminated=(True, True), truncated=(False, False), kept=False):
         super().__init__()
-        self.kept = kept
+        self.possible_agents = self.possible_agents[:2]
+        self.flags, self.kept = (terminated, truncated), kept
 
     def reset(self, seed=None, options=None):
         super().reset(seed)
         self.agents = list(self.possible_agents)
-        return self.look(self.agents), {}
+        return self.look(self.agents), None
 
     def step(self, actions):
         here = self.agents
-        terminateds = {agent: i < 2 for i, agent in enumerate(here)}
-        self.agents = here if self.kept else []
-        truncateds = {agent: not terminated for agent, terminated in terminateds.items()}
-        return self.look(here), dict.fromkeys(here, 0.0), terminateds, truncateds, {agent: {} for agent in here}
+        flags = [{agent: flag for agent, flag in zip(here, own) if flag is not None} for own in self.flags]
+        ended = [agent for agent in here if any(own.get(agent) for own in flags)]
+        self.agents = [agent for agent in here if agent not in ended or self.kept]
+        return self.look(here), dict.fromkeys(here, 0.0), *flags, {agent: {} for agent in here}
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_agents_that_end_differently_in_one_step_end_the_environment(kept):
-    env = ParallelPettingZooEnv(Parting(kept))
+@pytest.mark.parametrize(
+    ("terminated", "truncated", "of_all"),
+    [
+        ((True, True), (False, False), (True, False)),
+        ((False, False), (True, True), (False, True)),
+        ((True, False), (False, True), (False, True)),
+        ((True, True), (True, False), (True, False)),
+        ((True, None), (None, True), (False, True)),
+        ((True, False), (False, False), (False, False)),
+        ((False, True), (True, False), (False, True)),
+    ],
+)
+def test_the_flag_of_all_makes_no_truncated_agent_a_terminated_one(terminated, truncated, of_all, kept):
+    env = ParallelPettingZooEnv(Parting(terminated, truncated, kept))
     observations, infos = env.reset()
     assert infos == {} and list(observations) == env.possible_agents
     *_, terminateds, truncateds, _ = env.step(dict.fromkeys(observations, 0))
-    assert list(terminateds.values()) == [True, True, False, False, False, False]
-    assert list(truncateds.values()) == [False, False, True, True, True, True]  # the last is __all__
+    assert (terminateds.pop("__all__"), truncateds.pop("__all__")) == of_all
+    for flags, own in ((terminateds, terminated), (truncateds, truncated)):
+        assert flags == {agent: flag for agent, flag in zip(env.possible_agents, own) if flag is not None}
 
 
 def test_only_the_agents_that_observed_act():
-    for env, actors in (
+    for env, agents in (
         (PettingZooEnv("classic/tictactoe_v3"), ["player_1"]),
-        (ParallelPettingZooEnv(Parting()), None),
+        (ParallelPettingZooEnv(Parting()), ["agent_0", "agent_1"]),
     ):
         env.reset()
-        actors = env.possible_agents if actors is None else actors
-        for actions in ({}, {"nobody": 0}, {**dict.fromkeys(actors, 0), "player_2": 1}):
-            with pytest.raises(EnvironmentContractError, match=rf"actions of \['{actors[0]}'[\s\S]*have not ended"):
+        for actions in ({}, {"nobody": 0}, {**dict.fromkeys(agents, 0), "player_2": 1}):
+            with pytest.raises(EnvironmentContractError, match=rf"actions of \['{agents[0]}'[\s\S]*have not ended"):
                 env.step(actions)
 
 
@@ -261,25 +252,20 @@ def test_agents_without_names_in_front_and_without_last_observation():
     )
 
 
-def test_drawing_and_closing():
-    crowd = Crowd()
-    for env in (ParallelPettingZooEnv(crowd), PettingZooEnv(parallel_to_aec(crowd))):
-        crowd.closed = False
+def test_the_environment_its_drawing_and_closing():
+    crowd, aec = Crowd(), parallel_to_aec(Crowd())
+    parallel, turns = ParallelPettingZooEnv(crowd), PettingZooEnv(aec)
+    assert parallel.par_env is crowd and turns.env is aec
+    assert parallel.reset(seed=1, options={"x": 1})[1][parallel.agents[0]] == {"options": {"x": 1}}
+    for env, inner in ((parallel, crowd), (turns, aec.unwrapped)):
         env.reset(seed=3)
-        assert env.render_mode == "ansi" and env.render() == f"{len(crowd.agents)} agents"
-        assert env.metadata["name"] == "crowd" and env.get_sub_environments is crowd
+        assert env.render_mode == "ansi" and env.render() == f"{len(inner.agents)} agents"
+        assert env.metadata["name"] == "crowd" and env.get_sub_environments is inner
         env.close()
-        assert crowd.closed
+        assert inner.closed
     image = PettingZooEnv("classic/tictactoe_v3", render_mode="rgb_array", screen_height=60)
     image.reset()
     assert image.render().shape == (60, 60, 3)
-
-
-def test_the_environment_is_there():
-    aec, parallel = parallel_to_aec(Crowd()), Crowd()
-    assert PettingZooEnv(aec).env is aec and ParallelPettingZooEnv(parallel).par_env is parallel
-    adapter = ParallelPettingZooEnv(parallel)
-    assert adapter.reset(seed=1, options={"x": 1})[1][adapter.agents[0]] == {"options": {"x": 1}}
 
 
 @pytest.mark.parametrize(
@@ -303,7 +289,7 @@ def test_games_from_configs_side_by_side(mode):
         (PettingZooEnv, {"env": "classic/tictactoe_v3"}, ["player_1"]),
         ("pettingzoo/classic/tictactoe_v3", {}, ["player_1"]),
         ("pettingzoo/classic/rps_v2", {"max_cycles": 2}, ["player_0", "player_1"]),
-        (lambda env_config: ParallelPettingZooEnv(Parting()), {}, [f"agent_{i}" for i in range(5)]),
+        (lambda env_config: ParallelPettingZooEnv(Parting()), {}, ["agent_0", "agent_1"]),
     ):
         envs = make_vector_multi_agent_env(env, 2, mode, config)
         observations, _ = envs.reset(seed=4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 
 import numpy as np
@@ -12,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epibatch.core.errors import ConfigError, RunnerError, SpaceError
-from epibatch.env_runner.multi_agent_env import MultiAgentEnv, make_multi_agent
-from epibatch.env_runner.vector_envs import VectorMultiAgentEnv
+from epibatch.env_runner import MultiAgentEnv, VectorMultiAgentEnv
 
 AGENTS = ["a", "b", "c", "d"]
 ENVS = 3
@@ -25,13 +23,13 @@ class Village(MultiAgentEnv):
     Observations are [step, agent's number, a random number], all in one array that is written into again and again.
     """
 
-    def __init__(self, number=0, fail_at=None):
+    def __init__(self, number=0, fail_at=()):
         super().__init__()
         self.possible_agents = list(AGENTS)
         self.observation_spaces = {agent: Box(-np.inf, np.inf, (3,), np.float64) for agent in AGENTS}
         self.action_spaces = dict.fromkeys(AGENTS, Discrete(5))
         self.rows = np.zeros((len(AGENTS), 3))
-        self.number, self.fail_at, self.render_mode = number, fail_at, None
+        self.number, self.fail_at, self.render_mode = number, list(fail_at), None
         self.often = {"born": 0.5, "seen": 0.7, "paid": 0.6, "ends": 0.2, "over": 0.05}
 
     def reset(self, *, seed=None, options=None):
@@ -42,8 +40,8 @@ class Village(MultiAgentEnv):
 
     def step(self, action_dict):
         self.time += 1
-        if self.fail_at == self.time:
-            self.fail_at = None
+        if self.time in self.fail_at[:1]:
+            self.fail_at.pop(0)
             raise ConnectionError("simulator lost")
         self.agents += [agent for agent in AGENTS if agent not in self.agents and self.happens("born")]
         observations = {agent: self.look(agent) for agent in self.agents if self.happens("seen")}
@@ -67,9 +65,6 @@ class Village(MultiAgentEnv):
 
     def render(self):
         return f"village {self.number} at {self.time}"
-
-    def leave(self, code=3):
-        os._exit(code)
 
 
 def plain_loop(seed, often, steps, choose):
@@ -185,41 +180,6 @@ def test_spaces_and_methods(villages):
         assert envs.observation_space["c"].shape == (ENVS, 3) and envs.action_space["c"].shape == (ENVS,)
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_what_others_returned_is_kept_when_one_fails(mode):
-    makers = [partial(Village, 0), partial(Village, 1, fail_at=2), partial(Village, 2)]
-    envs = VectorMultiAgentEnv(makers, mode=mode, name="village")
-    often = {"born": 1.0, "seen": 1.0, "ends": 0.0, "over": 0.0}
-    envs.reset(seed=0, options=often)
-    assert envs.try_step([{}] * ENVS).failures == {}
-    result = envs.try_step([{"a": 0}, {"b": 1, "c": 1}, {}])
-    expected = "environment 'village', number 1 of 3, failed in step() with actions of ['b', 'c']:\nsimulator lost"
-    assert list(result.failures) == [1] and isinstance(result.failures[1], ConnectionError)
-    assert str(result.failures[1]) == expected
-    assert [own["a"][0] if own else None for own in result.observations] == [2.0, None, 2.0]
-    assert (result.rewards[1], result.terminateds[1]) == ({}, {"__all__": False}) and not envs.broken
-    assert envs.ended.tolist() == [False, True, False] and result.was_reset.tolist() == [False] * 3
-    result = envs.try_step([{}] * ENVS)
-    assert [own["a"][0] for own in result.observations] == [3.0, 0.0, 3.0] and result.was_reset.tolist() == [0, 1, 0]
-    assert result.failures == {} and not envs.ended.any()
-    envs.close()
-
-
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_step_raises_what_an_environment_raised(mode):
-    envs = VectorMultiAgentEnv([partial(Village, fail_at=1)] * 2, mode=mode)
-    envs.reset(seed=0)
-    with pytest.raises(
-        ConnectionError, match=r"environment, number 0 of 2, failed in step\(\)[\s\S]*simulator lost"
-    ) as caught:
-        envs.step([{}] * 2)
-    if mode == "async":
-        assert 'raise ConnectionError("simulator lost")' in "".join(caught.value.__notes__)
-    assert envs.ended.tolist() == [True, True]
-    envs.step([{}] * 2)
-    envs.close()
-
-
 def test_a_failed_reset_is_done_again_by_the_next_step():
     class Late(Village):
         def reset(self, *, seed=None, options=None):
@@ -232,22 +192,6 @@ def test_a_failed_reset_is_done_again_by_the_next_step():
         envs.reset(seed=0, options={"fail": 1})
     assert envs.ended.tolist() == [False, True]
     assert envs.try_step([{}] * 2).was_reset.tolist() == [False, True]
-
-
-def test_a_process_that_ends_is_named():
-    envs = VectorMultiAgentEnv([Village] * 2, mode="async", name="village")
-    envs.reset(seed=0)
-    with pytest.raises(
-        RunnerError, match=r"'village', number 0 of 2, failed in leave\(\)[\s\S]*exit code 3[\s\S]*'sync'"
-    ):
-        envs.call("leave")
-    assert envs.broken
-    for use in (envs.reset, lambda: envs.step([{}] * 2), lambda: envs.call("render")):
-        with pytest.raises(RunnerError, match=r"worker process that has ended[\s\S]*make new ones"):
-            use()
-    envs.close()
-    with pytest.raises(RunnerError, match="closed ones"):
-        envs.reset()
 
 
 def test_interrupted_steps_are_none():
@@ -263,33 +207,6 @@ def test_interrupted_steps_are_none():
     with pytest.raises(KeyboardInterrupt):
         envs.step([{}] * 2)
     assert [own["a"][0] for own in envs.step([{}] * 2)[0]] == [0.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("actions", "found"), [([{}], "1: dict"), ([{}, 1], "2: dict, int"), ({"a": 0}, "dict"), (None, "NoneType")]
-)
-def test_actions_are_a_dict_for_each(actions, found):
-    envs = VectorMultiAgentEnv([Village] * 2)
-    envs.reset()
-    with pytest.raises(
-        RunnerError, match=rf"step\(\)\n.*a list of 2 dicts, each from agent to action\n.*{found}$"[:-1]
-    ):
-        envs.step(actions)
-
-
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [
-        ({"seed": [1]}, r"one for each of 2[\s\S]*1 of them"),
-        ({"indices": []}, r"from 0 to 1[\s\S]*\[\]"),
-        ({"indices": [0, 2]}, r"from 0 to 1[\s\S]*\[0, 2\]"),
-        ({"indices": [1, 1]}, "each once"),
-        ({"indices": [-1]}, "from 0 to 1"),
-    ],
-)
-def test_seeds_and_indices_that_do_not_fit(keywords, message):
-    with pytest.raises(RunnerError, match=message):
-        VectorMultiAgentEnv([Village] * 2).reset(**keywords)
 
 
 class Other(Village):
@@ -330,13 +247,47 @@ def test_without_copies_the_arrays_are_the_environments():
         assert observations[0]["a"][0] == kept
 
 
-def test_cart_poles_in_processes_as_in_one():
-    made = partial(make_multi_agent("CartPole-v1"), {"num_agents": 2})
-    seen = []
-    for mode in ("sync", "async"):
-        envs = VectorMultiAgentEnv([made] * 2, mode=mode)
-        rows = [envs.reset(seed=3)[0]]
-        rows += [envs.step([{0: t % 2, 1: 1} if not over else {} for over in envs.ended])[0] for t in range(3)]
-        envs.close()
-        seen.append([{agent: row.tolist() for agent, row in own.items()} for step in rows for own in step])
-    assert seen[0] == seen[1] and len({str(own) for own in seen[0]}) == 8
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_what_others_returned_is_kept_when_one_fails(mode):
+    makers = [partial(Village, 0), partial(Village, 1, fail_at=[2, 1]), partial(Village, 2)]
+    envs = VectorMultiAgentEnv(makers, mode=mode, name="village")
+    often = {"born": 1.0, "seen": 1.0, "ends": 0.0, "over": 0.0}
+    envs.reset(seed=0, options=often)
+    assert envs.try_step([{}] * ENVS).failures == {}
+    result = envs.try_step([{"a": 0}, {"b": 1, "c": 1}, {}])
+    expected = "environment 'village', number 1 of 3, failed in step() with actions of ['b', 'c']:\nsimulator lost"
+    assert list(result.failures) == [1] and isinstance(result.failures[1], ConnectionError)
+    assert str(result.failures[1]) == expected
+    assert [own["a"][0] if own else None for own in result.observations] == [2.0, None, 2.0]
+    assert (result.rewards[1], result.terminateds[1]) == ({}, {"__all__": False}) and not envs.broken
+    assert envs.ended.tolist() == [False, True, False] and result.was_reset.tolist() == [False] * 3
+    result = envs.try_step([{}] * ENVS)
+    assert [own["a"][0] for own in result.observations] == [3.0, 0.0, 3.0] and result.was_reset.tolist() == [0, 1, 0]
+    assert result.failures == {} and not envs.ended.any()
+    with pytest.raises(ConnectionError, match=r"number 1 of 3, failed in step\(\)[\s\S]*simulator lost") as caught:
+        envs.step([{}] * ENVS)
+    if mode == "async":
+        assert 'raise ConnectionError("simulator lost")' in "".join(caught.value.__notes__)
+    assert envs.ended.tolist() == [False, True, False]
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda envs: envs.step([{}]), r"a list of 2 dicts, each from agent to action\n.*1: dict"),
+        (lambda envs: envs.step([{}, 1]), "2: dict, int"),
+        (lambda envs: envs.step({"a": 0}), "found: +dict"),
+        (lambda envs: envs.step(None), "found: +NoneType"),
+        (lambda envs: envs.reset(seed=[1]), r"one for each of 2[\s\S]*1 of them"),
+        (lambda envs: envs.reset(indices=[]), r"from 0 to 1[\s\S]*\[\]"),
+        (lambda envs: envs.reset(indices=[0, 2]), r"from 0 to 1[\s\S]*\[0, 2\]"),
+        (lambda envs: envs.reset(indices=[1, 1]), "each once"),
+        (lambda envs: envs.reset(indices=[-1]), "from 0 to 1"),
+    ],
+)
+def test_arguments_that_do_not_fit(call, message):
+    envs = VectorMultiAgentEnv([Village] * 2)
+    envs.reset()
+    with pytest.raises(RunnerError, match=message):
+        call(envs)

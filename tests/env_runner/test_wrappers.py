@@ -9,6 +9,7 @@ import pytest
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.core.errors import ConfigError, EnvironmentContractError
 from epibatch.env_runner import ActionChunks, EpisodicLife, FrameSkip, NoopStarts, SingleAgentEnvRunner
+from fixture_envs import CountingEnv
 
 
 class Lives(gym.Env):
@@ -76,39 +77,33 @@ def test_infos_without_lives_are_named():
     assert named.step(0)[2]
 
 
-class Walk(gym.Env):
-    """Counts its steps, and ends after `length` of them."""
-
-    observation_space, action_space = gym.spaces.Discrete(99), gym.spaces.Discrete(3, start=-1)
+class Walk(CountingEnv):
+    """Counts its steps, and its ends; refuses a step after the end."""
 
     def __init__(self, length=50):
-        self.length, self.ends = length, 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return 0, {}
+        super().__init__(length)
+        self.action_space, self.times_ended = gym.spaces.Discrete(3, start=-1), 0
 
     def step(self, action):
-        assert self.t < self.length, "a step after the end"
-        self.t += 1
-        self.ends += self.t == self.length
-        return self.t, 1.0, self.t == self.length, False, {"action": action}
+        assert self.steps < self.length, "a step after the end"
+        *rest, _ = super().step(action)
+        self.times_ended += self.steps == self.length
+        return *rest, {"action": action}
 
 
 def test_idle_steps_are_drawn_between_one_and_the_most():
     env = NoopStarts(Walk(), noop_max=5)
-    starts = [env.reset(seed=0)[0]] + [env.reset()[0] for _ in range(400)]
+    starts = [env.reset(seed=seed)[0].item() for seed in [0, *[None] * 400]]
     assert set(starts) == {1, 2, 3, 4, 5}
     assert env.reset()[1] == {"action": 0}
     assert env.reset(seed=7)[0] == env.reset(seed=7)[0]
-    assert NoopStarts(Walk(), noop_max=0).reset()[0] == 0
+    assert NoopStarts(Walk(), noop_max=0).reset()[0].item() == 0
 
 
 def test_an_end_is_never_handed_over():
     env = NoopStarts(Walk(length=4), noop_max=9, noop_action=1)
-    starts = [env.reset(seed=seed)[0] for seed in range(200)]
-    assert set(starts) == {0, 1, 2, 3} and env.unwrapped.ends > 0
+    starts = [env.reset(seed=seed)[0].item() for seed in range(200)]
+    assert set(starts) == {0, 1, 2, 3} and env.unwrapped.times_ended > 0
     with pytest.raises(EnvironmentContractError, match="ended with action 0"):
         NoopStarts(Walk(length=1), noop_max=9000).reset(seed=1)
 
@@ -116,42 +111,28 @@ def test_an_end_is_never_handed_over():
 def test_episodes_of_a_runner_begin_after_them():
     config = PPOConfig().environment(lambda _: Walk(), wrappers=[{"wrapper": "NoopStarts", "noop_max": 3}])
     runner = SingleAgentEnvRunner(config=config.debugging(seed=0))
-    starts = {int(episode.get_observations(0)) for episode in runner.sample(num_episodes=12)}
+    starts = {int(episode.get_observations(0)[0]) for episode in runner.sample(num_episodes=12)}
     assert starts == {1, 2, 3}
     runner.stop()
 
 
-@pytest.mark.parametrize("keywords", [{"noop_max": -1}, {"noop_max": True}, {"noop_action": 2}])
-def test_wrong_settings_of_reset_wrappers(keywords):
-    with pytest.raises(ConfigError, match="NoopStarts"):
-        NoopStarts(Walk(), **keywords)
+class Counted(CountingEnv):
+    """The reward is the step's number, and every action is noted."""
 
-
-class Counted(gym.Env):
-    """Counts steps; the reward is the step's number, and every action is noted."""
-
-    observation_space = gym.spaces.Box(0, 99, (1,), np.float32)
-    taken: list
-
-    def __init__(self, actions=None, length=6, truncates=False):
-        self.action_space, self.length, self.truncates = actions or gym.spaces.Discrete(3), length, truncates
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t, self.taken = 0, []
-        return np.float32([0]), {}
+    def __init__(self, actions=None, length=6, ends="terminated"):
+        super().__init__(length, ends)
+        self.action_space, self.taken = actions or gym.spaces.Discrete(3), []
 
     def step(self, action):
-        assert self.action_space.contains(action) and self.t < self.length
-        self.t += 1
+        assert self.action_space.contains(action) and self.steps < self.length
         self.taken.append(action)
-        end = self.t == self.length
-        return np.float32([self.t]), float(self.t), end and not self.truncates, end and self.truncates, {"t": self.t}
+        observation, _, *ends, _ = super().step(action)
+        return observation, float(self.steps), *ends, {"t": self.steps}
 
 
 @pytest.mark.parametrize("truncates", [False, True])
 def test_an_action_is_repeated_until_the_episode_ends(truncates):
-    env = FrameSkip(Counted(truncates=truncates), skip=4)
+    env = FrameSkip(Counted(ends="truncated" if truncates else "terminated"), skip=4)
     env.reset()
     assert env.step(1) == (np.float32([4]), 1 + 2 + 3 + 4, False, False, {"t": 4})
     assert env.step(2) == (np.float32([6]), 5 + 6, not truncates, truncates, {"t": 6})
@@ -218,12 +199,15 @@ def test_repeated_actions_in_a_config():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
+        (lambda env: NoopStarts(env, noop_max=-1), "NoopStarts"),
+        (lambda env: NoopStarts(env, noop_max=True), "NoopStarts"),
+        (lambda env: NoopStarts(env, noop_action=2), "NoopStarts"),
         (lambda env: FrameSkip(env, skip=0), r"FrameSkip\.skip"),
         (lambda env: FrameSkip(env, skip=2.0), "a whole number"),
         (lambda env: ActionChunks(env, size=True), r"ActionChunks\.size"),
         (lambda env: ActionChunks(env, gamma=1.5), r"ActionChunks\.gamma"),
     ],
 )
-def test_wrong_settings_of_step_wrappers(make, said):
+def test_wrong_settings(make, said):
     with pytest.raises(ConfigError, match=said):
-        make(Counted())
+        make(Walk())
