@@ -20,8 +20,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors import ConnectorV2
-from epibatch.connectors.columnar_piece import ColumnarPiece
+from epibatch.connectors import ColumnarPiece, ConnectorV2
 from epibatch.core.columns import Columns
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
 from epibatch.env_runner import SingleAgentEnvRunner

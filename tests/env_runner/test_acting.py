@@ -1,105 +1,52 @@
-"""From a batch to actions, of one agent and of several."""
+"""From a batch to actions, of one agent and of several: what the module and the pipeline give is checked first."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
-from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
-from epibatch.connectors.views import View
+from epibatch.algorithms import PPOConfig
+from epibatch.connectors import ConnectorV2
 from epibatch.core.errors import ColumnError
-from epibatch.env_runner.acting import ToAct, act, act_for_agents, check_actions, copied_actions, forward, spread
-from epibatch.episodes import MultiAgentEpisode
+from epibatch.env_runner import MultiAgentEnv, SingleAgentEnvRunner
+from fixture_envs import ScriptedEnv
 
 
-class Doubles:
-    """A module that doubles its observations, and says how it was asked."""
-
-    def forward_exploration(self, batch, t):
-        return {"actions": 2 * batch["obs"], "asked": f"explore at {t}"}
-
-    def forward_inference(self, batch):
-        return {"actions": 2 * batch["obs"], "asked": "infer"}
+def said(raised):
+    return " ".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
 
 
-@pytest.mark.parametrize(("explore", "asked"), [(True, "explore at 7"), (False, "infer")])
-def test_the_forward_pass_that_fits(explore, asked):
-    def pipeline(*, rl_module, batch, episodes, explore, shared_data):
-        shared_data["seen"] = (len(episodes), explore)
-        return batch
+class Look:
+    """A forward pass that looks something up, and the table that it looks into."""
 
-    shared = {}
-    columns = act(Doubles(), pipeline, {"obs": np.arange(2)}, [1, 2], explore=explore, t=7, shared_data=shared)
-    assert columns["actions"].tolist() == [0, 2] and columns["asked"] == asked
-    assert shared["seen"] == (2, explore)
-
-
-class Looks(Doubles):
-    """Looks something up."""
-
-    view_requirements: ClassVar = {"next_obs": View("obs", shift=1)}
+    table = {"a": 1}  # noqa: RUF012
 
     def __init__(self, look):
         self.look = look
 
-    def forward_inference(self, batch):
+    def __call__(self, batch, **kwargs):
         return self.look(batch)
 
 
-def test_an_error_names_module_and_shapes():
-    batch = {"other": np.zeros((2, 3)), "nested": {"x": np.zeros(1)}}
-    table = {"a": 1}
-    for look, error in [(lambda: table["b"], KeyError), (lambda: {}[3], KeyError), (lambda: len(3), TypeError)]:
-        module = Looks(lambda batch, look=look: look())
-        with pytest.raises(error) as raised:
-            forward(module, batch, explore=False, t=0)
-        assert type(raised.value) is error
-        said = " ".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
-        assert "Looks's forward pass, with other [2, 3], nested {'x': [1]}" in said
-
-
-@pytest.mark.parametrize("look", [lambda batch: batch["next_obs"], lambda batch: dict(batch)["next_obs"]])
-def test_a_column_that_is_not_there_while_acting_comes_with_those_that_are(look):
-    said = noted(Looks(look), {"obs": np.zeros(2)})
-    assert "no column 'next_obs' at this place. Its columns: obs. Read what" in said
-    assert "_forward_train only" in said
-    several = {"left": {"obs": np.zeros(2)}, "right": {"obs": np.zeros(2), "actions": np.zeros(2)}}
-    assert "Its columns: left/obs, right/obs, right/actions." in noted(ModulesOf(Looks(look)), several)
-
-
-def noted(module, batch):
-    with pytest.raises(KeyError) as raised:
-        forward(module, batch, explore=False, t=0)
-    return " ".join(raised.value.__notes__)
-
-
-class ModulesOf(dict):
-    """One module for all."""
-
-    def __init__(self, module):
-        super().__init__(left=module, right=module)
-
-    def forward_inference(self, batch):
-        return {module_id: self[module_id].look(own) for module_id, own in batch.items()}
-
-
 @pytest.mark.parametrize(
-    ("columns", "found"),
-    [({}, "none"), ({"actions": np.zeros(3)}, r"\[3\]"), ({"actions": {"a": np.zeros(2), "b": np.float32(1)}}, "one")],
+    ("look", "error", "words"),
+    [
+        (lambda batch: Look.table["b"], KeyError, "Parity's forward pass, with obs [2, 2]"),
+        (lambda batch: Look.table[3], KeyError, "Parity's forward pass, with obs [2, 2]"),
+        (lambda batch: len(3), TypeError, "Parity's forward pass, with obs [2, 2]"),
+        (lambda batch: batch["next_obs"], KeyError, "no column 'next_obs' at this place. Its columns: obs. Read what"),
+        (lambda batch: dict(batch)["next_obs"], KeyError, "Its columns: obs. Read what is known in training alone"),
+        (lambda batch: batch["obs"], ColumnError, "a dict of columns"),
+    ],
 )
-def test_actions_are_one_per_environment(columns, found):
-    with pytest.raises(ColumnError, match=rf"2 rows, one per environment[\s\S]*{found}"):
-        check_actions(columns, 2)
-    check_actions({"actions": (np.zeros(2), np.zeros((2, 4)))}, 2)
-
-
-def test_a_module_like_thing_is_enough():
-    module = SimpleNamespace(forward_inference=lambda batch: {"actions": batch["obs"]})
-    assert forward(module, {"obs": np.ones(1)}, explore=False, t=0)["actions"].tolist() == [1.0]
+def test_an_error_names_module_and_batch(toys, look, error, words):
+    runner = toys.runner(2)
+    runner.module.forward_exploration = Look(look)
+    with pytest.raises(error) as raised:
+        runner.sample(num_timesteps=2)
+    assert type(raised.value) is error and words in said(raised)
 
 
 DISCRETE = gym.spaces.Discrete(2)
@@ -109,19 +56,10 @@ BITS = gym.spaces.MultiBinary(2)
 NESTED = gym.spaces.Dict(a=DISCRETE, b=gym.spaces.Box(-1, 1, (1,)))
 
 
-class Chooses:
-    """A module that chooses its actions itself."""
-
-    def __init__(self, space, actions):
-        self.action_space, self.actions = space, actions
-
-    def forward_exploration(self, batch, t):
-        return {"actions": self.actions}
-
-
-def chosen(space, actions):
-    rows = len(actions["a"] if isinstance(actions, dict) else actions)
-    return act(Chooses(space, actions), lambda batch, **_: batch, {}, [0] * rows, explore=True, t=0)["actions"]
+def runner_that_chooses(toys, space, actions):
+    runner = toys.runner(2, env=toys.factory(action_space=space))
+    runner.module.forward_exploration = lambda batch, **_: {"actions": actions}
+    return runner
 
 
 @pytest.mark.parametrize(
@@ -134,17 +72,18 @@ def chosen(space, actions):
         (DISCRETE, np.array([np.nan, 0.0]), "nan"),
         (DISCRETE, np.array(["0", "1"]), "'0', '1'"),
         (SHIFTED, np.array([4, 5]), "4"),
-        (MANY, np.array([[0, 4]]), "4"),
-        (MANY, np.array([[2, 3]]), "2"),
-        (BITS, torch.tensor([[0, 2]]), "2"),
-        (NESTED, {"a": np.array([3]), "b": np.zeros((1, 1))}, "3"),
+        (MANY, np.array([[0, 4], [0, 0]]), "4"),
+        (MANY, np.array([[2, 3], [0, 0]]), "2"),
+        (BITS, torch.tensor([[0, 2], [0, 1]]), "2"),
+        (NESTED, {"a": np.array([3, 0]), "b": np.zeros((2, 1))}, "3"),
     ],
 )
-def test_a_modules_own_actions_must_be_members_of_its_space(space, actions, found):
+def test_a_modules_own_actions_must_be_members_of_its_space(toys, space, actions, found):
     with pytest.raises(ColumnError) as raised:
-        chosen(space, actions)
-    said = str(raised.value)
-    assert "column 'actions' of Chooses's outputs" in said and f"found:    {found}\n" in said
+        runner_that_chooses(toys, space, actions).sample(num_timesteps=2)
+    message = str(raised.value)
+    assert "column 'actions' of Parity's outputs" in message and f"found:    {found}\n" in message
+    assert not any(env.actions for env in toys.envs)
 
 
 @pytest.mark.parametrize(
@@ -153,129 +92,173 @@ def test_a_modules_own_actions_must_be_members_of_its_space(space, actions, foun
         (DISCRETE, np.array([1.0, 0.0], np.float32), [1, 0]),
         (DISCRETE, torch.tensor([1.0, 0.0]), [1, 0]),
         (SHIFTED, np.array([5, 7]), [5, 7]),
-        (MANY, torch.tensor([[1.0, 3.0]]), [[1, 3]]),
-        (BITS, np.array([[True, False]]), [[1, 0]]),
-        (gym.spaces.Box(-1, 1, (1,)), np.array([[7.5]]), [[7.5]]),  # clipped by a piece, if the config says so
+        (MANY, torch.tensor([[1.0, 3.0], [0.0, 2.0]]), [[1, 3], [0, 2]]),
+        (BITS, np.array([[True, False], [True, True]]), [[1, 0], [1, 1]]),
+        (gym.spaces.Box(-1, 1, (1,)), np.array([[0.5], [-0.5]]), [[0.5], [-0.5]]),
     ],
 )
-def test_whole_numbers_of_another_type_are_converted(space, actions, expected):
-    actual = chosen(space, actions)
-    assert actual.tolist() == expected
-    assert np.asarray(actual).dtype.kind in ("f" if isinstance(space, gym.spaces.Box) else "ib")
+def test_whole_numbers_of_another_type_are_converted(toys, space, actions, expected):
+    chunks = runner_that_chooses(toys, space, actions).sample(num_timesteps=2)
+    kinds = "f" if isinstance(space, gym.spaces.Box) else "ib"
+    assert [chunk.get_actions(0).tolist() for chunk in chunks] == expected
+    assert [env.actions[0].tolist() for env in toys.envs] == expected
+    assert all(own.dtype.kind in kinds for env in toys.envs for own in env.actions)
 
 
-@pytest.mark.parametrize("action", [7, -1, 0.7])
-def test_an_action_outside_its_space_does_not_reach_the_environment(toys, action):
-    runner = toys.runner(2)
-    runner.module.forward_exploration = lambda batch, **_: {"actions": torch.full((len(batch["obs"]),), action)}
-    with pytest.raises(ColumnError, match=r"members of Discrete\(2\)"):
-        runner.sample(num_timesteps=2)
-    assert not any(env.actions for env in toys.envs)
-    runner.module.forward_exploration = lambda batch, **_: {"actions": torch.full((len(batch["obs"]),), 1.0)}
-    (chunk, _) = runner.sample(num_timesteps=4)
-    assert chunk.get_actions().tolist() == [1, 1] and chunk.get_actions().dtype.kind == "i"
-    assert {env.actions[0].dtype.kind for env in toys.envs} == {"i"}
+class Ends(ConnectorV2):
+    """The last piece: calls a function with the columns."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def __call__(self, *, batch, **kwargs):
+        self.function(batch)
+        return batch
 
 
-def to_act(*observations, envs=(0, 2)):
-    episodes = []
-    for own in observations:
-        episodes.append(MultiAgentEpisode())
-        episodes[-1].add_env_reset(observations=own)
-    return ToAct(envs, episodes, [episode.get_agents_to_act() for episode in episodes])
-
-
-class Modules:
-    """Gives what it was told to, and notes how it was called."""
-
-    def __init__(self, outputs=None):
-        self.outputs, self.calls = outputs, []
-
-    def forward_exploration(self, batch, t):
-        self.calls.append(("exploration", t))
-        return self.outputs
-
-    def forward_inference(self, batch):
-        self.calls.append(("inference",))
-        return self.outputs
-
-
-def leaving(columns):
-    def pipeline(*, rl_module, batch, episodes, explore, **call):
-        if isinstance(columns, Exception):
-            raise columns
-        return columns
-
-    return pipeline
-
-
-TWO = ({"a": 0.0, "b": 1.0}, {"b": 2.0})
-GOOD = [{"a": 1, "b": 2}, {"b": 3}]
-
-
-def act_of_agents(columns, explore=True, batch=None, episodes=TWO):
-    module = Modules({})
-    return act_for_agents(module, leaving(columns), batch or {}, to_act(*episodes), explore=explore, t=7), module.calls
-
-
-@pytest.mark.parametrize(("explore", "calls"), [(True, [("exploration", 7)]), (False, [("inference",)])])
-def test_columns_are_those_of_the_pipeline(explore, calls):
-    columns = {"actions": GOOD, "actions_for_env": GOOD, "vf": [{"a": 0.5, "b": 0.5}, {"b": 0.0}]}
-    assert act_of_agents(columns, explore) == (columns, calls)
+def without_rows(batch):
+    batch["actions"] = batch["actions"][:1]
 
 
 @pytest.mark.parametrize(
-    ("columns", "message"),
+    ("change", "found"),
     [
-        ({}, "one action for each agent to act\n.*no such column"),
-        ({"actions": GOOD[:1]}, "'actions'\n.*a list of 2 dicts by agent\n|a list of 2 dicts by agent"),
-        ({"actions": np.zeros(2)}, "ndarray"),
-        ({"actions": GOOD, "vf": [1.0, 2.0]}, "'vf'"),
-        ({"actions": [{"a": 1}, {"b": 3}]}, r"for agents \['a', 'b'\]\n.*none for \['b'\] in environment 0"),
-        ({"actions": [GOOD[0], {"b": 3, "c": 1}]}, r"some for \['c'\] too, who do not act in environment 2"),
-        ({"actions": GOOD, "actions_for_env": [GOOD[0], {}]}, r"'actions_for_env'[\s\S]*none for \['b'\]"),
+        (lambda batch: batch.pop("actions"), "none"),
+        (without_rows, r"\[1\]"),
+        (lambda batch: batch.update(actions=np.float32(1)), "one"),
     ],
 )
-def test_what_is_not_one_action_per_agent_is_named(columns, message):
-    with pytest.raises(ColumnError, match=message):
-        act_of_agents(columns)
+def test_actions_are_one_per_environment(toys, change, found):
+    runner = toys.runner(2)
+    runner.pipelines["module_to_env"].append(Ends(change))
+    with pytest.raises(ColumnError, match=rf"2 rows, one per environment[\s\S]*{found}"):
+        runner.sample(num_timesteps=2)
 
 
-def test_observations_that_are_nan_are_blamed():
-    with pytest.raises(ColumnError, match="observation of agent 'b' in environment 2") as raised:
-        act_of_agents(ColumnError("NaN in the outputs"), episodes=({"a": 0.0}, {"a": 1.0, "b": np.nan}))
-    assert "NaN in the outputs" in str(raised.value.__cause__)
-    batch = {"m": {"obs": torch.tensor([[0.0], [1.0]])}, "n": {"obs": torch.tensor([[0.0], [0.0], [np.nan]])}, "k": 3}
-    with pytest.raises(ColumnError, match="column 'obs', part of module 'n', row 2"):
-        act_of_agents(ColumnError("NaN in the outputs"), batch=batch)
-    with pytest.raises(ColumnError, match=r"^NaN in the outputs$"):
-        act_of_agents(ColumnError("NaN in the outputs"))
-    with pytest.raises(ColumnError, match=r"^something else$"):
-        act_of_agents(ColumnError("something else"), batch=batch)
+def test_a_module_without_an_action_space_is_believed(toys):
+    runner = runner_that_chooses(toys, DISCRETE, np.array([1, 0]))
+    runner.module.action_space = None
+    assert [chunk.get_actions().tolist() for chunk in runner.sample(num_timesteps=2)] == [[1], [0]]
 
 
-def test_columns_are_spread_over_all_environments():
-    columns = {
-        "actions": GOOD,
-        "actions_for_env": [{"a": 10, "b": 20}, {"b": 30}],
-        "v": [{"a": 0.5, "b": 1.5}, {"b": 2.5}],
-    }
-    acts = spread(columns, to_act(*TWO), 4, {"n": 9})
-    assert acts.stored == [GOOD[0], {}, GOOD[1], {}]
-    assert acts.for_env == [{"a": 10, "b": 20}, {}, {"b": 30}, {}]
-    assert acts.outputs == [{"a": {"n": 9, "v": 0.5}, "b": {"n": 9, "v": 1.5}}, {}, {"b": {"n": 9, "v": 2.5}}, {}]
+@pytest.mark.parametrize("words", ["NaN in the outputs", "something else"])
+def test_other_errors_of_the_pipeline_stay_as_they_are(toys, words):
+    def fail(batch):
+        raise ColumnError(words)
+
+    runner = toys.runner(2)
+    runner.pipelines["module_to_env"].append(Ends(fail))
+    with pytest.raises(ColumnError, match=words) as raised:
+        runner.sample(num_timesteps=2)
+    assert "of which the module made" not in str(raised.value)
 
 
-def test_where_nobody_acts_there_is_nothing():
-    assert spread({}, to_act(*TWO), 2, {"n": 9}) == ([{}, {}], [{}, {}], [{}, {}])
+def test_an_observation_that_is_nan_is_blamed():
+    rows = np.array([0.0, np.nan, 0.0], np.float32), np.zeros(3, np.float32)
+    made = [ScriptedEnv((row, 1.0, False, False, {})) for row in rows[::-1]]
+    config = PPOConfig().environment(lambda config: made.pop(0)).env_runners(num_envs_per_env_runner=2)
+    with pytest.raises(ColumnError, match="observation of environment 1, of which the module made its outputs"):
+        SingleAgentEnvRunner(config=config).sample(num_timesteps=4)
+
+
+# ------------------------------------------------------------------------------------ several agents
+
+
+class Talk(MultiAgentEnv):
+    """Agents a and b; b alone observes in the second environment, from the first step on. Writes into its actions."""
+
+    made = 0
+
+    def __init__(self, nan=False):
+        super().__init__()
+        self.possible_agents = self.agents = ["a", "b"]
+        self.observation_space = gym.spaces.Box(-9, 9, (1,), np.float32)
+        self.action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        self.nan, self.number = nan, Talk.made % 2
+        Talk.made += 1
+
+    def _observe(self, value=1.0):
+        return {agent: np.full(1, value, np.float32) for agent in ("ab", "b")[self.number]}
+
+    def reset(self, *, seed=None, options=None):
+        return self._observe(), {}
+
+    def step(self, action_dict):
+        for action in action_dict.values():
+            action[:] = 77.0
+        value = np.nan if self.nan and self.number else 2.0
+        return self._observe(value), dict.fromkeys(action_dict, 1.0), {"__all__": False}, {}, {}
+
+
+def talking(change=None, **env_config):
+    Talk.made = 0
+    config = PPOConfig().environment(Talk, env_config=env_config, normalize_actions=False).debugging(seed=0)
+    config.multi_agent(policies=["p", "q"], policy_mapping_fn={"a": "p", "b": "q"})
+    runner = config.env_runners(num_envs_per_env_runner=2).build_algo().env_runner
+    if change is not None:
+        runner.pipelines["module_to_env"].append(Ends(change))
+    return runner
 
 
 def test_environments_may_change_their_actions():
-    rows = np.zeros((2, 3))
-    nested = {"x": rows[1], "y": (rows[0], 3)}
-    columns = {"actions": [{"a": rows[0], "b": np.float32(1)}, {"b": nested}]}
-    acts = spread(columns, to_act(*TWO), 3, {})
-    acts.for_env[0]["a"][:] = acts.for_env[2]["b"]["x"][:] = acts.for_env[2]["b"]["y"][0][:] = 5
-    assert rows.tolist() == [[0] * 3] * 2
-    assert acts.for_env[0]["b"] == 1 and acts.for_env[2]["b"]["y"][1] == 3
-    assert copied_actions({"a": 1, "b": "go"}) == {"a": 1, "b": "go"}
+    for chunk in talking().sample(num_timesteps=6):
+        for episode in chunk.agent_episodes.values():
+            assert abs(episode.get_actions()).max() < 10
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda batch: batch.pop("actions"), r"one action for each agent to act\n.*no such column"),
+        (
+            lambda batch: batch.update(actions=batch["actions"][:1]),
+            r"'actions'\n.*a list of 2 dicts by agent.*\n.*1 of",
+        ),
+        (lambda batch: batch.update(actions=np.zeros(2)), r"a list of 2 dicts by agent.*\n.*ndarray"),
+        (lambda batch: batch.update(vf=[1.0, 2.0]), "'vf'"),
+        (lambda batch: batch["actions"][0].pop("b"), r"for agents \['a', 'b'\]\n.*none for \['b'\] in environment 0"),
+        (lambda batch: batch["actions"][1].update(c=1), r"some for \['c'\] too, who do not act in environment 1"),
+        (lambda batch: batch.update(actions_for_env=[{}, {}]), r"'actions_for_env'[\s\S]*none for \['a', 'b'\]"),
+    ],
+)
+def test_what_is_not_one_action_per_agent_is_named(change, message):
+    with pytest.raises(ColumnError, match=message):
+        talking(change).sample(num_timesteps=2)
+
+
+def test_a_column_that_is_not_there_comes_with_those_of_all_modules():
+    runner = talking()
+    runner.module["q"].forward_exploration = runner.module["q"]._forward_exploration = Look(lambda batch: batch["new"])
+    with pytest.raises(KeyError) as raised:
+        runner.sample(num_timesteps=2)
+    assert "no column 'new' at this place." in said(raised) and "obs" in said(raised)
+
+
+def nan_outputs(batch, **kwargs):
+    return {"action_dist_inputs": torch.full((len(batch["obs"]), 4), torch.nan)}
+
+
+def make_rows_nan(batch):
+    batch["q"]["obs"][:] = torch.nan
+
+
+@pytest.mark.parametrize(
+    ("nan", "front", "words"),
+    [
+        (True, None, "observation of agent 'b' in environment 1"),
+        (False, make_rows_nan, "column 'obs', part of module 'q', row 0"),
+        (False, None, "NaN"),
+    ],
+    ids=["environment", "piece", "module"],
+)
+def test_observations_that_are_nan_are_blamed(nan, front, words):
+    runner = talking(nan=nan)
+    if front is not None:
+        runner.pipelines["env_to_module"].append(Ends(front))
+    if not nan:
+        runner.module["q"]._forward_exploration = nan_outputs
+    with pytest.raises(ColumnError) as raised:
+        runner.sample(num_timesteps=6)
+    blamed = ("of which the module made its outputs", "NaN")
+    assert words in str(raised.value) and (blamed[0] in str(raised.value)) == (nan or front is not None)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
+import sys
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -25,78 +28,57 @@ def test_every_event_has_a_documented_method_and_none_is_left_over():
     methods = [name for name in vars(Callbacks) if name.startswith("on_")]
     assert sorted(methods) == sorted(EVENTS) == sorted({*RUNNER_EVENTS, *ALGORITHM_EVENTS})
     assert all(inspect.getdoc(getattr(Callbacks, name)) for name in methods)
-    kinds = {
-        p.kind for name in EVENTS for p in list(inspect.signature(getattr(Callbacks, name)).parameters.values())[1:]
-    }
+    signatures = [inspect.signature(getattr(Callbacks, name)).parameters for name in EVENTS]
+    kinds = {parameter.kind for parameters in signatures for parameter in list(parameters.values())[1:]}
     assert kinds == {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
-
-
-def test_rllibs_name():
     assert RLlibCallback is Callbacks
 
 
-def test_a_method_that_nothing_calls():
+def test_names_of_methods():
+    for name in ("on_env_runners_recreated", "on_evaluate_offline_end", "one_more", "_on_it"):
+        assert type("Own", (Callbacks,), {name: lambda self, **keywords: None})
+    assert type("Own", (Callbacks,), {"on_weekdays": True})  # values may have any name
     with pytest.raises(ConfigError, match=r"callbacks Own\n.*\n.*on_episode_ended.*\n.*did you mean 'on_episode_end'"):
         type("Own", (Callbacks,), {"on_episode_ended": lambda self, **keywords: None})
 
 
-@pytest.mark.parametrize("name", ["on_env_runners_recreated", "on_evaluate_offline_end", "one_more", "_on_it"])
-def test_methods_that_may_be_there(name):
-    assert type("Own", (Callbacks,), {name: lambda self, **keywords: None})
+class Noting(Callbacks):
+    """Notes what it is told of samples; made anew for each listener."""
+
+    log: ClassVar[list] = []
+
+    def __init__(self, name="a"):
+        self.name = name
+        self.log.append(f"made {name}")
+
+    def on_sample_end(self, **keywords):
+        self.log.append((self.name, keywords))
 
 
-def test_values_may_have_any_name():
-    assert type("Own", (Callbacks,), {"on_weekdays": True})
+class Given(Callbacks):
+    """Gives itself its functions."""
+
+    def __init__(self):
+        self.on_sample_end = lambda **keywords: Noting.log.append(("d", keywords))
+        self.on_episode_step = super().on_episode_step
 
 
-def recorder(log, name):
-    return lambda **keywords: log.append((name, keywords))
+def test_objects_first_then_functions_in_order():
+    def function(name):
+        return lambda **keywords: Noting.log.append((name, keywords))
 
-
-def listening(log, name):
-    """A class of callbacks that notes what it is told of samples."""
-    return type(name, (Callbacks,), {"on_sample_end": lambda self, **keywords: log.append((name, keywords))})
-
-
-def test_methods_first_then_functions_in_order():
-    log = []
-    config = PPOConfig().callbacks(
-        [listening(log, "a"), listening(log, "b")], on_sample_end=[recorder(log, "c"), recorder(log, "d")]
-    )
-    dispatcher = CallbackDispatcher(config, ["on_sample_end"])
-    dispatcher.call("on_sample_end", samples=3)
-    assert log == [(name, {"samples": 3}) for name in "abcd"]
-
-
-def test_each_has_objects_of_its_own():
-    made = []
-
-    class Counting(Callbacks):
-        def __init__(self):
-            made.append(self)
-
-    config = PPOConfig().callbacks(Counting)
-    assert made == []
-    CallbackDispatcher(config, []), CallbackDispatcher(config, [])
-    assert len(made) == 2
-
-
-def test_a_function_that_makes_the_object():
-    class Named(Callbacks):
-        def __init__(self, name):
-            self.name = name
-
-        def on_sample_end(self, **keywords):
-            log.append(self.name)
-
-    log = []
-    CallbackDispatcher(PPOConfig().callbacks(functools.partial(Named, "it")), ["on_sample_end"]).call("on_sample_end")
-    assert log == ["it"]
-
-
-def test_methods_that_are_not_overridden_do_not_listen():
-    dispatcher = CallbackDispatcher(PPOConfig().callbacks(Callbacks), ["on_sample_end", "on_episode_step"])
-    assert "on_sample_end" not in dispatcher and "on_episode_step" not in dispatcher
+    Noting.log.clear()
+    classes = [Noting, functools.partial(Noting, "b"), functools.partial(Noting, name="c"), Given, Callbacks]
+    config = PPOConfig().callbacks(classes, on_sample_end=[function("e"), function("f")])
+    assert Noting.log == []
+    for _ in range(2):
+        dispatcher = CallbackDispatcher(config, ["on_sample_end", "on_episode_step"])
+        assert Noting.log == ["made a", "made b", "made c"]
+        Noting.log.clear()
+        dispatcher.call("on_sample_end", samples=3)
+        assert Noting.log == [(name, {"samples": 3}) for name in "abcdef"]
+        assert "on_sample_end" in dispatcher and "on_episode_step" not in dispatcher
+        Noting.log.clear()
 
 
 def test_import_paths(tmp_path, monkeypatch):
@@ -104,56 +86,27 @@ def test_import_paths(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     config = PPOConfig(allow_imports=True).callbacks(on_sample_end=["told_module:tell", "told_module:tell"])
     CallbackDispatcher(config, ["on_sample_end"]).call("on_sample_end", samples=[])
-    import told_module
-
-    assert told_module.log == [{"samples": []}] * 2
+    assert sys.modules["told_module"].log == [{"samples": []}] * 2
     (tmp_path / "told_module.py").unlink()
-    monkeypatch.delitem(__import__("sys").modules, "told_module")
-    __import__("importlib").invalidate_caches()
+    monkeypatch.delitem(sys.modules, "told_module")
+    importlib.invalidate_caches()
     with pytest.raises(RegistryError, match=r"callbacks.on_sample_end\n.*the function told_module:tell"):
         CallbackDispatcher(config, ["on_sample_end"])
-
-
-def test_an_error_names_event_and_function():
-    def wrong(**keywords):
-        raise KeyError("gone")
-
-    with pytest.raises(KeyError) as caught:
-        CallbackDispatcher(PPOConfig().callbacks(on_train_result=wrong), ["on_train_result"]).call(
-            "on_train_result", result={}
-        )
-    told = [str(caught.value), *getattr(caught.value, "__notes__", [])]
-    assert any("in the callback on_train_result (" in text and "wrong" in text for text in told)
-
-
-@pytest.mark.parametrize("value", [None, print, "a.b:c", [print, "a:b"], (), Callbacks])
-def test_what_a_config_may_give(value):
-    assert callback_problem(value) is None
 
 
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
+        *((value, None) for value in (None, print, "a.b:c", [print, "a:b"], (), Callbacks)),
         (3, "found int 3"),
         ([print, None], "found NoneType None"),
         ("module.name", "import path module:function, found 'module.name'"),
         ({"a": 1}, "found dict"),
     ],
 )
-def test_what_it_may_not(value, problem):
-    assert problem in callback_problem(value)
-
-
-def test_functions_that_an_object_gives_itself_listen():
-    class Given(Callbacks):
-        def __init__(self):
-            self.on_sample_end = recorder(log, "it")
-            self.on_episode_step = super().on_episode_step
-
-    log = []
-    dispatcher = CallbackDispatcher(PPOConfig().callbacks(Given), ["on_sample_end", "on_episode_step"])
-    dispatcher.call("on_sample_end", samples=3)
-    assert log == [("it", {"samples": 3})] and "on_episode_step" not in dispatcher
+def test_what_a_config_may_give(value, problem):
+    found = callback_problem(value)
+    assert found is None if problem is None else problem in found
 
 
 EPISODE_EVENTS = [event for event in RUNNER_EVENTS if event.startswith("on_episode")]
@@ -225,7 +178,8 @@ def test_what_is_put_into_a_created_episode_is_the_recorded_ones(toys, mode):
 def test_earlier_chunks_of_an_ended_episode(toys):
     returns = []
 
-    def end(episode, prev_episode_chunks, **keywords):
+    def end(episode, prev_episode_chunks, metrics_logger, **keywords):
+        metrics_logger.log_value("last_length", episode.t, window=1)
         chunks = [*prev_episode_chunks, episode]
         assert {chunk.id_ for chunk in chunks} == {episode.id_}
         assert [chunk.t_started for chunk in chunks] == np.cumsum([0, *map(len, chunks[:-1])]).tolist()
@@ -235,6 +189,7 @@ def test_earlier_chunks_of_an_ended_episode(toys):
     for _ in range(10):
         runner.sample(num_timesteps=2)
     assert returns == [sum(t + 0.5 for t in range(length)) for length in (3, 5, 2, 3, 5, 2)]
+    assert runner.get_metrics()["last_length"] == 2
     runner.sample(num_timesteps=1)
     runner.sample(num_episodes=2)  # the running episode is dropped
     assert returns[6:] == returns[:2] or returns[6:] == returns[1:3]
@@ -268,22 +223,12 @@ def test_samples_are_the_same_with_and_without(toys):
         np.testing.assert_array_equal(one.get_actions(), other.get_actions())
 
 
-@pytest.mark.parametrize(("events", "made"), [([], 0), (["on_sample_end"], 0), (["on_episode_step"], 4)])
+@pytest.mark.parametrize(("events", "made"), [([], 0), (["on_sample_end"], 0), (["on_episode_step"], 5)])
 def test_episodes_are_made_only_where_somebody_listens(toys, events, made):
     runner = toys.runner(2, config=toys.config(2).callbacks(**Log().functions(events)))
-    chunks = runner.sample(num_timesteps=14).chunks
-    assert len(chunks) == 4
-    assert sum(chunk.shown is not None for chunk in chunks) == made
-
-
-def test_only_ended_episodes_are_made_for_who_listens_to_ends(toys):
-    def end(env_runner, env_index, **keywords):
-        running.append(env_runner._recorder.episodes.chunks[1 - env_index].shown)
-
-    running = []
-    runner = toys.runner(2, config=toys.config(2).callbacks(on_episode_end=end))
-    runner.sample(num_timesteps=9)  # the first ends after three steps, the second after five
-    assert running == [None, None]
+    episodes = runner.sample(num_timesteps=16)
+    assert sum(chunk.shown is not None for chunk in episodes.chunks) == made
+    assert [episode.is_done for episode in episodes] == [True] * 4 + [False]
 
 
 def test_keywords(toys):
@@ -310,15 +255,6 @@ def test_keywords(toys):
     assert log.keywords[0][1]["env_context"] == {}
     assert log.keywords[-1][1]["samples"] is episodes
     assert log.keywords[-3][1]["episode"] is episodes[0]
-
-
-def test_logged_values_are_metrics_of_the_runner(toys):
-    def end(episode, metrics_logger, **keywords):
-        metrics_logger.log_value("last_return", episode.get_return(), window=1)
-
-    runner = toys.runner(1, config=toys.config(1).callbacks(on_episode_end=end))
-    runner.sample(num_timesteps=3)
-    assert runner.get_metrics()["last_return"] == 0.5 + 1.5 + 2.5
 
 
 def test_an_error_names_callback_and_episode_and_loses_nothing(toys):

@@ -1,4 +1,4 @@
-"""Steps of vector environments: one result for every autoreset mode, and errors that name the environment."""
+"""Vector environments that do not keep to Gymnasium's contract, are interrupted, or reuse what they return."""
 
 from __future__ import annotations
 
@@ -10,135 +10,86 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from epibatch.algorithms import PPOConfig
 from epibatch.core.errors import EnvironmentContractError, RunnerError
-from epibatch.env_runner import MultiAgentEnv, VectorMultiAgentEnv
-from epibatch.env_runner.env_stepper import EnvStepper
-from epibatch.env_runner.multi_agent_env_runner import MultiAgentStepper
-from epibatch.env_runner.vector_envs import SyncEnvs
+from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, SingleAgentEnvRunner
+from fixture_envs import CountingEnv
 
 
-class TwoSteps(gym.Env):
-    """Ends after two steps; observes 10 * episode + step, in one array that it reuses."""
-
-    observation_space = gym.spaces.Box(0, 100, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self):
-        self.episode, self.seen = -1, np.zeros(1, np.float32)
-
-    def _now(self):
-        self.seen[0] = 10 * self.episode + self.t
-        return self.seen
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.episode, self.t = self.episode + 1, 0
-        return self._now(), {"start": self.episode}
-
-    def step(self, action):
-        self.t += 1
-        return self._now(), 1.0, self.t == 2, False, {"t": self.t}
+def runner_on(vector_env):
+    """A runner on a vector environment that exists."""
+    config = PPOConfig().environment(lambda num_envs: vector_env).debugging(seed=0)
+    settings = {"num_envs_per_env_runner": vector_env.num_envs, "gym_env_vectorize_mode": "vector_entry_point"}
+    return SingleAgentEnvRunner(config=config.env_runners(**settings))
 
 
-def stepper(mode):
-    envs = SyncVectorEnv([TwoSteps, TwoSteps], autoreset_mode=mode, copy=False)
-    return EnvStepper(envs, "two-steps")
-
-
-@pytest.mark.parametrize(
-    ("mode", "observation", "final"),
-    [
-        (AutoresetMode.NEXT_STEP, 2.0, None),
-        (AutoresetMode.SAME_STEP, 10.0, 2.0),
-        (AutoresetMode.DISABLED, 10.0, 2.0),
-    ],
-)
-def test_where_the_terminal_observation_is(mode, observation, final):
-    envs = stepper(mode)
-    envs.reset(seed=3)
-    first, second = envs.step(np.zeros(2, int)), None
-    assert first.final_observations is None and not first.terminateds.any()
-    second = envs.step(np.zeros(2, int))
-    assert second.terminateds.all() and second.rewards.tolist() == [1.0, 1.0]
-    assert second.observations[:, 0].tolist() == [observation] * 2
-    if final is None:
-        assert second.final_observations is None
-    elif mode is AutoresetMode.DISABLED:
-        assert second.final_observations[:, 0].tolist() == [final] * 2
-        assert second.reset_infos["start"].tolist() == [1, 1] and second.infos["t"].tolist() == [2, 2]
-    else:
-        assert len(second.final_observations) == 2 and second.reset_infos is None
-
-
-def test_a_seed_makes_the_random_actions_repeatable():
-    envs = stepper(AutoresetMode.NEXT_STEP)
-    draws = []
-    for _ in range(2):
-        envs.reset(seed=11)
-        draws.append([envs.env.action_space.sample().tolist() for _ in range(5)])
-    assert draws[0] == draws[1]
-
-
-def test_a_reset_that_cannot_be_done_alone_leaves_the_step_good():
-    envs = stepper(AutoresetMode.DISABLED)
-    envs.reset(seed=0)
-    envs.step(np.zeros(2, int))
-
-    def refuse(**kwargs):
-        raise KeyError("reset_mask")
-
-    envs.env.reset = refuse
-    step = envs.step(np.zeros(2, int))
-    assert step.terminateds.all() and "reset_mask" in str(step.failure)
-    assert step.final_observations[:, 0].tolist() == [2.0, 2.0]
-
-
-def test_time_is_counted():
-    envs = stepper(AutoresetMode.NEXT_STEP)
-    envs.reset(seed=0)
-    envs.step(np.zeros(2, int))
-    assert envs.seconds > 0
+def counting(mode="NextStep", count=2, length=2):
+    return SyncVectorEnv([lambda: CountingEnv(length)] * count, autoreset_mode=mode)
 
 
 @pytest.mark.parametrize(
     ("call", "result", "words"),
     [
-        ("reset", np.zeros((2, 1)), "2 values: observations, infos, the last a dict\n  found:    ndarray"),
+        ("reset", np.zeros((2, 1)), r"2 values: observations, infos, the last a dict\n  found:    ndarray"),
         ("step", (np.zeros((2, 1)), np.zeros(2), np.zeros(2, bool), {}), "found:    4 values: ndarray, ndarray"),
         ("step", (*[np.zeros(2)] * 5, {}), "found:    6 values"),
         ("step", (*[np.zeros(2)] * 4, [{}, {}]), "found:    5 values: ndarray, ndarray, ndarray, ndarray, list"),
     ],
 )
 def test_a_vector_environment_that_returns_something_else(call, result, words):
-    envs = stepper(AutoresetMode.NEXT_STEP)
-    setattr(envs.env, call, lambda *args, **kwargs: result)
-    with pytest.raises(EnvironmentContractError) as caught:
-        envs.reset(seed=0) if call == "reset" else envs.step(np.zeros(2, int))
-    assert "environment 'two-steps'" in str(caught.value) and words in str(caught.value)
+    runner = runner_on(counting())
+    setattr(runner.env, call, lambda *args, **kwargs: result)
+    with pytest.raises(EnvironmentContractError, match=rf"environment .*{call}\(\) of the vector env[\s\S]*{words}"):
+        runner.sample(num_timesteps=2)
 
 
 def test_one_that_resets_at_once_and_says_otherwise():
-    envs = stepper(AutoresetMode.SAME_STEP)
-    envs.env.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP
-    envs = EnvStepper(envs.env, "two-steps")
-    envs.reset(seed=0)
-    envs.step(np.zeros(2, int))
+    envs = counting("SameStep")
+    envs.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP
     with pytest.raises(EnvironmentContractError, match=r"'final_obs' in its infos[\s\S]*AutoresetMode\.SAME_STEP"):
-        envs.step(np.zeros(2, int))
+        runner_on(envs).sample(num_timesteps=20)
 
 
-def test_a_masked_reset_that_resets_all_leaves_the_step_good():
-    envs = stepper(AutoresetMode.DISABLED)
-    envs.reset(seed=0)
-    envs.step(np.zeros(2, int))
-    envs.env.envs[1].t = -5  # goes on
-    masked = envs.env.reset
-    envs.env.reset = lambda options: masked()
-    step = envs.step(np.zeros(2, int))
-    assert step.terminateds.tolist() == [True, False] and "they were reset as well" in str(step.failure)
+@pytest.mark.parametrize("resets", ["none", "all", "the ended"])
+def test_only_ended_environments_may_be_reset(resets):
+    """With NaN among the observations of the other one; the step itself is good."""
+
+    class Half(gym.vector.VectorEnv):
+        """Two observations that count steps; the first environment ends in its second step."""
+
+        metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+        num_envs = 2
+        single_action_space = gym.spaces.Discrete(2)
+        action_space = gym.spaces.MultiDiscrete([2, 2])
+        single_observation_space = gym.spaces.Box(-np.inf, np.inf, (2,))
+        observation_space = gym.spaces.Box(-np.inf, np.inf, (2, 2))
+        rows = np.array([[0.0, 0.0], [0.0, np.nan]], np.float32)
+
+        def reset(self, *, seed=None, options=None):
+            if options is not None and resets == "none":
+                raise TypeError("no options here")
+            self.rows[slice(None) if options is None or resets == "all" else 0, 0] = 0.0
+            return self.rows, {}
+
+        def step(self, actions):
+            self.rows[:, 0] += 1
+            return self.rows, np.ones(2), self.rows[:, 0] == [2, 9], np.zeros(2, np.bool_), {}
+
+    runner = runner_on(Half())
+    if resets == "the ended":
+        first, second = runner.sample(num_timesteps=4, random_actions=True)
+        assert first.get_observations()[:, 0].tolist() == second.get_observations()[:, 0].tolist() == [0, 1, 2]
+        assert runner.sample(num_timesteps=2, random_actions=True)[0].get_observations()[:, 0].tolist() == [0, 1]
+        return
+    expected = RunnerError if resets == "none" else EnvironmentContractError
+    message = "reset_mask[\\s\\S]*no options here" if resets == "none" else "they were reset as well"
+    with pytest.raises(expected, match=message):
+        runner.sample(num_timesteps=10, random_actions=True)
+    (kept,) = runner.sample(num_timesteps=1, random_actions=True)
+    assert kept.is_terminated and kept.get_observations()[:, 0].tolist() == [0, 1, 2]
 
 
-class Dies(TwoSteps):
+class Dies(CountingEnv):
     """Its process ends in its first step."""
 
     def step(self, action):
@@ -146,22 +97,30 @@ class Dies(TwoSteps):
 
 
 def test_a_worker_process_that_ends_is_named():
-    envs = EnvStepper(gym.vector.AsyncVectorEnv([Dies, TwoSteps]), "dies")
-    envs.reset(seed=0)
-    with pytest.raises(RunnerError, match=r"'dies' failed in step\(\)[\s\S]*a worker process has ended[\s\S]*'sync'"):
-        envs.step(np.zeros(2, int))
-    envs.interrupted()
-    assert envs.broken
-    envs.close()
+    config = PPOConfig().environment(Dies).env_runners(gym_env_vectorize_mode="async", num_envs_per_env_runner=2)
+    runner = SingleAgentEnvRunner(config=config)
+    for _ in range(2):  # new processes each time
+        with pytest.raises(RunnerError, match=r"failed in step\(\)[\s\S]*a worker process has ended[\s\S]*'sync'"):
+            runner.sample(num_timesteps=2)
+    runner.stop()
 
 
-def test_an_environment_that_somebody_closed_is_made_anew():
-    envs = stepper(AutoresetMode.NEXT_STEP)
-    envs.interrupted()
-    assert not envs.broken
-    envs.env.close()
-    envs.interrupted()
-    assert envs.broken
+def test_environments_that_somebody_closed_are_made_anew_after_an_interruption(toys):
+    runner = toys.runner(2)
+    runner.sample(num_timesteps=2)
+    before = runner.env
+
+    def interrupt(actions):
+        raise KeyboardInterrupt
+
+    before.step = interrupt
+    for closed in (False, True):
+        if closed:
+            before.close()
+        with pytest.raises(KeyboardInterrupt):
+            runner.sample(num_timesteps=2)
+        assert runner.env is before
+    assert sum(map(len, runner.sample(num_timesteps=2))) == 2 and runner.env is not before
 
 
 def test_infos_of_an_environment_that_writes_them_into_the_same_arrays():
@@ -173,123 +132,53 @@ def test_infos_of_an_environment_that_writes_them_into_the_same_arrays():
 
         def step(self, actions):
             self.clock += 1
-            return (*self.env.step(actions)[:4], {"clock": self.clock})
+            return (*self.env.step(actions)[:4], {"clock": self.clock, "_clock": np.ones(2, np.bool_)})
 
-    envs = EnvStepper(Clocked(stepper(AutoresetMode.NEXT_STEP).env), "clocked")
-    envs.reset(seed=0)
-    first = envs.step(np.zeros(2, int)).infos["clock"]
-    assert envs.step(np.zeros(2, int)).infos["clock"].tolist() == [2.0, 2.0] and first.tolist() == [1.0, 1.0]
+    for episode in runner_on(Clocked(counting(length=9))).sample(num_timesteps=6):
+        assert [info.get("clock") for info in episode.get_infos()] == [None, 1.0, 2.0, 3.0]
 
 
 @pytest.mark.parametrize("key", ["terminal_observation", "final_observation"])
 def test_an_environment_that_seems_to_reset_inside_its_step_is_warned_of_once(key):
-    class Resets(TwoSteps):
+    class Resets(CountingEnv):
         def step(self, action):
-            *rest, _ = super().step(action)
-            info = {}
+            *rest, info = super().step(action)
             if rest[2]:
                 info[key], (rest[0], _) = rest[0].copy(), self.reset()
             return (*rest, info)
 
-    envs = EnvStepper(SyncEnvs([Resets]), "resets")
-    envs.reset(seed=3)
-    envs.step(np.zeros(1, int))
-    with pytest.warns(UserWarning, match=rf"'resets' has '{key}'[\s\S]*wait for reset\(\)"):
-        envs.step(np.zeros(1, int))
-    for _ in range(4):  # warnings are errors here
-        envs.step(np.zeros(1, int))
-
-
-class Counting(gym.vector.VectorEnv):
-    """Two observations that count resets; `resets` are the environments that a reset with a mask resets."""
-
-    metadata = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}  # noqa: RUF012
-
-    def __init__(self, resets):
-        self.num_envs, self.resets, self.counts = 2, resets, np.array([[5.0], [np.nan]])
-        self.single_action_space = gym.spaces.Discrete(2)
-        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, (1,))
-
-    def reset(self, *, seed=None, options=None):
-        if self.resets is None:
-            raise TypeError("no options here")
-        self.counts[self.resets] = -1.0
-        return self.counts, {}
-
-    def step(self, actions):
-        return self.counts, np.zeros(2), np.array([True, False]), np.zeros(2, np.bool_), {}
-
-
-def test_only_ended_environments_may_be_reset():
-    step = EnvStepper(Counting([0]), "counting").step(np.zeros(2))
-    np.testing.assert_array_equal(step.observations[:, 0], [-1.0, np.nan])
-    assert step.final_observations[0] == 5.0
-    failure = EnvStepper(Counting([0, 1]), "counting").step(np.zeros(2)).failure
-    assert isinstance(failure, EnvironmentContractError) and "they were reset as well" in failure.found
-    failure = EnvStepper(Counting(None), "counting").step(np.zeros(2)).failure
-    assert "reset_mask" in failure.expected and "no options here" in failure.found
+    runner = SingleAgentEnvRunner(config=PPOConfig().environment(Resets))
+    with pytest.warns(UserWarning, match=rf"Resets'> has '{key}'[\s\S]*wait for reset\(\)"):
+        runner.sample(num_timesteps=6)
+    runner.sample(num_timesteps=20)  # warnings are errors here
 
 
 class Pair(MultiAgentEnv):
-    """Two agents that share the object of their spaces."""
+    """Two agents that share the object of their spaces; a step takes 2 ms and draws from the action space."""
 
     def __init__(self):
         super().__init__()
         self.agents = self.possible_agents = ["a", "b"]
         self.observation_spaces = dict.fromkeys(self.agents, gym.spaces.Discrete(2))
         self.action_spaces = dict.fromkeys(self.agents, gym.spaces.Discrete(1000))
-        self.seeds = []
+        self.drawn = []
 
     def reset(self, *, seed=None, options=None):
-        self.seeds.append(seed)
+        self.action_spaces["a"].seed(0)
         return dict.fromkeys(self.agents, 0), {}
 
     def step(self, action_dict):
         time.sleep(0.002)
+        self.drawn.append(int(self.action_spaces["a"].sample()))
         return dict.fromkeys(self.agents, 1), {"a": 1.0, "b": 0.0}, {"__all__": False}, {}, {}
 
 
-@pytest.fixture
-def agent_stepper():
-    made = MultiAgentStepper(VectorMultiAgentEnv([Pair] * 2), seconds=5.0)
-    yield made
-    made.close()
-
-
-def drawn(agent_stepper, times=3):
-    return [agent_stepper.random_actions([["a", "b"], ["b"]]) for _ in range(times)]
-
-
-def test_random_actions_are_of_those_asked_for_and_follow_the_seed(agent_stepper):
-    agent_stepper.reset(4)
-    first = drawn(agent_stepper)
-    assert [[list(own) for own in one] for one in first] == [[["a", "b"], ["b"]]] * 3
-    assert len({action for one in first for own in one for action in own.values()}) > 6
-    agent_stepper.reset(None)
-    assert drawn(agent_stepper) != first
-    agent_stepper.reset(4)
-    assert drawn(agent_stepper) == first
-    assert [env.seeds for env in agent_stepper.env.envs] == [[4, None, 4], [5, None, 5]]
-
-
-def test_environments_draw_from_spaces_of_their_own(agent_stepper):
-    agent_stepper.reset(4)
-    own = agent_stepper.env.envs[0].action_spaces["a"]
-    own.seed(0)
+def test_random_actions_of_agents_leave_the_environments_spaces_alone_and_steps_take_time():
+    config = PPOConfig().environment(Pair).multi_agent(policies=["p"], policy_mapping_fn={"*": "p"}).debugging(seed=4)
+    runner = MultiAgentEnvRunner(config=config)
+    (episode,) = runner.sample(num_timesteps=5, random_actions=True)
     expected = gym.spaces.Discrete(1000, seed=0)
-    drawn(agent_stepper)
-    assert [own.sample() for _ in range(5)] == [expected.sample() for _ in range(5)]
-
-
-def test_time_in_steps_is_added_up(agent_stepper):
-    agent_stepper.reset(0)
-    for _ in range(3):
-        agent_stepper.step([{"a": 0, "b": 0}] * 2)
-    assert agent_stepper.seconds >= 5.0 + 3 * 2 * 0.002
-
-
-def test_closed_environments_have_to_be_made_anew(agent_stepper):
-    agent_stepper.interrupted()
-    assert not agent_stepper.broken
-    agent_stepper.close()
-    assert agent_stepper.broken
+    assert runner.env.envs[0].drawn == [int(expected.sample()) for _ in range(5)]
+    actions = [own.get_actions().tolist() for own in episode.agent_episodes.values()]
+    assert len({*actions[0], *actions[1]}) > 6
+    assert runner.get_metrics()["env_step_timer"] >= 5 * 0.002

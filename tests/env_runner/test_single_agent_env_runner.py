@@ -8,8 +8,8 @@ import torch
 from epibatch.algorithms import PPOConfig
 from epibatch.core.columns import Columns
 from epibatch.core.errors import RunnerArgumentError
-from epibatch.core.structs import flatten
 from epibatch.env_runner import SingleAgentEnvRunner
+from fixture_episodes import leaves
 
 
 def steps(chunks):
@@ -25,7 +25,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(a.get_rewards(), b.get_rewards())
         assert a.extra_model_outputs.keys() == b.extra_model_outputs.keys()
         for key in a.extra_model_outputs:
-            for mine, its in zip(*(flatten(e.get_extra_model_outputs(key))[0] for e in (a, b))):
+            for mine, its in zip(*(leaves(e.get_extra_model_outputs(key)) for e in (a, b))):
                 np.testing.assert_array_equal(mine, its, err_msg=key)
 
 
@@ -49,11 +49,19 @@ def cart_pole():
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"num_timesteps": 5, "num_episodes": 1}, {"num_timesteps": -1}, {"num_episodes": -2}]
+    "arguments",
+    [
+        {"num_timesteps": 5, "num_episodes": 1},
+        {"num_timesteps": -1},
+        {"num_episodes": -2},
+        {"num_timesteps": 2.5},
+        {"num_timesteps": "5"},
+        {"num_episodes": 1.5},
+    ],
 )
-def test_contradicting_arguments(toys, arguments):
+def test_amounts_are_one_whole_number(toys, arguments):
     for error in (RunnerArgumentError, AssertionError, ValueError):
-        with pytest.raises(error, match=r"(?s)num_timesteps.*num_episodes"):
+        with pytest.raises(error, match=r"num_timesteps and num_episodes, an int of at least 0"):
             toys.runner().sample(**arguments)
 
 
@@ -68,23 +76,6 @@ def test_ended_chunks_come_first_in_the_order_of_their_ends(toys):
     assert [int(chunk.get_observations(0)[0]) for chunk in chunks] == [0, 1000, 1100, 100, 1200]
     assert [chunk.is_done for chunk in chunks] == [True, True, True, True, False]
     assert [len(chunk) for chunk in chunks] == [3, 5, 2, 5, 1]
-
-
-def test_chunks_go_on_where_they_were_cut(toys):
-    runner = toys.runner(2)
-    cuts = {}
-    for _ in range(6):
-        chunks = runner.sample(num_timesteps=4)
-        running = [chunk.is_done for chunk in chunks]
-        assert running == sorted(running, reverse=True)
-        for chunk in chunks:
-            toys.check(chunk)
-            t_started, id_ = chunk.t_started, chunk.id_
-            assert t_started == cuts.pop(id_, 0)
-            if not chunk.is_done:
-                cuts[id_] = chunk.t
-        # Every episode that was cut and has steps now came back; those waiting for a reset have none.
-    assert len(cuts) <= 2
 
 
 def test_chunks_put_together_are_whole_episodes(toys):
@@ -124,13 +115,10 @@ def test_no_timesteps_and_no_episodes_give_nothing_and_touch_nothing(toys):
     assert [chunk.t_started for chunk in runner.sample(num_timesteps=2)] == [2, 2]
 
 
-@pytest.mark.parametrize(("length", "found"), [(3, 6), ("auto", 90)])
-def test_fragments_by_default(toys, length, found):
-    config = toys.config(2, rollout_fragment_length=length).training(train_batch_size=90, minibatch_size=90)
-    assert found <= steps(toys.runner(2, config=config).sample()) < found + 2
-
-
-def test_complete_episodes_by_default(toys):
+def test_amounts_by_default(toys):
+    for length, found in ((3, 6), ("auto", 90)):
+        config = toys.config(2, rollout_fragment_length=length).training(train_batch_size=90, minibatch_size=90)
+        assert found <= steps(toys.runner(2, config=config).sample()) < found + 2
     episodes = toys.runner(3, batch_mode="complete_episodes").sample()
     assert len(episodes) == 3 and all(episode.is_done for episode in episodes)
 

@@ -47,6 +47,7 @@ class Teams:
             options["first_seed"] = seed
         self.game = game or game_class(EPIBATCH, kind=kind, **options)
         config = PPOConfig().environment(self.game).debugging(seed=seed)
+        config.reporting(metrics_num_episodes_for_smoothing=settings.pop("window", 100))
         callbacks = settings.pop("callbacks", {})
         starts = [remember_numbers, *([callbacks["on_episode_start"]] if "on_episode_start" in callbacks else [])]
         config.callbacks(**{**callbacks, "on_episode_start": starts})

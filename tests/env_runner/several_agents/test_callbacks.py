@@ -21,8 +21,8 @@ class Log:
                 episode = keywords["episode"]
                 row += [self.ids.setdefault(episode.id_, len(self.ids)), keywords["env_index"], episode.env_t]
             if "prev_episode_chunks" in keywords:
-                row.append([chunk.env_t for chunk in keywords["prev_episode_chunks"]])
-            self.rows.append(tuple(row) if "prev_episode_chunks" not in keywords else (*row[:-1], tuple(row[-1])))
+                row.append(tuple(chunk.env_t for chunk in keywords["prev_episode_chunks"]))
+            self.rows.append(tuple(row))
 
         return listen
 

@@ -43,16 +43,35 @@ def test_what_ends_in_the_step_of_a_fault_is_kept_and_was_shown(teams):
     assert Counter(seen)[1.0, 0.0, 8.0, 0.0, 8.0] == 1
 
 
-def test_a_step_that_an_episode_refuses_names_the_environment(teams):
-    class Silent(game_class(EPIBATCH, kind="steady")):
+@pytest.mark.parametrize("call", ["step", "reset"])
+def test_what_an_episode_refuses_names_the_environment_and_loses_no_ended_one(teams, call):
+    class Wrong(game_class(EPIBATCH, kind="steady")):
+        """Environment 1 gives no reward in the step that ends the episode of number 2, or a reset row too long."""
+
         def step(self, action_dict):
             observations, rewards, *rest = super().step(action_dict)
-            return (observations, {} if self.number == 1 and self.t == 3 else rewards, *rest)
+            return (observations, {} if call == "step" and self.number == 1 and self.t == 7 else rewards, *rest)
 
-    runner = teams.runner(game=Silent, num_envs=3)
-    with pytest.raises(ValueError, match=r"environment 1:[\s\S]*agent 'ann' at env step 3[\s\S]*a reward"):
-        runner.sample(num_timesteps=30)
+        def reset(self, **settings):
+            observations, infos = super().reset(**settings)
+            if call == "reset" and self.number == 1 and self.episode == 1:
+                observations = {agent: np.append(row, 0.0) for agent, row in observations.items()}
+            return observations, infos
+
+    runner = teams.runner(game=Wrong, num_envs=3)
+    message = r"agent 'ann' at env step 7[\s\S]*a reward" if call == "step" else "shape"
+    with pytest.raises(ValueError, match=rf"environment 1:[\s\S]*{message}"):
+        runner.sample(num_timesteps=60)
+    ended = [(2, 0)] if call == "step" else [(2, 0), (1, 0), (0, 0)]
+    kept = runner.sample(num_timesteps=1)
+    assert [chunk.custom_data["place"] for chunk in kept] == ended and all(chunk.is_done for chunk in kept)
     assert [len(chunk) for chunk in runner.sample(num_timesteps=3)] == [1, 1, 1]
+    if call == "reset":
+        runner.sample(num_timesteps=1, force_reset=True)
+        for game in teams.game.games:
+            game.episode = 0
+        with pytest.raises(ValueError, match=r"environment 1:[\s\S]*shape"):
+            runner.sample(num_timesteps=1, force_reset=True)
 
 
 def test_broken_processes_are_replaced_and_seeded_anew(teams):
@@ -128,34 +147,43 @@ def test_settings_that_such_environments_do_not_have(teams, settings, message):
         teams.runner(**settings)
 
 
-def test_metrics_are_what_the_games_gave(teams):
-    runner = teams.runner("random", 3)
-    for _ in range(30):
-        runner.sample(num_timesteps=5)
-    found = runner.get_metrics()
-    ended = [record for game in teams.game.games for record in game.record if record.played().is_done]
-    assert found["num_episodes"] == len(ended)
-    assert found["episode_return_mean"] == pytest.approx(np.mean([record.rewards for record in ended]))
-    assert found["episode_len_max"] == max(len(record.steps) for record in ended)
-    returns, modules, steps = defaultdict(list), defaultdict(list), Counter()
+@pytest.mark.parametrize("window", [100, 3])
+def test_metrics_are_what_the_games_gave(teams, window):
+    """Of all episodes that ended, in the order of their ends; dropped ones and parts of them do not count."""
+    runner = teams.runner("random", 3, window=window)
+    ended = []
+    for call in range(30):
+        chunks = runner.sample(num_timesteps=5, force_reset=call in (7, 20))
+        ended += [teams.recorded(chunk.custom_data["place"]) for chunk in chunks if chunk.is_done]
+    found, newest = runner.get_metrics(), ended[-window:]
+    assert found["num_episodes"] == len(ended) > 10
+    assert found["episode_return_mean"] == pytest.approx(np.mean([record.rewards for record in newest]))
+    assert found["episode_len_max"] == max(len(record.steps) for record in newest)
+    returns, modules, lengths, steps = defaultdict(list), defaultdict(list), defaultdict(list), Counter()
     for record in ended:
-        by_module = Counter()
+        by_module, played = Counter(), record.played()
         for agent in AGENTS:
             own = [step[2][agent] for step in record.steps if agent in step[2]]
-            episode = record.played().agent_episodes
-            if own or agent in episode:
+            taken = sum(len(segment.episode) for segment in played.segments if segment.agent_id == agent)
+            if sum(own) or taken:  # else it only saw the end
                 returns[agent].append(sum(own))
-            if agent in episode:
-                by_module[module_of(agent)] += sum(own)
+                lengths[agent].append(taken)
+                if agent in played.agent_episodes:
+                    by_module[module_of(agent)] += sum(own)
         for module_id, value in by_module.items():
             modules[module_id].append(value)
+    for name, values in (
+        ("agent_episode_returns_mean", returns),
+        ("module_episode_returns_mean", modules),
+        ("agent_steps", lengths),
+    ):
+        assert found[name] == pytest.approx({key: np.mean(own[-window:]) for key, own in values.items()}), name
     for record in (record for game in teams.game.games for record in game.record):
         steps.update(agent for step in record.steps for agent in step[1])
-    assert found["agent_episode_returns_mean"] == pytest.approx({a: np.mean(own) for a, own in returns.items()})
-    assert found["module_episode_returns_mean"] == pytest.approx({m: np.mean(own) for m, own in modules.items()})
     assert found["num_agent_steps_sampled"] == steps == found["num_agent_steps_sampled_lifetime"]
     assert sum(found["num_module_steps_sampled"].values()) == steps.total()
-    assert runner.get_metrics()["num_agent_steps_sampled"] == {}
+    again = runner.get_metrics()
+    assert again["num_agent_steps_sampled"] == {} and again["num_agent_steps_sampled_lifetime"] == steps
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,3 +1,5 @@
+"""Episodes are the same in every autoreset mode, and each observation passes the pipeline once."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -8,104 +10,9 @@ import pytest
 
 from epibatch.algorithms import PPOConfig
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, RunnerError, UnknownNameError
-from epibatch.core.registry import _env_creators, register_env
+from epibatch.core.errors import RunnerError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
-from epibatch.env_runner import SingleAgentEnvRunner, make_vector_env
-
-# ------------------------------------------------------------------------------------ making environments
-
-
-@pytest.mark.parametrize("mode", ["sync", "async", "vector_entry_point"])
-def test_a_gymnasium_id(mode):
-    env = make_vector_env("CartPole-v1", 3, mode)
-    assert isinstance(env, gym.vector.VectorEnv)
-    assert env.num_envs == 3 and env.reset(seed=0)[0].shape == (3, 4)
-    env.close()
-
-
-def test_the_native_version_is_taken_where_asked_for():
-    env = make_vector_env("CartPole-v1", 2, "vector_entry_point")
-    assert type(env.unwrapped).__name__ == "CartPoleVectorEnv"
-    env.close()
-
-
-class Sized(gym.Env):
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, config):
-        self.observation_space = gym.spaces.Box(0, 1, (config["size"],))
-
-    def reset(self, *, seed=None, options=None):
-        return np.zeros(self.observation_space.shape, np.float32), {}
-
-
-class Spread(Sized):
-    def __init__(self, size=1):
-        super().__init__({"size": size})
-
-
-@pytest.mark.parametrize(
-    "env",
-    [Sized, Spread, lambda config: Sized(config), lambda env_config=None: Sized(env_config), lambda size: Sized(size)],
-    ids=["dict", "keywords", "function", "default", "positional"],
-)
-def test_a_class_or_function_and_its_config(env):
-    made = make_vector_env(env, 2, env_config={"size": 5})
-    assert made.single_observation_space.shape == (5,)
-    made.close()
-
-
-def test_keywords_of_an_id():
-    env = make_vector_env("CartPole-v1", 1, env_config={"sutton_barto_reward": True})
-    assert env.envs[0].unwrapped._sutton_barto_reward is True
-    env.close()
-
-
-def test_a_registered_name():
-    register_env("my_sized", Sized)
-    try:
-        env = make_vector_env("my_sized", 2, env_config={"size": 3})
-        assert env.single_observation_space.shape == (3,)
-    finally:
-        del _env_creators["my_sized"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "words"),
-    [
-        ((None, 1), ConfigError, "environment"),
-        (("CartPol-v1", 1), UnknownNameError, "did you mean 'CartPole-v"),
-        (("ALE/NoGame-v5", 1), UnknownNameError, r"(?s)'ALE'.*pip install ale-py.*'ale_py:ALE/NoGame-v5'.*--allow-im"),
-        (("rooms/Big-v0", 1), UnknownNameError, r"namespace 'rooms'\n.*install the package.*'its_module:rooms/Big-v0'"),
-        (("PHYS2D/CartPole-v1", 1), UnknownNameError, "did you mean 'phys2d/CartPole-v1'"),
-        (("CartPole-v1", 1, "sync", {"render": 1}), ConfigError, r"(?s)env_config\n.*did you mean 'render_mode'"),
-        (("CartPole-v1", 1, "snyc"), ConfigError, "did you mean 'sync'"),
-        ((Spread(), 1), ConfigError, "class"),
-        ((Spread, 1, "sync", {"sise": 2}), ConfigError, r"(?s)env_config\n.*Spread takes.*'sise'.*did you mean 'size'"),
-        ((lambda num_envs, size=1: None, 1, "vector_entry_point", {"sise": 2}), ConfigError, "did you mean 'size'"),
-        ((Spread, 1, "vector_entry_point"), ConfigError, "VectorEnv[\\s\\S]*Spread[\\s\\S]*take 'sync'"),
-    ],
-    ids=[
-        "none",
-        "unknown_id",
-        "ALE",
-        "namespace",
-        "case",
-        "keyword",
-        "mode",
-        "instance",
-        "class",
-        "own_vector",
-        "no_native_version",
-    ],
-)
-def test_what_cannot_be_made(arguments, error, words):
-    with pytest.raises(error, match=words):
-        make_vector_env(*arguments)
-
-
-# ---------------------------------------------------------------------------- the three ways to start anew
+from epibatch.env_runner import SingleAgentEnvRunner
 
 
 @pytest.fixture(params=["next_step", "same_step", "disabled"])
@@ -125,17 +32,12 @@ def test_episodes_are_the_same_in_all_modes(toys, mode, copy):
     assert {(env, number) for env in (0, 1) for number in range(5)} <= episodes.keys()
     for (env, number), episode in episodes.items():
         toys.check(episode)
+        assert all(info.keys() == {"code"} for info in episode.get_infos())  # nothing of another episode
         assert episode.t_started == 0 and (episode.is_done or number == max(n for e, n in episodes if e == env))
         np.testing.assert_array_equal(episode.get_actions(), np.arange(len(episode)) % 2)
         assert list(episode.extra_model_outputs) == ["action_dist_inputs", "action_logp", "weights_seq_no"]
     for chunk in chunks:
         toys.check(chunk)
-
-
-def test_infos_hold_nothing_of_another_episode(toys, mode):
-    runner = toys.runner(2, mode=mode)
-    for episode in toys.joined(runner.sample(num_timesteps=40)).values():
-        assert all(info.keys() == {"code"} for info in episode.get_infos())
 
 
 @pytest.mark.parametrize("kind", ["undeclared", "columnar"])
@@ -149,53 +51,30 @@ def test_every_observation_is_seen_exactly_once(toys, mode, copy, kind, random_a
         assert Counter(seen) == toys.shown()
     terminal = [1000 * env + 100 * 0 + toys.length_of(env, 0) for env in range(3)]
     assert set(terminal) <= set(seen) and max(Counter(seen).values()) == 1
-
-
-@pytest.mark.parametrize("kind", ["undeclared", "columnar"])
-def test_every_observation_is_seen_exactly_once_by_episodes(toys, mode, kind):
-    seen: list[int] = []
-    pieces = [toys.pieces[kind](seen=seen)]
-    runner = toys.runner(2, mode=mode, env_to_module_connector=lambda env, spaces, device: pieces)
     for _ in range(3):
         runner.sample(num_episodes=3)
         assert Counter(seen) == toys.shown()
 
 
-def test_what_pieces_write_back_is_kept_of_terminal_observations_too(toys, mode):
+@pytest.mark.parametrize("fails", [False, True], ids=["", "the reset fails"])
+def test_what_pieces_write_back_is_kept_of_terminal_observations_too(toys, mode, fails):
     class Negate(toys.pieces["undeclared"]):
         def __call__(self, *, rl_module, batch, episodes, **kwargs):
             for episode in self.single_agent_episode_iterator(episodes):
                 episode.set_observations(new_data=-episode.get_observations(-1), at_indices=-1)
             return batch
 
-    runner = toys.runner(2, mode=mode, env_to_module_connector=lambda env, spaces, device: Negate())
-    ended = [episode for episode in runner.sample(num_timesteps=30) if episode.is_done]
-    assert len(ended) >= 6
+    env = toys.factory(fail_in_reset=(1, 1) if fails else None)
+    runner = toys.runner(2, mode=mode, env=env, env_to_module_connector=lambda env, spaces, device: Negate())
+    if fails:
+        with pytest.raises((RunnerError, ConnectionError), match="no answer"):
+            runner.sample(num_timesteps=100)
+    ended = [episode for episode in runner.sample(num_timesteps=4 if fails else 30) if episode.is_done]
+    assert len(ended) >= (1 if fails else 6)
     for episode in ended:
         observations = -episode.get_observations()
         np.testing.assert_array_equal(np.diff(observations[:, 0]), np.ones(len(episode)))
         np.testing.assert_array_equal(observations[:, 1], np.arange(len(episode) + 1))
-
-
-def test_what_pieces_write_back_is_kept_of_terminal_observations_whose_reset_fails(toys):
-    class Negate(toys.pieces["undeclared"]):
-        def __call__(self, *, rl_module, batch, episodes, **kwargs):
-            for episode in self.single_agent_episode_iterator(episodes):
-                episode.set_observations(new_data=-episode.get_observations(-1), at_indices=-1)
-            return batch
-
-    runner = toys.runner(
-        2,
-        mode="disabled",
-        env=toys.factory(fail_in_reset=(1, 1)),
-        env_to_module_connector=lambda env, spaces, device: Negate(),
-    )
-    with pytest.raises(RunnerError, match="no answer"):
-        runner.sample(num_timesteps=100)
-    ended = [episode for episode in runner.sample(num_timesteps=2) if episode.is_done]
-    assert ended
-    for episode in ended:
-        np.testing.assert_array_equal(-episode.get_observations()[:, 1], np.arange(len(episode) + 1))
 
 
 def test_the_module_is_not_asked_about_terminal_observations_when_a_reset_comes_with_them(toys):
@@ -269,33 +148,8 @@ def cart_pole_step(state, action):
 
 
 @pytest.mark.parametrize("vectorize", ["sync", "vector_entry_point", "async"])
-def test_cart_pole_episodes_obey_their_physics(vectorize):
-    config = PPOConfig().environment("CartPole-v1").debugging(seed=1).rl_module(model_config={"fcnet_hiddens": [4]})
-    config.env_runners(num_envs_per_env_runner=4, gym_env_vectorize_mode=vectorize)
-    runner = SingleAgentEnvRunner(config=config)
-    samples = [runner.sample(num_timesteps=100) for _ in range(3)]
-    runner.stop()
-    # A step that only brings a reset is not counted, so a vector step can be worth 1 to 4.
-    assert all(100 <= sum(len(chunk) for chunk in sample) < 104 for sample in samples)
-    chunks = [chunk for sample in samples for chunk in sample]
-    ended = 0
-    for chunk in chunks:
-        observations = chunk.get_observations()
-        expected = [cart_pole_step(o, a) for o, a in zip(observations.astype(float), chunk.get_actions())]
-        np.testing.assert_allclose(observations[1:], expected, atol=1e-5)
-        if not chunk.t_started:
-            assert np.abs(observations[0]).max() <= 0.05
-        fallen = np.abs(observations[:, 0]) > 2.4
-        fallen |= np.abs(observations[:, 2]) > 12 * np.pi / 180
-        assert fallen[:-1].sum() == 0 and bool(fallen[-1]) == chunk.is_terminated
-        np.testing.assert_array_equal(chunk.get_rewards(), 1)
-        ended += chunk.is_terminated
-    assert ended >= 5
-
-
-@pytest.mark.parametrize("vectorize", ["sync", "vector_entry_point"])
-def test_every_cart_pole_observation_is_seen_exactly_once(toys, vectorize):
-    seen: list[bytes] = []
+def test_cart_pole_episodes_obey_their_physics_and_each_observation_is_seen_once(toys, vectorize):
+    seen = []
 
     class Seen(toys.pieces["undeclared"]):
         def __call__(self, *, rl_module, batch, episodes, **kwargs):
@@ -306,18 +160,25 @@ def test_every_cart_pole_observation_is_seen_exactly_once(toys, vectorize):
     config.env_runners(num_envs_per_env_runner=4, gym_env_vectorize_mode=vectorize)
     config.env_runners(env_to_module_connector=lambda env, spaces, device: Seen(seen=seen))
     runner = SingleAgentEnvRunner(config=config)
-    chunks = [chunk for _ in range(3) for chunk in runner.sample(num_timesteps=100)]
+    samples = [runner.sample(num_timesteps=100) for _ in range(3)]
     runner.stop()
+    # A step that only brings a reset is not counted, so a vector step can be worth 1 to 4.
+    assert all(100 <= sum(len(chunk) for chunk in sample) < 104 for sample in samples)
+    chunks = [chunk for sample in samples for chunk in sample]
+    for chunk in chunks:
+        observations = chunk.get_observations()
+        expected = [cart_pole_step(o, a) for o, a in zip(observations.astype(float), chunk.get_actions())]
+        np.testing.assert_allclose(observations[1:], expected, atol=1e-5)
+        if not chunk.t_started:
+            assert np.abs(observations[0]).max() <= 0.05
+        fallen = np.abs(observations[:, 0]) > 2.4
+        fallen |= np.abs(observations[:, 2]) > 12 * np.pi / 180
+        assert fallen[:-1].sum() == 0 and bool(fallen[-1]) == chunk.is_terminated
+        np.testing.assert_array_equal(chunk.get_rewards(), 1)
+    assert sum(chunk.is_terminated for chunk in chunks) >= 5
     # A chunk that goes on begins with the observation that the one before it ended with.
     rows = [row.tobytes() for chunk in chunks for row in chunk.get_observations()[bool(chunk.t_started) :]]
     in_chunks, in_pipeline = Counter(rows), Counter(seen)
     assert not in_chunks - in_pipeline and max(in_pipeline.values()) == 1
     # What is left are reset observations of episodes without a step yet: one per environment at most.
     assert sum((in_pipeline - in_chunks).values()) <= 4
-
-
-@pytest.mark.parametrize("limit", [7, 900])
-def test_the_config_of_an_id_shortens_and_lengthens_its_time_limit(limit):
-    env = make_vector_env("CartPole-v1", 1, env_config={"max_episode_steps": limit})  # registered with 500
-    assert env.envs[0].spec.max_episode_steps == limit
-    env.close()

@@ -12,6 +12,7 @@ from epibatch.connectors import ConnectorV2
 from epibatch.core.columns import Columns
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
 from epibatch.env_runner import SingleAgentEnvRunner
+from fixture_envs import CountingEnv
 
 
 def stacking(num_frames):
@@ -30,8 +31,8 @@ def stacking(num_frames):
     return Stack()
 
 
-class Last(TorchRLModule):
-    """Acts by the newest of stacked frames, whichever way they are stacked."""
+class Still(TorchRLModule):
+    """Keeps what it is given."""
 
     def setup(self):
         self.calls = []
@@ -44,7 +45,8 @@ class Last(TorchRLModule):
 @pytest.mark.parametrize(("num_frames", "lookback"), [(1, 1), (2, 1), (4, 3)])
 def test_chunks_carry_what_an_undeclared_piece_was_seen_to_read(toys, num_frames, lookback):
     config = toys.config(2, env_to_module_connector=lambda env, spaces, device: stacking(num_frames))
-    runner = toys.runner(config=config.rl_module(rl_module_spec=RLModuleSpec(module_class=Last)))
+    runner = toys.runner(config=config.rl_module(rl_module_spec=RLModuleSpec(module_class=Still)))
+    assert runner.get_spaces()["default_policy"][0].shape == (2 * num_frames,)
     for _ in range(8):
         for chunk in runner.sample(num_timesteps=2):
             assert chunk.lookback == min(chunk.t_started, lookback)
@@ -53,61 +55,32 @@ def test_chunks_carry_what_an_undeclared_piece_was_seen_to_read(toys, num_frames
             assert times.tolist() == [max(0, times[-1] - back) for back in reversed(range(num_frames))]
 
 
-class Ramp(gym.Env):
-    """Observation t + 1 at time t, shape (1, 1); episodes of 9 steps."""
-
-    observation_space = gym.spaces.Box(0, 100, (1, 1), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def _now(self):
-        return np.full((1, 1), self.t + 1, np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        self.t = 0
-        return self._now(), {}
-
-    def step(self, action):
-        self.t += 1
-        return self._now(), 0.0, self.t == 9, False, {}
-
-
-def ramp_runner(**settings):
-    config = PPOConfig().environment(Ramp).rl_module(rl_module_spec=RLModuleSpec(module_class=Last))
+@pytest.mark.parametrize(
+    ("fragment", "horizon", "required", "lookback"),
+    [(1, 1, 0, 3), (2, 1, 0, 3), (3, 1, 0, 3), (5, 1, 0, 3), (1, 6, 0, 6), (1, 1, 5, 5), (1, 0, None, 99)],
+)
+def test_chunks_carry_the_largest_of_what_is_declared_set_and_required(fragment, horizon, required, lookback):
+    """Frame stacking declares 3 steps; None: whatever there is."""
+    config = PPOConfig().environment(lambda config: gym.wrappers.ReshapeObservation(CountingEnv(9), (1, 1)))
     stack = [{"piece": "frame_stacking", "num_frames": 4}]
-    config.env_runners(num_envs_per_env_runner=2, env_to_module_connector=stack, **settings)
-    return SingleAgentEnvRunner(config=config)
-
-
-@pytest.mark.parametrize("fragment", [1, 2, 3, 5])
-def test_chunks_carry_what_frame_stacking_declares(fragment):
-    runner = ramp_runner()
+    config.env_runners(num_envs_per_env_runner=2, env_to_module_connector=stack, episode_lookback_horizon=horizon)
+    runner = SingleAgentEnvRunner(config=config.rl_module(rl_module_spec=RLModuleSpec(module_class=Still)))
+    runner.require_lookback(required)
     seen = []
-    for _ in range(10):
+    for _ in range(12):
         for chunk in runner.sample(num_timesteps=2 * fragment):
-            assert chunk.lookback == min(chunk.t_started, 3)
             seen.append(chunk.t_started)
+            assert chunk.lookback == min(chunk.t_started, lookback)
+            rows = chunk.get_observations(slice(-chunk.lookback, None), neg_index_as_lookback=True)[:, 0, 0]
+            np.testing.assert_array_equal(rows, np.arange(chunk.t_started - chunk.lookback, chunk.t + 1))
     assert max(seen) >= 3
     for rows in runner.module.calls:
-        newest = rows[:, 0, 0, 3] if rows.ndim == 4 else rows[:, 0, 3]
-        expected = np.maximum(newest[:, None] + np.arange(-3, 1), 0)
-        np.testing.assert_array_equal(rows.reshape(2, 4), expected)
-    runner.stop()
-
-
-@pytest.mark.parametrize(("horizon", "required", "lookback"), [(1, 0, 3), (6, 0, 6), (1, 5, 5), (0, None, None)])
-def test_the_largest_need_counts(horizon, required, lookback):
-    runner = ramp_runner(episode_lookback_horizon=horizon)
-    runner.require_lookback(required)
-    for _ in range(12):
-        for chunk in runner.sample(num_timesteps=2):
-            assert chunk.lookback == min(chunk.t_started, 99 if lookback is None else lookback)
-            rows = chunk.get_observations(slice(-chunk.lookback, None), neg_index_as_lookback=True)[:, 0, 0]
-            np.testing.assert_array_equal(rows, np.arange(chunk.t_started - chunk.lookback, chunk.t + 1) + 1)
+        stacks = rows.reshape(2, 4)
+        np.testing.assert_array_equal(stacks, np.maximum(stacks[:, 3:] + np.arange(-3, 1), 0))
     runner.stop()
 
 
 def test_spaces_by_name(toys):
-    runner = toys.runner(2, env_to_module_connector=lambda env, spaces, device: stacking(4))
-    spaces = runner.get_spaces()
+    spaces = toys.runner(2).get_spaces()
     assert spaces["__env__"][0].shape == (2, 2) and spaces["__env_single__"][0].shape == (2,)
-    assert spaces["default_policy"][0].shape == (8,) and spaces["default_policy"][1] == gym.spaces.Discrete(2)
+    assert spaces["default_policy"][1] == gym.spaces.Discrete(2)
