@@ -43,8 +43,10 @@ BUILT_INS: dict[type[Exception], type[Exception]] = {
 
 
 @pytest.fixture
-def named(tmp_path: Path) -> Callable[[Any, Any, Any], None]:
+def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, Any, Any], None]:
     """Make a mistake and read the message: where, what was expected, what was found, what to do."""
+
+    monkeypatch.chdir(tmp_path)
 
     def check(error: type[Exception], mistake: Callable[..., Any], words: list[str]) -> None:
         with pytest.raises(error) as caught:

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from epibatch.algorithms import PPOConfig
+from epibatch.algorithms import Logger, PPOConfig, TrainingRun
 from epibatch.cli import app
+from epibatch.connectors import ConnectorV2
 from epibatch.core.errors import (
+    CheckpointError,
     ConfigError,
-    RegistryError,
     UnknownNameError,
 )
-from epibatch.core.registry import piece_class
 from epibatch.env_runner import make_multi_agent
 
 CartPoles = make_multi_agent("CartPole-v1")
-
-
-@contextmanager
-def chdir(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 class Refused(ValueError):
@@ -41,9 +28,7 @@ class Refused(ValueError):
 def command(folder: Path, *words: str) -> None:
     """Run `epibatch`; `train` gets a good config file unless it goes on with a run."""
     file = [] if words[0] != "train" or "--resume" in words else [str(written(folder / "config.yaml", GOOD))]
-    words = tuple(str(folder) if word == "." and "--run" in words else word for word in words)
-    with chdir(folder):
-        result = CliRunner().invoke(app, [words[0], *file, *words[1:]])
+    result = CliRunner().invoke(app, [words[0], *file, *words[1:]])
     if result.exit_code == 2:
         raise Refused(result.output)
 
@@ -52,6 +37,21 @@ def written(path: Path, content: bytes = b"") -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
     return path
+
+
+class Logs(ConnectorV2):
+    def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, metrics: Any = None, **kwargs: Any) -> Any:
+        metrics.log_value("sample", 1.0)
+        return batch
+
+
+def logs_a_taken_name() -> None:
+    config = PPOConfig().environment("CartPole-v1").training(train_batch_size=8, minibatch_size=8, num_epochs=1)
+    algorithm = config.env_runners(env_to_module_connector=lambda env: Logs()).build_algo()
+    try:
+        algorithm.train()
+    finally:
+        algorithm.stop()
 
 
 def network(**model_config: Any) -> Any:
@@ -76,17 +76,9 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "many wrong settings": (ConfigError, lambda: PPOConfig.from_yaml(YAML), [
         "training.lr (line 1, column 16)", "training.gamma", "training.clip_parm", "env_runner (line 2,",
         "learner[0].num_frame (line 3", "these 5"]),
-    "import path in YAML": (ConfigError, lambda: PPOConfig.from_yaml("learner: [{piece: os.path.join}]\n"), [
-        "learner[0].piece", "os.path", "runs code", "--allow-imports"]),
-    "one agent in an environment of several": (
-        ConfigError, lambda: PPOConfig().environment(CartPoles).build_algo(), [
-            "one of several", ".multi_agent(policies="]),
     "an agent without module": (
         ConfigError, lambda: PPOConfig().environment(CartPoles, env_config={"num_agents": 2}).multi_agent(
             policy_mapping_fn={"0": "a"}).build_algo(), ["policy_mapping_fn", "no entry that fits 1 among 0"]),
-    "a module that is not there": (
-        ConfigError, lambda: PPOConfig().environment(CartPoles).multi_agent(
-            policies={"red"}, policy_mapping_fn={"*": "rad"}).build_algo(), ["'rad'", "did you mean 'red'"]),
     "environment that its module does not register": (
         UnknownNameError, lambda: PPOConfig().environment(
             "gymnasium.envs.classic_control:CartPoleEnv-v9").build_algo(), [
@@ -99,8 +91,6 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "seed that is too long": (ConfigError, lambda: PPOConfig().debugging(seed=2**32), ["debugging.seed", "4294967296"]),
     "two spellings of one setting": (ConfigError, lambda: PPOConfig.from_yaml(
         "training: {lambda: 0.9, lambda_: 0.8}"), ["training.lambda", "given twice"]),
-    "setting in another section": (ConfigError, lambda: PPOConfig.from_yaml("debugging: {lr: 0.1}"), [
-        "debugging.lr", "belongs to training"]),
     "setting of an earlier RLlib": (ConfigError, lambda: PPOConfig.from_yaml("training: {num_sgd_iter: 3}"), [
         "training.num_sgd_iter", "num_epochs"]),
     "keywords for no initializer": (ConfigError, lambda: network(fcnet_kernel_initializer_kwargs={"gain": 2}), [
@@ -112,43 +102,29 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "env_runners.explore", "valid boolean", "found str 'off'"]),
     "minutes for seconds": (ConfigError, lambda: PPOConfig.from_yaml("stop: {time_total_s: 1:30}"), [
         "stop.time_total_s", "valid number", "found str '1:30'"]),
-    "list for a section": (ConfigError, lambda: PPOConfig.from_yaml("training: [lr, 0.1]"), [
-        "training", "a mapping with some of", "found list"]),
-    "nothing": (ConfigError, lambda: PPOConfig.from_yaml(""), ["sections such as", "nothing"]),
     "file that is no text": (ConfigError, lambda folder: PPOConfig.from_yaml(written(folder / "b.yaml", b"\xff")), [
         "b.yaml", "utf-8"]),
-    # pieces as data, names and plugins
     "text for a number, piece": (ConfigError, lambda: PPOConfig.from_yaml(
         "learner: [{piece: frame_stacking, num_frames: '4'}]"), ["learner[0].num_frames", "integer", "str '4'"]),
-    "piece without a name": (ConfigError, lambda: PPOConfig.from_yaml("learner: [{num_frames: 4}]"), [
-        "learner[0]", "the key 'piece'", "num_frames"]),
-    "mapping for a list of pieces": (ConfigError, lambda: PPOConfig.from_yaml("learner: {piece: frame_stacking}"), [
-        "learner", "expected a list"]),
-    "import path that leads nowhere": (RegistryError, lambda: piece_class("os:Piece", allow_imports=True), [
-        "'os:Piece'", "os has no 'Piece'"]),
+    # loggers and devices
+    "logger without log": (ConfigError, lambda: PPOConfig().reporting(loggers=[print]), [
+        "reporting.loggers", "a method log(results)"]),
+    "logger class": (ConfigError, lambda: PPOConfig().reporting(loggers=[Logger]), [
+        "reporting.loggers", "log(results)"]),
+    "loggers that are no list": (ConfigError, lambda: PPOConfig().reporting(loggers="csv"), ["[jsonl, csv]"]),
+    "metric under a taken name": (ConfigError, logs_a_taken_name, ["environment runner", "sample", "another name"]),
+    "device without values": (ConfigError, lambda: PPOConfig().learners(device="meta"), ["learners.device", "'meta'"]),
+    "device of another name": (ConfigError, lambda: PPOConfig().learners(device="gpu"), ["learners.device", "cuda:0"]),
+    "device of no number": (ConfigError, lambda: PPOConfig().learners(device="cuda:x"), ["learners.device", "cuda:0"]),
     # the command and its folders
+    "change of a number's part": (Refused, lambda folder: command(folder, "train", "--set", "stop.x.y=1"), ["stop.x"]),
+    "going on with a file": (CheckpointError, lambda folder: TrainingRun.resume(
+        written(folder / "config.yaml", GOOD)), [
+        "found:    a file", "give the folder"]),
     "run folder that is taken": (Refused, lambda folder: command(folder, "train", "--run", "."), [
         "run folder", "files in it", "--resume"]),
-    "run that is none": (Refused, lambda folder: command(folder, "train", "--resume", "nowhere"), [
-        "run folder nowhere", "no such folder", "epibatch train"]),
-    "folder that is no run": (Refused, lambda folder: command(folder, "train", "--resume", "."), [
-        "run folder .", "no config.yaml"]),
-    "change that leads nowhere": (Refused, lambda folder: command(folder, "train", "--set", "training.lr_=1"), [
-        "training.lr_", "did you mean 'lr'"]),
-    "change without a value": (Refused, lambda folder: command(folder, "train", "--set", "training.lr"), [
-        "--set", "training.lr", "path=value"]),
-    "change to a wrong value": (Refused, lambda folder: command(folder, "train", "--set", "training.lr=fast"), [
-        "training.lr", "valid number", "'fast'"]),
     "config without an environment": (Refused, lambda folder: command(
         folder, "train", "--set", "environment.env=null"), ["environment.env", "environment: {env: CartPole-v1}"]),
-    "seed that no generator takes": (Refused, lambda folder: command(folder, "train", "--seed", str(2**40)), [
-        "debugging.seed", "4294967296"]),
-    "import that the command was not allowed": (Refused, lambda folder: command(
-        folder, "train", "--set", "learner=[os.path]"), ["learner[0].piece", "'os.path'", "--allow-imports"]),
-    "run to play that is none": (Refused, lambda folder: command(folder, "play", "nowhere"), [
-        "nowhere", "a complete checkpoint", "no such folder"]),
-    "unknown piece, command": (Refused, lambda folder: command(folder, "pieces", "frame_stackin"), [
-        "'frame_stackin'", "did you mean 'frame_stacking'"]),
 }
 # fmt: on
 

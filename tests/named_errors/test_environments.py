@@ -1,64 +1,41 @@
-"""The table of test_library.py, for environments, and for running them."""
+"""The table of test_library.py, for environments, spaces, networks for them, and acting."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import copy
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
 
 from epibatch.algorithms import PPOConfig
-from epibatch.core import save_state
-from epibatch.core.errors import (
-    CheckpointError,
-    ColumnError,
-    ConfigError,
-    EnvironmentContractError,
-    EpisodeError,
-    SpaceError,
-)
-from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
+from epibatch.connectors.common import FlattenObservations
+from epibatch.core.distributions import distribution_for
+from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, SpaceError
+from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, default_module_spec
 from epibatch.env_runner import SingleAgentEnvRunner
+from epibatch.episodes import SingleAgentEpisode
+from fixture_envs import RandomEnv, ScriptedEnv
 
-OBS, ACT = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
+OBS, ACT = Box(-1, 1, (2,), np.float32), Discrete(2)
 ROW = np.zeros(2, np.float32)
+NESTED = Dict(a=Discrete(3, start=5), b=MultiDiscrete([2, 3]))
+PARTS = Dict(code=Discrete(2), where=Box(-1, 1, (2,)))
 
 
-def module(forward: Any = None, state: Any = None) -> Any:
-    class Own(TorchRLModule):
-        def get_initial_state(self):
-            return state or {}
-
-        def _forward(self, batch, **kwargs):
-            return forward(batch)
-
-    return Own
+class Own(TorchRLModule):
+    """A user's module, which no default one checks spaces for."""
 
 
-def env_of(space: Any = OBS, row: Any = ROW, reward: Any = 0.0, ends: Any = (False, False), later: Any = 0) -> type:
-    """An environment whose every step (from `later` on) returns these."""
-
-    class Own(gym.Env):
-        observation_space, action_space = space, ACT
-        steps = 0
-
-        def reset(self, *, seed=None, options=None):
-            return self.observation_space.sample(), {}
-
-        def step(self, action):
-            self.steps += 1
-            wrong = (row, reward, *ends, {})
-            return wrong if self.steps > later else (self.observation_space.sample(), 0.0, False, False, {})
-
-    return Own
-
-
-def steps(env: Any, mode: str = "sync", **settings: Any) -> Any:
-    """Let two of these environments be stepped at random."""
-    config = PPOConfig().environment(env).rl_module(rl_module_spec=RLModuleSpec(module_class=module()))
-    config.env_runners(num_envs_per_env_runner=2, gym_env_vectorize_mode=mode, **settings)
+def sampled(env: Any, mode: str = "sync", own: bool = True) -> Any:
+    """Step two environments at random."""
+    config = PPOConfig().environment(env if mode != "sync" else lambda env_config: copy.deepcopy(env))
+    config.env_runners(num_envs_per_env_runner=2, gym_env_vectorize_mode=mode)
+    if own:
+        config.rl_module(rl_module_spec=RLModuleSpec(module_class=Own))
     runner = SingleAgentEnvRunner(config=config)
     try:
         return runner.sample(num_timesteps=8, random_actions=True)
@@ -66,68 +43,60 @@ def steps(env: Any, mode: str = "sync", **settings: Any) -> Any:
         runner.stop()
 
 
-def own_vector(num_envs: int = 2, **changes: Any) -> Any:
-    """A function that makes a vector environment; changes are attributes, or methods as functions of its own."""
+def spaces(observation_space: Any = OBS, action_space: Any = ACT, own: bool = False) -> Any:
+    return sampled(RandomEnv(observation_space, action_space), own=own)
+
+
+def changed(place: int, change: Any) -> Any:
+    """Step a vector environment whose steps are changed in one place."""
 
     def make() -> Any:
-        env = gym.vector.SyncVectorEnv([lambda: gym.make("CartPole-v1")] * num_envs)
-        for name, value in changes.items():
-            setattr(env, name, value)
+        env = gym.vector.SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2)
+        step = env.step
+
+        def changed_step(actions: Any) -> Any:
+            result = list(step(actions))
+            result[place] = change(result[place])
+            return tuple(result)
+
+        env.step = changed_step
         return env
 
-    return make
+    return sampled(make, "vector_entry_point")
 
 
-def after(method: Any, place: int, change: Any) -> Any:
-    """A vector environment's method whose result is changed in one place."""
-
-    def changed(*args: Any, **kwargs: Any) -> Any:
-        result = list(method(*args, **kwargs))
-        result[place] = change(result[place])
-        return tuple(result)
-
-    return changed
+def cart_pole() -> PPOConfig:
+    return PPOConfig().environment("CartPole-v1").rl_module(model_config={"fcnet_hiddens": [4]})
 
 
-def changed_step(place: int, change: Any) -> Any:
-    """A function that makes a vector environment whose steps are changed in one place."""
-
-    def make() -> Any:
-        env = own_vector()()
-        env.step = after(env.step, place, change)
-        return env
-
-    return make
-
-
-def cart_pole(width: int = 4) -> Any:
-    return PPOConfig().environment("CartPole-v1").rl_module(model_config={"fcnet_hiddens": [width]})
-
-
-def written(path: Path, content: bytes = b"") -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(content)
-    return path
-
-
-def without(folder: Path, name: str) -> Path:
-    """A checkpoint that lacks one of its files."""
-    saved = save_state(folder / "saved", {"x": ROW})
-    (saved / name).unlink()
-    return saved
-
-
-def set_state(**parts: Any) -> None:
-    """Give an algorithm its own state with parts changed; None leaves one out."""
-    algorithm = cart_pole().build_algo()
-    state = {**algorithm.get_state(), **parts}
+def acts(observation: Any, nested: bool = False) -> Any:
+    """Let the policy of a new algorithm act."""
+    config = cart_pole()
+    if nested:
+        config.environment(lambda env_config: RandomEnv(PARTS))
+    algorithm = config.build_algo()
     try:
-        algorithm.set_state({name: part for name, part in state.items() if part is not None})
+        return algorithm.get_policy().act(observation)
     finally:
         algorithm.stop()
 
 
-# What is done wrong: (error, how it is done, what the message names).
+def evaluates(overrides: Any) -> Any:
+    algorithm = cart_pole().evaluation(evaluation_config=overrides).build_algo()
+    try:
+        return algorithm.evaluate()
+    finally:
+        algorithm.stop()
+
+
+def sees(space: Any, obs: Any) -> Any:
+    """Show a default module of this space something."""
+    return default_module_spec(space, ACT, {"fcnet_hiddens": [4]}).build().forward_inference({"obs": obs})
+
+
+def flattens(space: Any, row: Any) -> Any:
+    return FlattenObservations(space)(batch={}, episodes=[SingleAgentEpisode(observations=[row])])
+
 
 # fmt: off
 MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
@@ -137,28 +106,43 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "misspelt keyword of a wrapper": (ConfigError, lambda: PPOConfig.from_yaml(
         "environment: {wrappers: [{wrapper: TimeLimit, max_step: 3}]}"), [
         "environment.wrappers", "TimeLimit has no argument 'max_step'", "max_episode_steps"]),
-    "another key in an observation": (SpaceError, lambda: steps(env_of(gym.spaces.Dict(a=OBS), {"b": 0})), [
-        "Own.step()", "['a']", "['b']"]),
-    "fractions where integers are declared": (SpaceError, lambda: steps(
-        changed_step(0, lambda rows: rows.astype(complex)), "vector_entry_point"), ["'obs'", "float32", "complex128"]),
-    "reward that is NaN later": (ColumnError, lambda: steps(env_of(reward=float("nan"), later=2)), [
-        "'rewards'", "nan", "environments [0, 1]"]),
-    "flags that are numbers": (ColumnError, lambda: steps(
-        changed_step(3, lambda flags: flags.astype(float)), "vector_entry_point"), [
+    "another key in an observation": (SpaceError, lambda: sampled(
+        ScriptedEnv(({"b": 0}, 0.0, False, False, {}), space=Dict(a=OBS))), ["ScriptedEnv.step()", "['a']", "['b']"]),
+    "reward that is NaN later": (ColumnError, lambda: sampled(ScriptedEnv(
+        (ROW, 0.0, False, False, {}), (ROW, float("nan"), False, False, {}), space=OBS)), ["'rewards'", "nan"]),
+    "complex numbers": (SpaceError, lambda: changed(0, lambda rows: rows.astype(complex)), [
+        "'obs'", "float32", "complex128"]),
+    "flags that are numbers": (ColumnError, lambda: changed(3, lambda flags: flags.astype(float)), [
         "'truncateds'", "bools", "float64"]),
-    "step with four values": (EnvironmentContractError, lambda: steps(own_vector(step=lambda actions: (0,) * 4),
-        "vector_entry_point"), ["step()", "5 values", "4 values"]),
-    "end in the step that resets": (EpisodeError, lambda: steps(
-        changed_step(2, np.ones_like), "vector_entry_point"), ["resets a step later", "environments [0, 1]"]),
-    # running and restoring
-    "state that cannot be saved": (CheckpointError, lambda folder: save_state(folder / "s", {"f": [print]}), [
-        "state['f'][0]", "builtin_function_or_method", "get_state"]),
-    "saving over other files": (CheckpointError, lambda folder: save_state(written(folder / "f" / "x").parent, {}), [
-        "saving to", "x", "a folder of its own"]),
-    "state with iterations below 0": (CheckpointError, lambda: set_state(counters={
-        "training_iteration": -1, "num_env_steps_sampled_lifetime": 0, "time_total_s": 0.0}), [
-        "'training_iteration'", "-1"]),
-    "state without a part": (CheckpointError, lambda: set_state(random=None), ["PPO.set_state", "random"]),
+    "end in the step that resets": (EpisodeError, lambda: changed(2, np.ones_like), [
+        "resets a step later", "environments [0, 1]"]),
+    # spaces
+    "no actions at all": (SpaceError, lambda: distribution_for(Dict(a=ACT, b=Tuple([]))), ["Tuple() at ['b']"]),
+    "integer actions beyond int64": (SpaceError, lambda: spaces(
+        action_space=Box(2**63, 2**63 + 3, (1,), np.uint64)), ["bounds that int64 holds", "uint64"]),
+    "actions without entries": (SpaceError, lambda: spaces(action_space=Box(-1, 1, (0,))), ["at least one entry"]),
+    "no observations at all": (SpaceError, lambda: spaces(Dict({})), ["at least one part", "Dict()"]),
+    "no observations at all, for a module of one's own": (SpaceError, lambda: spaces(Tuple([]), own=True), [
+        "at least one part", "Tuple()"]),
+    "observations without numbers": (SpaceError, lambda: spaces(Box(0, 1, (0,))), ["at least one number"]),
+    "network for nothing": (SpaceError, lambda: sees(Dict(a=Dict({}), b=Box(0, 1, (3, 0))), None), [
+        "at least one number"]),
+    "observation nested otherwise": (ColumnError, lambda: sees(NESTED, {"a": torch.tensor([5])}), [
+        "a tensor at obs['b']", "keys ['a']"]),
+    "flat observations outside of their space": (SpaceError, lambda: flattens(
+        NESTED, {"a": 4, "b": np.zeros(2, int)}), ["Discrete(3, start=5)", "values from 4 to 4"]),
+    "too few inputs for a nested action": (SpaceError, lambda: distribution_for(NESTED).from_logits(
+        torch.zeros(1, 7)), ["3+5 inputs for 2 parts", "(1, 7)"]),
+    # acting
+    "observation of another shape": (SpaceError, lambda: acts(np.zeros(3)), [
+        "observation for Policy.act", "(4,)", "shape (3,)"]),
+    "observation that is text": (SpaceError, lambda: acts("left"), ["observation for Policy.act", "str of <U4"]),
+    "code outside of its space": (SpaceError, lambda: acts({"code": [0, -1], "where": np.zeros((2, 2))}, True), [
+        "part ['code']", "[-1] in rows [1]"]),
+    "observation of which one part is a batch": (SpaceError, lambda: acts(
+        {"code": np.array([1]), "where": np.zeros(2)}, True), ["obs['code'] a batch of 1; obs['where'] single"]),
+    "evaluation in other spaces": (ConfigError, lambda: evaluates({"env": "Acrobot-v1"}), [
+        "evaluation_config, environment", "shape (4,)", "shape (6,)"]),
 }
 # fmt: on
 
@@ -166,3 +150,18 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
 @pytest.mark.parametrize(("error", "mistake", "words"), MISTAKES.values(), ids=MISTAKES)
 def test_mistake(error, mistake, words, named):
     named(error, mistake, words)
+
+
+def test_the_advice_for_text_works():
+    """The wrapper that the message names: text as a Box of character codes."""
+
+    def encoded(env_config: Any) -> Any:
+        says = ScriptedEnv(("BCDEF", 0.0, False, False, {}), reset=("ABCDE", {}))
+        says.observation_space = Text(5, min_length=5)
+        codes = Box(0, 255, (5,))
+        return gym.wrappers.TransformObservation(says, lambda text: np.array([*map(ord, text)], np.float32), codes)
+
+    runner = SingleAgentEnvRunner(config=PPOConfig().environment(encoded))
+    (episode,) = runner.sample(num_timesteps=1)
+    runner.stop()
+    assert episode.get_observations(-1).tolist() == [66, 67, 68, 69, 70]

@@ -18,7 +18,7 @@ from epibatch.connectors.common import (
     BatchIndividualItems,
     FrameStacking,
 )
-from epibatch.connectors.env_to_module import EnvToModulePipeline
+from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
     LearnerConnectorPipeline,
@@ -34,12 +34,11 @@ from epibatch.core.errors import (
     PieceError,
     PieceOutputError,
     PipelineError,
-    RegistryError,
     RunnerArgumentError,
     SpaceError,
+    StateError,
 )
-from epibatch.core.registry import register
-from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, default_module_spec
+from epibatch.core.rl_module import MultiRLModule, RLModuleSpec, TorchRLModule
 from epibatch.env_runner import SingleAgentEnvRunner
 from epibatch.episodes import SingleAgentEpisode
 
@@ -77,17 +76,6 @@ class Piece(ConnectorV2):
         return self.work(batch, episodes)
 
 
-def adds(column: str, rows: Any, count: int | None = None) -> Piece:
-    """A piece that adds these rows to a column for every episode."""
-
-    def work(batch: Any, episodes: Any) -> Any:
-        for episode in episodes:
-            ConnectorV2.add_n_batch_items(batch, column, rows, count or len(rows), episode)
-        return batch
-
-    return Piece(work)
-
-
 def gives(result: Any) -> Piece:
     return Piece(lambda batch, episodes: result)
 
@@ -112,14 +100,8 @@ def learn(own: Any, *episodes: Any, rl_module: Any = None) -> Any:
     return (defaults(own) if isinstance(own, Piece) else own)(rl_module=rl_module, episodes=list(episodes))
 
 
-def recurrent(*episodes: Any, **model_config: Any) -> Any:
-    config = {"use_lstm": True, "lstm_cell_size": 4, **model_config}
-    pieces = [ADD_OBS(**TRAINING), ADD_TIME(**TRAINING), ADD_STATES(**TRAINING)]
-    return learn(pipeline(*pieces), *episodes, rl_module=default_module_spec(OBS, ACT, config).build())
-
-
-def states(count: int) -> Any:
-    return {"state_out": [{key: np.zeros(4, np.float32) for key in ("h", "c")}] * count}
+def filter_state(size: int) -> Any:
+    return MeanStdFilter(gym.spaces.Box(-1, 1, (size,))).get_state()
 
 
 def module(forward: Any = None, state: Any = None) -> Any:
@@ -178,8 +160,6 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "position 0", "the class FrameStacking", "FrameStacking(...)"]),
     "piece that returns nothing": (PieceOutputError, lambda: learn(gives(None), ep()), [
         "LearnerConnectorPipeline, piece 0 (Piece)", "NoneType", "return batch"]),
-    "misspelt constructor key": (PieceError, lambda: FrameStacking(num_frame=4), [
-        "FrameStacking", "num_frame", "did you mean 'num_frames'"]),
     "column read before it is written": (
         PipelineError, lambda: EnvToModulePipeline(connectors=[ADD_TIME(), ADD_OBS()]), [
         "EnvToModulePipeline, piece 0 (AddTimeDim", "'obs'", "piece 1 (AddObservationsFromEpisodesToBatch)"]),
@@ -203,13 +183,6 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "recurrent module that drops the time axis": (ColumnError, lambda: acts(
         lambda batch: {"actions": zeros(3), "state_out": batch["state_in"]}, {"h": np.zeros(1, np.float32)}), [
         "piece 3 (RemoveSingleTsTimeRankFromBatch)", "column 'actions'", "[rows, 1, ...]", "time axis"]),
-    # pieces as data, names and plugins
-    "taken name": (RegistryError, lambda: register("get_actions")(Piece), [
-        "'get_actions'", "one owner", "epibatch 0", "GetActions", ":Piece"]),
-    "registered function": (PieceError, lambda: register("double")(ep), ["register(ep)", "ConnectorV2", "a function"]),
-    # what pipelines and episodes are given
-    "misspelt keyword of a pipeline": (PieceError, lambda: LearnerConnectorPipeline(conectors=[]), [
-        "conectors", "did you mean 'connectors'"]),
     # states and switches of whole parts
     "state of an algorithm that is none": (CheckpointError, lambda: whole(lambda algo: algo.set_state(3)), [
         "PPO.set_state", "a dict of states", "int 3"]),
@@ -225,6 +198,22 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         lambda algo: algo.act(np.zeros(4, np.float32), explore="no")), ["explore", "str 'no'", "explore=False"]),
     "switch for an amount": (RunnerArgumentError, lambda: whole(
         lambda algo: algo.env_runner.sample(num_timesteps=True)), ["sample(...)", "num_timesteps=True"]),
+    "state of several modules that is none": (CheckpointError, lambda: MultiRLModule().set_state(np.zeros(2)), [
+        "MultiRLModule.set_state"]),
+    "state without a part": (CheckpointError, lambda: whole(lambda algo: algo.set_state(
+        {name: part for name, part in algo.get_state().items() if name != "random"})), ["PPO.set_state", "random"]),
+    "state with iterations below 0": (CheckpointError, lambda: whole(lambda algo: algo.set_state({
+        **algo.get_state(), "counters": {**algo.get_state()["counters"], "training_iteration": -1}})), [
+        "'training_iteration'", "-1"]),
+    "state of a filter of another space": (StateError, lambda: MeanStdFilter(OBS).set_state(filter_state(3)), [
+        "MeanStdFilter.set_state", "{'observation': [2]}", "{'observation': [3]}"]),
+    "merging states of two spaces": (StateError, lambda: MeanStdFilter(OBS).merge_states(
+        [filter_state(2), filter_state(3)]), ["MeanStdFilter.merge_states, state 1", "[2]", "[3]"]),
+    "limit of nothing": (ConfigError, lambda: MeanStdFilter(clip_by_value=0.0), ["MeanStdFilter.clip_by_value", "0.0"]),
+    "filter that is shown another shape": (SpaceError, lambda: MeanStdFilter(OBS)(
+        batch={}, episodes=[ep(shape=(3,))]), ["observation", "shape (2,)", "shape (3,)"]),
+    "overrides without module ids": (ConfigError, lambda: PPOConfig().multi_agent(
+        algorithm_config_overrides_per_module={"lr": 0.1}), ["overrides_per_module", "0.1"]),
     "one logger twice": (ConfigError, lambda: PPOConfig().reporting(loggers=["csv", "csv"]), [
         "reporting.loggers", "each logger once"]),
     "environment to evaluate in that is imported": (ConfigError, lambda: PPOConfig.from_yaml(
