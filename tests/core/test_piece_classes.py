@@ -14,7 +14,6 @@ from epibatch.connectors.learner import (
     GeneralAdvantageEstimation,
     LearnerConnectorPipeline,
 )
-from epibatch.connectors.module_to_env import NormalizeAndClipActions
 from epibatch.core.errors import ConfigError, PieceError, PipelineError
 from epibatch.core.registry import build_piece, register, snake_case, spec_problems, unregister
 
@@ -89,17 +88,14 @@ def test_keywords_are_collected_as_far_as_they_are_passed_on(cls, known):
     [
         ({"depth": 4, "scale": 0.5, "on": True, "name": "x", "mode": "b"}, {}),
         ({"depth": np.int64(4), "scale": np.float32(0.5), "on": np.True_, "name": None}, {}),
-        ({"scale": 1}, {}),
         ({"several": "ab", "anything": object(), "untyped": 3}, {}),
         ({"depth": True}, {"depth": "expected a valid integer, found bool True"}),
         (
             {"depth": "4", "on": "no"},
             {"depth": "expected a valid integer, found str '4'", "on": "expected a valid boolean, found str 'no'"},
         ),
-        ({"depth": 2.0}, {"depth": "expected a valid integer, found float 2.0"}),
         ({"depth": None}, {"depth": "expected a valid integer, found NoneType None"}),
         ({"scale": "1e-3"}, {"scale": "expected a valid number, found str '1e-3'"}),
-        ({"scale": False}, {"scale": "expected a valid number, found bool False"}),
         ({"on": 1}, {"on": "expected a valid boolean, found int 1"}),
         ({"name": 3}, {"name": "expected a valid string, found int 3"}),
         ({"mode": "c"}, {"mode": "expected 'a' or 'b', found str 'c'"}),
@@ -123,8 +119,6 @@ def test_types_that_cannot_be_known_are_not_checked():
     ("cls", "keywords"),
     [
         (FrameStacking, {"num_frames": True}),
-        (FrameStacking, {"as_learner_connector": "no"}),
-        (NormalizeAndClipActions, {"clip_actions": 1}),
         (GeneralAdvantageEstimation, {"gamma": "0.9"}),
     ],
 )
@@ -152,19 +146,14 @@ def piece(**declared):
         ({"reads": "obs"}, ["attribute reads", 'reads = ("obs",)']),
         ({"reads": (1,)}, ["attribute reads", "a tuple of names"]),
         ({"writes": "own"}, ["attribute writes", "str 'own'"]),
-        ({"writes": None}, ["attribute writes", "NoneType"]),
         ({"input_layouts": "episodes"}, ["attribute input_layouts", 'input_layouts = ("episodes",)']),
         ({"input_layouts": ("episode",)}, ["attribute input_layouts", "did you mean 'episodes'"]),
-        ({"output_layout": "tensor"}, ["attribute output_layout", "did you mean 'tensors'"]),
         ({"pipelines": "learner"}, ["attribute pipelines", 'pipelines = ("learner",)']),
         ({"pipelines": ("lerner",)}, ["attribute pipelines", "did you mean 'learner'"]),
         ({"lookback": -1}, ["attribute lookback", "0 or more", "int -1"]),
         ({"lookback": "3"}, ["attribute lookback", "str '3'"]),
-        ({"lookback": 1.5}, ["attribute lookback"]),
-        ({"lookback": None}, ["attribute lookback"]),
         ({"lookback": True}, ["attribute lookback"]),
         ({"mutates_episodes": "no"}, ["attribute mutates_episodes", "True or False"]),
-        ({"training_only": 1}, ["attribute training_only"]),
     ],
 )
 def test_declarations_that_cannot_be_meant(declared, words):
@@ -181,9 +170,7 @@ def test_declarations_that_cannot_be_meant(declared, words):
         ("takes", "is now input_layouts"),
         ("gives", "is now output_layout"),
         ("drops", "is now removes"),
-        ("replaces", "is now removes"),
         ("settles", "follows from reads"),
-        ("columnar", "follows from the class"),
         ("space_by_space", "is not needed"),
         ("one_sided", "is now training_only"),
     ],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -34,18 +33,13 @@ NESTED = spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([BOX, spaces.MultiBina
     ("space", "row"),
     [
         (BOX, np.zeros(2, np.float32)),
-        (BOX, np.zeros(2, np.float64)),
         (BOX, np.full(2, 99.0)),
         (BOX, np.zeros(2, np.int64)),
         (BOX, [0.0, 0.5]),
-        (spaces.Box(0, 255, (2,), np.uint8), np.zeros(2, np.uint8)),
         (spaces.Box(-1, 1, ()), 0.5),
-        (spaces.Box(-1, 1, ()), np.float32(0.5)),
         (spaces.Discrete(3), 7),
-        (spaces.Discrete(3), np.int32(1)),
         (spaces.Discrete(3), np.array(1)),
         (spaces.MultiDiscrete([2, 3]), np.array([1, 2])),
-        (spaces.MultiDiscrete([2, 3]), [1, 2]),
         (spaces.MultiBinary(2), np.array([True, False])),
         (spaces.MultiBinary([2, 2]), np.zeros((2, 2), np.int8)),
         (NESTED, {"b": (np.zeros(2), np.zeros(2, np.int8)), "a": 0}),
@@ -59,26 +53,18 @@ def test_fitting_rows_pass(space, row):
 @pytest.mark.parametrize(
     ("space", "row", "message"),
     [
-        (BOX, np.zeros(3), r"^observation\n  expected: numbers of shape \(2,\)"),
-        (BOX, np.zeros(3), r"found:    float64 array of shape \(3,\)"),
+        (BOX, np.zeros(3), r"(?s)^observation\n.*numbers of shape \(2,\).*float64 array of shape \(3,\)\n.*environment"),
         (BOX, np.array(["a", "b"]), r"<U1 array of shape \(2,\)"),
         (BOX, np.array([None, None]), "object array"),
         (BOX, 1.0, "found:    float"),
-        (BOX, None, "found:    NoneType"),
         (BOX, [[1.0], [1.0, 2.0]], "found:    ragged list"),
-        (BOX, (0.0, 0.0), "found:    tuple"),
         (BOX, {"a": np.zeros(2)}, "found:    dict"),
         (spaces.Discrete(3), 1.0, r"expected: integer of shape \(\), as in Discrete\(3\)"),
         (spaces.Discrete(3), np.array([1]), r"int64 array of shape \(1,\)"),
-        (spaces.Discrete(3), "1", "found:    str"),
         (spaces.MultiDiscrete([2, 3]), np.zeros(2), r"expected: integers of shape \(2,\)"),
-        (spaces.MultiBinary(2), np.zeros(3, np.int8), r"expected: integers of shape \(2,\)"),
         (NESTED, {"a": 0}, r"expected: dict with keys \['a', 'b'\]"),
-        (NESTED, np.zeros(2), "found:    float64 array"),
         (NESTED, {"a": 0, "b": (np.zeros(2),)}, r"^observation\['b'\]\n  expected: tuple of 2"),
         (NESTED, {"a": 0, "b": (np.zeros(3), np.zeros(2, np.int8))}, r"^observation\['b'\]\[0\]\n"),
-        (NESTED, {"a": 0.5, "b": (np.zeros(2), np.zeros(2, np.int8))}, r"^observation\['a'\]\n"),
-        (BOX, np.zeros(3), "do:       make the environment"),
     ],
 )
 def test_unfit_rows_are_explained(space, row, message):
@@ -110,27 +96,33 @@ def test_a_fill_value_that_does_not_fit_is_refused_as_a_number_of_numpy_too(numb
             fill_value(np.dtype(np.uint8), value)
 
 
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: fill_row(spaces.Discrete(3), np.nan), ColumnError, "can hold"),
+        (lambda: fill_row(spaces.Box(0, 9, (2,), np.uint8), -1), ColumnError, "can hold"),
+        (lambda: fill_row(spaces.Dict(a=spaces.Text(3)), 0.0), SpaceError, "found:    Text space"),
+        (lambda: exact_fill_value(np.dtype(np.int8), -1.5, "here"), ColumnError, "mask=True"),
+        (lambda: one_hot(np.array([0, 5]), 3), SpaceError, "found:    values from 0 to 5"),
+        (lambda: one_hot(np.array([-1]), 3), SpaceError, r"expected: integers in \[0, 3\)"),
+        (lambda: one_hot(np.array([0.0]), 3), SpaceError, "found:    type float64"),
+        (lambda: one_hot_multidiscrete(np.array([1, 2, 3]), [2, 3]), SpaceError, "a last axis of 2 entries"),
+        (lambda: space_to_dict(spaces.Dict(a=spaces.Text(3))), SpaceError, r"gymnasium\.spaces\.text\.Text"),
+        (lambda: space_to_dict(spaces.Dict({(1, 2): spaces.Discrete(2)})), SpaceError, r"found: +\(1, 2\)"),
+    ],
+)
+def test_what_cannot_be_filled_encoded_or_described(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
 @pytest.mark.parametrize("fill", [0.5, np.float32(0.5), np.array([0.5, 2.75])])
 def test_a_fill_value_that_fits_is_of_the_columns_type(fill):
     for dtype in (np.uint8, np.float32, np.float64):
         found = fill_value(np.dtype(dtype), fill)
         assert found.dtype == dtype
         np.testing.assert_array_equal(found, np.trunc(fill) if dtype is np.uint8 else fill)
-
-
-@pytest.mark.parametrize(
-    ("space", "fill"), [(gym.spaces.Discrete(3), np.nan), (gym.spaces.Box(0, 9, (2,), np.uint8), -1)]
-)
-def test_rows_of_a_space_are_filled_with_what_it_can_hold(space, fill):
-    with pytest.raises(ColumnError, match="can hold"):
-        fill_row(space, fill)
-
-
-def test_a_fraction_among_integers_is_cut_or_refused():
-    assert fill_value(np.dtype(np.int8), -1.5) == -1
-    assert exact_fill_value(np.dtype(np.int8), -1.0, "here") == -1
-    with pytest.raises(ColumnError, match="mask=True"):
-        exact_fill_value(np.dtype(np.int8), -1.5, "here")
+    assert fill_value(np.dtype(np.int8), -1.5) == exact_fill_value(np.dtype(np.int8), -1.0, "here") == -1
 
 
 @pytest.mark.parametrize("fill", [1e300, -1e300, np.float64(1e39), np.array([1.0, 1e300])])
@@ -149,10 +141,8 @@ def test_numbers_that_are_too_large_for_a_float_are_refused_and_infinity_is_not(
 @pytest.mark.parametrize(
     ("space", "value", "expected"),
     [
-        (spaces.Box(-1, 1, (2,)), 0.5, np.array([0.5, 0.5], np.float32)),
         (spaces.Box(0, 255, (1,), np.uint8), 1.7, np.array([1], np.uint8)),
         (spaces.Box(-1, 1, ()), 2, np.float32(2.0)),
-        (spaces.Discrete(3), 1.7, np.int64(1)),
         (spaces.Discrete(3, start=2), 0, np.int64(0)),
         (spaces.MultiDiscrete([2, 3]), 1.0, np.array([1, 1])),
         (spaces.MultiBinary(2), 1, np.array([1, 1], np.int8)),
@@ -165,26 +155,16 @@ def test_fill_row_casts_the_value_to_the_leaf_type(space, value, expected):
     assert type(row) is type(expected)
 
 
-def test_fill_row_refuses_spaces_without_type():
-    with pytest.raises(SpaceError, match="found:    Text space"):
-        fill_row(spaces.Dict(a=spaces.Text(3)), 0.0)
-
-
 @pytest.mark.parametrize(
     ("space", "keywords", "dtype", "shape"),
     [
-        (spaces.Discrete(3), {}, np.int64, (2,)),
         (spaces.Discrete(3), {"one_hot_discrete": True}, np.float32, (2, 3)),
         (spaces.Discrete(3), {"fill_value": "random", "one_hot_discrete": True}, np.float32, (2, 3)),
-        (spaces.Discrete(3), {"time_size": 4}, np.int64, (2, 4)),
-        (spaces.Discrete(3), {"time_size": 4, "time_major": True}, np.int64, (4, 2)),
         (spaces.Discrete(3), {"time_size": 4, "one_hot_discrete": True}, np.float32, (2, 4, 3)),
-        (spaces.MultiDiscrete([2, 3]), {"time_size": 4}, np.int64, (2, 4, 2)),
         (spaces.MultiDiscrete([2, 3]), {"one_hot_discrete": True}, np.float32, (2, 5)),
         (spaces.MultiDiscrete(np.array([[2, 3], [2, 2]])), {"one_hot_discrete": True}, np.float32, (2, 9)),
         (spaces.MultiBinary(3), {"one_hot_discrete": True}, np.int8, (2, 3)),
         (spaces.Box(-1, 1, (5,)), {"fill_value": "random", "time_size": 4}, np.float32, (2, 4, 5)),
-        (spaces.Box(0, 255, (5,), np.uint8), {"fill_value": 1.7}, np.uint8, (2, 5)),
     ],
 )
 def test_dummy_batch_shapes_and_types(space, keywords, dtype, shape):
@@ -207,29 +187,9 @@ def test_one_hot_with_values_and_type():
     result = one_hot(np.array([[0, 2]]), 3, on_value=5, off_value=-1, dtype=np.int8)
     assert result.tolist() == [[[5, -1, -1], [-1, -1, 5]]]
     assert result.dtype == np.int8
-    assert one_hot(1, 2).tolist() == [0.0, 1.0]
     assert one_hot(np.array([0, 2])).shape == (2, 3)
     assert one_hot(np.zeros(0, int), 3).shape == (0, 3)
     assert one_hot(np.array([True, False]), 2).tolist() == [[0.0, 1.0], [1.0, 0.0]]
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ([0, 5], "found:    values from 0 to 5"),
-        ([-1], r"expected: integers in \[0, 3\)"),
-        ([0.0], "found:    type float64"),
-    ],
-)
-def test_one_hot_refuses_what_it_cannot_encode(values, message):
-    with pytest.raises(SpaceError, match=message):
-        one_hot(np.array(values), 3)
-
-
-def test_one_hot_multidiscrete_concatenates():
-    assert one_hot_multidiscrete(np.array([[1, 2], [0, 0]]), [2, 3]).tolist() == [[0, 1, 0, 0, 1], [1, 0, 1, 0, 0]]
-    with pytest.raises(SpaceError, match="expected: a last axis of 2 entries"):
-        one_hot_multidiscrete(np.array([1, 2, 3]), [2, 3])
 
 
 def test_one_hot_column_respects_starts_and_leaves_the_rest():
@@ -268,8 +228,6 @@ SPACES = [
     spaces.Box(-1, 1, (3,)),
     spaces.Box(-np.inf, np.inf, (2, 2), np.float64),
     spaces.Box(0, np.inf, (1,), np.float16),
-    spaces.Box(0, 255, (84, 84, 1), np.uint8),
-    spaces.Box(-5, 5, ()),
     spaces.Box(0, 1, (0,)),
     spaces.Box(np.array([-0.1, -np.inf], np.float32), np.array([np.inf, 0.3], np.float32)),
     spaces.Box(-(2**62) - 1, 2**62 + 1, (2,), np.int64),
@@ -279,7 +237,6 @@ SPACES = [
     spaces.MultiDiscrete([2, 3]),
     spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]), np.int32),
     spaces.MultiDiscrete([2, 3], start=[5, -1]),
-    spaces.MultiBinary(3),
     spaces.MultiBinary([2, 3]),
     spaces.Dict(b=spaces.Discrete(2), a=spaces.Tuple([spaces.Box(0, 1, (2,)), spaces.Dict(x=spaces.MultiBinary(2))])),
     spaces.Dict([("z", spaces.Discrete(2)), ("a", spaces.Discrete(3))]),
@@ -303,36 +260,20 @@ def test_round_trip_through_json_is_equal(space):
         assert list(restored.spaces) == list(space.spaces)
 
 
-def test_uniform_bounds_are_one_number_and_infinities_are_strings():
+def test_bounds_are_one_number_or_nested_lists_and_infinities_are_strings():
     described = space_to_dict(spaces.Box(-np.inf, 1.0, (2, 3)))
     assert described == {"type": "Box", "low": "-inf", "high": 1.0, "shape": [2, 3], "dtype": "float32"}
-
-
-def test_mixed_bounds_are_nested_lists():
     low, high = np.array([[0, -np.inf]], np.float32), np.array([[1, np.inf]], np.float32)
     described = space_to_dict(spaces.Box(low, high))
     assert (described["low"], described["high"]) == ([[0.0, "-inf"]], [[1.0, "inf"]])
-
-
-@pytest.mark.parametrize("space", [spaces.Text(3), spaces.Sequence(spaces.Discrete(2)), spaces.Dict(a=spaces.Text(3))])
-def test_other_spaces_are_refused_by_class(space):
-    with pytest.raises(SpaceError, match=r"found: +gymnasium\.spaces\.(text\.Text|sequence\.Sequence)"):
-        space_to_dict(space)
-
-
-def test_keys_must_be_writable_as_json():
-    with pytest.raises(SpaceError, match=r"found: +\(1, 2\)"):
-        space_to_dict(spaces.Dict({(1, 2): spaces.Discrete(2)}))
 
 
 @pytest.mark.parametrize(
     ("description", "message"),
     [
         ({"type": "box"}, "did you mean 'Box'"),
-        ({}, "expected: a dict with a known 'type'"),
         ("Box", "found:    'Box'"),
         ({"type": "Discrete"}, "KeyError: 'n'"),
-        ({"type": "Discrete", "n": 0}, "expected: the entries that space_to_dict"),
         ({"type": "Box", "low": [0, 0], "high": 1, "shape": [3], "dtype": "float32"}, "ValueError"),
         ({"type": "Box", "low": 0, "high": 1, "shape": [3], "dtype": "float33"}, "float33"),
         ({"type": "Tuple", "spaces": [{"type": "Discret"}]}, "did you mean 'Discrete'"),

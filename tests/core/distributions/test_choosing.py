@@ -32,10 +32,8 @@ SPACES = [
     (gym.spaces.MultiBinary((2, 2)), MultiCategorical, 8),
     (Box(-3, 3, (2,), np.int8), MultiCategorical, 14),
     (Box(-128, 127, (), np.int8), MultiCategorical, 256),
-    (Box(0, 255, (2,), np.uint8), MultiCategorical, 512),
     (Box(0, 1, (2,), np.bool_), MultiCategorical, 4),
     (Box(-1, 1, (3,)), DiagGaussian, 6),
-    (Box(-1, 1, (3,), np.float64), DiagGaussian, 6),
     (Box(-1, np.inf, (2, 3)), DiagGaussian, 12),
     (Box(-np.inf, np.inf, ()), DiagGaussian, 2),
     (NESTED, MultiDistribution, 4 + 6 + 2 + 2),
@@ -73,10 +71,8 @@ def test_plain_classes_where_nothing_must_be_fixed():
     [
         (gym.spaces.MultiBinary(3), torch.int8),
         (gym.spaces.MultiDiscrete([2, 3], dtype=np.int16), torch.int16),
-        (gym.spaces.MultiDiscrete([2, 3]), torch.int64),
         (Box(-3, 3, (2,), np.int8), torch.int8),
         (Box(-128, 127, (2,), np.int8), torch.int64),
-        (Box(0, 9, (2,), np.uint16), torch.int64),
     ],
 )
 def test_types_are_the_spaces_if_they_hold_the_integers(space, dtype):
@@ -96,8 +92,6 @@ def test_numbers_of_inputs_of_the_parts():
     [
         (None, "get_exploration_action_dist_cls"),
         (gym.spaces.Text(3), "get_exploration_action_dist_cls"),
-        (gym.spaces.Sequence(Discrete(2)), "get_exploration_action_dist_cls"),
-        (gym.spaces.Graph(Box(-1, 1, (2,)), None), "get_exploration_action_dist_cls"),
         (gym.spaces.Tuple([]), "get_exploration_action_dist_cls"),
         (Box(-np.inf, 5, (2,), np.int64), "bound the environment's actions"),
         (Box(0, 2**40, (1,), np.int64), "float Box and round"),
