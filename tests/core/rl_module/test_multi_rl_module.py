@@ -36,8 +36,20 @@ class Fixed(RLModule):
         return {"actions": [0] * len(batch["obs"])}
 
 
+class Plain(RLModule):
+    pass
+
+
+class Shared(MultiRLModule):
+    pass
+
+
+BOX, CHOICE = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
+LEFT = MultiRLModuleSpec(rl_module_specs={"left": RLModuleSpec(Plain)})
+
+
 def spec(**options):
-    return RLModuleSpec(Net, gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2), **options)
+    return RLModuleSpec(Net, BOX, CHOICE, **options)
 
 
 @pytest.fixture
@@ -46,17 +58,33 @@ def multi():
 
 
 def test_it_is_a_mapping(multi):
-    assert "p0" in multi
-    assert "p9" not in multi
-    assert len(multi) == 3
+    assert "p0" in multi and "p9" not in multi and len(multi) == 3
     assert list(multi) == list(multi.keys()) == ["p0", "p1", "fixed"]
     assert list(multi.values()) == [module for _, module in multi.items()]
-    assert multi.get("p0") is multi["p0"]
-    assert multi.get("p9") is None
-    assert multi.get("p9", multi["p1"]) is multi["p1"]
-    with pytest.raises(UnknownNameError, match="did you mean 'fixed'"):
-        multi["fixd"]
-    assert bool(MultiRLModule())
+    assert multi.get("p0") is multi["p0"] and multi.get("p9") is None and multi.get("p9", multi["p1"]) is multi["p1"]
+    assert bool(MultiRLModule()) and multi.as_multi_rl_module() is multi
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda multi: multi["fixd"], UnknownNameError, "did you mean 'fixed'"),
+        (lambda multi: multi.remove_module("fixd"), UnknownNameError, "did you mean 'fixed'"),
+        (lambda multi: multi.add_module("p1", Net()), ConfigError, "override=True"),
+        (lambda multi: multi.add_module("p7", nn.Linear(1, 1)), ConfigError, "an RLModule"),
+        (lambda multi: multi.forward_inference({"obs": torch.ones(3, 4)}), BatchLayoutError, "under their module id"),
+        (lambda multi: multi.get_train_action_dist_cls(), NotAvailableError, r"multi_rl_module\[module_id\]"),
+        (lambda multi: multi.set_state(None), CheckpointError, "a dict of states"),
+        (lambda multi: multi.get_state("p5"), UnknownNameError, "p5"),
+        (lambda multi: MultiRLModuleSpec(rl_module_specs={"a": Plain}), ConfigError, "an RLModuleSpec"),
+        (lambda multi: LEFT["lef"], UnknownNameError, "did you mean 'left'"),
+        (lambda multi: LEFT.remove_modules("lef"), UnknownNameError, "did you mean 'left'"),
+        (lambda multi: LEFT.build("lef"), UnknownNameError, "did you mean 'left'"),
+    ],
+)
+def test_wrong_uses(multi, call, error, message):
+    with pytest.raises(error, match=message):
+        call(multi)
 
 
 def test_foreach_module(multi):
@@ -82,11 +110,6 @@ def test_only_modules_with_a_batch_are_called(multi, situation):
     assert forward({"p0": {"obs": torch.ones(1, 4)}}, t=4)["p0"]["t"] == 4
 
 
-def test_a_batch_of_columns_is_refused(multi):
-    with pytest.raises(BatchLayoutError, match="under their module id"):
-        multi.forward_inference({"obs": torch.ones(3, 4)})
-
-
 def test_parameters_are_reachable(multi):
     names = [name for name, _ in multi.named_parameters()]
     assert names == ["p0.layer.weight", "p0.layer.bias", "p1.layer.weight", "p1.layer.bias"]
@@ -106,12 +129,9 @@ def test_adding_and_removing(multi):
     assert "p0" not in multi
     assert [name for name, _ in multi.named_parameters()] == ["p1.layer.weight", "p1.layer.bias"]
     multi.remove_module("p0", raise_err_if_not_found=False)
-    with pytest.raises(UnknownNameError):
-        multi.remove_module("p0")
-    with pytest.raises(ConfigError, match="override=True"):
-        multi.add_module("p1", module)
-    with pytest.raises(ConfigError, match="an RLModule"):
-        multi.add_module("p7", nn.Linear(1, 1))
+    multi.add_module("new", spec(model_config={"memory": True}).build())
+    assert list(multi.rl_module_specs) == ["p1", "fixed", "new"]
+    assert multi.rl_module_specs["new"] == spec(model_config={"memory": True})
 
 
 @pytest.mark.parametrize("module_id", ["team.red", "forward", "training", "p 0"])
@@ -136,8 +156,6 @@ def test_parts_of_a_state(multi):
     assert list(multi.get_state("p1")) == ["p1"]
     assert list(multi.get_state(["p1", "p0"])) == ["p0", "p1"]
     assert list(multi.get_state(not_components="fixed")) == ["p0", "p1"]
-    with pytest.raises(UnknownNameError, match="p5"):
-        multi.get_state("p5")
     before = multi.get_state()
     other = MultiRLModule(rl_module_specs={"p0": spec()})
     multi.set_state(other.get_state())
@@ -154,24 +172,6 @@ def test_a_state_that_does_not_fit_changes_no_module(multi):
     with pytest.raises(CheckpointError, match=r"^in module 'p1':[\s\S]*layer.weight has shape"):
         multi.set_state(state)
     np.testing.assert_equal(multi.get_state(), before)
-    with pytest.raises(CheckpointError, match="a dict of states"):
-        multi.set_state(None)
-
-
-def test_specs_follow_what_is_added_and_removed(multi):
-    multi.add_module("new", spec(model_config={"memory": True}).build())
-    multi.remove_module("p1")
-    assert list(multi.rl_module_specs) == ["p0", "fixed", "new"]
-    assert multi.rl_module_specs["new"] == spec(model_config={"memory": True})
-
-
-def test_a_module_that_can_be_trained_ends_acting_only():
-    multi = MultiRLModule(rl_module_specs={"a": spec(inference_only=True)})
-    assert multi.inference_only
-    multi.add_module("b", Net(inference_only=True))
-    assert multi.inference_only
-    multi.add_module("c", Net())
-    assert not multi.inference_only
 
 
 def test_building_for_acting_only():
@@ -181,23 +181,10 @@ def test_building_for_acting_only():
     assert actor["p0"].inference_only
     assert not specs["p0"].inference_only
     actor.set_state(learner.get_state(inference_only=True))
-
-
-def test_distributions_belong_to_the_modules(multi):
-    with pytest.raises(NotAvailableError, match=r"multi_rl_module\[module_id\]"):
-        multi.get_train_action_dist_cls()
-    assert multi.as_multi_rl_module() is multi
-
-
-BOX, CHOICE = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
-
-
-class Plain(RLModule):
-    pass
-
-
-class Shared(MultiRLModule):
-    pass
+    actor.add_module("b", Net(inference_only=True))
+    assert actor.inference_only
+    actor.add_module("c", Net())
+    assert not actor.inference_only, "a module that can be trained ends acting only"
 
 
 def test_build_and_back():
@@ -226,12 +213,3 @@ def test_adding_and_removing_specs():
     assert "a" not in spec
     spec.remove_modules(["b"])
     assert len(spec.build()) == 0
-
-
-def test_wrong_uses():
-    with pytest.raises(ConfigError, match="an RLModuleSpec"):
-        MultiRLModuleSpec(rl_module_specs={"a": Plain})
-    spec = MultiRLModuleSpec(rl_module_specs={"left": RLModuleSpec(Plain)})
-    for call in (lambda: spec["lef"], lambda: spec.remove_modules("lef"), lambda: spec.build("lef")):
-        with pytest.raises(UnknownNameError, match="did you mean 'left'"):
-            call()
