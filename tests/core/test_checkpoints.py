@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import json
 import logging
 import os
 import pickle
@@ -22,23 +21,13 @@ from epibatch.core.errors import CheckpointError, StorageError
 STATE = {"step": 3, "w": np.arange(6.0).reshape(2, 3)}
 
 
-def files_of(folder):
-    return sorted(entry.name for entry in folder.iterdir())
-
-
 def test_round_trip(tmp_path):
     path = save_state(tmp_path / "deep" / "best", STATE)
     loaded = load_state(path)
     assert loaded["step"] == 3
     np.testing.assert_array_equal(loaded["w"], STATE["w"])
-    assert files_of(path) == ["COMPLETE", "arrays.npz", "state.json"]
-    assert files_of(path.parent) == ["best"]
-
-
-@pytest.mark.parametrize("state", [{}, [], None, 5, np.ones(2), {"a": {}}])
-def test_any_state(tmp_path, state):
-    save_state(tmp_path / "c", state)
-    np.testing.assert_equal(load_state(tmp_path / "c"), state)
+    assert set(os.listdir(path)) == {"COMPLETE", "arrays.npz", "state.json"}
+    assert os.listdir(path.parent) == ["best"]
 
 
 def test_empty_folders_and_links_are_written_to(tmp_path):
@@ -76,19 +65,7 @@ def test_an_unsavable_state_leaves_the_old_one(tmp_path):
     with pytest.raises(CheckpointError, match=r"state\['bad'\]"):
         save_state(tmp_path / "c", {"bad": object()})
     assert load_state(tmp_path / "c")["step"] == 3
-    assert files_of(tmp_path) == ["c"]
-
-
-def rewrite_marker(folder, **changes):
-    marker = json.loads((folder / "COMPLETE").read_text())
-    (folder / "COMPLETE").write_text(json.dumps({**marker, **changes}))
-
-
-def replace_file(folder, name, content):
-    """Put other contents into a file and sign them, as an attacker would."""
-    (folder / name).write_bytes(content)
-    files = json.loads((folder / "COMPLETE").read_text())["files"]
-    rewrite_marker(folder, files={**files, name: checkpoints._fingerprint(content)})
+    assert os.listdir(tmp_path) == ["c"]
 
 
 def npz(**arrays):
@@ -97,56 +74,37 @@ def npz(**arrays):
     return packed.getvalue()
 
 
-def truncate(folder, name):
-    (folder / name).write_bytes((folder / name).read_bytes()[:-7])
+MALFORMED = {
+    "folder missing": (lambda d, f: shutil.rmtree(f), "no such folder"),
+    "marker missing": (lambda d, f: (f / "COMPLETE").unlink(), "no file named COMPLETE"),
+    "marker empty": (lambda d, f: (f / "COMPLETE").write_text(""), "COMPLETE cannot be read"),
+    "marker not JSON": (lambda d, f: (f / "COMPLETE").write_bytes(b"\xff\x00"), "COMPLETE cannot be read"),
+    "marker a list": (lambda d, f: (f / "COMPLETE").write_text("[]"), "COMPLETE cannot be read"),
+    "marker nested": (lambda d, f: (f / "COMPLETE").write_text("[" * 60000), "COMPLETE cannot be read"),
+    "wrong version": (lambda d, f: d.rewrite_marker(f, version=99), "version 99"),
+    "wrong format": (lambda d, f: d.rewrite_marker(f, format="other"), "format 'other'"),
+    "no sums": (lambda d, f: d.rewrite_marker(f, files={}), "no state.json"),
+    "sums of another type": (lambda d, f: d.rewrite_marker(f, files=[]), "format"),
+    "state missing": (lambda d, f: (f / "state.json").unlink(), "no state.json"),
+    "arrays missing": (lambda d, f: (f / "arrays.npz").unlink(), "no arrays.npz"),
+    "state truncated": (lambda d, f: os.truncate(f / "state.json", 9), "state.json has .* bytes"),
+    "arrays truncated": (lambda d, f: os.truncate(f / "arrays.npz", 99), "arrays.npz has .* bytes"),
+    "state flipped": (lambda d, f: d.flip_a_bit(f, "state.json"), "state.json was changed"),
+    "arrays flipped": (lambda d, f: d.flip_a_bit(f, "arrays.npz"), "arrays.npz was changed"),
+    "signed: state truncated": (lambda d, f: d.replace(f, "state.json", b'{"step": '), "cannot be read"),
+    "signed: state nested": (lambda d, f: d.replace(f, "state.json", b"[" * 200000), "cannot be read"),
+    "signed: no zip": (lambda d, f: d.replace(f, "arrays.npz", b"no zip"), "cannot be read"),
+    "signed: half a zip": (lambda d, f: d.replace(f, "arrays.npz", npz(a0=np.ones(9))[:60]), "cannot be read"),
+    "signed: array missing": (lambda d, f: d.replace(f, "arrays.npz", npz(other=np.ones(2))), "cannot be read"),
+    "signed: object array": (lambda d, f: d.replace(f, "arrays.npz", npz(a0=np.array([{}, None], object))), "Object"),
+    "signed: a pickle": (lambda d, f: d.replace(f, "arrays.npz", pickle.dumps(STATE)), "cannot be read"),
+}
 
 
-def flip_a_bit(folder, name):
-    content = bytearray((folder / name).read_bytes())
-    content[len(content) // 2] ^= 1
-    (folder / name).write_bytes(bytes(content))
-
-
-MALFORMED = [
-    ("folder missing", shutil.rmtree, "no such folder"),
-    ("marker missing", lambda f: (f / "COMPLETE").unlink(), "no file named COMPLETE"),
-    ("marker empty", lambda f: (f / "COMPLETE").write_text(""), "COMPLETE cannot be read"),
-    ("marker not JSON", lambda f: (f / "COMPLETE").write_bytes(b"\xff\x00"), "COMPLETE cannot be read"),
-    ("marker a list", lambda f: (f / "COMPLETE").write_text("[]"), "COMPLETE cannot be read"),
-    ("marker nested", lambda f: (f / "COMPLETE").write_text("[" * 60000), "COMPLETE cannot be read"),
-    ("wrong version", lambda f: rewrite_marker(f, version=99), "version 99"),
-    ("wrong format", lambda f: rewrite_marker(f, format="other"), "format 'other'"),
-    ("no sums", lambda f: rewrite_marker(f, files={}), "no state.json"),
-    ("sums of another type", lambda f: rewrite_marker(f, files=[]), "format"),
-    ("state missing", lambda f: (f / "state.json").unlink(), "no state.json"),
-    ("arrays missing", lambda f: (f / "arrays.npz").unlink(), "no arrays.npz"),
-    ("state truncated", lambda f: truncate(f, "state.json"), "state.json has .* bytes"),
-    ("arrays truncated", lambda f: truncate(f, "arrays.npz"), "arrays.npz has .* bytes"),
-    ("state flipped", lambda f: flip_a_bit(f, "state.json"), "state.json was changed"),
-    ("arrays flipped", lambda f: flip_a_bit(f, "arrays.npz"), "arrays.npz was changed"),
-    ("signed: state truncated", lambda f: replace_file(f, "state.json", b'{"step": '), "cannot be read"),
-    ("signed: state nested", lambda f: replace_file(f, "state.json", b"[" * 200000), "cannot be read"),
-    ("signed: no zip", lambda f: replace_file(f, "arrays.npz", b"no zip"), "cannot be read"),
-    ("signed: half a zip", lambda f: replace_file(f, "arrays.npz", npz(a0=np.ones(9))[:60]), "cannot be read"),
-    ("signed: array missing", lambda f: replace_file(f, "arrays.npz", npz(other=np.ones(2))), "cannot be read"),
-    (
-        "signed: object array",
-        lambda f: replace_file(f, "arrays.npz", npz(a0=np.array([{}, None], object))),
-        "Object arrays cannot be loaded",
-    ),
-    ("signed: a pickle", lambda f: replace_file(f, "arrays.npz", pickle.dumps(STATE)), "cannot be read"),
-    (
-        "signed: unknown tag",
-        lambda f: replace_file(f, "state.json", b'[{"$": "code"}' + b', "array"' * 9 + b"]"),
-        "unknown tag",
-    ),
-]
-
-
-@pytest.mark.parametrize(("damage", "message"), [row[1:] for row in MALFORMED], ids=[row[0] for row in MALFORMED])
-def test_malformed_checkpoints_are_refused(tmp_path, damage, message):
+@pytest.mark.parametrize(("damage", "message"), MALFORMED.values(), ids=MALFORMED)
+def test_malformed_checkpoints_are_refused(tmp_path, damaged, damage, message):
     folder = save_state(tmp_path / "c", STATE)
-    damage(folder)
+    damage(damaged, folder)
     with pytest.raises(CheckpointError, match=message):
         load_state(folder)
 
@@ -190,23 +148,23 @@ def interrupted_after_publishing(folder, *, old, new):
     save_state(checkpoints._previous(folder), {"step": old})
 
 
-def test_a_damaged_checkpoint_falls_back_to_the_one_it_replaced(tmp_path, caplog):
+def test_a_damaged_checkpoint_falls_back_to_the_one_it_replaced(tmp_path, caplog, damaged):
     interrupted_after_publishing(tmp_path / "c", old=1, new=2)
     assert load_state(tmp_path / "c") == {"step": 2}
-    flip_a_bit(tmp_path / "c", "state.json")
+    damaged.flip_a_bit(tmp_path / "c", "state.json")
     check_state(tmp_path / "c")
     with caplog.at_level(logging.WARNING, "epibatch"):
         assert load_state(tmp_path / "c") == {"step": 1}
     assert "state.json was changed" in caplog.text and "the checkpoint that it replaced is read" in caplog.text
-    flip_a_bit(checkpoints._previous(tmp_path / "c"), "state.json")
+    damaged.flip_a_bit(checkpoints._previous(tmp_path / "c"), "state.json")
     with pytest.raises(CheckpointError, match=r"loading .*/c\n(.|\n)*state.json was changed"):
         check_state(tmp_path / "c")
 
 
 @pytest.mark.parametrize("stop", range(12))
-def test_replacing_a_damaged_checkpoint_keeps_the_one_before_it(tmp_path, monkeypatch, stop):
+def test_replacing_a_damaged_checkpoint_keeps_the_one_before_it(tmp_path, monkeypatch, damaged, stop):
     interrupted_after_publishing(tmp_path / "c", old=1, new=2)
-    flip_a_bit(tmp_path / "c", "state.json")
+    damaged.flip_a_bit(tmp_path / "c", "state.json")
     with monkeypatch.context() as patch:
         stop_at_call(patch, stop, clean_up=False)
         with contextlib.suppress(Interrupted):
@@ -228,11 +186,7 @@ def test_a_full_disk_is_a_named_error_and_keeps_the_old_one(tmp_path, monkeypatc
         with pytest.raises(StorageError, match=r"saving to .*/c\n(.|\n)*No space left(.|\n)*still whole"):
             save_state(tmp_path / "c", {"step": "new"})
     assert load_state(tmp_path / "c") == {"step": "old"}
-    assert all(not name.startswith(".c.saving") for name in files_of(tmp_path))
-
-
-def test_a_file_that_cannot_be_read_is_damage(tmp_path, monkeypatch):
-    save_state(tmp_path / "c", STATE)
+    assert all(not name.startswith(".c.saving") for name in os.listdir(tmp_path))
     monkeypatch.setattr(checkpoints, "open_file", out_of_space)
     with pytest.raises(CheckpointError, match=r"state.json cannot be read \(.*No space"):
         load_state(tmp_path / "c")
@@ -267,7 +221,7 @@ class Counter(Checkpointable):
         self.n = state["n"]
 
 
-def test_checkpointable(tmp_path):
+def test_checkpointable(tmp_path, monkeypatch):
     one, other = Counter(), Counter()
     one.n = 4
     assert one.save_to_path(tmp_path / "c") == str(tmp_path / "c")
@@ -276,44 +230,6 @@ def test_checkpointable(tmp_path):
     one.save_to_path(tmp_path / "c", state={"n": 9})
     other.restore_from_path(str(tmp_path / "c"))
     assert other.n == 9
-
-
-def test_checkpointable_without_a_path(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints.tempfile, "tempdir", str(tmp_path))
-    path = Counter().save_to_path()
-    assert load_state(path) == {"n": 0}
-
-
-def test_nothing_to_save():
-    assert Checkpointable().get_state() == {}
-    Checkpointable().set_state({})
-
-
-MODEST = {
-    "visits": {(i, i % 7): i for i in range(100_000)},
-    "floats": [0.5] * 1_500_000,
-    "bytes": bytes(9_000_000),
-}
-
-
-@pytest.mark.parametrize("name", MODEST)
-def test_modest_states_are_saved(tmp_path, name):
-    save_state(tmp_path / "c", MODEST[name])
-    assert load_state(tmp_path / "c") == MODEST[name]
-
-
-def test_a_state_that_will_soon_be_too_large_is_a_warning(tmp_path):
-    with pytest.warns(UserWarning, match="more than half of what state.json may have"):
-        save_state(tmp_path / "c", "x" * 9 * 2**20)
-    assert load_state(tmp_path / "c") == "x" * 9 * 2**20
-    with pytest.raises(CheckpointError, match="at most 16,777,216 bytes"):
-        save_state(tmp_path / "c", "x" * 17 * 2**20)
-
-
-def test_long_lists_of_earlier_checkpoints_are_read(tmp_path):
-    folder = save_state(tmp_path / "c", None)
-    pairs = b",".join(b'[{"$":"tuple","items":[%d,2]},%d]' % (i, i) for i in range(2000))
-    numbers = b",".join([b"1.5"] * 2000)
-    text = b'[{"$":"dict","items":[%b]},[%b],{"$":"bytes","hex":"%b"}]' % (pairs, numbers, b"ab" * 2000)
-    replace_file(folder, "state.json", text)
-    assert load_state(folder) == [{(i, 2): i for i in range(2000)}, [1.5] * 2000, b"\xab" * 2000]
+    assert load_state(Counter().save_to_path()) == {"n": 0}
+    Checkpointable().set_state(Checkpointable().get_state())

@@ -21,14 +21,11 @@ from epibatch.core.metrics import MetricsLogger
         ({"reduce": "min"}, 1),
         ({"reduce": "max"}, 4),
         ({"reduce": "min", "window": 2}, 3),
-        ({"reduce": "max", "window": 2}, 4),
         ({"reduce": "item"}, 4),
-        ({"reduce": "item", "window": 2}, 4),
         ({"reduce": "lifetime_sum"}, 10),
         ({"reduce": None}, [1, 2, 3, 4]),
         ({"reduce": None, "window": 2}, [3, 4]),
         ({"ema_coeff": 0.5}, 3.125),
-        ({"reduce": "ema", "ema_coeff": 0.5}, 3.125),
         ({"reduce": "ema"}, 1 * 0.99**3 + 0.01 * (2 * 0.99**2 + 3 * 0.99 + 4)),
     ],
 )
@@ -75,12 +72,8 @@ def test_values_become_python_numbers(value, number):
     logger.log_value("x", value, reduce="sum")
     assert logger.reduce()["x"] == number
     assert type(logger.reduce()["x"]) in (int, float)
-
-
-def test_tensors_are_not_kept():
-    logger = MetricsLogger()
     logger.log_value("loss", torch.ones(1, requires_grad=True).sum(), window=5)
-    assert type(logger.get_state()["metrics"]["loss",]["values"][0]) is float
+    assert type(logger.get_state()["metrics"]["loss",]["values"][0]) is float, "tensors are not kept"
 
 
 def test_nested_keys_and_log_dict():
@@ -131,7 +124,6 @@ def test_throughput(monkeypatch):
         ({"window": 0}, "positive integer"),
         ({"ema_coeff": 0.1, "window": 3}, "without window"),
         ({"ema_coeff": 0.1, "reduce": "sum"}, "ema_coeff"),
-        ({"ema_coeff": 2.0}, "ema_coeff"),
         ({"reduce": "lifetime_sum", "clear_on_reduce": True}, "lifetime_sum"),
         ({"with_throughput": True}, "for a sum"),
     ],
@@ -176,9 +168,3 @@ def test_state_round_trip():
     for logger in (one, other):
         log(logger, 10)
     assert one.reduce() == other.reduce() == {"mean": 4.0, "n": {"window": 6.5}, "total": 16}
-
-
-def test_names():
-    assert names.DEFAULT_MODULE_ID == "default_policy"
-    assert names.ALL_MODULES == "__all_modules__"
-    assert names.EPISODE_RETURN_MEAN == "episode_return_mean"

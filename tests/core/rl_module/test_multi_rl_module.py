@@ -75,7 +75,8 @@ def test_it_is_a_mapping(multi):
         (lambda multi: multi.forward_inference({"obs": torch.ones(3, 4)}), BatchLayoutError, "under their module id"),
         (lambda multi: multi.get_train_action_dist_cls(), NotAvailableError, r"multi_rl_module\[module_id\]"),
         (lambda multi: multi.set_state(None), CheckpointError, "a dict of states"),
-        (lambda multi: multi.get_state("p5"), UnknownNameError, "p5"),
+        (lambda multi: multi.get_state("p5"), UnknownNameError, r"'p5'\n.*Known: fixed, p0, p1"),
+        (lambda multi: multi.get_state(not_components=["p0", "p5"]), UnknownNameError, "'p5'"),
         (lambda multi: MultiRLModuleSpec(rl_module_specs={"a": Plain}), ConfigError, "an RLModuleSpec"),
         (lambda multi: LEFT["lef"], UnknownNameError, "did you mean 'left'"),
         (lambda multi: LEFT.remove_modules("lef"), UnknownNameError, "did you mean 'left'"),
@@ -156,6 +157,7 @@ def test_parts_of_a_state(multi):
     assert list(multi.get_state("p1")) == ["p1"]
     assert list(multi.get_state(["p1", "p0"])) == ["p0", "p1"]
     assert list(multi.get_state(not_components="fixed")) == ["p0", "p1"]
+    assert list(multi.get_state(["p0", "p1"], not_components=["p0"])) == ["p1"]
     before = multi.get_state()
     other = MultiRLModule(rl_module_specs={"p0": spec()})
     multi.set_state(other.get_state())
