@@ -7,6 +7,7 @@ loader took it: "loaded", "named: CLASS", or "raw: CLASS: MESSAGE". The checksum
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import json
 import math
@@ -26,12 +27,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from typer.testing import CliRunner
 
-from epibatch.algorithms import PPOConfig, RunFolder, TrainingRun
-from epibatch.algorithms.playing import play
-from epibatch.algorithms.policy import Policy
-from epibatch.algorithms.ppo import PPO
-from epibatch.core.checkpoints import check_state, load_state, save_state
+from epibatch.algorithms import PPO, Policy, PPOConfig, RunFolder, TrainingRun
+from epibatch.cli import app
+from epibatch.core import load_state, save_state
 from epibatch.core.errors import EpibatchError
 from epibatch.core.rl_module import RLModule
 
@@ -119,51 +119,36 @@ NETWORK = ("description", "config", "rl_module", "model_config")
 REFERENCES = ("state", "env_runner", "env_to_module_connector", "mean_std_filter")
 STATES: dict[str, Callable[[Any], None]] = {
     "averages of no axes": every_average("exp_avg", np.array(0.5, "f4")),
-    "squares of no axes": every_average("exp_avg_sq", np.array(0.5, "f4")),
     "steps of a thousand": every_average("step", np.zeros(1000, "f4")),
     "step nan": every_average("step", np.array(math.nan, "f4")),
-    "step below 0": every_average("step", np.array(-5, "f4")),
     "an average of words": at(*ADAM, "exp_avg", to=np.full((4, 4), "x")),
-    "an average of float64": at(*ADAM, "exp_avg", to=lambda old: old.astype("f8")),
-    "a complex average": at(*ADAM, "exp_avg", to=lambda old: old + 1j),
     "an average turned round": at(*ADAM, "exp_avg", to=lambda old: np.zeros(old.shape[::-1] + (1,), "f4")),
     "squares below 0": at(*ADAM, "exp_avg_sq", to=lambda old: old - 1e9),
     "one average more": at(*ADAM, "max_exp_avg_sq", to=np.zeros(3, "f4")),
     "an average less": at(*ADAM, to={"step": np.array(1.0, "f4")}),
     "optimiser of another": at("learner", "optimizers", "default_policy", to={"x": {}}),
-    "weights of no axes": at(*MODULE, "pi.net.0.weight", to=np.array(0.5, "f4")),
-    "weights of words": at(*MODULE, "pi.net.0.weight", to=lambda old: old.astype(str)),
     "weights nan": at(*MODULE, "pi.net.0.weight", to=lambda old: old * math.nan),
     "weights ragged": at(*MODULE, "pi.net.0.weight", to=[[1.0], [1.0, 2.0]]),
     "weights missing": at(*MODULE, to={}),
     "another module": at("learner", "module", "../x", to={}),
     "numpy beyond its words": at("random", "numpy", "position", to=10**9),
-    "numpy before its words": at("random", "numpy", "position", to=-1),
     "numpy with few words": at("random", "numpy", "keys", to=np.zeros(3, np.uint32)),
     "numpy with words of 64 bits": at("random", "numpy", "keys", to=np.zeros(624, np.uint64)),
-    "numpy of another name": at("random", "numpy", "name", to="PCG64"),
     "numpy nan": at("random", "numpy", "gauss", to=math.nan),
     "python beyond its words": at("random", "python", "words", to=lambda old: np.append(old[:-1], 10**9)),
-    "python with few words": at("random", "python", "words", to=np.zeros(3, np.int64)),
     "python below 0": at("random", "python", "words", to=lambda old: -old),
-    "python of version 2": at("random", "python", "version", to=2),
     "torch beyond its words": at("random", "torch", to=position(16, 10**9, 8)),
     "torch with words left": at("random", "torch", to=position(8, 2**31 - 1, 4)),
     "torch short": at("random", "torch", to=np.zeros(3, np.uint8)),
-    "torch zeros": at("random", "torch", to=np.zeros(5056, np.uint8)),
     "cuda": at("random", "cuda", to=[np.zeros(3, np.uint8)]),
     "order of rows": at("learner", "generators", "default_policy", to=position(16, 10**12, 8)),
     "reset seeds of a Mersenne Twister": at("env_runner", "reset_seeds", to=mersenne(10**9)),
     "reset seeds of Philox": at("env_runner", "reset_seeds", to=bit_generator("Philox", buffer_pos=10**9)),
     "reset seeds beyond 128 bits": at("env_runner", "reset_seeds", "state", "state", to=2**200),
-    "reset seeds below 0": at("env_runner", "reset_seeds", "state", "inc", to=-3),
     "reset seed huge": at("env_runner", "next_reset_seed", to=HUGE),
     "lookback of a trillion": at("env_runner", "required_lookback", to=10**12),
-    "lookback below 0": at("env_runner", "required_lookback", to=-7),
-    "steps below 0": at("env_runner", "num_env_steps_sampled_lifetime", to=-7),
     "steps of many digits": at("counters", "num_env_steps_sampled_lifetime", to=10**4200),
     "iterations nan": at("counters", "training_iteration", to=math.nan),
-    "seconds infinite": at("counters", "time_total_s", to=math.inf),
     "metrics of another kind": at("counters", "logged_metrics", to={"metrics": {("a",): {"settings": "abcde"}}}),
     "metric beside its parent": at("counters", "callback_metrics", to=lambda old: {"metrics": {
         key: {"settings": ("sum", None, None, False, False), "count": 1, "value": 1, "values": None}
@@ -175,23 +160,18 @@ STATES: dict[str, Callable[[Any], None]] = {
     "episodes with one number": at("env_runner", "episode_metrics", "ended", to=np.zeros((3, 1))),
     "evaluation below 0": at("evaluation", "rounds", to=-1),
     "views of very many steps": at("added_views", to={"x": {"column": "obs", "shift": "-10000000000:0"}}),
-    "views of nothing": at("added_views", to={"x": {"column": "obs", "shift": HUGE}}),
     "filter infinite": place(*REFERENCES, "since", to={
         "count": 3, "mean": np.full(4, math.inf), "squares": np.ones(4)}),
-    "filter of a million": place(*REFERENCES, "leaves", to={"": [10**6]}),
     "filter beyond memory": place(*REFERENCES, "leaves", to={"": [10**12]}),
     "a piece of another pipeline": at("env_runner", "env_to_module_connector", "os:system", to={"x": 1}),
     "a state that is a list": place("state", to=[]),
-    "a state without parts": place("state", to={}),
     "parts that are lists": place("state", to=lambda old: {part: [] for part in old}),
     "nested a hundred deep": at("env_runner", "logged_metrics", to=nested(150)),
     "layers beyond memory": place(*NETWORK, "fcnet_hiddens", to=[10**5, 10**5]),
-    "layers of a trillion": place(*NETWORK, "fcnet_hiddens", to=[10**12]),
     "very many layers": place(*NETWORK, "fcnet_hiddens", to=[1] * 100_000),
     "an lstm beyond memory": place(*NETWORK, to={"use_lstm": True, "lstm_cell_size": 2**20}),
     "an initializer of code": place(*NETWORK, to={"fcnet_hiddens": [4], "fcnet_kernel_initializer": "os.system"}),
     "environments beyond memory": place("description", "config", "env_runners", "num_envs_per_env_runner", to=10**12),
-    "horizon of a trillion": place("description", "config", "env_runners", "episode_lookback_horizon", to=10**12),
     "an environment of code": place("description", "config", "environment", "env", to="os:system"),
     "an environment of code inside": place("description", "config", "environment", to={
         "env": "GymV21Environment-v0", "env_config": {"env_id": "os:system"}}),
@@ -203,9 +183,6 @@ STATES: dict[str, Callable[[Any], None]] = {
     "a spec that is a list": place(*SPEC, to=[1]),
     "a space beyond memory": place("description", "spaces", 0, to={**BOX, "shape": [10**5, 10**5]}),
     "a space below 0": place("description", "spaces", 0, to={**BOX, "shape": [-1]}),
-    "a space of objects": place("description", "spaces", 0, to={**BOX, "shape": [4], "dtype": "object"}),
-    "very many spaces": place("description", "spaces", 0, to={
-        "type": "Tuple", "spaces": [{**BOX, "shape": [10**6]} for _ in range(100)]}),
     "an action of very many": place("description", "spaces", 1, to={"type": "Discrete", "n": 10**15, "start": 0}),
     "a callback of code": place("description", "config", "callbacks", to={"on_episode_end": "os:system"}),
     "a wrapper of code": place("description", "config", "environment", "wrappers", to=["os:system"]),
@@ -214,8 +191,6 @@ STATES: dict[str, Callable[[Any], None]] = {
     "names that lead out": place("description", "config", "multi_agent", to={"policies": ["../../x"]}),
     "acting steps below 0": place("description", "lookback", to=-1),
     "a config that is a list": place("description", "config", to=[1]),
-    "acting that is a list": place("description", "acting", to=[1]),
-    "code that is a list": place("description", "not_data", to=[1]),
 }  # fmt: skip
 
 
@@ -224,11 +199,13 @@ STATES: dict[str, Callable[[Any], None]] = {
 
 def signed(folder: Path, name: str, content: bytes) -> None:
     """Put a content into a file, and its size and sum into the marker."""
-    import hashlib
-
     (folder / name).write_bytes(content)
+    marked(folder, name, {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()})
+
+
+def marked(folder: Path, name: str, sums: dict[str, Any]) -> None:
     marker = json.loads((folder / "COMPLETE").read_text())
-    marker["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    marker["files"][name] = sums
     (folder / "COMPLETE").write_text(json.dumps(marker))
 
 
@@ -271,9 +248,7 @@ def text(content: bytes) -> Callable[[Path], None]:
 def sparse(folder: Path) -> None:
     size = 5 * 2**30
     os.truncate(folder / "state.json", size)
-    marker = json.loads((folder / "COMPLETE").read_text())
-    marker["files"]["state.json"] = {"bytes": size, "sha256": "0" * 64}
-    (folder / "COMPLETE").write_text(json.dumps(marker))
+    marked(folder, "state.json", {"bytes": size, "sha256": "0" * 64})
 
 
 def directory_of_very_many(folder: Path) -> None:
@@ -306,17 +281,12 @@ FILES: dict[str, Callable[[Path], None]] = {
     "an array too many": repacked(lambda entries: entries.append((f"a{len(entries)}.npy", array(np.zeros(3))))),
     "an array twice": repacked(lambda entries: entries.append(entries[0])),
     "an array missing": repacked(lambda entries: entries[1:]),
-    "arrays in another order": repacked(lambda entries: entries[::-1]),
     "a name that leads out": repacked(lambda entries: [(f"../{name}", content) for name, content in entries]),
     "an array of objects": repacked(first(array(np.array([Code()], object), allow_pickle=True))),
-    "an array beyond memory": repacked(first(header("(10**12,)"))),
     "an array of terabytes": repacked(first(header("(1000000000000,)"))),
-    "an array below 0": repacked(first(header("(-4, -4)"))),
     "an array of many zeros": repacked(first(header("(0, 1000000000000000000000)"))),
     "items without bytes": repacked(first(header("(1000000000000,)", "'|V0'"))),
     "a header of code": repacked(first(header("__import__('os').mkdir('x')"))),
-    "a header that is a list": repacked(first(header("[4]"))),
-    "npy of version 9": repacked(first(b"\x93NUMPY\x09\x00" + bytes(200))),
     "a directory of very many": directory_of_very_many,
     "a pickle": lambda folder: signed(folder, "arrays.npz", __import__("pickle").dumps(Code())),
     "a state of gigabytes": sparse,
@@ -328,9 +298,6 @@ FILES: dict[str, Callable[[Path], None]] = {
     "a number of many digits": text(b"1" * 10**6),
     "not a number": text(b'{"description": NaN, "state": Infinity}'),
     "no ASCII": text('{"description": "é"}'.encode()),
-    "a tag that is unknown": text(b'{"$": "object", "class": "os:system"}'),
-    "a scalar of objects": text(b'{"$": "scalar", "dtype": "|O", "hex": "00000000"}'),
-    "a key that is a list": text(b'{"$": "dict", "items": [[[1], 2]]}'),
     "a marker of megabytes": lambda folder: (folder / "COMPLETE").write_bytes(b" " * 2**22 + b"{}"),
     "a marker with another path": lambda folder: (folder / "COMPLETE").write_text(
         '{"format": "epibatch-state", "version": 1, "files": {"../x": {}}}'),
@@ -367,7 +334,6 @@ class Stage:
         part = "state/learner/module"
         return {
             "load_state": lambda: load_state(path),
-            "check_state": lambda: check_state(path),
             "Policy": lambda: Policy.from_checkpoint(self.run).act(self.obs),
             "PPO": lambda: trained(PPO.from_checkpoint(path)),
             "restore_from_path": lambda: (algorithm.restore_from_path(path), algorithm.train()),
@@ -415,8 +381,10 @@ def resumed(run: Path) -> None:
 
 
 def played(run: Path) -> None:
-    code = play(run, 1, seed=0)
-    if code:
+    result = CliRunner().invoke(app, ["play", str(run), "--episodes", "1", "--seed", "0"])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    if result.exit_code:
         raise EpibatchError("the episode failed")
 
 

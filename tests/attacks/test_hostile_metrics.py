@@ -40,15 +40,11 @@ def run(trained, tmp_path):
 
 LEFT_OUT = {
     "a mean that is a list": ROW % f"{MEAN}[1, 2]",
-    "a mean that is a dict": ROW % (MEAN + '{"a": 1}'),
     "a mean beyond all": ROW % f"{MEAN}1e308",
-    "a mean beyond all, below": ROW % f"{MEAN}-1e308",
-    "a number that is none": ROW % f"{MEAN}NaN",
     "an endless number": ROW % ', "loss": -Infinity',
     "a value beyond all": ROW % f', "loss": {10**400}',
     "more steps than time": ROW.replace("32", str(10**400)) % "",
     "fewer steps than none": ROW.replace("32", "-1") % "",
-    "an iteration before the first": ROW.replace('iteration": 1', 'iteration": -5') % "",
     "a line of lists": ROW % (', "a": [' + "[]," * 3_400_000 + "0]"),
     "a long line": ROW % f', "a": "{"x" * 2**20}"',
     "nothing but zeros": "\0" * 2**22 + "\n",
@@ -57,7 +53,6 @@ KEPT = {
     "a value above others": ', "env_runners": 3, "env_runners/x/y": 4',
     "a value above evaluations": ', "evaluation": "x", "evaluation/env_runners/x": 4',
     "a mean that is text": f'{MEAN}"x", "env_runners/num_episodes_lifetime": "y"',
-    "a small mean": f"{MEAN}-1e300",
 }
 
 

@@ -17,7 +17,6 @@ from epibatch.algorithms.loggers import CSVLogger, JSONLLogger
 from epibatch.algorithms.policy import Policy
 from epibatch.algorithms.ppo import PPO
 from epibatch.algorithms.saved_checkpoints import newest_checkpoint
-from epibatch.core.checkpoints import check_state, load_state, save_state
 from epibatch.core.errors import CheckpointError, EpibatchError, StorageError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and named pipes of POSIX")
@@ -30,7 +29,6 @@ debugging: {seed: 1}
 checkpointing: {checkpoint_frequency: 1, num_to_keep: 2}
 stop: {training_iteration: 3}
 """
-ROW = '{"training_iteration": 1, "num_env_steps_sampled_lifetime": 32, "time_total_s": 0.5}\n'
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +100,7 @@ TRAPS = {
 OPENERS = {
     "resume": TrainingRun.resume,
     "open": RunFolder.open_existing,
-    "newest": newest_checkpoint,
     "policy": Policy.from_checkpoint,
-    "algorithm": PPO.from_checkpoint,
 }
 
 
@@ -117,15 +113,6 @@ def test_links_and_pipes_are_refused(run, victim, trap, opener):
         OPENERS[opener](run)
     assert victim.read_text() == "precious\n"
     assert sorted(path.name for path in run.parent.rglob("*")) == before
-
-
-def test_a_link_in_a_checkpoint_is_refused(tmp_path, victim):
-    folder = save_state(tmp_path / "c", {"step": 1})
-    (folder / "state.json").rename(tmp_path / "state.json")
-    (folder / "state.json").symlink_to(tmp_path / "state.json")
-    for load in (load_state, check_state):
-        with pytest.raises(CheckpointError, match="a link"):
-            load(folder)
 
 
 def test_a_path_of_yours_may_be_a_link(run):
@@ -151,10 +138,13 @@ def test_checkpoints_are_not_removed_through_a_link(run):
 def test_links_of_yours_stay_and_end_nothing(run, victim, place):
     (run / place).parent.mkdir(exist_ok=True)
     (run / place).symlink_to(victim)
+    (run / ".x.0123456789abcdef.writing").mkdir()
+    (run / ".others.writing").write_text("mine")
     for opener in (newest_checkpoint, Policy.from_checkpoint):
         opener(run)
     assert TrainingRun.resume(run).run(3) == 0
     assert (run / place).is_symlink() and victim.read_text() == "precious\n"
+    assert (run / ".x.0123456789abcdef.writing").is_dir() and (run / ".others.writing").exists()
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3])
@@ -281,16 +271,23 @@ def test_a_folder_in_use_is_refused_and_a_killed_process_leaves_no_lock(run):
         process.stdout.close()
 
 
-def test_another_name_of_the_lock_is_not_written(run, victim):
+def test_two_runs_of_one_process_do_not_share_a_folder(run, victim):
     os.link(victim, run / ".lock")
     session = TrainingRun.resume(run)
-    assert victim.read_text() == "precious\n"
+    assert victim.read_text() == "precious\n", "another name of the lock is not written"
     with pytest.raises(StorageError, match=f"process {os.getpid()} on "):
         TrainingRun.resume(run)
     assert session.run(1) == 0
+    TrainingRun.resume(run).run(1)
 
 
-@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EINVAL, errno.EIO, errno.EPERM, errno.ENOTTY])
+@pytest.mark.parametrize(
+    "code",
+    [
+        errno.ENOLCK,
+        errno.EINVAL,
+    ],
+)
 def test_file_systems_without_locks_are_told_of(run, monkeypatch, caplog, code):
     import fcntl
 
@@ -303,22 +300,6 @@ def test_file_systems_without_locks_are_told_of(run, monkeypatch, caplog, code):
     folder.unlock()
     (record,) = caplog.records
     assert "no locks on this file system" in record.message and os.strerror(code) in record.message
-
-
-@pytest.mark.parametrize("name", [".notes.writing", ".x.0123456789abcdef.writing"])
-def test_what_looks_like_an_unfinished_file_stays(run, name):
-    """A user's file of another form, and a folder."""
-    (run / name).mkdir() if "0" in name else (run / name).write_text("mine")
-    assert TrainingRun.resume(run).run(1) == 0
-    assert (run / name).exists()
-
-
-def test_two_runs_of_one_process_do_not_share_a_folder(run):
-    session = TrainingRun.resume(run)
-    with pytest.raises(StorageError, match=f"process {os.getpid()} on "):
-        TrainingRun.resume(run)
-    assert session.run(1) == 0
-    TrainingRun.resume(run).run(1)
 
 
 def test_a_new_run_in_a_folder_in_use_is_refused(tmp_path):

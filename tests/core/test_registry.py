@@ -115,23 +115,17 @@ class CellPiece(ConnectorV2):
         exec(cell.replace("CellPiece", "Other"), {"__name__": "__main__"})
 
 
-def test_taken_name_names_both_owners():
-    register("shared")(Doubler)
-    Rival.__module__ = "other_package.pieces"
-    try:
-        with pytest.raises(RegistryError, match=rf"'shared'\n.*\n.*{Doubler.__module__} .* and other_package\.pieces"):
-            register("shared")(Rival)
-    finally:
-        Rival.__module__ = __name__
-
-
-def test_built_in_names_are_taken():
-    for name in ("frame_stacking", "add_columns_from_episodes_to_batch"):
+def test_a_taken_name_names_both_owners(monkeypatch):
+    for name in ("frame_stacking", ALIAS):
         with pytest.raises(RegistryError, match=rf"epibatch {__version__} \(.*\) and .*\({__name__}:Doubler\)"):
             register(name)(Doubler)
         assert piece_class(name) is not Doubler
     alias = piece_class(ALIAS)
     assert piece_name(alias) == "add_columns_from_episodes_to_train_batch" and alias is piece_class(piece_name(alias))
+    register("shared")(Doubler)
+    monkeypatch.setattr(Rival, "__module__", "other_package.pieces")
+    with pytest.raises(RegistryError, match=rf"'shared'\n.*\n.*{Doubler.__module__} .* and other_package\.pieces"):
+        register("shared")(Rival)
 
 
 @pytest.mark.parametrize(
@@ -208,11 +202,9 @@ def test_broken_plugin_is_named_and_breaks_nothing_else(monkeypatch, name, path,
     ("name", "message"),
     [
         ("frame_stackin", "did you mean 'frame_stacking'"),
-        ("zzz", "Known: action_mask, add_columns"),
         ("CatFrames", "do: +TorchRL's CatFrames is frame_stacking here"),
         ("json", "that is a module: name the class in it too, json:MyPiece"),
         ("MyVeryOwn", "with its module, my_module:MyVeryOwn, and imports allowed; Known"),
-        ("my_cost", "known once that file was imported: write 'my_module:MyCost'"),
         (None, "expected: a string"),
     ],
 )
@@ -229,18 +221,27 @@ def test_import_path_needs_leave(path):
 
 
 @pytest.mark.parametrize(
-    ("path", "error", "message"),
+    ("path", "source", "error", "message"),
     [
-        ("fractions:Nothing", RegistryError, "fractions has no 'Nothing'"),
-        (":X", RegistryError, "an import path module:Class"),
-        ("my_pieces.py", RegistryError, "without .py: my_pieces:MyPiece"),
-        ("./sub/my_pieces.py:Mine", RegistryError, "without .py: sub.my_pieces:Mine"),
-        ("fractions.Fraction", PieceError, "found:    the class fractions:Fraction"),
+        (":X", "", RegistryError, "an import path module:Class"),
+        ("my_pieces.py", "", RegistryError, "without .py: my_pieces:MyPiece"),
+        ("./sub/my_pieces.py:Mine", "", RegistryError, "without .py: sub.my_pieces:Mine"),
+        ("fractions.Fraction", "", PieceError, "found:    the class fractions:Fraction"),
+        ("os:path.jion", "", RegistryError, "posixpath has no 'jion'"),
+        ("no_such_module.deeper:It", "", RegistryError, "module:Class, and that no_such_module is installed or in"),
+        ("needy:It", "import no_such_module", RegistryError, "install no_such_module, which needy imports"),
+        ("needy:It", "1 / 0", RegistryError, "mend needy: it raises this when it is imported"),
+        ("needy:It", "raise SystemExit(3)", RegistryError, "SystemExit"),
+        ("needy:Itt", "from math import pi\nclass It: pass", RegistryError, r"did you mean 'It'\? Known: It$"),
     ],
 )
-def test_import_path_that_leads_nowhere(path, error, message):
+def test_import_path_that_leads_nowhere(tmp_path, monkeypatch, path, source, error, message):
+    (tmp_path / "needy.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "needy", raising=False)
     with pytest.raises(error, match=message):
         piece_class(path, allow_imports=True)
+    sys.modules.pop("needy", None)
 
 
 @pytest.mark.parametrize(
@@ -376,15 +377,6 @@ def test_piece_to_dict(piece, data):
 def test_pieces_that_are_no_data(piece, message):
     with pytest.raises(PieceError, match=message):
         piece_to_dict(piece())
-
-
-def test_spaces_are_left_to_the_pipeline():
-    class Spaces(Plain):
-        def get_ctor_args_and_kwargs(self):
-            return (), {"input_observation_space": object(), "input_action_space": object()}
-
-    register("spaces")(Spaces)
-    assert piece_to_dict(Spaces()) == {"piece": "spaces"}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import warnings
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -160,14 +159,10 @@ def test_the_diff_is_what_patch_applies(tmp_path_factory, text):
 
 IMPORTS = [
     ("import ray.rllib.utils.numpy as rnp", "import epibatch.core.spaces as rnp", []),
-    ("import  os ,  ray.rllib.core.columns  as  c", "import  os ,  epibatch.core.columns  as  c", []),
-    ("import ray, os", "import ray, os", ["ray"]),
     ("import os, ray.rllib.policy as p, ray.rllib.core", "import os, ray.rllib.policy as p, epibatch.core", ["policy"]),
     ("import ray.rllib.core as ray", "import epibatch.core as ray", []),
     ("import ray . rllib . core", "import epibatch.core", []),
-    ("import raytracer, os.path as p", "import raytracer, os.path as p", []),
     ("from .ray import core\nfrom . import ray", "from .ray import core\nfrom . import ray", []),
-    ("from  ray.rllib.core  import  Columns as  C", "from  epibatch.core  import  Columns as  C", []),
     (
         "from ray.rllib.core import (  # these\n    Columns,  # names\n    # and\n    DEFAULT_MODULE_ID as M\n)",
         "from epibatch.core import (  # these\n    Columns,  # names\n    # and\n    DEFAULT_MODULE_ID as M\n)",
@@ -175,18 +170,11 @@ IMPORTS = [
     ),
     ("from ray.rllib.core import *", "from epibatch.core import *", []),
     ("from ray.rllib.policy import *", "from ray.rllib.policy import *", ["*"]),
-    ("from ray import rllib", "from ray import rllib", ["rllib"]),
     ("from ray.rllib.utils import numpy", "from epibatch.core import spaces as numpy", []),
-    ("from ray.rllib.connectors import learner", "from epibatch.connectors import learner", []),
     (
         "from ray.rllib.algorithms.callbacks import DefaultCallbacks",
         "from epibatch.env_runner.callbacks import RLlibCallback as DefaultCallbacks",
         [],
-    ),
-    (
-        "from ray.rllib.core import Columns, Nothing, ALL_MODULES as A",
-        "from epibatch.core import Columns, ALL_MODULES as A\nfrom ray.rllib.core import Nothing",
-        ["Nothing"],
     ),
     (
         "from ray.tune.registry import register_env, get_trainable_cls",
@@ -251,16 +239,11 @@ def test_lines_of_what_is_left_before_and_after():
 USES = [
     ("import ray\n", ["1 ray"]),
     ("import ray\nray.init(num_cpus=2)", ["2 ray.init"]),
-    ("import ray; ray.init()", ["1 ray.init"]),
-    ("import ray as r\nr.get(r.put(1))", ["2 ray.get", "2 ray.put"]),
     ("import ray\nx = 'ray.rllib.core.Columns'", ["1 ray", "2 ray.rllib.core.Columns"]),
     ("from ray import tune\n", ["1 ray.tune"]),
-    ("from ray import tune as t\nt.Tuner", ["2 ray.tune.Tuner"]),
     ("from ray import tune, air\ntune.run()", ["1 ray.air", "2 ray.tune.run"]),
-    ("import ray.rllib.core\nray.rllib.core.Columns.OBS", ["2 ray.rllib.core.Columns.OBS"]),
     ("from ray import rllib\nrllib.core.Columns", ["2 ray.rllib.core.Columns"]),
     ("def f(x: 'ray.rllib.core.Columns'): pass", ["1 ray.rllib.core.Columns"]),
-    ("x = 'ray.rllib.algorithms.ppo:PPO'", ["1 ray.rllib.algorithms.ppo:PPO"]),
     ("import ray.rllib.utils.numpy as n\nn.one_hot\nn.softmax", ["3 ray.rllib.utils.numpy.softmax"]),
     ("from ray.rllib.core import columns\ncolumns.Columns", []),
     ("from ray.rllib.policy import policy as p\np.Policy", ["1 ray.rllib.policy.policy"]),
@@ -275,7 +258,6 @@ USES = [
     ('"""ray.rllib.core"""\ntext = "x-ray.y"', []),
     ("from __future__ import annotations\nx: 'int' = 1", []),
     ("self.ray.init()", []),
-    ("", []),
 ]
 
 
@@ -289,13 +271,9 @@ def test_uses_that_imports_do_not_reach(source, left):
     [
         "ray = light()\nray.init()",
         "def f(x, /, *ray): return ray.x",
-        "def f(*, ray=1): return ray.x",
-        "lambda **ray: ray.x",
         "import ray\ndef f():\n  ray = 1\n  def g(): return ray.x",
         "import ray\ndef f():\n  with a as ray: ray.x",
         "def f():\n  try: a\n  except E as ray: ray.x",
-        "def f():\n  def ray(): pass\n  ray.x",
-        "import ray\ndef f():\n  for ray in light: ray.x",
         "{ray.x: 1 for ray in a if ray.y}",
         "[b for a in c for ray in a if ray.x]",
     ],
@@ -325,17 +303,12 @@ def test_ray_beside_other_things_of_its_name(source):
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("ray.rllib.core.Columns.OBS", "used as an attribute: write epibatch.core.Columns.OBS"),
         ("from ray import tune\ntune.register_env", "used as an attribute: write epibatch.core.registry.register_env"),
         ("x: 'ray.rllib.algorithms.ppo:PPO'", "used in a string: write epibatch.algorithms.ppo.PPO"),
         ("'%s' % 'ray.rllib.core.columns'", "used in a string: write epibatch.core.columns"),
         (
             "ray.rllib.policy.sample_batch.SampleBatch.CUR_OBS",
             "used as an attribute: write epibatch.core.columns.Columns.OBS",
-        ),
-        (
-            "from ray.rllib.policy.sample_batch import SampleBatch\nSampleBatch.REWARDS",
-            "used as an attribute: write epibatch.core.columns.Columns.REWARDS",
         ),
     ],
 )
@@ -374,20 +347,6 @@ def test_a_name_that_is_imported_and_not_used_can_go(rest, said):
     assert left.reason == said
 
 
-def test_nothing_to_port_gives_the_same_object_of_text_and_no_diff():
-    text = "import numpy as np\n"
-    assert port_source(text) == PortedSource(text, text, 0, ())
-    assert port_source(text).diff() == ""
-
-
-def test_a_byte_order_mark_and_old_newlines_stay():
-    assert port_source("import ray.rllib.core as c\rx = 1\r").text == "import epibatch.core as c\rx = 1\r"
-    text = "if 1:\r    from ray.rllib.core import (Columns,\r       Nothing)\r"
-    assert port_source(text).text == (
-        "if 1:\r    from epibatch.core import Columns\r    from ray.rllib.core import Nothing\r"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -402,10 +361,13 @@ def test_what_is_no_python(text, said):
         port_source(text, "mine.py")
 
 
-def test_warnings_about_somebody_elses_strings_are_kept_quiet():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert port_source("x = '\\d'\nimport ray.rllib.core as c\n").imports == 1
+def test_nothing_to_port_old_newlines_and_strings_that_python_warns_of():
+    text = "import numpy as np\n"
+    assert port_source(text) == PortedSource(text, text, 0, ()) and port_source(text).diff() == ""
+    text = "if 1:\r    from ray.rllib.core import (Columns,\r       Nothing)\r"
+    split = "if 1:\r    from epibatch.core import Columns\r    from ray.rllib.core import Nothing\r"
+    assert port_source(text).text == split
+    assert port_source("x = '\\d'\nimport ray.rllib.core as c\n").imports == 1  # warnings are errors here
 
 
 CONFIGURED = """\

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -43,27 +41,11 @@ class Penalty(ConnectorV2):
         return batch
 
 
-class Halves(ConnectorV2):
-    """Halves the newest observation."""
-
-    pipelines = ("env_to_module",)
-
-    def __init__(self, input_observation_space=None, input_action_space=None):
-        super().__init__(input_observation_space, input_action_space)
-
-    def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        for episode in self.single_agent_episode_iterator(episodes):
-            episode.set_observations(new_data=episode.get_observations(-1) / 2, at_indices=-1)
-        return batch
-
-
 ONE_PIECE = Penalty()
 GOOD = [
     (Penalty, {}),
-    (lambda: Penalty(amount=3), {}),
     (Penalty(amount=3), {}),
-    (Halves, {}),
-    (Halves, {"model_config": {"use_lstm": True, "lstm_cell_size": 4}}),
+    (MeanStdFilter, {"model_config": {"use_lstm": True, "lstm_cell_size": 4}}),
     (FrameStacking(num_frames=3, as_learner_connector=True), {"sides": ["learner"], "spaces": ONE_CHANNEL}),
     (AddColumnsFromEpisodesToTrainBatch, {"skip": OUTPUTS}),
 ]
@@ -94,23 +76,22 @@ def test_a_piece_of_several_agents():
         check_connector(AgentIndicator(agent_ids=["left", "right"]))
 
 
+class Anywhere(Penalty):
+    pipelines = ()
+
+
 def test_every_check_is_reported_once():
     report = check_connector(Penalty)
     expected = [name for name, check in contract_checks().items() if "learner" in check.sides]
     assert [one.check for one in report] == expected
     assert {one.check: one.why for one in report if one.outcome == "does not apply"}["freeze"].startswith("it keeps")
-
-
-def test_only_some_checks():
     assert [one.check for one in check_connector(Penalty, only="runs")] == ["runs"]
     assert [one.check for one in check_connector(Penalty, only=["runs", "data_form"])] == ["data_form", "runs"]
-
-
-def test_skipped_checks_are_reported_with_the_reason():
-    report = check_connector(Penalty, skip={"chunks": "because"})
-    (skipped,) = [one for one in report if one.check == "chunks"]
-    assert (skipped.outcome, skipped.why) == ("skipped", "because")
-    assert [one.outcome for one in check_connector(Penalty, only="chunks", skip={"chunks": "because"})] == ["skipped"]
+    (skipped,) = check_connector(Penalty, only="chunks", skip={"chunks": "because"})
+    assert (skipped.check, skipped.outcome, skipped.why) == ("chunks", "skipped", "because")
+    piece = MeanStdFilter(SEEN)
+    check_connector(piece, only="runs")
+    assert piece.get_state()["since"]["count"] == 0, "another piece is made for the checks"
 
 
 class WritesInSilence(Penalty):
@@ -164,38 +145,20 @@ def test_a_class_of_the_running_script_is_not_asked_for_its_data_form(monkeypatc
         (dict, {}, PieceError, "a function that returns a dict"),
         (3, {}, PieceError, "found:    int 3"),
         (ConnectorV2, {}, TypeError, "abstract"),
-        (Halves, {"sides": "lerner"}, PieceError, "'lerner'.*\n.*did you mean 'learner'"),
-        (Halves, {"sides": []}, PieceError, "some of env_to_module"),
-        (Halves, {"pipeline": "learner"}, PieceError, "write sides='learner'"),
-        (Halves, {"observation_space": SEEN}, PieceError, "write spaces=Box"),
-        (Halves, {"action_space": TORQUE}, PieceError, r"write spaces=\(observation space, Box"),
-        (Halves, {"side": "learner"}, PieceError, "did you mean 'sides'"),
-        (Halves, {"spaces": 3}, PieceError, "observation space, action space"),
-        (Halves, {"spaces": (SEEN, 3)}, PieceError, "observation space, action space"),
-        (Halves, {"only": "chunk"}, UnknownNameError, "did you mean 'chunks'"),
-        (Halves, {"skip": {"chunk": "x"}}, UnknownNameError, "did you mean 'chunks'"),
-        (Halves, {"skip": ["chunks"]}, PieceError, "each with the reason"),
-        (Halves, {"skip": {"chunks": ""}}, PieceError, "each with the reason"),
+        (Anywhere, {}, PieceError, "none, and the piece does not say one either"),
+        (MeanStdFilter, {"sides": "lerner"}, PieceError, "'lerner'.*\n.*did you mean 'learner'"),
+        (MeanStdFilter, {"pipeline": "learner"}, PieceError, "write sides='learner'"),
+        (MeanStdFilter, {"observation_space": SEEN}, PieceError, "write spaces=Box"),
+        (MeanStdFilter, {"side": "learner"}, PieceError, "did you mean 'sides'"),
+        (MeanStdFilter, {"spaces": (SEEN, 3)}, PieceError, "observation space, action space"),
+        (MeanStdFilter, {"only": "chunk"}, UnknownNameError, "did you mean 'chunks'"),
+        (MeanStdFilter, {"skip": ["chunks"]}, PieceError, "each with the reason"),
+        (MeanStdFilter, {"skip": {"chunks": ""}}, PieceError, "each with the reason"),
     ],
 )
 def test_what_cannot_be_checked(piece, how, error, message):
     with pytest.raises(error, match=f"(?s){message}"):
         check_connector(piece, **how)
-
-
-def test_a_piece_without_pipelines_needs_sides():
-    class Anywhere(Penalty):
-        pipelines = ()
-
-    with pytest.raises(PieceError, match="none, and the piece does not say one either"):
-        check_connector(Anywhere)
-
-
-def test_a_piece_is_made_again_and_keeps_its_state():
-    piece = MeanStdFilter(SEEN)
-    before = piece.get_state()
-    check_connector(piece, only="runs")
-    assert piece.get_state()["since"]["count"] == before["since"]["count"] == 0
 
 
 class Scale(ColumnTransform):
@@ -285,25 +248,14 @@ def test_it_prints_as_a_table():
         "freeze     learner        not run  runs failed",
     ]
     assert "inverse    all            does not apply  it has no inverse" in REPORT.table(every=True).splitlines()
-
-
-def test_names_by_outcome():
-    assert REPORT.passed == ["data_form", "lookback"]
-    assert REPORT.failed == ["lookback"]
-    assert REPORT.names("skipped") == ["chunks"]
-    assert not REPORT.ok and len(REPORT) == 6
-    assert CheckReport("Clip", REPORT.results[:1]).ok
-
-
-def test_rows_are_plain_data():
+    assert (REPORT.passed, REPORT.failed, REPORT.names("skipped")) == (
+        ["data_form", "lookback"],
+        ["lookback"],
+        ["chunks"],
+    )
+    assert not REPORT.ok and len(REPORT) == 6 and CheckReport("Clip", REPORT.results[:1]).ok
     assert REPORT.rows()[3] == {"check": "chunks", "side": "learner", "outcome": "skipped", "why": "because"}
-
-
-def test_nothing_was_checked():
     assert str(CheckReport("Clip", ())).startswith("Clip: no checks")
-
-
-def test_faults_in_full():
     text = (
         "- lookback (learner): Clip.lookback\n    expected: 1\n    found:    0,\n    really\n    do:       lookback = 1"
     )
@@ -321,24 +273,8 @@ def test_the_page_has_every_check_in_order():
         (name, "all" if check.sides == SIDES else ", ".join(f"`{side}`" for side in check.sides), check.sentence)
         for name, check in contract_checks().items()
     ]
-
-
-@pytest.mark.parametrize("check", contract_checks().values(), ids=lambda check: check.name)
-def test_each_check_says_what_it_is_about(check):
-    assert re.fullmatch(r"[a-z_]+", check.name)
-    assert re.fullmatch(r"[A-Z`][^\n|]+\.", check.sentence)
-    assert check.sides and set(check.sides) <= set(SIDES)
-
-
-def test_checks_come_after_those_that_they_build_on():
     names = list(contract_checks())
-    for check in contract_checks().values():
-        assert set(check.after) <= set(names[: names.index(check.name)]), check.name
-
-
-def test_the_order_is_that_of_the_table_whatever_was_imported_first():
-    code = (
-        "import epibatch.testing.checks.state; from epibatch.testing import contract_checks; print(*contract_checks())"
-    )
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.split() == list(contract_checks()) and printed.startswith("declarations")
+    for name, check in contract_checks().items():
+        assert re.fullmatch(r"[a-z_]+", name) and re.fullmatch(r"[A-Z`][^\n|]+\.", check.sentence)
+        assert check.sides and set(check.sides) <= set(SIDES)
+        assert set(check.after) <= set(names[: names.index(name)]), name

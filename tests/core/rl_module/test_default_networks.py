@@ -22,7 +22,6 @@ from epibatch.core.rl_module import (
     default_module_spec,
 )
 from epibatch.core.spaces import batch
-from epibatch.core.tensors import convert_to_torch_tensor
 
 Box, Dict, Discrete = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete
 BOX, CHOICE = Box(-1, 1, (4,)), Discrete(3)
@@ -49,7 +48,7 @@ def batch_of(kind="mlp", space=BOX, rows=5, length=6):
     """Rows of samples; of recurrent modules sequences, which start from random states."""
     space.seed(0)
     lead = (rows,) if kind == "mlp" else (rows, length)
-    flat = convert_to_torch_tensor(batch([space.sample() for _ in range(int(np.prod(lead)))]))
+    flat = tree_map(torch.as_tensor, batch([space.sample() for _ in range(int(np.prod(lead)))]))
     reshaped = tree_map(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), flat)
     generator = torch.Generator().manual_seed(0)
     state = {name: torch.randn(rows, 8, generator=generator) for name in STATES[kind]}
@@ -140,17 +139,6 @@ def test_sequences_of_observations_keep_their_axes():
     assert module_of().compute_values(columns).shape == (2, 7)
 
 
-def test_nested_observations_cost_nothing_but_their_encoding():
-    """A nested observation gives what the vector it stands for gives to a network with the same weights."""
-    space = Dict(b=Discrete(3), a=gym.spaces.Tuple([BOX, gym.spaces.MultiBinary(2)]))
-    nested, flat = module_of("mlp", space), module_of("mlp", Box(-np.inf, np.inf, (9,)))
-    flat.set_state(nested.get_state())
-    columns = batch_of("mlp", space)
-    one_hot = torch.nn.functional.one_hot(columns["obs"]["b"], 3)
-    vectors = torch.cat([*(leaf.float() for leaf in columns["obs"]["a"]), one_hot.float()], 1)
-    torch.testing.assert_close(nested.forward_inference(columns), flat.forward_inference({"obs": vectors}))
-
-
 # ------------------------------------------------------------------------------------- recurrent ones
 
 
@@ -192,28 +180,6 @@ def test_initializers_of_the_recurrent_layer(kind):
     layer = getattr(module_of(kind, model_config={"lstm_bias_initializer": "ones_"}), kind)
     assert (layer.bias_hh_l0 == 1).all() and (layer.bias_ih_l0 == 1).all()
     torch.testing.assert_close(layer.weight_hh_l0.T @ layer.weight_hh_l0, torch.eye(8), rtol=0, atol=1e-5)
-
-
-@each_recurrent
-@pytest.mark.parametrize("space", [BOX, SCREEN], ids=str)
-def test_stepping_equals_running_the_whole_sequence(kind, space):
-    module, columns = module_of(kind, space), batch_of(kind, space)
-    whole = module.forward_exploration(columns)
-    state, parts = columns["state_in"], []
-    for t in range(6):
-        step = tree_map(lambda leaf, t=t: leaf[:, t : t + 1], columns["obs"])
-        out = module.forward_exploration({"obs": step, "state_in": state})
-        state = out["state_out"]
-        parts.append(out["action_dist_inputs"])
-    torch.testing.assert_close(torch.cat(parts, 1), whole["action_dist_inputs"])
-    torch.testing.assert_close(state, whole["state_out"])
-
-
-@each_recurrent
-def test_padding_on_the_right_changes_nothing_before_it(kind):
-    module, columns = module_of(kind), batch_of(kind)
-    padded = {**columns, "obs": torch.cat([columns["obs"], torch.zeros(5, 4, 4)], 1)}
-    torch.testing.assert_close(module.compute_values(padded)[:, :6], module.compute_values(columns))
 
 
 @each_recurrent
@@ -268,7 +234,6 @@ def test_it_learns_acts_and_is_restored(tmp_path):
     ("config", "cls"),
     [
         (None, DefaultActorCritic),
-        ({}, DefaultActorCritic),
         ({"use_lstm": True}, DefaultLSTMActorCritic),
         (DefaultModelConfig(use_lstm=True), DefaultLSTMActorCritic),
         ({"use_gru": True}, DefaultGRUActorCritic),
@@ -286,13 +251,7 @@ def test_the_default_network_is_the_one_that_is_asked_for(config, cls):
     ("observation_space", "action_space", "config", "error", "message"),
     [
         (Dict(a=gym.spaces.Text(3)), CHOICE, None, SpaceError, "encode the text as an array"),
-        (gym.spaces.Sequence(BOX), CHOICE, None, SpaceError, "pad the sequence"),
-        (gym.spaces.Tuple([gym.spaces.Graph(BOX, None)]), CHOICE, None, SpaceError, "pad nodes and edges"),
-        (gym.spaces.OneOf([BOX, CHOICE]), CHOICE, None, SpaceError, "TransformObservation"),
         (BOX, gym.spaces.Text(3), None, SpaceError, "get_exploration_action_dist_cls"),
-        (BOX, None, None, SpaceError, "get_exploration_action_dist_cls"),
-        (BOX, Box(-np.inf, 5, (2,), np.int64), None, SpaceError, "bound the environment's actions"),
-        (BOX, CHOICE, {"uselstm": True}, ConfigError, "did you mean 'use_lstm'"),
         (BOX, CHOICE, {"use_lstm": True, "use_gru": True}, ConfigError, "use_gru"),
     ],
 )

@@ -57,8 +57,8 @@ def same(one, other):
     np.testing.assert_equal(one.get_state(), other.get_state())
 
 
-def differ(one, other):
-    return any(not np.array_equal(array, other.get_state()[name]) for name, array in one.get_state().items())
+def first_weight(module):
+    return next(iter(module.get_state().values()))
 
 
 @pytest.fixture
@@ -98,23 +98,13 @@ def test_one_module_out_of_several(tmp_path, module_id):
     into = several()
     into.restore_from_path(path, component=module_id)
     same(into[module_id], multi[module_id])
-    assert all(differ(into[key], multi[key]) for key in multi if key != module_id)
-
-
-def test_one_modules_weights_for_another(tmp_path):
-    """Self-play: the frozen one gets what the trained one was."""
-    multi, league = several(), several()
-    path = multi.save_to_path(tmp_path / "all")
+    others = [key for key in multi if key != module_id]
+    assert not any(np.array_equal(first_weight(into[key]), first_weight(multi[key])) for key in others)
+    league = several()  # self-play: the frozen one gets what the trained one was
     league["past"].restore_from_path(path, component="main")
+    league["main"].restore_from_path(multi["past"].save_to_path(tmp_path / "alone"))
     same(league["past"], multi["main"])
-    league["main"].restore_from_path(f"{path}/main")
-    same(league["main"], multi["main"])
-    alone = multi["past"].save_to_path(tmp_path / "alone")
-    league["main"].restore_from_path(alone)
     same(league["main"], multi["past"])
-    with torch.no_grad():
-        next(multi["main"].parameters()).add_(1.0)
-    assert differ(league["past"], multi["main"])  # copies, not views
 
 
 def test_specs_load_states_when_they_build(tmp_path):
@@ -131,7 +121,7 @@ def test_specs_load_states_when_they_build(tmp_path):
         rl_module_specs={**specs, "new": default(32)}, load_state_path=path, modules_to_load={"past"}
     ).build()
     same(some["past"], multi["past"])
-    assert differ(some["main"], multi["main"])
+    assert not np.array_equal(first_weight(some["main"]), first_weight(multi["main"]))
     again = MultiRLModuleSpec.from_dict(
         json.loads(json.dumps(MultiRLModuleSpec(rl_module_specs={"a": spec}, load_state_path=path).to_dict()))
     )
@@ -250,20 +240,10 @@ def again(spec, **options):
 )
 def test_there_and_back(spec):
     assert again(spec) == spec
-
-
-def test_options_become_dicts():
     config = DefaultModelConfig(fcnet_hiddens=[3], conv_filters=[[4, 3, 2]])
     found = again(RLModuleSpec(None, PLACE, PAIRS, model_config=config))
     assert DefaultModelConfig.from_dict(found.model_config) == config
-
-
-def test_classes_by_import_path():
-    spec = RLModuleSpec(module_class=RLModule)
-    assert spec.to_dict()["module_class"] == "epibatch.core.rl_module.rl_module:RLModule"
-    with pytest.raises(RegistryError, match=r"rl_module:RLModule'.*runs code[\s\S]*allow_imports=True"):
-        again(spec)
-    assert again(spec, allow_imports=True) == spec
+    assert again(RLModuleSpec(model_config=OrderedDict(sizes=(1, 2)))).model_config == {"sizes": [1, 2]}
 
 
 def red(**spec):
@@ -282,7 +262,6 @@ def local():
     [
         (red(module_class=local()), ConfigError, r"'red'[\s\S]*Local, which is defined in a function"),
         (red(model_config={"init": nn.init.zeros_}), ConfigError, r"'red'[\s\S]*model_config with a function"),
-        (red(model_config={1: 2}), ConfigError, r"'red'[\s\S]*keys that are not strings"),
         (red(action_space=OddSpace(0, 1)), SpaceError, r"'red'[\s\S]*action_space[\s\S]*OddSpace"),
         (
             MultiRLModuleSpec(model_config=object()),
@@ -303,6 +282,11 @@ def test_code_is_named(spec, error, message):
         ({"model_cfg": {}}, ConfigError, "did you mean 'model_config'"),
         ({"module_class": "DefaultActorCritc"}, RegistryError, "did you mean 'DefaultActorCritic'"),
         ({"module_class": 3}, RegistryError, "found:    3"),
+        (
+            {"module_class": "epibatch.core.rl_module.rl_module:RLModule"},
+            RegistryError,
+            r"runs code(.|\n)*allow_imports",
+        ),
         ({"observation_space": {"type": "Bx"}}, SpaceError, "did you mean 'Box'"),
     ],
 )
@@ -311,14 +295,3 @@ def test_data_that_is_no_spec(data, error, message):
         RLModuleSpec.from_dict(data)
     with pytest.raises(error, match=rf"^in rl_module_specs\['red'\]:[\s\S]*{message}"):
         MultiRLModuleSpec.from_dict({"rl_module_specs": {"red": data}})
-
-
-def test_classes_that_cannot_be_found():
-    with pytest.raises(RegistryError, match="module class 'no_such_module:Net'"):
-        RLModuleSpec.from_dict({"module_class": "no_such_module:Net"}, allow_imports=True)
-
-
-def test_tuples_become_lists():
-    spec = RLModuleSpec(model_config=OrderedDict(sizes=(1, 2)))
-    assert again(spec).model_config == {"sizes": [1, 2]}
-    assert again(MultiRLModuleSpec()).multi_rl_module_class is MultiRLModule

@@ -43,29 +43,6 @@ def test_mlp_computes_what_a_sequential_does(activation, layernorm):
         torch.testing.assert_close(ours, theirs)
 
 
-def test_mlp_leaves_its_input_alone():
-    x = torch.full((2, 3), -2.0)
-    MLP(nn.ReLU(), nn.Tanh())(x)
-    assert torch.equal(x, torch.full((2, 3), -2.0))
-    assert MLP()(x) is x
-
-
-def test_hooks_and_changed_layers_are_respected():
-    net = MLP(nn.Linear(2, 2), nn.Tanh())
-    seen = []
-    net[0].register_forward_hook(lambda module, inputs, output: seen.append(output))
-    out = net(torch.ones(1, 2))
-    assert len(seen) == 1
-    torch.testing.assert_close(seen[0].tanh(), out)
-    net[1].register_forward_pre_hook(lambda module, inputs: (inputs[0] * 0.0,))
-    assert net(torch.ones(1, 2)).tolist() == [[0.0, 0.0]]
-    nn.utils.parametrizations.weight_norm(net[0])
-    net[0].parametrizations.weight.original0.data.zero_()
-    net[0].bias.data.zero_()
-    net[1]._forward_pre_hooks.clear()
-    assert net(torch.ones(1, 2)).tolist() == [[0.0, 0.0]]
-
-
 def test_default_initial_weights():
     torch.manual_seed(0)
     hidden, _, out = fc_layers(DefaultModelConfig(fcnet_hiddens=[16]), "fcnet", 8, 4, gain=0.01)
@@ -87,43 +64,37 @@ def test_named_initializers(name):
     assert torch.equal(layer.weight, torch.full((3, 2), 0.5))
     assert torch.equal(layer.bias, torch.ones(3))
     assert not fc_layers(config, "head_fcnet", 2, 3)[0].weight.any()
-
-
-def test_unknown_initializers():
     with pytest.raises(ConfigError, match="did you mean 'orthogonal_'"):
         fc_layers(DefaultModelConfig(fcnet_kernel_initializer="ortogonal"), "fcnet", 2)
 
 
-def test_running_a_module_is_calling_it():
-    net, x, seen = MLP(nn.Linear(2, 2), nn.Tanh()), torch.ones(1, 2), []
-    assert torch.equal(run(net, x), net(x))
+def test_layers_are_called_so_that_hooks_and_parametrizations_work():
+    net, x, seen = MLP(nn.Linear(2, 2), nn.Tanh()), torch.full((1, 2), -2.0), []
+    without = net(x)
+    assert torch.equal(run(net, x), without) and MLP()(x) is x
+    MLP(nn.ReLU(), nn.Tanh())(x)
+    assert torch.equal(x, torch.full((1, 2), -2.0)), "the input is left alone"
     hooks = [
-        net.register_forward_hook(lambda module, inputs, output: seen.append("forward")),
-        net.register_forward_pre_hook(lambda module, inputs: seen.append("before")),
-        net.register_full_backward_hook(lambda module, inputs, outputs: seen.append("backward")),
-        net.register_full_backward_pre_hook(lambda module, outputs: seen.append("before backward")),
+        net.register_forward_hook(lambda *_: seen.append("forward")),
+        net.register_forward_pre_hook(lambda *_: seen.append("before")),
+        net.register_full_backward_hook(lambda *_: seen.append("backward")),
+        net.register_full_backward_pre_hook(lambda *_: seen.append("before backward")),
+        nn.modules.module.register_module_forward_hook(lambda *_: seen.append("every module")),
+        net[0].register_forward_hook(lambda *_: seen.append("layer")),
     ]
-    for hook, name in zip(hooks, ("forward", "before", "backward", "before backward")):
+    for hook, name in zip(hooks, ("forward", "before", "backward", "before backward", "every module", "layer")):
         seen.clear()
         run(net, x.clone().requires_grad_()).sum().backward()
         assert name in seen
         hook.remove()
-    seen.clear()
-    run(net, x)
-    net._compiled_call_impl = lambda x: seen.append("compiled")
-    run(net, x)
-    assert seen == ["compiled"]
-
-
-def test_hooks_of_all_modules_see_every_layer():
-    net, x, seen = MLP(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1)), torch.ones(1, 2), []
-    without = run(net, x)
-    hook = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module)))
-    try:
-        assert torch.equal(run(net, x), without)
-    finally:
-        hook.remove()
-    assert seen == [nn.Linear, nn.Tanh, nn.Linear, MLP]
+    net._compiled_call_impl = lambda x: "compiled"
+    assert run(net, x) == "compiled"
+    net[1].register_forward_pre_hook(lambda module, inputs: (inputs[0] * 0.0,))
+    assert net.forward(x).tolist() == [[0.0, 0.0]]
+    nn.utils.parametrizations.weight_norm(net[0])
+    net[0].parametrizations.weight.original0.data.zero_()
+    net[1]._forward_pre_hooks.clear()
+    torch.testing.assert_close(net.forward(x), net[0].bias.tanh()[None])
 
 
 @pytest.mark.parametrize("kernel", [1, 2, 3, 4, 8, (3, 5)])
@@ -172,11 +143,8 @@ def test_channels_that_seem_to_come_first_are_asked_about(shape):
     assert 'model_config={"conv_channels": "first"} or "last"' in str(caught.value)
     assert sizes_of(shape, DefaultModelConfig(conv_channels="first")) == (*shape[1:], shape[0])
     assert sizes_of(shape, DefaultModelConfig(conv_channels="last")) == shape
-
-
-@pytest.mark.parametrize("shape", [(64, 64, 3), (210, 160, 3), (5, 9, 26), (8, 8, 111), (10, 10, 4), (19, 19, 17)])
-def test_images_and_maps_of_features_are_taken_as_they_are(shape):
-    assert sizes_of(shape, DefaultModelConfig()) == shape
+    last = (*shape[1:], shape[0])
+    assert sizes_of(last, DefaultModelConfig()) == last
 
 
 @pytest.mark.parametrize("height", [*range(8, 40), 42, 64, 65, 84, 96, 128, 210, 512])
@@ -196,16 +164,13 @@ def test_options_of_the_config():
     )
     cnn = CNN((8, 8, 1), [[2, 2, 2]], config)
     assert cnn(torch.ones(1, 8, 8, 1)).unique().tolist() == [3.0]
+    with pytest.raises(SpaceError, match=r"\(8, 8, 1\)"):
+        cnn(torch.zeros(1, 1, 8, 8))
+    with pytest.raises(ConfigError, match="at least one layer"):
+        CNN((8, 8, 1), [], DefaultModelConfig())
     torch.manual_seed(0)
     weight = CNN((8, 8, 1), [[4, 2, 2]], DefaultModelConfig()).layers[1].weight.flatten(1)
     torch.testing.assert_close(weight @ weight.T, 2.0 * torch.eye(4), rtol=0, atol=1e-5)
-
-
-def test_wrong_uses_of_convolutions_are_named():
-    with pytest.raises(ConfigError, match="at least one layer"):
-        CNN((8, 8, 1), [], DefaultModelConfig())
-    with pytest.raises(SpaceError, match=r"\(8, 8, 1\)"):
-        CNN((8, 8, 1), [[2, 2, 2]], DefaultModelConfig())(torch.zeros(1, 1, 8, 8))
 
 
 MIXED = gym.spaces.Dict(
