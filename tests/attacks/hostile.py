@@ -96,10 +96,6 @@ def position(index: int, value: int, size: int) -> Callable[[Any], Any]:
     return change
 
 
-def bit_generator(name: str, **entries: Any) -> dict[str, Any]:
-    return {**getattr(np.random, name)(0).state, **entries}
-
-
 def mersenne(place_of: int) -> dict[str, Any]:
     state = np.random.MT19937(0).state
     state["state"]["pos"] = place_of
@@ -119,14 +115,10 @@ NETWORK = ("description", "config", "rl_module", "model_config")
 REFERENCES = ("state", "env_runner", "env_to_module_connector", "mean_std_filter")
 STATES: dict[str, Callable[[Any], None]] = {
     "averages of no axes": every_average("exp_avg", np.array(0.5, "f4")),
-    "steps of a thousand": every_average("step", np.zeros(1000, "f4")),
     "step nan": every_average("step", np.array(math.nan, "f4")),
-    "an average of words": at(*ADAM, "exp_avg", to=np.full((4, 4), "x")),
     "an average turned round": at(*ADAM, "exp_avg", to=lambda old: np.zeros(old.shape[::-1] + (1,), "f4")),
     "squares below 0": at(*ADAM, "exp_avg_sq", to=lambda old: old - 1e9),
-    "one average more": at(*ADAM, "max_exp_avg_sq", to=np.zeros(3, "f4")),
     "an average less": at(*ADAM, to={"step": np.array(1.0, "f4")}),
-    "optimiser of another": at("learner", "optimizers", "default_policy", to={"x": {}}),
     "weights nan": at(*MODULE, "pi.net.0.weight", to=lambda old: old * math.nan),
     "weights ragged": at(*MODULE, "pi.net.0.weight", to=[[1.0], [1.0, 2.0]]),
     "weights missing": at(*MODULE, to={}),
@@ -134,43 +126,32 @@ STATES: dict[str, Callable[[Any], None]] = {
     "numpy beyond its words": at("random", "numpy", "position", to=10**9),
     "numpy with few words": at("random", "numpy", "keys", to=np.zeros(3, np.uint32)),
     "numpy with words of 64 bits": at("random", "numpy", "keys", to=np.zeros(624, np.uint64)),
-    "numpy nan": at("random", "numpy", "gauss", to=math.nan),
     "python beyond its words": at("random", "python", "words", to=lambda old: np.append(old[:-1], 10**9)),
-    "python below 0": at("random", "python", "words", to=lambda old: -old),
     "torch beyond its words": at("random", "torch", to=position(16, 10**9, 8)),
     "torch with words left": at("random", "torch", to=position(8, 2**31 - 1, 4)),
-    "torch short": at("random", "torch", to=np.zeros(3, np.uint8)),
     "cuda": at("random", "cuda", to=[np.zeros(3, np.uint8)]),
     "order of rows": at("learner", "generators", "default_policy", to=position(16, 10**12, 8)),
     "reset seeds of a Mersenne Twister": at("env_runner", "reset_seeds", to=mersenne(10**9)),
-    "reset seeds of Philox": at("env_runner", "reset_seeds", to=bit_generator("Philox", buffer_pos=10**9)),
     "reset seeds beyond 128 bits": at("env_runner", "reset_seeds", "state", "state", to=2**200),
     "reset seed huge": at("env_runner", "next_reset_seed", to=HUGE),
     "lookback of a trillion": at("env_runner", "required_lookback", to=10**12),
     "steps of many digits": at("counters", "num_env_steps_sampled_lifetime", to=10**4200),
-    "iterations nan": at("counters", "training_iteration", to=math.nan),
     "metrics of another kind": at("counters", "logged_metrics", to={"metrics": {("a",): {"settings": "abcde"}}}),
     "metric beside its parent": at("counters", "callback_metrics", to=lambda old: {"metrics": {
         key: {"settings": ("sum", None, None, False, False), "count": 1, "value": 1, "values": None}
         for key in (("a",), ("a", "b"))}}),
     "metric with a huge window": at("counters", "callback_metrics", to={"metrics": {("a",): {
         "settings": ("mean", HUGE, None, False, False), "count": 1, "value": 1, "values": []}}}),
-    "metric with a negative count": at("counters", "callback_metrics", to={"metrics": {("a",): {
-        "settings": ("mean", None, None, False, False), "count": -1, "value": 1, "values": None}}}),
     "episodes with one number": at("env_runner", "episode_metrics", "ended", to=np.zeros((3, 1))),
-    "evaluation below 0": at("evaluation", "rounds", to=-1),
     "views of very many steps": at("added_views", to={"x": {"column": "obs", "shift": "-10000000000:0"}}),
     "filter infinite": place(*REFERENCES, "since", to={
         "count": 3, "mean": np.full(4, math.inf), "squares": np.ones(4)}),
-    "filter beyond memory": place(*REFERENCES, "leaves", to={"": [10**12]}),
     "a piece of another pipeline": at("env_runner", "env_to_module_connector", "os:system", to={"x": 1}),
-    "a state that is a list": place("state", to=[]),
     "parts that are lists": place("state", to=lambda old: {part: [] for part in old}),
     "nested a hundred deep": at("env_runner", "logged_metrics", to=nested(150)),
     "layers beyond memory": place(*NETWORK, "fcnet_hiddens", to=[10**5, 10**5]),
     "very many layers": place(*NETWORK, "fcnet_hiddens", to=[1] * 100_000),
     "an lstm beyond memory": place(*NETWORK, to={"use_lstm": True, "lstm_cell_size": 2**20}),
-    "an initializer of code": place(*NETWORK, to={"fcnet_hiddens": [4], "fcnet_kernel_initializer": "os.system"}),
     "environments beyond memory": place("description", "config", "env_runners", "num_envs_per_env_runner", to=10**12),
     "an environment of code": place("description", "config", "environment", "env", to="os:system"),
     "an environment of code inside": place("description", "config", "environment", to={
@@ -185,12 +166,10 @@ STATES: dict[str, Callable[[Any], None]] = {
     "a space below 0": place("description", "spaces", 0, to={**BOX, "shape": [-1]}),
     "an action of very many": place("description", "spaces", 1, to={"type": "Discrete", "n": 10**15, "start": 0}),
     "a callback of code": place("description", "config", "callbacks", to={"on_episode_end": "os:system"}),
-    "a wrapper of code": place("description", "config", "environment", "wrappers", to=["os:system"]),
     "frames beyond memory": place("description", "config", "env_to_module", to=[
         {"piece": "mean_std_filter"}, {"piece": "frame_stacking", "num_frames": 10**9}]),
     "names that lead out": place("description", "config", "multi_agent", to={"policies": ["../../x"]}),
     "acting steps below 0": place("description", "lookback", to=-1),
-    "a config that is a list": place("description", "config", to=[1]),
 }  # fmt: skip
 
 
@@ -279,12 +258,10 @@ FILES: dict[str, Callable[[Path], None]] = {
     "a deflated gigabyte": repacked(
         lambda entries: entries.append(("big.npy", array(np.zeros(2**26, "f4")))), zipfile.ZIP_DEFLATED),
     "an array too many": repacked(lambda entries: entries.append((f"a{len(entries)}.npy", array(np.zeros(3))))),
-    "an array twice": repacked(lambda entries: entries.append(entries[0])),
     "an array missing": repacked(lambda entries: entries[1:]),
     "a name that leads out": repacked(lambda entries: [(f"../{name}", content) for name, content in entries]),
     "an array of objects": repacked(first(array(np.array([Code()], object), allow_pickle=True))),
     "an array of terabytes": repacked(first(header("(1000000000000,)"))),
-    "an array of many zeros": repacked(first(header("(0, 1000000000000000000000)"))),
     "items without bytes": repacked(first(header("(1000000000000,)", "'|V0'"))),
     "a header of code": repacked(first(header("__import__('os').mkdir('x')"))),
     "a directory of very many": directory_of_very_many,
@@ -294,10 +271,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "lists in a list": text(b"[" + b"[]," * 5_000_000 + b"1]"),
     "deep lists": text(b"[" * 10**6),
     "dicts in a list": text(b"[" + b'{"a":1},' * 10**6 + b"1]"),
-    "one array, often": text(b"[" + b'{"$":"array","name":"a0"},' * 1000 + b"1]"),
     "a number of many digits": text(b"1" * 10**6),
-    "not a number": text(b'{"description": NaN, "state": Infinity}'),
-    "no ASCII": text('{"description": "é"}'.encode()),
     "a marker of megabytes": lambda folder: (folder / "COMPLETE").write_bytes(b" " * 2**22 + b"{}"),
     "a marker with another path": lambda folder: (folder / "COMPLETE").write_text(
         '{"format": "epibatch-state", "version": 1, "files": {"../x": {}}}'),

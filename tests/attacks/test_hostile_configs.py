@@ -63,7 +63,6 @@ SETTINGS = {
     "hidden layers": {"rl_module": {"model_config": {"fcnet_hiddens": [2**40]}}},
     "an lstm": {"rl_module": {"model_config": {"use_lstm": True, "lstm_cell_size": 2**40}}},
     "environments": {"env_runners": {"num_envs_per_env_runner": 10**9}},
-    "an environment of code": {"environment": {"env": "os:system"}},
     "a piece of code": {"env_to_module": [{"piece": "os:system"}]},
     "a callback of code": {"callbacks": {"on_episode_end": "os:system"}},
 }

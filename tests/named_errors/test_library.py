@@ -16,7 +16,6 @@ from epibatch.connectors.common import (
     AddStatesFromEpisodesToBatch,
     AddTimeDimToBatchAndZeroPad,
     BatchIndividualItems,
-    FrameStacking,
 )
 from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter
 from epibatch.connectors.learner import (
@@ -156,8 +155,6 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     # pieces and pipelines
     "function in a pipeline": (PieceError, lambda: pipeline(ADD_OBS(**TRAINING), lambda batch: batch), [
         "LearnerConnectorPipeline, position 1", "function", "ConnectorV2"]),
-    "class instead of a piece": (PieceError, lambda: pipeline(FrameStacking), [
-        "position 0", "the class FrameStacking", "FrameStacking(...)"]),
     "piece that returns nothing": (PieceOutputError, lambda: learn(gives(None), ep()), [
         "LearnerConnectorPipeline, piece 0 (Piece)", "NoneType", "return batch"]),
     "column read before it is written": (
@@ -172,11 +169,7 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "piece 0 (Piece)", "column 'own'", "('x',)", "single_agent_episode=episode"]),
     "items of two shapes": (ColumnError, lambda: learn(gives({"own": {("ep",): [np.zeros(2), np.zeros(3)]}}), ep()), [
         "piece 0 (Piece)", "column 'own'", "'ep'", "(2,)", "(3,)"]),
-    "mixed model outputs in one batch": (ColumnError, lambda: learn(
-        defaults(), ep(), ep("other", outputs={"vf": [0] * 4})), ["model outputs", "'ep'", "'other'", "vf"]),
     # history
-    "stacking without an axis for it": (SpaceError, lambda: pipeline(FrameStacking(num_frames=2)), [
-        "FrameStacking", "(84, 84, 1)", "(2,)"]),
     # modules
     "module without actions": (ColumnError, lambda: acts(lambda batch: {"logits": zeros(3)}), [
         "ModuleToEnvPipeline, piece 0 (GetActions)", "'action_dist_inputs' or 'actions'", "['logits']", "_forward"]),
@@ -194,8 +187,6 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "the module's forward pass", "a column 'obs'", "columns []"]),
     "text for a switch, sampling": (RunnerArgumentError, lambda: whole(
         lambda algo: algo.env_runner.sample(num_timesteps=2, explore="no")), ["explore", "str 'no'"]),
-    "text for a switch, acting": (RunnerArgumentError, lambda: whole(
-        lambda algo: algo.act(np.zeros(4, np.float32), explore="no")), ["explore", "str 'no'", "explore=False"]),
     "switch for an amount": (RunnerArgumentError, lambda: whole(
         lambda algo: algo.env_runner.sample(num_timesteps=True)), ["sample(...)", "num_timesteps=True"]),
     "state of several modules that is none": (CheckpointError, lambda: MultiRLModule().set_state(np.zeros(2)), [

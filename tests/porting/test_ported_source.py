@@ -161,16 +161,8 @@ IMPORTS = [
     ("import ray.rllib.utils.numpy as rnp", "import epibatch.core.spaces as rnp", []),
     ("import os, ray.rllib.policy as p, ray.rllib.core", "import os, ray.rllib.policy as p, epibatch.core", ["policy"]),
     ("import ray.rllib.core as ray", "import epibatch.core as ray", []),
-    ("import ray . rllib . core", "import epibatch.core", []),
     ("from .ray import core\nfrom . import ray", "from .ray import core\nfrom . import ray", []),
-    (
-        "from ray.rllib.core import (  # these\n    Columns,  # names\n    # and\n    DEFAULT_MODULE_ID as M\n)",
-        "from epibatch.core import (  # these\n    Columns,  # names\n    # and\n    DEFAULT_MODULE_ID as M\n)",
-        [],
-    ),
     ("from ray.rllib.core import *", "from epibatch.core import *", []),
-    ("from ray.rllib.policy import *", "from ray.rllib.policy import *", ["*"]),
-    ("from ray.rllib.utils import numpy", "from epibatch.core import spaces as numpy", []),
     (
         "from ray.rllib.algorithms.callbacks import DefaultCallbacks",
         "from epibatch.env_runner.callbacks import RLlibCallback as DefaultCallbacks",
@@ -201,11 +193,6 @@ IMPORTS = [
     (
         "x; from ray.rllib.core import Columns, Nothing  # noqa",
         "x; from epibatch.core import Columns; from ray.rllib.core import Nothing  # noqa",
-        ["Nothing"],
-    ),
-    (
-        "if 1:\n\tfrom ray.rllib.core import Columns, Nothing",
-        "if 1:\n\tfrom epibatch.core import Columns\n\tfrom ray.rllib.core import Nothing",
         ["Nothing"],
     ),
     (  # comments for tools go with each part, others with the last
@@ -242,11 +229,8 @@ USES = [
     ("import ray\nx = 'ray.rllib.core.Columns'", ["1 ray", "2 ray.rllib.core.Columns"]),
     ("from ray import tune\n", ["1 ray.tune"]),
     ("from ray import tune, air\ntune.run()", ["1 ray.air", "2 ray.tune.run"]),
-    ("from ray import rllib\nrllib.core.Columns", ["2 ray.rllib.core.Columns"]),
-    ("def f(x: 'ray.rllib.core.Columns'): pass", ["1 ray.rllib.core.Columns"]),
     ("import ray.rllib.utils.numpy as n\nn.one_hot\nn.softmax", ["3 ray.rllib.utils.numpy.softmax"]),
     ("from ray.rllib.core import columns\ncolumns.Columns", []),
-    ("from ray.rllib.policy import policy as p\np.Policy", ["1 ray.rllib.policy.policy"]),
     (
         "from ray import air, tune\ntune.Tuner('PPO', run_config=air.RunConfig()).fit()",
         ["2 ray.air.RunConfig", "2 ray.tune.Tuner"],
@@ -256,8 +240,6 @@ USES = [
         ["1 ray.rllib.SampleBatch", "2 ray.rllib.SampleBatch.CUR_OBS"],
     ),
     ('"""ray.rllib.core"""\ntext = "x-ray.y"', []),
-    ("from __future__ import annotations\nx: 'int' = 1", []),
-    ("self.ray.init()", []),
 ]
 
 
@@ -269,13 +251,11 @@ def test_uses_that_imports_do_not_reach(source, left):
 @pytest.mark.parametrize(
     "source",
     [
-        "ray = light()\nray.init()",
         "def f(x, /, *ray): return ray.x",
         "import ray\ndef f():\n  ray = 1\n  def g(): return ray.x",
         "import ray\ndef f():\n  with a as ray: ray.x",
         "def f():\n  try: a\n  except E as ray: ray.x",
         "{ray.x: 1 for ray in a if ray.y}",
-        "[b for a in c for ray in a if ray.x]",
     ],
 )
 def test_other_things_named_ray(source):
@@ -290,8 +270,6 @@ def test_other_things_named_ray(source):
         "import ray\ndef trace(ray): return ray.origin\nray.x",
         "import ray\n@ray.x\ndef f(ray): pass",
         "import ray\ndef f():\n  global ray\n  ray = 1\n  ray.x",
-        "def f():\n  import ray\n  ray.x",
-        "import ray\nray = None\nray.x",
         "import ray\n[ray.y for ray in ray.x]",
         "import ray\nclass A:\n  ray = 1\n  def f(self): return ray.x",
     ],
@@ -305,7 +283,6 @@ def test_ray_beside_other_things_of_its_name(source):
     [
         ("from ray import tune\ntune.register_env", "used as an attribute: write epibatch.core.registry.register_env"),
         ("x: 'ray.rllib.algorithms.ppo:PPO'", "used in a string: write epibatch.algorithms.ppo.PPO"),
-        ("'%s' % 'ray.rllib.core.columns'", "used in a string: write epibatch.core.columns"),
         (
             "ray.rllib.policy.sample_batch.SampleBatch.CUR_OBS",
             "used as an attribute: write epibatch.core.columns.Columns.OBS",
@@ -336,7 +313,6 @@ print(a, d, g, h, L, m, n, __name__, __file__, One, [q for q in Three], NumpyToT
     ("rest", "said"),
     [
         ("", "not used below: delete it (no such name in epibatch.core)"),
-        ("x = Nothing\n", "no such name in epibatch.core"),
         ("def f(x: 'list[Nothing]'): pass\n", "no such name in epibatch.core"),
         ("__all__ = ['Nothing']\n", "no such name in epibatch.core"),
         (f'"""Nothing {"at all " * 40}"""\n', "not used below: delete it (no such name in epibatch.core)"),
@@ -351,9 +327,7 @@ def test_a_name_that_is_imported_and_not_used_can_go(rest, said):
     ("text", "said"),
     [
         ("print 'hello'\n", r"mine\.py, line 1\n.*\n.*Missing parentheses"),
-        ("x = 1\n  y = 2\n", r"mine\.py, line 2"),
         ("x = '\0'", "null byte|NUL"),
-        ("(" * 1000, "mine.py"),
     ],
 )
 def test_what_is_no_python(text, said):

@@ -14,7 +14,6 @@ from epibatch.connectors import ConnectorV2
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.env_to_module import AgentIndicator, MeanStdFilter
-from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.errors import PieceCheckError, PieceError, UnknownNameError
 from epibatch.testing import CheckReport, CheckResult, check_connector, contract_checks
@@ -22,7 +21,6 @@ from epibatch.testing import CheckReport, CheckResult, check_connector, contract
 ONE_CHANNEL = gym.spaces.Box(-1, 1, (4, 1))
 SEEN = gym.spaces.Box(-1, 1, (3,))
 TORQUE = gym.spaces.Box(-2, 2, (2,))
-OUTPUTS = {"writes": "the names of a module's outputs are the module's"}
 
 
 class Penalty(ConnectorV2):
@@ -47,7 +45,6 @@ GOOD = [
     (Penalty(amount=3), {}),
     (MeanStdFilter, {"model_config": {"use_lstm": True, "lstm_cell_size": 4}}),
     (FrameStacking(num_frames=3, as_learner_connector=True), {"sides": ["learner"], "spaces": ONE_CHANNEL}),
-    (AddColumnsFromEpisodesToTrainBatch, {"skip": OUTPUTS}),
 ]
 
 
@@ -129,15 +126,6 @@ def test_a_piece_that_does_not_run_is_not_tried_further():
     assert "data_form" in report.passed
 
 
-def test_a_class_of_the_running_script_is_not_asked_for_its_data_form(monkeypatch):
-    monkeypatch.setattr(Penalty, "__module__", "__main__")
-    (found,) = [one for one in check_connector(Penalty, only=["declarations", "data_form"]) if one.check == "data_form"]
-    assert (found.outcome, found.why) == (
-        "does not apply",
-        "the class is defined in the running script, which no file can name",
-    )
-
-
 @pytest.mark.parametrize(
     ("piece", "how", "error", "message"),
     [
@@ -185,7 +173,6 @@ def test_what_one_side_could_not_answer_the_next_one_does():
     [
         ("rewards", {}, {"learner"}),
         ("obs", {}, {"env_to_module", "learner"}),
-        (("obs", "rewards"), {}, {"learner"}),
         ("rewards", {"pipelines": ("learner", "env_to_module")}, {"env_to_module", "learner"}),
     ],
 )

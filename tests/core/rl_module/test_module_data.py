@@ -22,7 +22,6 @@ from epibatch.core.rl_module import (
     MultiRLModuleSpec,
     RLModule,
     RLModuleSpec,
-    TorchRLModule,
 )
 
 BOX, CHOICE = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
@@ -154,18 +153,14 @@ def test_classes_of_ones_own_are_imported_with_leave_only(tmp_path, package):
     assert type(again) is package.League and type(again["main"]) is package.Net
     same(again, multi)
 
+    class Local(package.Net):
+        pass
 
-def test_code_is_no_data_and_the_state_is_saved_all_the_same(tmp_path):
-    class Local(TorchRLModule):
-        def setup(self):
-            self.layer = nn.Linear(4, 2)
-
-    one, other = Local(), Local()
-    path = one.save_to_path(tmp_path / "net")
-    other.restore_from_path(path)
-    same(one, other)
+    local = Local(model_config={"size": 3})
     with pytest.raises(CheckpointError, match=r"Local, which is defined in a function[\s\S]*restore_from_path"):
-        RLModule.from_checkpoint(path)
+        RLModule.from_checkpoint(local.save_to_path(tmp_path / "net"))
+    multi["main"].restore_from_path(tmp_path / "net")
+    same(multi["main"], local)
 
 
 def test_states_without_a_description(tmp_path):
