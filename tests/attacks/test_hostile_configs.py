@@ -158,14 +158,11 @@ print([path for path in opened if "elsewhere" in path])
 
 
 @pytest.mark.parametrize("changes", [[], ["stop.training_iteration=9"]])
-def test_networks_of_a_run_are_no_larger_than_its_checkpoint(tmp_path, capsys, changes):
+def test_networks_of_a_run_are_no_larger_than_its_checkpoint(run, changes):
     """Building one is refused before it takes memory, also with the command that an ended run suggests."""
-    text = f"{START}training: {{train_batch_size: 32, minibatch_size: 32, num_epochs: 1}}\n"
-    (tmp_path / "c.yaml").write_text(f"{text}rl_module: {{model_config: {{fcnet_hiddens: [4]}}}}\n")
-    TrainingRun.start(tmp_path / "c.yaml", tmp_path / "run").run(1)
-    config = tmp_path / "run" / "config.yaml"
+    config = run / "config.yaml"
     narrow, wide = "fcnet_hiddens:\n    - 4\n", "fcnet_hiddens: [3000, 3000]\n"
     assert config.read_text().count(narrow) == 1
     config.write_text(config.read_text().replace(narrow, wide))
     with pytest.raises(CheckpointError, match="weights of at most"):
-        TrainingRun.resume(tmp_path / "run", changes=changes)
+        TrainingRun.resume(run, changes=changes)

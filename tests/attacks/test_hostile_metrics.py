@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
 from epibatch.algorithms import RunFolder, TrainingRun
 from epibatch.core.errors import CheckpointError, EpibatchError
 
-CONFIG = """
-algorithm: ppo
-environment: {env: CartPole-v1}
-training: {train_batch_size: 32, minibatch_size: 32, num_epochs: 1}
-rl_module: {model_config: {fcnet_hiddens: [4]}}
-stop: {training_iteration: 2, episode_return_mean: 1000}
-"""
 ROW = '{"training_iteration": 1, "num_env_steps_sampled_lifetime": 32, "time_total_s": 0.5%s}\n'
 MEAN = ', "env_runners/episode_return_mean": '
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A run of one iteration."""
-    folder = tmp_path_factory.mktemp("trained")
-    (folder / "config.yaml").write_text(CONFIG)
-    assert TrainingRun.start(folder / "config.yaml", folder / "run").run(1) == 0
-    return folder / "run"
-
-
-@pytest.fixture
-def run(trained, tmp_path):
-    """A copy of it."""
-    return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 LEFT_OUT = {
@@ -73,7 +49,8 @@ def test_rows_that_are_left_out(tmp_path, caplog, name):
 @pytest.mark.parametrize("name", KEPT)
 def test_rows_that_a_run_goes_on_from(run, name):
     (run / "metrics.jsonl").write_text(ROW % KEPT[name])
-    assert TrainingRun.resume(run).run(1) == 1  # the goal is not reached
+    changes = ["stop.training_iteration=2", "stop.episode_return_mean=1000"]
+    assert TrainingRun.resume(run, changes=changes).run(1) == 1  # the goal is not reached
     assert (run / "checkpoints" / "000002").is_dir()
     folder = RunFolder(run)
     assert [row["training_iteration"] for row in folder.rows()][:1] == [1]

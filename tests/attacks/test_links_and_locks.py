@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,31 +19,6 @@ from epibatch.algorithms.saved_checkpoints import newest_checkpoint
 from epibatch.core.errors import CheckpointError, EpibatchError, StorageError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and named pipes of POSIX")
-CONFIG = """
-algorithm: ppo
-environment: {env: CartPole-v1}
-training: {train_batch_size: 32, minibatch_size: 32, num_epochs: 1}
-rl_module: {model_config: {fcnet_hiddens: [4]}}
-debugging: {seed: 1}
-checkpointing: {checkpoint_frequency: 1, num_to_keep: 2}
-stop: {training_iteration: 3}
-"""
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A run of one iteration."""
-    folder = tmp_path_factory.mktemp("trained")
-    (folder / "config.yaml").write_text(CONFIG)
-    session = TrainingRun.start(folder / "config.yaml", folder / "run")
-    assert session.run(1) == 0
-    return folder / "run"
-
-
-@pytest.fixture
-def run(trained, tmp_path):
-    """A copy of it."""
-    return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 @pytest.fixture

@@ -86,7 +86,6 @@ READS_ONE = {
 READS_ALL = {
     "all names": lambda batch, name: list(batch),
     "items": lambda batch, name: dict(batch.items()),
-    "popitem": lambda batch, name: batch.popitem(),
     "backwards": lambda batch, name: list(reversed(batch)),
     "copying": lambda batch, name: batch.copy().get(name),
     "a shallow copy": lambda batch, name: copy.copy(batch).get(name),
@@ -94,7 +93,6 @@ READS_ALL = {
     "into another": lambda batch, name: {}.update(batch),
     "keywords": lambda batch, name: (lambda **own: None)(**batch),
     "joined": lambda batch, name: batch | {"c": 3},
-    "joined to another": lambda batch, name: {"c": 3} | batch,
 }
 
 

@@ -43,7 +43,6 @@ def test_a_package_offers_the_common_pieces_of_its_side():
 @pytest.mark.parametrize(
     ("package", "name", "said"),
     [
-        ("epibatch", "PPO", "import it from epibatch.algorithms"),
         ("epibatch.connectors", "View", "import it from epibatch.connectors.views"),
         (
             "epibatch.connectors.learner",

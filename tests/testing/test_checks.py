@@ -188,7 +188,6 @@ GOOD = [
     Scaled(factor=2.0),
     Penalty,
     Counts,
-    ReadsFrozen,
 ]
 
 

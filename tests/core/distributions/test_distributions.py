@@ -280,20 +280,6 @@ def test_gradients_flow_through_rsample_only(family):
     assert logits.grad.abs().sum(0).all()
 
 
-@pytest.mark.parametrize("family", ["categorical", "gaussian", "squashed"])
-def test_draws_without_gradients_take_none_from_what_comes_later(family):
-    width, build, _ = FAMILIES[family]
-    grads = []
-    for draws in (0, 2000):
-        logits = inputs(3, width).requires_grad_()
-        dist = build(logits)
-        with torch.no_grad():
-            dist.sample(sample_shape=draws) if draws else None
-        dist.logp(torch.zeros(3, *dist.sample().shape[1:])).sum().backward()
-        grads.append(logits.grad)
-    assert torch.equal(*grads)
-
-
 def test_nested_gaussians_are_drawn_with_gradients():
     logits = torch.zeros(3, 6, requires_grad=True)
     space = gym.spaces.Tuple([Box(-1, 1, (2,)), Box(-1, 1, (1,))])

@@ -170,25 +170,16 @@ def test_initializers_of_the_recurrent_layer(kind):
 
 
 @each_recurrent
-def test_resets_equal_sequences_of_their_own(kind):
-    module, columns = module_of(kind), batch_of(kind, rows=2)
-    again = {name: torch.randn(2, 2, 8, generator=torch.Generator().manual_seed(7)) for name in STATES[kind]}
-    resets = torch.zeros(2, 6, dtype=torch.bool)
-    resets[0, 2] = resets[0, 5] = resets[1, 3] = True
-    found = module.forward_train({**columns, "resets": resets, "reset_states": again})
-    values = module.compute_values({**columns, "resets": resets, "reset_states": again})
-    for row, start, stop, number in ((0, 0, 2, 0), (0, 2, 5, 1), (0, 5, 6, 2), (1, 0, 3, 0), (1, 3, 6, 1)):
-        own = {
-            name: (leaf[row] if not number else again[name][row, number - 1])[None]
-            for name, leaf in columns["state_in"].items()
-        }
-        part = {"obs": columns["obs"][row : row + 1, start:stop], "state_in": own}
-        alone = module.forward_train(part)
-        torch.testing.assert_close(found["action_dist_inputs"][row, start:stop], alone["action_dist_inputs"][0])
-        torch.testing.assert_close(values[row, start:stop], module.compute_values(part)[0])
-        if stop == 6:
-            for name in STATES[kind]:
-                torch.testing.assert_close(found["state_out"][name][row], alone["state_out"][name][0])
+def test_a_reset_begins_again_with_its_state(kind):
+    module, columns = module_of(kind), batch_of(kind, rows=1)
+    again = {name: torch.randn(1, 1, 8, generator=torch.Generator().manual_seed(7)) for name in STATES[kind]}
+    reset = {**columns, "resets": torch.arange(6)[None] == 2, "reset_states": again}
+    outputs, values = module.forward_train(reset)["action_dist_inputs"], module.compute_values(reset)
+    states = columns["state_in"], {name: leaf[:, 0] for name, leaf in again.items()}
+    for rows, state in zip((slice(0, 2), slice(2, 6)), states):
+        part = {"obs": columns["obs"][:, rows], "state_in": state}
+        torch.testing.assert_close(outputs[:, rows], module.forward_train(part)["action_dist_inputs"])
+        torch.testing.assert_close(values[:, rows], module.compute_values(part))
 
 
 @each_recurrent

@@ -143,7 +143,7 @@ def test_channels_that_seem_to_come_first_are_asked_about(shape):
     assert sizes_of(last, DefaultModelConfig()) == last
 
 
-@pytest.mark.parametrize("height", [*range(8, 40), 42, 64, 65, 84, 96, 128, 210, 512])
+@pytest.mark.parametrize("height", [8, 9, 11, 16, 23, 39, 42, 64, 65, 84, 96, 128, 210, 512])
 def test_default_filters_leave_little_of_images_of_every_size(height):
     for width in {height, max(8, height // 2), height + 17}:
         filters = default_conv_filters((height, width, 3))

@@ -68,14 +68,6 @@ def test_equals_one_pass_per_part(kind, data):
     torch.testing.assert_close(own, right, rtol=1e-4, atol=1e-4)
 
 
-def test_no_gradient_flows_through_a_reset():
-    layer, x = layer_of("gru"), torch.ones(1, 4, 3, requires_grad=True)
-    resets = torch.tensor([[False, False, True, False]])
-    outputs, _ = resetting(layer, x, resets, torch.zeros(1, HIDDEN), torch.zeros(1, 1, HIDDEN))
-    (gradient,) = torch.autograd.grad(outputs[:, 2:].sum(), x)
-    assert not gradient[:, :2].any() and gradient[:, 2:].all(-1).all()
-
-
 @pytest.mark.parametrize("resets", [[[False, True, True]], [[True, False, False]]])
 def test_resets_without_a_state_are_named(resets):
     layer = layer_of("gru")

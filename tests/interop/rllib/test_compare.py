@@ -1,6 +1,9 @@
-"""Every kind of difference between two batches is one sentence; equal batches have none."""
+"""Differences between two batches, a sentence for each kind; and RLlib missing is a named error with the command."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -51,3 +54,33 @@ def test_tolerances_are_for_floats():
     assert len(compare_batches(theirs, ours)) == 2
     assert compare_batches(theirs, ours, rtol=0.1) == ["n: 1 of 1 values differ, first at (0,): 100 in RLlib, 101 here"]
     assert len(compare_batches(theirs, ours, atol=1e-4)) == 2
+
+
+# ------------------------------------------------------------------------- without RLlib
+
+USES = [
+    "to_rllib(SingleAgentEpisode())",
+    "from_rllib([])",
+    "to_rllib_piece(FrameStacking(num_frames=2))",
+    "from_rllib_piece(object())",
+]
+SCRIPT = """
+import sys
+from epibatch.connectors.common import FrameStacking
+from epibatch.core.errors import MissingExtraError
+from epibatch.episodes import SingleAgentEpisode
+from epibatch.interop.rllib import from_rllib, from_rllib_piece, to_rllib, to_rllib_piece
+assert "ray" not in sys.modules
+sys.modules["ray"] = None
+for use in sys.argv[1:]:
+    try:
+        eval(use)
+    except MissingExtraError as error:
+        assert error.where == "exchanging episodes and pieces with RLlib", error
+        print(error.do)
+"""
+
+
+def test_without_rllib_every_use_is_a_named_error_and_importing_loads_none():
+    answer = subprocess.run([sys.executable, "-c", SCRIPT, *USES], capture_output=True, text=True, check=False)
+    assert answer.stdout.splitlines() == ["pip install 'epibatch[rllib]'"] * len(USES), answer.stderr
