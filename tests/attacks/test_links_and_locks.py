@@ -11,11 +11,10 @@ import sys
 
 import pytest
 
-from epibatch.algorithms import RunFolder, TrainingRun
+from epibatch.algorithms import PPO, Policy, RunFolder, TrainingRun
 from epibatch.algorithms.loggers import CSVLogger, JSONLLogger
-from epibatch.algorithms.policy import Policy
-from epibatch.algorithms.ppo import PPO
 from epibatch.algorithms.saved_checkpoints import newest_checkpoint
+from epibatch.core import load_state
 from epibatch.core.errors import CheckpointError, EpibatchError, StorageError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and named pipes of POSIX")
@@ -134,16 +133,14 @@ def test_what_a_trainer_renames_meanwhile_is_no_link(run, monkeypatch, calls):
 @pytest.mark.parametrize("load", [Policy.from_checkpoint, PPO.from_checkpoint])
 def test_a_checkpoint_that_is_pruned_while_it_is_read(run, monkeypatch, load):
     """With one checkpoint kept, a reader's is gone as soon as the next is saved."""
-    from epibatch.algorithms import checkpoint
-
-    read, folder = checkpoint.load_state, run / "checkpoints"
+    folder = run / "checkpoints"
 
     def slow(path):
         if path.name == "000001":
             (folder / "000001").rename(folder / "000002")
-        return read(path)
+        return load_state(path)
 
-    monkeypatch.setattr(checkpoint, "load_state", slow)
+    monkeypatch.setattr("epibatch.algorithms.checkpoint.load_state", slow)
     load(run)
     assert [path.name for path in folder.iterdir()] == ["000002"]
 

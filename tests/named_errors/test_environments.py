@@ -13,7 +13,6 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors.common import FlattenObservations
-from epibatch.core.distributions import distribution_for
 from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, SpaceError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, default_module_spec
 from epibatch.env_runner import SingleAgentEnvRunner
@@ -117,7 +116,6 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "end in the step that resets": (EpisodeError, lambda: changed(2, np.ones_like), [
         "resets a step later", "environments [0, 1]"]),
     # spaces
-    "no actions at all": (SpaceError, lambda: distribution_for(Dict(a=ACT, b=Tuple([]))), ["Tuple() at ['b']"]),
     "integer actions beyond int64": (SpaceError, lambda: spaces(
         action_space=Box(2**63, 2**63 + 3, (1,), np.uint64)), ["bounds that int64 holds", "uint64"]),
     "actions without entries": (SpaceError, lambda: spaces(action_space=Box(-1, 1, (0,))), ["at least one entry"]),
@@ -125,14 +123,10 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "no observations at all, for a module of one's own": (SpaceError, lambda: spaces(Tuple([]), own=True), [
         "at least one part", "Tuple()"]),
     "observations without numbers": (SpaceError, lambda: spaces(Box(0, 1, (0,))), ["at least one number"]),
-    "network for nothing": (SpaceError, lambda: sees(Dict(a=Dict({}), b=Box(0, 1, (3, 0))), None), [
-        "at least one number"]),
     "observation nested otherwise": (ColumnError, lambda: sees(NESTED, {"a": torch.tensor([5])}), [
         "a tensor at obs['b']", "keys ['a']"]),
     "flat observations outside of their space": (SpaceError, lambda: flattens(
         NESTED, {"a": 4, "b": np.zeros(2, int)}), ["Discrete(3, start=5)", "values from 4 to 4"]),
-    "too few inputs for a nested action": (SpaceError, lambda: distribution_for(NESTED).from_logits(
-        torch.zeros(1, 7)), ["3+5 inputs for 2 parts", "(1, 7)"]),
     # acting
     "observation of another shape": (SpaceError, lambda: acts(np.zeros(3)), [
         "observation for Policy.act", "(4,)", "shape (3,)"]),
