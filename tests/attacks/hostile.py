@@ -312,11 +312,6 @@ class Stage:
             "PPO": lambda: trained(PPO.from_checkpoint(path)),
             "restore_from_path": lambda: (algorithm.restore_from_path(path), algorithm.train()),
             "set_state": lambda: (algorithm.set_state(load_state(path).get("state")), algorithm.train()),
-            "Learner": lambda: algorithm.learner.set_state(part_of(path, "learner")),
-            "EnvRunner": lambda: runner_used(algorithm.env_runner, part_of(path, "env_runner")),
-            "pipeline": lambda: algorithm.pipelines["env_to_module"].set_state(
-                part_of(path, "env_runner", "env_to_module_connector")
-            ),
             "module": lambda: multi["default_policy"].restore_from_path(path, component=f"{part}/default_policy"),
             "MultiRLModule": lambda: multi.restore_from_path(path / "state" / "learner" / "module"),
             "RLModule": lambda: RLModule.from_checkpoint(path),
@@ -325,23 +320,11 @@ class Stage:
         }
 
 
-def part_of(path: Path, *names: str) -> Any:
-    part = load_state(path).get("state")
-    for name in names:
-        part = part.get(name) if isinstance(part, dict) else None
-    return part
-
-
 def trained(algorithm: Any) -> None:
     try:
         algorithm.train()
     finally:
         algorithm.stop()
-
-
-def runner_used(runner: Any, state: Any) -> None:
-    runner.set_state(state)
-    runner.sample(num_timesteps=8)
 
 
 def resumed(run: Path) -> None:

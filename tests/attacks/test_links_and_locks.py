@@ -90,13 +90,7 @@ def test_a_path_of_yours_may_be_a_link_and_nothing_is_removed_through_one(run):
     assert (run.parent / "000001" / "COMPLETE").is_file(), "checkpoints are not removed through a link"
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "latest-run",
-        "wandb/logs",
-    ],
-)
+@pytest.mark.parametrize("place", ["latest-run", "wandb/logs"])
 def test_links_of_yours_stay_and_end_nothing(run, victim, place):
     (run / place).parent.mkdir(exist_ok=True)
     (run / place).symlink_to(victim)
@@ -227,13 +221,7 @@ def test_two_runs_of_one_process_do_not_share_a_folder(run, victim):
     TrainingRun.resume(run).run(1)
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        errno.ENOLCK,
-        errno.EINVAL,
-    ],
-)
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EINVAL])
 def test_file_systems_without_locks_are_told_of(run, monkeypatch, caplog, code):
     import fcntl
 

@@ -11,13 +11,7 @@ from epibatch.core.errors import ColumnError, UnknownNameError
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("observations", "obs"),
-        ("next_obs", "new_obs"),
-        ("dones", "terminateds"),
-        ("mine", "mine"),
-    ],
+    ("name", "meant"), [("observations", "obs"), ("next_obs", "new_obs"), ("dones", "terminateds"), ("mine", "mine")]
 )
 def test_what_a_name_means(name, meant):
     assert canonical_column(name) == meant

@@ -44,11 +44,7 @@ def test_a_package_offers_the_common_pieces_of_its_side():
     ("package", "name", "said"),
     [
         ("epibatch.connectors", "View", "import it from epibatch.connectors.views"),
-        (
-            "epibatch.connectors.learner",
-            "AddObservationFromEpisodesToBatch",
-            "did you mean 'AddObservationsFromEpisodesToBatch'?",
-        ),
+        ("epibatch.connectors.learner", "NumpyToTensr", "did you mean 'NumpyToTensor'?"),
         ("epibatch.algorithms", "SAC", "Known: .*PPO"),
     ],
 )

@@ -82,13 +82,8 @@ def test_timers():
         with logger.log_time(("timers", "sleep"), reduce="sum"):
             sum(range(1000))
     assert 0.0 < logger.peek(("timers", "sleep")) < 1.0
-
-    def failing():
-        with logger.log_time("t"):
-            raise KeyError("x")
-
-    with pytest.raises(KeyError):
-        failing()
+    with pytest.raises(KeyError), logger.log_time("t"):
+        raise KeyError("x")
     assert logger.peek("t") > 0.0
 
 

@@ -110,14 +110,7 @@ def test_types(name):
 
 
 @pytest.mark.parametrize(
-    "leaf",
-    [
-        np.array([{"a": 1}, None], object),
-        np.array(["x", "yy"]),
-        [{"info": 1}],
-        "text",
-        None,
-    ],
+    "leaf", [np.array([{"a": 1}, None], object), np.array(["x", "yy"]), [{"info": 1}], "text", None]
 )
 def test_what_no_tensor_can_hold_is_left(leaf):
     assert convert_to_torch_tensor(leaf) is leaf

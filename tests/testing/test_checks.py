@@ -335,86 +335,73 @@ def flag(value):
 
 
 SMALLER = gym.spaces.Box(-1, 1, (4,))
-MADE_OF = {  # a piece with one thing wrong: the checks that find it, what it is made of, and what is other
-    "NamesReadsInAString": ("declarations", Piece, {"reads": "obs"}),
-    "ShowsAnAddress": ("representation", Piece, {"__repr__": object.__repr__}),
-    "ScalesByTheBatch": (
-        "one_step_episodes",
-        Columnar,
-        {"own": lambda self, call: EpisodeColumn(rewards_of(call) / abs(rewards_of(call)).max(), call.counts)},
-    ),
-    "LooksForBlocks": (
-        "vector_episodes",
-        Columnar,
-        {"own": flag(lambda call: isinstance(call.episodes, VectorEpisodes))},
-    ),
-    "LooksAtThePlainBatch": ("plain_neighbours", Columnar, {"own": flag(lambda call: call._plain is None)}),
-    "DrawsFromTheGlobalGenerator": (
-        "same_seed",
-        Piece,
-        {"add": lambda self, batch, episode: self.column(batch, episode, np.random.random(len(episode)))},
-    ),
-    "NumbersEpisodes": ("episode_order", Rewrites, {"of": lambda self, observation, place: observation / (2 + place)}),
-    "WritesInSilence": (
-        "episodes_unchanged",
-        Piece,
-        {"add": lambda self, batch, episode: episode.set_rewards(new_data=episode.get_rewards() - np.float32(1))},
-    ),
-    "ReadsMoreThanItSays": ("chunks lookback", OlderObservations, {"lookback": 1}),
-    "SaysMoreThanItReads": ("lookback", OlderObservations, {"lookback": 3}),
-    "WritesWhatItDoesNotSay": ("writes", Columnar, {"writes": ()}),
-    "SaysWhatItDoesNotWrite": ("writes", Columnar, {"writes": ("own", "other")}),
-    "ReadsWhatItDoesNotSay": ("reads", OnArrays, {"reads": ()}),
-    "SaysWhatItDoesNotRead": ("reads", OnArrays, {"reads": ("rewards", "actions")}),
-    "LeavesArrays": ("layouts", Columnar, {"own": lambda self, call: rewards_of(call)}),
-    "WidensTypes": ("dtypes", Rewrites, {"of": lambda self, observation, place: observation.astype(np.float64) / 2}),
-    "OtherShape": (
-        "observation_space",
-        Rewrites,
-        {"recompute_output_observation_space": lambda self, *spaces: SMALLER},
-    ),
-    "OutOfBounds": ("observation_space", Rewrites, {"of": lambda self, observation, place: observation * 2}),
-    "LosesTheSign": ("inverse", Scaled, {"inverse": lambda self, y: np.abs(y) / self.factor}),
-    "DoublesTensors": (
-        "every_layout",
-        Scaled,
-        {"transform": lambda self, x: x * (self.factor if isinstance(x, np.ndarray) else 2)},
-    ),
-    "KnowsOnlyArrays": (
-        "every_layout",
-        Scaled,
-        {"transform": lambda self, x: x.astype(np.float32) * np.float32(self.factor)},
-    ),
-    "SumsRewards": ("row_by_row", CentersRewards, {"transform": lambda self, x: np.cumsum(x).astype(x.dtype)}),
-    "HidesItsState": (
-        "hidden_state",
-        Counts,
-        {"get_state": lambda self, *parts, **kwargs: {}, "set_state": lambda self, state: None},
-    ),
-    "ForgetsPartOfItsState": (
-        "state_round_trip",
-        Counts,
-        {"set_state": lambda self, state: setattr(self, "known", {"before": state["before"], "since": 0})},
-    ),
-    "LendsItsState": ("state_snapshot", Counts, {"get_state": lambda self, *parts, **kwargs: self.known}),
-    "CountsTwice": (
-        "merge_states",
-        Counts,
-        {"merge_states": lambda self, states: {"before": sum(sum(own.values()) for own in states), "since": 0}},
-    ),
-    "KeepsItsState": (
-        "reset_state",
-        Counts,
-        {"reset_state": lambda self: setattr(self, "known", vars(self).get("known", {"before": 0, "since": 0}))},
-    ),
-    "NeverFreezes": ("freeze", Counts, {"freeze": lambda self: None}),
-    "KeepsTheDefaultFreeze": ("freeze", Counts, {"freeze": ConnectorV2.freeze}),
-    "ClonesNothing": ("cloned", Counts, {"clone": lambda self, *, share_state=False: type(self)()}),
-}
-MADE = {name: type(name, (base,), {"__module__": __name__, **other}) for name, (_, base, other) in MADE_OF.items()}
-globals().update(MADE)  # a piece is pickled, and written down as data, by its name in this module
+NOTHING = {"before": 0, "since": 0}
+
+
+def scaled_by_the_batch(self, call):
+    return EpisodeColumn(rewards_of(call) / np.abs(rewards_of(call)).max(), call.counts)
+
+
+def faulty(checks, name, base, **other):
+    """A class with one thing wrong, which these checks find; it is pickled by its name in this module."""
+    made = globals()[name] = type(name, (base,), {"__module__": __name__, **other})
+    return made, {}, checks
+
+
 FAULTS = [
-    *[(MADE[name], {}, checks) for name, (checks, *_) in MADE_OF.items()],
+    faulty("declarations", "NamesReadsInAString", Piece, reads="obs"),
+    faulty("representation", "ShowsAnAddress", Piece, __repr__=object.__repr__),
+    faulty("one_step_episodes", "ScalesByTheBatch", Columnar, own=scaled_by_the_batch),
+    faulty("vector_episodes", "LooksForBlocks", Columnar, own=flag(lambda call: type(call.episodes) is VectorEpisodes)),
+    faulty("plain_neighbours", "LooksAtThePlainBatch", Columnar, own=flag(lambda call: call._plain is None)),
+    faulty(
+        "same_seed", "Draws", Piece, add=lambda self, batch, own: self.column(batch, own, np.random.random(len(own)))
+    ),
+    faulty("episode_order", "NumbersEpisodes", Rewrites, of=lambda self, observation, place: observation / (2 + place)),
+    faulty(
+        "episodes_unchanged",
+        "Writes",
+        Piece,
+        add=lambda self, batch, own: own.set_rewards(new_data=own.get_rewards() - 1),
+    ),
+    faulty("chunks lookback", "ReadsMoreThanItSays", OlderObservations, lookback=1),
+    faulty("lookback", "SaysMoreThanItReads", OlderObservations, lookback=3),
+    faulty("writes", "WritesWhatItDoesNotSay", Columnar, writes=()),
+    faulty("writes", "SaysWhatItDoesNotWrite", Columnar, writes=("own", "other")),
+    faulty("reads", "ReadsWhatItDoesNotSay", OnArrays, reads=()),
+    faulty("reads", "SaysWhatItDoesNotRead", OnArrays, reads=("rewards", "actions")),
+    faulty("layouts", "LeavesArrays", Columnar, own=lambda self, call: rewards_of(call)),
+    faulty("dtypes", "WidensTypes", Rewrites, of=lambda self, observation, place: observation.astype(np.float64) / 2),
+    faulty(
+        "observation_space", "OtherShape", Rewrites, recompute_output_observation_space=lambda self, *spaces: SMALLER
+    ),
+    faulty("observation_space", "OutOfBounds", Rewrites, of=lambda self, observation, place: observation * 2),
+    faulty("inverse", "LosesTheSign", Scaled, inverse=lambda self, y: np.abs(y) / self.factor),
+    faulty(
+        "every_layout",
+        "DoublesTensors",
+        Scaled,
+        transform=lambda self, x: x * (0.5 if isinstance(x, np.ndarray) else 2),
+    ),
+    faulty("every_layout", "KnowsOnlyArrays", Scaled, transform=lambda self, x: x.astype(np.float32) / 2),
+    faulty("row_by_row", "SumsRewards", CentersRewards, transform=lambda self, x: np.cumsum(x).astype(x.dtype)),
+    faulty("hidden_state", "HidesItsState", Counts, get_state=lambda self, *_, **kwargs: {}, set_state=lambda *_: None),
+    faulty(
+        "state_round_trip", "Forgets", Counts, set_state=lambda self, state: self.known.update(before=state["before"])
+    ),
+    faulty("state_snapshot", "LendsItsState", Counts, get_state=lambda self, *_, **kwargs: self.known),
+    faulty(
+        "merge_states",
+        "Doubles",
+        Counts,
+        merge_states=lambda self, states: {**NOTHING, "before": sum(sum(own.values()) for own in states)},
+    ),
+    faulty(
+        "reset_state", "KeepsItsState", Counts, reset_state=lambda self: vars(self).setdefault("known", dict(NOTHING))
+    ),
+    faulty("freeze", "NeverFreezes", Counts, freeze=lambda self: None),
+    faulty("freeze", "KeepsTheDefaultFreeze", Counts, freeze=ConnectorV2.freeze),
+    faulty("cloned", "ClonesNothing", Counts, clone=lambda self, *, share_state=False: type(self)()),
     (CentersRewards, {}, "row_by_row"),
     (RemembersMoreThanItSaves, {}, "resume"),
     (LosesItsArgument, {}, "arguments"),

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch.utils._pytree import tree_map
 
-from epibatch.algorithms import Algorithm, PPOConfig
 from epibatch.core.distributions import Categorical, DiagGaussian, SquashedGaussian
 from epibatch.core.errors import ColumnError, ConfigError, RunnerError, SpaceError
 from epibatch.core.rl_module import (
@@ -189,20 +188,6 @@ def test_batches_that_are_no_sequences(kind):
     for wrong, phrase in (({"obs": columns["obs"]}, "state_in"), ({**columns, "obs": flat}, r"\(5, 10, 10, 3\)")):
         with pytest.raises(ColumnError, match=rf"{phrase}[\s\S]*AddStatesFromEpisodesToBatch"):
             module_of(kind, SCREEN).forward_train(wrong)
-
-
-def test_it_learns_acts_and_is_restored(tmp_path):
-    options = {**OPTIONS, "use_gru": True, "max_seq_len": 5, "use_prev_action": True, "use_prev_reward": True}
-    config = PPOConfig().environment("CartPole-v1").rl_module(model_config=options).debugging(seed=0)
-    config.training(train_batch_size=60, minibatch_size=30, num_epochs=2).debugging(check_first_update="error")
-    algo = config.build_algo()
-    assert np.isfinite(algo.train()["learners"]["default_policy"]["total_loss"])
-    again = Algorithm.from_checkpoint(algo.save_to_path(tmp_path / "saved"))
-    obs = np.full(4, 0.1, np.float32)
-    (action, state), (same, own) = algo.act(obs), again.act(obs)
-    assert action == same and algo.act(obs, state, reward=1.0)[0] == again.act(obs, own, reward=1.0)[0]
-    algo.stop()
-    again.stop()
 
 
 # ------------------------------------------------------------------------------------------- choosing
