@@ -139,6 +139,18 @@ def test_a_checkpoint_that_is_pruned_while_it_is_read(run, monkeypatch, load):
     assert [path.name for path in folder.iterdir()] == ["000002"]
 
 
+def test_a_run_that_saves_while_its_newest_is_looked_for(run, monkeypatch):
+    folder = run / "checkpoints"
+
+    def slow(path):
+        if path.name == "000001":
+            (folder / "000001").rename(folder / "000002")
+        load_state(path)
+
+    monkeypatch.setattr("epibatch.algorithms.saved_checkpoints.check_state", slow)
+    assert newest_checkpoint(run).name == "000002"
+
+
 @pytest.mark.parametrize("logger", [JSONLLogger, CSVLogger])
 def test_loggers_do_not_write_through_a_link(tmp_path, victim, logger):
     (tmp_path / "metrics").symlink_to(victim)

@@ -52,6 +52,7 @@ def test_scaling_is_what_unsquash_gives():
     assert unsquash_action(np.array([1, 9]), BOX).tolist() == [4.0, 1.0]
     assert unsquash_action(np.array([5.0, -3.0, 7.0, 0.5]), HALF).tolist() == [4.0, 0.0, 7.0, 1.0]
     assert normalize_action(np.array([3.0, 3.0, 3.0, 1.0]), HALF).tolist() == [3.0, 3.0, 3.0, 0.5]
+    assert normalize_action(np.array([1, 3]), INT_BOX).tolist() == [1, 3]
     assert normalize_action(np.array([2.0]), spaces.Box(2, 2, (1,))) == 2.0
     box = spaces.Box(-7, 9, (2,), np.int8)
     made = unsquash_action(np.array([3, 16], np.int8), box)

@@ -60,3 +60,9 @@ def test_a_segment_is_bitwise_independent_of_the_others(before, after, count, di
 def test_errors_name_what_was_expected(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_bootstrap_values_stand_for_bootstrap_rows():
+    errors = td_errors([1.0, 2.0], [3.0, 4.0], [0, 0], [2], 0.5, [6.0])
+    rows = td_errors([1.0, 2.0, 9.0], [3.0, 4.0, 6.0], [0, 0, 0], [3], 0.5)
+    assert errors.tolist() == rows[:2].tolist() == [1.0 + 2.0 - 3.0, 2.0 + 3.0 - 4.0]

@@ -52,6 +52,14 @@ def test_clear_on_reduce(options, kept, cleared):
         assert logger.peek("x") == expected
 
 
+def test_results_after_clearing():
+    logger = MetricsLogger()
+    logger.log_value("sum", 3, reduce="sum", clear_on_reduce=True)
+    logger.log_value(("a", "mean"), 3, clear_on_reduce=True)
+    assert [logger.reduce(), logger.reduce()] == [{"sum": 3, "a": {"mean": 3.0}}, {"sum": 0}]
+    assert logger.peek(("a", "mean"), None) is None
+
+
 @pytest.mark.parametrize(
     ("value", "number"),
     [(np.float32(0.5), 0.5), (np.int64(3), 3), (True, 1), (torch.tensor(2.5), 2.5), (np.array([4]), 4)],

@@ -141,6 +141,7 @@ def piece(**declared):
         ({"writes": "own"}, ["attribute writes", "str 'own'"]),
         ({"input_layouts": "episodes"}, ["attribute input_layouts", 'input_layouts = ("episodes",)']),
         ({"input_layouts": ("episode",)}, ["attribute input_layouts", "did you mean 'episodes'"]),
+        ({"output_layout": "tensor"}, ["attribute output_layout", "did you mean 'tensors'"]),
         ({"pipelines": ("lerner",)}, ["attribute pipelines", "did you mean 'learner'"]),
         ({"lookback": -1}, ["attribute lookback", "0 or more", "int -1"]),
         ({"lookback": True}, ["attribute lookback"]),

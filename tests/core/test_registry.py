@@ -188,6 +188,7 @@ def test_two_plugins_with_one_name(monkeypatch):
         ("CatFrames", "do: +TorchRL's CatFrames is frame_stacking here"),
         ("json", "that is a module: name the class in it too, json:MyPiece"),
         ("MyVeryOwn", "with its module, my_module:MyVeryOwn, and imports allowed; Known"),
+        ("my_cost", "known once that file was imported: write 'my_module:MyCost'"),
         (None, "expected: a string"),
     ],
 )
@@ -314,6 +315,6 @@ def test_piece_to_dict(piece, data):
     assert piece_to_dict(piece()) == data
     found = plain_data([np.bool_(True), np.int64(3), (1, [2]), {"a": (1,)}, np.float32(0.5), None])
     assert repr(found) == "[True, 3, [1, [2]], {'a': [1]}, 0.5, None]"
-    for other in (object(), {1, 2}, Path("x"), b"x", [lambda: 1]):
+    for other in (object(), {1, 2}, {1: 2}, Path("x"), b"x", [lambda: 1]):
         with pytest.raises(TypeError):
             plain_data(other)

@@ -117,7 +117,8 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "device of another name": (ConfigError, lambda: PPOConfig().learners(device="gpu"), ["learners.device", "cuda:0"]),
     "device of no number": (ConfigError, lambda: PPOConfig().learners(device="cuda:x"), ["learners.device", "cuda:0"]),
     # the command and its folders
-    "change of a number's part": (Refused, lambda folder: command(folder, "train", "--set", "stop.x.y=1"), ["stop.x"]),
+    "change of a part of a text": (Refused, lambda folder: command(folder, "train", "--set", "environment.env.x=1"), [
+        "environment.env is 'CartPole-v1'"]),
     "going on with a file": (CheckpointError, lambda folder: TrainingRun.resume(
         written(folder / "config.yaml", GOOD)), [
         "found:    a file", "give the folder"]),

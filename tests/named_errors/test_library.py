@@ -16,6 +16,7 @@ from epibatch.connectors.common import (
     AddStatesFromEpisodesToBatch,
     AddTimeDimToBatchAndZeroPad,
     BatchIndividualItems,
+    FrameStacking,
 )
 from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter
 from epibatch.connectors.learner import (
@@ -155,6 +156,8 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     # pieces and pipelines
     "function in a pipeline": (PieceError, lambda: pipeline(ADD_OBS(**TRAINING), lambda batch: batch), [
         "LearnerConnectorPipeline, position 1", "function", "ConnectorV2"]),
+    "class instead of a piece": (PieceError, lambda: pipeline(FrameStacking), [
+        "position 0", "the class FrameStacking", "FrameStacking(...)"]),
     "piece that returns nothing": (PieceOutputError, lambda: learn(gives(None), ep()), [
         "LearnerConnectorPipeline, piece 0 (Piece)", "NoneType", "return batch"]),
     "column read before it is written": (
@@ -170,6 +173,10 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "items of two shapes": (ColumnError, lambda: learn(gives({"own": {("ep",): [np.zeros(2), np.zeros(3)]}}), ep()), [
         "piece 0 (Piece)", "column 'own'", "'ep'", "(2,)", "(3,)"]),
     # history
+    "mixed model outputs in one batch": (ColumnError, lambda: learn(
+        defaults(), ep(), ep("other", outputs={"vf": [0] * 4})), ["model outputs", "'ep'", "'other'", "vf"]),
+    "stacking without an axis for it": (SpaceError, lambda: pipeline(FrameStacking(num_frames=2)), [
+        "FrameStacking", "(84, 84, 1)", "(2,)"]),
     # modules
     "module without actions": (ColumnError, lambda: acts(lambda batch: {"logits": zeros(3)}), [
         "ModuleToEnvPipeline, piece 0 (GetActions)", "'action_dist_inputs' or 'actions'", "['logits']", "_forward"]),

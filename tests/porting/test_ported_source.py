@@ -162,6 +162,7 @@ IMPORTS = [
     ("import os, ray.rllib.policy as p, ray.rllib.core", "import os, ray.rllib.policy as p, epibatch.core", ["policy"]),
     ("import ray.rllib.core as ray", "import epibatch.core as ray", []),
     ("from .ray import core\nfrom . import ray", "from .ray import core\nfrom . import ray", []),
+    ("from ray.rllib.policy import *", "from ray.rllib.policy import *", ["*"]),
     ("from ray.rllib.core import *", "from epibatch.core import *", []),
     (
         "from ray.rllib.algorithms.callbacks import DefaultCallbacks",
@@ -230,6 +231,7 @@ USES = [
     ("from ray import tune\n", ["1 ray.tune"]),
     ("from ray import tune, air\ntune.run()", ["1 ray.air", "2 ray.tune.run"]),
     ("import ray.rllib.utils.numpy as n\nn.one_hot\nn.softmax", ["3 ray.rllib.utils.numpy.softmax"]),
+    ("from ray.rllib.policy import policy as p\np.Policy", ["1 ray.rllib.policy.policy"]),
     ("from ray.rllib.core import columns\ncolumns.Columns", []),
     (
         "from ray import air, tune\ntune.Tuner('PPO', run_config=air.RunConfig()).fit()",

@@ -77,7 +77,7 @@ class Anywhere(Penalty):
     pipelines = ()
 
 
-def test_every_check_is_reported_once():
+def test_every_check_is_reported_once(monkeypatch):
     report = check_connector(Penalty)
     expected = [name for name, check in contract_checks().items() if "learner" in check.sides]
     assert [one.check for one in report] == expected
@@ -89,6 +89,9 @@ def test_every_check_is_reported_once():
     piece = MeanStdFilter(SEEN)
     check_connector(piece, only="runs")
     assert piece.get_state()["since"]["count"] == 0, "another piece is made for the checks"
+    monkeypatch.setattr(Penalty, "__module__", "__main__")
+    (found,) = check_connector(Penalty, only="data_form")
+    assert found.why == "the class is defined in the running script, which no file can name"
 
 
 class WritesInSilence(Penalty):

@@ -16,6 +16,7 @@ from epibatch.core.distributions import (
     Categorical,
     Deterministic,
     DiagGaussian,
+    Distribution,
     MultiCategorical,
     MultiDistribution,
     SquashedGaussian,
@@ -103,6 +104,11 @@ FAMILIES = {
         lambda x: SquashedGaussian.from_logits(x, low=WIDE[0], high=WIDE[1]),
         lambda x: [(squashed(x, *WIDE), plain)],
     ),
+    "squashed matrix": (
+        12,
+        lambda x: SquashedGaussian.from_logits(x, low=-2.0, high=4.0, shape=(2, 3)),
+        lambda x: [(squashed(x, -2.0, 4.0), lambda value: value.flatten(-2))],
+    ),
     "one choice": (1, lambda x: MultiCategorical.from_logits(x, [1]), choices([1], [0])),
     "equal choices": (6, lambda x: MultiCategorical.from_logits(x, [3, 3]), choices([3, 3], [0, 0])),
     "choices": (7, lambda x: MultiCategorical.from_logits(x, [2, 5], **SMALL), choices([2, 5], [3, 0])),
@@ -123,6 +129,8 @@ def test_it_is_what_torch_has(family, lead):
     ours, theirs = (inputs_for(family, *lead).requires_grad_() for _ in range(2))
     base = inputs_for(family, *lead, seed=1)
     dist, parts = build(ours), reference(theirs)
+    with torch.no_grad():  # what is kept of it has no gradients, which what comes later needs
+        dist.sample(sample_shape=2000)
     drawn = dist.sample(sample_shape=(2, 3), generator=seeded(2))
     logp = sum(part.log_prob(own(drawn)) for part, own in parts)
     assert logp.shape == (2, 3, *lead)
@@ -438,6 +446,7 @@ def test_classes_of_users_get_every_fixed_keyword():
     assert dist.sample_and_logp()[0].tolist() == [[3.0, 3.0]]
     assert dist.seen == {"space": CHOICES, "width": 7, "more": True}
     assert cls.required_input_dim(CHOICES) == 7
+    assert Distribution.to_deterministic(dist) is dist, "unless overridden"
     with pytest.raises(ConfigError, match="factor"):
         cls.from_logits(torch.ones(1, 2), factor=2.0)
 
@@ -466,6 +475,7 @@ PARTS = distribution_for(NESTED).from_logits(torch.zeros(1, 9))
         (lambda: mask_logits(torch.zeros(2, 3), torch.ones(2, 4)), ColumnError, r"\[2, 3\][\s\S]*\[2, 4\]"),
         (lambda: Categorical.get_partial_dist_cls(strat=2), ConfigError, "did you mean 'start'"),
         (lambda: FIXED.required_input_dim(gym.spaces.MultiDiscrete([4])), SpaceError, "made for one space"),
+        (lambda: DiagGaussian.required_input_dim(Discrete(2)), SpaceError, "a float Box"),
         (lambda: Categorical.required_input_dim(gym.spaces.MultiBinary(2)), SpaceError, "a Discrete"),
         (lambda: Deterministic.required_input_dim(Discrete(2)), SpaceError, "a Box action space"),
         (lambda: SquashedGaussian.required_input_dim(Box(-np.inf, 1, (2,))), SpaceError, "finite bounds"),

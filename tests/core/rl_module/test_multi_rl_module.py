@@ -207,6 +207,7 @@ def test_build_and_back():
     spec.add_modules({"a": other})
     assert spec["a"] is other
     spec.remove_modules("a")
+    assert "a" not in spec
     spec.remove_modules(["b", "c"])
     assert len(spec.build()) == 0
     assert spec.as_multi_rl_module_spec() is spec
