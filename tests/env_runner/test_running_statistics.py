@@ -61,16 +61,6 @@ def test_each_observation_is_counted_once(toys: Any, mode: str, random_actions: 
     assert known["squares"][0] == pytest.approx(codes.var() * len(codes), rel=1e-10)
 
 
-@pytest.mark.parametrize("switch", ["update_stats", "freeze"])
-def test_a_filter_that_does_not_update_counts_nothing_and_changes_nothing(toys: Any, switch: str) -> None:
-    runner, _ = noting_runner(toys, None, lambda: MeanStdFilter(update_stats=switch != "update_stats"))
-    if switch == "freeze":
-        runner.pipelines["env_to_module"].freeze()
-    for episode in runner.sample(num_episodes=5):
-        toys.check(episode)
-    assert filter_of(runner).get_state()["since"]["count"] == 0
-
-
 def column_env(toys: Any) -> Any:
     make = toys.factory()
     return lambda config: gym.wrappers.ReshapeObservation(make(config), (2, 1))
@@ -139,20 +129,6 @@ def test_terminal_observations_are_filtered_too(toys: Any) -> None:
         ended = [episode for episode in runner.sample(num_timesteps=60) if episode.is_done]
         assert len(ended) > 5
         assert all(np.abs(episode.get_observations(-1)).max() < 10 for episode in ended)
-
-
-def test_one_environment_gives_the_same_filtered_episodes_in_every_mode(toys: Any) -> None:
-    runs = []
-    for mode in ("next_step", "same_step", "disabled"):
-        config = toys.config(1, env_to_module_connector=pieces(MeanStdFilter, PrevActionsPrevRewards))
-        config.rl_module(rl_module_spec=RLModuleSpec(module_class=Noting))
-        runner = toys.runner(1, mode=mode, config=config)
-        episodes = [runner.sample(num_timesteps=13, explore=False) for _ in range(3)]
-        runs.append([leaves(episode.get_observations()) for chunks in episodes for episode in chunks])
-    for other in runs[1:]:
-        for one, two in zip(runs[0], other, strict=True):
-            for a, b in zip(one, two, strict=True):
-                np.testing.assert_array_equal(a, b)
 
 
 def saved_runner() -> Any:

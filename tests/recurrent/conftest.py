@@ -62,32 +62,6 @@ class TwoGRUs(Recurrent):
         return features, {"layers": (low[0], {"top": top[0]})}
 
 
-class Window(Recurrent):
-    """Attention over the last `reach` embeddings, as a transformer with a memory: [reach, d] floats, [reach] bools."""
-
-    size, reach = 8, 4
-
-    def build(self) -> None:
-        self.embed = nn.Linear(self.observations, 8)
-        self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def get_initial_state(self) -> Any:
-        return {"memory": {"window": torch.zeros(self.reach, 8), "filled": torch.zeros(self.reach, dtype=torch.bool)}}
-
-    def encode(self, obs: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
-        memory, steps = state["memory"], obs.shape[1]
-        now = self.embed(obs)
-        keys = torch.cat([memory["window"], now], 1)
-        filled = torch.cat([memory["filled"], torch.ones(obs.shape[:2], dtype=torch.bool)], 1)
-        place = torch.arange(self.reach + steps)
-        query = place[self.reach :, None]
-        near = (place <= query) & (place >= query - self.reach)  # itself and `reach` before it
-        hidden = ~(near[None] & filled[:, None])
-        features, _ = self.attend(now, keys, keys, attn_mask=hidden.repeat_interleave(2, 0), need_weights=False)
-        kept = {"window": keys[:, -self.reach :], "filled": filled[:, -self.reach :]}
-        return now + features, {"memory": kept}
-
-
 class Exact(Recurrent):
     """Sums of small integers in several dtypes: exact in any order and batch, so states compare bit by bit."""
 
@@ -117,7 +91,7 @@ class Exact(Recurrent):
 
 
 LSTM = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 6}
-MODULES = {"gru": TwoGRUs, "window": Window, "exact": Exact}
+MODULES = {"gru": TwoGRUs, "exact": Exact}
 SEED = 11
 
 

@@ -6,8 +6,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from epibatch.connectors.common import FlattenObservations
 from epibatch.connectors.env_to_module import AddObservationsFromEpisodesToBatch, EnvToModulePipeline
@@ -125,29 +123,6 @@ def space_of(space, **settings):
     return FlattenObservations(space, **settings).observation_space
 
 
-LEAVES = st.sampled_from(
-    [
-        Box(-1, 1, (3,)),
-        Box(-2, 2, (), np.float64),
-        Box(0, 255, (2, 2, 1), np.uint8),
-        Discrete(4, start=-2),
-        MultiDiscrete([2, 3], start=[5, -1]),
-        MultiDiscrete([[2, 3], [4, 1]]),
-        MultiBinary((2, 2)),
-    ]
-)
-
-
-SPACES = st.recursive(
-    LEAVES,
-    lambda inner: st.one_of(
-        st.lists(inner, min_size=1, max_size=3).map(Tuple),
-        st.dictionaries(st.sampled_from("zabc"), inner, min_size=1, max_size=3).map(lambda own: Dict([*own.items()])),
-    ),
-    max_leaves=5,
-)
-
-
 def flat(space, *observations):
     """What the piece makes of the newest observations of an episode each."""
     episodes = [SingleAgentEpisode(observations=[one]) for one in observations]
@@ -155,17 +130,6 @@ def flat(space, *observations):
     assert piece(batch={}, episodes=episodes) == {}
     assert all(episode.observation_space == piece.observation_space for episode in episodes)
     return np.stack([episode.get_observations(-1) for episode in episodes]), piece.observation_space
-
-
-@settings(max_examples=60, deadline=None)
-@given(space=SPACES, count=st.integers(1, 5), seed=st.integers(0, 1000))
-@example(space=SPACE, count=4, seed=0)
-@example(space=STARTS, count=4, seed=0)
-def test_the_newest_observations_become_vectors(space, count, seed):
-    samples = samples_of(space, count, seed)
-    rows, flat_space = flat(space, *samples)
-    np.testing.assert_array_equal(rows, rows_of(space, samples))
-    assert rows.dtype == np.float32 and flat_space == Box(-np.inf, np.inf, rows.shape[1:])
 
 
 def test_the_layout():

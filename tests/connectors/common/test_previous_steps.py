@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
-from gymnasium.vector.utils import batch_space, iterate
+from gymnasium.vector.utils import batch_space
 
 from epibatch.connectors.env_to_module import (
     AddObservationsFromEpisodesToBatch,
@@ -14,7 +14,6 @@ from epibatch.connectors.env_to_module import (
 )
 from epibatch.connectors.learner import (
     AddOneTsToEpisodesAndTruncate,
-    BatchIndividualItems,
     LearnerConnectorPipeline,
     PrevActionsPrevRewardsLearner,
 )
@@ -61,56 +60,20 @@ def wanted(space, actions, rewards, t):
     }
 
 
-def record(space, act, fragments=(4, 5, 9, 14), mode="next_step"):
-    """Play 14 steps in 3 environments, `act` before each commit; yield the chunks of each fragment."""
+def record(space):
+    """Play 14 steps in 3 environments; yield the chunks of each fragment."""
     rng, many = np.random.default_rng(0), batch_space(space, 3)
     many.seed(0)
-    recorder = VectorRecorder(3, POINT, space, autoreset=mode)
+    recorder = VectorRecorder(3, POINT, space)
     recorder.reset(np.zeros((3, 1), np.float32))
-    so_far = [([], []) for _ in range(3)]
-    act(recorder, so_far)
     recorder.commit()
-    waiting = [False] * 3
     for step in range(1, 15):
-        actions, rewards = many.sample(), rng.normal(size=3)
-        ends = (rng.random(3) < 0.25) & ~np.array(waiting)
-        final = np.ones((3, 1), np.float32)
-        last = final if mode != "next_step" else None
-        recorder.step(actions, rewards, ends, np.zeros(3, bool), final, final_observations=last)
-        for env, action in enumerate(iterate(many, actions)):
-            if waiting[env]:
-                so_far[env], waiting[env] = ([], []), False
-                continue
-            so_far[env][0].append(action)
-            so_far[env][1].append(rewards[env])
-            if ends[env] and mode == "next_step":
-                waiting[env] = True
-            elif ends[env]:
-                so_far[env] = ([], [])
-        act(recorder, so_far)
+        ends = rng.random(3) < 0.25
+        ends[recorder.waiting] = False
+        recorder.step(many.sample(), rng.normal(size=3), ends, np.zeros(3, bool), np.ones((3, 1), np.float32))
         recorder.commit()
-        if step in fragments:
+        if step in (4, 5, 9, 14):
             yield recorder.flush(3)
-
-
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize(("space", "size"), ACTIONS.values(), ids=ACTIONS)
-def test_before_the_newest_observation_in_a_block_and_in_a_list(space, size, mode):
-    pieces = [PrevActionsPrevRewards(**COUNTS), AddObservationsFromEpisodesToBatch(), BatchIndividualItems()]
-    pipeline = EnvToModulePipeline(POINT, space, connectors=pieces)
-    shown = pipeline.observation_space
-    assert shown["prev_n_actions"].shape == (3 * size,) and shown["prev_n_rewards"].shape == (2,)
-
-    def act(recorder, so_far):
-        expected = [wanted(space, *own, len(own[0])) for own in so_far]
-        copies = [one.slice(slice(0, len(one)), len_lookback_buffer=one.lookback) for one in recorder.episodes]
-        for episodes in (copies, recorder.episodes):
-            found = pipeline(episodes=episodes)["obs"]
-            for key in expected[0]:
-                np.testing.assert_array_equal(found[key], np.stack([own[key] for own in expected]), strict=True)
-                assert all(vector in shown[key] for vector in found[key])
-
-    assert len(list(record(space, act, fragments=(5, 6, 9), mode=mode))) == 3
 
 
 @pytest.mark.parametrize("plus_one", [False, True])
@@ -118,8 +81,9 @@ def test_before_the_newest_observation_in_a_block_and_in_a_list(space, size, mod
 def test_before_every_observation_of_delivered_chunks(space, size, plus_one):
     piece = PrevActionsPrevRewardsLearner(**COUNTS)
     pieces = [*[AddOneTsToEpisodesAndTruncate()] * plus_one, piece]
-    whole = {}
-    for episodes in record(space, lambda recorder, so_far: None):
+    whole, shown = {}, PrevActionsPrevRewardsLearner(POINT, space, **COUNTS).observation_space
+    assert shown["prev_n_actions"].shape == (3 * size,) and shown["prev_n_rewards"].shape == (2,)
+    for episodes in record(space):
         expected, before = [], [episode.get_observations().copy() for episode in episodes]
         for chunk in episodes:
             actions, rewards = whole.setdefault(chunk.id_, ([], []))
@@ -129,6 +93,7 @@ def test_before_every_observation_of_delivered_chunks(space, size, plus_one):
         for given in (episodes, list(episodes)):
             found = trained(pieces, given, POINT, space)["obs"]
             for key in expected[0]:
+                assert all(vector in shown[key] for vector in found[key])
                 np.testing.assert_array_equal(found[key], np.stack([own[key] for own in expected]), strict=True)
         for episode, rows in zip(episodes, before):
             np.testing.assert_array_equal(episode.get_observations(), rows)

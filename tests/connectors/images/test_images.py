@@ -266,13 +266,6 @@ def test_bilinear_and_nearest_are_pytorchs(seed, rows, columns, height, width, c
         assert found.dtype == np.float32
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_area_by_whole_factors_is_pytorchs_mean(channels):
-    x = images(2, 210, 160, channels, dtype=np.float32)
-    expected = torch.nn.functional.interpolate(torch.from_numpy(x).movedim(-1, 1), (105, 80), mode="area")
-    np.testing.assert_allclose(Resize(height=105, width=80).transform(x), expected.movedim(1, -1), atol=1e-3)
-
-
 def test_masks_are_true_where_more_than_half_of_what_lies_below_is():
     masks = np.random.default_rng(0).random((3, 9, 6, 1)) < 0.5
     found = Resize(height=3, width=2).transform(masks)

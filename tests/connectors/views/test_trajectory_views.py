@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +14,7 @@ from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, LearnerConnectorPipeline
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.errors import LookbackError
-from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 from fixture_pieces import UserPiece, played
 from oracle.agents import Schedule, schedules
 from oracle.cases import random_cases
@@ -148,60 +147,6 @@ def test_what_is_acted_on_is_what_is_trained_on(view: View, drawn: Any, seed: in
             np.testing.assert_array_equal(acted["seen"][("e",)][0], trained[t - start])
             if view.masked:
                 assert np.array_equal(acted["seen_mask"][("e",)][0], whole.real(view, t, t))
-
-
-BLOCK_VIEWS = {
-    "last": View("rewards", "-3:-1", mask=True),
-    "before": View("actions", -1, mask=True),
-    "logits": View("logits", [-1, -3], space=gym.spaces.Box(-9, 9, (3,), np.float32), fill=1),
-    "frames": View("obs", "-2:0", fill=2, mask=True),
-    "old": View("obs", -2),
-    "t": View("t", [0, -1]),
-    "next": View("obs", 1),
-    "ahead": View("actions", "1:3", mask=True),
-    "both": View("rewards", "-1:1"),
-    "terminateds": View("terminateds"),
-}
-
-
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("plus_one", [False, True])
-def test_episodes_of_a_recorder_give_what_copies_give(mode: str, plus_one: bool) -> None:
-    rng = np.random.default_rng(5)
-    recorder = VectorRecorder(3, OBS, ACT, autoreset=mode)
-    recorder.reset(rng.random((3, 2)).astype(np.float32))
-    acting = EnvToModulePipeline(OBS, ACT, connectors=[TrajectoryViews(views=BLOCK_VIEWS), UserPiece()])
-    learner = TrajectoryViews(views=BLOCK_VIEWS, as_learner_connector=True)
-    front = [AddOneTsToEpisodesAndTruncate()] if plus_one else []
-    compared = 0
-    for step in range(1, 25):
-        running = [copy.deepcopy(one) for one in recorder.episodes]
-        same(acting(episodes=recorder.episodes), acting(episodes=running))
-        ends, final = rng.random(3) < 0.3, rng.random((3, 2)).astype(np.float32)
-        ends[recorder.waiting] = False
-        columns = rng.integers(0, 9, 3), rng.random(3), ends, np.zeros(3, bool)
-        logits = {"logits": rng.random((3, 3)).astype(np.float32)}
-        final_ones = {"final_observations": final} if mode == "same_step" else {}
-        recorder.step(*columns, rng.random((3, 2)).astype(np.float32), extras=logits, **final_ones)
-        recorder.commit()
-        if step % 5 == 0:
-            block = recorder.flush(3)
-            episodes = [one for one in block if len(one)]
-            copies = [copy.deepcopy(one) for one in episodes]
-            found = train([*front, learner], block if len(episodes) == len(block) else episodes)
-            same(found, train([*front, learner], copies))
-            same(found, train([*front, UserPiece(), learner], copies))
-            compared += len(copies)
-    assert compared > 12
-
-
-def same(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Compare plain batches."""
-    assert list(found) == list(expected)
-    for name, column in expected.items():
-        rows, wanted = ([rows_of(own) for own in one.values()] for one in (found[name], column))
-        for mine, theirs in zip(rows, wanted, strict=True):
-            np.testing.assert_array_equal(mine, theirs, err_msg=name)
 
 
 @random_cases(schedule=schedules(agents=4, length=8), cuts=st.sets(st.integers(1, 7)), view=VIEWS)
