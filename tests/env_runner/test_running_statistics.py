@@ -123,14 +123,6 @@ def test_the_learner_sees_what_the_module_saw(toys: Any, mode: str, acting: Any,
     assert float(np.abs(shown[0]).max()) <= 10  # codes of raw observations go into the thousands
 
 
-def test_terminal_observations_are_filtered_too(toys: Any) -> None:
-    for mode in ("next_step", "same_step", "disabled"):
-        runner, _ = noting_runner(toys, mode, MeanStdFilter)
-        ended = [episode for episode in runner.sample(num_timesteps=60) if episode.is_done]
-        assert len(ended) > 5
-        assert all(np.abs(episode.get_observations(-1)).max() < 10 for episode in ended)
-
-
 def saved_runner() -> Any:
     config = (
         PPOConfig()

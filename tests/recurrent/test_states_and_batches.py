@@ -174,25 +174,6 @@ def test_episodes_and_batches_keep_structure_shapes_and_types(sampled, kind):
         assert shapes_and_types(map_struct(np.asarray, state)) == expected
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_state_in_is_what_was_recorded_before_each_sequence(sampled, kind):
-    module, pipeline, chunks = sampled(kind, max_seq_len=4)
-    batch = pipeline(rl_module=module, batch={}, episodes=chunks)
-    initial, form = flatten(module.get_initial_state())
-    row = fresh = 0
-    for chunk in chunks:
-        for start in range(0, len(chunk), 4):
-            expected = initial
-            if chunk.t_started + start > 0:
-                before = chunk.get_extra_model_outputs("state_out", start - 1, neg_index_as_lookback=True)
-                expected = flatten_like(form, before)
-            for leaf, wanted in zip(flatten_like(form, batch["state_in"]), expected):
-                np.testing.assert_array_equal(leaf[row], np.asarray(wanted))
-            fresh += expected is initial
-            row += 1
-    assert row == len(batch["seq_lens"]) > fresh > 1
-
-
 def test_a_chunk_is_saved_with_its_states(sampled, tmp_path):
     module, pipeline, chunks = sampled("exact")
     copies = []
@@ -203,27 +184,6 @@ def test_a_chunk_is_saved_with_its_states(sampled, tmp_path):
     assert shapes_and_types(one["state_in"]) == shapes_and_types(other["state_in"])
     for a, b in zip(flatten(one)[0], flatten(other)[0]):
         np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_a_restored_run_goes_on_bit_for_bit(cart_pole, tmp_path, kind):
-    def weights(algorithm):
-        return [value.clone() for value in algorithm.get_module().state_dict().values()]
-
-    config = cart_pole.config(kind, num_envs=2, max_seq_len=5)
-    config.training(train_batch_size=60, minibatch_size=20, num_epochs=2, lr=1e-2)
-    straight = config.build_algo()
-    start = weights(straight)
-    straight.train()
-    straight.save_to_path(tmp_path / "saved", end_episodes=True)
-    straight.train()
-    restored = config.build_algo()
-    restored.restore_from_path(tmp_path / "saved")
-    restored.train()
-    assert all(torch.equal(a, b) for a, b in zip(weights(straight), weights(restored)))
-    assert not any(torch.equal(a, b) for a, b in zip(start, weights(straight)))
-    straight.stop()
-    restored.stop()
 
 
 def test_a_float64_state_becomes_float32_like_every_column(cart_pole):

@@ -106,42 +106,26 @@ def test_one_entry_is_a_single_choice_and_shapes_stay():
 
 
 NESTED = gym.spaces.Dict(gear=Discrete(3), steer=TORQUE, throttle=Box(0, 1, (1,)))
+UNIT, THREE = Box(-1, 1, (1,)), Discrete(3)
 
 
 @pytest.mark.parametrize(
-    ("piece", "whole", "part", "rows", "expected"),
+    ("piece", "settings", "steer", "throttle", "rows", "expected"),
     [
-        (
-            DiscretizeActions,
-            {"gear": Discrete(3), "steer": Discrete(3), "throttle": Discrete(3)},
-            Discrete(3),
-            {"gear": [1, 2], "steer": [0, 2], "throttle": [1, 1]},
-            {"gear": [1, 2], "steer": [[-4 / 3], [4 / 3]], "throttle": [[0.5], [0.5]]},
-        ),
-        (
-            RescaleActions,
-            {"gear": Discrete(3), "steer": Box(-1, 1, (1,)), "throttle": Box(-1, 1, (1,))},
-            Box(-1, 1, (1,)),
-            {"gear": [2], "steer": [[1.0]], "throttle": [[0.0]]},
-            {"gear": [2], "steer": [[2]], "throttle": [[0.5]]},
-        ),
-        (
-            ClipActions,
-            {"gear": Discrete(3), "steer": Box(-0.5, 2, (1,)), "throttle": Box(0, 1, (1,))},
-            Box(-0.5, 2, (1,)),
-            {"gear": [2], "steer": [[-1.0]], "throttle": [[0.5]]},
-            {"gear": [2], "steer": [[-0.5]], "throttle": [[0.5]]},
-        ),
+        (DiscretizeActions, {"bins": 3}, THREE, THREE, ([0, 2], [1, 1]), ([[-4 / 3], [4 / 3]], [[0.5], [0.5]])),
+        (RescaleActions, {}, UNIT, UNIT, ([[1.0]], [[0.0]]), ([[2]], [[0.5]])),
+        (ClipActions, {"low": -0.5}, Box(-0.5, 2, (1,)), NESTED["throttle"], ([[-1]], [[0.5]]), ([[-0.5]], [[0.5]])),
     ],
 )
-def test_nested_actions_and_one_of_their_parts(piece, whole, part, rows, expected):
-    settings = {DiscretizeActions: {"bins": 3}, ClipActions: {"low": -0.5}}.get(piece, {})
+def test_nested_actions_and_one_of_their_parts(piece, settings, steer, throttle, rows, expected):
     nested = piece(None, NESTED, **settings)
-    assert nested.action_space == gym.spaces.Dict(whole)
-    for key, own in back(nested, rows).items():
-        np.testing.assert_allclose(own, expected[key], rtol=1e-6)
-    steer = piece(None, NESTED, columns="actions/steer", **settings).action_space
-    assert steer == gym.spaces.Dict({**NESTED.spaces, "steer": part})
+    assert nested.action_space == gym.spaces.Dict(gear=THREE, steer=steer, throttle=throttle)
+    found = back(nested, {"gear": [1, 2], "steer": rows[0], "throttle": rows[1]})
+    assert found["gear"].tolist() == [1, 2]
+    np.testing.assert_allclose(found["steer"], expected[0], rtol=1e-6)
+    np.testing.assert_allclose(found["throttle"], expected[1], rtol=1e-6)
+    part = piece(None, NESTED, columns="actions/steer", **settings).action_space
+    assert part == gym.spaces.Dict({**NESTED.spaces, "steer": steer})
 
 
 @pytest.mark.parametrize("random_actions", [False, True])

@@ -60,35 +60,29 @@ def config(piece=ActionMask, env=Gated, lstm=False, **runners):
     return made.rl_module(model_config={"fcnet_hiddens": [16], "use_lstm": lstm, "lstm_cell_size": 8, "max_seq_len": 5})
 
 
+SEVERAL = gym.spaces.MultiDiscrete([3, 2, 4], start=[1, 0, 5])
+
+
 @pytest.mark.parametrize("how", ["exploring", "greedy", "random"])
 @pytest.mark.parametrize(
-    ("piece", "steps"),
+    ("choices", "counts", "source", "steps"),
     [
-        pytest.param(ActionMask, 10_000, marks=pytest.mark.slow),
-        (ActionMask, 1000),
-        (lambda: ActionMask(source="infos/legal"), 1000),
+        pytest.param(FIVE, (5,), "obs/action_mask", 10_000, marks=pytest.mark.slow),
+        (FIVE, (5,), "obs/action_mask", 1000),
+        (FIVE, (5,), "infos/legal", 1000),
+        (SEVERAL, (3, 2, 4), "obs/action_mask", 1000),
+        (MultiBinary(3), (2, 2, 2), "obs/action_mask", 1000),
     ],
-    ids=["many", "obs", "infos"],
+    ids=["many", "obs", "infos", "multi_discrete", "multi_binary"],
 )
-def test_no_illegal_action_in_ten_thousand(how, piece, steps):
-    runner = SingleAgentEnvRunner(config=config(piece))
+def test_no_illegal_action_reaches_the_environment(how, choices, counts, source, steps):
+    made = config(lambda: ActionMask(source=source), lambda: Gated(choices, counts=counts))
+    runner = SingleAgentEnvRunner(config=made)
     episodes = runner.sample(num_timesteps=steps, explore=how != "greedy", random_actions=how == "random")
-    assert sum(map(len, episodes)) >= steps
-    if how != "greedy":
-        assert set(np.concatenate([episode.get_actions() for episode in episodes]).tolist()) == {2, 3, 4, 5, 6}
-    runner.stop()
-
-
-@pytest.mark.parametrize("how", ["exploring", "greedy", "random"])
-@pytest.mark.parametrize(
-    ("choices", "counts"),
-    [(gym.spaces.MultiDiscrete([3, 2, 4], start=[1, 0, 5]), (3, 2, 4)), (MultiBinary(3), (2, 2, 2))],
-    ids=["multi_discrete", "multi_binary"],
-)
-def test_several_choices_at_once(choices, counts, how):
-    runner = SingleAgentEnvRunner(config=config(env=lambda: Gated(choices, counts=counts)))
-    episodes = runner.sample(num_timesteps=1000, explore=how != "greedy", random_actions=how == "random")
-    assert all(choices.contains(action) for action in episodes[0].get_actions())
+    actions = np.concatenate([episode.get_actions() for episode in episodes])
+    assert len(actions) >= steps and all(choices.contains(action) for action in actions)
+    if how != "greedy" and choices is FIVE:
+        assert set(actions.tolist()) == {2, 3, 4, 5, 6}
     runner.stop()
 
 

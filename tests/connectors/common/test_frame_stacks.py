@@ -14,7 +14,7 @@ from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModulePipeline
 from epibatch.connectors.observations import TimeMaxPool
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, LookbackError, SpaceError
-from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
+from epibatch.episodes import SingleAgentEpisode, VectorRecorder
 from fixture_pieces import Lab, acted, played, trained
 
 ACTIONS, SHAPE = gym.spaces.Discrete(2), (2, 3, 2)
@@ -137,14 +137,6 @@ def test_acting_rows_are_those_of_the_loop_in_lists_and_while_recording(kind):
         recorder.commit()
 
 
-def test_rgb_frames_by_hand():
-    red, green = np.zeros((2, 1, 1, 3), np.int16)
-    red[..., 0], green[..., 1] = 5, 7
-    piece = FrameStacking(gym.spaces.Box(0, 9, (1, 1, 3), np.int16), num_frames=2, axis=-1)
-    assert piece.observation_space == gym.spaces.Box(0, 9, (1, 1, 6), np.int16)
-    assert acted([piece], [played([red, green], terminated=True)])["obs"].tolist() == [[[[5, 0, 0, 0, 7, 0]]]]
-
-
 def test_zeros_are_in_the_space_only_where_they_can_be_seen():
     space = gym.spaces.Box(2, 3, (1,), np.float32)
     assert FrameStacking(space, num_frames=2).observation_space == gym.spaces.Box(0, 3, (2,), np.float32)
@@ -183,29 +175,6 @@ def test_chunks_of_two_types_share_one_that_holds_both_and_of_two_shapes_are_an_
         np.testing.assert_array_equal(stack, slow_stack(own, 4 - learner, 2))
     with pytest.raises(ColumnError, match=r"of shape \(3, 1\), as in[\s\S]*of shape \(4, 1\) in episode"):
         run([piece], [*chunks, played(frames(rng, 4, (4, 1)))])
-
-
-def test_slow_agents_keep_the_frames_that_a_cut_is_told_to_keep():
-    def episode_of_two():
-        episode = MultiAgentEpisode(id_="e")
-        episode.add_env_reset(observations={"fast": np.full((1, 1), 0), "slow": np.full((1, 1), 100)})
-        for t in range(1, 8):
-            acting = ["fast", "slow"] if (t - 1) % 3 == 0 else ["fast"]
-            seen = {"fast": np.full((1, 1), t), **({"slow": np.full((1, 1), 100 + t)} if t % 3 == 0 else {})}
-            episode.add_env_step(seen, dict.fromkeys(acting, 0), dict.fromkeys(acting, 0.0))
-        return episode
-
-    def one_more(chunk):
-        last = {"fast": np.full((1, 1), 8), "slow": np.full((1, 1), 108)}
-        chunk.add_env_step(last, {"fast": 0}, {"fast": 0.0})
-        return chunk
-
-    whole, piece = episode_of_two(), FrameStacking(num_frames=3)
-    with pytest.raises(LookbackError, match="agent 'slow'"):
-        piece(batch={}, episodes=[one_more(whole.cut(2))])
-    found = piece(batch={}, episodes=[one_more(whole.cut(2, agent_steps=2))])["obs"]
-    stacks = {key[1]: items[0][0].tolist() for key, items in found.items()}
-    assert stacks == {"fast": [6, 7, 8], "slow": [103, 106, 108]}
 
 
 # -- mistakes --------------------------------------------------------------------------------------

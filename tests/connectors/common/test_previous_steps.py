@@ -140,16 +140,6 @@ def test_observation_actions_and_rewards_side_by_side(lab):
     assert piece.lookback == 3
 
 
-def test_observations_of_any_nesting_go_under_their_key():
-    space = Dict(a=Discrete(3), b=Tuple([Box(0, 9, (1,))]))
-    piece = PrevActionsPrevRewards(space, Discrete(2))
-    episode = walk(1, observation=lambda t: {"a": t, "b": (np.full(1, t, np.float32),)})
-    piece(batch={}, episodes=[episode])
-    shown = episode.get_observations(-1)
-    assert shown["_orig_obs"]["b"][0].tolist() == [1.0] and shown["prev_n_rewards"].tolist() == [0.5]
-    assert piece.observation_space["_orig_obs"] == space
-
-
 def test_zero_leaves_a_key_out():
     piece = PrevActionsPrevRewards(Discrete(9), Discrete(2), n_prev_actions=0)
     assert list(piece.observation_space.spaces) == ["_orig_obs", "prev_n_rewards"] and piece.lookback == 1

@@ -13,7 +13,6 @@ from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, Agent
 from epibatch.connectors.env_to_module import (
     AgentIndicator,
     EnvToModulePipeline,
-    FlattenObservations,
     PadActions,
     PadObservations,
 )
@@ -192,43 +191,11 @@ def test_only_some_agents_and_more_pieces() -> None:
     assert batch["large"]["obs"].tolist() == [[1, 2, 1, 2, 0, 0, 0, 1], [1, 2, 1, 2, 0, 1, 0, 0]]
 
 
-def test_observations_of_different_kinds_are_flattened_first() -> None:
-    spaces = {"a": Discrete(3), "b": Box(-1, 1, (2, 2))}
-    with pytest.raises(SpaceError, match=r"Discrete\(3\) and Box[\s\S]*FlattenObservations"):
-        pipeline(PadObservations(), spaces=spaces)
-    acting = pipeline(FlattenObservations(), PadObservations(), spaces=spaces)
-    episode = game({"a": 1, "b": np.ones((2, 2), np.float32)}, spaces)
-    assert acting(rl_module=None, episodes=[episode])["shared"]["obs"].tolist() == [[0, 1, 0, 0], [1, 1, 1, 1]]
-
-
 # -- one-hots of agents --------------------------------------------------------------------------
 
 
 def v(*numbers: float) -> Any:
     return np.float32(numbers)
-
-
-def test_one_hots_of_several_steps_and_modules_when_acting_and_in_training() -> None:
-    rows = [{"z": v(1, 1), "x": v(2, 2)}, {"y": v(3, 3)}, {"z": v(4, 4), "x": v(5, 5), "y": v(6, 6)}]
-    spaces = dict.fromkeys("xyz", VECTOR)
-    episode, acting = game(rows[0], spaces), pipeline(UserPiece(), AgentIndicator(), spaces=spaces)
-    seen = []
-    for i, row in enumerate(rows):
-        if i:
-            moving = episode.get_agents_to_act()
-            episode.add_env_step(row, dict.fromkeys(moving, 0), dict.fromkeys(moving, 0.0))
-        seen.append({name: own["obs"].tolist() for name, own in acting(rl_module=None, episodes=[episode]).items()})
-    assert seen == [
-        {"m": [[1, 1, 0, 0, 1], [2, 2, 1, 0, 0]]},
-        {"n": [[3, 3, 0, 1, 0]]},
-        {"m": [[4, 4, 0, 0, 1], [5, 5, 1, 0, 0]], "n": [[6, 6, 0, 1, 0]]},
-    ]
-    batch = learner()(rl_module=None, episodes=[episode])
-    assert batch["m"]["obs"].tolist() == [[1, 1, 0, 0, 1], [2, 2, 1, 0, 0]]
-    assert batch["n"]["obs"].tolist() == [[3, 3, 0, 1, 0]]
-    space = Box(v(-10, -20, 0, 0, 0), v(30, 40, 1, 1, 1))
-    assert acting.observation_space == Dict(m=space, n=space)
-    assert all(own.observation_space == space for own in episode.agent_episodes.values())
 
 
 @pytest.mark.parametrize(
@@ -258,6 +225,9 @@ def test_types_stay_and_the_order_can_be_given() -> None:
     found = episode.get_observations(-1)
     assert found["y"].tolist() == [7, 8, 0, 1, 0] and found["x"].tolist() == [1, 2, 0, 0, 1]
     assert found["y"].dtype == np.uint8 and found["y"] in piece.observation_space["y"]
+    acting = pipeline(AgentIndicator(), spaces=dict.fromkeys("xyz", VECTOR))
+    wide = Box(v(-10, -20, 0, 0, 0), v(30, 40, 1, 1, 1))
+    assert acting.observation_space == Dict(m=wide, n=wide)
     rebuilt = build_piece(piece_to_dict(AgentIndicator(agent_ids=["a"], in_dict=True)))
     assert repr(rebuilt) == "AgentIndicator(agent_ids=['a'], in_dict=True)"
 

@@ -310,14 +310,6 @@ def test_pieces_that_a_state_says_nothing_of_stay_as_they_are():
         np.testing.assert_equal(pipe.get_state()["count_based_reward"], counted)
 
 
-def test_a_refused_state_leaves_pieces_as_they_were_that_knew_nothing():
-    full, pipe = learner(), learner()
-    full(episodes=episodes())
-    with pytest.raises(Exception, match="CountBasedReward"):
-        pipe.set_state({**full.get_state(), "count_based_reward": {"counts": 3}})
-    assert pipe.get_state() == {"normalize_reward": {}, "count_based_reward": {}}
-
-
 def test_pipelines_in_pipelines_are_reset_as_well():
     inner = EnvToModulePipeline(connectors=[MeanStdFilter()])
     fresh = inner.get_state()

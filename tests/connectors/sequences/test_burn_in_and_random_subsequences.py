@@ -24,9 +24,8 @@ from epibatch.connectors.learner import (
 )
 from epibatch.connectors.sequences import BurnIn, RandomSubsequences
 from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, PipelineError
-from epibatch.core.padding import unpad
 from epibatch.core.rl_module import DefaultActorCritic, MultiRLModule
-from epibatch.core.sequence_ends import sequence_layout, without_burn_in
+from epibatch.core.sequence_ends import sequence_layout
 from epibatch.episodes import MultiAgentEpisode
 
 OBS, ACT = gym.spaces.Box(-9, 9, (4,), np.float32), gym.spaces.Discrete(2)
@@ -60,29 +59,6 @@ def test_states_equal_a_manual_pass_with_the_weights_of_now(played, steps, burn_
             np.testing.assert_allclose(batch["state_in"][name][b], state[name], rtol=1e-4, atol=1e-6)
     assert not batch["state_in"]["h"].requires_grad
     assert layout.burn_in.max() == burn_in
-
-
-@pytest.mark.parametrize("ppo", [False, True])
-@pytest.mark.parametrize("end", ["pad", "overlap"])
-def test_all_columns_come_back_row_by_row(played, end, ppo):
-    module = played.module(burn_in=2, sequence_end=end)
-    episodes = played.episodes(module, [9, 1, 4])
-    batch = played.batch(module, episodes, burn_in=True, ppo=ppo)
-    plain = played.batch(played.module(), episodes, ppo=ppo)
-    counts = [len(episode) + ppo for episode in episodes]
-    own = without_burn_in(sequence_layout(counts, 4, end=end, burn_in=2, bootstrapped=ppo), 2)
-    pad = sequence_layout(counts, 4, bootstrapped=ppo)
-    for name in ("obs", "actions", "rewards", "terminateds", "action_logp", "loss_mask"):
-        right = unpad(plain[name].numpy(), pad)
-        found = unpad(batch[name].numpy(), own)
-        assert found.tobytes() == right.tobytes(), name
-    if ppo:
-        # The recorded states are those of these weights, so burned-in values and advantages are the same.
-        for name in ("value_targets", "advantages"):
-            found, right = unpad(batch[name].numpy(), own), unpad(plain[name].numpy(), pad)
-            np.testing.assert_allclose(found, right, rtol=1e-3, atol=1e-4)
-    carried = batch["loss_mask"].sum()
-    assert carried == sum(map(len, episodes))
 
 
 def test_states_of_next_observations_are_burned_in_with_these(played):

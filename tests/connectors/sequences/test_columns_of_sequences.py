@@ -40,16 +40,6 @@ def test_rows_are_those_of_the_episodes_bit_by_bit(played, lengths):
         assert torch.equal(batch["obs"][start:stop], padded["obs"][b, : stop - start])
 
 
-def test_a_nested_tensor_shows_the_same_memory(played):
-    module = played.module()
-    batch = played.batch(module, played.episodes(module, [9, 1, 4]), behind=[JaggedSequences()])
-    nested = torch.nested.nested_tensor_from_jagged(batch["obs"], batch["seq_offsets"])
-    assert [len(own) for own in nested.unbind()] == batch["seq_lens"].tolist()
-    assert nested.values().data_ptr() == batch["obs"].data_ptr()
-    padded = played.batch(module, played.episodes(module, [9, 1, 4]))["obs"]
-    assert torch.equal(nested.to_padded_tensor(0.0, (len(padded), 4, 3)), padded)
-
-
 def test_bootstrap_rows_are_left_out_and_resets_stay(played):
     module = played.module()
     episodes = played.episodes(module, [4, 6])
@@ -290,15 +280,6 @@ def test_renamed_memory_is_memory_still(played: Any) -> None:
     batch = batch_of(played, module, episodes, RenameColumns(names=names), JaggedSequences())
     check(batch, firsts(episodes), name="m")
     assert batch["seen"].shape == (sum(LENGTHS), 3)
-
-
-def test_renamed_memory_is_taken_anew_when_states_are_burned_in(played: Any) -> None:
-    module = played.module(burn_in=2)
-    episodes = played.episodes(module, LENGTHS)
-    pipeline = played.pipeline(behind=[BurnIn()])
-    pipeline.insert_after("AddTimeDimToBatchAndZeroPad", views())
-    pipeline.insert_before("BurnIn", RenameColumns(names={"memory": "m", "memory_mask": "m_mask"}))
-    check(pipeline(rl_module=module, batch={}, episodes=episodes), firsts(episodes, steps=2), name="m")
 
 
 def test_what_is_joined_of_columns_per_sequence_is_one_too_and_others_are_refused(played: Any) -> None:
