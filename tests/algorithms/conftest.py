@@ -10,42 +10,32 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
-from epibatch.core.structs import flatten
+from fixture_configs import cart_pole
+from fixture_envs import RandomEnv
+from fixture_episodes import leaves
 
 LSTM = {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 5}
 
 
-class Walk(gym.Env):
+class Walk(RandomEnv):
     """Random observations and rewards, 3 to 9 steps; infos tell the action as it came, and the observation."""
 
     def __init__(self, action_space=None, shape=(3,), observation_space=None):
-        self.observation_space = observation_space or gym.spaces.Box(-5, 5, shape)
-        self.action_space = action_space or gym.spaces.Discrete(3)
-
-    def _observe(self):
-        self.observation_space.seed(int(self.np_random.integers(2**31)))
-        return self.observation_space.sample()
+        super().__init__(observation_space or gym.spaces.Box(-5, 5, shape), action_space or gym.spaces.Discrete(3))
 
     def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._left = int(self.np_random.integers(3, 10))
-        observation = self._observe()
+        observation, _ = super().reset(seed=seed)
         return observation, {"raw": [observation]}
 
     def step(self, action):
-        assert self.action_space.contains(action), action
-        self._left -= 1
-        infos = {"got": flat(action)}
-        observation = self._observe()
-        infos["raw"] = [observation]
-        return observation, float(self.np_random.normal()), self._left == 0, False, infos
+        observation, reward, terminated, truncated, _ = super().step(action)
+        return observation, reward, terminated, truncated, {"got": flat(action), "raw": [observation]}
 
 
 def flat(action):
     """The numbers of an action in one row."""
-    return np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in flatten(action)[0]])
+    return np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in leaves(action)])
 
 
 class LastReward(ConnectorV2):
@@ -80,10 +70,9 @@ def config(case, num_envs=1, seed=3):
         "nested": {"observation_space": nested, "action_space": actions},
     }.get(case, {})
     made = (
-        PPOConfig()
-        .environment(Walk, env_config=env_config)
+        cart_pole(Walk, train_batch_size=64)
+        .environment(env_config=env_config)
         .env_runners(num_envs_per_env_runner=num_envs)
-        .training(train_batch_size=64, minibatch_size=32, num_epochs=1)
         .rl_module(model_config={"fcnet_hiddens": [8], **(LSTM if case == "lstm" else {})})
         .debugging(seed=seed)
     )
@@ -121,17 +110,23 @@ def walk():
 
 
 @pytest.fixture
-def algorithm():
-    """Builds the algorithm of a case; closes what it built."""
-    built = []
+def built():
+    """Builds algorithms of configs; closes them."""
+    algorithms = []
 
-    def build(case, num_envs=1, seed=3):
-        built.append(config(case, num_envs, seed).build_algo())
-        return built[-1]
+    def build(config):
+        algorithms.append(config.build_algo())
+        return algorithms[-1]
 
     yield build
-    for algo in built:
-        algo.stop()
+    for algorithm in algorithms:
+        algorithm.stop()
+
+
+@pytest.fixture
+def algorithm(built):
+    """Builds the algorithm of a case."""
+    return lambda case, num_envs=1, seed=3: built(config(case, num_envs, seed))
 
 
 @pytest.fixture

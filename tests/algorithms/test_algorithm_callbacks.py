@@ -1,3 +1,5 @@
+"""Callbacks of algorithms: when they are called, with what, and what they log."""
+
 from __future__ import annotations
 
 import json
@@ -6,30 +8,14 @@ import sys
 import gymnasium as gym
 import pytest
 
-from epibatch import Policy
 from epibatch.algorithms import PPO, PPOConfig
 from epibatch.core.errors import CheckpointError, ConfigError
 from epibatch.env_runner.callbacks import ALGORITHM_EVENTS, EVENTS, Callbacks
-
-
-@pytest.fixture
-def built():
-    """Builds algorithms, and closes them."""
-    algorithms = []
-
-    def build(config):
-        algorithms.append(config.build_algo())
-        return algorithms[-1]
-
-    yield build
-    for algorithm in algorithms:
-        algorithm.stop()
+from fixture_configs import cart_pole, learned
 
 
 def small(**callbacks):
-    config = PPOConfig().environment("CartPole-v1").training(train_batch_size=60, minibatch_size=60, num_epochs=1)
-    config.rl_module(model_config={"fcnet_hiddens": [4]}).evaluation(evaluation_duration=2).debugging(seed=5)
-    return config.callbacks(**callbacks)
+    return cart_pole().evaluation(evaluation_duration=2).callbacks(**callbacks)
 
 
 def noting(log, events):
@@ -69,7 +55,7 @@ def test_events_and_keywords(built, tmp_path):
 def test_results_may_be_changed(built):
     def result(result, metrics_logger, algorithm):
         result["score"] = result["training_iteration"] * 10
-        metrics_logger.log_value("iterations", 1, reduce="sum")
+        logs_iterations(metrics_logger)
 
     def measured(evaluation_metrics, **keywords):
         evaluation_metrics["passed"] = True
@@ -101,20 +87,6 @@ def test_metrics_of_episodes_in_training_and_evaluation_are_apart(built):
     assert {evaluated["episode_len_min"], evaluated["episode_len_max"]} <= set(evaluated["evaluated"])
     assert "trained" not in evaluated
     assert not algorithm.config.in_evaluation
-
-
-def test_what_was_logged_is_saved(built, tmp_path):
-    def result(metrics_logger, **keywords):
-        metrics_logger.log_value("iterations", 1, reduce="sum")
-
-    algorithm = built(small(on_train_result=result))
-    algorithm.train()
-    path = algorithm.save_to_path(tmp_path / "saved", end_episodes=True)
-    other = built(small(on_train_result=result))
-    other.restore_from_path(path)
-    expected, found = algorithm.train(), other.train()
-    assert expected["iterations"] == found["iterations"] == 1
-    assert expected["learners"]["default_policy"] == found["learners"]["default_policy"]
 
 
 def test_what_was_logged_in_evaluation_goes_on_after_a_restore_and_after_an_error(built, tmp_path):
@@ -150,7 +122,20 @@ def test_states_of_earlier_versions_have_none(built):
     assert algorithm.metrics.peek() == {}
 
 
-def test_an_error_at_the_beginning_closes_the_environments():
+def logs_iterations(metrics_logger, **keywords):
+    metrics_logger.log_value("iterations", 1, reduce="sum")
+
+
+def test_what_was_logged_is_saved(built, tmp_path):
+    algorithm, other = (built(small(on_train_result=logs_iterations)) for _ in range(2))
+    algorithm.train()
+    other.restore_from_path(algorithm.save_to_path(tmp_path / "saved", end_episodes=True))
+    expected, found = algorithm.train(), other.train()
+    assert expected["iterations"] == found["iterations"] == 1 and learned(expected) == learned(found)
+
+
+@pytest.mark.parametrize("event", ["on_algorithm_init", "on_checkpoint_loaded"])
+def test_an_error_at_the_beginning_closes_the_environments(built, tmp_path, event):
     class Closed(gym.Wrapper):
         def close(self):
             closed.append(True)
@@ -159,26 +144,9 @@ def test_an_error_at_the_beginning_closes_the_environments():
     def fail(algorithm, **keywords):
         raise ValueError("not today")
 
-    closed = []
-    config = small(on_algorithm_init=fail).environment(lambda env_config: Closed(gym.make("CartPole-v1")))
-    with pytest.raises(ValueError, match=r"in the callback on_algorithm_init \(.*fail\):\nnot today"):
-        config.build_algo()
-    assert closed == [True]
-
-
-def test_an_error_behind_a_loaded_checkpoint_closes_the_environments(built, tmp_path):
-    class Closed(gym.Wrapper):
-        def close(self):
-            closed.append(True)
-            super().close()
-
-    def fail(algorithm, **keywords):
-        raise ValueError("not today")
-
-    closed = []
-    path = built(small()).save_to_path(tmp_path / "saved")
-    config = small(on_checkpoint_loaded=fail).environment(lambda env_config: Closed(gym.make("CartPole-v1")))
-    with pytest.raises(ValueError, match="not today"):
+    closed, path = [], built(small()).save_to_path(tmp_path / "saved")
+    config = small(**{event: fail}).environment(lambda env_config: Closed(gym.make("CartPole-v1")))
+    with pytest.raises(ValueError, match=rf"in the callback {event} \(.*fail\):\nnot today"):
         PPO.from_checkpoint(path, config=config)
     assert closed
 
@@ -196,7 +164,6 @@ def test_settings_are_named_after_the_events():
         ({"on_episode_ended": print}, r"callbacks.on_episode_ended: unknown setting; did you mean 'on_episode_end'"),
         ({"on_episode_end": 3}, r"callbacks.on_episode_end: expected a function, .*found int 3"),
         ({"callbacks_class": Callbacks()}, r"callbacks.callbacks_class: expected a class, .*found Callbacks"),
-        ({"on_episode_end": "a_module:f"}, r"callbacks.on_episode_end: 'a_module:f' imports .*runs code; .*--allow-im"),
     ],
 )
 def test_what_cannot_be_called(given, problem):
@@ -252,11 +219,3 @@ def test_paths_that_lead_nowhere(module, path, problem):
     with pytest.raises(ConfigError) as caught:
         PPOConfig.from_dict({"callbacks": {"on_sample_end": path}}, allow_imports=True)
     assert "callbacks.on_sample_end: " in str(caught.value) and problem in str(caught.value)
-
-
-def test_functions_are_code_to_a_checkpoint_but_not_to_a_policy(built, tmp_path):
-    algorithm = built(small(on_episode_end=lambda **keywords: None))
-    path = algorithm.save_to_path(tmp_path / "saved")
-    with pytest.raises(CheckpointError, match=r"callbacks\.on_episode_end: function is code, not data"):
-        PPO.from_checkpoint(path)
-    assert Policy.from_checkpoint(path).act(gym.make("CartPole-v1").reset(seed=0)[0])[0] in (0, 1)

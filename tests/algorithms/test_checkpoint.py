@@ -1,3 +1,5 @@
+"""Checkpoints of algorithms: what a policy and an algorithm need beside them, and what is refused."""
+
 from __future__ import annotations
 
 import json
@@ -11,18 +13,12 @@ import pytest
 import torch
 
 from epibatch import Policy
-from epibatch.algorithms import PPO, PPOConfig
-from epibatch.algorithms.checkpoint import (
-    CONFIGS,
-    config_class,
-    config_from_checkpoint,
-    read_checkpoint,
-    write_checkpoint,
-)
-from epibatch.connectors.env_to_module import MeanStdFilter
-from epibatch.core import save_state
+from epibatch.algorithms import PPO
+from epibatch.connectors.observations import Clip
+from epibatch.core import load_state, save_state
 from epibatch.core.errors import CheckpointError, ConfigError
 from epibatch.core.rl_module import DefaultActorCritic, RLModuleSpec
+from fixture_configs import cart_pole, weights
 
 PACKAGE = """
 import numpy as np
@@ -45,10 +41,6 @@ class Scaled(ConnectorV2):
 class Own(DefaultActorCritic):
     pass
 """
-
-
-def cart_pole():
-    return PPOConfig().environment("CartPole-v1").rl_module(model_config={"fcnet_hiddens": [8]}).debugging(seed=0)
 
 
 def saved(config, folder):
@@ -173,137 +165,118 @@ def test_spaces_that_are_no_data(tmp_path):
     np.testing.assert_array_equal(logits(policy, observations), expected)
 
 
-def test_checkpoints_of_earlier_versions(tmp_path):
-    saved(cart_pole(), tmp_path / "checkpoint")
-    description, state = read_checkpoint(tmp_path / "checkpoint")
-    acting = {name: description.pop(name) for name in ("spaces", "lookback")}
-    write_checkpoint(tmp_path / "old", {**description, "not_data": None, "acting": acting}, state)
-    assert Policy.from_checkpoint(tmp_path / "old") and PPO.from_checkpoint(tmp_path / "old")
-    write_checkpoint(tmp_path / "old", {**description, "config": None, "not_data": "code", "acting": acting}, state)
-    for load in (Policy.from_checkpoint, PPO.from_checkpoint):
-        with pytest.raises(CheckpointError, match="the original config"):
-            load(tmp_path / "old")
-    assert Policy.from_checkpoint(tmp_path / "old", config=cart_pole())
-
-
-def test_run_folders(tmp_path):
-    run = tmp_path / "run"
-    saved(cart_pole(), run / "checkpoints" / "000001")
-    observations, expected = saved(cart_pole().debugging(seed=1), run / "checkpoints" / "000002")
-    (run / "config.yaml").write_text(cart_pole().to_yaml())
-    np.testing.assert_array_equal(logits(Policy.from_checkpoint(run), observations), expected)
-    np.testing.assert_array_equal(logits(Policy.from_checkpoint(str(run)), observations), expected)
-    shutil.rmtree(run / "checkpoints")
-    with pytest.raises(CheckpointError, match="a whole checkpoint"):
-        Policy.from_checkpoint(run)
-    with pytest.raises(CheckpointError, match="no such folder"):
-        Policy.from_checkpoint(tmp_path / "nothing")
-
-
-def test_the_description_is_plain_data(tmp_path):
-    algo = cart_pole().rl_module(model_config={"use_lstm": True, "max_seq_len": 5}).build_algo()
-    data, _ = read_checkpoint(algo.save_to_path(tmp_path / "checkpoint"))
-    algo.stop()
-    assert data["not_data"] == []
-    assert data["lookback"] == 1
+def test_the_description_is_plain_data(built, tmp_path):
+    algo = built(cart_pole().rl_module(model_config={"use_lstm": True, "max_seq_len": 5}))
+    data = load_state(algo.save_to_path(tmp_path / "checkpoint"))["description"]
+    assert (data["algorithm"], data["not_data"], data["lookback"]) == ("ppo", [], 1)
     assert data["config"] == algo.config.to_dict()
     assert json.loads(json.dumps(data)) == data
 
 
-def test_an_edited_pipeline_needs_a_config_with_its_pieces(tmp_path):
-    algo = cart_pole().build_algo()
-    algo.pipelines["env_to_module"].prepend(MeanStdFilter())
-    algo.save_to_path(tmp_path / "checkpoint")
-    algo.stop()
-    for load in (Policy.from_checkpoint, PPO.from_checkpoint):
-        with pytest.raises(CheckpointError, match=r"(?s)env_to_module: mean_std_filter, .*edited.*pass it"):
-            load(tmp_path / "checkpoint")
-    config = cart_pole().env_runners(env_to_module_connector=["mean_std_filter"])
-    assert Policy.from_checkpoint(tmp_path / "checkpoint", config=config)
-
-
-def test_exploration_goes_on_at_the_step_where_training_was(tmp_path):
-    config = PPOConfig().environment("CartPole-v1").training(train_batch_size=64, minibatch_size=32, num_epochs=1)
-    algo = config.build_algo()
+def test_exploration_goes_on_at_the_step_where_training_was(built, tmp_path):
+    algo = built(cart_pole())
     steps = algo.train()["num_env_steps_sampled_lifetime"]
     algo.save_to_path(tmp_path / "checkpoint")
-    algo.stop()
-    assert Policy.from_checkpoint(tmp_path / "checkpoint").steps == steps >= 64
+    assert Policy.from_checkpoint(tmp_path / "checkpoint").steps == steps >= 32
 
 
-# ------------------------------------------------------------------------------------------ checkpoint
-
-
-DATA = PPOConfig().environment("CartPole-v1").training(vf_clip_param=float("inf")).to_dict()
-DESCRIPTION = {"algorithm": "ppo", "config": DATA, "not_data": []}
-
-
-@pytest.mark.parametrize("algorithm", CONFIGS)
-def test_config_classes(algorithm):
-    assert config_class(algorithm)().algorithm == algorithm
-
-
-def test_unknown_algorithm():
-    with pytest.raises(ConfigError, match="did you mean 'ppo'"):
-        config_class("pppo")
-
-
-def test_round_trip(tmp_path):
-    path = write_checkpoint(tmp_path / "a" / "checkpoint", DESCRIPTION, {"x": np.arange(3), "n": None})
-    description, state = read_checkpoint(path)
-    assert description == DESCRIPTION
-    assert state["n"] is None
-    np.testing.assert_array_equal(state["x"], [0, 1, 2])
-    assert config_from_checkpoint(path, description, allow_imports=False).to_dict() == DATA
-
-
-def test_a_module_out_of_an_algorithms_checkpoint(tmp_path):
-    def build(seed):
-        config = PPOConfig().environment("CartPole-v1").rl_module(model_config={"fcnet_hiddens": [4]})
-        return config.debugging(seed=seed).build_algo()
-
-    algo, other = build(0), build(1)
+def test_a_module_out_of_an_algorithms_checkpoint(built, tmp_path):
+    algo, other = built(cart_pole()), built(cart_pole().debugging(seed=1))
     path = algo.save_to_path(tmp_path / "checkpoint")
     other.get_module().restore_from_path(path, component="state/learner/module/default_policy")
-    np.testing.assert_equal(other.get_module().get_state(), algo.get_module().get_state())
+    np.testing.assert_equal(weights(other), weights(algo))
     with pytest.raises(CheckpointError, match=r"(?s)lerner.*did you mean 'learner'"):
         other.get_module().restore_from_path(path, component="state/lerner/module/default_policy")
-    algo.stop()
-    other.stop()
 
 
-def test_saving_again_replaces(tmp_path):
-    for value in (1, 2):
-        write_checkpoint(tmp_path / "checkpoint", DESCRIPTION, {"value": value})
-    assert read_checkpoint(tmp_path / "checkpoint")[1] == {"value": 2}
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+# --------------------------------------------- a pipeline that was edited after its config built it
 
 
-def test_other_files_are_left_alone(tmp_path):
+def clipping(*limits):
+    return cart_pole().env_runners(
+        env_to_module_connector=[{"piece": "clip", "low": -limit, "high": limit} for limit in limits]
+    )
+
+
+def replace_by_another(pipeline):
+    pipeline.remove("clip")
+    pipeline.prepend(Clip(low=-0.5, high=0.5))
+
+
+def add_one(pipeline):
+    pipeline.prepend(Clip(low=-0.5, high=0.5))
+
+
+@pytest.mark.parametrize(("edit", "limits"), [(replace_by_another, [0.5]), (add_one, [0.5, 1.0])])
+def test_an_edited_pipeline_needs_a_config_with_its_pieces(built, tmp_path, edit, limits):
+    algo = built(clipping(1.0))
+    path = algo.save_to_path(tmp_path / "before")
+    assert Policy.from_checkpoint(path)
+    edit(algo.pipelines["env_to_module"])
+    path = algo.save_to_path(tmp_path / "checkpoint")
+    for load in (Policy.from_checkpoint, PPO.from_checkpoint):
+        with pytest.raises(CheckpointError, match=r"(?s)env_to_module: clip, .*edited after the config built it.*pass"):
+            load(path)
+    with pytest.raises(CheckpointError, match="pieces of the pipeline that was saved"):
+        Policy.from_checkpoint(path, config=cart_pole())
+    assert Policy.from_checkpoint(path, config=clipping(*limits))
+
+
+# -------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    """The description and the state in a checkpoint."""
+    folder = tmp_path_factory.mktemp("saved") / "checkpoint"
+    saved(cart_pole(), folder)
+    return load_state(folder)
+
+
+def test_checkpoints_of_earlier_versions(content, tmp_path):
+    description = dict(content["description"])
+    acting = {name: description.pop(name) for name in ("spaces", "lookback")}
+    old = {**content, "description": {**description, "not_data": None, "acting": acting}}
+    save_state(tmp_path / "old", old)
+    assert Policy.from_checkpoint(tmp_path / "old") and PPO.from_checkpoint(tmp_path / "old")
+    old["description"].update(config=None, not_data="code")
+    save_state(tmp_path / "code", old)
+    for load in (Policy.from_checkpoint, PPO.from_checkpoint):
+        with pytest.raises(CheckpointError, match="the original config"):
+            load(tmp_path / "code")
+    assert Policy.from_checkpoint(tmp_path / "code", config=cart_pole())
+
+
+@pytest.mark.parametrize("load", [Policy.from_checkpoint, PPO.from_checkpoint])
+@pytest.mark.parametrize("other", [{"x": 1}, {"description": {"algorithm": "ppo"}, "state": {}}, [1], None])
+def test_a_checkpoint_of_something_else_or_none(tmp_path, load, other):
+    if other is not None:
+        save_state(tmp_path / "other", other)
+    with pytest.raises(CheckpointError, match="no such folder" if other is None else "the checkpoint of an algorithm"):
+        load(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"config": {}, "not_data": [[["learner", 0], "piece Bonus, argument 'f'"]]},
+            r"(?s)the original config.*piece Bonus, argument 'f'.*config=config",
+        ),
+        ({"config": {"learner": [{"piece": "bonus"}]}}, r"(?s)can be rebuilt here.*learner\[0\]\.piece: piece 'bonus'"),
+        ({"algorithm": "pppo"}, "did you mean 'ppo'"),
+    ],
+)
+def test_descriptions_that_do_not_fit(content, tmp_path, change, message):
+    description = {**content["description"], **change}
+    if "learner" in description["config"]:
+        description["config"] = {**content["description"]["config"], **change["config"]}
+    save_state(tmp_path / "checkpoint", {**content, "description": description})
+    with pytest.raises((CheckpointError, ConfigError), match=message):
+        PPO.from_checkpoint(tmp_path / "checkpoint")
+
+
+def test_other_files_are_left_alone(built, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(CheckpointError, match=r"notes\.txt"):
-        write_checkpoint(tmp_path, DESCRIPTION, {})
-
-
-def test_no_checkpoint(tmp_path):
-    with pytest.raises(CheckpointError, match="no such folder"):
-        read_checkpoint(tmp_path / "nothing")
-
-
-@pytest.mark.parametrize("content", [{"x": 1}, {"description": {"algorithm": "ppo"}, "state": {}}, [1]])
-def test_checkpoint_of_something_else(tmp_path, content):
-    save_state(tmp_path / "other", content)
-    with pytest.raises(CheckpointError, match="the checkpoint of an algorithm"):
-        read_checkpoint(tmp_path / "other")
-
-
-def test_config_that_was_code(tmp_path):
-    description = {"algorithm": "ppo", "config": {}, "not_data": [[["learner", 0], "piece Bonus, argument 'f'"]]}
-    with pytest.raises(CheckpointError, match=r"(?s)the original config.*piece Bonus, argument 'f'.*config=config"):
-        config_from_checkpoint(tmp_path, description, allow_imports=False)
-
-
-def test_config_with_a_piece_that_is_not_here(tmp_path):
-    description = {"algorithm": "ppo", "config": {**DATA, "learner": [{"piece": "bonus"}]}, "not_data": []}
-    with pytest.raises(CheckpointError, match=r"(?s)can be rebuilt here.*learner\[0\]\.piece: piece 'bonus'"):
-        config_from_checkpoint(tmp_path, description, allow_imports=False)
+        built(cart_pole()).save_to_path(tmp_path)

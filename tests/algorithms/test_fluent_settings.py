@@ -1,12 +1,22 @@
+"""Methods of configs: what calls and attributes do; settings as typed keywords in signatures, stubs and schema."""
+
 from __future__ import annotations
 
+import ast
+import inspect
+import json
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import gymnasium as gym
-import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from epibatch.algorithms import PPOConfig
+import epibatch
+from epibatch.algorithms import AlgorithmConfig, PPOConfig
+from epibatch.cli import app
 from epibatch.core.errors import ConfigError
 
 
@@ -27,21 +37,12 @@ def test_methods_return_the_config_and_settings_read_flat():
     )
     assert (config.lr, config.train_batch_size, config.train_batch_size_per_learner) == (0.01, 64, 64)
     assert (config.model_config, config.seed, config.stop_rules.training_iteration) == ({"fcnet_hiddens": [8]}, 3, 2)
-
-
-def test_settings_of_earlier_calls_stay():
-    config = PPOConfig().training(lr=0.01).training(gamma=0.5)
-    assert (config.lr, config.gamma) == (0.01, 0.5)
-
-
-def test_model_settings_are_merged():
-    config = PPOConfig().training(model={"fcnet_hiddens": [8]}).rl_module(model_config_dict={"max_seq_len": 5})
-    assert config.model_config == {"fcnet_hiddens": [8], "max_seq_len": 5}
-
-
-def test_env_keyword_and_none():
+    assert config.training(gamma=0.5).lr == 0.01, "settings of earlier calls stay"
+    merged = config.training(model={"fcnet_hiddens": [9]}).rl_module(model_config_dict={"max_seq_len": 5})
+    assert merged.model_config == {"fcnet_hiddens": [9], "max_seq_len": 5}
+    assert config.environment(observation_space=gym.spaces.Discrete(2)).env == "CartPole-v1"
     assert PPOConfig().environment(env="A").env == "A"
-    assert PPOConfig().environment("A").environment(observation_space=gym.spaces.Discrete(2)).env == "A"
+    assert repr(PPOConfig().training(lr=0.5)) == "PPOConfig(lr=0.5)"
 
 
 @pytest.mark.parametrize(
@@ -53,18 +54,19 @@ def test_env_keyword_and_none():
             r"(?s)learner_connector.*training\.lr.*2 settings",
         ),
         (lambda c: c.environment("A", env_confg={}), "did you mean 'env_config'"),
-        (lambda c: c.env_runners(lr=1), "it belongs to training"),
+        (lambda c: c.env_runners(num_env_runners=2, num_runnr=3), r"(?s)available yet.*num_runnr: .*these 2 settings"),
+        (lambda c: c.training(learner_connector={"piece": "clip"}), "learner_connector"),
         (lambda c: c.stopping(reward=1), r"PPOConfig\.stopping"),
         (lambda c: setattr(c, "lrr", 1), "did you mean 'lr'"),
         (lambda c: setattr(c, "lr", -1), "greater than 0"),
     ],
 )
 def test_wrong_calls_change_nothing(call, message):
-    config = PPOConfig().training(lr=0.5)
-    before = config.copy()
+    config = PPOConfig().training(lr=0.5, learner_connector=lambda observations, actions: [])
+    before = repr(config)
     with pytest.raises(ConfigError, match=message):
         call(config)
-    assert config.to_dict() == before.to_dict()
+    assert repr(config) == before
 
 
 def test_setting_attributes():
@@ -97,6 +99,11 @@ def test_copy_is_independent_and_configs_pickle():
     twin.module_to_env_connector.append("clip_actions")
     assert (len(config.env_to_module_connector), config.module_to_env_connector) == (1, [])
     assert (config.lr, twin.lr) == (0.5, 0.25)
+    config = PPOConfig().environment(env_config={"sizes": [1]}).rl_module(model_config={"fcnet_hiddens": [8]})
+    twin = config.copy()
+    twin.env_config["sizes"].append(2)
+    twin.model_config["fcnet_hiddens"].append(4)
+    assert config.env_config == {"sizes": [1]} and config.model_config == {"fcnet_hiddens": [8]}
     assert pickle.loads(pickle.dumps(config)).to_dict() == config.to_dict()
 
 
@@ -120,15 +127,6 @@ def test_the_minibatch_size_that_nobody_gave_fits():
     config.validate()
 
 
-def test_what_is_wrong_and_what_is_not_there_come_together():
-    with pytest.raises(ConfigError, match=r"(?s)num_env_runners: not available yet.*runnr: .*these 2 settings"):
-        PPOConfig().env_runners(num_env_runners=2, num_envs_per_env_runnr=3, explore=True)
-
-
-def test_repr_shows_what_was_set():
-    assert repr(PPOConfig().training(lr=0.5)) == "PPOConfig(lr=0.5)"
-
-
 @pytest.mark.parametrize("mode", ["next_step", gym.vector.AutoresetMode.SAME_STEP, "disabled", None])
 def test_autoreset_modes_by_name_or_as_gymnasiums(mode):
     config = PPOConfig().environment("CartPole-v1").env_runners(gym_env_autoreset_mode=mode)
@@ -137,39 +135,90 @@ def test_autoreset_modes_by_name_or_as_gymnasiums(mode):
     assert PPOConfig.from_yaml(config.to_yaml()).gym_env_autoreset_mode == name
 
 
-def test_wrappers_are_data_or_code():
-    named = [{"wrapper": "TimeLimit", "max_episode_steps": 3}, "RecordEpisodeStatistics"]
-    config = PPOConfig().environment("CartPole-v1", wrappers=named)
-    assert PPOConfig.from_yaml(config.to_yaml()).wrappers == named
-    config.environment(wrappers=[gym.wrappers.TimeAwareObservation])
-    with pytest.raises(ConfigError, match=r"environment\.wrappers: .*is code, not data"):
-        config.to_yaml()
+# ------------------------------------------------------------------- signatures, stubs and schema
+
+METHODS = "environment env_runners learners training rl_module multi_agent evaluation callbacks debugging reporting"
+METHODS = [*METHODS.split(), "checkpointing", "stopping"]
+ALGORITHMS = Path(epibatch.__file__).parent / "algorithms"
+
+REPOSITORY = Path(__file__).parents[2]
+
+SNIPPET = """\
+from epibatch.algorithms import PPOConfig
+
+config = PPOConfig().environment("CartPole-v1", env_config={"sutton_barto_reward": True})
+config.training(lr=1e-3, train_batch_size_per_learner=64, model={"fcnet_hiddens": [8]}).env_runners(explore=False)
+rate: float = config.gamma
+config.training(lr="fast")
+config.training(gama=0.9)
+config.env_runners(lr=0.1)
+config.env_runners(batch_mode="all")
+word: str = config.num_epochs
+config.num_epoch
+"""
 
 
-# ------------------------------------------------------------------------------------ algorithm config
+def stub_methods(file):
+    """Class -> method -> its keywords with their types, as the stub has them."""
+    classes = [node for node in ast.parse((ALGORITHMS / file).read_text()).body if isinstance(node, ast.ClassDef)]
+    return {
+        cls.name: {
+            function.name: {
+                each.arg: ast.unparse(each.annotation) for each in [*function.args.args[1:], *function.args.kwonlyargs]
+            }
+            for function in cls.body
+            if isinstance(function, ast.FunctionDef) and function.name in METHODS
+        }
+        for cls in classes
+    }
 
 
-BOX = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
-ACT = gym.spaces.Discrete(2)
-SINGLE = {"__env__": (BOX, ACT), "__env_single__": (BOX, ACT)}
+def test_stubs_and_signatures_have_the_same_settings():
+    base, own = stub_methods("algorithm_config.pyi")["AlgorithmConfig"], stub_methods("ppo.pyi")["PPOConfig"]
+    for config, stub in ((AlgorithmConfig, base), (PPOConfig, {**base, **own})):
+        for method in METHODS:
+            parameters = list(inspect.signature(getattr(config, method)).parameters.values())[1:]
+            found = {each.name: ast.unparse(ast.parse(each.annotation)) for each in parameters}
+            assert found == stub[method], method
 
 
-def test_pipelines_get_one_environments_spaces():
-    config = PPOConfig()
-    for pipeline in (
-        config.build_env_to_module_connector(spaces=SINGLE),
-        config.build_module_to_env_connector(spaces=SINGLE),
-        config.build_learner_connector(BOX, ACT),
-    ):
-        assert (pipeline.input_observation_space, pipeline.input_action_space) == (BOX, ACT)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_setting_is_explained(method):
+    function = getattr(PPOConfig, method)
+    for name in list(inspect.signature(function).parameters)[1:]:
+        line = next(line for line in inspect.getdoc(function).splitlines() if line.strip().startswith(f"{name}: "))
+        assert len(line.partition(": ")[2]) > 5
 
 
-def test_spaces_of_the_config_serve_where_there_is_no_environment():
-    config = PPOConfig().environment(observation_space=BOX, action_space=ACT)
-    assert config.build_env_to_module_connector().observation_space == BOX
-    assert config.get_rl_module_spec().action_space == ACT
+def test_a_config_of_ones_own_keeps_its_methods():
+    class Mine(PPOConfig):
+        def training(self, *, half_lr: float = 1.0, **settings):
+            return super().training(lr=2 * half_lr, **settings)
+
+    assert list(inspect.signature(Mine.training).parameters) == ["self", "half_lr", "settings"]
+    assert Mine().training(half_lr=0.1, gamma=0.5).lr == 0.2
+    assert "clip_param" in inspect.signature(PPOConfig().training).parameters
+    with pytest.raises(TypeError, match="multiple values for env"):
+        PPOConfig().environment("CartPole-v1", env="Pendulum-v1")
 
 
-def test_device_reaches_the_tensors():
-    pipeline = PPOConfig().build_env_to_module_connector(spaces=SINGLE, device="cpu")
-    assert pipeline[-1].get_ctor_args_and_kwargs()[1]["device"] == "cpu"
+@pytest.mark.slow
+def test_mypy_finds_wrong_names_and_types(tmp_path):
+    (tmp_path / "snippet.py").write_text(SNIPPET)
+    command = [sys.executable, "-m", "mypy", str(tmp_path / "snippet.py")]
+    output = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False).stdout
+    wrong = [line.split(":")[1] for line in output.splitlines() if ": error:" in line]
+    assert wrong == ["6", "7", "8", "9", "10", "11"], output
+
+
+def test_the_schema_has_every_setting():
+    result = CliRunner().invoke(app, ["schema"])
+    schema = json.loads(result.output)
+    assert result.exit_code == 0
+    for name, model in PPOConfig.model.sections().items():
+        section = schema["$defs"][schema["properties"][name]["$ref"].rpartition("/")[2]]
+        assert set(section["properties"]) == set(model.spellings())
+        assert [key for key, value in section["properties"].items() if not value.get("description")] == []
+    assert schema["properties"]["env_to_module"]["items"]["anyOf"][1]["required"] == ["piece"]
+    assert "explore" in schema["$defs"]["EvaluationOverrides"]["properties"]
+    assert "clip_param" in schema["$defs"]["ModuleOverrides"]["properties"]

@@ -1,16 +1,17 @@
+"""Modules are added to an algorithm while it trains, and removed."""
+
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from epibatch.algorithms import PPO, PPOConfig
-from epibatch.algorithms.multi_agent import AgentMapping
+from epibatch.algorithms import PPO, AgentMapping
 from epibatch.connectors.common import AgentToModuleMapping
 from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, GeneralAdvantageEstimation
 from epibatch.core.errors import ConfigError, UnknownNameError
-from epibatch.core.registry import register_env, registered_envs
+from epibatch.core.registry import register_env
 from epibatch.core.rl_module import DefaultActorCritic, MultiRLModuleSpec, RLModuleSpec
 from epibatch.env_runner import make_multi_agent
+from fixture_configs import cart_pole, learned, same_weights, weights
 
 Carts = make_multi_agent("CartPole-v1")
 TABLE = {"0": "red", "*": "blue"}
@@ -18,37 +19,19 @@ WITH_PAST = {"0": "red", "1": "past", "*": "blue"}
 
 
 def small(**multi_agent):
-    if "three_carts" not in registered_envs():
-        register_env("three_carts", lambda config: Carts({"num_agents": 3}))
-    return (
-        PPOConfig()
-        .environment("three_carts")
-        .env_runners(num_envs_per_env_runner=2)
-        .training(train_batch_size=24, minibatch_size=16, num_epochs=1, lr=1e-2)
-        .rl_module(model_config={"fcnet_hiddens": [4]})
-        .multi_agent(**{"policies": ["red", "blue"], "policy_mapping_fn": TABLE, **multi_agent})
-        .evaluation(evaluation_duration=2)
-        .debugging(seed=5)
-    )
+    settings = {"policies": ["red", "blue"], "policy_mapping_fn": TABLE, **multi_agent}
+    config = cart_pole("three_carts", train_batch_size=24, minibatch_size=16, lr=1e-2).debugging(seed=5)
+    return config.env_runners(num_envs_per_env_runner=2).multi_agent(**settings).evaluation(evaluation_duration=2)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    register_env("three_carts", lambda config: Carts({"num_agents": 3}))
 
 
 @pytest.fixture
-def algo():
-    algorithm = small().build_algo()
-    yield algorithm
-    algorithm.stop()
-
-
-def weights(algorithm, module_id):
-    return {name: value.numpy().copy() for name, value in algorithm.get_module(module_id).state_dict().items()}
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
-
-
-def learned(results):
-    return {module_id: own for module_id, own in results["learners"].items() if module_id != "__all_modules__"}
+def algo(built):
+    return built(small())
 
 
 def sampled(results):
@@ -71,14 +54,14 @@ def test_a_frozen_copy_plays_along(algo):
     assert list(spec.rl_module_specs) == list(algo.learner.module) == ["red", "blue", "past"]
     algo.get_module("past").set_state(red.get_state())
     copied = weights(algo, "past")
-    assert same(copied, weights(algo, "red"))
+    assert same_weights(copied, weights(algo, "red"))
     assert algo.get_module("past") is algo.env_runner.module["past"]
     for _ in range(4):  # agents of running episodes keep their modules until the end
         results = algo.train()
     assert sampled(results) == {"red", "blue", "past"}
     assert set(learned(results)) == {"red", "blue"}
-    assert same(copied, weights(algo, "past"))
-    assert not same(copied, weights(algo, "red"))
+    assert same_weights(copied, weights(algo, "past"))
+    assert not same_weights(copied, weights(algo, "red"))
     assert "past" in algo.evaluate()["env_runners"]["module_episode_returns_mean"]
 
 
@@ -106,12 +89,9 @@ def test_what_a_new_module_sees_and_is(algo):
     assert spaces["past"] == spaces["red"]
     assert as_data(algo)["policies"] == {"red": {}, "blue": {}, "past": {"model_config": {"fcnet_hiddens": [8]}}}
     assert algo.config.policy_mapping_fn == AgentMapping(TABLE)
-
-
-def test_a_module_that_was_built(algo):
-    made = RLModuleSpec.from_module(algo.get_module("red")).build()
-    algo.add_module("past", made)
-    assert algo.get_module("past") is made
+    made = RLModuleSpec.from_module(red).build()
+    algo.add_module("made", made)
+    assert algo.get_module("made") is made
 
 
 def test_a_run_with_a_new_module_is_restored_from_data(algo, tmp_path):
@@ -125,12 +105,11 @@ def test_a_run_with_a_new_module_is_restored_from_data(algo, tmp_path):
     other.stop()
 
 
-def test_one_module_gets_a_second(tmp_path):
-    algo = small(policies=["main"], policy_mapping_fn=None).build_algo()
+def test_one_module_gets_a_second(tmp_path, built):
+    algo = built(small(policies=["main"], policy_mapping_fn=None))
     algo.add_module("past")
     assert algo.config.policy_mapping_fn == AgentMapping({"*": "main"})
     assert sampled(algo.train()) == {"main"}
-    algo.stop()
 
 
 @pytest.mark.parametrize(
@@ -157,13 +136,12 @@ def test_nothing_is_added_if_something_does_not_fit(algo, arguments, error, mess
     assert sampled(algo.train()) == {"red", "blue"}
 
 
-def test_algorithms_of_one_agent_keep_their_module():
-    algo = PPOConfig().environment("CartPole-v1").build_algo()
+def test_algorithms_of_one_agent_keep_their_module(built):
+    algo = built(cart_pole())
     with pytest.raises(ConfigError, match=r"\.multi_agent\(policies="):
         algo.add_module("past")
     with pytest.raises(UnknownNameError, match="the only one"):
         algo.remove_module("default_policy")
-    algo.stop()
 
 
 def test_a_removed_module_leaves_nothing_behind(algo, tmp_path):
@@ -200,7 +178,7 @@ def test_a_module_that_is_needed_stays(algo):
     assert sampled(algo.train()) == {"red"}
 
 
-def test_pieces_of_ones_own_stay_when_modules_change():
+def test_pieces_of_ones_own_stay_when_modules_change(built):
     class Ours(AgentToModuleMapping):
         """A mapping of one's own."""
 
@@ -212,23 +190,21 @@ def test_pieces_of_ones_own_stay_when_modules_change():
         return [AddOneTsToEpisodesAndTruncate(), *ours, advantages]
 
     config = small().learners(learner_connector=pieces, add_default_connectors_to_learner_pipeline=False)
-    algo = config.build_algo()
+    algo = built(config)
     before = list(algo.pipelines["learner"].connectors)
     algo.add_module("past", new_agent_to_module_mapping_fn=WITH_PAST)
     after = algo.pipelines["learner"].connectors
     assert len(after) == len(before)
     assert all(one is other for one, other in zip(after, before))
     assert set(learned(algo.train())) <= {"red", "blue", "past"}
-    algo.stop()
 
 
-def test_modules_of_a_multi_rl_module_spec_come_and_go():
+def test_modules_of_a_multi_rl_module_spec_come_and_go(built):
     given = MultiRLModuleSpec(rl_module_specs={"red": RLModuleSpec(), "blue": RLModuleSpec()})
-    other = small().rl_module(rl_module_spec=given).build_algo()
+    other = built(small().rl_module(rl_module_spec=given))
     other.add_module("past")
     other.remove_module("blue", new_agent_to_module_mapping_fn={"0": "red", "*": "past"})
     assert list(other.learner.module) == ["red", "past"]
     assert list(given.rl_module_specs) == ["red", "blue"]
     assert sorted(other.config.get_rl_module_spec(env=other.env_runner.env).rl_module_specs) == ["past", "red"]
     assert sampled(other.train()) == {"red", "past"}
-    other.stop()

@@ -1,3 +1,5 @@
+"""Networks that a config builds: their spaces, classes and settings, of one module and of several."""
+
 from __future__ import annotations
 
 import gymnasium as gym
@@ -5,21 +7,9 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
-from epibatch.algorithms.module_specs import (
-    check_model_config,
-    check_sequence_settings,
-    module_spec_for,
-    multi_module_spec,
-)
 from epibatch.core.errors import ConfigError, SpaceError
-from epibatch.core.rl_module import (
-    DefaultActorCritic,
-    MultiRLModule,
-    MultiRLModuleSpec,
-    RLModuleSpec,
-    TorchRLModule,
-)
-from epibatch.core.settings import ErrorList, path_text
+from epibatch.core.rl_module import DefaultActorCritic, MultiRLModule, MultiRLModuleSpec, RLModuleSpec, TorchRLModule
+from fixture_configs import cart_pole
 
 BOX = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
 WIDE = gym.spaces.Box(-1.0, 1.0, (12,), np.float32)
@@ -31,57 +21,42 @@ class Own(TorchRLModule):
         return {}
 
 
-def test_default_network_for_the_spaces():
-    spec = module_spec_for(None, BOX, ACT, {"fcnet_hiddens": [8]})
-    assert spec.module_class is DefaultActorCritic
-    assert (spec.observation_space, spec.action_space) == (BOX, ACT)
+SINGLE = {"__env__": (BOX, ACT), "__env_single__": (BOX, ACT)}
+
+
+def spec_of(spec=None, **model_config):
+    return PPOConfig().rl_module(rl_module_spec=spec, model_config=model_config).get_rl_module_spec(spaces=SINGLE)
+
+
+def test_a_spec_gets_what_it_leaves_open_and_keeps_what_it_says():
+    spec = spec_of(fcnet_hiddens=[8])
+    assert (spec.module_class, spec.observation_space, spec.action_space) == (DefaultActorCritic, BOX, ACT)
     assert spec.model_config["fcnet_hiddens"] == [8]
-
-
-def test_own_spec_gets_what_it_leaves_open():
     own = RLModuleSpec(module_class=Own)
-    spec = module_spec_for(own, BOX, ACT, {"anything": 1})
+    spec = spec_of(own, anything=1)
     assert (spec.module_class, spec.observation_space, spec.action_space) == (Own, BOX, ACT)
-    assert spec.model_config == {"anything": 1}
-    assert own.observation_space is None
-
-
-def test_own_spec_keeps_what_it_says():
-    own = RLModuleSpec(module_class=Own, observation_space=WIDE, action_space=ACT, model_config={"a": 1})
-    spec = module_spec_for(own, BOX, ACT, {"b": 2})
-    assert (spec.observation_space, spec.model_config) == (WIDE, {"a": 1})
+    assert spec.model_config == {"anything": 1} and own.observation_space is None
+    spec = spec_of(RLModuleSpec(module_class=Own, observation_space=WIDE, model_config={"a": 1}), b=2)
+    assert spec.observation_space == WIDE and spec.model_config == {"a": 1}
+    several = PPOConfig().get_multi_rl_module_spec(spaces=SINGLE)
+    assert list(several.rl_module_specs) == ["default_policy"]
+    assert several["default_policy"].observation_space == BOX
 
 
 def test_config_gives_the_module_what_the_pipeline_puts_out():
-    single = {"__env__": (BOX, ACT), "__env_single__": (BOX, ACT)}
     config = PPOConfig()
-    assert config.get_rl_module_spec(spaces=single).observation_space == BOX
-    assert config.get_rl_module_spec(spaces={**single, "default_policy": (WIDE, ACT)}).observation_space == WIDE
+    assert config.get_rl_module_spec(spaces=SINGLE).observation_space == BOX
+    assert config.get_rl_module_spec(spaces={**SINGLE, "default_policy": (WIDE, ACT)}).observation_space == WIDE
     env = gym.make_vec("CartPole-v1", num_envs=2)
     assert config.get_rl_module_spec(env=env).observation_space == env.single_observation_space
     env.close()
 
 
-@pytest.mark.parametrize(
-    ("model_config", "paths"),
-    [
-        ({}, []),
-        ({"fcnet_hiddens": [8], "use_lstm": True}, []),
-        ({"fcnet_hidden": [8]}, ["rl_module.model_config.fcnet_hidden"]),
-        ({"a": 1, "max_seq_len": 0}, ["rl_module.model_config.a", "rl_module.model_config"]),
-    ],
-)
-def test_check_model_config(model_config, paths):
-    errors = ErrorList()
-    check_model_config(model_config, errors)
-    assert [path_text(place) for place, _ in errors.found] == paths
-
-
-def test_squashed_actions_need_somebody_who_stretches_them():
-    config = PPOConfig().environment("Pendulum-v1", normalize_actions=False)
+def test_squashed_actions_need_somebody_who_stretches_them(built):
+    config = cart_pole("Pendulum-v1").environment(normalize_actions=False)
     with pytest.raises(ConfigError, match=r"squash_actions[\s\S]*normalize_actions: true"):
         config.rl_module(model_config={"squash_actions": True}).build_algo()
-    config.environment(normalize_actions=True).build_algo().stop()
+    built(config.environment(normalize_actions=True))
 
 
 # -------------------------------------------------------------------------------------- several modules
@@ -136,10 +111,11 @@ def test_a_module_without_agents_needs_spaces():
     config, spaces = several(by_agent(a=BOX, b=WIDE), policies={"x", "y", "past"})
     with pytest.raises(SpaceError, match=r"(?s)observation_space of module 'past'"):
         config.get_multi_rl_module_spec(spaces=spaces)
-    with pytest.raises(ConfigError, match=r"(?s)policies\.past\.action_space: missing: no agent"):
-        multi_module_spec(None, config.policies, {"x": (BOX, ACT), "y": (BOX, ACT), "past": (BOX, None)}, {}, False)
     config, spaces = several(by_agent(a=BOX, b=BOX), policies={"x", "y", "past"})
     assert config.get_multi_rl_module_spec(spaces=spaces)["past"].observation_space == BOX
+    without = {"x": (BOX, ACT), "y": (BOX, ACT), "past": (BOX, None)}
+    with pytest.raises(ConfigError, match=r"(?s)policies\.past\.action_space: missing: no agent"):
+        config.get_multi_rl_module_spec(spaces=without)
 
 
 def test_settings_of_networks_by_nearness():
@@ -189,12 +165,6 @@ def test_one_spec_for_all_modules_and_specs_of_their_own():
     assert list(given.rl_module_specs) == ["y", "critic"]
 
 
-def test_one_module_as_several():
-    found = PPOConfig().get_multi_rl_module_spec(spaces={"__env_single__": (BOX, ACT)})
-    assert list(found.rl_module_specs) == ["default_policy"]
-    assert found["default_policy"].observation_space == BOX
-
-
 def test_no_network_for_a_space():
     text = gym.spaces.Text(5)
     config, spaces = several((gym.spaces.Dict(a=text, b=BOX), gym.spaces.Dict(a=ACT, b=ACT)))
@@ -207,21 +177,19 @@ class Memory(Own):
         return {"h": np.zeros(2, np.float32)}
 
 
-def alone(module_class=None, **model_config):
-    return RLModuleSpec(module_class, BOX, ACT, model_config=model_config).build()
-
-
 @pytest.mark.parametrize(("setting", "value"), [("burn_in", 5), ("sequence_end", "drop")])
-def test_settings_of_sequences_need_a_module_with_memory(setting, value):
+def test_settings_of_sequences_need_a_module_with_memory(built, setting, value):
+    def config(module_class=None, **model_config):
+        spec = RLModuleSpec(module_class, model_config={"max_seq_len": 10, setting: value, **model_config})
+        learning = {"add_default_connectors_to_learner_pipeline": False}  # so that no value function is needed
+        return cart_pole().rl_module(rl_module_spec=spec).learners(**learning if module_class else {})
+
     message = rf"rl_module.model_config.{setting}\n.*\n  found:    {value!r} with DefaultActorCritic"
-    plain, other = (alone(max_seq_len=10, **{setting: value}) for _ in range(2))
     with pytest.raises(ConfigError, match=message) as raised:
-        check_sequence_settings([plain, other])
+        config().build_algo()
     assert 'add "use_lstm": True, or leave' in str(raised.value)
-    check_sequence_settings([plain, alone(max_seq_len=10, use_lstm=True)])
-    check_sequence_settings([alone(max_seq_len=10, burn_in=0, sequence_end="pad")])
     with pytest.raises(ConfigError, match="write get_initial_state in its class"):
-        check_sequence_settings([alone(Own, **{setting: value})])
-    check_sequence_settings([alone(Memory, **{setting: value})])
-    with pytest.raises(ConfigError, match=setting):
-        PPOConfig().environment("CartPole-v1").rl_module(model_config={setting: value}).build_algo()
+        config(Own).build_algo()
+    built(config(use_lstm=True))
+    built(config(**{setting: 0 if setting == "burn_in" else "pad"}))
+    built(config(Memory))

@@ -1,17 +1,22 @@
+"""Configs of several agents: modules, their settings, and the mapping from agents to modules."""
+
 from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+from fnmatch import fnmatchcase
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from epibatch.algorithms import PPOConfig
-from epibatch.algorithms.multi_agent import AgentMapping
-from epibatch.algorithms.policy_spec import PolicySpec
-from epibatch.core.errors import ConfigError
-from epibatch.core.rl_module import MultiRLModuleSpec, RLModuleSpec
+from epibatch.algorithms import AgentMapping, PolicySpec, PPOConfig
+from epibatch.core.errors import ConfigError, UnknownNameError
+from epibatch.core.rl_module import DefaultModelConfig, MultiRLModuleSpec, RLModuleSpec
 
 BOX = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
-WIDE = gym.spaces.Box(-1.0, 1.0, (9,), np.float32)
 ACT = gym.spaces.Discrete(2)
 
 TEXT = """
@@ -72,17 +77,13 @@ def test_what_is_written():
     assert (plain["policies"], plain["policy_mapping_fn"]) == (["a", "b"], {"0": "a", "1": "b"})
 
 
-def test_one_agent():
+def test_one_agent_and_one_module_for_all_agents():
     config = PPOConfig()
-    assert not config.is_multi_agent
-    assert config.policies == {"default_policy": PolicySpec()}
+    assert not config.is_multi_agent and config.policies == {"default_policy": PolicySpec()}
     assert not PPOConfig().multi_agent(policies={"default_policy"}).is_multi_agent
-    assert PPOConfig().multi_agent(policies={"main"}).is_multi_agent
-
-
-def test_one_module_decides_for_all_agents():
     config = PPOConfig().multi_agent(policies=["main"])
     config.validate()
+    assert config.is_multi_agent
     assert [config.policy_mapping_fn(agent, None) for agent in ("a", 3)] == ["main", "main"]
 
 
@@ -103,10 +104,6 @@ def test_settings_of_single_modules():
     assert config.get_config_for_module("blue").lambda_ == 0.75
     assert (config.lr, config.lambda_) == (5e-5, 1.0)
     assert config.get_config_for_module("green") is config
-
-
-def test_a_copy_stays_as_it_was():
-    config = by_methods()
     twin = config.copy().multi_agent(policies_to_train=None)
     assert (config.policies_to_train, twin.policies_to_train) == (["red"], None)
 
@@ -149,21 +146,39 @@ def test_everything_wrong_is_reported_at_once():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "messages"),
     [
-        ({"policies": 3}, r"multi_agent\.policies: expected module ids"),
-        ({"policies": {"a": {"lr": 1}}}, r"policies: a: unknown setting 'lr'"),
-        ({"policy_mapping_fn": "my.module:function"}, "expected a function .* or a table"),
-        ({"policy_mapping_fn": {}}, "an empty table"),
-        ({"policies_to_train": "red"}, "expected module ids, or a function"),
-        ({"policies_to_train": [1]}, "expected module ids, or a function"),
-        ({"algorithm_config_overrides_per_module": {"a": 3}}, "should be a valid dictionary"),
-        ({"policy_map_capacity": 3}, "unknown setting"),
+        ({"policies": 3}, [r"multi_agent\.policies: expected module ids", "found 3"]),
+        ({"policies": "red"}, ["found 'red'"]),
+        ({"policies": []}, [r"found \[\]"]),
+        ({"policies": [1, ""]}, ["found 1", "found ''"]),
+        ({"policies": ["a", "a"]}, ["a is given twice"]),
+        ({"policies": {"a": {"obs_space": BOX}}}, ["a: unknown setting 'obs_space'; did you mean 'observation_space'"]),
+        ({"policies": {"a": 3, "b": [1]}}, ["a: expected None", r"b: .*found \[1\]"]),
+        (
+            {"policies": {"a": {"observation_space": 4}}},
+            [r"PolicySpec\.observation_space\n +expected: a gymnasium Space"],
+        ),
+        ({"policies": {"a": {"action_space": "x"}}}, [r"PolicySpec\.action_space"]),
+        ({"policies": {"a": {"config": 3}}}, [r"PolicySpec\.config\n +expected: a mapping"]),
+        ({"policies": {"a": {"model_config": [3]}}}, [r"PolicySpec\.model_config"]),
+        ({"policies": {"a": {"rl_module_spec": 3}}}, [r"PolicySpec\.rl_module_spec\n +expected: an RLModuleSpec"]),
+        (
+            {"policies": {"a": (gym.Env, BOX, ACT, {})}},
+            [r"policy_class\n.*found:    Env, a class of RLlib's old stack"],
+        ),
+        ({"policy_mapping_fn": "my.module:function"}, ["expected a function .* or a table"]),
+        ({"policy_mapping_fn": {}}, ["an empty table"]),
+        ({"policies_to_train": "red"}, ["expected module ids, or a function"]),
+        ({"policies_to_train": [1]}, ["expected module ids, or a function"]),
+        ({"algorithm_config_overrides_per_module": {"a": 3}}, ["should be a valid dictionary"]),
     ],
 )
-def test_wrong_settings_are_reported_at_once(settings, message):
-    with pytest.raises(ConfigError, match=message):
+def test_wrong_settings_are_reported_at_once(settings, messages):
+    with pytest.raises(ConfigError) as caught:
         PPOConfig().multi_agent(**settings)
+    for message in messages:
+        caught.match("(?s)" + message)
 
 
 @pytest.mark.parametrize(
@@ -215,12 +230,16 @@ def test_a_function_that_names_no_module():
         config.build_env_to_module_connector(spaces=agents("rad_0", "blue_1"))
 
 
-def test_a_function_that_needs_an_episode_is_not_asked_without():
-    def by_episode(agent_id, episode, **kwargs):
-        return ["red", "blue"][hash(episode.id_) % 2]
+def by_episode(agent_id, episode, **kwargs):
+    return ["red", "blue"][hash(episode.id_) % 2]
 
-    config = PPOConfig().multi_agent(policies={"red", "blue"}, policy_mapping_fn=by_episode)
-    pipeline = config.build_env_to_module_connector(spaces=agents("a", "b"))
+
+@pytest.mark.parametrize(
+    "mapping", [by_episode, lambda agent_id, *args, **kwargs: agent_id, {"red": "red", "blue": "blue"}.get]
+)
+def test_functions_that_need_an_episode_are_not_asked_without(mapping):
+    config = PPOConfig().multi_agent(policies={"red", "blue"}, policy_mapping_fn=mapping)
+    pipeline = config.build_env_to_module_connector(spaces=agents("red", "blue"))
     assert dict(pipeline.observation_space) == {"red": BOX, "blue": BOX}
 
 
@@ -237,8 +256,121 @@ def test_a_function_of_other_arguments(mapping, found):
         config.build_env_to_module_connector(spaces=agents("red", "blue"))
 
 
-@pytest.mark.parametrize("mapping", [lambda agent_id, *args, **kwargs: agent_id, {"red": "red", "blue": "blue"}.get])
-def test_functions_that_take_both_arguments(mapping):
-    config = PPOConfig().multi_agent(policies={"red", "blue"}, policy_mapping_fn=mapping)
-    pipeline = config.build_env_to_module_connector(spaces=agents("red", "blue"))
-    assert dict(pipeline.observation_space) == {"red": BOX, "blue": BOX}
+# --------------------------------------------------------------------------------- forms of policies
+
+
+def policies(value):
+    return PPOConfig().multi_agent(policies=value).policies
+
+
+@pytest.mark.parametrize("value", [{"b", "a"}, ["a", "b"], ("a", "b"), {"a": None, "b": {}}, frozenset("ab")])
+def test_all_forms_of_ids(value):
+    assert list(policies(value).items()) == [("a", PolicySpec()), ("b", PolicySpec())]
+    assert list(policies(["b", "a"])) == list(policies(OrderedDict(b=None, a=None))) == ["b", "a"]
+
+
+def test_all_forms_of_one_policy():
+    spec = RLModuleSpec(observation_space=BOX)
+    found = policies(
+        {
+            "own": PolicySpec(observation_space=BOX, config={"lr": 0.1}),
+            "fields": {"observation_space": BOX, "config": {"lr": 0.1}},
+            "four": (None, BOX, ACT, {"lr": 0.1}),
+            "empty": (None, None, None, None),
+            "spec": spec,
+            "network": {"model_config": DefaultModelConfig(fcnet_hiddens=[8])},
+        }
+    )
+    assert found["own"] == found["fields"] == PolicySpec(None, BOX, None, {"lr": 0.1})
+    assert found["four"] == PolicySpec(None, BOX, ACT, {"lr": 0.1})
+    assert found["empty"] == PolicySpec()
+    assert found["spec"].rl_module_spec is spec
+    assert found["network"].model_config["fcnet_hiddens"] == [8]
+    assert found["empty"].given() == {} and found["own"].given() == {"observation_space": BOX, "config": {"lr": 0.1}}
+    assert repr(PolicySpec(config={"lr": 1})) == "PolicySpec(config={'lr': 1})"
+
+
+# --------------------------------------------------------------------------------------- agent mapping
+
+
+@pytest.mark.parametrize(
+    ("table", "agents", "modules"),
+    [
+        ({"a": "x", "b": "y"}, ["b", "a", "b"], ["y", "x", "y"]),
+        ({"red_1": "captain", "red_*": "red", "*": "rest"}, ["red_2", "red_1", "blue"], ["red", "captain", "rest"]),
+        ({"red_?": "one", "red_*": "more"}, ["red_1", "red_12"], ["one", "more"]),
+        ({"[ab]*": "x", "*": "y"}, ["a1", "c1"], ["x", "y"]),
+        ({"a[0]": "x", "*": "y"}, ["a[0]", "a0", "a1"], ["x", "x", "y"]),
+        ({0: "even", "1": "odd", "*": "rest"}, [0, 1, "0", 2], ["even", "odd", "even", "rest"]),
+        ({"(0, *": "x", "*": "y"}, [(0, 1), (1, 1)], ["x", "y"]),
+        ({"Red": "x", "*": "y"}, ["red"], ["y"]),
+    ],
+)
+def test_the_first_entry_that_fits(table, agents, modules):
+    mapping = AgentMapping(table)
+    assert [mapping(agent) for agent in agents] == modules
+    assert [mapping(agent, "an episode", worker=None) for agent in agents] == modules
+
+
+@given(
+    st.dictionaries(st.text("ab*?", min_size=1, max_size=3), st.sampled_from(["x", "y", "z"]), min_size=1, max_size=4),
+    st.lists(st.text("ab", min_size=1, max_size=3), max_size=5),
+)
+def test_any_table(table, agents):
+    try:
+        mapping = AgentMapping(table)
+    except ConfigError:  # an entry is never reached: an earlier one fits whatever it fits
+        entries = list(table)
+        assert any(fnmatchcase(late, early) or early == "*" for i, late in enumerate(entries) for early in entries[:i])
+        return
+    for agent in agents:
+        fitting = [module for entry, module in table.items() if fnmatchcase(agent, entry)]
+        assert mapping.unmatched([agent]) == ([] if fitting else [agent])
+        if fitting:
+            assert mapping(agent) == fitting[0]
+        else:
+            with pytest.raises(UnknownNameError):
+                mapping(agent)
+
+
+def test_an_agent_that_nothing_fits():
+    mapping = AgentMapping({"red_*": "red", "blue_*": "blue"})
+    with pytest.raises(UnknownNameError, match=r"(?s)agent 'green_1'.*red_\*, blue_\*.*\"\*\": blue"):
+        mapping("green_1")
+    assert mapping.unmatched(["red_1", "green_1", 3]) == ["green_1", 3]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({}, "an empty table"),
+        (["a"], r"list \['a'\]"),
+        ({"a": 1}, "the module 1 of 'a', which is no text"),
+        ({"a": ""}, "the module '' of 'a'"),
+        ({None: "x"}, "the agent None"),
+        ({True: "x"}, "the agent True"),
+        ({"": "x"}, "the agent ''"),
+        ({"*": "x", "a": "y"}, r"'a' after '\*', which fits it already"),
+        ({"*": "x", "a*": "y"}, r"'a\*' after '\*'"),
+        ({"a*": "x", "ab": "y"}, r"'ab' after 'a\*'"),
+        ({0: "x", "0": "y"}, "'0' after '0'"),
+    ],
+)
+def test_wrong_tables(table, message):
+    with pytest.raises(ConfigError, match=message):
+        AgentMapping(table)
+
+
+def test_equality_copies_and_repr():
+    mapping = AgentMapping({"a*": "x", 7: "y"})
+    mapping("a1")
+    for other in (pickle.loads(pickle.dumps(mapping)), eval(repr(mapping)), AgentMapping(mapping.table)):
+        assert other == mapping
+        assert hash(other) == hash(mapping)
+        assert other("7") == "y"
+    assert mapping.table == {"a*": "x", "7": "y"}
+    assert mapping.modules == ["x", "y"]
+    assert AgentMapping({"b": "y", "a": "x"}) != AgentMapping({"a": "x", "b": "y"})
+    assert mapping != {"a*": "x", "7": "y"}
+    mapping.table["b"] = "y"
+    assert mapping.table == {"a*": "x", "7": "y"}, "its table cannot be changed from outside"

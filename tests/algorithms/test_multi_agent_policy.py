@@ -1,10 +1,12 @@
+"""Policies of several agents act as the runner does, with the modules of their agents."""
+
 from __future__ import annotations
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.algorithms import Policy, PPOConfig
+from epibatch.algorithms import Policy
 from epibatch.core.errors import (
     CheckpointError,
     ColumnError,
@@ -13,10 +15,12 @@ from epibatch.core.errors import (
     SpaceError,
     UnknownNameError,
 )
-from epibatch.core.registry import register_env, registered_envs
-from epibatch.env_runner import MultiAgentEnv
+from epibatch.core.registry import register_env
+from fixture_configs import cart_pole, learned
+from fixture_envs import TurnsEnv
 
 AGENTS = ("a", "b", "c")
+ZEROS = {a: np.zeros((2, 1), np.float32) for a in AGENTS}
 STACK = {"piece": "frame_stacking", "num_frames": 3}
 PIECES = {  # env-to-module and learner
     "plain": ([], []),
@@ -25,49 +29,35 @@ PIECES = {  # env-to-module and learner
 }
 
 
-class Turns(MultiAgentEnv):
-    """Random observations of random agents, 9 steps; b ends after 4. It keeps what it returned and was given."""
+class Turns(TurnsEnv):
+    """Keeps what it returned and was given."""
 
     def __init__(self, config=None):
-        super().__init__()
-        self.agents = self.possible_agents = list(AGENTS)
-        self.observation_spaces = dict.fromkeys(AGENTS, gym.spaces.Box(-9.0, 9.0, (2, 1), np.float32))
-        self.action_spaces = dict.fromkeys(AGENTS, gym.spaces.Box(np.float32([-3.0]), np.float32([1.0])))
-
-    def _observed(self, agents):
-        return {a: self.np_random.normal(size=(2, 1)).astype(np.float32) for a in agents}
+        box, actions = gym.spaces.Box(-9.0, 9.0, (2, 1), np.float32), gym.spaces.Box(np.float32([-3]), np.float32([1]))
+        spaces = {"observation_spaces": dict.fromkeys(AGENTS, box), "action_spaces": dict.fromkeys(AGENTS, actions)}
+        super().__init__({**spaces, "lengths": (9, 9)})
 
     def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t, self.actions = 0, []
-        self.record = [(self._observed(AGENTS), {})]
+        self.record, self.actions = [super().reset(seed=seed)], []
         return self.record[0]
 
     def step(self, action_dict):
-        self.t += 1
-        self.actions.append({a: np.array(action) for a, action in action_dict.items()})
-        living = [a for a in AGENTS if a != "b" or self.t <= 4]
-        here = living if self.t in (4, 9) else [a for a in living if self.np_random.random() < 0.6]
-        rewards = {a: float(self.np_random.normal()) for a in living}
-        flags = {"__all__": self.t == 9, **({"b": True} if self.t == 4 else {})}
-        self.record.append((self._observed(here), rewards, flags, {}, {}))
+        self.actions.append({agent: np.array(action) for agent, action in action_dict.items()})
+        self.record.append(super().step(action_dict))
         return self.record[-1]
 
 
-def build(pieces="plain", network=None):
-    if "turns" not in registered_envs():
-        register_env("turns", Turns)
-    return (
-        PPOConfig()
-        .environment("turns")
-        .env_runners(env_to_module_connector=PIECES[pieces][0])
-        .learners(learner_connector=PIECES[pieces][1])
-        .training(train_batch_size=20, minibatch_size=16, num_epochs=1)
-        .rl_module(model_config={"fcnet_hiddens": [4], **(network or {})})
-        .multi_agent(policies=["x", "y"], policy_mapping_fn={"a": "x", "*": "y"})
-        .debugging(seed=2)
-        .build_algo()
-    )
+@pytest.fixture
+def build(built):
+    def algorithm(pieces="plain", network=None):
+        to_module, learning = PIECES[pieces]
+        config = cart_pole("turns", train_batch_size=20, minibatch_size=16).debugging(seed=2)
+        config.env_runners(env_to_module_connector=to_module).learners(learner_connector=learning)
+        config.rl_module(model_config={"fcnet_hiddens": [4], **(network or {})})
+        return built(config.multi_agent(policies=["x", "y"], policy_mapping_fn={"a": "x", "*": "y"}))
+
+    register_env("turns", Turns)
+    return algorithm
 
 
 LSTM = {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 3}
@@ -85,7 +75,7 @@ def replayed(policy, env, **options):
 
 
 @pytest.mark.parametrize(("pieces", "network"), [("plain", {}), ("frames", LSTM), ("rewards", LSTM)])
-def test_acts_as_the_runner_does(pieces, network, tmp_path):
+def test_acts_as_the_runner_does(pieces, network, tmp_path, build):
     algo = build(pieces, network)
     algo.train()
     algo.env_runner.sample(num_episodes=1, explore=False)
@@ -99,10 +89,9 @@ def test_acts_as_the_runner_does(pieces, network, tmp_path):
             for agent in expected:
                 np.testing.assert_array_equal(actions[agent], expected[agent])
                 assert actions[agent].dtype == np.float32
-    algo.stop()
 
 
-def test_what_it_is_given_stays_as_it_is():
+def test_what_it_is_given_stays_as_it_is(build):
     algo = build("frames", LSTM)
     policy = algo.get_policy()
     obs = {a: np.full((2, 1), i, np.float32) for i, a in enumerate(AGENTS)}
@@ -118,22 +107,18 @@ def test_what_it_is_given_stays_as_it_is():
     again, _ = policy.act(obs, explore=True)
     for agent in AGENTS:
         np.testing.assert_array_equal(drawn[agent], again[agent])
-    algo.stop()
 
 
-def test_no_step_of_the_training_is_touched():
+def test_no_step_of_the_training_is_touched(build):
     algo, other = build(), build()
-    replay_obs = {a: np.zeros((2, 1), np.float32) for a in AGENTS}
-    algo.act(replay_obs, explore=True)
+    algo.act(ZEROS, explore=True)
     one, two = algo.train(), other.train()
-    assert one["learners"]["x"] == two["learners"]["x"]
-    algo.stop()
-    other.stop()
+    assert learned(one) == learned(two)
 
 
-def test_what_does_not_fit():
+def test_what_does_not_fit(build):
     algo = build()
-    policy, obs = algo.get_policy(), {a: np.zeros((2, 1), np.float32) for a in AGENTS}
+    policy, obs = algo.get_policy(), ZEROS
     with pytest.raises(SpaceError, match=r"(?s)in MultiAgentPolicy\.act:.*shape \(2, 1\)"):
         policy.act({"a": np.zeros(5, np.float32)})
     with pytest.raises(EpisodeError, match="a dict by agent"):
@@ -151,29 +136,25 @@ def test_what_does_not_fit():
     assert (state.is_done, state.is_terminated) == (True, True)
     with pytest.raises(EpisodeStateError, match="of an episode that has ended"):
         policy.act(obs, state)
-    algo.stop()
 
 
-def test_rewards_that_a_piece_reads_must_be_given():
+def test_rewards_that_a_piece_reads_must_be_given(build):
     algo = build("rewards")
-    obs = {a: np.zeros((2, 1), np.float32) for a in AGENTS}
-    _, state = algo.act(obs)
+    _, state = algo.act(ZEROS)
     with pytest.raises(ColumnError, match=r"(?s)in MultiAgentPolicy\.act:.*NaN"):
-        algo.act(obs, state)
-    algo.act(obs, state, rewards=dict.fromkeys(AGENTS, 1.0))
-    algo.stop()
+        algo.act(ZEROS, state)
+    algo.act(ZEROS, state, rewards=dict.fromkeys(AGENTS, 1.0))
 
 
-def test_new_modules_make_a_new_policy():
+def test_new_modules_make_a_new_policy(build):
     algo = build()
     before = algo.get_policy()
     algo.add_module("z", new_agent_to_module_mapping_fn={"a": "z", "b": "x", "c": "y"})
     assert algo.get_policy() is not before
     assert repr(algo.get_policy()) == "MultiAgentPolicy(x, y, z)"
-    algo.stop()
 
 
-def test_a_checkpoint_with_a_mapping_function_needs_the_config(tmp_path):
+def test_a_checkpoint_with_a_mapping_function_needs_the_config(tmp_path, build):
     algo = build()
     algo.config.multi_agent(policy_mapping_fn=lambda agent_id, episode, **kwargs: "x")
     algo.save_to_path(tmp_path / "saved")
@@ -181,4 +162,3 @@ def test_a_checkpoint_with_a_mapping_function_needs_the_config(tmp_path):
         Policy.from_checkpoint(tmp_path / "saved")
     policy = Policy.from_checkpoint(tmp_path / "saved", config=algo.config)
     assert list(policy.act({"a": np.zeros((2, 1), np.float32)})[0]) == ["a"]
-    algo.stop()

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from epibatch.algorithms import PPOConfig
-from epibatch.connectors import ConnectorV2, profile_pipelines
+from epibatch.connectors import ConnectorV2
 from epibatch.core.errors import ConfigError
+from fixture_configs import cart_pole
 
 
 class Logs(ConnectorV2):
@@ -34,14 +34,7 @@ class Sleeps(ConnectorV2):
 
 
 def small():
-    return (
-        PPOConfig()
-        .environment("CartPole-v1")
-        .env_runners(num_envs_per_env_runner=4)
-        .training(train_batch_size=32, minibatch_size=32, num_epochs=1)
-        .rl_module(model_config={"fcnet_hiddens": [4]})
-        .debugging(seed=0)
-    )
+    return cart_pole().env_runners(num_envs_per_env_runner=4)
 
 
 def logging_config():
@@ -55,25 +48,22 @@ def logging_config():
     )
 
 
-def test_what_pieces_log_stands_among_the_results():
-    algorithm = logging_config().build_algo()
+def test_what_pieces_log_stands_among_the_results(built):
+    algorithm = built(logging_config())
     first, second = algorithm.train(), algorithm.train()
-    algorithm.stop()
     assert first["env_runners"]["mine"]["last"] == 9, "one call per vector step, and one for the reset"
     assert first["env_runners"]["acted"] == 7.5, "the mean of calls 7 and 8"
     assert (first["learners"]["learned"], second["learners"]["learned"]) == (1, 1 + 2)
     assert "total_loss" in first["learners"]["default_policy"]
 
 
-def test_what_was_logged_is_restored(tmp_path):
-    algorithm = logging_config().build_algo()
+def test_what_was_logged_is_restored(tmp_path, built):
+    algorithm = built(logging_config())
     algorithm.train()
     path = algorithm.save_to_path(tmp_path / "checkpoint")
-    algorithm.stop()
-    twin = logging_config().build_algo()
+    twin = built(logging_config())
     twin.restore_from_path(path)
     results = twin.train()
-    twin.stop()
     assert results["learners"]["learned"] == 1 + 1, "the sum goes on; the piece's own count is no state"
 
 
@@ -84,19 +74,19 @@ def test_what_was_logged_is_restored(tmp_path):
         ("learner_connector", "default_policy", "learner"),
     ],
 )
-def test_names_that_are_taken(setting, key, whose):
+def test_names_that_are_taken(setting, key, whose, built):
     config = small()
     method = config.training if setting == "learner_connector" else config.env_runners
-    algorithm = method(**{setting: lambda env: Logs(key)}).build_algo()
+    algorithm = built(method(**{setting: lambda env: Logs(key)}))
     with pytest.raises(ConfigError, match=rf"metrics of the {whose}\n(.|\n)*{key}\n(.|\n)*another name"):
         algorithm.train()
-    algorithm.stop()
 
 
 def test_seconds_of_every_piece_on_request():
     config = small().env_runners(env_to_module_connector=lambda env: [Sleeps(), Sleeps()])
     plain, timed = config.build_algo(), config.copy().debugging(time_pieces=True).build_algo()
     without, results, again = plain.train(), timed.train(), timed.train()
+    assert [pipeline.watch for pipeline in plain.pipelines.values()] == [None, None, None]
     plain.stop()
     timed.stop()
     assert list(without["timers"]) == ["sample", "learn"]
@@ -111,30 +101,3 @@ def test_seconds_of_every_piece_on_request():
     assert sum(timers["learner"].values()) <= results["learners"]["__all_modules__"]["connector_s"] < timers["learn"]
     assert again["timers"]["env_to_module"]["sleeps"] < again["timers"]["sample"], "each iteration's own"
     assert without["learners"]["default_policy"] == results["learners"]["default_policy"], "timing changes nothing else"
-
-
-def test_pipelines_are_not_watched_unless_asked():
-    algorithm = small().build_algo()
-    pipelines = [*algorithm.env_runner.pipelines.values(), algorithm.learner.connector]
-    algorithm.stop()
-    assert [pipeline.watch for pipeline in pipelines] == [None, None, None]
-
-
-def test_a_whole_run_can_be_profiled():
-    """32 steps of 4 environments: 8 vector steps, and one observation more, which the reset brings."""
-    plain, profiled = small().build_algo(), small().build_algo()
-    without = plain.train()
-    with profile_pipelines(profiled.pipelines) as profile:
-        results = profiled.train()
-    plain.stop()
-    profiled.stop()
-    costs = {name: [cost for cost in profile.rows() if cost.pipeline == name] for name in profiled.pipelines}
-    assert list(costs) == ["env_to_module", "module_to_env", "learner"]
-    for name, pipeline in profiled.pipelines.items():
-        assert [cost.piece for cost in costs[name]] == pipeline.names
-    assert {cost.calls for cost in costs["env_to_module"]} == {9}
-    assert {cost.calls for cost in costs["module_to_env"]} == {8}
-    assert {cost.calls for cost in costs["learner"]} == {1}
-    assert {cost.rows for cost in costs["module_to_env"]} == {8 * 4}
-    assert sum(cost.share for cost in profile.rows()) == pytest.approx(1.0)
-    assert without["learners"]["default_policy"] == results["learners"]["default_policy"]

@@ -1,3 +1,5 @@
+"""Pipelines that a config builds: default orders, pieces of the user, functions and their signatures."""
+
 from __future__ import annotations
 
 import functools
@@ -7,7 +9,6 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
-from epibatch.algorithms.pipelines import single_spaces
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import ConfigError, PieceError, PipelineError
@@ -76,12 +77,7 @@ def config_with(which, value, **settings):
 WHICH = {"env_to_module": ENV_TO_MODULE, "module_to_env": MODULE_TO_ENV, "learner": LEARNER}
 
 
-@pytest.mark.parametrize("which", WHICH)
-def test_default_orders(which):
-    assert names(build(PPOConfig(), which)) == [name for name in WHICH[which] if name != "U"]
-
-
-# The same with several agents.
+# After which piece several agents need another one.
 MAPPED = {
     "env_to_module": ("BatchIndividualItems", "AgentToModuleMapping"),
     "module_to_env": ("RemoveSingleTsTimeRankFromBatch", "ModuleToAgentUnmapping"),
@@ -89,35 +85,48 @@ MAPPED = {
 }
 
 
+@pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("which", WHICH)
-def test_orders_with_several_agents(which):
-    config = config_with(which, lambda env: U()).multi_agent(policies=["main"])
-    behind, piece = MAPPED[which]
-    place = WHICH[which].index(behind)
-    assert names(build(config, which)) == [*WHICH[which][:place], piece, *WHICH[which][place:]]
-
-
-def test_ppo_puts_its_own_pieces_around_those_of_several_agents():
-    config = config_with("learner", lambda env: U()).multi_agent(policies=["main"])
-    pipeline = build(config, "learner")
-    config.extend_learner_connector(pipeline)
-    own = ["AddOneTsToEpisodesAndTruncate", "GeneralAdvantageEstimation"]
-    assert [names(pipeline)[1], names(pipeline)[-1]] == own
-
-
-@pytest.mark.parametrize("which", WHICH)
-def test_one_piece_or_a_list(which):
-    assert names(build(config_with(which, lambda env: U()), which)) == WHICH[which]
-    twice = names(build(config_with(which, lambda env: [U(), U()]), which))
-    place = WHICH[which].index("U")
-    assert twice == [*WHICH[which][:place], "U", *WHICH[which][place:]]
-    assert "U" not in names(build(config_with(which, lambda env: []), which))
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_orders(which, count, several):
+    hook = (lambda env: U()) if count == 1 else (lambda env: [U() for _ in range(count)])
+    config, expected = config_with(which, hook), list(WHICH[which])
+    if several:
+        config.multi_agent(policies=["main"])
+        before, piece = MAPPED[which]
+        expected.insert(expected.index(before), piece)
+    place = expected.index("U")
+    expected[place : place + 1] = ["U"] * count
+    pipeline = build(config, which)
+    assert names(pipeline) == expected
+    if which == "learner":
+        config.extend_learner_connector(pipeline)
+        expected.insert(count, "AddOneTsToEpisodesAndTruncate")
+        assert names(pipeline) == [*expected, "GeneralAdvantageEstimation"]
 
 
 @pytest.mark.parametrize("which", WHICH)
 def test_defaults_can_be_left_out(which):
     switch = {f"add_default_connectors_to_{which}_pipeline": False}
-    assert names(build(config_with(which, lambda env: U(), **switch), which)) == ["U"]
+    config = config_with(which, lambda env: U(), **switch)
+    pipeline = build(config, which)
+    if which == "learner":
+        config.extend_learner_connector(pipeline)
+    assert names(pipeline) == ["U"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({"gamma": 0.5, "lambda_": 0.25}, (0.5, 0.25, True)), ({"standardize_advantages": False}, (0.99, 1.0, False))],
+)
+def test_settings_of_advantages_reach_their_piece(settings, expected):
+    config = PPOConfig().training(**settings).multi_agent(policies=["a", "b"], policy_mapping_fn={"*": "a"})
+    config.multi_agent(algorithm_config_overrides_per_module={"a": {"standardize_advantages": False}})
+    pipeline = build(config, "learner")
+    config.extend_learner_connector(pipeline)
+    piece = pipeline[-1]
+    assert (piece.gamma, piece.lambda_, piece.standardize_advantages) == expected
+    assert piece.per_module == {"a": {"standardize_advantages": False}}
 
 
 @pytest.mark.parametrize(
@@ -216,58 +225,18 @@ def test_every_build_makes_new_pieces():
     assert first is not second
 
 
-def test_ppo_adds_its_own_pieces_after_the_users():
-    config = PPOConfig().training(learner_connector=lambda env: U(), gamma=0.5, lambda_=0.25)
-    pipeline = build(config, "learner")
-    config.extend_learner_connector(pipeline)
-    assert names(pipeline) == ["U", "AddOneTsToEpisodesAndTruncate", *LEARNER[1:], "GeneralAdvantageEstimation"]
-    assert (pipeline[-1].gamma, pipeline[-1].lambda_) == (0.5, 0.25)
-
-
-def test_advantages_are_standardised_unless_the_config_says_no():
-    for settings, expected in (({}, True), ({"standardize_advantages": False}, False)):
-        pipeline = build(PPOConfig().training(**settings), "learner")
-        PPOConfig().training(**settings).extend_learner_connector(pipeline)
-        assert pipeline[-1].standardize_advantages is expected
-    config = PPOConfig().multi_agent(policies=["a", "b"], policy_mapping_fn=lambda agent, episode, **_: agent)
-    config.multi_agent(algorithm_config_overrides_per_module={"a": {"standardize_advantages": False}})
-    pipeline = build(config, "learner")
-    config.extend_learner_connector(pipeline)
-    assert pipeline[-1].per_module == {"a": {"standardize_advantages": False}}
-
-
-def test_ppo_adds_nothing_where_defaults_are_off():
-    config = PPOConfig().learners(add_default_connectors_to_learner_pipeline=False)
-    pipeline = build(config, "learner")
-    config.extend_learner_connector(pipeline)
-    assert names(pipeline) == []
-
-
 def test_action_settings_reach_the_piece():
     pipeline = build(PPOConfig().environment(normalize_actions=False, clip_actions=True), "module_to_env")
     assert (pipeline[-2].normalize_actions, pipeline[-2].clip_actions) == (False, True)
 
 
-@pytest.mark.parametrize(
-    ("spaces", "env", "given", "expected"),
-    [
-        (SPACES, None, (None, None), (BOX, ACT)),
-        (None, None, (BOX, None), (BOX, None)),
-        (None, gym.Env(), (None, ACT), (None, ACT)),
-    ],
-)
-def test_input_spaces(spaces, env, given, expected):
-    if isinstance(env, gym.Env):
-        env.observation_space = env.action_space = None
-    assert single_spaces(spaces, env, given) == expected
-
-
-def test_input_spaces_of_a_vector_environment():
+def test_spaces_of_one_environment_of_the_vector_or_of_the_config():
+    pipelines = [build(PPOConfig(), which) for which in WHICH]
+    config = PPOConfig().environment(observation_space=BOX, action_space=ACT)
+    for pipeline in [*pipelines, config.build_env_to_module_connector()]:
+        assert (pipeline.input_observation_space, pipeline.input_action_space) == (BOX, ACT)
     env = gym.make_vec("CartPole-v1", num_envs=2)
-    assert single_spaces(None, env, (None, None)) == (env.single_observation_space, env.single_action_space)
+    assert PPOConfig().build_env_to_module_connector(env=env).observation_space == env.single_observation_space
     env.close()
-
-
-def test_spaces_without_the_single_ones():
     with pytest.raises(PipelineError, match=r"an entry '__env_single__'.*\n  found:    the keys __env__"):
         PPOConfig().build_env_to_module_connector(spaces={"__env__": (BOX, ACT)})

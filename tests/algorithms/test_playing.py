@@ -1,6 +1,9 @@
+"""`epibatch play`: returns, videos, other checkpoints, and environments that fail or cannot be shown."""
+
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from contextlib import closing
 from typing import Any, ClassVar
@@ -11,11 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from epibatch import Policy
-from epibatch.algorithms import PPOConfig
 from epibatch.algorithms.playing import Player, VideoWriter, checkpoint_of
 from epibatch.cli import app
 from epibatch.core.errors import CheckpointError, ConfigError, NotAvailableError, RunnerError, UnknownNameError
 from epibatch.core.registry import register_env
+from fixture_configs import cart_pole, same_weights
 
 
 class Lamp(gym.Env):
@@ -26,7 +29,6 @@ class Lamp(gym.Env):
 
     def __init__(self, config):
         self.render_mode = config.get("render_mode")
-        self._fails = config.get("fails", 99)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -35,8 +37,6 @@ class Lamp(gym.Env):
 
     def step(self, action):
         self._t += 1
-        if self._t == self._fails:
-            raise OSError("bulb")
         return self.np_random.uniform(-1, 1, 2).astype(np.float32), float(action), self._t == 5, False, {}
 
     def render(self):
@@ -49,31 +49,33 @@ class Blind(Lamp):
 
 
 class Picky(Lamp):
-    def __init__(self, fails=99):
-        super().__init__({"fails": fails})
+    def __init__(self, own=1):
+        super().__init__({})
 
 
-@pytest.fixture(autouse=True)
-def environments(monkeypatch):
-    from epibatch.core import registry
-
-    monkeypatch.setattr(registry, "_env_creators", dict(registry._env_creators))
+@pytest.fixture(scope="module", autouse=True)
+def registered():
     for each in (Lamp, Blind, Picky):
         register_env(each.__name__, each)
 
 
-def run_of(folder, env="Lamp", **env_config):
-    """A run's folder with two checkpoints."""
-    config = PPOConfig().environment(env, env_config=env_config).rl_module(model_config={"fcnet_hiddens": [4]})
-    config.training(train_batch_size=16, minibatch_size=16, num_epochs=1).debugging(seed=0)
+def run_of(folder, env="Lamp", trains=1, **env_config):
+    """A run's folder with a checkpoint before each iteration."""
+    config = cart_pole(env, train_batch_size=16, minibatch_size=16).environment(env_config=env_config)
     algo = config.build_algo()
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "config.yaml").write_text(config.to_yaml())
-    for number in (1, 2):
+    for number in range(1, trains + 1):
         algo.save_to_path(folder / "checkpoints" / f"{number:06d}")
         algo.train()
     algo.stop()
     return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, registered):
+    """A run with two checkpoints, which no test may change."""
+    return run_of(tmp_path_factory.mktemp("played") / "run", trains=2)
 
 
 def command(*arguments):
@@ -85,8 +87,7 @@ def rows_of(output):
 
 
 @pytest.mark.parametrize("explore", [False, True])
-def test_the_table_is_what_a_loop_of_ones_own_gives(tmp_path, explore):
-    run = run_of(tmp_path / "run")
+def test_the_table_is_what_a_loop_of_ones_own_gives(run, explore):
     result = command(run, "--episodes", 4, "--seed", 7, *(["--explore"] if explore else []))
     assert result.exit_code == 0, result.output
     policy, env, expected = Policy.from_checkpoint(run), Lamp({}), []
@@ -106,13 +107,11 @@ def test_the_table_is_what_a_loop_of_ones_own_gives(tmp_path, explore):
     assert command(run, "--episodes", 4, "--seed", 7, *(["--explore"] if explore else [])).output == result.output
 
 
-def test_without_a_seed_draws_differ(tmp_path):
-    run = run_of(tmp_path / "run")
+def test_without_a_seed_draws_differ(run):
     assert len({command(run, "--episodes", 12, "--explore").output for _ in range(4)}) > 1
 
 
-def test_a_video(tmp_path, read_video):
-    run = run_of(tmp_path / "run")
+def test_a_video(run, tmp_path, read_video):
     result = command(run, "--episodes", 2, "--video", tmp_path / "out.mp4")
     assert result.exit_code == 0, result.output
     assert "12 frames" in result.output
@@ -121,30 +120,25 @@ def test_a_video(tmp_path, read_video):
     np.testing.assert_allclose(frames.mean((1, 2, 3)), [0, 40, 80, 120, 160, 200] * 2, atol=5)
 
 
-def test_a_video_of_cart_pole(tmp_path, read_video):
-    config = PPOConfig().environment("CartPole-v1").rl_module(model_config={"fcnet_hiddens": [4]}).debugging(seed=0)
-    algo = config.build_algo()
-    algo.save_to_path(tmp_path / "saved")
-    algo.stop()
+def test_a_video_of_cart_pole(built, tmp_path, read_video):
+    built(cart_pole()).save_to_path(tmp_path / "saved")
     result = command(tmp_path / "saved", "--episodes", 1, "--seed", 0, "--video", tmp_path / "out.mp4")
     assert result.exit_code == 0, result.output
     length = int(rows_of(result.output)[0][2])
     assert read_video(tmp_path / "out.mp4")[1].shape == (length + 1, 400, 600, 3)
 
 
-def test_other_checkpoints(tmp_path):
-    run = run_of(tmp_path / "run")
-    found = {}
+def test_other_checkpoints(run, tmp_path):
+    run = shutil.copytree(run, tmp_path / "run")
     for number in (1, 2):
         path = run / "checkpoints" / f"{number:06d}"
-        found[number] = Policy.from_checkpoint(path).module.get_state()
         for name in (path, f"{number:06d}", number):
             assert command(run, "--checkpoint", name, "--episodes", 1).exit_code == 0
             assert checkpoint_of(run, str(name)) == path
     with closing(Player(run)) as newest:
-        weights = newest.policy.module.get_state()
-    assert all(np.array_equal(weights[name], found[2][name]) for name in weights)
-    assert any(not np.array_equal(found[1][name], found[2][name]) for name in found[1])
+        found = newest.policy.module.get_state()
+    first, last = (Policy.from_checkpoint(run / f"checkpoints/00000{number}").module.get_state() for number in (1, 2))
+    assert same_weights(found, last) and not same_weights(first, last)
     result = command(run, "--checkpoint", "000009")
     assert result.exit_code == 2
     assert all(name in result.output for name in ("000009", "choose one of 000002, 000001"))
@@ -152,38 +146,23 @@ def test_other_checkpoints(tmp_path):
     assert "a folder without the file COMPLETE" in " ".join(command(run, "--checkpoint", 2).output.split())
 
 
-def test_an_error_in_the_environment(tmp_path):
-    run = run_of(tmp_path / "run", fails=6)
-    config = (run / "config.yaml").read_text()
-    assert "fails: 6" in config
-    Lamp.step, before = failing_in_second_episode(Lamp.step), Lamp.step
-    try:
-        result = command(run, "--episodes", 3)
-    finally:
-        Lamp.step = before
-    assert result.exit_code == 3
-    assert "bulb" in result.output
-    assert [row[0] for row in rows_of(result.output)] == ["1", "mean"]
+def test_an_error_in_the_environment(run, monkeypatch):
+    step, calls = Lamp.step, []
 
-
-def failing_in_second_episode(step):
-    calls = []
-
-    def replaced(self, action):
+    def failing_in_second_episode(self, action):
         calls.append(action)
         if len(calls) == 8:
             raise OSError("bulb")
         return step(self, action)
 
-    return replaced
+    monkeypatch.setattr(Lamp, "step", failing_in_second_episode)
+    result = command(run, "--episodes", 3)
+    assert result.exit_code == 3 and "bulb" in result.output
+    assert [row[0] for row in rows_of(result.output)] == ["1", "mean"]
 
 
-def test_interrupted(tmp_path, monkeypatch):
-    run = run_of(tmp_path / "run")
-    calls = []
-
+def test_interrupted(run, monkeypatch):
     def episodes(self, count, on_frame=None):
-        calls.append(count)
         yield from original(self, 1, on_frame)
         raise KeyboardInterrupt
 
@@ -207,9 +186,7 @@ def test_environments_that_do_not_render(tmp_path, env, found):
     assert command(run, "--episodes", 1).exit_code == 0
 
 
-def test_a_package_that_rendering_needs(tmp_path, monkeypatch):
-    run = run_of(tmp_path / "run")
-
+def test_a_package_that_rendering_needs(run, tmp_path, monkeypatch):
     def render(self):
         raise gym.error.DependencyNotInstalled("pygame is not installed")
 
@@ -220,20 +197,15 @@ def test_a_package_that_rendering_needs(tmp_path, monkeypatch):
     assert "pip install 'epibatch[video]'" in result.output
 
 
-def test_an_environment_that_is_not_registered_here(tmp_path, monkeypatch):
-    from epibatch.core import registry
-
-    run = run_of(tmp_path / "run")
-    monkeypatch.delitem(registry._env_creators, "Lamp")
+def test_an_environment_that_is_not_registered_here(run, monkeypatch):
+    monkeypatch.setattr("epibatch.core.registry._env_creators", {})
     with pytest.raises(UnknownNameError, match="'Lamp'"):
         Player(run)
     assert command(run).exit_code == 2
 
 
-def test_configs_that_are_code(tmp_path):
-    algo = PPOConfig().environment(lambda config: Lamp(config)).build_algo()
-    algo.save_to_path(tmp_path / "saved")
-    algo.stop()
+def test_configs_that_are_code(built, tmp_path):
+    built(cart_pole(lambda config: Lamp(config))).save_to_path(tmp_path / "saved")
     with pytest.raises(CheckpointError, match=r"(?s)environment\.env.*Policy\.from_checkpoint"):
         Player(tmp_path / "saved")
 
@@ -268,21 +240,9 @@ def test_frames_come_back(tmp_path, read_video, shape):
         assert abs(float(frame[: shape[0] - 1, : shape[1] - 1].mean()) - level) < 4  # lossy
 
 
-def test_a_file_that_is_there_is_replaced(tmp_path, read_video):
-    for count in (3, 2):
-        writer = VideoWriter(tmp_path / "out.mp4", fps=10)
-        for _ in range(count):
-            writer.add(grey(9))
-        writer.close()
-    assert len(read_video(tmp_path / "out.mp4")[1]) == 2
-
-
-def test_no_frames_no_file(tmp_path):
+def test_no_frames_no_file_and_other_endings(tmp_path):
     VideoWriter(tmp_path / "out.mp4", fps=10).close()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_other_endings(tmp_path):
     with pytest.raises(ConfigError, match=r"ends in \.mp4"):
         VideoWriter(tmp_path / "out.gif", fps=10)
 

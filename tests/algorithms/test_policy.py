@@ -1,3 +1,5 @@
+"""Policies of one agent act as the runner does, on what an environment returns, alone and beside a training."""
+
 from __future__ import annotations
 
 import itertools
@@ -6,21 +8,27 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector.utils import batch_space, iterate
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from epibatch import Policy
-from epibatch.algorithms import PPOConfig
-from epibatch.algorithms.policy import PolicyState
+from epibatch.algorithms import PolicyState, PPOConfig
 from epibatch.connectors import ConnectorV2
+from epibatch.connectors.env_to_module import EnvToModulePipeline
+from epibatch.connectors.module_to_env import ModuleToEnvPipeline
 from epibatch.core.errors import (
     ColumnError,
     ConfigError,
     EpisodeError,
     EpisodeStateError,
     PipelineError,
+    SpaceError,
     UnknownNameError,
 )
-from epibatch.core.structs import flatten, map_struct
 from epibatch.env_runner import make_multi_agent, make_vector_env
+from fixture_configs import cart_pole, same_weights, weights
+from fixture_episodes import leaves, over
 
 CASES = ("mlp", "lstm", "frames", "box", "nested", "previous", "reward", "mean")
 FLAT = tuple(case for case in CASES if case != "nested")
@@ -49,7 +57,11 @@ def sampled_actions(algo, vector_steps, explore):
 
 def numbers(action):
     """The numbers of an action in one row, as the environment tells it."""
-    return np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in flatten(action)[0]])
+    return np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in leaves(action)])
+
+
+def logits(state):
+    return state._outputs["action_dist_inputs"]
 
 
 def acted_actions(policy, env, vector_steps, explore, seed):
@@ -62,7 +74,7 @@ def acted_actions(policy, env, vector_steps, explore, seed):
         actions, state = policy.act(obs, state, explore=explore, reward=rewards, starts=starts)
         obs, rewards, terminated, truncated, _ = env.step(actions)
         for i in np.flatnonzero(~done):
-            taken[i].append(numbers(map_struct(lambda leaf, i=i: leaf[i], actions)))
+            taken[i].append(numbers(over(lambda leaf, i=i: leaf[i], actions)))
         starts, done = done, terminated | truncated
     env.close()
     return taken
@@ -73,13 +85,13 @@ def acted_actions(policy, env, vector_steps, explore, seed):
 def test_a_batch_acts_as_the_runner_does(algorithm, walk, tmp_path, case, explore):
     algo = algorithm(case, num_envs=3)
     env = make_vector_env(walk, 3, env_config=algo.config.env_config)
-    taken = acted_actions(algo.get_policy(), env, 60, explore, seed=3)
-    sampled = sampled_actions(algo, 60, explore)
+    taken = acted_actions(algo.get_policy(), env, 30, explore, seed=3)
+    sampled = sampled_actions(algo, 30, explore)
     for mine, theirs in zip(taken, sampled):
-        assert len(mine) > 30  # a good many episodes of 3 to 9 steps
+        assert len(mine) > 15  # several episodes of 3 to 9 steps
         np.testing.assert_array_equal(mine, theirs[: len(mine)])
     loaded = policies(algo, tmp_path)["loaded"]
-    again = acted_actions(loaded, make_vector_env(walk, 3, env_config=algo.config.env_config), 60, explore, seed=3)
+    again = acted_actions(loaded, make_vector_env(walk, 3, env_config=algo.config.env_config), 30, explore, seed=3)
     for mine, theirs in zip(again, taken):
         np.testing.assert_array_equal(mine, theirs)
 
@@ -87,7 +99,7 @@ def test_a_batch_acts_as_the_runner_does(algorithm, walk, tmp_path, case, explor
 @pytest.mark.parametrize("case", CASES)
 def test_single_observations_over_whole_episodes(algorithm, walk, tmp_path, case):
     algo = algorithm(case)
-    theirs = sampled_actions(algo, 60, False)[0]
+    theirs = sampled_actions(algo, 30, False)[0]
     for policy in policies(algo, tmp_path).values():
         env, mine = walk(**algo.config.env_config), []
         obs, _ = env.reset(seed=3)
@@ -153,12 +165,15 @@ def test_what_came_before_matters(algorithm):
         obs, other = np.random.default_rng(1).uniform(-5, 5, (2, *shape)).astype(np.float32)
         _, state = policy.act(other)
         fresh, carried = policy.act(obs)[1], policy.act(obs, state, reward=np.ones(64))[1]
-        assert not np.allclose(fresh._outputs["action_dist_inputs"], carried._outputs["action_dist_inputs"])
+        assert not np.allclose(logits(fresh), logits(carried))
 
 
 def test_rows_that_start_forget(algorithm):
     for case in ("lstm", "frames", "mean"):
         policy = algorithm(case).get_policy()
+        one = np.ones(policy.observation_space.shape, np.float32)
+        _, restarted = policy.act(one, policy.act(2 * one)[1], starts=True)
+        np.testing.assert_array_equal(logits(restarted), logits(policy.act(one)[1]))
         obs = np.random.default_rng(2).uniform(-5, 5, (3, 4, *policy.observation_space.shape)).astype(np.float32)
         _, state = policy.act(obs[0])
         starts = np.array([False, True, False, True])
@@ -166,8 +181,8 @@ def test_rows_that_start_forget(algorithm):
         _, later = policy.act(obs[2], state)
         _, fresh = policy.act(obs[2], policy.act(obs[1])[1])
         _, kept = policy.act(obs[2], policy.act(obs[1], policy.act(obs[0])[1])[1])
-        for i, own in enumerate(later._outputs["action_dist_inputs"]):
-            expected = (fresh if starts[i] else kept)._outputs["action_dist_inputs"][i]
+        for i, own in enumerate(logits(later)):
+            expected = logits(fresh if starts[i] else kept)[i]
             np.testing.assert_array_equal(own, expected)
 
 
@@ -181,15 +196,6 @@ def test_all_rows_may_start_with_other_outputs(algorithm):
         policy.act(np.ones((2, 3)), policy.act(np.ones((2, 3)), state, explore=True)[1])
     _, state = policy.act(np.ones((2, 3)), state, explore=True, starts=np.ones(2, bool))
     policy.act(np.ones((2, 3)), state, explore=True)
-
-
-def test_a_single_row_can_start_too(algorithm):
-    policy = algorithm("frames").get_policy()
-    obs = np.ones(policy.observation_space.shape, np.float32)
-    _, state = policy.act(2 * obs)
-    _, restarted = policy.act(obs, state, starts=True)
-    _, fresh = policy.act(obs)
-    np.testing.assert_array_equal(restarted._outputs["action_dist_inputs"], fresh._outputs["action_dist_inputs"])
 
 
 def test_running_statistics_are_those_of_the_training_and_frozen(algorithm, tmp_path):
@@ -215,29 +221,28 @@ def test_running_statistics_are_those_of_the_training_and_frozen(algorithm, tmp_
     plain._env_to_module.reset_state()
     _, with_statistics = made["loaded"].act(infos[0]["raw"][0])
     _, without = plain.act(infos[0]["raw"][0])
-    assert not np.allclose(with_statistics._outputs["action_dist_inputs"], without._outputs["action_dist_inputs"])
+    assert not np.allclose(logits(with_statistics), logits(without))
 
 
-def test_seeds(algorithm):
-    policy = algorithm("box").get_policy()
+@pytest.mark.parametrize("restores", [False, True])
+def test_a_seeded_policy_draws_from_streams_of_its_own_whatever_states_it_takes_over(algorithm, restores):
+    algo = algorithm("box")
+    algo.train()
+    policy, own_states = algo.get_policy(), states(algo)
     draws = []
     for seed in (5, 5, 6):
         policy.seed(seed)
+        if restores:
+            policy.set_connector_states(*own_states)
         draws.append(np.array([policy.act(np.zeros(3), explore=True)[0] for _ in range(4)]))
     np.testing.assert_array_equal(draws[0], draws[1])
-    assert not np.allclose(draws[0], draws[2])
-    assert len(np.unique(draws[0])) == draws[0].size
+    assert not np.allclose(draws[0], draws[2]) and len(np.unique(draws[0])) == draws[0].size
 
 
-def test_a_seeded_policy_draws_from_streams_of_its_own_whatever_states_it_takes_over(algorithm):
-    algo = algorithm("box")
-    policy, states = algo.get_policy(), [own.get_state() for own in algo.env_runner.pipelines.values()]
-    draws = []
-    for seed in (5, 6, 5):
-        policy.seed(seed)
-        policy.set_connector_states(*states)
-        draws.append(policy.act(np.zeros(3), explore=True)[0].tolist())
-    assert draws[0] == draws[2] != draws[1]
+@pytest.mark.parametrize("seed", [-1, 0.5, True, None])
+def test_seeds_that_are_none(seed):
+    with pytest.raises(ConfigError, match=r"Policy\.seed"):
+        policy_of(BOX).seed(seed)
 
 
 def test_a_piece_that_reads_rewards_which_nobody_gave_is_named_before_the_module_runs(algorithm):
@@ -254,61 +259,170 @@ def test_a_piece_that_reads_rewards_which_nobody_gave_is_named_before_the_module
         policy.act(np.ones(3), state, reward=1.0)
 
 
-def test_observations_that_are_no_numbers(algorithm):
-    policy = algorithm("mlp").get_policy()
-    with pytest.raises(
-        ColumnError, match=r"in Policy\.act:\nobservation of environment 1, .*\n(.*\n)*.*found:    NaN\n"
-    ):
-        policy.act(np.array([[0, 0, 0], [0, np.nan, 0]]))
-
-
-@pytest.mark.parametrize("wrong", ["another policy", "another number", "single", "no state"])
-def test_states_that_do_not_fit(algorithm, wrong):
-    policy, other = algorithm("mlp").get_policy(), algorithm("mlp").get_policy()
-    state = policy.act(np.ones((2, 3)))[1]
-    call = {
-        "another policy": lambda: other.act(np.ones((2, 3)), state),
-        "another number": lambda: policy.act(np.ones((3, 3)), state),
-        "single": lambda: policy.act(np.ones(3), state),
-        "no state": lambda: policy.act(np.ones(3), {"h": np.zeros(8)}),
-    }[wrong]
-    found = {"another policy": "one of another policy", "no state": "dict"}.get(wrong, r"PolicyState\(2 rows\)")
-    with pytest.raises(EpisodeStateError, match=rf"(?s)state for Policy.act.*found:    {found}"):
-        call()
-
-
-def test_seeds_that_are_none(algorithm):
-    for wrong in (-1, 0.5, True, None):
-        with pytest.raises(ConfigError, match=r"Policy\.seed"):
-            algorithm("mlp").get_policy().seed(wrong)
-
-
-def test_descriptions(algorithm):
-    policy = algorithm("mlp").get_policy()
-    assert repr(policy) == "Policy(DefaultActorCritic, Box(-5.0, 5.0, (3,), float32) -> Discrete(3))"
-    assert isinstance(policy.act(np.ones(3))[1], PolicyState)
-    assert repr(policy.act(np.ones(3))[1]) == "PolicyState(one environment)"
-
-
-def test_pipelines_without_spaces(algorithm):
-    algo = algorithm("mlp")
-    empty = type(algo.env_runner.pipelines["env_to_module"])()
-    with pytest.raises(ConfigError, match="input_observation_space="):
-        Policy(algo.env_runner.module, empty, algo.env_runner.pipelines["module_to_env"])
-
-
-def test_a_number_as_action_is_an_array_of_no_axes_as_its_box_holds_it():
+def test_a_number_as_action_is_an_array_of_no_axes_as_its_box_holds_it(built):
     class Throttle(gym.Env):
         observation_space = gym.spaces.Box(-1, 1, (3,))
         action_space = gym.spaces.Dict(gear=gym.spaces.Discrete(3, start=2), gas=gym.spaces.Box(-2, 5, ()))
 
-    algo = PPOConfig().environment(lambda config: Throttle()).build_algo()
+    algo = built(cart_pole(lambda config: Throttle()))
     action, _ = algo.act(np.zeros(3), explore=True)
     assert algo.get_policy().action_space.contains(action)  # a warning here would be an error
     assert isinstance(action["gas"], np.ndarray) and isinstance(action["gear"], np.int64)
     actions, _ = algo.act(np.zeros((4, 3)), explore=True)
     assert (actions["gas"].shape, actions["gear"].shape) == ((4,), (4,))
-    algo.stop()
+
+
+# ------------------------------------------------------------------------------------ what act() is given
+
+
+LEAVES = st.one_of(
+    st.lists(st.integers(1, 3), max_size=3).map(lambda shape: gym.spaces.Box(-1, 1, tuple(shape))),
+    st.lists(st.integers(1, 3), max_size=3).map(lambda shape: gym.spaces.Box(0, 255, tuple(shape), np.uint8)),
+    st.integers(1, 4).map(lambda n: gym.spaces.Discrete(n, start=2)),
+    st.integers(1, 3).map(lambda n: gym.spaces.MultiDiscrete([3] * n)),
+    st.integers(1, 3).map(gym.spaces.MultiBinary),
+)
+SPACES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3).map(gym.spaces.Tuple)
+        | st.dictionaries(st.sampled_from("abc"), inner, min_size=1).map(gym.spaces.Dict)
+    ),
+    max_leaves=5,
+)
+BOX, PIXELS = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(0, 255, (2,), np.uint8)
+PIPELINES = (EnvToModulePipeline, ModuleToEnvPipeline)
+BOTH = gym.spaces.Dict(a=BOX, b=BOX)
+
+
+def policy_of(space):
+    """A policy without an environment."""
+    spaces, config = {"__env_single__": (space, gym.spaces.Discrete(2))}, cart_pole()
+    pipelines = [
+        config.build_env_to_module_connector(spaces=spaces),
+        config.build_module_to_env_connector(spaces=spaces),
+    ]
+    return Policy(config.get_rl_module_spec(spaces=spaces).build(), *pipelines)
+
+
+@settings(max_examples=25)
+@given(SPACES, st.integers(1, 3), st.integers(0, 99))
+def test_every_space_tells_one_observation_from_a_batch(space, n, seed):
+    policy, batch = policy_of(space), batch_space(space, n)
+    batch.seed(seed)
+    rows = batch.sample()
+    actions, state = policy.act(rows)
+    single = [policy.act(row) for row in iterate(batch, rows)]
+    assert actions.shape == (n,) and all(isinstance(action, np.int64) for action, _ in single)
+    np.testing.assert_allclose(np.concatenate([logits(own) for _, own in single]), logits(state), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("space", "obs", "expected"),
+    [
+        (BOX, [0.5, 1], np.array([[0.5, 1]], np.float32)),
+        (BOX, np.array([1, 0]), np.array([[1, 0]], np.float32)),
+        (BOX, torch.tensor([0.5, 1.0]), np.array([[0.5, 1]], np.float32)),
+        (PIXELS, [3, 4], np.array([[3, 4]], np.uint8)),
+        (gym.spaces.Discrete(3), 2, np.array([2])),
+        (gym.spaces.Discrete(3), [2, 0], np.array([2, 0])),
+    ],
+)
+def test_types_become_the_spaces(space, obs, expected):
+    policy, seen = policy_of(space), []
+    forward = policy.module.forward_inference
+    policy.module.forward_inference = lambda batch, **keywords: seen.append(batch["obs"]) or forward(batch)
+    policy.act(obs)
+    assert seen[0].numpy().dtype == expected.dtype
+    np.testing.assert_array_equal(seen[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("space", "obs", "found"),
+    [
+        (BOX, np.zeros(3), r"shape \(3,\)"),
+        (BOX, np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
+        (BOX, np.zeros((0, 2)), "no rows"),
+        (BOX, np.zeros((0, 2), BOX.dtype), "no rows"),
+        (BOX, 0.5, r"shape \(\)"),
+        (BOX, ["a", "b"], "list of <U1"),
+        (BOX, [[0.0], [0.0, 1.0]], "list that is no array"),
+        (BOX, None, "NoneType of object"),
+        (BOX, {"x": np.zeros(2)}, r"\{x: leaf\}"),
+        (PIXELS, np.zeros(2), "ndarray of float64"),
+        (PIXELS, [3, 256], "values that uint8 cannot hold"),
+        (PIXELS, [-1, 3], "values that uint8 cannot hold"),
+        (gym.spaces.Discrete(3), 1.0, "float of float64"),
+        (BOTH, {"a": np.zeros((2, 2)), "b": np.zeros((3, 2))}, r"obs\['a'\] a batch of 2; obs\['b'\] a batch of 3"),
+        (BOTH, {"a": np.zeros((2, 2)), "b": np.zeros(2)}, r"obs\['a'\] a batch of 2; obs\['b'\] single"),
+        (BOTH, {"a": np.zeros(2), "b": np.zeros((2, 2))}, r"obs\['a'\] single; obs\['b'\] a batch of 2"),
+        (BOTH, {"a": np.zeros(2)}, r"\{a: leaf\}.*as the space says"),
+        (BOTH, [{"a": np.zeros(2)}], r"list, not nested.*\{key: rows of all\}"),
+        (BOX, (np.zeros(2, np.float32), {}), r"apart: act\(obs, info=info\)"),
+        (BOTH, (BOTH.sample(), {}), r"apart: act\(obs, info=info\)"),
+    ],
+)
+def test_observations_that_do_not_fit(space, obs, found):
+    with pytest.raises(SpaceError, match=rf"(?s)observation for Policy\.act.*{found}"):
+        policy_of(space).act(obs)
+
+
+ONE, TWO = np.zeros(2), np.zeros((2, 2))
+
+
+REWARD, STARTS = r"reward for Policy\.act", r"(?s)starts for Policy\.act.*2 booleans"
+
+
+@pytest.mark.parametrize(
+    ("obs", "keywords", "text"),
+    [
+        (ONE, {"reward": [1.0]}, REWARD),
+        (ONE, {"reward": "a"}, REWARD),
+        (TWO, {"reward": 1.0}, REWARD),
+        (TWO, {"reward": [1, 2, 3]}, REWARD),
+        (TWO, {"starts": [True]}, STARTS),
+        (TWO, {"starts": True}, STARTS),
+        (TWO, {"starts": [0, 1]}, STARTS),
+        (TWO, {"info": [{}]}, r"info for Policy\.act"),
+        ([[0, 0], [0, np.nan]], {}, r"observation of environment 1, .*\n(.*\n)*.*found:    NaN\n"),
+    ],
+)
+def test_what_comes_with_observations_and_does_not_fit(obs, keywords, text):
+    policy = policy_of(BOX)
+    with pytest.raises(ColumnError, match=text):
+        policy.act(obs, policy.act(np.zeros_like(obs))[1], **keywords)
+
+
+def test_rewards_starts_and_infos_of_one_and_of_many():
+    policy = policy_of(BOX)
+    state, states = policy.act(ONE)[1], policy.act(TWO)[1]
+    policy.act(ONE, state, reward=1, starts=np.True_, info={"a": 1})
+    policy.act(TWO, states, reward=[1, 2], starts=[True, False], info={"a": [1]})
+    assert repr(policy) == "Policy(DefaultActorCritic, Box(-1.0, 1.0, (2,), float32) -> Discrete(2))"
+    assert isinstance(state, PolicyState) and repr(state) == "PolicyState(one environment)"
+
+
+@pytest.mark.parametrize(
+    ("obs", "state", "found"),
+    [
+        (TWO, lambda: policy_of(BOX).act(TWO)[1], "one of another policy"),
+        (np.zeros((3, 2)), None, r"PolicyState\(2 rows\)"),
+        (ONE, None, r"PolicyState\(2 rows\)"),
+        (ONE, lambda: {"h": np.zeros(8)}, "dict"),
+    ],
+)
+def test_states_that_do_not_fit(obs, state, found):
+    policy = policy_of(BOX)
+    state = policy.act(TWO)[1] if state is None else state()
+    with pytest.raises(EpisodeStateError, match=rf"(?s)state for Policy.act.*found:    {found}"):
+        policy.act(obs, state)
+
+
+def test_spaces_and_pipelines_that_no_policy_can_have():
+    with pytest.raises(SpaceError, match="leaves with a shape"):
+        Policy(None, *(pipeline(gym.spaces.Text(5), gym.spaces.Discrete(2)) for pipeline in PIPELINES))
+    with pytest.raises(ConfigError, match="input_observation_space="):
+        Policy(None, *(pipeline() for pipeline in PIPELINES))
 
 
 # ----------------------------------------------------------------------------------------- live policy
@@ -336,13 +450,12 @@ class Counted(ConnectorV2):
 
 
 def states(algo):
-    runner = algo.env_runner
-    return [pipeline.get_state() for pipeline in runner.pipelines.values()]
+    return [pipeline.get_state() for pipeline in algo.env_runner.pipelines.values()]
 
 
-def test_newest_weights_and_statistics(case_config):
+def test_newest_weights_and_statistics(built, case_config):
     config = case_config("mlp").env_runners(env_to_module_connector=lambda env, spaces, device: [Counted()])
-    algo = config.debugging(check_first_update="off").build_algo()  # the learner sees other observations
+    algo = built(config.debugging(check_first_update="off"))  # the learner sees other observations
     policy = algo.get_policy()
     assert policy is algo.get_policy()
     for _ in range(3):
@@ -350,10 +463,9 @@ def test_newest_weights_and_statistics(case_config):
         with torch.no_grad():
             expected = algo.env_runner.module.forward_inference({"obs": torch.full((1, 3), float(seen))})
         _, state = policy.act(np.zeros(3))
-        np.testing.assert_array_equal(state._outputs["action_dist_inputs"], expected["action_dist_inputs"])
+        np.testing.assert_array_equal(logits(state), expected["action_dist_inputs"])
         assert policy.steps == algo.env_runner.num_env_steps_sampled_lifetime
         algo.train()
-    algo.stop()
 
 
 @pytest.mark.parametrize("use", ["get_policy", "evaluate"])
@@ -364,60 +476,40 @@ def test_pipelines_that_were_edited(algorithm, use):
         getattr(algo, use)()
 
 
-def test_a_restored_algorithm(case_config, tmp_path):
-    algo = case_config("mlp").env_runners(env_to_module_connector=lambda env, spaces, device: [Counted()]).build_algo()
+def test_a_restored_algorithm(built, case_config):
+    algo = built(case_config("mlp").env_runners(env_to_module_connector=lambda env, spaces, device: [Counted()]))
     state = algo.get_state()
     state["env_runner"]["env_to_module_connector"] = {"counted": {"seen": 7}}
     _, before = algo.act(np.zeros(3))
     algo.set_state(state)
     _, after = algo.act(np.zeros(3))
-    assert not np.array_equal(before._outputs["action_dist_inputs"], after._outputs["action_dist_inputs"])
-    algo.stop()
+    assert not np.array_equal(logits(before), logits(after))
 
 
-def test_acting_does_not_change_the_training(case_config):
+def test_acting_does_not_change_the_training(built, case_config):
     results = []
     for acts in (False, True):
-        algo = case_config("lstm", num_envs=2).build_algo()
+        algo = built(case_config("lstm", num_envs=2))
         for _ in range(3):
-            if acts:
-                for _ in range(20):
-                    algo.act(np.zeros((4, 3)), explore=True)
+            for _ in range(20 * acts):
+                algo.act(np.zeros((4, 3)), explore=True)
             algo.train()
-        weights = algo.get_module().get_state()
-        results.append((weights, states(algo)))
-        algo.stop()
-    (one, draws), (other, other_draws) = results
-    assert all(np.array_equal(one[name], other[name]) for name in one)
-    np.testing.assert_array_equal(draws[1]["get_actions"]["generator"], other_draws[1]["get_actions"]["generator"])
+        results.append((weights(algo), states(algo)[1]["get_actions"]["generator"]))
+    (left, draws), (right, other_draws) = results
+    assert same_weights(left, right)
+    np.testing.assert_array_equal(draws, other_draws)
 
 
-def test_a_seed_holds_until_the_statistics_change(algorithm):
-    algo = algorithm("box")
-    algo.train()
-    policy = algo.get_policy()
-    draws = []
-    for _ in range(2):
-        policy.seed(9)
-        draws.append([policy.act(np.zeros(3), explore=True)[0] for _ in range(3)])
-    np.testing.assert_array_equal(draws[0], draws[1])
-
-
-def test_ids_and_options_that_are_none(case_config):
-    algo = case_config("mlp").build_algo()
+def test_ids_and_options_that_are_none(algorithm, built):
+    algo = algorithm("mlp")
     assert algo.get_policy("default_policy") is algo.get_policy()
     with pytest.raises(UnknownNameError, match=r"get_module\('default_policy'\)"):
         algo.get_policy("main")
     with pytest.raises(UnknownNameError, match="did you mean 'explore'"):
         algo.act(np.zeros(3), explor=True)
-    algo.stop()
-
-
-def test_of_several_modules_one_policy_acts():
     config = PPOConfig().environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2})
-    algo = config.multi_agent(policies=["main"]).build_algo()
+    algo = built(config.multi_agent(policies=["main"]))
     with pytest.raises(UnknownNameError, match=r"(?s)with the modules main.*found: +'main'.*get_module\('main'\)"):
         algo.get_policy("main")
     with pytest.raises(UnknownNameError, match="did you mean 'rewards'"):
         algo.act({0: np.zeros(4)}, reward={})
-    algo.stop()

@@ -1,3 +1,5 @@
+"""What settings may be: RLlib's defaults, values that fit or not, and settings of evaluations."""
+
 from __future__ import annotations
 
 import gymnasium as gym
@@ -52,35 +54,25 @@ def problem_of(section, **values):
         ("training", {"lr": [[1, 0.1]]}, "training.lr: expected [[0, value], [step, value], ...] with whole numbers"),
         ("training", {"gamma": 1.5}, "less than or equal to 1"),
         ("training", {"num_epochs": 2.0}, "training.num_epochs: input should be a valid integer"),
-        ("training", {"num_epochs": True}, "valid integer, found bool"),
-        ("training", {"minibatch_size": 0}, "greater than or equal to 1"),
         ("training", {"grad_clip_by": "norms"}, "'global_norm', 'norm' or 'value'"),
         ("training", {"gama": 1}, "did you mean 'gamma'"),
         ("training", {"env": 1}, "unknown setting here; it belongs to environment"),
-        ("training", {"num_sgd_iter": 1}, "use num_epochs"),
         ("env_runners", {"horizon": 9}, "use max_episode_steps: env_config={'max_episode_steps': ...}"),
         ("env_runners", {"num_envs_per_env_runner": 0}, "greater than or equal to 1"),
         ("env_runners", {"rollout_fragment_length": 0}, "a positive integer or 'auto', found int 0"),
-        ("env_runners", {"rollout_fragment_length": "all"}, "a positive integer or 'auto', found str 'all'"),
         ("env_runners", {"gym_env_vectorize_mode": "fast"}, "'sync', 'async' or 'vector_entry_point'"),
         ("env_runners", {"explore": 1}, "env_runners.explore: input should be a valid boolean"),
         ("environment", {"env": 3}, "an environment's name, its class"),
-        ("environment", {"env": ""}, "an environment's name, its class"),
         ("environment", {"observation_space": (4,)}, "a gymnasium Space"),
         ("rl_module", {"rl_module_spec": "mlp"}, "an RLModuleSpec"),
         ("rl_module", {"model_config": 3}, "rl_module.model_config: input should be a valid dictionary"),
         ("rl_module", {"module_config": {}}, "did you mean 'model_config'"),
         ("stop", {"training_iteration": -1}, "greater than or equal to 1"),
+        ("environment", {"env": gym.Env()}, "so that several can be made"),
     ],
 )
 def test_wrong_settings(section, values, message):
     assert message in problem_of(section, **values)
-
-
-def test_environment_object_is_refused():
-    env = gym.make("CartPole-v1")
-    assert "so that several can be made" in problem_of("environment", env=env)
-    env.close()
 
 
 @pytest.mark.parametrize(
@@ -94,16 +86,13 @@ def test_environment_object_is_refused():
         ("environment", {"env": gym.Env}, {"env": gym.Env}),
         ("stop", {"episode_return_mean": -150}, {"episode_return_mean": -150.0}),
         ("stop", {"results": None}, {"results": {}}),
+        ("rl_module", {"model_config": DefaultModelConfig(fcnet_hiddens=[8])}, {}),
     ],
 )
 def test_fitting_settings(section, values, expected):
     config = PPOConfig().change("method", {section: values})
     assert {name: getattr(config, name) for name in expected} == expected
-
-
-def test_default_model_config_becomes_a_dict():
-    config = PPOConfig().rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[8]))
-    assert config.model_config["fcnet_hiddens"] == [8]
+    assert section != "rl_module" or config.model_config["fcnet_hiddens"] == [8]
 
 
 def test_second_spellings():
@@ -122,6 +111,11 @@ def test_other_processes_are_not_there_yet(section, name):
     assert getattr(PPOConfig().change("method", {section: {name: 0}}), name) == 0
     with pytest.raises(NotAvailableError, match=rf"{section}\.{name}: not available yet; expected 0, found 2"):
         PPOConfig().change("method", {section: {name: 2}})
+
+
+def test_a_goal_that_nothing_measures_has_its_place():
+    with pytest.raises(ConfigError, match=r"stop\.evaluation_return_mean \(line 1, column 32\): .*evaluation_interval"):
+        PPOConfig.from_yaml("stop: {evaluation_return_mean: 100}")
 
 
 @pytest.mark.parametrize(
@@ -143,20 +137,65 @@ def test_contradictions(minibatch_size, goal, interval, path):
             config.validate()
 
 
+# ---------------------------------------------------------------------------- settings of evaluations
+
+
+def cart_pole():
+    return PPOConfig().environment("CartPole-v1", env_config={"a": 1, "b": 2}).env_runners(num_envs_per_env_runner=8)
+
+
+def test_evaluations_have_the_config_with_overrides():
+    own = cart_pole().get_evaluation_config_object()
+    assert (own.explore, own.num_envs_per_env_runner, own.env_config) == (False, 8, {"a": 1, "b": 2})
+    config = cart_pole().evaluation(
+        evaluation_duration=100,
+        evaluation_config={"explore": True, "env_config": {"b": 3}, "num_envs_per_env_runner": 20, "env": "Own-v0"},
+    )
+    own = config.get_evaluation_config_object()
+    assert (own.explore, own.num_envs_per_env_runner, own.env) == (True, 20, "Own-v0")
+    assert own.env_config == {"a": 1, "b": 3}
+    assert (config.explore, config.num_envs_per_env_runner, config.env) == (True, 8, "CartPole-v1")
+
+
+def test_no_more_environments_than_episodes():
+    assert cart_pole().evaluation(evaluation_duration=3).get_evaluation_config_object().num_envs_per_env_runner == 3
+    steps = cart_pole().evaluation(evaluation_duration=3, evaluation_duration_unit="timesteps")
+    assert steps.get_evaluation_config_object().num_envs_per_env_runner == 8
+
+    config = cart_pole().env_runners(gym_env_vectorize_mode="vector_entry_point").evaluation(evaluation_duration=3)
+    assert config.get_evaluation_config_object().num_envs_per_env_runner == 8
+    config.evaluation(evaluation_config={"gym_env_vectorize_mode": "sync"})
+    assert config.get_evaluation_config_object().num_envs_per_env_runner == 3
+
+
+def test_from_yaml_and_back():
+    text = "environment: {env: CartPole-v1}\nevaluation: {evaluation_interval: 5, evaluation_config: {explore: true}}"
+    config = PPOConfig.from_yaml(text)
+    assert (config.evaluation_interval, config.evaluation_duration) == (5, 10)
+    assert PPOConfig.from_yaml(config.to_yaml()).evaluation_config == {"explore": True}
+
+
 @pytest.mark.parametrize(
-    ("given", "allowed", "text"),
+    ("settings", "message"),
     [
-        (print, False, None),
-        ("builtins:print", True, None),
-        ("builtins:print", False, "--allow-imports"),
-        (["builtins:print", "math:pi"], True, "expected a function, found at 'math:pi'"),
-        ("builtins:prnt", True, "prnt"),
+        ({"evaluation_config": {"lr": 0.1}}, r"evaluation\.evaluation_config\.lr: belongs to training"),
+        ({"evaluation_config": {"explor": True}}, r"evaluation_config\.explor: unknown.*did you mean 'explore'"),
+        ({"evaluation_config": {"explore": "no"}}, r"evaluation\.evaluation_config\.explore: .*'no'"),
+        (
+            {"evaluation_config": {"num_envs_per_env_runner": 0}},
+            r"num_envs_per_env_runner: .*greater than or equal to 1",
+        ),
+        ({"evaluation_duration_unit": "minutes"}, r"evaluation\.evaluation_duration_unit: .*'episodes' or 'timesteps'"),
+        ({"evaluation_duration": 0}, r"evaluation\.evaluation_duration"),
     ],
 )
-def test_import_paths_need_leave_and_a_function(given, allowed, text):
-    config = PPOConfig(allow_imports=allowed)
-    if text is None:
-        assert config.callbacks(on_episode_end=given).on_episode_end == given
-    else:
-        with pytest.raises(ConfigError, match=rf"callbacks\.on_episode_end: (?s:.*){text}"):
-            config.callbacks(on_episode_end=given)
+def test_mistakes_in_the_settings_of_evaluations(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        PPOConfig().evaluation(**settings)
+
+
+def test_overrides_are_checked():
+    assert PPOConfig.overrides(env="my_package:MyEnv-v0") == {"env": "my_package:MyEnv-v0"}
+    assert PPOConfig.overrides(explore=True, env_config={"a": 1}) == {"explore": True, "env_config": {"a": 1}}
+    with pytest.raises(ConfigError, match=r"(?s)PPOConfig\.overrides.*- explore: .*- gama: "):
+        PPOConfig.overrides(gama=0.9, explore=3)

@@ -83,18 +83,6 @@ def _yaml() -> YAML:
     return yaml
 
 
-def read_yaml(source: str | Path) -> Any:
-    """The data in a YAML file or text.
-
-    Args:
-        source: a path; or a string, which is a path if it is one line that ends in .yaml or .yml, else the text.
-
-    Raises:
-        ConfigError: the file is missing or is no YAML; the message has line and column.
-    """
-    return read_document(source).data
-
-
 def yaml_name(source: str | Path) -> str:
     """Return the name of a YAML source in messages: its path, or that it is text."""
     return str(source) if _is_path(source) else "YAML text"
@@ -225,11 +213,14 @@ class ConfigDocument:
 
 
 def read_document(source: str | Path, prefix: str = "") -> ConfigDocument:
-    """The data in a YAML file or text, with its lines; arguments and errors are those of `read_yaml`.
+    """Read the data in a YAML file or text, with its lines.
 
     Args:
-        source: the file or text.
+        source: a path; or a string, which is a path if it is one line that ends in .yaml or .yml, else the text.
         prefix: text before its name in messages.
+
+    Raises:
+        ConfigError: the file is missing or is no YAML; the message has line and column.
     """
     name, text = yaml_name(source), source
     if _is_path(source):
