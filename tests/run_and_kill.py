@@ -17,11 +17,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from epibatch.algorithms import RunFolder, TrainingRun
 from epibatch.algorithms.loggers import JSONLLogger
-from epibatch.algorithms.run_folder import RunFolder
-from epibatch.algorithms.saved_checkpoints import SavedCheckpoints
-from epibatch.algorithms.training_run import STARTUP_ERRORS, TrainingRun
 from epibatch.core import checkpoints
+from epibatch.core.errors import EpibatchError
 
 CONFIG = """
 algorithm: ppo
@@ -48,7 +47,7 @@ def train(folder: Path, before_telling: Callable[[], None] = lambda: None, chang
                 code = TrainingRun.resume(folder, changes=changes).run()
             else:
                 code = TrainingRun.start(folder.parent / "config.yaml", folder).run()
-        except STARTUP_ERRORS as error:
+        except EpibatchError as error:
             print("error:", error)
             code = 2
     before_telling()
@@ -146,7 +145,7 @@ def at_random(root: Path) -> None:
         time.sleep(draw.random() * (0.1 if attempt % 2 else 0.5))
         os.kill(pid, signal.SIGKILL)
         tell(folder, end_of(pid))
-    last = 5 + int(SavedCheckpoints(folder / "checkpoints").newest().name)
+    last = 5 + int(RunFolder(folder).checkpoints.newest().name)
     tell(folder, end_of(in_a_fork(lambda: train(folder, changes=[f"stop.training_iteration={last}"]))))
 
 
@@ -169,7 +168,7 @@ def limited(root: Path) -> None:
 def tell(folder: Path, code: int) -> None:
     """Print how a run ended, and what it has left at this moment."""
     rows = [row["training_iteration"] for row in RunFolder(folder).rows()] if folder.exists() else []
-    saved = SavedCheckpoints(folder / "checkpoints")
+    saved = RunFolder(folder).checkpoints
     newest = int(saved.newest().name) if saved.iterations() else None
     print(json.dumps({"run": folder.name, "code": code, "rows": rows, "newest": newest}), flush=True)
 

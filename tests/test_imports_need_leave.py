@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from epibatch.algorithms import PPO, PPOConfig
-from epibatch.algorithms.policy import Policy
+from epibatch.algorithms import PPO, Policy, PPOConfig
 from epibatch.cli import app
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, RegistryError
 from epibatch.core.registry import build_piece, piece_class
+from fixture_configs import cart_pole
 
 NAME = "imported_by_mistake"
 MODULE = """
@@ -36,15 +36,7 @@ def module(tmp_path, monkeypatch):
 
 
 def small(**sections):
-    return PPOConfig.from_dict(
-        {
-            "environment": {"env": "CartPole-v1"},
-            "training": {"train_batch_size": 32, "minibatch_size": 32, "num_epochs": 1},
-            "rl_module": {"model_config": {"fcnet_hiddens": [4]}},
-            **sections,
-        },
-        allow_imports=True,
-    )
+    return PPOConfig.from_dict({**cart_pole().to_dict(), **sections}, allow_imports=True)
 
 
 def from_yaml(text):
@@ -130,26 +122,6 @@ def test_checkpoints(load, tmp_path):
     loaded = load(path, allow_imports=True)
     assert NAME in sys.modules
     getattr(loaded, "stop", lambda: None)()
-
-
-def test_a_modules_class_in_a_checkpoint(tmp_path):
-    from epibatch.core.rl_module import RLModuleSpec
-    from epibatch.core.rl_module.default_modules import DefaultActorCritic
-
-    home = "epibatch.core.rl_module.default_modules"
-    source = f"from {home} import DefaultActorCritic\n\nclass Own(DefaultActorCritic):\n    pass\n"
-    Path(tmp_path, f"{NAME}.py").write_text(source)
-    own = __import__(NAME).Own
-    assert issubclass(own, DefaultActorCritic)
-    config = small().rl_module(rl_module_spec=RLModuleSpec(module_class=own))
-    algorithm = config.build_algo()
-    path = algorithm.save_to_path(tmp_path / "saved")
-    algorithm.stop()
-    del sys.modules[NAME]
-    with pytest.raises(CheckpointError, match="allow_imports=True"):
-        Policy.from_checkpoint(path)
-    assert NAME not in sys.modules
-    assert type(Policy.from_checkpoint(path, allow_imports=True).module).__name__ == "Own"
 
 
 def command(*words):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from epibatch.algorithms.run_folder import RunFolder
+from epibatch.algorithms import RunFolder
 from epibatch.cli import app
 from epibatch.core import load_state
 
@@ -142,43 +142,24 @@ def truncate(file):
     file.write_bytes(file.read_bytes()[:-1])
 
 
-def flip(file):
-    content = bytearray(file.read_bytes())
-    content[len(content) // 3] ^= 16
-    file.write_bytes(bytes(content))
-
-
-@pytest.mark.parametrize(
-    ("damage", "name", "why"),
-    [
-        (truncate, "arrays.npz", "arrays.npz has"),
-        (flip, "arrays.npz", "arrays.npz was changed"),
-        (flip, "state.json", "state.json was changed"),
-        (Path.unlink, "COMPLETE", "no file named COMPLETE"),
-        (Path.unlink, "state.json", "no state.json"),
-    ],
-)
-def test_going_on_from_the_newest_whole_checkpoint(run, caplog, damage, name, why):
-    damage(Path("out/checkpoints/000003") / name)
+def test_going_on_from_the_newest_whole_checkpoint(run, caplog):
+    truncate(Path("out/checkpoints/000003/arrays.npz"))
     with caplog.at_level(logging.WARNING, "epibatch"):
         result = run()
     assert result.exit_code == 0, result.output
     assert f"going on after iteration 2, from {Path('out/checkpoints/000002')}" in result.output
     assert f"what is left of a later checkpoint is now {Path('out/checkpoints/000003.damaged')}" in result.output
     (warning,) = caplog.messages
-    assert "out/checkpoints/000003" in warning and why in warning and "000002 is used" in warning
+    assert "out/checkpoints/000003" in warning and "arrays.npz has" in warning and "000002 is used" in warning
     folder = RunFolder(Path("out"))
     assert [row["training_iteration"] for row in folder.rows()] == [1, 2, 3]
     assert folder.checkpoints.iterations() == [3, 2, 1]
     assert load_state(folder.checkpoints.newest())["state"]["counters"]["training_iteration"] == 3
-
-
-def test_a_run_whose_checkpoints_are_all_damaged_is_refused(run):
     for iteration in (1, 2, 3):
         truncate(Path(f"out/checkpoints/00000{iteration}/state.json"))
-    before = Path("out/metrics.jsonl").read_text()
+    before = folder.jsonl_path.read_text()
     result = run()
     assert result.exit_code == 2
     assert all(f"00000{iteration}" in result.output for iteration in (1, 2, 3))
     assert "restore one from a copy" in result.output
-    assert Path("out/metrics.jsonl").read_text() == before
+    assert folder.jsonl_path.read_text() == before

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from epibatch.algorithms.ppo import PPOConfig
+from fixture_configs import cart_pole
 
 NUM_ENVS = 256
 FRAGMENT = 32
@@ -18,10 +18,9 @@ A_STEP = 4 * 4 + 8 + 8  # an observation, an action and a reward: less than what
 
 @pytest.fixture
 def config():
-    made = PPOConfig().environment("CartPole-v1").rl_module(model_config={"fcnet_hiddens": [8]}).debugging(seed=0)
-    made.env_runners(num_envs_per_env_runner=NUM_ENVS, gym_env_vectorize_mode="vector_entry_point")
     batch = NUM_ENVS * FRAGMENT
-    return made.training(train_batch_size=batch, minibatch_size=batch, num_epochs=1)
+    made = cart_pole(train_batch_size=batch, minibatch_size=batch)
+    return made.env_runners(num_envs_per_env_runner=NUM_ENVS, gym_env_vectorize_mode="vector_entry_point")
 
 
 def growth(config):

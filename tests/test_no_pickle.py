@@ -1,27 +1,14 @@
-"""No load path unpickles: everything loadable is loaded under an audit hook, and tampered files are refused unread."""
+"""No load path unpickles: everything loadable is loaded under an audit hook."""
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import os
-import pickle
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import pytest
-from typer.testing import CliRunner
-
 import epibatch
-from epibatch.algorithms import PPO, PPOConfig
-from epibatch.algorithms.policy import Policy
-from epibatch.cli import app
-from epibatch.core import load_state, save_state
-from epibatch.core.errors import CheckpointError, ConfigError
 
 WATCH = """
 import _pickle, io, json, pickle, sys
@@ -64,19 +51,20 @@ packed, boxed, saved = pickle.dumps(Path), io.BytesIO(), io.BytesIO()
 np.save(boxed, np.array([Path], dtype=object))
 torch.save({"a": 1}, saved)
 boxed.seek(0), saved.seek(0)
-print(json.dumps([
+result = {"loaded": loaded, "found": list(found)}
+result["caught"] = [
     caught(lambda: pickle.loads(packed)),
     caught(lambda: pickle.load(io.BytesIO(pickle.dumps([1])))),
     caught(lambda: np.load(boxed, allow_pickle=True)),
     caught(lambda: torch.load(saved, weights_only=True)),
     caught(lambda: pickle.Unpickler(io.BytesIO(packed)).load()),
-]))
+]
+print(json.dumps(result))
 """
 
 LOADS = """
 from typer.testing import CliRunner
-from epibatch.algorithms import PPO, PPOConfig
-from epibatch.algorithms.policy import Policy
+from epibatch.algorithms import PPO, Policy, PPOConfig
 from epibatch.cli import app
 from epibatch.core.checkpoints import Checkpointable, load_state, save_state
 from epibatch.core.rl_module import RLModule
@@ -140,7 +128,6 @@ loaded.append("run")
 PPO.from_checkpoint(folder / "run").stop()
 algo.stop()
 twin.stop()
-print(json.dumps({"loaded": loaded, "found": found}))
 """
 
 
@@ -158,114 +145,7 @@ def in_a_process(script, *words):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_the_watch_sees_every_way_to_unpickle():
-    assert in_a_process(CAUGHT) == [True] * 5
-
-
 def test_nothing_that_can_be_loaded_unpickles(tmp_path):
-    result = in_a_process(LOADS, tmp_path)
-    assert result["found"] == []
-    assert len(result["loaded"]) == 14
-
-
-# ------------------------------------------------------------------------------------------------- tampered files
-
-
-class Payload:
-    """Makes a file if it is unpickled."""
-
-    def __init__(self, proof):
-        self.proof = str(proof)
-
-    def __reduce__(self):
-        return (open, (self.proof, "w"))
-
-
-def sign(folder):
-    """Let the marker vouch for the files as they are: a tamperer can do so, too."""
-    marker = json.loads((folder / "COMPLETE").read_text())
-    for name in marker["files"]:
-        content = (folder / name).read_bytes()
-        marker["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (folder / "COMPLETE").write_text(json.dumps(marker))
-
-
-def object_arrays(proof):
-    file = io.BytesIO()
-    arrays = {name: np.array([Payload(proof)], dtype=object) for name in ("a0", "a1")}
-    np.savez(file, **arrays)
-    return file.getvalue()
-
-
-def object_array(proof):
-    file = io.BytesIO()
-    np.save(file, np.array([Payload(proof)], dtype=object))
-    return file.getvalue()
-
-
-TAMPERED = {
-    "object arrays": ("arrays.npz", object_arrays),
-    "one object array": ("arrays.npz", object_array),
-    "a pickle for arrays": ("arrays.npz", lambda proof: pickle.dumps(Payload(proof))),
-    "a pickle for the state": ("state.json", lambda proof: pickle.dumps(Payload(proof), protocol=0)),
-    "an object scalar": ("state.json", lambda proof: b'{"$": "scalar", "dtype": "O", "hex": "0000000000000000"}'),
-}
-
-
-def tampered(folder, name, content):
-    path = save_state(folder / "saved", {"weights": np.arange(3.0), "names": ["a"]})
-    (path / name).write_bytes(content)
-    sign(path)
-    return path
-
-
-@pytest.mark.parametrize("how", TAMPERED)
-def test_tampered_states_are_refused_by_name_and_run_nothing(how, tmp_path):
-    name, make = TAMPERED[how]
-    path = tampered(tmp_path, name, make(tmp_path / "proof"))
-    with pytest.raises(CheckpointError) as caught:
-        load_state(path)
-    message = str(caught.value)
-    assert [part for part in ("expected: ", "found:", "do:  ") if part not in message] == []
-    assert "checkpoint" in message
-    assert not (tmp_path / "proof").exists()
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trained")
-    config = PPOConfig().environment("CartPole-v1").training(train_batch_size=32, minibatch_size=32, num_epochs=1)
-    (folder / "small.yaml").write_text(config.rl_module(model_config={"fcnet_hiddens": [4]}).to_yaml())
-    done = CliRunner().invoke(
-        app, ["train", str(folder / "small.yaml"), "--run", str(folder / "run"), "--iterations", "1"]
-    )
-    assert done.exit_code == 0, done.output
-    return folder / "run"
-
-
-@pytest.mark.parametrize("how", TAMPERED)
-def test_tampered_runs_are_refused_by_every_door(how, trained, tmp_path):
-    run = shutil.copytree(trained, tmp_path / "run")
-    name, make = TAMPERED[how]
-    for marker in run.rglob("COMPLETE"):
-        (marker.parent / name).write_bytes(make(tmp_path / "proof"))
-        sign(marker.parent)
-    for door in (PPO.from_checkpoint, Policy.from_checkpoint):
-        with pytest.raises(CheckpointError):
-            door(run)
-    done = CliRunner().invoke(app, ["train", "--resume", str(run)])
-    assert done.exit_code == 2, done.output
-    assert str(run) in done.output and "Traceback" not in done.output
-    assert not (tmp_path / "proof").exists()
-
-
-def test_a_config_in_a_run_runs_nothing(trained, tmp_path):
-    run = shutil.copytree(trained, tmp_path / "run")
-    proof = tmp_path / "proof"
-    config = run / "config.yaml"
-    config.write_text(config.read_text() + f"x: !!python/object/apply:builtins.open ['{proof}', w]\n")
-    done = CliRunner().invoke(app, ["train", "--resume", str(run)])
-    assert done.exit_code == 2 and "could not determine a constructor" in done.output
-    with pytest.raises(ConfigError, match="could not determine a constructor"):
-        PPOConfig.from_yaml(config)
-    assert not proof.exists()
+    result = in_a_process(LOADS + CAUGHT, tmp_path)
+    assert result["found"] == [] and len(result["loaded"]) == 14
+    assert result["caught"] == [True] * 5, "the watch sees every way to unpickle"

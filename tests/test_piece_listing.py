@@ -1,20 +1,25 @@
-"""What `epibatch pieces` says about every piece: built-in, registered, of a package, and broken."""
+"""`epibatch pieces`: what it says about every piece, built-in, registered, of a package, and broken."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import json
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
-from epibatch.algorithms.pipelines import PIPELINES
+from epibatch.cli import app
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.core import __version__, registry
-from epibatch.core.errors import UnknownNameError
-from epibatch.core.registry import register, spec_problems
+from epibatch.core.registry import built_in_pieces, register, spec_problems
 from epibatch.piece_listing import describe_piece, describe_pieces, first_sentence, list_text, piece_text
 
+PIPELINES = {"env_to_module", "module_to_env", "learner"}
 BUILT_IN = {piece["piece"]: piece for piece in describe_pieces()}
 
 
@@ -57,7 +62,7 @@ class Declared(Mixes):
 def test_built_in_pieces_say_everything(name):
     piece = BUILT_IN[name]
     assert (piece["owner"], piece["version"], piece["error"]) == ("epibatch", __version__, None)
-    assert piece["declared"] and piece["pipelines"] and set(piece["pipelines"]) <= set(PIPELINES)
+    assert piece["declared"] and piece["pipelines"] and set(piece["pipelines"]) <= PIPELINES
     assert piece["description"].endswith(".")
     undocumented = [key for key, facts in piece["keywords"].items() if not facts.get("doc")]
     assert undocumented == [], "say under Args: in the docstring what it is for"
@@ -134,30 +139,34 @@ def offer(monkeypatch, *points):
 
 
 def test_what_cannot_be_used_says_why_and_leaves_the_others_alone(monkeypatch):
+    here = {"declared": Declared, "a_string": AString, "by_arguments": ByArguments, "a[red]b": Declared}
     offer(
         monkeypatch,
         ("gone", "no_such_module_here:Piece", "acme", "1.2"),
         ("shared", "one:X", "first", "1"),
         ("shared", "two:X", "second", "2"),
         ("fraction", "fractions:Fraction", "acme", "1.2"),
-        ("declared", f"{__name__}:Declared", "good", "3"),
+        *((name, f"{__name__}:{cls.__name__}", "good", "3") for name, cls in here.items()),
     )
     listed = {piece["piece"]: piece for piece in describe_pieces()}
-    assert {name for name, piece in listed.items() if piece["error"]} == {"gone", "shared", "fraction"}
+    wrong = {name for name, piece in listed.items() if piece["error"]}
+    assert wrong == {"gone", "shared", "fraction", "a_string", "a[red]b"} and set(BUILT_IN) < set(listed)
     text = list_text(listed.values(), width=120)
     assert "  gone\n      cannot be used: ModuleNotFoundError: No module named 'no_such_module_here'" in text
     assert "\n\nfirst 1 and second 2\n  shared\n      cannot be used: first 1 (one:X) and second 2 (two:X)" in text
     assert "\n\nacme 1.2\n  fraction\n      cannot be used: the class fractions:Fraction" in text
+    assert "good 3\n  a[red]b\n" in text
     assert piece_text(listed["shared"], width=80).startswith("shared  first 1 and second 2\n")
-    assert set(BUILT_IN) < set(listed)
+    assert "a[red]b  good 3" in piece_text(listed["a[red]b"])
+    where = f"piece 'a_string' of good 3 (entry point a_string = {__name__}:AString), its attribute pipelines\n"
+    assert listed["a_string"]["error"].startswith(where)
+    assert 'write pipelines = ("learner",)' in listed["a_string"]["error"]
+    assert spec_problems({"piece": "by_arguments", "parts": 2}, pipeline="learner") == []
+    assert (listed["by_arguments"]["reads"], listed["by_arguments"]["lookback"]) == (None, None)
 
 
 class AString(Mixes):
     pipelines = "learner"
-
-
-class Nothing(Mixes):
-    pipelines = None
 
 
 class ByArguments(Mixes):
@@ -174,23 +183,8 @@ class ByArguments(Mixes):
         return 3
 
 
-def test_declarations_that_cannot_be_meant_concern_their_own_piece_only(monkeypatch):
-    classes = {"a_string": AString, "nothing": Nothing, "by_arguments": ByArguments, "a[red]b": Declared}
-    offer(monkeypatch, *((name, f"{__name__}:{cls.__name__}", "acme", "1.2") for name, cls in classes.items()))
-    listed = {piece["piece"]: piece for piece in describe_pieces()}
-    assert {name for name, piece in listed.items() if piece["error"]} == {"a_string", "nothing", "a[red]b"}
-    for name in ("a_string", "nothing"):
-        where = f"piece {name!r} of acme 1.2 (entry point {name} = {__name__}:{classes[name].__name__})"
-        assert listed[name]["error"].startswith(f"{where}, its attribute pipelines\n")
-    assert 'write pipelines = ("learner",)' in listed["a_string"]["error"]
-    assert spec_problems({"piece": "by_arguments", "parts": 2}, pipeline="learner") == []
-    assert (listed["by_arguments"]["reads"], listed["by_arguments"]["lookback"]) == (None, None)
-    assert "a[red]b  acme 1.2" in piece_text(listed["a[red]b"])
-    assert "acme 1.2\n  a[red]b\n" in list_text(listed.values())
-
-
 @pytest.mark.parametrize("short", [True, False])
-@pytest.mark.parametrize("width", [80, 120, 240])
+@pytest.mark.parametrize("width", [80, 240])
 def test_the_list_fits_a_terminal_without_cutting_anything(width, short):
     text = list_text(BUILT_IN.values(), short=short, width=width)
     assert max(map(len, text.splitlines())) <= width
@@ -199,25 +193,12 @@ def test_the_list_fits_a_terminal_without_cutting_anything(width, short):
         assert {piece["piece"], *piece["description"].split()} <= words
 
 
-def test_lines_stay_whole_for_other_programs():
-    lines = [line.split(None, 1) for line in list_text(BUILT_IN.values(), short=True).splitlines() if line]
-    descriptions = dict(line for line in lines if len(line) == 2)
-    assert descriptions == {name: piece["description"] for name, piece in BUILT_IN.items()}
-    doc = BUILT_IN["frame_stacking"]["keywords"]["axis"]["doc"]
-    assert any(line.endswith(doc) for line in piece_text(BUILT_IN["frame_stacking"]).splitlines())
-
-
 def test_pieces_are_listed_under_their_packages():
     blocks = [block.splitlines() for block in list_text(BUILT_IN.values(), short=True).split("\n\n")]
     packages = {package: {line.split()[0] for line in lines} for package, *lines in blocks}
     assert list(packages) == sorted(packages)
     assert packages["epibatch.connectors.images"] >= {"center_crop", "grayscale"}
     assert set().union(*packages.values()) == set(BUILT_IN)
-
-
-def test_unknown_piece():
-    with pytest.raises(UnknownNameError, match="did you mean 'get_actions'"):
-        describe_piece("get_action")
 
 
 @pytest.mark.parametrize(
@@ -232,3 +213,82 @@ def test_unknown_piece():
 )
 def test_first_sentence(docstring, sentence):
     assert first_sentence(docstring) == sentence
+
+
+# ----------------------------------------------------------------------------------------- the command
+
+
+def run(*words):
+    return CliRunner().invoke(app, words)
+
+
+def test_pieces_of_one_pipeline_in_short():
+    result = run("pieces", "--pipeline", "module_to_env", "--short")
+    assert result.exit_code == 0
+    names = [line.split()[0] for line in result.output.splitlines() if line.startswith("  ")]
+    assert "get_actions" in names and "undo" in names and "frame_stacking" not in names
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--pipeline", "lerner"], "did you mean 'learner'"),
+        (["get_actions", "--short"], "leave out NAME"),
+        (["frame_stackin"], "did you mean 'frame_stacking'"),
+    ],
+)
+def test_options_of_the_list_that_cannot_be(words, said):
+    result = run("pieces", *words)
+    assert result.exit_code == 2 and said in result.output
+
+
+def test_a_shell_completes_names_of_pieces():
+    command = "import sys; sys.argv = ['epibatch']; from epibatch.cli import main; main()"
+    words = {"_EPIBATCH_COMPLETE": "complete_bash", "COMP_WORDS": "epibatch pieces frame_s", "COMP_CWORD": "2"}
+    environment = {**os.environ, **words}
+    done = subprocess.run([sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["frame_stacking"], done.stderr
+
+
+def test_one_piece_in_detail():
+    result = run("pieces", "frame_stacking")
+    assert result.exit_code == 0
+    assert result.output.startswith(f"frame_stacking  epibatch {__version__}\nPuts the last `num_frames` obs")
+    assert "num_frames            1        Number of observations in a stack." in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence", "pieces"),
+    [
+        ("CatFrames", "TorchRL's CatFrames is frame_stacking here", ["frame_stacking"]),
+        ("FrameStacking", "RLlib's FrameStacking is frame_stacking here", ["frame_stacking"]),
+        (
+            "CatTensors",
+            "TorchRL's CatTensors is concatenate_columns or flatten_observations here",
+            ["concatenate_columns", "flatten_observations"],
+        ),
+    ],
+)
+def test_pieces_are_found_by_their_names_elsewhere(name, sentence, pieces):
+    result = run("pieces", name)
+    assert result.exit_code == 0 and result.output.startswith(f"{sentence}.\n")
+    assert [line for line in result.output.splitlines() if line.endswith(f"epibatch {__version__}")] == [
+        f"{piece}  epibatch {__version__}" for piece in pieces
+    ]
+    listed = json.loads(run("pieces", name, "--json").output)
+    assert [one["piece"] for one in (listed if isinstance(listed, list) else [listed])] == pieces
+
+
+def test_pieces_as_json():
+    listed = json.loads(run("pieces", "--json").output)
+    assert {piece["piece"] for piece in listed} >= set(built_in_pieces())
+    assert json.loads(run("pieces", "get_actions", "--json").output) in listed
+
+
+def test_neither_help_nor_the_list_of_pieces_loads_torch():
+    code = (
+        "import sys, epibatch.cli; print('torch' in sys.modules)\nepibatch.cli.app(['pieces'], standalone_mode=False)"
+    )
+    code += "; print('torch' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "frame_stacking" in output and [output.splitlines()[i] for i in (0, -1)] == ["False", "False"]

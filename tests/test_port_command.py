@@ -1,3 +1,5 @@
+"""`epibatch port`: what it prints, writes and exits with."""
+
 from __future__ import annotations
 
 import os
@@ -75,26 +77,18 @@ def test_a_file_that_cannot_be_written(run, tmp_path, monkeypatch):
     assert (tmp_path / "portable.py").read_bytes() == PORTABLE
 
 
-def test_nothing_is_written_where_a_file_is_taken_for_a_target(run, tmp_path):
+def test_wrong_use_writes_nothing(run, tmp_path):
     result = run("portable.py", "--write", "ported.py")
     assert result.exit_code == 2
     assert "ported.py" in result.stderr and "--write takes no target" in result.stderr
     assert (tmp_path / "portable.py").read_bytes() == PORTABLE
-    shown = run("portable.py", "nothing.py")
-    assert shown.exit_code == 2 and "nothing there" in shown.stderr and "+from epibatch" in shown.stdout
-
-
-def test_no_file_is_wrong_use_and_is_told_what_to_write(run):
     for words in ((), ("--write",)):
         result = run(*words)
-        assert result.exit_code == 2
-        assert "epibatch port my_connector.py" in result.stderr
-
-
-def test_help_tells_the_exit_codes(run):
+        assert result.exit_code == 2 and "epibatch port my_connector.py" in result.stderr
     text = " ".join(run("--help").stdout.split())
-    for word in ("Exit code 0", "1: something", "2: a file"):
-        assert word in text
+    assert all(word in text for word in ("Exit code 0", "1: something", "2: a file"))
+    shown = run("portable.py", "nothing.py")
+    assert shown.exit_code == 2 and "nothing there" in shown.stderr and "+from epibatch" in shown.stdout
 
 
 def test_a_pipe_gets_a_plain_diff_and_neither_torch_nor_ray_is_loaded(run, tmp_path):

@@ -19,11 +19,10 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from epibatch.algorithms.ppo import PPOConfig
+from epibatch.algorithms import PPOConfig
 from epibatch.core import load_state, save_state
-from epibatch.core.spaces import get_base_struct_from_space
-from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 from epibatch.env_runner import SingleAgentEnvRunner
+from fixture_episodes import assert_same, leaves_of
 
 DISCRETE = [
     Discrete(3),
@@ -83,23 +82,31 @@ class Mirror(gym.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         action = flattened_scalars(self.action_space, action)
         assert self.action_space.contains(action), f"{action!r} is no member of {self.action_space}"
-        for leaf, own in zip(leaves_of(self.action_space), flatten(action)[0]):
+        leaves, given = leaf_spaces(self.action_space), leaves_of(action)
+        assert leaves.keys() == given.keys()
+        for path, leaf in leaves.items():
+            own = given[path]
             assert np.asarray(own).dtype == leaf.dtype, f"{own!r} is not of type {leaf.dtype}"
         self.received.append(action)
         self.t += 1
         return self.observation_space.sample(), 1.0, self.t == self.length, False, {}
 
 
-def leaves_of(space: Any) -> list[Any]:
-    return flatten(get_base_struct_from_space(space))[0]
-
-
 def flattened_scalars(space: Any, action: Any) -> Any:
     """Gymnasium's vector environments hand scalars of Boxes without axes over as NumPy scalars, not as arrays."""
-    leaves, form = flatten(get_base_struct_from_space(space))
+    if isinstance(space, Dict):
+        return {key: flattened_scalars(own, action[key]) for key, own in space.spaces.items()}
+    if isinstance(space, Tuple):
+        return tuple(flattened_scalars(own, part) for own, part in zip(space.spaces, action))
+    return np.asarray(action) if isinstance(space, Box) else action
 
-    given = flatten_like(form, action)
-    return unflatten(form, [np.asarray(own) if isinstance(leaf, Box) else own for leaf, own in zip(leaves, given)])
+
+def leaf_spaces(space: Any, path: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]:
+    """The leaves of a space by their paths."""
+    if isinstance(space, (Dict, Tuple)):
+        parts = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+        return {where: leaf for key, own in parts for where, leaf in leaf_spaces(own, (*path, key)).items()}
+    return {path: space}
 
 
 CASES = st.builds(
@@ -184,8 +191,9 @@ def check_batch(case: Any, batch: Any, episodes: Any) -> None:
     assert int(mask.sum()) == sum(map(len, episodes))
     assert mask.ndim == 1 + case.lstm
     for name, space in (("obs", case.observations), ("actions", case.actions)):
-        form = flatten(get_base_struct_from_space(space))[1]
-        for leaf, rows in zip(leaves_of(space), flatten_like(form, batch[name])):
+        found = leaves_of(batch[name])
+        for path, leaf in leaf_spaces(space).items():
+            rows = found.pop(path)
             assert tuple(rows.shape) == (*mask.shape, *leaf.shape), name
             if name == "obs" or np.dtype(leaf.dtype).kind == "f":
                 expected = torch.float32 if name == "actions" else batch_type(leaf)
@@ -194,10 +202,10 @@ def check_batch(case: Any, batch: Any, episodes: Any) -> None:
                 assert not rows.dtype.is_floating_point
                 if not isinstance(leaf, Box):  # integer Boxes count from their lower bound
                     assert all(leaf.contains(row) for row in rows[mask].to(batch_type(leaf)).numpy())
-    own = [episode.get_observations(slice(0, len(episode))) for episode in episodes]
-    shown = [np.concatenate(parts) for parts in zip(*(flatten(part)[0] for part in own))]
-    form = flatten(own[0])[1]
-    for rows, expected in zip(flatten_like(form, batch["obs"]), shown):
+        assert found == {}
+    own = [leaves_of(episode.get_observations(slice(0, len(episode)))) for episode in episodes]
+    for path, rows in leaves_of(batch["obs"]).items():
+        expected = np.concatenate([part[path] for part in own])
         np.testing.assert_array_equal(rows[mask].numpy(), expected.astype(rows.numpy().dtype))
 
 
@@ -217,24 +225,7 @@ def test_a_restored_runner_goes_on_alike(case: Any, tmp_path_factory: pytest.Tem
             assert len(chunks[0]) == len(chunks[1])
             for mine, theirs in zip(*chunks):
                 for column in ("get_observations", "get_actions"):
-                    same = map_struct(np.array_equal, getattr(mine, column)(), getattr(theirs, column)())
-                    assert all(flatten(same)[0])
+                    assert_same(getattr(mine, column)(), getattr(theirs, column)())
     finally:
         one.stop()
         two.stop()
-
-
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_nested_actions_reach_worker_processes(mode: str) -> None:
-    case = SimpleNamespace(
-        observations=Tuple([Discrete(3), Box(-1, 1, (2,))]),
-        actions=Dict(b=Tuple([Discrete(3, start=2), Box(-3, 1, (2,))]), a=MultiBinary(2)),
-        **{"envs": 2, "length": 3, "lstm": False, "shared": False, "squash": False, "free_log_std": False, "seed": 0},
-    )
-    runner = SingleAgentEnvRunner(config=config_of(case).env_runners(gym_env_vectorize_mode=mode))
-    try:
-        episodes = runner.sample(num_episodes=3)
-        assert [len(episode) for episode in episodes] == [3, 3, 3]
-        assert set(episodes[0].get_actions(one_hot_discrete=True)["b"][0].sum(-1)) == {1.0}
-    finally:
-        runner.stop()

@@ -14,15 +14,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from epibatch.algorithms import PPOConfig
 from epibatch.core.columns import Columns
 from epibatch.core.errors import EnvironmentContractError, RunnerError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
-from epibatch.core.structs import flatten
 from epibatch.env_runner import SingleAgentEnvRunner
+from fixture_episodes import leaves
 
 SEED, NUM_ENVS = 100, 4
 LENGTHS = (1, 4, 4, 2, 1, 7)  # environments 0 and 3 play the same lengths and so end together
@@ -50,9 +49,9 @@ class Scripted(gym.Env):
     terminated, truncated, or both.
     """
 
-    def __init__(self, observe: str = "box", act: str = "discrete"):
+    def __init__(self, observe: str = "box", act: str = "discrete", reuses: bool = True):
         self.observation_space, self.action_space = OBSERVATIONS[observe], ACTIONS[act]
-        self.observe, self.episode, self.row = observe, -1, np.zeros((2, 1), np.float32)
+        self.observe, self.episode, self.row, self.reuses = observe, -1, np.zeros((2, 1), np.float32), reuses
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
@@ -64,12 +63,13 @@ class Scripted(gym.Env):
 
     def step(self, action: Any) -> Any:
         assert self.action_space.contains(action), action
-        whole = [int(np.sum(np.round(leaf))) for leaf in flatten(action)[0]]
+        whole = [int(np.sum(np.round(leaf))) for leaf in leaves(action)]
         self.t, self.s = self.t + 1, (3 * self.s + sum(whole) + 1) % 97
         ended, end = self.t == LENGTHS[(self.number + self.episode) % len(LENGTHS)], self.episode % 3
         return self._seen(), self.s / 2, ended and end != 1, ended and end != 0, self._info()
 
     def _seen(self) -> Any:
+        self.row = self.row if self.reuses else self.row.copy()
         self.row[:, 0] = self.s, self.t
         near = np.int64(self.s % 5)
         return {
@@ -82,47 +82,10 @@ class Scripted(gym.Env):
         return {**info, "rare": self.s / 4} if self.s % 3 == 0 else info
 
 
-class ScriptedVector(VectorEnv):
-    """A native vector environment over the same rule; it writes observations into arrays that it reuses."""
-
-    def __init__(self, num_envs: int, observe: str, act: str, autoreset_mode: Any = AutoresetMode.NEXT_STEP):
-        self.envs, self.num_envs = [Scripted(observe, act) for _ in range(num_envs)], num_envs
-        self.metadata = {"autoreset_mode": autoreset_mode}
-        self.single_observation_space, self.single_action_space = OBSERVATIONS[observe], ACTIONS[act]
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-        self.seen = create_empty_array(self.single_observation_space, num_envs)
-        self.rows: list[Any] = [None] * num_envs
-        self.ended = np.zeros(num_envs, bool)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        mask, infos = (options or {}).get("reset_mask", np.ones(self.num_envs, bool)), {}
-        for i in np.flatnonzero(mask):
-            self.rows[i], info = self.envs[i].reset(seed=None if seed is None else seed + int(i))
-            infos = self._add_info(infos, info, i)
-        self.ended = self.ended & ~mask
-        return self._all_seen(), infos
-
-    def step(self, actions: Any) -> Any:
-        rewards, flags, infos = np.zeros(self.num_envs), np.zeros((2, self.num_envs), bool), {}
-        mode = self.metadata["autoreset_mode"]
-        for i, action in enumerate(iterate(self.action_space, actions)):
-            if mode is AutoresetMode.NEXT_STEP and self.ended[i]:
-                self.rows[i], info = self.envs[i].reset()
-            else:
-                self.rows[i], rewards[i], flags[0, i], flags[1, i], info = self.envs[i].step(action)
-            if mode is AutoresetMode.SAME_STEP and flags[:, i].any():
-                final = concatenate(self.single_observation_space, [self.rows[i]],
-                                    create_empty_array(self.single_observation_space, 1))  # fmt: skip
-                first = next(iter(iterate(batch_space(self.single_observation_space, 1), final)))
-                infos = self._add_info(infos, {"final_obs": first, "final_info": info}, i)
-                self.rows[i], info = self.envs[i].reset()
-            infos = self._add_info(infos, info, i)
-        self.ended = flags.any(0)
-        return self._all_seen(), rewards, *flags, infos
-
-    def _all_seen(self) -> Any:
-        return concatenate(self.single_observation_space, self.rows, self.seen)
+def scripted_vector(num_envs: int, observe: str, act: str, autoreset_mode: Any = AutoresetMode.NEXT_STEP) -> Any:
+    """A vector environment of the user over the same rule; it writes observations into arrays that it reuses."""
+    envs = [lambda: Scripted(observe, act, reuses=False)] * num_envs
+    return SyncVectorEnv(envs, copy=False, autoreset_mode=autoreset_mode)
 
 
 def code(observation: Any) -> Any:
@@ -229,8 +192,8 @@ def assert_prefix(episode: Any, expected: dict[str, Any]) -> None:
     ends = expected["ended"] if episode.is_done else (False, False)
     assert (episode.is_terminated, episode.is_truncated) == ends
     assert_rows(episode.get_observations(), expected["obs"], played + 1)
-    for leaf, space in zip(flatten(episode.get_observations())[0], flatten(bare(episode.observation_space))[0]):
-        assert leaf.dtype == space.dtype
+    sample = episode.observation_space.sample()
+    assert [leaf.dtype for leaf in leaves(episode.get_observations())] == [leaf.dtype for leaf in leaves(sample)]
     assert_rows(episode.get_actions(), expected["actions"], played)
     assert_rows(episode.get_rewards(), expected["rewards"], played)
     assert_rows(episode.get_extra_model_outputs("note"), expected["note"], played)
@@ -240,15 +203,9 @@ def assert_prefix(episode: Any, expected: dict[str, Any]) -> None:
         np.testing.assert_equal(found, wanted)
 
 
-def bare(space: Any) -> Any:
-    if isinstance(space, gym.spaces.Dict):
-        return {key: bare(sub) for key, sub in space.spaces.items()}
-    return tuple(map(bare, space.spaces)) if isinstance(space, gym.spaces.Tuple) else space
-
-
 def runner_of(way: str, mode: str, observe: str, act: str, policy: str) -> Any:
     module = {"rule": Rule, "stacked": StackedRule, "recurrent": Recurrent}[policy]
-    made = ScriptedVector if way == "native" else Scripted
+    made = scripted_vector if way == "native" else Scripted
     config = PPOConfig().environment(made, env_config={"observe": observe, "act": act}, normalize_actions=False)
     config.debugging(seed=SEED).rl_module(
         rl_module_spec=RLModuleSpec(module_class=module, model_config={"max_seq_len": 5})
@@ -375,16 +332,4 @@ def test_what_a_worker_process_returned_is_named(tmp_path):
     ):
         runner.sample(num_timesteps=40)
     assert 40 <= sum(map(len, runner.sample(num_timesteps=40))) < 42
-    runner.stop()
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_worker_processes_that_somebody_closed_are_started_again(tmp_path):
-    (tmp_path / "mark").touch()
-    runner = async_runner(mark=str(tmp_path / "mark"))
-    runner.sample(num_timesteps=8)
-    runner.env.close()
-    with pytest.raises(gym.error.ClosedEnvironmentError):
-        runner.sample(num_timesteps=8)
-    assert 8 <= sum(map(len, runner.sample(num_timesteps=8))) < 10
     runner.stop()

@@ -1,4 +1,4 @@
-"""Same config and seed, same run: two processes of `epibatch train` write the same metrics and checkpoints."""
+"""Same config and seed, same run; a run that is restored in a new process is the one that never stopped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from epibatch.core import load_state
-
-pytestmark = pytest.mark.slow
+from fixture_configs import cart_pole
 
 CONFIG = """
 algorithm: ppo
@@ -90,6 +89,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(value, expected[path], err_msg=path, strict=isinstance(value, np.ndarray))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_same_seed_same_metrics(runs, mode):
     one, other = metrics(runs / f"0-{mode}"), metrics(runs / f"1-{mode}")
@@ -98,6 +98,7 @@ def test_same_seed_same_metrics(runs, mode):
     assert len(json.loads(one[0])) > 20, "almost nothing is a time"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("iteration", [2, 3])
 def test_same_seed_same_checkpoint(runs, mode, iteration):
@@ -106,11 +107,13 @@ def test_same_seed_same_checkpoint(runs, mode, iteration):
     assert sum(isinstance(value, np.ndarray) for _, value in leaves(one)) > 20
 
 
+@pytest.mark.slow
 def test_the_vector_env_does_not_matter_for_the_same_environments(runs):
     """Workers in processes are seeded like those in this one."""
     assert metrics(runs / "0-sync") == metrics(runs / "0-async")
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_run(runs):
     one, other = (load_state(runs / name / "checkpoints/000003")["state"] for name in ("0-sync", "other"))
     weights = [dict(leaves(state["learner"]["module"])) for state in (one, other)]
@@ -118,3 +121,36 @@ def test_another_seed_is_another_run(runs):
     same = [path for path, value in weights[0].items() if np.array_equal(value, weights[1][path])]
     assert all(not np.any(weights[0][path]) for path in same), "only what starts at zero and is not trained"
     assert metrics(runs / "0-sync") != metrics(runs / "other")
+
+
+GO_ON = """
+import sys
+from epibatch.algorithms import Algorithm
+algorithm = Algorithm.from_checkpoint(sys.argv[1])
+for number in (1, 2):
+    algorithm.train()
+    algorithm.save_to_path(f"{sys.argv[1]}-restored-{number}")
+algorithm.stop()
+"""
+
+
+@pytest.mark.parametrize(
+    "network",
+    [{}, pytest.param({"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 10}, marks=pytest.mark.slow)],
+    ids=["feed forward", "lstm"],
+)
+def test_going_on_in_a_new_process_is_bit_identical(tmp_path, network):
+    """Weights, optimiser, statistics, counts and the generators, from which all that was drawn follows."""
+    config = cart_pole(train_batch_size=128, num_epochs=2, lr=1e-3).rl_module(model_config=network)
+    config.env_runners(num_envs_per_env_runner=4, env_to_module_connector=["mean_std_filter"])
+    algorithm = config.learners(learner_connector=["count_based_reward"]).build_algo()
+    algorithm.train()
+    path = algorithm.save_to_path(tmp_path / "run", end_episodes=True)
+    subprocess.run([sys.executable, "-c", GO_ON, path], check=True, timeout=300)
+    for number in (1, 2):
+        algorithm.train()
+        algorithm.save_to_path(tmp_path / str(number))
+        found, expected = (load_state(tmp_path / name)["state"] for name in (f"run-restored-{number}", str(number)))
+        assert expected["counters"]["training_iteration"] == 1 + number
+        assert_same(found, expected)
+    algorithm.stop()
