@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModulePipeline
+from epibatch.connectors.env_to_module.frame_stacking import FrameStackingEnvToModule
 from epibatch.connectors.observations import TimeMaxPool
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, LookbackError, SpaceError
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
@@ -142,6 +143,11 @@ def test_zeros_are_in_the_space_only_where_they_can_be_seen():
     assert FrameStacking(space, num_frames=2).observation_space == gym.spaces.Box(0, 3, (2,), np.float32)
     same = FrameStacking(space, num_frames=2, padding="same")
     assert same.observation_space == gym.spaces.Box(2, 3, (2,), np.float32)
+
+
+def test_partials_choose_the_side():
+    assert FrameStackingEnvToModule(num_frames=2).as_learner_connector is False
+    assert FrameStackingLearner(num_frames=2).as_learner_connector is True
 
 
 def test_a_space_that_is_given_later():

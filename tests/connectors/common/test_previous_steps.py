@@ -154,6 +154,9 @@ def test_a_space_that_shows_earlier_steps_already_is_refused():
     shown = PrevActionsPrevRewards(Lab.obs_space, Lab.act_space).observation_space
     with pytest.raises(SpaceError, match="leave this piece out"):
         PrevActionsPrevRewardsLearner(shown, Lab.act_space).observation_space  # noqa: B018
+    acted = played([{"_orig_obs": np.zeros(2), "prev_n_actions": np.zeros(2), "prev_n_rewards": np.zeros(1)}] * 2)
+    with pytest.raises(SpaceError, match="leave this piece out"):
+        trained([PrevActionsPrevRewardsLearner(None, Lab.act_space)], [acted])
     assert isinstance(PrevActionsPrevRewardsLearner(Dict(a=Discrete(2)), Discrete(2)).observation_space, Dict)
 
 

@@ -16,13 +16,10 @@ from epibatch.connectors.env_to_module import (
     PadActions,
     PadObservations,
 )
-from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, LearnerConnectorPipeline
 from epibatch.core.errors import BatchLayoutError, ConfigError, PipelineError, SpaceError, UnknownNameError
 from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 from fixture_pieces import UserPiece
-from oracle.agents import Schedule, schedules
-from oracle.cases import random_cases
 
 SIZES = {"a": 1, "b": 4, "c": 2, "d": 4}
 SPACES = Dict({agent: Box(-np.inf, np.inf, (size,), np.float32) for agent, size in SIZES.items()})
@@ -30,10 +27,6 @@ VECTOR = Box(np.float32([-10, -20]), np.float32([30, 40]))
 SEEN = Box(-9, 9, (2,))
 CHOICES = {"a": Discrete(2), "b": Discrete(4), "c": Discrete(3, start=2)}
 MODULES = {"x": "m", "y": "n", "z": "m"}
-
-
-def own(agent: str, observation: Any) -> Any:
-    return np.resize(observation, SIZES[agent]).astype(np.float32)
 
 
 def module_of(agent: Any, *_: Any, **__: Any) -> str:
@@ -46,13 +39,6 @@ def pipeline(*pieces: Any, spaces: Any, actions: Any = None) -> EnvToModulePipel
     mapping = AgentToModuleMapping(agent_to_module_mapping_fn=module_of)
     tail = [AddObservationsFromEpisodesToBatch(), UserPiece(), mapping, BatchIndividualItems()]
     return EnvToModulePipeline(Dict(spaces), Dict(actions), connectors=[*pieces, *tail])
-
-
-def learner() -> LearnerConnectorPipeline:
-    pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
-    return LearnerConnectorPipeline(
-        connectors=[*pieces, AgentToModuleMapping(as_learner_connector=True), BatchIndividualItems()]
-    )
 
 
 def game(observations: dict[str, Any], spaces: Any = None, actions: Any = None, name: str = "e") -> MultiAgentEpisode:
@@ -146,33 +132,6 @@ def test_rows_of_another_form_are_named(spaces: list[Any], row: Any) -> None:
         PadObservations(Dict(dict(zip("ab", spaces))), None, multi_agent=True)(batch={}, episodes=[game({"a": row})])
 
 
-@random_cases(schedule=schedules(agents=4, length=8))
-def test_in_every_step_and_in_the_train_batch(schedule: Schedule) -> None:
-    acting, seen = pipeline(UserPiece(), PadObservations(), UserPiece(), spaces=SPACES.spaces), {}
-
-    def expected(agent: str, observation: Any) -> list[float]:
-        return [*own(agent, observation).tolist(), *[0.0] * (4 - SIZES[agent])]
-
-    def act(observations: dict[str, Any]) -> None:
-        batch = acting(rl_module=None, episodes=[episode])
-        to_act = list(episode.get_agents_to_act())
-        rows = batch["shared"]["obs"].tolist() if to_act else []
-        assert rows == [expected(agent, observations[agent]) for agent in to_act]
-        seen[episode.env_t] = {agent: expected(agent, one) for agent, one in observations.items()}
-
-    episode = game({a: own(a, o) for a, o in schedule.reset["observations"].items()}, SPACES)
-    act(schedule.reset["observations"])
-    for step in schedule.steps:
-        given = {a: own(a, o) for a, o in step["observations"].items()}
-        episode.add_env_step(**{**step, "observations": given})
-        act(step["observations"])
-    if not episode.agent_steps():
-        return
-    rows = learner()(rl_module=None, episodes=[episode])["shared"]["obs"].tolist()
-    steps = [(part.agent_id, t) for part in episode.segments for t in part.steps[:-1]]
-    assert rows == [seen[t][agent] for agent, t in steps]
-
-
 def test_only_some_agents_and_more_pieces() -> None:
     """a and c are padded and told apart; b and d of another kind are as they were, up to the indicator."""
 
@@ -185,7 +144,7 @@ def test_only_some_agents_and_more_pieces() -> None:
     shapes = {name: space.shape for name, space in acting.observation_space.spaces.items()}
     assert shapes == {"small": (6,), "large": (8,)}
     episode = MultiAgentEpisode(id_="e", observation_space=SPACES, agent_to_module_mapping_fn=by_size)
-    episode.add_env_reset(observations={agent: own(agent, [1, 2]) for agent in "dcba"})
+    episode.add_env_reset(observations={agent: np.resize(v(1, 2), SIZES[agent]) for agent in "dcba"})
     batch = acting(rl_module=None, episodes=[episode])
     assert batch["small"]["obs"].tolist() == [[1, 2, 0, 0, 1, 0], [1, 0, 1, 0, 0, 0]]
     assert batch["large"]["obs"].tolist() == [[1, 2, 1, 2, 0, 0, 0, 1], [1, 2, 1, 2, 0, 1, 0, 0]]

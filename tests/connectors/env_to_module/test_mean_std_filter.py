@@ -41,6 +41,11 @@ def expected(rows, newest, clip=10.0, small=1e-6):
     return np.clip((newest - rows.mean(0)) / divisor, -clip, clip)
 
 
+def test_without_statistics_a_filter_that_does_not_update_changes_no_value():
+    piece, rows = MeanStdFilter(PLANE, update_stats=False, clip_by_value=0.5), np.array([[3.0, 40.0], [-1.0, 0.0]])
+    assert filtered(piece, rows).tolist() == rows.tolist() and piece.get_state()["since"]["count"] == 0
+
+
 def test_switches_and_the_limit():
     rows = np.array([[0.0, 10.0], [1.0, 10.0], [1000.0, 10.0]])
     deviation = rows[:, 0].std(ddof=1) + 1e-6
@@ -86,15 +91,21 @@ def test_a_frozen_filter_applies_what_it_knows_and_learns_nothing_until_it_is_un
 
 @pytest.mark.parametrize("settings", [{}, {"de_mean_to_zero": False}, {"de_std_to_one": False}])
 def test_the_inverse_gives_back_what_came_in_and_other_leaves_stay(settings):
-    piece = MeanStdFilter(Dict(a=PLANE, b=Discrete(3), words=Text(5)), **settings, clip_by_value=None)
+    piece = MeanStdFilter(Dict(a=PLANE, b=Discrete(3)), **settings, clip_by_value=None)
     rows = np.random.default_rng(0).normal([3, -2], [2, 5], (40, 2))
     assert piece.inverse({"a": rows, "b": np.arange(40)})["a"].tolist() == rows.tolist()
-    found = filtered(piece, [{"a": row, "b": i % 3, "words": "hello"} for i, row in enumerate(rows)])
-    assert [(row["b"], row["words"]) for row in found] == [(i % 3, "hello") for i in range(40)]
-    assert piece.observation_space["words"] == Text(5) and piece.observation_space["b"] == Discrete(3)
+    found = filtered(piece, [{"a": row, "b": i % 3} for i, row in enumerate(rows)])
+    assert [row["b"] for row in found] == [i % 3 for i in range(40)] and piece.observation_space["b"] == Discrete(3)
     back = piece.inverse({"a": np.stack([row["a"] for row in found]), "b": np.arange(40) % 3})
     np.testing.assert_allclose(back["a"], rows, atol=1e-9)
     assert back["b"].tolist() == [i % 3 for i in range(40)]
+
+
+def test_text_is_left_alone():
+    piece = MeanStdFilter(Dict(words=Text(5), size=Box(-1, 1, (1,))))
+    (newest,) = filtered(piece, [{"words": "hello", "size": np.array([0.5], F32)}])
+    assert newest["words"] == "hello" and newest["size"].tolist() == [0.0]
+    assert isinstance(piece.observation_space, Dict) and piece.observation_space["words"] == Text(5)
 
 
 @pytest.mark.parametrize(("runners", "seed"), [(1, 0), (2, 1), (5, 2)])

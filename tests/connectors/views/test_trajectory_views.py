@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,8 @@ from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, LearnerConnectorPipeline
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.errors import LookbackError
-from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+from epibatch.core.registry import build_piece, piece_to_dict
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
 from fixture_pieces import UserPiece, played
 from oracle.agents import Schedule, schedules
 from oracle.cases import random_cases
@@ -149,6 +151,53 @@ def test_what_is_acted_on_is_what_is_trained_on(view: View, drawn: Any, seed: in
                 assert np.array_equal(acted["seen_mask"][("e",)][0], whole.real(view, t, t))
 
 
+BLOCK_VIEWS = {
+    "last": View("rewards", "-3:-1", mask=True),
+    "before": View("actions", -1, mask=True),
+    "logits": View("logits", [-1, -3], space=gym.spaces.Box(-9, 9, (3,), np.float32), fill=1),
+    "frames": View("obs", "-2:0", fill=2, mask=True),
+    "old": View("obs", -2),
+    "t": View("t", [0, -1]),
+    "next": View("obs", 1),
+    "ahead": View("actions", "1:3", mask=True),
+    "both": View("rewards", "-1:1"),
+    "terminateds": View("terminateds"),
+}
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("plus_one", [False, True])
+def test_episodes_of_a_recorder_give_what_copies_give(mode: str, plus_one: bool) -> None:
+    rng = np.random.default_rng(5)
+    recorder = VectorRecorder(3, OBS, ACT, autoreset=mode)
+    recorder.reset(rng.random((3, 2), "f4"))
+    acting = EnvToModulePipeline(OBS, ACT, connectors=[TrajectoryViews(views=BLOCK_VIEWS), UserPiece()])
+    learner = TrajectoryViews(views=BLOCK_VIEWS, as_learner_connector=True)
+    front = [AddOneTsToEpisodesAndTruncate()] * plus_one
+    for step in range(1, 25):
+        same(acting(episodes=recorder.episodes), acting(episodes=copy.deepcopy(list(recorder.episodes))))
+        ends, final = rng.random(3) < 0.3, rng.random((3, 2), "f4") if mode == "same_step" else None
+        ends[recorder.waiting] = False
+        columns = rng.integers(0, 9, 3), rng.random(3), ends, np.zeros(3, bool), rng.random((3, 2), "f4")
+        recorder.step(*columns, extras={"logits": rng.random((3, 3), "f4")}, final_observations=final)
+        recorder.commit()
+        if step % 5 == 0:
+            episodes = [one for one in recorder.flush(3) if len(one)]
+            copies = copy.deepcopy(episodes)
+            found = train([*front, learner], episodes)
+            same(found, train([*front, learner], copies))
+            same(found, train([*front, UserPiece(), learner], copies))
+
+
+def same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Compare plain batches."""
+    assert list(found) == list(expected)
+    for name, column in expected.items():
+        rows, wanted = ([rows_of(own) for own in one.values()] for one in (found[name], column))
+        for mine, theirs in zip(rows, wanted, strict=True):
+            np.testing.assert_array_equal(mine, theirs, err_msg=name)
+
+
 @random_cases(schedule=schedules(agents=4, length=8), cuts=st.sets(st.integers(1, 7)), view=VIEWS)
 def test_each_agent_sees_its_own_steps(schedule: Schedule, cuts: set[int], view: View) -> None:
     """Behind the cut the rows are those of the whole episode, and the acting side agrees with them."""
@@ -236,5 +285,7 @@ def test_each_module_has_its_own_views() -> None:
         "scout": {"next_actions": View("actions", 1)},
         "thinker": {"next_actions": View("actions", 1, fill=-1)},
     }
-    found = train([TrajectoryViews(per_module=per_module, as_learner_connector=True)], [episode])
+    piece = TrajectoryViews(per_module=per_module, as_learner_connector=True)
+    assert build_piece(piece_to_dict(piece)).per_module == piece.per_module
+    found = train([piece], [episode])
     assert [rows[0].tolist() for rows in found["next_actions"].values()] == [[1, 2, -1], [6, 7, 0]]
