@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModulePipeline
 from epibatch.connectors.env_to_module.frame_stacking import FrameStackingEnvToModule
+from epibatch.connectors.learner.frame_stacking import FrameStackingLearner
 from epibatch.connectors.observations import TimeMaxPool
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, LookbackError, SpaceError
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
