@@ -12,7 +12,7 @@ import torch
 
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.authoring import ColumnTransform
-from epibatch.connectors.common import AgentToModuleMapping, FrameStacking, StackAgents
+from epibatch.connectors.common import AgentToModuleMapping, FrameStacking
 from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter
 from epibatch.connectors.learner import (
     AddNextObservationsFromEpisodesToTrainBatch,
@@ -24,7 +24,7 @@ from epibatch.connectors.sequences import JaggedSequences, PackSequences
 from epibatch.core.errors import SpaceError
 from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
 from epibatch.episodes import InfiniteLookbackBuffer, MultiAgentEpisode
-from fixture_pieces import Lab
+from fixture_pieces import Lab, UserPiece
 
 Box, Dict, Discrete, Tuple = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete, gym.spaces.Tuple
 FLAG = Box(0, 1, (), np.bool_)
@@ -39,17 +39,6 @@ class Halves(ColumnTransform):
 
     def transform(self, x):
         return (x / 2).astype(np.float32)
-
-
-class Adds(ConnectorV2):
-    """Adds columns of a user's own: `function` of the number of rows gives them."""
-
-    def __init__(self, function, **kwargs):
-        super().__init__(**kwargs)
-        self.function = function
-
-    def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        return {**batch, **self.function(len(batch["obs"]))}
 
 
 def spelled(spaces):
@@ -96,16 +85,13 @@ def test_a_real_train_batch_has_these_columns(state, ppo):
         assert axes["seq_lens"] == ("batch",) and [own["h"].shape[1:] for own in states] == [(state,)] * 2
 
 
-class OldLogp(ConnectorV2):
-    def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        for episode in self.single_agent_episode_iterator(episodes):
-            rows = episode.get_extra_model_outputs("action_logp")
-            self.add_n_batch_items(batch, "old_logp", rows, len(episode), episode)
-        return batch
-
-
 def test_pieces_may_read_what_drawing_actions_records():
-    spaces = learner(before=[OldLogp()]).column_spaces
+    def old_logp(batch, episodes):
+        for episode in episodes:
+            rows = episode.get_extra_model_outputs("action_logp")
+            ConnectorV2.add_n_batch_items(batch, "old_logp", rows, len(episode), episode)
+
+    spaces = learner(before=[UserPiece(old_logp)]).column_spaces
     assert spaces["old_logp"] == (number(np.float32), ("batch",), "tensors")
 
 
@@ -114,8 +100,6 @@ def test_without_a_module_it_is_any_one_without_state():
     expected |= {"terminateds": FLAG, "truncateds": FLAG, "action_logp": number(np.float32)}
     expected["action_dist_inputs"] = Box(-np.inf, np.inf, (2,), np.float32)
     assert learner().column_spaces == {name: (space, ("batch",), "tensors") for name, space in expected.items()}
-    pipeline = LearnerConnectorPipeline(Lab.obs_space, Lab.act_space, connectors=Lab.defaults("learner", ppo=True))
-    assert pipeline.column_spaces["advantages"] == (number(np.float32), ("batch",), "tensors")
 
 
 def test_without_spaces_nothing_can_be_drawn():
@@ -126,22 +110,12 @@ def test_without_spaces_nothing_can_be_drawn():
     assert acting.column_spaces == {"obs": (Lab.obs_space, ("batch",), "tensors")}
 
 
-def test_observations_through_pieces_that_change_them():
+def test_batches_to_act_on():
     pieces = [FrameStacking(num_frames=4), Lab.defaults("env_to_module")[3]]
     stacked = EnvToModulePipeline(Box(0, 255, (8, 8, 1), np.uint8), Lab.act_space, connectors=pieces)
     assert stacked.column_spaces == {"obs": (Box(0, 255, (8, 8, 4), np.uint8), ("batch",), "arrays")}
-    pieces = [MeanStdFilter(), *Lab.defaults("env_to_module")]
-    filtered = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=pieces)
-    assert filtered.column_spaces == {"obs": (Box(-10, 10, (2,), np.float32), ("batch",), "tensors")}
-
-
-def test_a_recurrent_module_acts_with_a_time_axis():
     pipeline = EnvToModulePipeline(Lab.obs_space, Lab.act_space, connectors=Lab.defaults("env_to_module"))
-    module = Lab.module(state=2)
-    episodes = [Lab.episode("a", 2, state=2), Lab.episode("b", 1, state=2)]
-    batch = pipeline(rl_module=module, episodes=episodes)
-    assert batch["obs"].shape == (2, 1, 2) and batch["state_in"]["h"].shape == (2, 2)
-    assert pipeline.column_spaces_for(module) == {
+    assert pipeline.column_spaces_for(Lab.module(state=2)) == {
         "obs": (Lab.obs_space, ("batch", "time"), "tensors"),
         "state_in": (Dict(h=Box(-np.inf, np.inf, (2,), np.float32)), ("batch",), "tensors"),
     }
@@ -191,7 +165,7 @@ def test_an_axis_that_changes_is_batch_or_time():
             "none": [],
         }
 
-    spaces = learner(Adds(made)).column_spaces
+    spaces = learner(UserPiece(lambda batch, episodes: {**batch, **made(len(batch["obs"]))})).column_spaces
     int8 = Box(-128, 127, (2,), np.int8)
     assert {name: own for name, own in spaces.items() if name in made(1)} == {
         "fixed": (Box(-128, 127, (7, 2), np.int8), (), "arrays"),
@@ -218,11 +192,11 @@ def which(agent, *_, **__):
 SMALL, LARGE = Box(0, 1, (2,), np.float32), Box(0, 1, (5,), np.float32)
 
 
-def agents(*behind, at=5):
+def agents(at):
     spaces = Dict(x=SMALL, y=SMALL, z=LARGE), Dict(x=Lab.act_space, y=Lab.act_space, z=Lab.act_space)
     pieces = [Halves(), *Lab.defaults("learner")]
     pieces.insert(at, AgentToModuleMapping(agent_to_module_mapping_fn=which))
-    return LearnerConnectorPipeline(*spaces, connectors=[*pieces, *behind])
+    return LearnerConnectorPipeline(*spaces, connectors=pieces)
 
 
 def modules():
@@ -267,54 +241,40 @@ def test_columns_of_episodes_in_front_of_the_batch():
     assert alone.column_spaces == {"obs": (SMALL, ("batch",), "episodes")}
 
 
-def test_stacked_agents():
-    pipeline = agents()
-    stack = StackAgents(agent_ids=["x", "y"], module_ids=["p"], as_learner_connector=True)
-    pipeline.insert_after("batch_individual_items", stack)
-    stacked = pipeline.column_spaces_for(modules())
-    assert stacked["p/obs"].space == Box(0, 1, (2, 2), np.float32)
-    assert stacked["p/rewards"].space.shape == stacked["p/agent_mask"].space.shape == (2,)
-    assert stacked["q/obs"].space == LARGE and "q/agent_mask" not in stacked
-
-
 # -- nothing changes ---------------------------------------------------------------------------------
 
 
-class Draws(ColumnTransform):
-    """Draws from every generator that there is, and counts its calls."""
+class Draws(UserPiece):
+    """Draws from every generator that there is."""
 
-    columns = "rewards"
+    def __init__(self):
+        super().__init__()
+        self.generator = np.random.default_rng(3)
 
-    def _prepare(self):
-        super()._prepare()
-        self.generator, self.calls = np.random.default_rng(3), 0
-
-    def transform(self, x):
-        self.calls += 1
-        drawn = self.generator.random() + np.random.rand() + random.random() + torch.rand(1).item()
-        return x + drawn
+    def __call__(self, *, batch, **kwargs):
+        self.generator.random(), np.random.rand(), random.random(), torch.rand(1)
+        return batch
 
 
-def test_pieces_spaces_module_and_random_numbers_stay_as_they_are():
+def test_pieces_spaces_and_random_numbers_stay_as_they_are():
+    def seed():
+        random.seed(1), np.random.seed(1), torch.manual_seed(1)
+
+    def drawn():
+        return random.random(), np.random.rand(), torch.rand(1).item()
+
     space = Box(-1, 1, (2,), np.float32, seed=5)
     pipeline = learner(spaces=(space, Lab.act_space), before=[Draws()])
-    module = Lab.module()
-    module.register_buffer("seen", torch.zeros(1))
-    module.compute_values = None
     acting = EnvToModulePipeline(space, Lab.act_space, connectors=[MeanStdFilter(), *Lab.defaults("env_to_module")])
     acting(episodes=[Lab.episode("a", 0)])
-    before = copy.deepcopy((acting.get_state(), pipeline.get_state()))
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
-    expected = random.random(), np.random.rand(), torch.rand(1).item()
-    twin = copy.deepcopy(space).sample()
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
-    assert pipeline.column_spaces_for(module) and acting.column_spaces
-    assert (random.random(), np.random.rand(), torch.rand(1).item()) == expected
-    assert np.array_equal(space.sample(), twin)
-    after = (acting.get_state(), pipeline.get_state())
-    assert str(after) == str(before)
-    draws = pipeline["draws"]
-    assert draws.calls == 0 and draws.generator.random() == np.random.default_rng(3).random()
+    before, twin = copy.deepcopy(acting.get_state()), copy.deepcopy(space).sample()
+    seed()
+    expected = drawn()
+    seed()
+    assert pipeline.column_spaces_for(Lab.module()) and acting.column_spaces
+    assert drawn() == expected and np.array_equal(space.sample(), twin)
+    assert str(acting.get_state()) == str(before)
+    assert pipeline["draws"].generator.random() == np.random.default_rng(3).random()
     assert not pipeline.history.calls
 
 
@@ -361,7 +321,7 @@ def test_a_piece_that_raises_on_drawn_values_is_named():
 
 
 def test_a_piece_that_cannot_be_copied_is_an_error():
-    pipeline = learner(Adds(lambda rows: {}))
+    pipeline = learner(UserPiece())
     pipeline.connectors[-1].stream = (number for number in range(3))
     with pytest.raises(TypeError, match=r"(?s)LearnerConnectorPipeline.column_spaces.*cannot copy"):
         pipeline.column_spaces  # noqa: B018

@@ -22,18 +22,10 @@ from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecor
 from fixture_pieces import Lab, UserPiece, played
 
 
-class Doubles(ConnectorV2):
-    """Doubles the rewards in the episodes."""
-
-    def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
-            episode.set_rewards(new_data=2 * episode.get_rewards())
-        return batch
-
-
-class Fails(ConnectorV2):
-    def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        return batch["reward"]
+def doubles(batch, episodes):
+    """Double the rewards in the episodes."""
+    for episode in ConnectorV2.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+        episode.set_rewards(new_data=2 * episode.get_rewards())
 
 
 class Counts(ConnectorV2):
@@ -45,18 +37,16 @@ class Counts(ConnectorV2):
         self.calls += 1
         return batch
 
-    def get_state(self, *args, **kwargs):
-        return {"calls": self.calls}
 
-
-class Holds(ConnectorV2):
+class Holds(Counts):
     """Cannot be copied."""
-
-    def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        return batch
 
     def __deepcopy__(self, memo):
         raise TypeError("holds a socket")
+
+
+def learner(*pieces):
+    return LearnerConnectorPipeline(connectors=list(pieces))
 
 
 def changes(trace):
@@ -64,11 +54,11 @@ def changes(trace):
 
 
 def test_each_piece_of_a_train_batch():
-    pipeline = LearnerConnectorPipeline(Lab.obs_space, Lab.act_space, connectors=[Doubles(), *Lab.defaults("learner")])
+    pipeline = learner(UserPiece(doubles), *Lab.defaults("learner"))
     trace = pipeline.trace([Lab.episode("a", 5), Lab.episode("b", 3)], Lab.module())
     found = changes(trace)
     assert list(found) == pipeline.names
-    assert found["doubles"] == {"episode.rewards": ("values",)}
+    assert found["user_piece"] == {"episode.rewards": ("values",)}
     assert found["add_observations_from_episodes_to_batch"] == {"obs": ("added",)}
     assert set(found["add_columns_from_episodes_to_train_batch"].values()) == {("added",)}
     assert found["add_time_dim_to_batch_and_zero_pad"] == {}
@@ -84,8 +74,8 @@ def test_each_piece_of_a_train_batch():
 
 def test_nothing_is_changed_by_it():
     episodes = [Lab.episode("a", 5)]
-    counts, doubles = Counts(), Doubles()
-    pipeline = LearnerConnectorPipeline(connectors=[counts, doubles, *Lab.defaults("learner")])
+    counts = Counts()
+    pipeline = learner(counts, UserPiece(doubles), *Lab.defaults("learner"))
     before, calls = episodes[0].get_rewards().copy(), pipeline.history.calls
     trace = pipeline.trace(episodes, Lab.module())
     assert counts.calls == 0 and pipeline.history.calls == calls and pipeline.watches == []
@@ -132,55 +122,72 @@ def game():
     return episode
 
 
-@pytest.mark.parametrize("user", [False, True])
-def test_several_agents(user):
+def test_several_agents():
     spec = RLModuleSpec(module_class=type(Lab.module()), observation_space=Lab.obs_space, action_space=Lab.act_space)
     module = MultiRLModule(rl_module_specs={"p": spec, "q": spec})
+    pieces = [UserPiece(doubles), *Lab.defaults("learner")]
+    pieces.insert(5, AgentToModuleMapping())
+    for user in (True, False):
+        trace = learner(*(pieces if user else pieces[1:])).trace([game()], module)
+        found = changes(trace)
+        rewards = {"p/episode.rewards": ("values",), "q/episode.rewards": ("values",)}
+        assert found.get("user_piece", rewards) == rewards
+        assert found["add_observations_from_episodes_to_batch"] == {"p/obs": ("added",), "q/obs": ("added",)}
+        assert trace.pieces[-1].after["p/obs"].shape == (6, 2) and trace.pieces[-1].after["q/obs"].shape == (3, 2)
+        assert found["agent_to_module_mapping"] == {}
+
+
+def between(function):
+    """A learner pipeline with an undeclared piece around a function after the first two default ones."""
     pieces = Lab.defaults("learner")
-    pieces.insert(4, AgentToModuleMapping())
-    trace = LearnerConnectorPipeline(connectors=[*([Doubles()] if user else []), *pieces]).trace([game()], module)
-    found = changes(trace)
-    assert found["add_observations_from_episodes_to_batch"] == {"p/obs": ("added",), "q/obs": ("added",)}
-    assert trace.pieces[-1].after["p/obs"].shape == (6, 2) and trace.pieces[-1].after["q/obs"].shape == (3, 2)
-    assert found["agent_to_module_mapping"] == {}
-    if user:
-        assert found["doubles"] == {"p/episode.rewards": ("values",), "q/episode.rewards": ("values",)}
+    return learner(*pieces[:2], UserPiece(function), *pieces[2:])
 
 
 def test_an_error_is_kept_with_its_piece_and_what_came_before():
-    pieces = Lab.defaults("learner")
-    pipeline = LearnerConnectorPipeline(connectors=[*pieces[:2], Fails(), *pieces[2:]])
+    pipeline = between(lambda batch, episodes: batch["reward"])
     trace = pipeline.trace([Lab.episode("a", 5)], Lab.module())
-    assert [piece.piece for piece in trace.pieces] == [*pipeline.names[:2], "fails"]
+    assert [piece.piece for piece in trace.pieces] == [*pipeline.names[:2], "user_piece"]
     assert isinstance(trace.error, KeyError) and trace.error is trace.pieces[-1].error and trace.batch is None
     assert trace.pieces[-1].after["obs"].shape == (5, 2) and trace.pieces[-1].changes == {}
-    assert repr(trace) == "PipelineTrace(LearnerConnectorPipeline, 3 pieces, error in fails)"
+    assert repr(trace) == "PipelineTrace(LearnerConnectorPipeline, 3 pieces, error in user_piece)"
     text = str(trace)
-    assert re.search(r"\nfails +!  KeyError\n", text) and text.count("+  obs") == 1
-    assert "KeyError: 'reward'\nin LearnerConnectorPipeline, piece 2 (Fails)" in text
+    assert re.search(r"\nuser_piece +!  KeyError\n", text) and text.count("+  obs") == 1
+    assert "KeyError: 'reward'\nin LearnerConnectorPipeline, piece 2 (UserPiece)" in text
     assert "no column 'reward' at this place. Its columns: obs, actions, rewards" in text.splitlines()[-1]
     assert "<pre>KeyError: &#x27;reward&#x27;" in trace._repr_html_()
 
 
+NOBODYS = {"mine": {("nobody",): [1]}}
+
+
+def test_an_error_about_what_a_plain_piece_left_is_that_pieces():
+    pipeline = between(lambda batch, episodes: {**batch, **NOBODYS})
+    trace = pipeline.trace([Lab.episode("a", 5)], Lab.module())
+    assert "UserPiece), the batch it left:" in str(trace.error)
+    assert [piece.error for piece in trace.pieces] == [None, None, trace.error]
+    assert trace.pieces[-1].changes == {"mine": ("added",)}
+    assert "error in user_piece" in repr(trace) and re.search(r"\nuser_piece +!", str(trace))
+
+
 def test_an_error_in_a_columnar_piece():
-    pipeline = LearnerConnectorPipeline(connectors=Lab.defaults("learner"))
     ragged = Lab.episode("b", 3, observations=[np.zeros(3, np.float32)] * 4)
-    trace = pipeline.trace([Lab.episode("a", 5), ragged], Lab.module())
+    trace = learner(*Lab.defaults("learner")).trace([Lab.episode("a", 5), ragged], Lab.module())
     assert isinstance(trace.error, ColumnError) and trace.pieces[-1].piece == "add_observations_from_episodes_to_batch"
 
 
 def test_wrong_arguments_are_errors_of_the_call():
-    pipeline = LearnerConnectorPipeline(connectors=Lab.defaults("learner"))
+    pipeline = learner(*Lab.defaults("learner"))
     with pytest.raises(PipelineError, match="a list of SingleAgentEpisode"):
         pipeline.trace(Lab.episode("a", 5))
-    with pytest.raises(BatchLayoutError):
-        pipeline.trace([Lab.episode("a", 5)], batch=[])
+    for batch, match in (([], "a dict of columns"), (NOBODYS, "the batch that the pipeline was given")):
+        with pytest.raises(BatchLayoutError, match=match):
+            pipeline.trace([Lab.episode("a", 5)], Lab.module(), batch=batch)
     empty = EnvToModulePipeline(connectors=Lab.defaults("env_to_module"))
     assert empty.trace([], Lab.module()).error is None
 
 
 def test_what_cannot_be_copied_is_said_with_the_way_out():
-    pipeline = LearnerConnectorPipeline(connectors=[Holds(), *Lab.defaults("learner")])
+    pipeline = learner(Holds(), *Lab.defaults("learner"))
     with pytest.raises(TypeError, match=r"(?s)LearnerConnectorPipeline.trace.*copies=False.*holds a socket"):
         pipeline.trace([Lab.episode("a", 5)], Lab.module())
     assert pipeline.trace([Lab.episode("a", 5)], Lab.module(), copies=False).error is None
@@ -189,7 +196,7 @@ def test_what_cannot_be_copied_is_said_with_the_way_out():
 
 def test_the_table():
     pieces = [*Lab.defaults("learner")[:1], Counts(), Lab.defaults("learner")[4]]
-    trace = LearnerConnectorPipeline(connectors=pieces).trace([Lab.episode("a", 5)])
+    trace = learner(*pieces).trace([Lab.episode("a", 5)])
     assert str(trace).splitlines() == [
         "piece                                       column  before                   after                      bytes",
         "add_observations_from_episodes_to_batch  +  obs                              episodes float32 [5, 2]  0 -> 40",
@@ -201,62 +208,28 @@ def test_the_table():
     assert html.count("<tr>") == 4 and "<td>arrays float32 [5, 2]</td>" in html
 
 
-class LeavesRagged(ConnectorV2):
-    """Leaves a column that no batch can be made of."""
-
-    def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        batch["mine"] = {("nobody",): [1]}
-        return batch
+def draws(batch, episodes):
+    """Draw from every stream that the process has."""
+    random.random(), np.random.random(), torch.rand(1)
 
 
-def test_an_error_about_what_a_plain_piece_left_is_that_pieces():
-    pieces = Lab.defaults("learner")
-    pipeline = LearnerConnectorPipeline(connectors=[*pieces[:2], LeavesRagged(), *pieces[2:]])
-    trace = pipeline.trace([Lab.episode("a", 5)], Lab.module())
-    assert "LeavesRagged), the batch it left:" in str(trace.error)
-    assert [piece.piece for piece in trace.pieces] == [*pipeline.names[:2], "leaves_ragged"]
-    assert [piece.error for piece in trace.pieces] == [None, None, trace.error]
-    assert trace.pieces[-1].changes == {"mine": ("added",)}
-    assert "error in leaves_ragged" in repr(trace) and re.search(r"\nleaves_ragged +!", str(trace))
+def draws_and_fails(batch, episodes):
+    draws(batch, episodes)
+    raise ValueError("no")
 
 
-def test_a_batch_that_was_wrong_from_the_start_is_an_error_of_the_call():
-    pipeline = LearnerConnectorPipeline(connectors=Lab.defaults("learner"))
-    with pytest.raises(BatchLayoutError, match="the batch that the pipeline was given"):
-        pipeline.trace([Lab.episode("a", 5)], Lab.module(), batch={"mine": {("nobody",): [1]}})
-
-
-class DrawsAll(ConnectorV2):
-    """Draws from every stream that the process has."""
-
-    def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        random.random(), np.random.random(), torch.rand(1)
-        return batch
-
-
-class DrawsAndFails(DrawsAll):
-    def __call__(self, **kwargs):
-        super().__call__(**kwargs)
-        raise ValueError("no")
-
-
-@pytest.mark.parametrize("piece", [DrawsAll, DrawsAndFails])
-def test_random_numbers_are_as_if_it_had_not_been(piece):
-    def drawn():
-        return random.random(), np.random.random(), torch.rand(1).item()
-
+@pytest.mark.parametrize("function", [draws, draws_and_fails])
+def test_random_numbers_are_as_if_it_had_not_been(function):
     def seed():
         random.seed(1), np.random.seed(1), torch.manual_seed(1)
 
-    seed()
-    expected = drawn()
-    seed()
-    pipeline = LearnerConnectorPipeline(connectors=[piece()])
-    pipeline.trace([Lab.episode("a", 5)])
-    assert drawn() == expected
-    seed()
-    pipeline.trace([Lab.episode("a", 5)], copies=False)
-    assert drawn() != expected
+    def drawn(**trace):
+        seed()
+        if trace:
+            learner(UserPiece(function)).trace([Lab.episode("a", 5)], **trace)
+        return random.random(), np.random.random(), torch.rand(1).item()
+
+    assert drawn() == drawn(copies=True) != drawn(copies=False)
 
 
 # -- columns ---------------------------------------------------------------------------------------
@@ -348,8 +321,7 @@ def test_rows_of_other_shapes_and_objects():
 
 def test_what_episodes_hold():
     one_step, fresh = played([[1.0], [2.0]], [3.0]), SingleAgentEpisode(observations=[np.array([5.0])])
-    pieces = [UserPiece(lambda batch, episodes: episodes[0].set_rewards(new_data=[4.0]))]
-    trace = LearnerConnectorPipeline(connectors=pieces).trace([one_step]).pieces[0]
+    trace = learner(UserPiece(doubles)).trace([one_step]).pieces[0]
     stored = {name: (own.layout, own.shape) for name, own in trace.before.items()}
     assert stored == {
         "episode.observations": ("stored", (2, 1)),
@@ -369,7 +341,6 @@ class Scan:
 @pytest.mark.parametrize(
     "inside",
     [
-        lambda x: x,
         lambda x: {"map": {"cells": x}},
         lambda x: [1, (x, "a")],
         lambda x: {"scan": Scan(x)},

@@ -21,7 +21,12 @@ from epibatch.core.errors import ConfigError, PieceError
 from epibatch.core.registry import build_piece, piece_to_dict, register, unregister
 
 
-class Band(ParameterPiece):
+class Base(ParameterPiece):
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+
+
+class Band(Base):
     """Keeps its parameters."""
 
     low: float
@@ -30,70 +35,122 @@ class Band(ParameterPiece):
     names: list = dataclasses.field(default_factory=list)
     kind: ClassVar[str] = "no parameter"
     calls = 0
+    _cache: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         if self.low > self.high:
             raise ConfigError(f"low {self.low} above high {self.high}")
         self.width = self.high - self.low
 
-    def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        return batch
-
 
 class Wider(Band):
     margin: int = 2
 
 
-def test_values_are_kept_and_post_init_sees_them():
+class Halved(ColumnarPiece):
+    """Has two arguments, and a cache that is none."""
+
+    factor: float
+    name: str = "half"
+    _cache: dict = dataclasses.field(default_factory=dict)
+
+    def run(self, columns, group):
+        return columns
+
+
+class Weighted(Base):
+    weights: object
+
+
+def test_annotated_attributes_are_keywords_of_the_constructor():
     piece = Band(low=0.25, names=["a"])
     assert (piece.low, piece.high, piece.mode, piece.names, piece.width) == (0.25, 1.0, "clip", ["a"], 0.75)
     assert Band(low=0).names is not Band(low=0).names
+    assert repr(Wider(low=0)) == "Wider(low=0, high=1.0, mode='clip', names=[], margin=2)"
+    piece = Halved(factor=0.5)
+    assert (piece.factor, piece.name, repr(piece)) == (0.5, "half", "Halved(factor=0.5)")
+    assert piece._cache is not Halved(factor=0.5)._cache
+    spaces = ["input_observation_space", "input_action_space"]
+    assert list(inspect.signature(Halved).parameters) == [*spaces, "factor", "name"]
 
 
-def test_spaces_come_first_and_after_the_parameters():
+def test_spaces_come_first():
     space = gym.spaces.Discrete(3)
     assert Band(space, low=0).input_observation_space is space
     assert Band(None, space, low=0).input_action_space is space
+    with pytest.raises(PieceError, match=r"give parameters by name: Band\(low=0.5\)"):
+        Band(0.5)
 
 
-def test_subclasses_add_parameters():
-    assert repr(Wider(low=0)) == "Wider(low=0, high=1.0, mode='clip', names=[], margin=2)"
-
-
-def test_equality_goes_by_class_and_parameters():
-    assert Band(low=0) == Band(low=0.0)
+def test_equality_goes_by_class_and_parameters_and_hashes_by_identity():
+    assert Band(low=0) == Band(low=0.0) == pickle.loads(pickle.dumps(Band(low=0)))
     assert Band(low=0) != Band(low=0, high=2.0)
     assert Band(low=0) != Wider(low=0)
+    assert Halved(factor=0.5) == Halved(factor=0.5) != Halved(factor=0.5, name="other")
+    assert Weighted(weights=np.ones(2)) == Weighted(weights=np.ones(2)) != Weighted(weights=np.zeros(2))
+    for piece, other in ((Band(low=0), Band(low=0)), (Halved(factor=0), Halved(factor=0))):
+        pieces = {piece, other}
+        piece.low = 0.5
+        assert len(pieces) == 2 and piece in pieces
+    assert pickle.loads(pickle.dumps(Band(low=0.5))).width == 0.5
 
 
-def test_pieces_hash_by_identity():
-    piece = Band(low=0)
-    pieces = {piece, Band(low=0)}
-    piece.low = 0.5
-    assert len(pieces) == 2
-    assert piece in pieces
+class Forgotten(Band):
+    """Has a number that is no parameter."""
+
+    gain = 0.1
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "error", "match"),
+    ("cls", "kwargs", "error", "match"),
     [
-        ({}, PieceError, "expected: the parameter low"),
-        ({"low": 0, "hihg": 2}, PieceError, "did you mean 'high'"),
-        ({"low": "0"}, ConfigError, "Band.low"),
-        ({"low": 0, "mode": "cut"}, ConfigError, "'clip' or 'wrap'"),
-        ({"low": 2}, ConfigError, "low 2 above high 1.0"),
-        ({"low": 0, "kind": "x"}, PieceError, "kind"),
-        ({"low": 0, "calls": 3}, PieceError, "calls"),
+        (Band, {}, PieceError, "expected: the parameter low"),
+        (Band, {"low": 0, "hihg": 2}, PieceError, "did you mean 'high'"),
+        (Band, {"low": "0"}, ConfigError, "Band.low"),
+        (Band, {"low": 0, "mode": "cut"}, ConfigError, "'clip' or 'wrap'"),
+        (Band, {"low": 2}, ConfigError, "low 2 above high 1.0"),
+        (Band, {"low": 0, "kind": "x"}, PieceError, "kind[\\s\\S]*Known: "),
+        (Band, {"low": 0, "_cache": {}}, PieceError, "_cache"),
+        (Forgotten, {"low": 0, "gain": 2}, PieceError, r"annotate it .*makes it a parameter: gain: float = 0\.1"),
+        (Halved, {}, PieceError, "expected: the parameter factor"),
+        (Halved, {"factor": "x"}, ConfigError, "Halved.factor"),
+        (Halved, {"factor": 0.5, "nmae": "x"}, PieceError, "did you mean 'name'"),
+        (Halved, {"factor": 0.5, "_cache": {}}, PieceError, "_cache"),
     ],
 )
-def test_wrong_parameters_are_named(kwargs, error, match):
+def test_wrong_parameters_are_named(cls, kwargs, error, match):
     with pytest.raises(error, match=match):
-        Band(**kwargs)
+        cls(**kwargs)
 
 
-def test_a_parameter_without_its_name_is_no_space():
-    with pytest.raises(PieceError, match=r"give parameters by name: Band\(low=0.5\)"):
-        Band(0.5)
+@pytest.mark.parametrize(
+    ("default", "match"),
+    [
+        ([], r"(?s)Shared.weights.*default_factory=list\), or a tuple, \(\)"),
+        ({"a": 1}, r"default_factory=lambda: \{'a': 1\}\)"),
+        (np.ones(2), r"default_factory=lambda: array\(\[1\., 1\.\]\)"),
+    ],
+)
+def test_a_default_that_all_pieces_would_share_is_refused(default, match):
+    with pytest.raises(PieceError, match=match):
+        type("Shared", (Band,), {"weights": default, "__annotations__": {"weights": object}})
+
+
+def test_class_variables_and_attributes_of_plain_pieces_are_no_parameters():
+    class Table(Halved):
+        table: ClassVar[dict[str, int]] = {}
+
+    class Plain(ConnectorV2):
+        size: int
+        rows: list = []  # noqa: RUF012
+
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            return batch
+
+    assert Table(factor=1).table is Table.table
+    assert Plain().rows is Plain.rows
+    with pytest.raises(PieceError, match="size"):
+        Plain(size=3)
 
 
 def test_data_form_holds_what_is_not_the_default():
@@ -109,32 +166,15 @@ def test_data_form_holds_what_is_not_the_default():
         unregister("band_of_test")
 
 
-def test_arrays_as_parameters():
-    class Weighted(ParameterPiece):
-        weights: object
-
-        def __call__(self, *, rl_module, batch, episodes, **kwargs):
-            return batch
-
-    assert Weighted(weights=np.ones(2)) == Weighted(weights=np.ones(2))
-    assert Weighted(weights=np.ones(2)) != Weighted(weights=np.zeros(2))
+# -- written constructors --------------------------------------------------------------------------------
 
 
-def test_pickle():
-    piece = pickle.loads(pickle.dumps(Band(low=0.5, names=["x"])))
-    assert piece == Band(low=0.5, names=["x"])
-    assert piece.width == 0.5
-
-
-class Written(ParameterPiece):
+class Written(Base):
     """Writes its constructor."""
 
     def __init__(self, input_observation_space=None, input_action_space=None, *, factor=1.0):
         super().__init__(input_observation_space, input_action_space)
         self.factor = factor
-
-    def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        return batch
 
 
 class WrittenBand(Band):
@@ -159,74 +199,6 @@ def test_a_constructor_of_its_own_keeps_its_arguments(made, other, attribute, te
     assert made == type(made)(**made.get_ctor_args_and_kwargs()[1])
     assert made != other
     assert getattr(made.clone(), attribute) == getattr(made, attribute)
-
-
-def test_a_default_that_all_pieces_would_share_is_refused():
-    with pytest.raises(PieceError, match=r"(?s)Shared.weights.*default_factory=list\), or a tuple, \(\)"):
-
-        class Shared(Band):
-            weights: list = []  # noqa: RUF012
-
-    with pytest.raises(PieceError, match=r"default_factory=lambda: \{'a': 1\}\)"):
-
-        class Mapped(Band):
-            weights: dict = {"a": 1}  # noqa: RUF012
-
-    with pytest.raises(PieceError, match=r"default_factory=lambda: array\(\[1\., 1\.\]\)"):
-
-        class Arrays(Band):
-            weights: object = np.ones(2)
-
-
-class Forgotten(Band):
-    """Has a number that is no parameter."""
-
-    gain = 0.1
-    kind: ClassVar[str] = "x"
-
-
-def test_an_attribute_without_annotation_is_no_parameter_and_says_so():
-    with pytest.raises(PieceError, match=r"annotate it in the class, which makes it a parameter: gain: float = 0\.1"):
-        Forgotten(low=0.5, gain=2.0)
-    with pytest.raises(PieceError, match="Known: "):
-        Forgotten(low=0.5, kind="y")
-    with pytest.raises(PieceError, match="did you mean 'low'"):
-        Forgotten(lov=0.5)
-
-
-class Halved(ColumnarPiece):
-    """Has two arguments, and a cache that is none."""
-
-    factor: float
-    name: str = "half"
-    _cache: dict = dataclasses.field(default_factory=dict)
-
-    def run(self, columns, group):
-        return columns
-
-
-def test_annotated_attributes_are_keywords_of_the_constructor():
-    piece = Halved(factor=0.5)
-    assert (piece.factor, piece.name, repr(piece)) == (0.5, "half", "Halved(factor=0.5)")
-    assert list(inspect.signature(Halved).parameters) == [
-        "input_observation_space", "input_action_space", "factor", "name",
-    ]  # fmt: skip
-    assert piece._cache is not Halved(factor=0.5)._cache
-    assert piece == Halved(factor=0.5) != Halved(factor=0.5, name="other") and len({piece, Halved(factor=0.5)}) == 2
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "error", "match"),
-    [
-        ({}, PieceError, "expected: the parameter factor"),
-        ({"factor": "x"}, ConfigError, "Halved.factor"),
-        ({"factor": 0.5, "nmae": "x"}, PieceError, "did you mean 'name'"),
-        ({"factor": 0.5, "_cache": {}}, PieceError, "_cache"),
-    ],
-)
-def test_wrong_arguments_of_fields_are_named(kwargs, error, match):
-    with pytest.raises(error, match=match):
-        Halved(**kwargs)
 
 
 class Longer(FrameStacking):
@@ -262,35 +234,9 @@ def test_a_written_constructor_of_a_subclass_is_the_one_that_runs():
         Longer(nmu_frames=4)
 
 
-def test_annotated_attributes_of_a_plain_piece_are_no_arguments():
-    class Plain(ConnectorV2):
-        size: int
-        rows: list = []  # noqa: RUF012
-
-        def __call__(self, *, rl_module, batch, episodes, **kwargs):
-            return batch
-
-    assert Plain().rows is Plain.rows
-    with pytest.raises(PieceError, match="size"):
-        Plain(size=3)
-
-
-def test_class_variables_may_be_mutable():
-    class Table(ColumnarPiece):
-        table: ClassVar[dict[str, int]] = {}
-
-        def run(self, columns, group):
-            return columns
-
-    assert Table().table is Table.table
-
-
 def test_retired_names_of_a_base_and_of_a_piece_are_refused():
-    class Old:
-        takes = ("episodes",)
-
     with pytest.raises(PieceError, match="takes is now input_layouts"):
-        type("New", (Old, ColumnarPiece), {"run": lambda self, columns, group: columns})
+        type("New", (type("Old", (), {"takes": ("episodes",)}), Halved), {})
     piece = FrameStacking(num_frames=2)
     piece.replaces = ("obs",)
     with pytest.raises(PieceError, match="replaces is now removes"):

@@ -11,6 +11,7 @@ import torch
 
 from epibatch.algorithms import Policy
 from epibatch.algorithms.ppo import PPOConfig
+from epibatch.connectors.actions import DiscretizeActions
 from epibatch.connectors.authoring import ColumnTransform, Undo, undo_actions
 from epibatch.connectors.common import AgentToModuleMapping
 from epibatch.connectors.env_to_module import EnvToModulePipeline
@@ -21,29 +22,12 @@ from epibatch.connectors.module_to_env import (
     UnBatchToIndividualItems,
 )
 from epibatch.connectors.observations import Affine
+from epibatch.core.distributions import TorchCategorical
 from epibatch.core.errors import PieceError, PieceOutputError
 from epibatch.env_runner import SingleAgentEnvRunner
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 ENV = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
-
-
-class Bins(ColumnTransform):
-    """The module picks one of five torques."""
-
-    columns = "actions"
-    bins: int = 5
-
-    def output_space(self, space):
-        return gym.spaces.Discrete(self.bins)
-
-    def transform(self, x):
-        space = self.input_action_space
-        return np.rint((x[:, 0] - space.low) / (space.high - space.low) * (self.bins - 1)).astype(np.int64)
-
-    def inverse(self, y):
-        space = self.input_action_space
-        return (space.low + y[:, None] * (space.high - space.low) / (self.bins - 1)).astype(np.float32)
 
 
 class Double(ColumnTransform):
@@ -57,74 +41,64 @@ class Double(ColumnTransform):
         return y / 2
 
 
+def episodes(count):
+    return [SingleAgentEpisode(id_=f"e{i}", observations=[np.zeros(3, np.float32)]) for i in range(count)]
+
+
+def undone(undo, actions):
+    """What the environment gets of these rows of actions, one per episode."""
+    batch = {"actions": {(f"e{i}",): [row] for i, row in enumerate(actions)}}
+    out = undo(batch=batch, episodes=episodes(len(actions)))["actions_for_env"]
+    return np.array([out[f"e{i}",][0] for i in range(len(actions))])
+
+
 def config(pieces, **runners):
     small = {"train_batch_size": 32, "minibatch_size": 32, "num_epochs": 1}
     made = PPOConfig().environment("Pendulum-v1").training(**small).debugging(seed=0)
+    made.rl_module(model_config={"fcnet_hiddens": [8]})
     return made.env_runners(
         num_envs_per_env_runner=2, env_to_module_connector=lambda env, spaces, device: pieces(), **runners
     )
 
 
-def test_several_are_undone_last_first():
-    made = config(lambda: [Double(), Bins(bins=3)])
-    spaces = {"__env_single__": (gym.spaces.Box(-1, 1, (3,)), ENV)}
-    first = made.build_env_to_module_connector(None, spaces)
-    second = made.build_module_to_env_connector(None, spaces)
-    undo_actions(first, second)
-    assert first.action_space == gym.spaces.Discrete(3)
-    assert [type(piece.of).__name__ for piece in second[Undo]] == ["Bins", "Double"]
-    assert [piece.of for piece in second[Undo]] == [first[1], first[0]]
-    assert second.names.index("undo_1") + 1 == second.names.index("normalize_and_clip_actions")
-    from epibatch.episodes import SingleAgentEpisode
+class Greedy:
+    """A module of three choices without a state."""
 
-    episodes = [SingleAgentEpisode(observations=[np.zeros(3, np.float32)])]
-    logits = torch.tensor([[0.0, 0.0, 9.0]])
-    out = second(rl_module=_Greedy(), batch={"action_dist_inputs": logits}, episodes=episodes, explore=False)
-    assert [float(np.ravel(one)[0]) for one in out["actions_for_env"]] == [2.0]  # Bins: 4 of [-4, 4]; Double: 2
-    assert [int(one) for one in out["actions"]] == [2]
-
-
-class _Greedy:
     action_space = gym.spaces.Discrete(3)
 
     @staticmethod
     def get_inference_action_dist_cls():
-        from epibatch.core.distributions import TorchCategorical
-
         return TorchCategorical
-
-    get_exploration_action_dist_cls = get_inference_action_dist_cls
 
     @staticmethod
     def is_stateful():
         return False
 
 
-def test_undoing_twice_changes_nothing():
-    made = config(lambda: [Bins()])
+def test_several_are_undone_last_first_and_once():
+    made = config(lambda: [Double(), DiscretizeActions(bins=3, value="edge")])
     spaces = {"__env_single__": (gym.spaces.Box(-1, 1, (3,)), ENV)}
-    first, second = made.build_env_to_module_connector(None, spaces), made.build_module_to_env_connector(None, spaces)
-    undo_actions(first, second)
-    undo_actions(first, second)
-    assert len(second[Undo]) == 1
-    assert second["undo"].of is first[0]
+    first = made.build_env_to_module_connector(None, spaces)
+    second = made.build_module_to_env_connector(None, spaces)
+    for _ in range(2):
+        undo_actions(first, second)
+    assert first.action_space == gym.spaces.Discrete(3)
+    assert [piece.of for piece in second[Undo]] == [first[1], first[0]]
+    assert second.names.index("undo_1") + 1 == second.names.index("normalize_and_clip_actions")
+    logits = torch.tensor([[0.0, 0.0, 9.0]])
+    out = second(rl_module=Greedy(), batch={"action_dist_inputs": logits}, episodes=episodes(1), explore=False)
+    assert [float(np.ravel(one)[0]) for one in out["actions_for_env"]] == [2.0]  # the last of -4, 0, 4; Double: 2
+    assert [int(one) for one in out["actions"]] == [2]
 
 
 def test_a_policy_and_a_checkpoint_undo_as_well(tmp_path):
-    from epibatch.core.registry import register, unregister
-
-    register("bins_of_test")(Bins)
-    try:
-        algo = config(lambda: [Bins()]).build_algo()
-        algo.train()
-        observation = np.array([0.1, 0.2, 0.3], np.float32)
-        action, _ = algo.act(observation)
-        path = algo.save_to_path(str(tmp_path / "saved"))
-        algo.stop()
-        policy = Policy.from_checkpoint(path)
-        again, _ = policy.act(observation)
-    finally:
-        unregister("bins_of_test")
+    algo = config(lambda: [DiscretizeActions(bins=5, value="edge")]).build_algo()
+    algo.train()
+    observation = np.array([0.1, 0.2, 0.3], np.float32)
+    action, _ = algo.act(observation)
+    path = algo.save_to_path(str(tmp_path / "saved"))
+    algo.stop()
+    again, _ = Policy.from_checkpoint(path).act(observation)
     assert round(float(np.ravel(action)[0]), 4) in (-2.0, -1.0, 0.0, 1.0, 2.0)
     assert np.array_equal(action, again)
 
@@ -164,13 +138,9 @@ def test_a_transform_of_actions_needs_an_inverse():
 
 @pytest.mark.parametrize("space", [gym.spaces.Discrete(50), gym.spaces.Box(0, 49, (), np.int64)])
 def test_integers_come_back_as_they_were(space):
-    undo = Undo(None, space, of=Affine(columns="actions", scale=0.3))
-    actions = np.arange(50)
-    scaled = np.float32(actions) * np.float32(0.3)  # 15 and 30 come back from it a little too small
-    episodes = [SingleAgentEpisode(id_=f"e{i}", observations=[0.0]) for i in actions]
-    out = undo(batch={"actions": {(f"e{i}",): [scaled[i]] for i in actions}}, episodes=episodes)
-    found = np.array([out["actions_for_env"][f"e{i}",][0] for i in actions])
-    assert found.dtype == space.dtype and (found == actions).all()
+    scaled = np.float32(np.arange(50)) * np.float32(0.3)  # 15 and 30 come back from it a little too small
+    found = undone(Undo(None, space, of=Affine(columns="actions", scale=0.3)), scaled)
+    assert found.dtype == space.dtype and (found == np.arange(50)).all()
 
 
 def test_each_of_two_equal_transforms_takes_the_place_of_a_copy_of_its_own():
@@ -206,11 +176,9 @@ class Two(ColumnTransform):
     ],
 )
 def test_an_inverse_that_gives_no_actions_of_the_environment_is_named(answer, match):
-    space = gym.spaces.Box(-1, 1, (2,), np.float32)
-    undo = Undo(None, space, of=Two(answer=answer))
-    batch = {"actions": {(f"e{i}",): [np.float32([0.5])] for i in range(3)}}
+    undo = Undo(None, gym.spaces.Box(-1, 1, (2,), np.float32), of=Two(answer=answer))
     with pytest.raises(PieceOutputError, match=rf"Two\.inverse(?s:.*){match}"):
-        undo(batch=batch, episodes=[SingleAgentEpisode(id_=f"e{i}", observations=[0.0]) for i in range(3)])
+        undone(undo, np.full((3, 1), 0.5, np.float32))
 
 
 class Squares(ColumnTransform):
@@ -223,17 +191,9 @@ class Squares(ColumnTransform):
         return np.sqrt(y)
 
 
-def undone(values):
-    transform = Squares(input_action_space=ENV)
-    undo = Undo(input_action_space=ENV, of=transform)
-    actions = {(f"e{i}",): [np.float32([value])] for i, value in enumerate(values)}
-    episodes = [SingleAgentEpisode(id_=f"e{i}", observations=[0.0]) for i in range(len(values))]
-    out = undo(batch={"actions": actions}, episodes=episodes)["actions_for_env"]
-    return [float(out[f"e{i}",][0][0]) for i in range(len(values))]
-
-
 def test_an_inverse_that_gives_nan_is_named():
-    assert undone([4.0, 1.0, np.inf]) == [2.0, 1.0, 2.0]
+    undo = Undo(input_action_space=ENV, of=Squares(input_action_space=ENV))
+    assert undone(undo, np.float32([[4.0], [1.0], [np.inf]])).tolist() == [[2.0], [1.0], [2.0]]
     with np.errstate(invalid="ignore"), pytest.raises(PieceOutputError, match=r"Squares\.inverse[\s\S]*NaN"):
-        undone([4.0, -1.0])
-    assert np.isnan(undone([np.nan])[0])  # the module's own
+        undone(undo, np.float32([[4.0], [-1.0]]))
+    assert np.isnan(undone(undo, np.float32([[np.nan]]))[0, 0])  # the module's own
