@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium as gym
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, AgentToModuleMapping, FrameStacking
+from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, AgentToModuleMapping
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import (
     EnvToModulePipeline,
@@ -17,7 +18,6 @@ from epibatch.connectors.env_to_module import (
     MeanStdFilter,
     PrevActionsPrevRewards,
     SingleAgentObservationPreprocessor,
-    WriteObservationsToEpisodes,
 )
 from epibatch.connectors.learner import PrevActionsPrevRewardsLearner
 from epibatch.core.errors import ConfigError, PipelineError, SpaceError, StateError
@@ -26,6 +26,7 @@ from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 WIDE = Box(-100.0, 100.0, (3,), np.float64)
 SPACES = {"a": gym.spaces.Dict(x=Box(-100.0, 100.0, (2,), np.float64), k=Discrete(3)), "b": WIDE, "c": WIDE}
 ACTIONS = {"a": Discrete(2), "b": Discrete(4), "c": Discrete(4)}
+PREVIOUS = ("prev_n_actions", "prev_n_rewards")
 MODULES = {"a": "first", "b": "second", "c": "second"}
 
 
@@ -48,21 +49,12 @@ def game(seed: int, steps: int = 4, absent: str = "") -> tuple[MultiAgentEpisode
         action_space=actions,
         agent_to_module_mapping_fn=lambda agent_id, episode, **_: MODULES[agent_id],
     )
-    alone = {
-        a: SingleAgentEpisode(id_=f"e{seed}", observation_space=SPACES[a], action_space=ACTIONS[a]) for a in agents
-    }
-    first = {agent: drawn(agent, rng) for agent in agents}
-    several.add_env_reset(observations=first)
-    for agent in agents:
-        alone[agent].add_env_reset(first[agent])
+    several.add_env_reset(observations={agent: drawn(agent, rng) for agent in agents})
     for _ in range(steps):
-        obs = {agent: drawn(agent, rng) for agent in agents}
-        acts = {agent: int(rng.integers(ACTIONS[agent].n)) for agent in agents}
-        rewards = {agent: float(rng.normal()) for agent in agents}
-        several.add_env_step(obs, acts, rewards)
-        for agent in agents:
-            alone[agent].add_env_step(obs[agent], acts[agent], rewards[agent])
-    return several, alone
+        seen = {agent: drawn(agent, rng) for agent in agents}
+        acted = {agent: int(rng.integers(ACTIONS[agent].n)) for agent in agents}
+        several.add_env_step(seen, acted, {agent: float(rng.normal()) for agent in agents})
+    return several, copy.deepcopy(dict(several.agent_episodes))
 
 
 def newest(episode: Any) -> Any:
@@ -118,26 +110,6 @@ def test_a_pipeline_with_the_mapping_knows_that_spaces_are_by_agent() -> None:
     assert pipeline.observation_space.shape == (2 + 3 + 3 + 3,)
 
 
-def test_frames_of_other_shapes_for_each_agent() -> None:
-    own = {"a": Box(0, 255, (4, 1), np.uint8), "b": Box(0, 255, (2, 2, 1), np.uint8)}
-    piece = FrameStacking(gym.spaces.Dict(own), gym.spaces.Dict(a=Discrete(2), b=Discrete(2)), num_frames=3)
-    piece.spaces_by_agent = True
-    assert {agent: space.shape for agent, space in piece.observation_space.spaces.items()} == {
-        "a": (4, 3),
-        "b": (2, 2, 3),
-    }
-    rng = np.random.default_rng(0)
-    rows = [{agent: rng.integers(0, 255, space.shape, np.uint8) for agent, space in own.items()} for _ in range(3)]
-    episode = MultiAgentEpisode(id_="e", observation_space=own)
-    episode.add_env_reset(observations=rows[0])
-    for row in rows[1:]:
-        episode.add_env_step(row, {"a": 0, "b": 1}, {"a": 0.0, "b": 0.0})
-    found = piece(rl_module=None, batch={}, episodes=[episode])["obs"]
-    for agent in own:
-        expected = np.concatenate([row[agent] for row in rows], -1)
-        assert np.array_equal(found["e", agent, "default_policy"][0], expected)
-
-
 def test_each_agents_statistics_are_saved_merged_frozen_and_forgotten() -> None:
     copies = [MeanStdFilter(*spaces(), multi_agent=True) for _ in range(2)]
     for seed, piece in enumerate(copies):
@@ -162,29 +134,15 @@ def test_each_agents_statistics_are_saved_merged_frozen_and_forgotten() -> None:
         restored.set_state(states[0]["agents"]["b"])
 
 
-def test_observations_written_back_are_each_agents_own() -> None:
-    several, _ = game(0)
-    batch = AddObservationsFromEpisodesToBatch()(batch={}, episodes=[several])
-    doubled = {"obs": {key: [2 * items[0]] if key[1] == "b" else items for key, items in batch["obs"].items()}}
-    expected = 2 * newest(several.agent_episodes["b"])
-    other = newest(several.agent_episodes["c"])
-    WriteObservationsToEpisodes(*spaces())(batch=doubled, episodes=[several])
-    assert np.array_equal(newest(several.agent_episodes["b"]), expected)
-    assert np.array_equal(newest(several.agent_episodes["c"]), other)
-    assert several.agent_episodes["b"].observation_space == WIDE
-
-
 def test_earlier_steps_in_training_go_by_agent() -> None:
     several, alone = game(0)
-    found = PrevActionsPrevRewardsLearner(*spaces(), n_prev_actions=2)(
-        batch={}, episodes=[several], shared_data={}, rl_module=None
-    )["obs"]
+    piece = PrevActionsPrevRewardsLearner(*spaces(), n_prev_actions=2)
+    found = piece(batch={}, episodes=[several], shared_data={}, rl_module=None)["obs"]
     for agent in SPACES:
         piece = PrevActionsPrevRewardsLearner(SPACES[agent], ACTIONS[agent], n_prev_actions=2)
         (expected,) = piece(batch={}, episodes=[alone[agent]], rl_module=None)["obs"].values()
         (items,) = found["e0", agent, MODULES[agent]]
-        equal(items["prev_n_actions"], expected[0]["prev_n_actions"])
-        equal(items["prev_n_rewards"], expected[0]["prev_n_rewards"])
+        equal({name: items[name] for name in PREVIOUS}, {name: expected[0][name] for name in PREVIOUS})
 
 
 def test_an_agent_without_a_space_is_named() -> None:
@@ -219,22 +177,6 @@ def test_only_some_agents_are_flattened() -> None:
         FlattenObservations(agent_ids=["a"], as_learner_connector=True)
 
 
-def test_agents_whose_spaces_a_piece_made_alike_are_rewritten_by_their_own_in_every_step() -> None:
-    own = gym.spaces.Dict(a=gym.spaces.Dict(x=Box(-9, 9, (2,)), k=Discrete(3)), b=Box(-np.inf, np.inf, (5,)))
-    piece = FlattenObservations(own, multi_agent=True)
-    assert piece.observation_space["a"] == piece.observation_space["b"]
-    episode = MultiAgentEpisode(id_="e", observation_space=own)
-    for t in range(3):
-        row = {"a": {"x": np.float32([t, -t]), "k": t}, "b": np.full(5, t, np.float32)}
-        if t:
-            episode.add_env_step(row, {"a": 0, "b": 0}, {"a": 0.0, "b": 0.0})
-        else:
-            episode.add_env_reset(observations=row)
-        piece(batch={}, episodes=[episode])
-        assert newest(episode)["a"].tolist() == [*np.eye(3)[t], t, -t]
-        assert newest(episode)["b"].tolist() == [t] * 5
-
-
 class Doubled(ConnectorV2):
     """Gives every observation twice, side by side."""
 
@@ -245,34 +187,27 @@ class Doubled(ConnectorV2):
         return batch
 
 
-def outputs_of(piece: ConnectorV2) -> Any:
-    """The observation space of an env-to-module pipeline of agents b and c with this piece in front."""
-    agents = [gym.spaces.Dict({agent: own[agent] for agent in "bc"}) for own in (SPACES, ACTIONS)]
-    mapping = AgentToModuleMapping(agent_to_module_mapping_fn=lambda agent_id, episode: MODULES[agent_id])
-    pipeline = EnvToModulePipeline(
-        input_observation_space=agents[0],
-        input_action_space=agents[1],
-        connectors=[piece, AddObservationsFromEpisodesToBatch(), mapping],
-    )
-    return pipeline.observation_space
+class OneSpace(Doubled):
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        return WIDE
+
+
+class Wrong(Doubled):
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        raise SpaceError("here", expected="another", found=repr(input_observation_space), do="do")
 
 
 def test_a_piece_that_knows_one_agents_space_is_given_one_agents_at_a_time() -> None:
-    class OneSpace(Doubled):
-        def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-            return WIDE
+    def output_of(piece: ConnectorV2) -> Any:
+        agents = [gym.spaces.Dict({agent: own[agent] for agent in "bc"}) for own in (SPACES, ACTIONS)]
+        mapping = AgentToModuleMapping(agent_to_module_mapping_fn=lambda agent_id, episode: MODULES[agent_id])
+        pieces = [piece, AddObservationsFromEpisodesToBatch(), mapping]
+        return EnvToModulePipeline(*agents, connectors=pieces).observation_space
 
-    assert outputs_of(OneSpace()) == gym.spaces.Dict(second=WIDE)
-    assert outputs_of(Doubled()) == gym.spaces.Dict(second=Box(-100.0, 100.0, (6,), np.float64))
-
-
-def test_an_error_about_one_agents_space_is_raised() -> None:
-    class Wrong(Doubled):
-        def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-            raise SpaceError("here", expected="another", found=repr(input_observation_space), do="do")
-
+    assert output_of(OneSpace()) == gym.spaces.Dict(second=WIDE)
+    assert output_of(Doubled()) == gym.spaces.Dict(second=Box(-100.0, 100.0, (6,), np.float64))
     with pytest.raises(SpaceError, match=r"found: +Box"):
-        outputs_of(Wrong())
+        output_of(Wrong())
 
 
 class Halves(SingleAgentObservationPreprocessor):

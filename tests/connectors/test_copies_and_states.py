@@ -18,7 +18,7 @@ from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import CheckpointError, PieceError, UnknownNameError
 from epibatch.env_runner import SingleAgentEnvRunner
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
-from fixture_pieces import Lab
+from fixture_pieces import Lab, UserPiece
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
 
@@ -35,22 +35,27 @@ def mean_of(piece):
     return sum(part["count"] * part["mean"][0] for part in parts) / count, count
 
 
-def test_a_clone_goes_on_from_a_copy_of_the_state():
-    piece = MeanStdFilter(BOX, clip_by_value=3.0)
-    show(piece, 1.0, 3.0)
-    clone = piece.clone()
-    assert type(clone) is MeanStdFilter and clone.clip_by_value == 3.0
-    assert clone.input_observation_space is BOX
-    show(clone, 8.0)
-    assert mean_of(clone) == (4.0, 3)
-    assert mean_of(piece) == (2.0, 2)
+COPIES = {
+    "clone": lambda piece: piece.clone(),
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda piece: pickle.loads(pickle.dumps(piece)),
+}
 
 
-def test_a_clone_of_a_frozen_piece_is_frozen():
-    pipeline = EnvToModulePipeline(BOX, connectors=[MeanStdFilter()])
-    show(pipeline[0], 1.0, 3.0)
-    pipeline.freeze()
-    for clone in (pipeline.clone()[0], pipeline[0].clone()):
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+def test_a_copy_goes_on_from_a_copy_of_the_state_and_is_in_no_pipeline_yet(copied):
+    first = EnvToModulePipeline(BOX, connectors=[MeanStdFilter(clip_by_value=3.0)])
+    show(first, 1.0, 3.0)
+    second = EnvToModulePipeline(BOX, connectors=[copied(first[0])])
+    assert type(second[0]) is MeanStdFilter and second[0].clip_by_value == 3.0
+    assert second[0].input_observation_space == BOX
+    whole = copied(first)
+    assert type(whole) is EnvToModulePipeline
+    for pipeline in (second, whole):
+        show(pipeline, 8.0)
+        assert (mean_of(pipeline[0]), mean_of(first[0])) == ((4.0, 3), (2.0, 2))
+    first.freeze()
+    for clone in (first.clone()[0], first[0].clone()):
         show(clone, 8.0)
         assert mean_of(clone) == (2.0, 2)
 
@@ -60,10 +65,10 @@ def test_a_clone_that_shares_its_state_learns_for_both(seen_before):
     piece = MeanStdFilter(BOX)
     show(piece, *seen_before)
     twin = piece.clone(share_state=True)
-    show(twin, 8.0)
-    show(piece, 2.0)
-    expected = np.mean([*seen_before, 8.0, 2.0]), len(seen_before) + 2
-    assert mean_of(piece) == mean_of(twin) == expected
+    first, second = (EnvToModulePipeline(BOX, connectors=[each]) for each in (piece, twin))
+    show(second, 8.0)
+    show(first, 2.0)
+    assert mean_of(piece) == mean_of(twin) == (np.mean([*seen_before, 8.0, 2.0]), len(seen_before) + 2)
 
 
 def test_agents_of_a_shared_piece_keep_their_statistics():
@@ -79,102 +84,48 @@ def test_agents_of_a_shared_piece_keep_their_statistics():
     assert {own["since"]["count"] for own in agents.values()} == {3}
 
 
-def test_a_pipeline_clones_its_pieces():
-    pipeline = EnvToModulePipeline(BOX, gym.spaces.Discrete(2), connectors=[MeanStdFilter()])
-    show(pipeline, 1.0, 3.0)
-    clone = pipeline.clone()
-    assert type(clone) is EnvToModulePipeline
-    assert clone[0] is not pipeline[0]
-    show(clone, 8.0)
-    assert (mean_of(clone[0]), mean_of(pipeline[0])) == ((4.0, 3), (2.0, 2))
+def test_a_copy_runs_the_piece_that_was_put_into_it():
+    pipeline = ConnectorPipelineV2(connectors=[Counter(count=0).share()])
+    twin = copy.deepcopy(pipeline)
+    twin.connectors[0] = pipeline.connectors[0]
+    twin(episodes=[Lab.episode("a", 1)])
+    assert pipeline[0].count == 1
 
 
-def test_a_piece_in_two_pipelines_is_refused():
-    piece = FrameStacking(num_frames=2)
-    first = EnvToModulePipeline(connectors=[piece])
+def test_a_piece_in_two_pipelines_is_refused_and_no_pipeline_changes():
+    piece, other = FrameStacking(num_frames=2), MeanStdFilter()
+    first, second = EnvToModulePipeline(connectors=[piece]), EnvToModulePipeline(connectors=[])
     with pytest.raises(PieceError, match=r"\(FrameStacking\)[\s\S]*EnvToModulePipeline already[\s\S]*share\(\)"):
         LearnerConnectorPipeline(connectors=[piece])
-    assert first[0] is piece
-
-
-def test_so_is_one_that_stands_twice_in_one():
-    piece = MeanStdFilter()
-    with pytest.raises(PieceError, match="twice"):
-        EnvToModulePipeline(connectors=[piece, piece])
-
-
-def test_a_refused_piece_leaves_the_pipeline_as_it_was():
-    piece = FrameStacking(num_frames=2)
-    first = EnvToModulePipeline(connectors=[piece])
-    second = EnvToModulePipeline(connectors=[])
     with pytest.raises(PieceError, match="already"):
         second.append(piece)
-    assert len(second) == 0
+    with pytest.raises(PieceError, match="already") as refused:
+        EnvToModulePipeline(connectors=[other, piece])
+    with pytest.raises(PieceError, match="twice"):
+        EnvToModulePipeline(connectors=[other, other])
+    assert EnvToModulePipeline(connectors=[other])[0] is other
+    assert refused.value.__traceback__ is not None  # which holds the refused pipeline
+    assert first[0] is piece and len(second) == 0
     first.remove("frame_stacking")
     second.append(piece)
     assert second[0] is piece
-
-
-def test_on_purpose_it_is_fine():
-    piece = MeanStdFilter().share()
-    pipelines = [EnvToModulePipeline(BOX, gym.spaces.Discrete(2), connectors=[piece]) for _ in range(2)]
-    show(pipelines[0], 1.0)
-    show(pipelines[1], 3.0)
-    assert mean_of(piece) == (2.0, 2)
-
-
-def test_a_pipeline_that_is_gone_keeps_nothing():
-    piece = FrameStacking(num_frames=2)
-    first = EnvToModulePipeline(connectors=[piece])
-    del first
+    del second  # a pipeline that is gone keeps nothing
     assert EnvToModulePipeline(connectors=[piece])[0] is piece
+    inner = ConnectorPipelineV2(connectors=[MeanStdFilter()])
+    assert EnvToModulePipeline(connectors=[inner]).pieces() == (inner[0],)
 
 
-def test_a_refused_pipeline_takes_no_piece():
-    piece, other = FrameStacking(num_frames=2), MeanStdFilter()
-    first = EnvToModulePipeline(connectors=[piece])
-    with pytest.raises(PieceError, match="already") as refused:
-        EnvToModulePipeline(connectors=[other, piece])
-    assert EnvToModulePipeline(connectors=[other])[0] is other
-    assert first[0] is piece and refused.value.__traceback__ is not None  # which holds the refused pipeline
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda piece: pickle.loads(pickle.dumps(piece))])
-def test_a_copy_is_in_no_pipeline_yet(copied):
-    first = EnvToModulePipeline(BOX, connectors=[MeanStdFilter()])
-    show(first, 1.0, 3.0)
-    second = EnvToModulePipeline(BOX, connectors=[copied(first[0])])
-    show(second, 8.0)
-    assert (mean_of(second[0]), mean_of(first[0])) == ((4.0, 3), (2.0, 2))
-
-
-def test_nested_pipelines_keep_their_pieces():
-    inner = ConnectorPipelineV2(connectors=[FrameStacking(num_frames=2)])
-    outer = EnvToModulePipeline(connectors=[inner])
-    assert outer.pieces() == (inner[0],)
-
-
-def test_a_hook_that_gives_one_piece_to_every_pipeline_is_told():
+def test_a_hook_that_gives_one_piece_to_every_pipeline_is_named():
     piece = MeanStdFilter()
-    config = (
-        PPOConfig().environment("CartPole-v1").env_runners(env_to_module_connector=lambda env, spaces, device: piece)
-    )
+    config = PPOConfig().environment("CartPole-v1")
+    config.env_runners(env_to_module_connector=lambda env, spaces, device: piece)
     runner = SingleAgentEnvRunner(config=config)
     with pytest.raises(PieceError, match="make a new MeanStdFilter for each place"):
         SingleAgentEnvRunner(config=config)
     runner.stop()
 
 
-class Marker(ConnectorV2):
-    """Appends its name to `trace` in shared_data."""
-
-    def __init__(self, input_observation_space=None, input_action_space=None, *, name="", **kwargs):
-        super().__init__(input_observation_space, input_action_space, **kwargs)
-        self.name = name
-
-    def __call__(self, *, rl_module, batch, episodes, explore=None, shared_data=None, **kwargs):
-        shared_data.setdefault("trace", []).append(self.name or type(self).__name__)
-        return batch
+# -- states by stable name -------------------------------------------------------------------------------
 
 
 class Counter(ConnectorV2):
@@ -183,14 +134,10 @@ class Counter(ConnectorV2):
     def __init__(self, input_observation_space=None, input_action_space=None, *, count=0, **kwargs):
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self.count = count
-        self.frozen = False
 
     def __call__(self, *, rl_module, batch, episodes, **kwargs):
         self.count += 0 if self.frozen else len(episodes)
         return batch
-
-    def freeze(self):
-        self.frozen = True
 
     def get_state(self, components=None, *, not_components=None, **kwargs):
         return {"count": self.count}
@@ -209,52 +156,45 @@ class SecondCounter(Counter):
     """Another stateful class with several words in its name."""
 
 
-def pipeline(*pieces, obs=None, act=None):
-    return ConnectorPipelineV2(obs, act, connectors=list(pieces))
+def pipeline(*pieces):
+    return ConnectorPipelineV2(connectors=list(pieces))
 
 
-def trace(pipe):
-    shared = {}
-    pipe(rl_module=None, batch={}, episodes=[], shared_data=shared)
-    return shared.get("trace", [])
+def counters(*counts):
+    """A pipeline of a stateless piece, and two counters with another class's between them."""
+    first, second, third = counts or (0, 0, 0)
+    return pipeline(UserPiece(), Counter(count=first), SecondCounter(count=second), Counter(count=third))
+
+
+def state_of(*counts):
+    return {name: {"count": count} for name, count in zip(("counter", "second_counter", "counter_1"), counts)}
 
 
 def test_stable_names_number_the_pieces_of_one_class():
-    pipe = pipeline(Marker(name="0"), SecondCounter(), Marker(name="1"), SecondCounter(), Marker(name="2"))
-    assert pipe["marker"].name == "0"
-    assert pipe["marker_2"].name == "2"
-    pipe.remove("marker_1")
-    assert trace(pipe) == ["0", "2"]
-    assert pipe["second_counter_1"] is pipe[2]
+    pipe = counters(1, 2, 3)
+    assert pipe["counter"].count == 1 and pipe["counter_1"].count == 3
+    pipe.append(UserPiece())
+    assert pipe.names == ["user_piece", "counter", "second_counter", "counter_1", "user_piece_1"]
+    pipe.remove("counter_1")
+    assert [piece.count for piece in pipe[Counter]] == [1, 2]
 
 
-def test_states_are_kept_by_stable_name():
-    pipe = pipeline(Marker(), Counter(count=1), SecondCounter(count=2), Counter(count=3))
-    state = pipe.get_state()
-    assert state == {"counter": {"count": 1}, "second_counter": {"count": 2}, "counter_1": {"count": 3}}
-    other = pipeline(Marker(), Counter(), SecondCounter(), Counter())
+def test_states_are_kept_merged_and_selected_by_stable_name():
+    state = counters(1, 2, 3).get_state()
+    assert state == state_of(1, 2, 3)
+    other = counters()
     other.set_state(state)
-    assert [piece.count for piece in other[Counter]] == [1, 2, 3]
+    assert other.get_state() == state_of(1, 2, 3)
+    assert other.merge_states([state_of(i, 10 * i, 100 * i) for i in (1, 2, 3)]) == state_of(6, 60, 600)
+    assert set(other.get_state(components="counter")) == {"counter"}
+    assert set(other.get_state(not_components=["counter"])) == {"second_counter", "counter_1"}
     other.reset_state()
-    assert [piece.count for piece in other[Counter]] == [0, 0, 0]
-
-
-def test_states_are_merged_by_name_even_behind_stateless_pieces():
-    pipe = pipeline(Marker(), Counter(), SecondCounter(), Counter())
-    states = [
-        {"counter": {"count": i}, "second_counter": {"count": 10 * i}, "counter_1": {"count": 100 * i}}
-        for i in (1, 2, 3)
-    ]
-    assert pipe.merge_states(states) == {
-        "counter": {"count": 6},
-        "second_counter": {"count": 60},
-        "counter_1": {"count": 600},
-    }
+    assert other.get_state() == state_of(0, 0, 0)
 
 
 def test_freezing_reaches_every_piece_and_those_of_nested_pipelines():
     inner, outer, free = Counter(), Counter(count=5), Counter()
-    pipe = pipeline(Marker(), pipeline(Marker(), pipeline(inner)), outer)
+    pipe = pipeline(UserPiece(), pipeline(UserPiece(), pipeline(inner)), outer)
     pipe.freeze()
     for pieces in (pipe, pipeline(free)):
         pieces(rl_module=None, batch={}, episodes=[Lab.episode("a", 1), Lab.episode("b", 1)])
@@ -264,20 +204,19 @@ def test_freezing_reaches_every_piece_and_those_of_nested_pipelines():
     assert outer.count == 7
 
 
-def test_a_state_of_a_piece_that_is_not_there_is_an_error():
-    with pytest.raises(UnknownNameError, match="second_counter") as raised:
-        pipeline(Counter()).set_state({"second_counter": {"count": 1}})
-    assert "counter" in str(raised.value)
-
-
-def test_states_of_which_one_does_not_fit_change_no_piece():
-    pipe = pipeline(Counter(count=1), Counter(count=2))
-    with pytest.raises(CheckpointError, match=r"'counter_1'[\s\S]*KeyError: 'count'"):
-        pipe.set_state({"counter": {"count": 7}, "counter_1": {"cuont": 8}})
-    assert pipe.get_state() == {"counter": {"count": 1}, "counter_1": {"count": 2}}
-
-
-def test_components_select_states():
-    pipe = pipeline(Counter(count=1), SecondCounter(count=2))
-    assert set(pipe.get_state(components="counter")) == {"counter"}
-    assert set(pipe.get_state(not_components=["counter"])) == {"second_counter"}
+@pytest.mark.parametrize(
+    ("state", "error", "match"),
+    [
+        ({"third_counter": {"count": 1}}, UnknownNameError, "third_counter[\\s\\S]*second_counter"),
+        ({**state_of(7, 8), "counter_1": {"cuont": 8}}, CheckpointError, r"'counter_1'[\s\S]*KeyError: 'count'"),
+        (3, CheckpointError, r"ConnectorPipelineV2\.set_state"),
+        (None, CheckpointError, r"ConnectorPipelineV2\.set_state"),
+        ([], CheckpointError, r"ConnectorPipelineV2\.set_state"),
+        ({"counter": 3}, CheckpointError, r"ConnectorPipelineV2\.set_state"),
+    ],
+)
+def test_a_state_that_does_not_fit_changes_no_piece(state, error, match):
+    pipe = counters(1, 2, 3)
+    with pytest.raises(error, match=match):
+        pipe.set_state(state)
+    assert pipe.get_state() == state_of(1, 2, 3)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorPipelineV2
 from epibatch.connectors.authoring import ColumnTransform
+from epibatch.connectors.columns import DropColumns
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
     BatchIndividualItems,
@@ -20,92 +25,183 @@ from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline, WriteObservationsToEpisodes
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
-    GeneralAdvantageEstimation,
+    AddNextObservationsFromEpisodesToTrainBatch,
+    AddOneTsToEpisodesAndTruncate,
     LearnerConnectorPipeline,
     PrevActionsPrevRewardsLearner,
 )
 from epibatch.connectors.observations import Affine, Clip
+from epibatch.core.columns import COLUMNS_LEFT_OUT
 from epibatch.core.errors import PieceError, PipelineError
-from epibatch.episodes import SingleAgentEpisode
-from fixture_pieces import Lab
+from fixture_pieces import Lab, played
 
-WRONG_ORDERS = [
-    (
-        "learner",
-        lambda: [BatchIndividualItems(), AddColumnsFromEpisodesToTrainBatch()],
-        ["AddColumnsFromEpisodesToTrainBatch", "BatchIndividualItems"],
-    ),
-    (
-        "learner",
-        lambda: [
-            AddObservationsFromEpisodesToBatch(as_learner_connector=True),
-            NumpyToTensor(),
-            BatchIndividualItems(),
-        ],
-        ["NumpyToTensor", "BatchIndividualItems|AddObservationsFromEpisodesToBatch"],
-    ),
-    (
-        "learner",
-        lambda: [
-            AddObservationsFromEpisodesToBatch(as_learner_connector=True),
-            AddColumnsFromEpisodesToTrainBatch(),
-            BatchIndividualItems(),
-            GeneralAdvantageEstimation(gamma=0.9, lambda_=0.9),
-            NumpyToTensor(),
-        ],
-        ["GeneralAdvantageEstimation", "NumpyToTensor|BatchIndividualItems"],
-    ),
-    (
-        "env_to_module",
-        lambda: [AddObservationsFromEpisodesToBatch(), BatchIndividualItems(), NumpyToTensor(), BatchIndividualItems()],
-        ["BatchIndividualItems", "NumpyToTensor"],
-    ),
-]
+FRAMES = gym.spaces.Box(0, 99, (2, 1), np.float32)
+CHOICE = gym.spaces.Discrete(2)
 
 
-class Rewrites(ConnectorV2):
-    """Declares nothing but that it replaces the newest observation."""
+class Double(ColumnTransform):
+    """Twice the values."""
 
-    rewrites_observations = True
+    columns: Any = "obs"
+    takes_tensors = True
+    monotonic = True
+
+    def transform(self, x):
+        return 2 * x
+
+
+class Augment(Double):
+    """Is meant for training alone."""
+
+    training_only = True
+
+
+class Plain(ConnectorV2):
+    """Declares no columns, and so is trusted."""
+
+    transforms = ("obs",)
 
     def __call__(self, *, rl_module, batch, episodes, **kwargs):
         return batch
 
 
-@pytest.mark.parametrize("first", [lambda: Clip(low=-1, high=1), AddObservationsFromEpisodesToBatch])
-def test_a_piece_that_rewrites_observations_behind_one_that_took_them_is_too_late(first):
-    with pytest.raises(PipelineError) as raised:
-        EnvToModulePipeline(connectors=[first(), Rewrites()])
-    taker = type(first()).__name__
-    assert "piece 1 (Rewrites)" in str(raised.value)
-    assert f"move Rewrites before EnvToModulePipeline, piece 0 ({taker})" in str(raised.value)
-    assert len(EnvToModulePipeline(connectors=[Rewrites(), first()])) == 2
+class Rewrites(Plain):
+    """Declares nothing but that it replaces the newest observation."""
+
+    rewrites_observations = True
 
 
-@pytest.mark.parametrize(("kind", "pieces", "named"), WRONG_ORDERS)
-def test_a_wrong_order_is_an_error_that_names_both_pieces(kind, pieces, named):
-    cls = {"learner": LearnerConnectorPipeline, "env_to_module": EnvToModulePipeline}[kind]
-    built = pieces()
+class ReadsRewards(Plain):
+    reads = ("rewards",)
+
+
+def add(training: bool = True) -> Any:
+    return AddObservationsFromEpisodesToBatch(**({"as_learner_connector": True} if training else {}))
+
+
+def with_next(*, before: Any = (), after: Any = ()) -> list[Any]:
+    """Pieces that make a train batch with next observations."""
+    makers = [add(), AddNextObservationsFromEpisodesToTrainBatch(), AddColumnsFromEpisodesToTrainBatch()]
+    return [*before, *makers, *after, BatchIndividualItems()]
+
+
+# -- orders that are refused -------------------------------------------------------------------------
+
+LEARN, ACT = LearnerConnectorPipeline, EnvToModulePipeline
+BOTH = ("obs", "new_obs")
+REFUSED = {
+    "columns after the batch": (
+        LEARN,
+        lambda: [BatchIndividualItems(), AddColumnsFromEpisodesToTrainBatch()],
+        ["piece 1 (AddColumnsFromEpisodesToTrainBatch)", "piece 0 (BatchIndividualItems)"],
+    ),
+    "tensors of no batch": (
+        LEARN,
+        lambda: [add(), NumpyToTensor(), BatchIndividualItems()],
+        ["piece 1 (NumpyToTensor)", "move NumpyToTensor after piece 2 (BatchIndividualItems)"],
+    ),
+    "a dropped column": (
+        LEARN,
+        lambda: [AddColumnsFromEpisodesToTrainBatch(), DropColumns(columns="rewards"), ReadsRewards()],
+        ["piece 2 (ReadsRewards)", "'rewards'", "move piece 1 (DropColumns) after piece 2 (ReadsRewards)"],
+    ),
+    "rewriting after a transform": (
+        ACT,
+        lambda: [Clip(low=-1, high=1), Rewrites()],
+        ["piece 1 (Rewrites)", "move Rewrites before EnvToModulePipeline, piece 0 (Clip)"],
+    ),
+    "stacks written to episodes": (
+        ACT,
+        lambda: [FrameStacking(num_frames=2), WriteObservationsToEpisodes()],
+        ["move WriteObservationsToEpisodes before FrameStacking"],
+    ),
+    "stacks of what was changed": (
+        ACT,
+        lambda: [Double(), FrameStacking(num_frames=2)],
+        ["put WriteObservationsToEpisodes between the two"],
+    ),
+    "observations alone": (
+        LEARN,
+        lambda: with_next(before=[Double()]),
+        ["piece 0 (Double)", 'columns = ("obs", "new_obs")'],
+    ),
+    "observations alone, later": (
+        LEARN,
+        lambda: with_next(after=[Double()]),
+        ["piece 3 (Double)", "by LearnerConnectorPipeline, piece 1 (AddNext"],
+    ),
+    "a part alone": (LEARN, lambda: with_next(before=[Double(columns="obs/a")]), ['columns = ("obs/a", "new_obs/a")']),
+    "alone and both": (LEARN, lambda: with_next(before=[Double(), Double(columns=BOTH)]), ["piece 1 (Double)"]),
+    "each by another": (
+        LEARN,
+        lambda: with_next(before=[Affine(scale=2), Double(columns="new_obs")]),
+        ["piece 0 (Affine)"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "pieces", "fragments"), REFUSED.values(), ids=REFUSED)
+def test_a_wrong_order_is_refused_with_the_pieces_and_the_way_out(kind, pieces, fragments):
     with pytest.raises(PipelineError) as raised:
-        cls(None, None, connectors=built)
+        kind(connectors=pieces())
     message = str(raised.value)
-    assert cls.__name__ in message
-    for alternatives in named:
-        assert any(name in message for name in alternatives.split("|")), alternatives
-    assert "do: " in message
+    assert [text for text in [kind.__name__, "do: ", *fragments] if text not in message] == [], message
+
+
+@pytest.mark.parametrize(
+    ("kind", "pieces"),
+    [
+        (ACT, lambda: [Rewrites(), Clip(low=-1, high=1)]),
+        (ACT, lambda: [Rewrites(), add(False)]),
+        (ACT, lambda: [FrameStacking(num_frames=1), WriteObservationsToEpisodes()]),
+        (ACT, lambda: [Double(), WriteObservationsToEpisodes(), FrameStacking(num_frames=2)]),
+        (LEARN, lambda: with_next(before=[Double(), Double(columns="new_obs")])),
+        (LEARN, lambda: with_next(before=[Double(columns="rewards")])),
+        (LEARN, lambda: [Double(), *Lab.defaults("learner")]),
+        (LEARN, lambda: with_next(before=[Augment()])),
+        (LEARN, lambda: with_next(before=[Plain()])),
+    ],
+)
+def test_the_right_orders_are_accepted(kind, pieces):
+    assert len(kind(connectors=pieces())) >= 2
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        lambda: FrameStacking(num_frames=2, as_learner_connector=True),
+        PrevActionsPrevRewardsLearner,
+        lambda: FlattenObservations(as_learner_connector=True),
+    ],
+)
+@pytest.mark.parametrize("first", [Double, add])
+def test_what_would_be_lost_is_refused_with_both_names(first, second):
+    with pytest.raises(PipelineError) as raised:
+        LearnerConnectorPipeline(connectors=[first(), second()])
+    one, other = type(first()).__name__, type(second()).__name__
+    for words in (f"piece 0 ({one})", f"piece 1 ({other})", f"move {other} before {one}"):
+        assert words in str(raised.value)
+    LearnerConnectorPipeline(FRAMES, CHOICE, connectors=[second(), first()])
+
+
+def test_what_advantages_were_made_of_stays_as_it_is():
+    config = PPOConfig()
+    pipeline = config.build_learner_connector(FRAMES, CHOICE)
+    config.extend_learner_connector(pipeline)
+    with pytest.raises(PipelineError, match=r"'rewards' as it was[\s\S]*move Double before GeneralAdvantageEstimation"):
+        pipeline.append(Double(columns="rewards"))
+    with pytest.raises(PipelineError, match="column 'obs' as it was"):
+        pipeline.append(Affine(scale=2.0))
+    pipeline.append(Augment())
+    pipeline.insert_before("GeneralAdvantageEstimation", Double(columns="rewards"))
+    assert pipeline.names[-3:] == ["double", "general_advantage_estimation", "augment"]
 
 
 def test_an_edit_that_breaks_the_order_is_refused_and_undone():
-    pipe = LearnerConnectorPipeline(None, None, connectors=Lab.defaults("learner"))
+    pipe = LearnerConnectorPipeline(Lab.obs_space, Lab.act_space, connectors=Lab.defaults("learner"))
     before = list(pipe)
     with pytest.raises(PipelineError):
         pipe.append(AddColumnsFromEpisodesToTrainBatch())
-    assert list(pipe) == before
-
-
-def test_a_removal_that_breaks_the_order_is_refused_and_undone():
-    pipe = LearnerConnectorPipeline(Lab.obs_space, Lab.act_space, connectors=Lab.defaults("learner"))
-    before = list(pipe)
     with pytest.raises(PipelineError, match="NumpyToTensor"):
         pipe.remove("BatchIndividualItems")
     assert list(pipe) == before
@@ -115,7 +211,7 @@ def test_a_removal_that_breaks_the_order_is_refused_and_undone():
     assert list(pipe) == before and len(batch["obs"]) == 2
 
 
-def test_behind_an_undeclared_piece_columns_are_taken_on_trust(lab):
+def test_after_an_undeclared_piece_columns_are_taken_on_trust(lab):
     def supply(batch, episodes):
         for episode in episodes:
             lab.user.add_n_batch_items(batch, "obs", [[0.0]] * len(episode), len(episode), episode)
@@ -123,6 +219,9 @@ def test_behind_an_undeclared_piece_columns_are_taken_on_trust(lab):
     pieces = [lab.user(supply), *lab.defaults("learner")[1:]]
     batch = lab.run("learner", pieces, [lab.episode("a", 2)], rl_module=lab.module())
     assert batch["obs"].tolist() == [[0.0], [0.0]]
+
+
+# -- calls ---------------------------------------------------------------------------------------------
 
 
 def _piece(function):
@@ -137,17 +236,11 @@ def _piece(function):
         lambda self, batch, /, **kwargs: batch,
     ],
 )
-@pytest.mark.parametrize("edit", [False, True])
-def test_a_call_that_lacks_the_keywords_is_refused_when_the_pipeline_is_built(function, edit):
-    def build():
-        if edit:
-            LearnerConnectorPipeline().append(_piece(function))
-        else:
-            LearnerConnectorPipeline(connectors=[_piece(function)])
-
-    with pytest.raises(PieceError, match=r"piece 0 \(Own\), its method __call__") as error:
-        build()
-    assert "write def __call__(self, *, rl_module, batch, episodes, **kwargs)" in str(error.value)
+def test_a_call_that_lacks_the_keywords_is_refused_when_the_pipeline_is_built(function):
+    for build in (lambda piece: LearnerConnectorPipeline(connectors=[piece]), LearnerConnectorPipeline().append):
+        with pytest.raises(PieceError, match=r"piece 0 \(Own\), its method __call__") as error:
+            build(_piece(function))
+        assert "write def __call__(self, *, rl_module, batch, episodes, **kwargs)" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -165,18 +258,15 @@ def test_every_call_that_accepts_the_keywords_is_accepted(function):
     assert pipeline(episodes=[Lab.episode("e", 2)]) == {}
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
+def test_required_keywords_of_its_own_are_the_callers_to_pass():
+    for function in (
         lambda self, *, rl_module, batch, episodes, my_kw, **kwargs: {"seen": my_kw},
         lambda self, rl_module, batch, my_kw, **kwargs: {"seen": my_kw},
-    ],
-)
-def test_required_keywords_of_its_own_are_the_callers_to_pass(function):
-    pipeline = LearnerConnectorPipeline(connectors=[_piece(function)])
-    assert pipeline(episodes=[Lab.episode("e", 2)], my_kw=3) == {"seen": 3}
-    with pytest.raises(TypeError, match=r"piece 0 \(Own\)[\s\S]*my_kw"):
-        pipeline(episodes=[Lab.episode("e", 2)])
+    ):
+        pipeline = LearnerConnectorPipeline(connectors=[_piece(function)])
+        assert pipeline(episodes=[Lab.episode("e", 2)], my_kw=3) == {"seen": 3}
+        with pytest.raises(TypeError, match=r"piece 0 \(Own\)[\s\S]*my_kw"):
+            pipeline(episodes=[Lab.episode("e", 2)])
 
 
 @pytest.mark.parametrize(
@@ -187,74 +277,55 @@ def test_required_keywords_of_its_own_are_the_callers_to_pass(function):
         (LearnerConnectorPipeline().prepend, r"pass prepend\(\)"),
     ],
 )
-def test_a_bare_function_is_told_how_to_become_a_piece(function, call):
+def test_a_bare_function_comes_with_how_to_make_it_a_piece(function, call):
     with pytest.raises(PieceError, match=f"@column_function.*{call}"):
         LearnerConnectorPipeline(connectors=[function])
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_a_learner_pipeline_makes_its_pieces_train(plain):
-    class Stacks(ConnectorV2):
-        def __init__(self, input_observation_space=None, input_action_space=None, *, as_learner_connector=False):
-            super().__init__(input_observation_space, input_action_space)
-            self._as_learner_connector = as_learner_connector
-
-        def __call__(self, *, rl_module, batch, episodes, **kwargs):
-            return {"trains": self._as_learner_connector}
-
-    if plain:
-        assert LearnerConnectorPipeline(connectors=[Stacks()])(episodes=[Lab.episode("a", 2)])["trains"] is True
-        assert EnvToModulePipeline(connectors=[Stacks()])(episodes=[Lab.episode("a", 2)])["trains"] is False
-    else:
-        add = AddObservationsFromEpisodesToBatch
-        nested = ConnectorPipelineV2(connectors=[add()])
-        given = ConnectorPipelineV2(connectors=[add(as_learner_connector=True)])
-        for piece in (add(), nested, add(as_learner_connector=True), given):
-            pipeline = LearnerConnectorPipeline(connectors=[piece, BatchIndividualItems()])
-            assert len(pipeline(episodes=[Lab.episode("a", 2)])["obs"]) == 2
-        assert len(ConnectorPipelineV2(connectors=[add()])(episodes=[Lab.episode("a", 2)])["obs"]["a",]) == 1
+# -- sides ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("pipeline", "given"), [(LearnerConnectorPipeline, False), (EnvToModulePipeline, True)])
-def test_a_piece_that_was_made_for_the_other_side_is_refused(pipeline, given):
-    piece = AddObservationsFromEpisodesToBatch(as_learner_connector=given)
-    where = r"piece 0 \(AddObservationsFromEpisodesToBatch\)"
-    with pytest.raises(PieceError, match=rf"{where}[\s\S]*found: +as_learner_connector={given}"):
-        pipeline(connectors=[piece])
+class Stacks(ConnectorV2):
+    """Tells which side it is on, and counts what it has learned."""
+
+    def __init__(self, input_observation_space=None, input_action_space=None, as_learner_connector=False):
+        super().__init__(input_observation_space, input_action_space)
+        self.trains_now, self.count = as_learner_connector, 0
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return {"trains": self.trains_now}
+
+    def get_state(self, components=None, *, not_components=None, **kwargs):
+        return {"count": self.count}
+
+    def set_state(self, state):
+        self.count = state["count"]
 
 
-def test_the_side_may_be_given_by_position():
-    class Stacks(ConnectorV2):
-        def __init__(self, input_observation_space=None, input_action_space=None, as_learner_connector=False):
-            super().__init__(input_observation_space, input_action_space)
+def test_a_learner_pipeline_makes_its_pieces_train():
+    nested, given = (ConnectorPipelineV2(connectors=[piece]) for piece in (add(False), add()))
+    for piece in (add(False), nested, add(), given):
+        pipeline = LearnerConnectorPipeline(connectors=[piece, BatchIndividualItems()])
+        assert len(pipeline(episodes=[Lab.episode("a", 2)])["obs"]) == 2
+    assert len(ConnectorPipelineV2(connectors=[add(False)])(episodes=[Lab.episode("a", 2)])["obs"]["a",]) == 1
+    for kind in (LearnerConnectorPipeline, EnvToModulePipeline):
+        piece = Stacks()
+        piece.count = 3
+        out = kind(connectors=[piece])(episodes=[Lab.episode("a", 2)])
+        assert (out["trains"], piece.count) == (kind is LearnerConnectorPipeline, 3)
 
-        def __call__(self, *, rl_module, batch, episodes, **kwargs):
-            return batch
 
-    assert len(LearnerConnectorPipeline(connectors=[Stacks(None, None, True)])) == 1
-    with pytest.raises(PieceError, match="as_learner_connector=True"):
-        EnvToModulePipeline(connectors=[Stacks(None, None, True)])
-
-
-def test_a_piece_keeps_what_it_has_learned_when_its_pipeline_decides():
-    class Counts(ConnectorV2):
-        def __init__(self, *spaces, as_learner_connector=False):
-            super().__init__(*spaces)
-            self.count = 0
-
-        def __call__(self, *, rl_module, batch, episodes, **kwargs):
-            return batch
-
-        def get_state(self, components=None, *, not_components=None, **kwargs):
-            return {"count": self.count}
-
-        def set_state(self, state):
-            self.count = state["count"]
-
-    piece = Counts()
-    piece.count = 3
-    LearnerConnectorPipeline(connectors=[piece])
-    assert piece.count == 3
+@pytest.mark.parametrize(
+    ("pipeline", "piece", "side"),
+    [
+        (LearnerConnectorPipeline, lambda: AddObservationsFromEpisodesToBatch(as_learner_connector=False), False),
+        (EnvToModulePipeline, add, True),
+        (EnvToModulePipeline, lambda: Stacks(None, None, True), True),
+    ],
+)
+def test_a_piece_that_was_made_for_the_other_side_is_refused(pipeline, piece, side):
+    with pytest.raises(PieceError, match=rf"piece 0 \(\w+\)[\s\S]*found: +as_learner_connector={side}"):
+        pipeline(connectors=[piece()])
 
 
 def test_what_a_written_constructor_put_into_a_built_in_piece_stays_there():
@@ -279,82 +350,36 @@ def test_a_piece_that_goes_to_the_other_side_is_as_a_new_one():
     assert piece.clone().get_ctor_args_and_kwargs() == ((Lab.obs_space,), {})
 
 
-FRAMES = gym.spaces.Box(0, 99, (2, 1), np.float32)
+# -- next observations go through what observations go through -----------------------------------------
 
 
-class Halve(ColumnTransform):
-    columns = "obs"
-    monotonic = True
-
-    def transform(self, x):
-        return x / np.float32(2)
-
-
-@pytest.mark.parametrize(
-    "second",
-    [
-        lambda: FrameStacking(num_frames=2, as_learner_connector=True),
-        lambda: PrevActionsPrevRewardsLearner(),
-        lambda: FlattenObservations(as_learner_connector=True),
-    ],
-)
-@pytest.mark.parametrize("first", [Halve, lambda: AddObservationsFromEpisodesToBatch(as_learner_connector=True)])
-def test_what_would_be_lost_is_refused_with_both_names(first, second):
-    with pytest.raises(PipelineError) as raised:
-        LearnerConnectorPipeline(connectors=[first(), second()])
-    one, other = type(first()).__name__, type(second()).__name__
-    assert f"piece 1 ({other})" in str(raised.value)
-    assert f"piece 0 ({one})" in str(raised.value)
-    assert f"move {other} before {one}" in str(raised.value)
-    LearnerConnectorPipeline(FRAMES, gym.spaces.Discrete(2), connectors=[second(), first()])
+@settings(max_examples=20)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.booleans(), st.booleans())
+def test_both_are_transformed_before_the_piece_that_makes_them_or_after(lengths, bootstraps, after):
+    episodes = [played([np.float32([10 * i + t, t]) for t in range(n + 1)]) for i, n in enumerate(lengths)]
+    pieces = with_next(**{"after" if after else "before": [Double(columns=BOTH)]})
+    pieces = [AddOneTsToEpisodesAndTruncate(), *pieces] if bootstraps else pieces
+    batch = LearnerConnectorPipeline(connectors=pieces)(rl_module=None, episodes=episodes)
+    expected = []
+    for one in episodes:
+        rows = [2 * one.get_observations(t + 1) for t in range(len(one))]
+        expected += [*rows, rows[-1]] if bootstraps else rows
+    np.testing.assert_array_equal(batch["new_obs"], np.stack(expected))
 
 
-def test_observations_in_the_episodes_can_be_stacked():
-    pieces = [Halve(), WriteObservationsToEpisodes(), FrameStacking(num_frames=2)]
-    pipeline = EnvToModulePipeline(FRAMES, gym.spaces.Discrete(2), connectors=pieces)
-    episode = SingleAgentEpisode(observations=[np.float32([[2], [4]])], observation_space=FRAMES)
-    first = pipeline(episodes=[episode])["obs"][(episode.id_,)][0]
-    assert first.tolist() == [[0.0, 1.0], [0.0, 2.0]]
-    episode.add_env_step(np.float32([[6], [8]]), 0, 0.0)
-    second = pipeline(episodes=[episode])["obs"][(episode.id_,)][0]
-    assert second.tolist() == [[1.0, 3.0], [2.0, 4.0]]
-    assert episode.get_observations().tolist() == [[[1.0], [2.0]], [[3.0], [4.0]]]
+def test_their_space_is_that_of_observations_and_they_are_made_where_somebody_reads_them():
+    class Scale(Double):
+        uses_spaces = True
 
+        def transform(self, x):
+            return x / self.row_space.high
 
-def test_the_way_out_is_named_for_acting():
-    with pytest.raises(PipelineError, match="put WriteObservationsToEpisodes between the two"):
-        EnvToModulePipeline(connectors=[Halve(), FrameStacking(num_frames=2)])
-
-
-class Rewarded(ColumnTransform):
-    columns = "rewards"
-    takes_tensors = True
-
-    def transform(self, x):
-        return 2 * x
-
-
-class Behind(Rewarded):
-    columns = "obs"
-    training_only = True
-
-
-def test_what_advantages_were_made_of_stays_as_it_is():
-    config = PPOConfig()
-    pipeline = config.build_learner_connector(FRAMES, gym.spaces.Discrete(2))
-    config.extend_learner_connector(pipeline)
-    with pytest.raises(PipelineError) as raised:
-        pipeline.append(Rewarded())
-    assert "column 'rewards' as it was" in str(raised.value)
-    assert "move Rewarded before GeneralAdvantageEstimation" in str(raised.value)
-    with pytest.raises(PipelineError, match="column 'obs' as it was"):
-        pipeline.append(Affine(scale=2.0))
-    pipeline.append(Behind())
-    pipeline.insert_before("GeneralAdvantageEstimation", Rewarded())
-    assert pipeline.names[-3:] == ["rewarded", "general_advantage_estimation", "behind"]
-
-
-def test_stacks_are_not_written_to_episodes():
-    with pytest.raises(PipelineError, match=r"move WriteObservationsToEpisodes before FrameStacking"):
-        EnvToModulePipeline(connectors=[FrameStacking(num_frames=2), WriteObservationsToEpisodes()])
-    EnvToModulePipeline(connectors=[FrameStacking(num_frames=1), WriteObservationsToEpisodes()])
+    pieces = with_next(before=[Scale(columns=BOTH)])
+    pipeline = LearnerConnectorPipeline(gym.spaces.Box(0.0, 8.0, (2,), np.float32), connectors=pieces)
+    episode = played([np.float32([0, 8]), np.float32([4, 2])])
+    batch = pipeline(rl_module=None, episodes=[episode])
+    assert batch["obs"].tolist() == [[0.0, 1.0]] and batch["new_obs"].tolist() == [[0.5, 0.25]]
+    shared = {COLUMNS_LEFT_OUT: {"default_policy": frozenset(["new_obs"])}}
+    assert "new_obs" not in pipeline(rl_module=None, episodes=[episode], shared_data=shared)
+    acting = EnvToModulePipeline(connectors=[Double(columns=BOTH), add(False), BatchIndividualItems()])
+    assert {name: own.tolist() for name, own in acting(episodes=[episode]).items()} == {"obs": [[8, 4]]}

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.connectors.columns import ConcatenateColumns
 from epibatch.connectors.common import AgentToModuleMapping, BatchIndividualItems
-from epibatch.connectors.connector_v2 import ConnectorV2
+from epibatch.connectors.learner import AddNextObservationsFromEpisodesToTrainBatch
 from epibatch.core.errors import ColumnError, ConfigError, EpisodeError
 from epibatch.core.padding import pad, unpad
 from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
@@ -24,16 +23,8 @@ BURNED = [("pad", 2), ("drop", 1), ("overlap", 2)]
 
 def module_of(end, burn_in, max_seq_len=4, **config):
     module = Lab.module(2, max_seq_len, sequence_end=end, burn_in=burn_in, **config)
-    type(module).handles_resets = True
+    module.handles_resets = True
     return module
-
-
-@pytest.fixture(autouse=True)
-def forget(lab):
-    yield
-    module = type(lab.module())
-    if "handles_resets" in vars(module):
-        del module.handles_resets
 
 
 def episodes_of():
@@ -44,11 +35,6 @@ def episodes_of():
         Lab.episode("c", 3, state=2, offset=200, t_started=5, lookback=1),
         Lab.episode("d", 4, state=2, offset=300, end="truncated"),
     ]
-
-
-def flat_columns(lab, episodes, ppo):
-    """The columns of the same pipeline for a module without state: rows, one chunk after the other."""
-    return lab.run("learner", lab.defaults("learner", ppo), episodes, rl_module=lab.module())
 
 
 def states_by_hand(episodes, sequences):
@@ -67,7 +53,7 @@ def test_columns_lie_where_the_layout_says(lab, end, burn_in, ppo):
     episodes = episodes_of()
     module = module_of(end, burn_in)
     batch = lab.run("learner", lab.defaults("learner", ppo), episodes, rl_module=module)
-    rows = flat_columns(lab, episodes, ppo)
+    rows = lab.run("learner", lab.defaults("learner", ppo), episodes, rl_module=lab.module())  # without a state
     counts = [len(episode) + ppo for episode in episodes]
     layout = sequence_layout(counts, 4, end=end, burn_in=burn_in, bootstrapped=ppo)
     for name in ("obs", "actions", "rewards", "terminateds", "truncateds", "action_logp"):
@@ -84,44 +70,8 @@ def test_columns_lie_where_the_layout_says(lab, end, burn_in, ppo):
     assert ("resets" in batch) == (end == "continue")
 
 
-@pytest.mark.parametrize("ppo", [False, True], ids=["rows", "bootstraps"])
-@pytest.mark.parametrize("max_seq_len", [1, 3, 4, 50])
-def test_continued_sequences_know_where_and_from_what_to_begin_anew(lab, max_seq_len, ppo):
-    episodes = episodes_of()
-    module = module_of("continue", 0, max_seq_len)
-    batch = lab.run("learner", lab.defaults("learner", ppo), episodes, rl_module=module)
-    begins, start = [], 0
-    for chunk, episode in enumerate(episodes):
-        if start % max_seq_len:
-            begins.append((start // max_seq_len, start % max_seq_len, chunk))
-        start += len(episode) + ppo
-    assert [tuple(own) for own in batch["resets"].nonzero().tolist()] == [own[:2] for own in begins]
-    states = batch["reset_states"]["h"]
-    most = max((sum(own[0] == row for own in begins) for row in range(len(states))), default=0)
-    assert tuple(states.shape) == (-(-start // max_seq_len), most, 2)
-    expected = np.zeros(states.shape, np.float32)
-    for row in range(len(states)):
-        own = [(chunk, 0) for sequence, _, chunk in begins if sequence == row]
-        expected[row, : len(own)] = states_by_hand(episodes, own)
-    np.testing.assert_array_equal(states.numpy(), expected)
-
-
-def test_nested_columns_and_infos_in_overlapping_sequences(lab):
-    mine = {
-        "extra": {("a",): [{"x": np.arange(i, i + 2), "y": float(i)} for i in range(5)]},
-        "infos": {("a",): [{"t": i} for i in range(5)]},
-    }
-    module = module_of("overlap", 0)
-    batch = lab.run("learner", lab.defaults("learner"), [lab.episode("a", 5)], rl_module=module, batch=mine)
-    assert batch["extra"]["y"].tolist() == [[0.0, 1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0]]
-    assert batch["extra"]["x"][1].tolist() == [[1, 2], [2, 3], [3, 4], [4, 5]]
-    assert batch["infos"] == [{"t": i} for i in range(5)]
-
-
 @pytest.mark.parametrize("end", ["overlap", "continue"])
 def test_states_of_next_observations_are_one_step_later(lab, end):
-    from epibatch.connectors.learner import AddNextObservationsFromEpisodesToTrainBatch
-
     pieces = lab.defaults("learner")
     pieces.insert(2, AddNextObservationsFromEpisodesToTrainBatch())
     episodes = [lab.episode("a", 6, state=2), lab.episode("b", 3, state=2, offset=100)]
@@ -148,21 +98,17 @@ def test_chunks_that_are_all_too_short_are_an_error(lab, burn_in, lengths):
     assert str(raised.value).count(", ...") == (len(lengths) > 8)
 
 
-def test_advantages_need_every_row(lab):
-    pieces = lab.defaults("learner", True)[1:]
+def test_advantages_need_every_row_and_sequences_of_the_modules_settings(lab):
+    def longer(batch, episodes):
+        return {name: torch.cat([leaf, leaf]) if torch.is_tensor(leaf) else leaf for name, leaf in batch.items()}
+
+    bootstrap, *pieces, gae = lab.defaults("learner", True)
     mask = {"loss_mask": {("a",): [True] * 5}}
     with pytest.raises(ConfigError, match="AddOneTsToEpisodesAndTruncate"):
-        lab.run("learner", pieces, [lab.episode("a", 5)], rl_module=module_of("drop", 0), batch=mask)
-
-
-def test_advantages_refuse_sequences_of_other_settings(lab):
-    class Longer(ConnectorV2):
-        def __call__(self, *, rl_module, batch, episodes, **kwargs):
-            return {name: torch.cat([leaf, leaf]) if torch.is_tensor(leaf) else leaf for name, leaf in batch.items()}
-
-    pieces = lab.defaults("learner", True)
+        lab.run("learner", [*pieces, gae], [lab.episode("a", 5)], rl_module=module_of("drop", 0), batch=mask)
+    pieces = [bootstrap, *pieces, lab.user(longer), gae]
     with pytest.raises(ColumnError, match="the pipeline that makes the sequences"):
-        lab.run("learner", [*pieces[:-1], Longer(), pieces[-1]], [lab.episode("a", 5)], rl_module=lab.module(2))
+        lab.run("learner", pieces, [lab.episode("a", 5)], rl_module=lab.module(2))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +159,7 @@ def team_batch(lab, end, burn_in, other):
         model_config={"state": 2, "max_seq_len": 4, "sequence_end": end, "burn_in": burn_in},
     )
     module = MultiRLModule(rl_module_specs={"default_policy": spec})
-    type(lab.module()).handles_resets = True
+    module["default_policy"].handles_resets = True
     spaces = gym.spaces.Dict(spaces), gym.spaces.Dict(dict.fromkeys(spaces, lab.act_space))
     return lab.run("learner", pieces, episodes, rl_module=module, spaces=spaces)["default_policy"]
 
@@ -233,14 +179,3 @@ def test_agents_of_several_spaces_are_not_packed(lab):
     team_batch(lab, "continue", 0, other=False)
     with pytest.raises(ConfigError, match="different spaces"):
         team_batch(lab, "continue", 0, other=True)
-
-
-@pytest.mark.parametrize("place", ["add_time_dim_to_batch_and_zero_pad", "batch_individual_items"])
-@pytest.mark.parametrize("end", ["pad", "overlap"])
-def test_pieces_that_join_columns_leave_the_time_axis_where_it_is(lab, end, place):
-    pieces = lab.defaults("learner")
-    at = [type(piece).__name__ for piece in pieces].index("".join(map(str.title, place.split("_"))))
-    pieces.insert(at + 1, ConcatenateColumns(columns=["obs", "rewards"], to="features", keep=True))
-    batch = lab.run("learner", pieces, episodes_of(), rl_module=module_of(end, 0))
-    assert np.array_equal(batch["features"][..., -1], batch["rewards"])
-    assert np.array_equal(batch["features"][..., :-1], batch["obs"].reshape(*batch["rewards"].shape, -1))

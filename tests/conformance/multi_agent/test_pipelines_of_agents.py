@@ -1,7 +1,7 @@
 """Default pipelines about several agents beside RLlib's: the same rows for each agent, in every module's batch.
 
 Each library gets episodes that it made itself, of schedules that RLlib's hold. Advantages are left to one agent's
-tests: each module's are what its agents' episodes alone give (tests/connectors/test_agent_call.py).
+tests: each module's are what its agents' episodes alone give (tests/connectors/test_several_agents.py).
 """
 
 from __future__ import annotations
