@@ -203,26 +203,6 @@ def test_all_environments_tell_of_the_last_vector_step_of_whole_episodes(toys):
     assert log.calls == [*steps[:5], ("on_episode_end", 0, 3, 3), steps[5]]
 
 
-def test_samples_are_the_same_with_and_without(toys):
-    def sampled(config):
-        runner = toys.runner(2, config=config)
-        chunks = [chunk for steps in (5, 30) for chunk in runner.sample(num_timesteps=steps)]
-        metrics = runner.get_metrics()
-        return chunks, {key: value for key, value in metrics.items() if key not in ("sample", "env_step_timer")}
-
-    (plain, metrics), (told, also) = (
-        sampled(toys.config(2)),
-        sampled(toys.config(2).callbacks(**Log().functions(RUNNER_EVENTS))),
-    )
-    assert metrics == also and metrics["num_episodes"] == 10
-    assert len(plain) == len(told)
-    for one, other in zip(plain, told):
-        toys.check(one)
-        toys.check(other)
-        np.testing.assert_array_equal(one.get_observations(), other.get_observations())
-        np.testing.assert_array_equal(one.get_actions(), other.get_actions())
-
-
 @pytest.mark.parametrize(("events", "made"), [([], 0), (["on_sample_end"], 0), (["on_episode_step"], 5)])
 def test_episodes_are_made_only_where_somebody_listens(toys, events, made):
     runner = toys.runner(2, config=toys.config(2).callbacks(**Log().functions(events)))

@@ -90,18 +90,34 @@ def test_only_ended_environments_may_be_reset(resets):
 
 
 class Dies(CountingEnv):
-    """Its process ends in its first step."""
+    """Its process ends in a call, if it is the first that gets there."""
+
+    def __init__(self, marker, call):
+        super().__init__()
+        self.marker, self.call = marker, call
+
+    def _die(self, call):
+        if call == self.call and not self.marker.exists():
+            self.marker.touch()
+            os._exit(3)
+
+    def reset(self, **settings):
+        self._die("reset")
+        return super().reset(**settings)
 
     def step(self, action):
-        os._exit(3)
+        self._die("step")
+        return super().step(action)
 
 
-def test_a_worker_process_that_ends_is_named():
-    config = PPOConfig().environment(Dies).env_runners(gym_env_vectorize_mode="async", num_envs_per_env_runner=2)
+@pytest.mark.parametrize("call", ["reset", "step"])
+def test_a_worker_process_that_ends_is_named_and_replaced(tmp_path, call):
+    config = PPOConfig().environment(lambda config: Dies(tmp_path / "died", call))
+    config.env_runners(gym_env_vectorize_mode="async", num_envs_per_env_runner=2)
     runner = SingleAgentEnvRunner(config=config)
-    for _ in range(2):  # new processes each time
-        with pytest.raises(RunnerError, match=r"failed in step\(\)[\s\S]*a worker process has ended[\s\S]*'sync'"):
-            runner.sample(num_timesteps=2)
+    with pytest.raises(RunnerError, match=rf"failed in {call}\(\)[\s\S]*a worker process has ended[\s\S]*'sync'"):
+        runner.sample(num_timesteps=2)
+    assert sum(map(len, runner.sample(num_timesteps=4))) == 4
     runner.stop()
 
 

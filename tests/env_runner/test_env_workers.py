@@ -128,7 +128,9 @@ def test_an_environment_that_is_interrupted_at_work_is_ended(worker):
     assert envs.broken
     with pytest.raises(RunnerError, match="was interrupted at work"):
         envs.reset()
+    started = time.monotonic()
     envs.close()
+    assert time.monotonic() - started < 4, "it is not waited for"
     assert process not in [one.pid for one in multiprocessing.active_children()]
 
 

@@ -150,14 +150,6 @@ def test_parallel_games_as_by_themselves(game):
         assert adapted(adapter, seed) == all_at_once(own, seed)
 
 
-def test_pursuit_by_turns_and_at_once():
-    keywords = {"n_pursuers": 3, "n_evaders": 2, "max_cycles": 4, "x_size": 6, "y_size": 6}
-    own = pettingzoo.make("parallel", "sisl/pursuit-v5", **keywords)
-    assert adapted(ParallelPettingZooEnv("sisl/pursuit_v5", **keywords), 1) == all_at_once(own, 1)
-    own = pettingzoo.make("aec", "sisl/pursuit-v5", **keywords)
-    assert adapted(PettingZooEnv("sisl/pursuit_v5", **keywords), 1) == turn_by_turn(own, 1)
-
-
 class Parting(Crowd):
     """Two agents, whose flags of the first step are given; those that end stay in `agents` if told so."""
 

@@ -159,22 +159,14 @@ def test_extras_and_weights_seq_no(toys):
         runner.weights_updated()
 
 
-def test_the_modules_action_is_stored_and_the_environments_acted_on(toys):
+@pytest.mark.parametrize(("normalized", "sent"), [(True, [-1.0, 5.0, -1.0]), (False, [-0.5, 0.5, -0.5])])
+def test_the_modules_action_is_stored_and_the_environments_acted_on(toys, normalized, sent):
+    """[-1, 1] is stretched to [-4, 8]: -0.5 -> -1, 0.5 -> 5."""
     space = gym.spaces.Box(np.float32([-4.0]), np.float32([8.0]))
-    runner = toys.runner(2, env=toys.factory(action_space=space))
-    for chunk in runner.sample(num_timesteps=6, explore=False):
-        expected = chunk.get_observations()[:-1, 1:] % 2 - 0.5
-        np.testing.assert_allclose(chunk.get_actions(), expected)
-    sent = np.array(toys.envs[0].actions)
-    # [-1, 1] is stretched to [-4, 8]: -0.5 -> -1, 0.5 -> 5
-    np.testing.assert_allclose(sent[:3], [[-1.0], [5.0], [-1.0]])
-
-
-def test_actions_are_sent_as_they_are_if_not_normalised(toys):
-    space = gym.spaces.Box(np.float32([-4.0]), np.float32([8.0]))
-    config = toys.config(1, env=toys.factory(action_space=space)).environment(normalize_actions=False)
-    toys.runner(config=config).sample(num_timesteps=2, explore=False)
-    np.testing.assert_allclose(toys.envs[0].actions, [[-0.5], [0.5]])
+    config = toys.config(2, env=toys.factory(action_space=space)).environment(normalize_actions=normalized)
+    for chunk in toys.runner(config=config).sample(num_timesteps=6, explore=False):
+        np.testing.assert_allclose(chunk.get_actions(), chunk.get_observations()[:-1, 1:] % 2 - 0.5)
+    np.testing.assert_allclose(np.array(toys.envs[0].actions)[:3, 0], sent)
 
 
 def test_greedy_actions_do_not_draw_random_numbers(cart_pole):

@@ -10,7 +10,6 @@ import pytest
 from epibatch.connectors import ConnectorV2
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, RunnerError, UnknownNameError
-from epibatch.core.rl_module import RLModuleSpec
 from oracle.agent_games import AGENTS, game_class, module_of
 from oracle.libraries import EPIBATCH
 
@@ -126,14 +125,6 @@ def test_seeds_are_given_at_the_first_reset_only(teams, seed, worker):
     assert {own for game in teams.game.games for own in game.seeds[1:]} == {None}
 
 
-def test_a_stopped_runner_says_so(teams):
-    runner = teams.runner()
-    runner.stop()
-    runner.stop()
-    with pytest.raises(RunnerError, match="MultiAgentEnvRunner"):
-        runner.sample(num_timesteps=1)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -218,12 +209,6 @@ def test_parts_of_a_state(teams):
     assert runner.module["walker"].weight.item() == 7 and runner.module["thinker"].weight.item() == 1
 
 
-def test_specs_are_those_of_the_config(teams):
-    runner = teams.runner("steady", 1)
-    assert all(type(spec) is RLModuleSpec for spec in runner.config.specs.values())
-    assert list(runner.module.keys()) == ["walker", "thinker"]
-
-
 def test_random_actions_are_of_those_who_are_to_act_and_have_no_outputs(teams):
     runner = teams.runner("random", 3, scripted=False)
     episodes = teams.joined([c for _ in range(20) for c in runner.sample(num_timesteps=6, random_actions=True)])
@@ -240,12 +225,6 @@ def test_random_actions_are_of_those_who_are_to_act_and_have_no_outputs(teams):
         assert [s.episode.get_actions().tolist() for s in episode.segments if len(s.episode)] == [
             s.episode.get_actions().tolist() for s in right.segments if len(s.episode)
         ]
-
-
-def test_changing_between_random_and_policy_resets(teams):
-    runner = teams.runner("steady", 1, length=30, scripted=False)
-    started = [runner.sample(num_timesteps=2, random_actions=own)[0].env_t_started for own in (0, 0, 1, 1, 0)]
-    assert started == [0, 2, 0, 2, 0]
 
 
 class Doubled(ConnectorV2):
@@ -363,23 +342,3 @@ def test_ended_episodes_come_first_in_the_order_of_their_ends(teams):
     chunks = runner.sample(num_timesteps=27)
     assert [chunk.custom_data["place"] for chunk in chunks] == [(2, 0), (1, 0), (0, 0), (1, 1), (2, 1)]
     assert [chunk.is_done for chunk in chunks] == [True, True, True, False, False]
-
-
-def test_defaults_of_the_config(teams):
-    fragments = teams.runner("steady", 2, rollout_fragment_length=5)
-    assert sum(len(chunk) for chunk in fragments.sample()) == 10
-    whole = teams.runner("random", 2, batch_mode="complete_episodes")
-    assert [episode.is_done for episode in whole.sample()] == [True, True]
-
-
-def test_nothing_asked_for_touches_nothing(teams):
-    runner = teams.runner()
-    assert runner.sample(num_timesteps=0) == runner.sample(num_episodes=0) == []
-    assert all(game.episode == -1 for game in teams.game.games)
-
-
-def test_force_reset_drops_what_was_running(teams):
-    runner = teams.runner("steady", 2, length=20)
-    runner.sample(num_timesteps=4)
-    chunks = runner.sample(num_timesteps=4, force_reset=True)
-    assert [(chunk.env_t_started, chunk.custom_data["place"]) for chunk in chunks] == [(0, (0, 1)), (0, (1, 1))]
