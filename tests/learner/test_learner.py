@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -16,9 +18,8 @@ from epibatch.core.errors import (
     NonFiniteLossError,
     UnknownNameError,
 )
-from epibatch.core.rl_module import MultiRLModule, RLModule, RLModuleSpec, TorchRLModule
+from epibatch.core.rl_module import MultiRLModule, RLModuleSpec, TorchRLModule
 from epibatch.learner import Learner, LearnerSettings, PPOLoss, PPOSettings
-from epibatch.learner.ppo_loss import ppo_loss
 
 BOX, CHOICE = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
 KEY = "default_policy"
@@ -44,7 +45,7 @@ class Connector:
         self.seed = state["seed"]
 
 
-def holding(module: RLModule) -> MultiRLModule:
+def holding(module) -> MultiRLModule:
     multi = MultiRLModule()
     multi.add_module(KEY, module)
     return multi
@@ -87,6 +88,7 @@ def learner(module=None, connector=None, loss=None, **settings) -> Learner:
         connector=connector or Connector(),
         settings=LearnerSettings(**options),
         loss=loss or PPOLoss(),
+        device="cpu",
     )
 
 
@@ -151,7 +153,7 @@ def test_the_loop_equals_a_plain_torch_loop():
             minibatch = {name: value[part] for name, value in batch.items()}
             outputs = module.forward_train(minibatch)
             outputs["vf_preds"] = module.compute_values(minibatch)
-            loss, _ = ppo_loss(minibatch, outputs, module.get_train_action_dist_cls(), PPOSettings(), 0.2)
+            loss, _ = PPOLoss()(minibatch, outputs, module.get_train_action_dist_cls(), {"kl_coeff": 0.2})
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(module.parameters(), 0.05)
@@ -181,15 +183,9 @@ def test_a_state_is_a_copy():
     source = learner()
     source.update(episodes=[1])
     state = source.get_state()
-    copies = [array.copy() for array in leaves(state)]
+    before = copy.deepcopy(state)
     source.update(episodes=[1])
-    assert all(np.array_equal(a, b) for a, b in zip(copies, leaves(state)))
-
-
-def leaves(state) -> list[np.ndarray]:
-    if isinstance(state, dict):
-        return [leaf for value in state.values() for leaf in leaves(value)]
-    return [state] if isinstance(state, np.ndarray) else []
+    np.testing.assert_equal(state, before)
 
 
 def test_a_seed_decides_and_the_global_generator_is_left_alone():
@@ -201,17 +197,6 @@ def test_a_seed_decides_and_the_global_generator_is_left_alone():
     assert same(parameters(one.module), parameters(two.module))
     assert not same(parameters(one.module), parameters(other.module))
     assert torch.equal(position, torch.random.get_rng_state())
-
-
-def test_the_first_adam_step_is_the_learning_rate():
-    def total(batch, outputs, dist):
-        return outputs["weight"].sum(), {}
-
-    each, module = scalar_learner(total, {"x": torch.zeros(3)})
-    result = each.update(episodes=[1])[KEY]
-    np.testing.assert_allclose(module.weight.detach(), [0.9, -2.1], rtol=1e-6)
-    assert module.bias.item() == 0.5
-    assert result["total_loss"] == -1.0 and result["grad_norm"] == pytest.approx(np.sqrt(2))
 
 
 def test_metrics_are_means_over_rows():
@@ -316,38 +301,6 @@ def test_recurrent_module_and_padding_does_not_matter():
     assert results[0]["num_rows"] == 21 and 6 <= results[0]["num_minibatches"] <= 9
 
 
-class Fixed(RLModule):
-    framework = "torch"
-
-
-def test_several_modules_each_with_its_own_optimiser_and_fixed_ones_left_alone():
-    module = modules(ids=("red", "blue"))
-    module.add_module("still", Fixed())
-    alone = modules(ids=("red", "blue"))
-    result = learner(module, Connector(("red", "still"))).update(episodes=[1])
-    assert set(result) == {"red", "still", "__all_modules__"}
-    assert result["still"] == {"num_rows": 45, "num_minibatches": 0}
-    assert same(parameters(module["blue"]), parameters(alone["blue"]))
-    assert not same(parameters(module["red"]), parameters(alone["red"]))
-    state = learner(module).get_state()
-    assert set(state["optimizers"]) == {"red", "blue"}
-
-
-def test_a_module_added_later_is_trained():
-    module = modules(ids=("red",))
-    each = learner(module, Connector(("red", "blue")))
-    module.add_module("blue", modules(seed=5, ids=("blue",))["blue"])
-    before = parameters(module["blue"])
-    each.update(episodes=[1])
-    assert not same(before, parameters(module["blue"]))
-
-
-def test_device_is_applied_to_modules_and_minibatches():
-    module = modules()
-    each = Learner(module=module, connector=Connector(), settings=LearnerSettings(seed=0), loss=PPOLoss(), device="cpu")
-    assert each.update(episodes=[1])[KEY]["num_rows"] == 45
-
-
 @pytest.mark.parametrize(
     ("connector", "episodes", "error", "message"),
     [
@@ -364,25 +317,8 @@ def test_errors_of_an_update(connector, episodes, error, message):
         learner(connector=connector).update(episodes=episodes)
 
 
-def test_states_that_do_not_fit_are_refused():
-    source = learner()
-    source.update(episodes=[1])
-    state = source.get_state()
-    with pytest.raises(CheckpointError, match="no generators"):
-        learner().set_state({name: value for name, value in state.items() if name != "generators"})
-    with pytest.raises(CheckpointError, match="an optimiser of 'other'"):
-        learner().set_state({**state, "optimizers": {"other": {}}})
-    with pytest.raises(CheckpointError, match="expected: values for"):
-        learner().set_state({**state, "optimizers": {KEY: {"weight": {}}}})
-    damaged = {name: dict(values) for name, values in state["optimizers"][KEY].items()}
-    name = next(iter(damaged))
-    damaged[name]["exp_avg"] = np.zeros((1, 1, 1))
-    with pytest.raises(CheckpointError, match=r"\['exp_avg'\]\n  expected: floats of shape"):
-        learner().set_state({**state, "optimizers": {KEY: damaged}})
-
-
+ADAM = {"step": np.float32(1), "exp_avg": np.zeros(2), "exp_avg_sq": np.zeros(2)}
 AT = {"red": (1.0, -1.0), "blue": (0.5, 2.0)}
-OWN = {"overrides_per_module": {"blue": {"lr": 0.5, "num_epochs": 3}}}
 
 
 def batches(points, *names):
@@ -392,22 +328,6 @@ def batches(points, *names):
 def restored_learner(points, *names, **options):
     at = {name: AT.get(name, (9.0, 9.0)) for name in names}
     return points.learner(points.modules(**at), batches(points, *names), **options)
-
-
-@pytest.mark.parametrize("rule", [None, ["red"], lambda module_id, batch: module_id == "blue"])
-def test_a_restored_learner_goes_on_bit_for_bit(points, tmp_path, rule):
-    options = {"multi_agent": {**OWN, "policies_to_train": rule}}
-    source, other = restored_learner(points, *AT, **options), restored_learner(points, *AT, seed=99, **options)
-    for _ in range(2):
-        source.update(episodes=[1])
-    other.update(episodes=[1])
-    other.set_state(load_state(save_state(tmp_path / "state", source.get_state())))
-    for _ in range(2):
-        mine, theirs = (each.update(episodes=[1]) for each in (source, other))
-        assert {name: own for name, own in mine.items() if name in AT} == {
-            name: own for name, own in theirs.items() if name in AT
-        }
-    np.testing.assert_equal(other.get_state(), source.get_state())
 
 
 def test_states_from_before_and_after_a_module_was_added(points):
@@ -456,31 +376,32 @@ def damage(state, part, module_id, value):
 
 
 @pytest.mark.parametrize(
-    ("part", "value", "message"),
+    ("change", "message"),
     [
-        ("module", {"at": np.zeros(3)}, r"in module 'blue':[\s\S]*at has shape \(3,\), not \(2,\)"),
-        ("module", {"to": np.zeros(2)}, "at is missing"),
-        ("optimizers", {"at": {"exp_avg": np.zeros(5)}}, r"in module 'blue':[\s\S]*optimiser state of 'at'"),
-        ("coefficients", {"kl": 0.5}, r"coefficients of 'blue'\n.*keys: none"),
-        ("coefficients", 5, "coefficients"),
-        ("generators", np.zeros(3, np.uint8), "the order of rows of 'blue'"),
+        (lambda state: {name: own for name, own in state.items() if name != "generators"}, "no generators"),
+        *((lambda state, part=part: {**state, part: [1]}, part) for part in ("module", "coefficients", "generators")),
+        (lambda state: {**state, "optimizers": [1]}, "optimizers"),
+        (lambda state: {**state, "optimizers": {"other": {}}}, "an optimiser of 'other'"),
+        (lambda state: damage(state, "module", "blue", {"at": np.zeros(3)}), r"'blue':[\s\S]*shape \(3,\), not \(2,\)"),
+        (lambda state: damage(state, "module", "blue", {"to": np.zeros(2)}), "at is missing"),
+        (lambda state: damage(state, "optimizers", "blue", {"weight": {}}), "expected: values for"),
+        (
+            lambda state: damage(state, "optimizers", "blue", {"at": {**ADAM, "exp_avg": np.zeros((1, 1))}}),
+            r"in module 'blue':[\s\S]*'at'[\s\S]*\['exp_avg'\]\n  expected: floats of shape",
+        ),
+        (lambda state: damage(state, "coefficients", "blue", {"kl": 0.5}), r"coefficients of 'blue'\n.*keys: none"),
+        (lambda state: damage(state, "coefficients", "blue", 5), "coefficients"),
+        (lambda state: damage(state, "generators", "blue", np.zeros(3, np.uint8)), "the order of rows of 'blue'"),
     ],
 )
-def test_what_does_not_fit_is_named_and_nothing_is_taken_over(points, part, value, message):
+def test_what_does_not_fit_is_named_and_nothing_is_taken_over(points, change, message):
     source, target = restored_learner(points, *AT), restored_learner(points, *AT)
     source.update(episodes=[1])
     before = target.get_state()
     with pytest.raises(CheckpointError, match=message):
-        target.set_state(damage(source.get_state(), part, "blue", value))
+        target.set_state(change(source.get_state()))
     np.testing.assert_equal(target.get_state(), before)
     target.update(episodes=[1])
     source_state = source.get_state()
     for module_id in AT:
         np.testing.assert_equal(target.get_state()["module"][module_id], source_state["module"][module_id])
-
-
-@pytest.mark.parametrize("part", ["module", "coefficients", "generators", "optimizers"])
-def test_parts_that_are_no_dicts(points, part):
-    source = restored_learner(points, *AT)
-    with pytest.raises(CheckpointError, match=part):
-        source.set_state({**source.get_state(), part: [1]})

@@ -1,3 +1,5 @@
+"""Minibatches of rows and of whole sequences: every row once, in the sizes asked for."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -30,7 +32,7 @@ def drawn(minibatches: Minibatches, column: str = "x") -> list[list[int]]:
     st.one_of(st.none(), st.integers(1, 50)),
     st.integers(1, 3),
     st.sampled_from(["epoch", "once", None]),
-    st.sampled_from(["keep", "spread"]),
+    st.sampled_from(["keep", "spread", "drop"]),
 )
 def test_every_epoch_delivers_every_row_once(rows, size, epochs, shuffle, remainder):
     batch = {"x": torch.arange(rows), "y": torch.arange(rows)[:, None] * 2.0}
@@ -42,32 +44,16 @@ def test_every_epoch_delivers_every_row_once(rows, size, epochs, shuffle, remain
     for own in found:
         for part in own:
             np.testing.assert_array_equal(part["y"][:, 0], part["x"] * 2.0)
-        assert sorted(torch.cat([part["x"] for part in own]).tolist()) == list(range(rows))
+        seen = sorted(torch.cat([part["x"] for part in own]).tolist())
         sizes = [len(part["x"]) for part in own]
+        assert len(set(seen)) == len(seen) and set(seen) <= set(range(rows))
+        assert len(seen) == rows or (remainder == "drop" and size <= len(seen) == rows - rows % size)
         if remainder == "spread":
             assert len(sizes) == max(1, rows // (size or rows)) and max(sizes) - min(sizes) <= 1
+        elif remainder == "drop" and size is not None and size <= rows:
+            assert set(sizes) == {size}
         else:
             assert set(sizes[:-1]) <= {size} and sizes[-1] <= (size or rows)
-
-
-@pytest.mark.parametrize(
-    ("rows", "size", "remainder", "sizes"),
-    [
-        (10, 4, "keep", [4, 4, 2]),
-        (10, 4, "drop", [4, 4]),
-        (10, 4, "spread", [5, 5]),
-        (11, 4, "spread", [6, 5]),
-        (8, 4, "drop", [4, 4]),
-        (3, 4, "keep", [3]),
-        (3, 4, "drop", [3]),
-        (3, 4, "spread", [3]),
-        (3, None, "drop", [3]),
-        (3, 1, "keep", [1, 1, 1]),
-    ],
-)
-def test_remainder(rows, size, remainder, sizes):
-    minibatches = Minibatches({"x": torch.arange(rows)}, size=size, shuffle=None, remainder=remainder)
-    assert [len(part["x"]) for part in minibatches] == sizes
 
 
 def test_order():
@@ -127,14 +113,6 @@ def test_recurrent_batches_go_by_whole_sequences(size, per_batch):
         assert "infos" not in part
 
 
-def test_sequences_without_any_loss_are_left_out():
-    batch = recurrent()
-    batch["loss_mask"][2] = False
-    batch["loss_mask"][1, 1:] = False
-    parts = list(Minibatches(batch, size=4, shuffle=None))
-    assert [part["seq_lens"].tolist() for part in parts] == [[0], [1, 3], [4]]  # 4, 1 + 4 and 4 steps with loss
-
-
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=60).filter(any),
     st.one_of(st.none(), st.integers(1, 80)),
@@ -172,23 +150,26 @@ def test_minibatches_of_sequences_have_the_size_asked_for(lens, size, shuffle, r
                 assert max(abs(count - sum(lens) / len(parts)) for count in counts) <= 9
 
 
-def test_a_mask_of_whole_sequences_counts_each_as_one():
-    batch = {
-        "obs": torch.zeros(4, 5, 2),
-        "seq_lens": torch.full((4,), 5),
-        "loss_mask": torch.tensor([1, 1, 0, 1]).bool(),
-    }
-    parts = list(Minibatches(batch, size=2, shuffle=None))
-    assert [len(part["obs"]) for part in parts] == [2, 1]
-
-
-@pytest.mark.parametrize("shuffle", ["epoch", "once", None])
-def test_without_a_mask_the_lengths_count(shuffle):
-    batch = {"obs": torch.zeros(6, 5, 2), "seq_lens": torch.tensor([5, 1, 1, 1, 1, 1])}
-    parts = list(Minibatches(batch, size=5, shuffle=shuffle, generator=generator()))
-    assert sorted(flat(part["seq_lens"].tolist() for part in parts)) == [1, 1, 1, 1, 1, 5]
-    if shuffle is None:
-        assert [part["seq_lens"].tolist() for part in parts] == [[5], [1] * 5]
+@pytest.mark.parametrize(
+    ("size", "columns", "expected"),
+    [
+        # 4 steps with loss in the first, 1 and 4 in the second minibatch; sequence 2 has none
+        (
+            4,
+            {"seq_lens": [0, 1, 2, 3, 4], "loss_mask": [[1] * 4, [1, 0, 0, 0], [0] * 4, [1] * 4, [1] * 4]},
+            [[0], [1, 3], [4]],
+        ),
+        (2, {"seq_lens": [5, 6, 7, 8], "loss_mask": [1, 1, 0, 1]}, [[5, 6], [8]]),  # a mask of whole sequences
+        (5, {"seq_lens": [5, 1, 1, 1, 1, 1]}, [[5], [1] * 5]),  # without a mask the lengths count
+        (5, {"seq_lens": [5, 0, 3], "loss_mask": [[1] * 5, [0] * 5, [1, 1, 1, 0, 0]]}, [[5], [3]]),  # bootstrap alone
+    ],
+)
+def test_steps_with_loss_count(size, columns, expected):
+    batch = {name: torch.tensor(column) for name, column in columns.items()}
+    if "loss_mask" in batch:
+        batch["loss_mask"] = batch["loss_mask"].bool()
+    batch["x"] = torch.zeros(len(batch["seq_lens"]), 9)
+    assert [part["seq_lens"].tolist() for part in Minibatches(batch, size=size, shuffle=None)] == expected
 
 
 def test_other_columns():
@@ -208,34 +189,50 @@ def without_loss(lengths):
     return {"x": torch.zeros(2, 4), "seq_lens": torch.tensor(lengths), "loss_mask": torch.zeros(2, 4).bool()}
 
 
+def sequences():
+    return {"obs": torch.zeros(3, 5, 2), "loss_mask": torch.ones(3, 5, dtype=torch.bool)}
+
+
+WRONG_LENGTHS = ([-1, 2, 3], [6, 1, 1], [1.5, 1, 1], [float("nan"), 1, 1], [[1], [2], [3]])
+NO_FLAGS = (float("nan"), 0.5, 2.0)
+
+
 @pytest.mark.parametrize(
     ("batch", "options", "error", "message"),
     [
         ({"x": torch.zeros(3)}, {"size": 0}, ConfigError, "minibatch_size: .*greater than or equal to 1, found int 0"),
         ({"x": torch.zeros(3)}, {"size": 2.0}, ConfigError, "minibatch_size"),
-        ({"x": torch.zeros(3)}, {"size": 2, "epochs": 0}, ConfigError, "num_epochs"),
-        ({"x": torch.zeros(3)}, {"size": 2, "shuffle": "epochs"}, ConfigError, "shuffle: .*'epoch' or 'once'"),
-        ({"x": torch.zeros(3)}, {"size": 2, "remainder": "dropp"}, ConfigError, "remainder: .*'drop'"),
-        ({}, {"size": 2}, BatchLayoutError, "without rows"),
-        ({"x": torch.zeros(0)}, {"size": 2}, BatchLayoutError, "without rows"),
-        ({"x": torch.zeros(2), "loss_mask": torch.zeros(2).bool()}, {"size": 2}, BatchLayoutError, "False loss_mask"),
-        (without_loss([3, 1]), {"size": 2}, BatchLayoutError, r"3 steps in 4 places[\s\S]*'pad'[\s\S]*at most 3;"),
+        ({"x": torch.zeros(3)}, {"epochs": 0}, ConfigError, "num_epochs"),
+        ({"x": torch.zeros(3)}, {"shuffle": "epochs"}, ConfigError, "shuffle: .*'epoch' or 'once'"),
+        ({"x": torch.zeros(3)}, {"remainder": "dropp"}, ConfigError, "remainder: .*'drop'"),
+        ({}, {}, BatchLayoutError, "without rows"),
+        ({"x": torch.zeros(0)}, {}, BatchLayoutError, "without rows"),
+        ({"x": torch.zeros(2), "loss_mask": torch.zeros(2).bool()}, {}, BatchLayoutError, "False loss_mask"),
+        (without_loss([3, 1]), {}, BatchLayoutError, r"3 steps in 4 places[\s\S]*'pad'[\s\S]*at most 3;"),
         (
             without_loss([4, 1]),
-            {"size": 2},
+            {},
             BatchLayoutError,
             r"4 steps in 4 places[\s\S]*let pieces that write loss_mask",
         ),
-        ({"x": torch.zeros(3), "y": torch.zeros(2)}, {"size": 2}, ColumnError, r"column 'y'[\s\S]*3 rows, like"),
-        ({"x": torch.zeros(3), "infos": [{}]}, {"size": 2}, ColumnError, r"column 'infos'[\s\S]*list of 1"),
-        ({"infos": [{}, {}]}, {"size": 2}, ColumnError, r"column 'infos'[\s\S]*tensors or arrays[\s\S]*lists alone"),
-        ({"x": torch.zeros(3), "y": torch.tensor(1)}, {"size": 2}, ColumnError, "column 'y'"),
-        ({"x": torch.zeros(3), "y": 5}, {"size": 2}, ColumnError, r"column 'y'[\s\S]*int"),
+        ({"x": torch.zeros(3), "y": torch.zeros(2)}, {}, ColumnError, r"column 'y'[\s\S]*3 rows, like"),
+        ({"x": torch.zeros(3), "infos": [{}]}, {}, ColumnError, r"column 'infos'[\s\S]*list of 1"),
+        ({"infos": [{}, {}]}, {}, ColumnError, r"column 'infos'[\s\S]*tensors or arrays[\s\S]*lists alone"),
+        ({"x": torch.zeros(3), "y": torch.tensor(1)}, {}, ColumnError, "column 'y'"),
+        ({"x": torch.zeros(3), "y": 5}, {}, ColumnError, r"column 'y'[\s\S]*int"),
+        *(
+            ({**sequences(), "seq_lens": torch.tensor(lengths)}, {}, ColumnError, "'seq_lens'")
+            for lengths in WRONG_LENGTHS
+        ),
+        *(
+            ({"x": torch.zeros(3), "loss_mask": torch.full((3,), value)}, {}, ColumnError, "'loss_mask'")
+            for value in NO_FLAGS
+        ),
     ],
 )
 def test_errors_come_before_the_first_minibatch(batch, options, error, message):
     with pytest.raises(error, match=message):
-        Minibatches(batch, **options)
+        Minibatches(batch, **{"size": 2, **options})
 
 
 def minibatch_sizes(steps, size, remainder):
@@ -267,16 +264,6 @@ def test_keep_is_the_rule_applied_row_by_row(steps, size):
     assert minibatch_sizes(steps, size, "keep") == slow(steps, size)
 
 
-@given(st.integers(1, 50), st.integers(1, 60))
-def test_rows_of_one_step_are_counted_exactly(rows, size):
-    ones = [1] * rows
-    full, rest = divmod(rows, size)
-    assert minibatch_sizes(ones, size, "keep") == [size] * full + [rest] * bool(rest)
-    assert minibatch_sizes(ones, size, "drop") == ([size] * full or [rows])
-    spread = minibatch_sizes(ones, size, "spread")
-    assert len(spread) == max(1, full) and sum(spread) == rows and max(spread) - min(spread) <= 1
-
-
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(1, 60))
 def test_drop_is_keep_without_what_did_not_reach_the_size(steps, size):
     kept, dropped = (minibatch_sizes(steps, size, remainder) for remainder in ("keep", "drop"))
@@ -295,6 +282,9 @@ def test_drop_is_keep_without_what_did_not_reach_the_size(steps, size):
         ([1, 1, 32], 40, "keep", [3]),
         ([5, 5, 5], None, "drop", [3]),
         ([3, 3], 4, "drop", [1]),
+        ([1] * 10, 4, "keep", [4, 4, 2]),
+        ([1] * 10, 4, "drop", [4, 4]),
+        ([1] * 11, 4, "spread", [6, 5]),
     ],
 )
 def test_examples(steps, size, remainder, expected):

@@ -1,3 +1,5 @@
+"""PPO's loss against its terms by hand, and its settings."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -6,10 +8,13 @@ import torch
 
 from epibatch.core.distributions import Categorical, DiagGaussian
 from epibatch.core.errors import ColumnError, ConfigError
-from epibatch.learner import PPOSettings
-from epibatch.learner.ppo_loss import PPOLoss, ppo_loss
+from epibatch.learner import PPOLoss, PPOSettings
 
 SETTINGS = PPOSettings(clip_param=0.2, vf_clip_param=1.5, vf_loss_coeff=0.5, entropy_coeff=0.01)
+
+
+def loss_of(batch, outputs, settings=SETTINGS, kind=Categorical, kl_coeff=0.3):
+    return PPOLoss(settings)(batch, outputs, kind, {"kl_coeff": kl_coeff})
 
 
 def columns(shape: tuple[int, ...], seed: int = 0) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -65,7 +70,7 @@ def test_every_term_equals_the_one_computed_by_hand(shape, masked):
     if masked:
         mask = np.random.default_rng(1).random(shape) < 0.6
         batch["loss_mask"] = torch.from_numpy(mask)
-    loss, metrics = ppo_loss(batch, outputs, Categorical, SETTINGS, 0.3)
+    loss, metrics = loss_of(batch, outputs)
     expected = by_hand(batch, outputs, mask, 0.3)
     assert loss.item() == pytest.approx(expected["total_loss"], rel=1e-9)
     assert {name: value.item() for name, value in metrics.items()} == pytest.approx(expected, rel=1e-9)
@@ -80,7 +85,7 @@ def test_masked_rows_leak_neither_into_the_loss_nor_into_gradients():
     mask = torch.ones(4, 5, dtype=torch.bool)
     mask[1, 3:] = mask[3] = False
     batch["loss_mask"] = mask
-    loss, metrics = ppo_loss(batch, outputs, Categorical, SETTINGS, 0.3)
+    loss, metrics = loss_of(batch, outputs)
     loss.backward()
     poisoned = {name: value.clone() for name, value in batch.items()}
     for name in ("action_dist_inputs", "advantages", "value_targets", "action_logp"):
@@ -90,7 +95,7 @@ def test_masked_rows_leak_neither_into_the_loss_nor_into_gradients():
     for value in bad.values():
         value[~mask] = float("nan")
         value.requires_grad_()
-    bad_loss, bad_metrics = ppo_loss(poisoned, bad, Categorical, SETTINGS, 0.3)
+    bad_loss, bad_metrics = loss_of(poisoned, bad)
     bad_loss.backward()
     assert bad_loss.item() == loss.item()
     assert all(torch.equal(metrics[name], bad_metrics[name]) for name in metrics)
@@ -102,21 +107,14 @@ def test_masked_rows_leak_neither_into_the_loss_nor_into_gradients():
 def test_a_fully_masked_minibatch_costs_nothing():
     batch, outputs = columns((3,))
     batch["loss_mask"] = torch.zeros(3, dtype=torch.bool)
-    loss, _ = ppo_loss(batch, outputs, Categorical, SETTINGS, 0.3)
+    loss, _ = loss_of(batch, outputs)
     loss.backward()
     assert loss.item() == 0 and (outputs["vf_preds"].grad == 0).all()
 
 
-def test_an_all_true_mask_changes_nothing():
-    batch, outputs = columns((7,))
-    plain, _ = ppo_loss(batch, outputs, Categorical, SETTINGS, 0.3)
-    masked, _ = ppo_loss({**batch, "loss_mask": torch.ones(7).bool()}, outputs, Categorical, SETTINGS, 0.3)
-    assert plain.item() == masked.item()
-
-
 def test_without_kl_the_term_is_off():
     batch, outputs = columns((7,))
-    _, metrics = ppo_loss(batch, outputs, Categorical, PPOSettings(use_kl_loss=False, kl_coeff=9.0), 9.0)
+    _, metrics = loss_of(batch, outputs, PPOSettings(use_kl_loss=False, kl_coeff=9.0), kl_coeff=9.0)
     assert "mean_kl" not in metrics
     assert metrics["total_loss"].item() == pytest.approx((metrics["policy_loss"] + metrics["vf_loss"]).item())
     assert PPOLoss(PPOSettings(use_kl_loss=False)).adapt({"kl_coeff": 0.2}, {"mean_kl": 0.0}) == {"kl_coeff": 0.2}
@@ -135,7 +133,7 @@ def test_continuous_actions():
         "loss_mask": torch.tensor([True] * 7 + [False]),
     }
     outputs = {"action_dist_inputs": inputs.clone().requires_grad_(), "vf_preds": torch.zeros(8).double()}
-    _, metrics = ppo_loss(batch, outputs, DiagGaussian, PPOSettings(), 0.2)
+    _, metrics = loss_of(batch, outputs, PPOSettings(), DiagGaussian)
     assert metrics["policy_loss"].item() == pytest.approx(-1.0)  # unchanged policy: ratio 1
     assert metrics["mean_kl"].item() == pytest.approx(0.0, abs=1e-12)
     log_stds = inputs[:7, 2:].numpy()
@@ -180,8 +178,8 @@ def test_a_missing_column_is_named():
     batch, outputs = columns((3,))
     del batch["advantages"]
     with pytest.raises(ColumnError, match=r"column 'advantages' of the train batch[\s\S]*GeneralAdvantageEstimation"):
-        ppo_loss(batch, outputs, Categorical, PPOSettings(), 0.2)
+        loss_of(batch, outputs)
     batch, outputs = columns((3,))
     del outputs["vf_preds"]
     with pytest.raises(ColumnError, match="column 'vf_preds' of the module's outputs"):
-        ppo_loss(batch, outputs, Categorical, PPOSettings(), 0.2)
+        loss_of(batch, outputs)

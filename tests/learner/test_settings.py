@@ -1,3 +1,5 @@
+"""Settings of learners and modules."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -36,11 +38,6 @@ def test_changes_are_checked():
     assert LearnerSettings(lr=0.1).with_changes(seed=3) == LearnerSettings(lr=0.1, seed=3)
     with pytest.raises(ConfigError, match="lr: input should be greater than 0"):
         LearnerSettings(lr=0.1).with_changes(lr=-1.0)
-
-
-def test_defaults():
-    settings = LearnerSettings()
-    assert settings.lr == 5e-5 and settings.grad_clip is None and settings.num_epochs == 1
 
 
 @pytest.mark.parametrize(
@@ -83,11 +80,14 @@ def test_a_function_that_raises_is_named():
         ({"policies_to_train": 3}, "module ids"),
         ({"overrides_per_module": {"red": 0.1}}, "overrides_per_module"),
         ({"overrides_per_module": ["red"]}, "overrides_per_module"),
+        ({"policy_to_train": ["a"]}, "did you mean 'policies_to_train'"),
     ],
 )
 def test_other_forms_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         MultiAgentSettings(**options)
+    with pytest.raises(TypeError, match="were given"):
+        MultiAgentSettings({}, None, 3)
 
 
 @pytest.mark.parametrize("options", [{"policies_to_train": ["blu"]}, {"overrides_per_module": {"blu": {}}}])
@@ -129,11 +129,8 @@ def override(points):
     return override
 
 
-def test_nothing_is_overridden(override):
-    assert override(LOSS, {}) == (LearnerSettings(**COMMON), LOSS)
-
-
 def test_overrides_are_settings_of_learner_and_loss(override):
+    assert override(LOSS, {}) == (LearnerSettings(**COMMON), LOSS)
     settings, loss = override(LOSS, {"minibatch_size": 8, "grad_clip": 0.5, "clip_param": 0.1})
     assert settings == LearnerSettings(**COMMON, minibatch_size=8, grad_clip=0.5)
     assert loss == PPOLoss(PPOSettings(clip_param=0.1, entropy_coeff=0.5))

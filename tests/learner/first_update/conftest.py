@@ -11,6 +11,7 @@ import torch
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors.authoring import ColumnTransform
+from epibatch.connectors.observations import FrozenModule
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
 from fixture_envs import RandomEnv, TurnsEnv
 
@@ -47,14 +48,14 @@ class Tanh(ColumnTransform):
         return np.tanh(self.factor * x)
 
 
-class Negated(ColumnTransform):
-    columns = "actions"
+class Noise(ColumnTransform):
+    """Draws from the global generator, for training alone."""
+
+    columns = "obs"
+    training_only = True
 
     def transform(self, x: Any) -> Any:
-        return -x
-
-    def inverse(self, y: Any) -> Any:
-        return -y
+        return x + np.random.normal(size=x.shape).astype(x.dtype)
 
 
 class Half(TorchRLModule, ValueFunctionAPI):
@@ -76,6 +77,15 @@ class Half(TorchRLModule, ValueFunctionAPI):
 
     def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
         return self.net(batch["obs"])[:, 0]
+
+
+class Negated(Tanh):
+    columns = "actions"
+
+    def transform(self, x: Any) -> Any:
+        return -x
+
+    inverse = transform
 
 
 PIECES = {
@@ -155,7 +165,14 @@ def first_update() -> Any:
 
     class Parts:
         random_config = staticmethod(random_config)
-        walk, turns, tanh, half = Walk, TurnsEnv, Tanh, Half
+        walk, turns, tanh, half, noise = Walk, TurnsEnv, Tanh, Half, Noise
+
+        @staticmethod
+        def frozen(seed: int) -> FrozenModule:
+            """A network whose weights follow from a seed."""
+            with torch.random.fork_rng():
+                torch.manual_seed(seed)
+                return FrozenModule(module=torch.nn.Linear(3, 3))
 
         @staticmethod
         def config(**debugging: Any) -> PPOConfig:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
+import types
 import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.authoring import ColumnTransform
-from epibatch.connectors.env_to_module import MeanStdFilter, WriteObservationsToEpisodes
-from epibatch.connectors.images import RandomCrop
+from epibatch.connectors.env_to_module import MeanStdFilter
 from epibatch.connectors.learner import default_pipeline
-from epibatch.connectors.observations import Clip, FrozenModule, TimeMaxPool
+from epibatch.connectors.observations import Clip, TimeMaxPool
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.errors import ConfigError, FirstUpdateError, FirstUpdateWarning
-from epibatch.core.rl_module import TorchRLModule, ValueFunctionAPI
+from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
 from epibatch.env_runner import make_multi_agent
 from epibatch.episodes import SingleAgentEpisode
 from epibatch.learner import Learner, LearnerSettings, PPOLoss
@@ -101,26 +102,59 @@ def train(config: PPOConfig) -> list[FirstUpdateWarning]:
     return [each.message for each in caught]
 
 
+def stack(**options: Any) -> dict[str, Any]:
+    return {"piece": "frame_stacking", "num_frames": 2, "axis": -1, **options}
+
+
+class Logging(ConnectorV2):
+    def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, metrics: Any = None, **kwargs: Any) -> Any:
+        metrics.log_value("calls", 1, reduce="sum")
+        return batch
+
+
+def sides(acting=(), training=()):
+    """A config whose two sides have these pieces: functions of the fixture's parts, or pieces."""
+
+    def made(pieces, parts):
+        return lambda *_: [piece(parts) if isinstance(piece, types.FunctionType) else piece for piece in pieces]
+
+    def change(config, parts):
+        config.env_runners(env_to_module_connector=made(acting, parts))
+        return config.learners(learner_connector=made(training, parts))
+
+    return change
+
+
+def tanh(parts):
+    return parts.tanh()
+
+
+def view(shift, **options):
+    return TrajectoryViews(views={"obs": View("obs", shift)}, **options)
+
+
 @pytest.mark.parametrize(
     ("change", "text", "do"),
     [
-        (lambda c, p: c.env_runners(env_to_module_connector=lambda *_: PlainTanh()), INPUTS, "into both pipelines"),
-        (lambda c, p: c.env_runners(env_to_module_connector=lambda *_: p.tanh()), INPUTS, "into both pipelines"),
-        (lambda c, p: c.learners(learner_connector=lambda *_: p.tanh()), INPUTS, "training_only = True"),
-        (
-            lambda c, p: c.learners(
-                learner_connector=lambda *_: TrajectoryViews(views={"obs": View("obs", 1)}, as_learner_connector=True)
-            ),
-            INPUTS,
-            "into both pipelines",
-        ),
+        (sides([PlainTanh()]), INPUTS, "into both pipelines"),
+        (sides([tanh]), INPUTS, "into both pipelines"),
+        (sides([], [tanh]), INPUTS, "training_only = True"),
+        (sides([], [view(1, as_learner_connector=True)]), INPUTS, "into both pipelines"),
+        (sides([view(-1)]), INPUTS, "into both pipelines"),
+        (sides([lambda parts: parts.tanh(factor=2.0)], [tanh]), INPUTS, "into both pipelines"),
+        (sides([tanh, Clip(low=-0.5, high=0.5)], [Clip(low=-0.5, high=0.5), tanh]), INPUTS, "into both pipelines"),
+        (sides([stack()], [stack(padding="same")]), INPUTS, "into both pipelines"),
+        (sides([TimeMaxPool(num_frames=2)]), INPUTS, "into both pipelines"),
+        (sides([MeanStdFilter(), tanh]), INPUTS, "into both pipelines"),
+        (sides([lambda parts: parts.frozen(0)], [lambda parts: parts.frozen(1)]), INPUTS, "into both pipelines"),
         (lambda c, p: c.env_runners(module_to_env_connector=lambda *_: Halved()), ACTIONS, "'actions_for_env'"),
         (lambda c, p: c.learners(learner_connector=lambda *_: Turned()), None, "out of the learner pipeline"),
         (lambda c, p: c.rl_module(rl_module_spec=p.spec(Forgetful, max_seq_len=5)), INPUTS, "batch['state_in']"),
         (lambda c, p: c.rl_module(rl_module_spec=p.spec(Layered, layer="dropout")), INPUTS, "take dropout out"),
         (lambda c, p: c.rl_module(rl_module_spec=p.spec(Layered, layer="norm")), INPUTS, "take batch norm"),
+        (sides([], [Logging(), tanh]), INPUTS, "into both pipelines"),
+        (sides([], [Logging(), lambda parts: parts.noise(), tanh]), INPUTS, "into both pipelines"),
     ],
-    ids=["plain", "acting", "training", "view", "actions", "turned", "state", "dropout", "norm"],
 )
 def test_mistakes_are_found(first_update, change, text, do):
     config = first_update.config()
@@ -131,60 +165,6 @@ def test_mistakes_are_found(first_update, change, text, do):
         assert warning.expected.startswith(text or ACTIONS) and do in warning.do
         assert "check_first_update='off'" in warning.do
     assert len(found) == (1 if text else len(found)) and found
-
-
-def net(seed: int) -> torch.nn.Module:
-    """A network whose weights follow from a seed."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return torch.nn.Linear(3, 3)
-
-
-@pytest.mark.parametrize(
-    ("acting", "training"),
-    [
-        (lambda p: [p.tanh(factor=2.0)], lambda p: [p.tanh()]),
-        (lambda p: [p.tanh(), Clip(low=-0.5, high=0.5)], lambda p: [Clip(low=-0.5, high=0.5), p.tanh()]),
-        (lambda p: [stack()], lambda p: [stack(padding="same")]),
-        (lambda p: [TimeMaxPool(num_frames=2)], lambda p: []),
-        (lambda p: [MeanStdFilter(), p.tanh()], lambda p: []),
-        (lambda p: [FrozenModule(module=net(0))], lambda p: [FrozenModule(module=net(1))]),
-        (lambda p: [TrajectoryViews(views={"obs": View("obs", -1)})], lambda p: []),
-    ],
-    ids=["arguments", "order", "padding", "pool", "filter", "weights", "view"],
-)
-def test_two_sides_that_differ_are_found(first_update, acting, training):
-    config = first_update.config().env_runners(env_to_module_connector=lambda *_: acting(first_update))
-    (warning,) = train(config.learners(learner_connector=lambda *_: training(first_update)))
-    assert warning.expected.startswith(INPUTS) and "into both pipelines" in warning.do
-
-
-@pytest.mark.parametrize(
-    ("acting", "training"),
-    [
-        (lambda p: [p.tanh(factor=2)], lambda p: [p.tanh(factor=2.0)]),
-        (lambda p: [MeanStdFilter(), stack()], lambda p: [stack()]),
-        (lambda p: [p.tanh(), WriteObservationsToEpisodes(), Clip(low=0.0)], lambda p: [Clip(low=0.0)]),
-        (lambda p: [FrozenModule(module=net(0))], lambda p: [FrozenModule(module=net(0))]),
-        (lambda p: [Hidden(function=lambda x: x + 1)], lambda p: [Hidden(function=lambda x: 1 + x)]),
-    ],
-    ids=["arguments", "filter", "written", "weights", "code"],
-)
-def test_two_sides_that_compute_the_same_are_not(first_update, acting, training):
-    config = first_update.config().env_runners(env_to_module_connector=lambda *_: acting(first_update))
-    assert train(config.learners(learner_connector=lambda *_: training(first_update))) == []
-
-
-def stack(**options: Any) -> dict[str, Any]:
-    return {"piece": "frame_stacking", "num_frames": 2, "axis": -1, **options}
-
-
-class Hidden(ColumnTransform):
-    columns = "obs"
-    function: Any
-
-    def transform(self, x: Any) -> Any:
-        return self.function(x)
 
 
 def test_gap_and_place_are_those_of_the_rows(first_update):
@@ -254,10 +234,6 @@ def test_of_equal_rows_the_place_is_the_one_in_their_order():
 
 def own_learner(pieces: Any = (), **options: Any) -> tuple[Learner, SingleAgentEpisode]:
     """A learner of a loop of one's own, and an episode that its module acted in, with equal observations."""
-    from gymnasium import spaces
-
-    from epibatch.core.rl_module import RLModuleSpec
-
     observations, actions = spaces.Box(-9.0, 9.0, (3,)), spaces.Discrete(2)
     spec = RLModuleSpec(observation_space=observations, action_space=actions, model_config={"fcnet_hiddens": [4]})
     module = spec.build()
@@ -298,21 +274,20 @@ def test_as_an_error_nothing_is_updated(first_update):
     config = first_update.config(check_first_update="error").learners(learner_connector=lambda *_: first_update.tanh())
     algo = config.build_algo()
     before = {name: value.clone() for name, value in algo.get_module().state_dict().items()}
-    with pytest.raises(FirstUpdateError, match=re.escape("expected: the action_dist_inputs")):
-        algo.train()
+    for _ in range(2):
+        with pytest.raises(FirstUpdateError, match=re.escape("expected: the action_dist_inputs")):
+            algo.train()
     after = algo.get_module().state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
     assert algo.learner.get_state()["num_gradient_steps"] == 0
+    algo.pipelines["learner"].remove("Tanh")
+    algo.train()
     algo.stop()
     config.debugging(check_first_update="off")
     assert train(config) == []
-
-
-def test_only_three_modes_are_known(first_update):
-    with pytest.raises(ConfigError, match="check_first_update"):
-        first_update.config(check_first_update="sometimes")
-    with pytest.raises(ConfigError, match="check_first_update"):
-        own_learner(check_first_update="sometimes")
+    for make in (first_update.config, own_learner):
+        with pytest.raises(ConfigError, match="check_first_update"):
+            make(check_first_update="sometimes")
 
 
 def test_agents_are_named(first_update):
@@ -328,12 +303,13 @@ def test_agents_are_named(first_update):
 # -- edits -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("side", ["env_to_module", "learner"])
-def test_an_edit_is_checked(first_update, side):
+@pytest.mark.parametrize(("side", "sampled"), [("env_to_module", 0), ("env_to_module", 1), ("learner", 0)])
+def test_an_edit_is_checked_whoever_samples_after_it(first_update, side, sampled):
     algo = first_update.config().build_algo()
     algo.train()
     algo.train()
     algo.pipelines[side].insert_before("AddObservationsFromEpisodesToBatch", first_update.tanh())
+    algo.env_runner.sample(num_timesteps=sampled)
     with pytest.warns(FirstUpdateWarning):
         algo.train()
     algo.train()  # warned of once
@@ -375,22 +351,6 @@ def test_an_edit_while_sampling_is_checked(first_update):
 # -- augmentation ----------------------------------------------------------------------------------
 
 
-class Noise(ColumnTransform):
-    columns = "obs"
-    training_only = True
-
-    def transform(self, x: Any) -> Any:
-        return x + np.random.normal(size=x.shape).astype(x.dtype)
-
-
-def test_what_is_for_training_alone_is_left_out(first_update):
-    assert train(first_update.config().learners(learner_connector=lambda *_: Noise())) == []
-    both = first_update.config().learners(learner_connector=lambda *_: [first_update.tanh(), Noise()])
-    (warning,) = train(both)
-    assert warning.expected.startswith(INPUTS)
-    assert train(both.env_runners(env_to_module_connector=lambda *_: first_update.tanh())) == []
-
-
 class AfterNoise(ConnectorV2):
     """Works where a piece for training alone went before it."""
 
@@ -415,88 +375,11 @@ def test_a_comparison_that_cannot_be_made_is_said_once(first_update, caplog):
     algo.stop()
     (record,) = [each for each in caplog.records if "no first-update check" in each.message]
     assert record.levelname == "WARNING" and "'noisy'" in record.message
-
-
-def test_an_error_is_raised_until_the_mistake_is_gone(first_update):
-    config = first_update.config(check_first_update="error").learners(learner_connector=lambda *_: first_update.tanh())
-    algo = config.build_algo()
-    for _ in range(2):
-        with pytest.raises(FirstUpdateError):
-            algo.train()
-    algo.pipelines["learner"].remove("Tanh")
-    algo.train()
-    algo.stop()
-
-
-class Shift(ColumnTransform):
-    """Subtracts what was measured elsewhere, which is neither argument nor state."""
-
-    columns = "obs"
-
-    def transform(self, x: Any) -> Any:
-        return x - vars(self)["measured"]
-
-
-def test_what_a_piece_holds_besides_its_state_counts_too(first_update):
-    shift = Shift()
-    vars(shift)["measured"] = np.float32(2.0)
-    shift.share()
-    config = first_update.config().env_runners(env_to_module_connector=lambda *_: shift)
-    assert train(config.learners(learner_connector=lambda *_: [shift, Noise()])) == []
-
-
-class Logging(ConnectorV2):
-    def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, metrics: Any = None, **kwargs: Any) -> Any:
-        metrics.log_value("calls", 1, reduce="sum")
-        return batch
-
-
-def test_pieces_that_log_metrics_are_compared_too(first_update):
-    (warning,) = train(
-        first_update.config().learners(learner_connector=lambda *_: [Logging(), Noise(), first_update.tanh()])
-    )
-    assert warning.expected.startswith(INPUTS)
-
-
-def test_a_comparison_that_cannot_be_made_is_an_error_where_one_is_asked_for(first_update):
     config = first_update.config(check_first_update="error")
     algo = config.learners(learner_connector=lambda *_: [MarkingNoise(), AfterNoise()]).build_algo()
     with pytest.raises(KeyError, match="first-update check"):
         algo.train()
     algo.stop()
-
-
-def test_an_edit_counts_whoever_samples_after_it(first_update):
-    algo = first_update.config().build_algo()
-    algo.train()
-    algo.env_runner.pipelines["env_to_module"].prepend(first_update.tanh())
-    algo.env_runner.sample(num_timesteps=1)
-    with pytest.warns(FirstUpdateWarning):
-        algo.train()
-    algo.stop()
-
-
-class Images(ColumnTransform):
-    columns = "obs"
-
-    def transform(self, x: Any) -> Any:
-        return np.tile(x[:, :, None, None], (1, 2, 6, 1)).astype(np.float32)
-
-
-class Flat(ColumnTransform):
-    columns = "obs"
-
-    def transform(self, x: Any) -> Any:
-        return x.reshape(len(x), -1)
-
-
-@pytest.mark.parametrize("sizes", [{"pad": 2}, {"height": 4, "width": 4}])
-def test_random_crops_are_compared_as_for_acting(first_update, sizes):
-    def pieces(*_: Any) -> Any:
-        return [Images(), RandomCrop(**sizes), Flat()]
-
-    config = first_update.config().env_runners(env_to_module_connector=pieces).learners(learner_connector=pieces)
-    assert train(config) == []
 
 
 @pytest.mark.parametrize("several", [False, True])
