@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from epibatch.connectors import ConnectorV2
 from epibatch.core import __version__, registry
 from epibatch.core.errors import PieceError, RegistryError, UnknownNameError
 from epibatch.core.registry import (
@@ -31,13 +30,11 @@ from epibatch.core.registry import (
     spec_problems,
     unregister,
 )
+from fixture_pieces import UserPiece
 
 
-class Doubler(ConnectorV2):
+class Doubler(UserPiece):
     """Doubles."""
-
-    def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        return batch
 
 
 class Rival(Doubler):
@@ -231,10 +228,7 @@ def test_counterparts_are_found_in_any_case_and_a_line_about_them_is_read_whole(
     assert pieces_of_counterpart("frame_stacking") == pieces_of_counterpart("") == ("", [])
 
 
-class Plain(ConnectorV2):
-    def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        return batch
-
+class Plain(UserPiece):
     def __init__(self, input_observation_space=None, input_action_space=None, **kwargs):
         self.swallowed = kwargs
 

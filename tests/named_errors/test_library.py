@@ -10,10 +10,8 @@ import pytest
 import torch
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors import ConnectorV2
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
-    AddStatesFromEpisodesToBatch,
     AddTimeDimToBatchAndZeroPad,
     BatchIndividualItems,
     FrameStacking,
@@ -38,25 +36,16 @@ from epibatch.core.errors import (
     SpaceError,
     StateError,
 )
-from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
-from epibatch.env_runner import SingleAgentEnvRunner
 from epibatch.episodes import SingleAgentEpisode
+from fixture_pieces import Lab, UserPiece
 
-OBS, FRAMES, ACT = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(-1, 1, (2, 1)), gym.spaces.Discrete(2)
-
-
-def ep(
-    id_: str = "ep", steps: int = 4, *, shape: Any = (2,), lookback: int = 0, outputs: Any = None, **given: Any
-) -> Any:
-    """A chunk of an episode, all of whose values are zeros."""
-    rows = steps + lookback
-    given.setdefault("observations", [np.zeros(shape, np.float32)] * (rows + 1))
-    columns = {"actions": [0] * rows, "rewards": [0.0] * rows, "extra_model_outputs": outputs or {}}
-    return SingleAgentEpisode(id_, **columns, len_lookback_buffer=lookback, **given)
+OBS, ACT = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
 
 
-def step(episode: Any, shape: Any = (2,), **outputs: Any) -> None:
-    episode.add_env_step(np.zeros(shape, np.float32), 0, 0.0, extra_model_outputs=outputs)
+def ep(id_: str = "ep", *, shape: Any = (2,), outputs: Any = None, **given: Any) -> Any:
+    """A chunk of four steps, all of whose values are zeros."""
+    columns = {"observations": [np.zeros(shape, np.float32)] * 5, "actions": [0] * 4, "rewards": [0.0] * 4}
+    return SingleAgentEpisode(id_, **columns, extra_model_outputs=outputs or {}, len_lookback_buffer=0, **given)
 
 
 def reset(space: Any, observation: Any) -> Any:
@@ -65,25 +54,17 @@ def reset(space: Any, observation: Any) -> Any:
     return episode
 
 
-class Piece(ConnectorV2):
-    """A user's undeclared piece around a function of (batch, episodes)."""
-
-    def __init__(self, work: Any = None) -> None:
-        super().__init__()
-        self.work = work
-
-    def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        return self.work(batch, episodes)
+class Forgets(UserPiece):
+    def __call__(self, **call: Any) -> None:
+        return None
 
 
-def gives(result: Any) -> Piece:
-    return Piece(lambda batch, episodes: result)
+def gives(result: Any) -> UserPiece:
+    return UserPiece(lambda batch, episodes: result)
 
 
 ADD_OBS, ADD_COLUMNS = AddObservationsFromEpisodesToBatch, AddColumnsFromEpisodesToTrainBatch
-
-ADD_STATES, ADD_TIME = AddStatesFromEpisodesToBatch, AddTimeDimToBatchAndZeroPad
-
+ADD_TIME = AddTimeDimToBatchAndZeroPad
 TRAINING = {"as_learner_connector": True}
 
 
@@ -97,37 +78,18 @@ def defaults(*pieces: Any) -> Any:
 
 
 def learn(own: Any, *episodes: Any, rl_module: Any = None) -> Any:
-    return (defaults(own) if isinstance(own, Piece) else own)(rl_module=rl_module, episodes=list(episodes))
+    return (defaults(own) if isinstance(own, UserPiece) else own)(rl_module=rl_module, episodes=list(episodes))
 
 
 def filter_state(size: int) -> Any:
     return MeanStdFilter(gym.spaces.Box(-1, 1, (size,))).get_state()
 
 
-def module(forward: Any = None, state: Any = None) -> Any:
-    class Own(TorchRLModule):
-        def get_initial_state(self):
-            return state or {}
-
-        def _forward(self, batch, **kwargs):
-            return forward(batch)
-
-    return Own
-
-
-def acts(forward: Any, state: Any = None) -> Any:
-    """Let a module that computes this act in three CartPoles."""
-    spec = RLModuleSpec(module_class=module(forward, state), model_config={"max_seq_len": 4})
-    config = cart_pole().rl_module(rl_module_spec=spec).env_runners(num_envs_per_env_runner=3)
-    runner = SingleAgentEnvRunner(config=config)
-    try:
-        return runner.sample(num_timesteps=3)
-    finally:
-        runner.stop()
-
-
-def zeros(*shape: int) -> Any:
-    return torch.zeros(*shape, dtype=torch.int64)
+def acts(outputs: Any, state: int = 0) -> Any:
+    """Bring what a module puts out for two episodes to the environments."""
+    lab = Lab(plain=False)
+    episodes = [lab.episode(id_, 0, numpy=False, state=state) for id_ in "ab"]
+    return lab.env_step(episodes, outputs, lab.defaults("module_to_env"), rl_module=lab.module(state=state))
 
 
 def cart_pole(width: int = 4) -> Any:
@@ -150,7 +112,8 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     # episodes
     "observation with other keys than its space": (
         SpaceError, lambda: reset(gym.spaces.Dict(arm=OBS), {"leg": 0}), ["episode ep", "t=0", "'arm'", "'leg'"]),
-    "late extra key": (EpisodeError, lambda: step(ep(), vf=0.5), ["episode ep", "t=4", "late key 'vf'"]),
+    "late extra key": (EpisodeError, lambda: ep().add_env_step(
+        np.zeros(2, np.float32), 0, 0.0, extra_model_outputs={"vf": 0.5}), ["episode ep", "t=4", "late key 'vf'"]),
     "chunks that do not follow one another": (
         EpisodeStateError, lambda: ep().concat_episode(ep(t_started=9)), ["episode ep", "starts at t=4", "t=9"]),
     # pieces and pipelines
@@ -158,8 +121,8 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "LearnerConnectorPipeline, position 1", "function", "ConnectorV2"]),
     "class instead of a piece": (PieceError, lambda: pipeline(FrameStacking), [
         "position 0", "the class FrameStacking", "FrameStacking(...)"]),
-    "piece that returns nothing": (PieceOutputError, lambda: learn(gives(None), ep()), [
-        "LearnerConnectorPipeline, piece 0 (Piece)", "NoneType", "return batch"]),
+    "piece that returns nothing": (PieceOutputError, lambda: learn(Forgets(), ep()), [
+        "LearnerConnectorPipeline, piece 0 (Forgets)", "NoneType", "return batch"]),
     "column read before it is written": (
         PipelineError, lambda: EnvToModulePipeline(connectors=[ADD_TIME(), ADD_OBS()]), [
         "EnvToModulePipeline, piece 0 (AddTimeDim", "'obs'", "piece 1 (AddObservationsFromEpisodesToBatch)"]),
@@ -169,19 +132,19 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "unbatching tensors": (PipelineError, lambda: ModuleToEnvPipeline(connectors=[UnBatchToIndividualItems()]), [
         "piece 0 (UnBatchToIndividualItems)", "after the piece that makes batched arrays"]),
     "items of an episode that is not there": (BatchLayoutError, lambda: learn(gives({"own": {("x",): [1]}}), ep()), [
-        "piece 0 (Piece)", "column 'own'", "('x',)", "single_agent_episode=episode"]),
+        "piece 0 (UserPiece)", "column 'own'", "('x',)", "single_agent_episode=episode"]),
     "items of two shapes": (ColumnError, lambda: learn(gives({"own": {("ep",): [np.zeros(2), np.zeros(3)]}}), ep()), [
-        "piece 0 (Piece)", "column 'own'", "'ep'", "(2,)", "(3,)"]),
+        "piece 0 (UserPiece)", "column 'own'", "'ep'", "(2,)", "(3,)"]),
     # history
     "mixed model outputs in one batch": (ColumnError, lambda: learn(
         defaults(), ep(), ep("other", outputs={"vf": [0] * 4})), ["model outputs", "'ep'", "'other'", "vf"]),
     "stacking without an axis for it": (SpaceError, lambda: pipeline(FrameStacking(num_frames=2)), [
         "FrameStacking", "(84, 84, 1)", "(2,)"]),
     # modules
-    "module without actions": (ColumnError, lambda: acts(lambda batch: {"logits": zeros(3)}), [
+    "module without actions": (ColumnError, lambda: acts({"logits": torch.zeros(2)}), [
         "ModuleToEnvPipeline, piece 0 (GetActions)", "'action_dist_inputs' or 'actions'", "['logits']", "_forward"]),
     "recurrent module that drops the time axis": (ColumnError, lambda: acts(
-        lambda batch: {"actions": zeros(3), "state_out": batch["state_in"]}, {"h": np.zeros(1, np.float32)}), [
+        {"actions": torch.tensor([1, 0]), "state_out": {"h": torch.zeros(2, 1)}}, state=1), [
         "piece 3 (RemoveSingleTsTimeRankFromBatch)", "column 'actions'", "[rows, 1, ...]", "time axis"]),
     # states and switches of whole parts
     "state of an algorithm that is none": (CheckpointError, lambda: whole(lambda algo: algo.set_state(3)), [
@@ -229,7 +192,7 @@ def test_mistake(error, mistake, words, named):
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_in_a_users_piece_says_where_it_happened(error):
-    class Gripper(Piece):
+    class Gripper(UserPiece):
         pass
 
     def work(batch: Any, episodes: Any) -> None:

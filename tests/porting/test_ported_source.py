@@ -211,19 +211,6 @@ def test_imports(source, text, missing):
     assert sorted(left.name.rpartition(".")[2] for left in ported.leftovers) == sorted(missing)
 
 
-def test_lines_of_what_is_left_before_and_after():
-    text = "from ray.rllib.core import (  # all\n    # no\n    Nothing,\n    Columns,\n    Neither,  # nor\n)\n"
-    ported = port_source(f"{text}import ray\n\nray.init()\n")
-    assert [(left.line, left.name.rpartition(".")[2]) for left in ported.leftovers] == [
-        (3, "Nothing"),
-        (5, "Neither"),
-        (9, "init"),
-    ]
-    rows = ported.text.split("\n")
-    lines = [rows[left.line_after - 1] for left in ported.leftovers]
-    assert lines == ["    Nothing,", "    Neither,  # nor", "ray.init()"]
-
-
 USES = [
     ("import ray\n", ["1 ray"]),
     ("import ray\nray.init(num_cpus=2)", ["2 ray.init"]),

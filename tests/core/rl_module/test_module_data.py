@@ -127,21 +127,6 @@ def test_specs_load_states_when_they_build(tmp_path):
     assert again.load_state_path == path and again["a"].load_state_path == str(spec.load_state_path)
 
 
-def test_what_a_spec_cannot_load(tmp_path):
-    path = several().save_to_path(tmp_path / "all")
-    specs = {"main": default(), "new": default()}
-    with pytest.raises(CheckpointError, match=r"none of 'new'[\s\S]*Known: main, past, wide/left"):
-        MultiRLModuleSpec(rl_module_specs=specs, load_state_path=path).build()
-    with pytest.raises(CheckpointError, match=r"states of past, wide/left"):
-        MultiRLModuleSpec(rl_module_specs={"main": default()}, load_state_path=path).build()
-    with pytest.raises(UnknownNameError, match="did you mean 'main'"):
-        MultiRLModuleSpec(rl_module_specs=specs, load_state_path=path, modules_to_load=["mai"]).build()
-    with pytest.raises(ConfigError, match="load_state_path"):
-        MultiRLModuleSpec(rl_module_specs=specs, modules_to_load=["main"])
-    with pytest.raises(CheckpointError, match="no such folder"):
-        RLModuleSpec(observation_space=BOX, action_space=CHOICE, load_state_path=tmp_path / "nothing").build()
-
-
 def test_classes_of_ones_own_are_imported_with_leave_only(tmp_path, package):
     spec = RLModuleSpec(package.Net, BOX, CHOICE, model_config={"size": 3})
     multi = package.League(rl_module_specs={"main": spec, "past": default()})
@@ -172,35 +157,45 @@ def test_states_without_a_description(tmp_path):
     into = several()
     into["past"].restore_from_path(nested, component="state/learner/module/main")
     same(into["past"], multi["main"])
-    with pytest.raises(CheckpointError, match="without a description"):
-        RLModule.from_checkpoint(tmp_path / "bare")
-    with pytest.raises(CheckpointError, match="did you mean 'learner'"):
-        into["past"].restore_from_path(nested, component="state/lerner/module/main")
-    with pytest.raises(CheckpointError, match=r"the state of a module[\s\S]*int"):
-        into["past"].restore_from_path(nested, component="n")
 
 
-def test_what_cannot_be_read_is_named_and_changes_nothing(tmp_path):
-    path = several().save_to_path(tmp_path / "all")
-    multi = several()
+def loaded(names=("main", "new"), **options):
+    """Build a spec of several modules that loads states."""
+    return MultiRLModuleSpec(rl_module_specs={name: default() for name in names}, **options).build()
+
+
+UNREADABLE = [
+    (lambda multi, path: multi.restore_from_path(path, component="mian"), UnknownNameError, "did you mean 'main'"),
+    (lambda multi, path: multi["main"].restore_from_path(path, component="mian"), CheckpointError, "mean 'main'"),
+    (lambda multi, path: multi["main"].restore_from_path(f"{path}/mian"), CheckpointError, "did you mean 'main'"),
+    (lambda multi, path: multi["main"].restore_from_path(path, component="wide/left"), CheckpointError, "shape|is "),
+    (lambda multi, path: multi["main"].restore_from_path(path), CheckpointError, "main is unknown"),
+    (lambda multi, path: multi.restore_from_path(f"{path}none"), CheckpointError, "no such folder"),
+    (lambda multi, path: DefaultLSTMActorCritic.from_checkpoint(f"{path}/main"), CheckpointError, "DefaultActorCritic"),
+    (lambda multi, path: MultiRLModule.from_checkpoint(f"{path}/main"), CheckpointError, "a MultiRLModule"),
+    (lambda multi, path: RLModule.from_checkpoint(path, component="mian"), CheckpointError, "did you mean 'main'"),
+    (lambda multi, path: RLModule.from_checkpoint(f"{path}/../bare"), CheckpointError, "without a description"),
+    (lambda multi, path: multi["past"].restore_from_path(f"{path}/../bare/n"), CheckpointError, r"a module[\s\S]*int"),
+    (lambda multi, path: multi["past"].restore_from_path(f"{path}/../bare/moin"), CheckpointError, "mean 'main'"),
+    (lambda multi, path: loaded(load_state_path=path), CheckpointError, r"none of 'new'[\s\S]*Known: main, past, wide"),
+    (lambda multi, path: loaded(["main"], load_state_path=path), CheckpointError, r"states of past, wide/left"),
+    (lambda multi, path: loaded(load_state_path=path, modules_to_load=["mai"]), UnknownNameError, "mean 'main'"),
+    (lambda multi, path: loaded(modules_to_load=["main"]), ConfigError, "load_state_path"),
+    (
+        lambda multi, path: RLModuleSpec(None, BOX, CHOICE, load_state_path=f"{path}none").build(),
+        CheckpointError,
+        "no such",
+    ),
+]
+
+
+@pytest.mark.parametrize(("load", "error", "message"), UNREADABLE)
+def test_what_cannot_be_read_is_named_and_changes_nothing(tmp_path, load, error, message):
+    multi, path = several(), several().save_to_path(tmp_path / "all")
+    save_state(tmp_path / "bare", {**multi.get_state(), "n": 3})
     before = multi.get_state()
-    for load, error, message in (
-        (lambda: multi.restore_from_path(path, component="mian"), UnknownNameError, "did you mean 'main'"),
-        (lambda: multi["main"].restore_from_path(path, component="mian"), CheckpointError, "did you mean 'main'"),
-        (lambda: multi["main"].restore_from_path(f"{path}/mian"), CheckpointError, "did you mean 'main'"),
-        (
-            lambda: multi["main"].restore_from_path(path, component="wide/left"),
-            CheckpointError,
-            "is (unknown|missing)|has shape",
-        ),
-        (lambda: multi["main"].restore_from_path(path), CheckpointError, "main is unknown"),
-        (lambda: multi.restore_from_path(tmp_path / "none"), CheckpointError, "no such folder"),
-        (lambda: DefaultLSTMActorCritic.from_checkpoint(path, component="main"), CheckpointError, "DefaultActorCritic"),
-        (lambda: MultiRLModule.from_checkpoint(f"{path}/main"), CheckpointError, "a MultiRLModule"),
-        (lambda: RLModule.from_checkpoint(path, component="mian"), CheckpointError, "did you mean 'main'"),
-    ):
-        with pytest.raises(error, match=message):
-            load()
+    with pytest.raises(error, match=message):
+        load(multi, path)
     np.testing.assert_equal(multi.get_state(), before)
 
 
