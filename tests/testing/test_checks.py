@@ -8,6 +8,7 @@ import pytest
 
 from epibatch.connectors import ColumnarPiece, ConnectorV2, EpisodeColumn
 from epibatch.connectors.authoring import ColumnTransform, EpisodeTransform
+from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.env_to_module import MeanStdFilter
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PieceCheckError
@@ -191,10 +192,16 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize("piece", GOOD)
-def test_good_pieces_pass(piece):
-    report = check_connector(piece)
-    assert report.failed == []
+GOOD_SOMEHOW = [
+    *[(piece, {}) for piece in GOOD],
+    (MeanStdFilter, {"model_config": {"use_lstm": True, "lstm_cell_size": 4}}),
+    (FrameStacking(num_frames=3, as_learner_connector=True), {"spaces": gym.spaces.Box(-1, 1, (4, 1))}),
+]
+
+
+@pytest.mark.parametrize(("piece", "how"), GOOD_SOMEHOW)
+def test_good_pieces_pass(piece, how):
+    assert check_connector(piece, **how).failed == []
 
 
 class WithoutAConstructor(ConnectorV2):
