@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from oracle.behaviours import behaviour, listed, plain
 from oracle.libraries import BOTH
 from oracle.makers import ACT, OBS, acting, both_spaces, chunk, config, learner, module, names, piece_class, run, user
 from oracle.modules import LEARNER, PPO, TO_ENV, TO_MODULE, module_class, pieces_of
+from oracle.probes import behaviour, by_library, in_lists
 
 
 def of_an_agent(library):
@@ -49,13 +49,13 @@ def test_lists_are_single_rows_and_arrays_one_item_of_many(library):
     add(batch, "list", [np.zeros(2), np.ones(2)], 2, episode)
     add(batch, "array", np.arange(6).reshape(3, 2), 3, episode)
     add(batch, "struct", {"x": np.arange(3)}, 3, episode)
-    assert plain(batch["list"]["a",]) == [[0.0, 0.0], [1.0, 1.0]]
+    assert in_lists(batch["list"]["a",]) == [[0.0, 0.0], [1.0, 1.0]]
     (array,), (struct,) = batch["array"]["a",], batch["struct"]["a",]
     assert type(array).__name__ == type(struct["x"]).__name__ == "BatchedNdArray"
-    assert plain(array) == [[0, 1], [2, 3], [4, 5]] and plain(struct) == {"x": [0, 1, 2]}
+    assert in_lists(array) == [[0, 1], [2, 3], [4, 5]] and in_lists(struct) == {"x": [0, 1, 2]}
     batch = {"obs": {("a",): [np.zeros(2), np.zeros(2), np.zeros(2)]}, "array": batch["array"]}
     pipeline = library.learner.LearnerConnectorPipeline(OBS, ACT, connectors=[library.learner.BatchIndividualItems()])
-    assert plain(run(pipeline, [episode], batch=batch)["array"]) == [[0, 1], [2, 3], [4, 5]]
+    assert in_lists(run(pipeline, [episode], batch=batch)["array"]) == [[0, 1], [2, 3], [4, 5]]
 
 
 @behaviour("C33")
@@ -64,7 +64,7 @@ def test_the_number_of_items_is_checked(library):
     with pytest.raises(ValueError, match=r"(?s)3.*2"):
         add({}, "mine", [1, 2], 3, chunk(library))
     refused = refuses(add, {}, "mine", np.arange(2), 3, chunk(library))
-    assert refused is listed("O10", library, rllib=False, epibatch=True)
+    assert refused is by_library("O10", library, rllib=False, epibatch=True)
 
 
 @pytest.mark.parametrize("columns", [{"obs": [np.zeros(2)]}, {}])
@@ -80,7 +80,7 @@ def test_nothing_is_added_to_a_batch_that_is_mapped_to_modules(library, columns)
 def test_an_episode_without_a_module_adds_nothing_to_such_a_batch_either(library):
     batch = {"walker": {"obs": [np.zeros(2)]}}
     refused = refuses(library.ConnectorV2.add_batch_item, batch, "mine", 1, chunk(library, "a"))
-    assert refused is listed("module-major-batch", library, rllib=False, epibatch=True)
+    assert refused is by_library("module-major-batch", library, rllib=False, epibatch=True)
     assert ("mine" in batch) is not refused
 
 
@@ -181,7 +181,7 @@ def test_where_a_users_pieces_come(library):
         assert built(library, which, **{f"add_default_connectors_to_{which}_pipeline": False}) == own
     found = of_a_learner(library, config(library).learners(learner_connector=lambda *arguments: user(library)))
     first, bootstrap = own[0], "AddOneTsToEpisodesAndTruncate"
-    order = listed("ppo-order", library, rllib=[bootstrap, first], epibatch=[first, bootstrap])
+    order = by_library("ppo-order", library, rllib=[bootstrap, first], epibatch=[first, bootstrap])
     assert found == [*order, *LEARNER, "GeneralAdvantageEstimation"]
 
 
@@ -196,7 +196,7 @@ def test_observations_that_a_piece_added_stay(library, arrays):
 
     pipeline = learner(library) if arrays else acting(library)[0]
     pipeline.prepend(user(library, add))
-    assert plain(run(pipeline, [chunk(library, "a", 2, arrays=arrays)])["obs"]) == plain(own)
+    assert in_lists(run(pipeline, [chunk(library, "a", 2, arrays=arrays)])["obs"]) == in_lists(own)
 
 
 @pytest.mark.parametrize("column", ["actions", "rewards", "terminateds", "truncateds", "action_logp"])
@@ -209,7 +209,7 @@ def test_columns_that_a_piece_added_stay(library, column):
 
     # the bare id is the key in both libraries as long as nothing gives the chunk another one
     def watch(piece, batch, episodes):
-        seen.update({name: plain(joined(items["a",])) for name, items in batch.items()})
+        seen.update({name: in_lists(joined(items["a",])) for name, items in batch.items()})
 
     pieces = [user(library, add), library.learner.AddColumnsFromEpisodesToTrainBatch(), user(library, watch)]
     run(library.learner.LearnerConnectorPipeline(OBS, ACT, connectors=pieces), [chunk(library, "a", 2)])
@@ -246,7 +246,7 @@ def test_types_of_tensors(library):
     objects = np.array([{"a": 1}, None], object)
     batch = {"objects": objects, "text": np.array(["a", "b"]), "infos": [{"t": 0}]}
     made = run(library.env_to_module.NumpyToTensor(), [], rl_module=rl_module, batch=batch)
-    assert made["objects"] is objects and plain(made["text"]) == ["a", "b"] and made["infos"] == [{"t": 0}]
+    assert made["objects"] is objects and in_lists(made["text"]) == ["a", "b"] and made["infos"] == [{"t": 0}]
     made = run(library.env_to_module.NumpyToTensor(), [], batch={"x": np.ones(2)})
     assert isinstance(made["x"], np.ndarray) and made["x"].dtype == np.float64, "no module, no tensors"
 
@@ -254,12 +254,12 @@ def test_types_of_tensors(library):
 @behaviour("C49")
 def test_types_of_arrays(library):
     made = {"float64": "float32", "float32": "float32", "int32": "int32", "uint8": "uint8"}
-    made["float16"] = listed("half-floats", library, rllib="float32", epibatch="float16")
-    made["int64"] = listed("O42", library, rllib="int32", epibatch="int64")
+    made["float16"] = by_library("half-floats", library, rllib="float32", epibatch="float16")
+    made["int64"] = by_library("O42", library, rllib="int32", epibatch="int64")
     batch = {"nested": {kind: torch.ones(2, dtype=getattr(torch, kind)) for kind in made}, "one": torch.tensor(2.5)}
     result = run(library.module_to_env.TensorToNumpy(), [], rl_module=module(library), batch=batch)
     assert {kind: str(own.dtype) for kind, own in result["nested"].items()} == made
-    assert type(result["one"]) is listed("O42", library, rllib=float, epibatch=np.ndarray) and result["one"] == 2.5
+    assert type(result["one"]) is by_library("O42", library, rllib=float, epibatch=np.ndarray) and result["one"] == 2.5
 
 
 @behaviour("C55")
@@ -269,7 +269,10 @@ def test_returns_to_go(library):
         chunk(library, "b", 2, t_started=4, lookback=2, rewards=[9.0, 9.0, 2.0, 4.0]),
     ]
     batch = run(library.learner.ComputeReturnsToGo(gamma=0.5), episodes)["returns_to_go"]
-    assert {key: plain(joined(items)) for key, items in batch.items()} == {("a",): [1.75, 1.5, 1.0], ("b",): [4.0, 4.0]}
+    assert {key: in_lists(joined(items)) for key, items in batch.items()} == {
+        ("a",): [1.75, 1.5, 1.0],
+        ("b",): [4.0, 4.0],
+    }
 
 
 def episode_of(library, *agents, **settings):
@@ -315,7 +318,7 @@ def test_a_later_chunk_of_an_agent_begins_with_the_state_of_its_lookback(library
     both = gym.spaces.Dict(r=box, f=box), gym.spaces.Dict(r=two, f=two)
     pipeline = library.learner.LearnerConnectorPipeline(*both, connectors=pieces)
     found = run(pipeline, [episode.to_numpy()], rl_module=library.MultiRLModule(rl_module_specs=specs))
-    assert {key: plain(rows) for key, rows in found["r"]["state_in"].items()} == {"h": [[1, -1]], "c": [[1, -1]]}
+    assert {key: in_lists(rows) for key, rows in found["r"]["state_in"].items()} == {"h": [[1, -1]], "c": [[1, -1]]}
     assert "state_in" not in found["f"]
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from oracle.agent_games import AGENTS, action_for, game_class, team_runner
-from oracle.behaviours import behaviour, listed, plain
 from oracle.makers import Walk, make_runner, runner, settings, user
+from oracle.probes import behaviour, by_library, in_lists
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 BOX = gym.spaces.Box(np.float32([-2]), np.float32([4]))
@@ -56,10 +56,10 @@ def test_ended_chunks_come_first_and_running_ones_go_on(library):
     assert list(map(told, second)) == [(1, 1, 3, "")]
     assert list(map(told, third)) == [(1, 4, 1, "truncated"), (2, 0, 3, "terminated")]
     assert first[1].id_ == second[0].id_ == third[0].id_ != first[0].id_
-    assert plain(second[0].get_observations()) == [[1.0, 1.0], [1.0, 2.0], [1.0, 3.0], [1.0, 4.0]]
+    assert in_lists(second[0].get_observations()) == [[1.0, 1.0], [1.0, 2.0], [1.0, 3.0], [1.0, 4.0]]
     first[1].concat_episode(second[0])
     first[1].concat_episode(third[0])
-    assert told(first[1]) == (1, 0, 5, "truncated") and plain(first[1].get_rewards()) == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert told(first[1]) == (1, 0, 5, "truncated") and in_lists(first[1].get_rewards()) == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
 @behaviour("C57")
@@ -88,8 +88,8 @@ def test_the_step_of_an_automatic_reset_is_none_of_the_episodes(library):
     episodes = walking.sample(num_timesteps=9)
     assert [len(episode) for episode in episodes] == [3, 3, 3]
     for number, episode in enumerate(episodes):
-        assert plain(episode.get_observations()) == [[float(number), float(t)] for t in range(4)]
-        assert plain(episode.get_rewards()) == [1.0, 2.0, 3.0] and "reset" in episode.get_infos(0)
+        assert in_lists(episode.get_observations()) == [[float(number), float(t)] for t in range(4)]
+        assert in_lists(episode.get_rewards()) == [1.0, 2.0, 3.0] and "reset" in episode.get_infos(0)
 
 
 @behaviour("C58")
@@ -98,7 +98,7 @@ def test_every_observation_goes_through_env_to_module_once(library):
 
     def note(piece, batch, episodes):
         for episode in episodes:
-            number, t = plain(episode.get_observations(-1))
+            number, t = in_lists(episode.get_observations(-1))
             seen[episode.id_, number, t] += 1
             assert episode.t == t
 
@@ -130,7 +130,7 @@ def test_all_other_outputs_are_kept_with_the_number_of_the_weights(library):
     assert set(episode.extra_model_outputs) == {"action_dist_inputs", "action_logp", "weights_seq_no"}
     assert np.shape(episode.get_extra_model_outputs("action_dist_inputs")) == (3, 2)
     assert np.shape(episode.get_extra_model_outputs("action_logp")) == (3,)
-    assert plain(episode.get_extra_model_outputs("weights_seq_no")) == [0, 0, 0]
+    assert in_lists(episode.get_extra_model_outputs("weights_seq_no")) == [0, 0, 0]
 
 
 @behaviour("C61")
@@ -160,7 +160,7 @@ def test_the_number_of_a_runner_is_added_to_the_seed(library):
     library.SingleAgentEnvRunner(config=config, worker_index=3).sample(num_timesteps=2)
     first, second = Walk.seeds
     assert second == first + 1
-    assert (first == 45) is listed("runner-seeds", library, rllib=True, epibatch=False)
+    assert (first == 45) is by_library("runner-seeds", library, rllib=True, epibatch=False)
 
 
 @behaviour("C63")
@@ -180,7 +180,7 @@ def test_ended_episodes_outlive_a_broken_environment(library):
     # whose steps count towards its 10
     new = [(0, 0, 3, "terminated"), (1, 0, 3, "truncated"), (2, 0, 3, "terminated"), (3, 0, 1, "")]
     same = [(3, 0, 3, "truncated"), (4, 0, 1, "")]
-    assert found == [*before, *listed("O40", library, rllib=new, epibatch=same)]
+    assert found == [*before, *by_library("O40", library, rllib=new, epibatch=same)]
 
 
 @behaviour("C64")
