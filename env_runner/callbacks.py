@@ -367,7 +367,14 @@ class EpisodeCallbacks:
                 self._report("on_episode_start", env, self._recorder.episodes)
 
     def stepped(
-        self, ended: Sequence[Any], skipped: Collection[int], *, begun: bool, failed: Collection[int] = ()
+        self,
+        ended: Sequence[Any],
+        skipped: Collection[int],
+        *,
+        begun: bool,
+        failed: Collection[int] = (),
+        cut: Sequence[Any] = (),
+        restarted: Collection[int] = (),
     ) -> None:
         """Report a vector step.
 
@@ -376,13 +383,18 @@ class EpisodeCallbacks:
             skipped: Environments that returned only a reset observation in this step.
             begun: True if the next episodes of ended ones have their reset observation already.
             failed: Environments whose episodes do not continue.
+            cut: The chunks that ended before it, because their environments failed.
+            restarted: Environments that failed and have begun their next episodes.
         """
         if not self._watches_episodes:
             return
-        over = {chunk.env: chunk for chunk in ended}
+        over = {chunk.env: chunk for chunk in (*ended, *cut)}
         everyone = "on_episode_step" in self._has_callback
-        for env in range(self._runner.num_envs) if everyone else sorted({*over, *skipped}):
+        for env in range(self._runner.num_envs) if everyone else sorted({*over, *skipped, *restarted}):
             if env in failed:
+                continue
+            if env in restarted:
+                self._restarted(env, over.get(env))
                 continue
             episodes: Any = {env: self._recorder.view(over[env])} if env in over else self._recorder.episodes
             self._report_if_watched("on_episode_start" if env in skipped else "on_episode_step", env, episodes)
@@ -392,6 +404,13 @@ class EpisodeCallbacks:
                 self._create(env, begun=begun)
                 if begun:
                     self._report_if_watched("on_episode_start", env, self._recorder.episodes)
+
+    def _restarted(self, env: int, chunk: Any) -> None:
+        if chunk is not None:
+            self._report_if_watched("on_episode_end", env, {env: self._recorder.view(chunk)})
+        self._earlier.pop(env, None)
+        self._create(env, begun=True)
+        self._report_if_watched("on_episode_start", env, self._recorder.episodes)
 
     def keep_running(self, chunks: Iterable[tuple[int, Any]]) -> None:
         """Store the chunks of running episodes, with their environments, for `on_episode_end`."""

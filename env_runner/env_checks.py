@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector.utils import write_to_shared_memory
 
 from epibatch.core.errors import (
     ConfigError,
@@ -204,8 +205,8 @@ def _found(value: Any) -> str:
     return "None: does the function return it?" if value is None else f"{type(value).__name__} {value!r}"
 
 
-FAILURE = "epibatch_failure"
-"""The key of an info under which `WorkerChecks` reports what an environment raised."""
+FAILURE = "env_failure"
+"""The key of the info in which an episode that a failure cut says why it ended."""
 
 _MARK = "raised_by_environment"
 
@@ -220,15 +221,24 @@ def is_of_environment(error: BaseException) -> bool:
     return any(getattr(link, _MARK, False) for link in (error, error.__cause__))
 
 
-class _CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
-    """Checks the return values of an environment's `reset` and `step`."""
+class CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
+    """Checks the return values of an environment's `reset` and `step`.
+
+    Args:
+        env: The environment.
+
+    Raises:
+        EnvironmentContractError: a call returns something else than Gymnasium's `Env` says.
+        SpaceError: an observation of another nesting, shape or kind than the observation space.
+    """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         self.metadata = dict(env.metadata)  # vector environments write their autoreset mode into it
         self._name = type(env.unwrapped).__name__
 
-    def _checked_reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment."""
         result: Any = self.env.reset(seed=seed, options=options)
         where = f"{self._name}.reset()"
         if not isinstance(result, tuple) or len(result) != 2:
@@ -236,7 +246,8 @@ class _CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
         self._check(where, result[0], result[1])
         return result
 
-    def _checked_step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step the environment."""
         result: Any = self.env.step(action)
         where = f"{self._name}.step()"
         if not isinstance(result, tuple) or len(result) != 5:
@@ -254,72 +265,97 @@ class _CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
             raise _misfit(where, "a dict as info", info, "return {} if there is nothing to tell")
 
 
-class FirstCallChecks(_CheckedCalls):
+class FirstCallChecks(CheckedCalls):
     """Checks the return values of an environment's first reset and first step, then removes itself from the calls.
 
     Later values are checked by `SyncEnvs`, or as arrays.
-
-    Args:
-        env: The environment.
-
-    Raises:
-        EnvironmentContractError: a call returns something else than Gymnasium's `Env` says.
-        SpaceError: an observation of another nesting, shape or kind than the observation space.
     """
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; the first result is checked."""
-        result = self._checked_reset(seed, options)
+        result = super().reset(seed=seed, options=options)
         _warn_of_bounds(self.observation_space, result[0], f"first observation of {self._name}")
         self.reset = self.env.reset  # type: ignore[method-assign]
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment; the first result is checked."""
-        result = self._checked_step(action)
+        result = super().step(action)
         self.step = self.env.step  # type: ignore[method-assign]
         return result
 
 
-class WorkerChecks(_CheckedCalls):
-    """Checks every call of an environment in a process of its own, and reports its failures in the info.
+class EnvFacts(NamedTuple):
+    """Constant facts of an environment.
 
-    Gymnasium's worker process would write an observation of another shape into shared memory, and a failure that it
-    raises would lose the other environments' results of the same step. After a failure the observation is the
-    previous one, the reward 0, and neither flag is set.
+    Args:
+        observation_space: For several agents a dict of spaces, in the order in which the environment names the agents.
+        action_space: The same.
+        render_mode: The mode it was made with.
+        metadata: Metadata of its class.
+    """
+
+    observation_space: Any
+    action_space: Any
+    render_mode: str | None
+    metadata: dict[str, Any]
+
+
+class SingleAgentCalls:
+    """Calls an environment of one agent, and checks every return value.
 
     Args:
         env: The environment.
+        index: Its row in shared memory.
 
-    Raises:
-        Exception: any error of the environment before its first observation.
+    Attributes:
+        env: The environment with its checks.
+        facts: Its spaces and other constant facts.
+        memory: Shared memory of Gymnasium for the observations; None to return them.
     """
 
-    _last: Any = None
-    _first = True
+    memory: Any = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def __init__(self, env: Any, index: int) -> None:
+        self.env = CheckedCalls(env)
+        self._name = f"{type(env.unwrapped).__name__}.step()"
+        self._index = index
+        self._warned = False
+        self.facts = EnvFacts(env.observation_space, env.action_space, env.render_mode, dict(env.metadata))
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
-        try:
-            self._last, info = self._checked_reset(seed, options)
-        except Exception as error:
-            if self._last is None:
-                raise
-            info = {FAILURE: portable(error)}
-        if self._first:
-            self._first = False
-            _warn_of_bounds(self.observation_space, self._last, f"first observation of {self._name}")
-        return self._last, info
+        observation, info = self.env.reset(seed=seed, options=options)
+        if not self._warned:
+            self._warned = True
+            _warn_of_bounds(self.facts.observation_space, observation, f"first observation of {self._name[:-7]}")
+        return self._shared(observation), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step the environment."""
-        try:
-            self._last, reward, terminated, truncated, info = self._checked_step(action)
-        except Exception as error:
-            return self._last, 0.0, False, False, {FAILURE: portable(error)}
-        where = f"{self._name}.step()"
-        flags = as_flag(where, "terminated", terminated), as_flag(where, "truncated", truncated)
-        return (self._last, as_reward(where, reward), *flags, info)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        flags = as_flag(self._name, "terminated", terminated), as_flag(self._name, "truncated", truncated)
+        return (self._shared(observation), as_reward(self._name, reward), *flags, info)
+
+    def get(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Return an attribute of the environment, or the result of a method."""
+        return _attribute(self.env, name, args, keywords)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()  # type: ignore[no-untyped-call]
+
+    def _shared(self, observation: Any) -> Any:
+        """Write an observation into shared memory, if there is one; return it otherwise."""
+        if self.memory is None:
+            return observation
+        write_to_shared_memory(self.facts.observation_space, self._index, observation, self.memory)
+        return None
+
+
+def _attribute(env: Any, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    found = env.get_wrapper_attr(name)
+    return found(*args, **keywords) if callable(found) else found
 
 
 class TerminalCopies(gym.Wrapper[Any, Any, Any, Any]):
@@ -573,6 +609,7 @@ class MultiAgentCalls:
 
     Attributes:
         env: The environment.
+        facts: Its spaces and other constant facts.
 
     Example:
         >>> from epibatch.env_runner.multi_agent_env import make_multi_agent
@@ -585,9 +622,11 @@ class MultiAgentCalls:
 
     def __init__(self, env: Any, *, copy: bool = True) -> None:
         self.env = env
+        self.memory = None  # what agents observe varies, so it is returned
         self._step = f"{name_of(env)}.step()"
         self._copy = copy
-        self._spaces, _ = spaces_of(env)
+        self.facts = EnvFacts(*spaces_of(env), env.render_mode, dict(env.metadata))
+        self._spaces = self.facts.observation_space
         self._checked: dict[str, set[Any]] = {name: set() for name in _FIVE}
         self._alive: set[Any] = set()
         self._ended = True  # it has to be reset first
@@ -643,6 +682,14 @@ class MultiAgentCalls:
         self._ended = self._ends(observations, terminateds, truncateds)
         observations = _owned(observations) if self._copy else observations
         return AgentStep(observations, _owned(rewards), terminateds, truncateds, _owned(infos), self._ended)
+
+    def get(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Return an attribute of the environment, or the result of a method."""
+        return _attribute(self.env, name, args, keywords)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
 
     def _ends(self, observations: dict[Any, Any], terminateds: dict[Any, Any], truncateds: dict[Any, Any]) -> bool:
         """True if the environment ended: by `__all__`, or as every agent that appeared since the reset has ended."""

@@ -20,6 +20,8 @@ from epibatch.core.state_codec import require_mapping, select_components
 from ..connectors.authoring.column_transform import undo_actions
 from .acting import explores
 from .callbacks import EpisodeCallbacks
+from .env_checks import is_of_environment
+from .env_restarts import EnvRestarts
 from .metrics import SamplingMetrics
 
 
@@ -31,12 +33,18 @@ class _AnyRunnerConfig(Protocol):
     wrappers: list[Any]
     num_envs_per_env_runner: int
     gym_env_vectorize_mode: str
+    num_envs_per_worker: int
     gym_env_autoreset_mode: str | None
     rollout_fragment_length: Any
     batch_mode: str
     explore: bool
     episode_lookback_horizon: int
     metrics_num_episodes_for_smoothing: int
+    restart_failed_sub_environments: bool
+    max_sub_environment_restarts_per_sample: int
+    max_sub_environment_restarts: int | None
+    sub_environment_timeout_s: float | None
+    failed_episodes: str
     seed: int | None
     callbacks_class: Any
     on_environment_created: Any
@@ -112,12 +120,13 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         undo_actions(self._env_to_module, self._module_to_env)
         self.pipelines: dict[str, Any] = {"env_to_module": self._env_to_module, "module_to_env": self._module_to_env}
         self.module = self.make_module()
+        seed = _worker_seed(config.seed, worker_index)
+        self._reset_seeds = ResetSeeds(seed)
+        self._restarts = EnvRestarts(config, self._reset_seeds.drawn)
         self._stepper = self._make_stepper()
         self._recorder = self._make_recorder()
         window = config.metrics_num_episodes_for_smoothing
         self._metrics = SamplingMetrics(self.num_envs, window, several_agents=self._several_agents)
-        seed = _worker_seed(config.seed, worker_index)
-        self._reset_seeds = ResetSeeds(seed)
         if seed is not None:
             for pipeline, stream in zip(self.pipelines.values(), np.random.SeedSequence(seed).spawn(2)):
                 pipeline.seed(stream)
@@ -240,6 +249,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self.assert_healthy()
         num_timesteps, num_episodes = self._amounts(num_timesteps, num_episodes)
         explore = explores(explore, self.config.explore)
+        self._restarts.begin_call()
         if num_timesteps == 0 or num_episodes == 0:
             return []
         if num_episodes is not None or force_reset or random_actions != self._acted_randomly:
@@ -350,7 +360,11 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         if self._stepper.broken:
             self._remake_env()
         self._callbacks.before_reset()
-        self._recorder.reset(*self._stepper.reset(self._reset_seeds.next))
+        try:
+            observations, infos = self._stepper.reset(self._reset_seeds.next)
+        except Exception as error:
+            observations, infos = self._restart_all(error)
+        self._recorder.reset(observations, infos)
         self._reset_seeds.used()
         self._metrics.forget()
         self._run_env_to_module(explore)
@@ -364,6 +378,22 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._stepper = self._make_stepper(self._stepper.seconds)
         self._reset_seeds.draw_if_seeded()
         self._report_environment()
+
+    def _restart_all(self, error: Exception) -> tuple[Any, Any]:
+        """Make a vector environment again that failed as a whole; return observations and infos of its reset.
+
+        Raises:
+            Exception: `error`, if single environments fail and are made again on their own, or none is.
+        """
+
+        def make(seed: int | None) -> tuple[Any, Any]:
+            self._remake_env()
+            observations, infos = self._stepper.reset(seed)
+            return observations, infos
+
+        if self._stepper.restarts_one or not is_of_environment(error):
+            raise error
+        return self._restarts.restart(None, error, make)
 
     def _report_environment(self) -> None:
         """Report new environments; if a callback raises, they are closed, and the next reset makes others."""
@@ -428,7 +458,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     def get_metrics(self) -> dict[str, Any]:
         """Return metrics of sampling: counts since the last call and over the lifetime, returns, seconds."""
         seconds, self._stepper.seconds = self._stepper.seconds, 0.0
-        return {**self._metrics.report(), WEIGHTS_SEQ_NO: self._weights_seq_no, "env_step_timer": seconds}
+        sequence = {WEIGHTS_SEQ_NO: self._weights_seq_no, "env_step_timer": seconds}
+        return {**self._metrics.report(), **self._restarts.report(), **sequence}
 
     def checkpoint_reset(self) -> None:
         """Start new episodes at the next call, from a seed of this runner's own stream.
@@ -452,7 +483,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             WEIGHTS_SEQ_NO: lambda: self._weights_seq_no,
             "required_lookback": lambda: self._required_lookback,
         }
-        for counts in (self._metrics.get_state(), self._reset_seeds.get_state()):
+        for counts in (self._metrics.get_state(), self._reset_seeds.get_state(), self._restarts.get_state()):
             parts.update({name: partial(counts.get, name) for name in counts})
         return select_components(parts, components, not_components)
 
@@ -485,6 +516,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             self._reset_seeds.set_state(state)
             self._reset_wanted = True
         self._metrics.set_state(state)
+        self._restarts.set_state(state)
         if "required_lookback" in state:
             steps = state["required_lookback"]
             name = "state of a runner, 'required_lookback'"
@@ -562,6 +594,10 @@ class ResetSeeds:
     def draw(self) -> None:
         """Draw a new seed for the next reset, from this runner's own stream."""
         self.next = int(self._stream.integers(2**31))
+
+    def drawn(self) -> int | None:
+        """Draw the seed of a single environment; None if the runner has no seed."""
+        return int(self._stream.integers(2**31)) if self._seeded else None
 
     def draw_if_seeded(self) -> None:
         """Draw a seed for the next reset, of new environments, if the runner has a seed and none is pending."""

@@ -5,18 +5,21 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector.utils import iterate
 
 from epibatch.core.errors import EnvironmentContractError, RunnerError, add_context
 from epibatch.core.structs import flatten, map_struct
 
 from ..episodes._storage.arrays import owned
-from .env_checks import FAILURE, autoreset_mode, mark_environment
-from .vector_envs import SyncEnvs, VectorAgentStep, VectorMultiAgentEnv
+from .env_checks import autoreset_mode, mark_environment
+from .env_restarts import EnvRestarts
+from .vector_envs import AsyncEnvs, SyncEnvs, VectorAgentStep, VectorMultiAgentEnv
 
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
@@ -86,6 +89,8 @@ class VectorStep(NamedTuple):
         failure: The error of the reset of ended environments; the step itself is valid.
         failures: Errors of single environments, by their numbers. Their rows are no steps, except where `terminateds`
             or `truncateds` are set: there the reset after the end failed.
+        restarted: Environments that failed in a step, but were made and reset again, so their rows of `observations`
+            are reset ones. Each has what is to be added to the last info of its episode; None: the episode is dropped.
     """
 
     observations: Any
@@ -95,8 +100,9 @@ class VectorStep(NamedTuple):
     infos: dict[str, Any]
     final_observations: Any = None
     reset_infos: dict[str, Any] | None = None
-    failure: RunnerError | None = None
+    failure: Exception | None = None
     failures: Mapping[int, Exception] = {}
+    restarted: Mapping[int, dict[str, Any] | None] = {}
 
 
 class EnvStepper:
@@ -105,16 +111,28 @@ class EnvStepper:
     Args:
         env: A `gymnasium.vector.VectorEnv`.
         name: Its name in error messages.
+        restarts: Decides whether an environment that failed is made again.
+        steps_of: Returns the steps of an environment's running episode; None: there is none, so it is being reset.
         seconds: Spent in steps of an environment that this one replaces.
 
     Attributes:
         mode: When reset observations come: "next_step", "same_step" or "disabled".
         seconds: Spent in steps so far.
         broken: True if the environment must be made again before the next reset.
+        restarts_one: True if single environments fail, and can be made again.
     """
 
-    def __init__(self, env: Any, name: Any, *, seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        env: Any,
+        name: Any,
+        *,
+        restarts: EnvRestarts,
+        steps_of: Callable[[int], int | None],
+        seconds: float = 0.0,
+    ) -> None:
         self.env = env
+        self._restarts, self._steps_of = restarts, steps_of
         self.mode = autoreset_mode(env)
         self.seconds = seconds
         self.broken = False
@@ -122,9 +140,10 @@ class EnvStepper:
         makes_infos = (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)  # new ones in every step
         self._keeps_infos = not isinstance(env.unwrapped, makes_infos)
         self._warned = False
-        self._sync = env if isinstance(env, SyncEnvs) else None
-        if self._sync is not None:
-            self._sync.raises = False
+        self._envs = env if isinstance(env, (SyncEnvs, AsyncEnvs)) else None
+        if self._envs is not None:
+            self._envs.raises = False
+        self.restarts_one = self._envs is not None
 
     def reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments.
@@ -146,11 +165,38 @@ class EnvStepper:
                 raise
             raise explained from error
         observations, infos = self._unpacked(result, "reset", 2)
-        if infos and FAILURE in infos:
+        try:
+            return self._restart_failed_resets(observations, infos)
+        except Exception:
             self.interrupted()
-            env, failure = next(iter(_reported(infos).items()))
-            raise self.explained(failure, "reset", env)
+            raise
+
+    def _restart_failed_resets(self, observations: Any, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Make the environments again whose reset failed.
+
+        Raises:
+            RunnerError: the budget is spent.
+        """
+        for env, failure in dict(self._envs.failures if self._envs is not None else {}).items():
+            observations, infos = self._restart(env, self.explained(failure, "reset", env), infos)
         return observations, infos
+
+    def _restart(self, env: int, error: Exception, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Make an environment again; return all newest observations, and the infos with those of its reset.
+
+        Raises:
+            RunnerError: the budget is spent.
+        """
+        envs: Any = self._envs
+
+        def make(seed: int | None) -> tuple[Any, dict[str, Any]]:
+            try:
+                result: tuple[Any, dict[str, Any]] = envs.restart(env, seed, infos)
+            except Exception as another:
+                raise self.explained(another, "reset", env) from another
+            return result
+
+        return self._restarts.restart(env, error, make)
 
     def step(self, actions: Any) -> VectorStep:
         """Step all environments, and reset the ended ones if they do not do so themselves."""
@@ -164,10 +210,8 @@ class EnvStepper:
             raise explained from error
         plain = type(result) is tuple and len(result) == 5 and type(result[4]) is dict and not self._keeps_infos
         step = VectorStep(*(result if plain else self._unpacked(result, "step", 5)))
-        if self._sync is not None and self._sync.failures:
-            step = step._replace(failures=self._sync.failures)
-        elif step.infos and FAILURE in step.infos:
-            step = step._replace(failures=_reported(step.infos))
+        if self._envs is not None and self._envs.failures:
+            step = self._with_restarts(step, dict(self._envs.failures), actions)
         if self.mode == "same_step":
             step = step._replace(final_observations=(step.infos or {}).get("final_obs"))
         elif self.mode == "disabled":
@@ -179,6 +223,24 @@ class EnvStepper:
         self.seconds += time.perf_counter() - started
         return step
 
+    def _with_restarts(self, step: VectorStep, failures: dict[int, Exception], actions: Any) -> VectorStep:
+        """Make the environments that failed again, as far as the budget reaches."""
+        rows = list(iterate(self.env.action_space, actions))
+        observations, infos, left, restarted = step.observations, step.infos, {}, {}
+        for env, failure in failures.items():
+            steps = None if step.terminateds[env] or step.truncateds[env] else self._steps_of(env)
+            if steps is None:
+                error = self.explained(failure, "reset", env)
+            else:
+                error = self.explained(failure, "step", env, steps, rows[env])
+            try:
+                observations, infos = self._restart(env, error, infos)
+                if steps is not None:
+                    restarted[env] = self._restarts.info_of(error)
+            except Exception as spent:
+                left[env] = spent
+        return step._replace(observations=observations, infos=infos, failures=left, restarted=restarted)
+
     def _with_reset(self, step: VectorStep) -> VectorStep:
         done = np.logical_or(step.terminateds, step.truncateds)
         if not done.any():
@@ -188,7 +250,8 @@ class EnvStepper:
             return step._replace(final_observations=final, reset_infos={})
         try:
             observations, infos = _reset_done(self.env, done, final)
-        except RunnerError as error:
+            observations, infos = self._restart_failed_resets(observations, infos)
+        except Exception as error:
             return step._replace(final_observations=final, reset_infos={}, failure=error)
         return step._replace(observations=observations, final_observations=final, reset_infos=self._owned(infos))
 
@@ -207,7 +270,8 @@ class EnvStepper:
 
     def interrupted(self) -> None:
         """Note that a call was interrupted; worker processes cannot continue after it."""
-        self.broken = isinstance(self.env.unwrapped, gym.vector.AsyncVectorEnv) or bool(self.env.closed)
+        theirs = isinstance(self.env.unwrapped, gym.vector.AsyncVectorEnv)
+        self.broken = theirs or bool(self.env.closed) or (isinstance(self._envs, AsyncEnvs) and self._envs.broken)
 
     def close(self) -> None:
         """Close an environment that may not respond any more."""
@@ -248,12 +312,14 @@ class EnvStepper:
 
     def _number_of(self, error: Exception) -> int | None:
         """Return the number of the environment that raised an error, if that is known."""
-        if self._sync is not None:
-            return next((env for env, failure in self._sync.failures.items() if failure is error), None)
+        if self._envs is not None:
+            return next((env for env, failure in self._envs.failures.items() if failure is error), None)
         pipes = getattr(self.env.unwrapped, "parent_pipes", ())  # Gymnasium closes that of a worker that failed
         return next((env for env, pipe in enumerate(pipes) if pipe is None), None)
 
-    def explained(self, error: Exception, call: str, env: int | None = None, steps: int | None = None) -> Exception:
+    def explained(
+        self, error: Exception, call: str, env: int | None = None, steps: int | None = None, action: Any = None
+    ) -> Exception:
         """Return an error that says which environment failed, and what it must return if that may be the cause.
 
         Args:
@@ -261,12 +327,13 @@ class EnvStepper:
             call: "reset" or "step".
             env: The environment's number; None: not known.
             steps: The steps that its episode has taken; None: not known.
+            action: The action of the step.
         """
         mark_environment(error)
         where = f"environment {self._name!r}"
         where += f", number {env} of {self.env.num_envs}," if env is not None and self.env.num_envs > 1 else ""
         where += "" if steps is None else f"{',' * (where[-1] != ',')} {steps} steps into its episode,"
-        where += f" failed in {call}():"
+        where += f" failed in {call}()" + ("" if action is None else f" with action {action}") + ":"
         if isinstance(error, _CONNECTION_ERRORS) and isinstance(self.env.unwrapped, gym.vector.AsyncVectorEnv):
             return RunnerError(
                 where,
@@ -283,34 +350,24 @@ class EnvStepper:
         return error
 
 
-def _reported(infos: dict[str, Any]) -> dict[int, Exception]:
-    """Take the failures that worker processes reported out of infos."""
-    errors, mask = infos.pop(FAILURE), infos.pop(f"_{FAILURE}")
-    return {env: errors[env] for env in np.flatnonzero(mask).tolist()}
-
-
 class MultiAgentStepper:
     """Steps multi-agent environments for a runner.
 
     Args:
         env: The environments.
+        restarts: Decides whether an environment that failed is made again.
         seconds: Spent in steps of environments that these replace.
 
     Attributes:
         seconds: Spent in steps so far.
-
-    Example:
-        >>> from epibatch.env_runner import make_multi_agent
-        >>> stepper = MultiAgentStepper(VectorMultiAgentEnv([make_multi_agent("CartPole-v1")] * 2))
-        >>> observations, infos = stepper.reset(seed=0)
-        >>> actions = stepper.random_actions(observations)
-        >>> stepper.step(actions).rewards
-        [{0: 1.0}, {0: 1.0}]
-        >>> stepper.close()
+        restarts_one: True: single environments fail, and can be made again.
     """
 
-    def __init__(self, env: VectorMultiAgentEnv, *, seconds: float = 0.0) -> None:
+    restarts_one = True
+
+    def __init__(self, env: VectorMultiAgentEnv, *, restarts: EnvRestarts, seconds: float = 0.0) -> None:
         self.env = env
+        self._restarts = restarts
         self.seconds = seconds
         spaces = {agent: copy.deepcopy(space) for agent, space in env.action_spaces.items()}
         self._action_space = gym.spaces.Dict(spaces)
@@ -334,7 +391,22 @@ class MultiAgentStepper:
         """
         if seed is not None:
             self._action_space.seed(seed)
-        return self.env.reset(seed=seed)
+        observations, infos, failures = self.env.try_reset(seed=seed)
+        for env, error in failures.items():
+            observations[env], infos[env] = self.restart(env, error)
+        return observations, infos
+
+    def restart(self, env: int, error: Exception) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """Make an environment that failed again; return the observations and infos of its reset, by agent.
+
+        Args:
+            env: Its number.
+            error: Its failure.
+
+        Raises:
+            RunnerError: the budget is spent. If environments are not made again, `error` itself is raised.
+        """
+        return self._restarts.restart(env, error, partial(self.env.restart, env))
 
     def step(self, actions: Sequence[dict[Any, Any]]) -> VectorAgentStep:
         """Step all environments, and reset those that have ended."""

@@ -1,20 +1,21 @@
-"""Environments of several agents in this process or in one of their own, with the same interface."""
+"""Environments in this process or in worker processes, called together and made again one by one."""
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from epibatch.core.errors import RunnerError
 
-from .env_checks import MultiAgentCalls, check_multi_agent_env, portable, spaces_of
+from .env_checks import mark_environment, portable
 
 
 @contextmanager
@@ -39,137 +40,236 @@ _CONNECTION_ERRORS = (EOFError, BrokenPipeError, ConnectionResetError)
 _PATIENCE = 5
 """Seconds that a process has to end."""
 
+Calls = Mapping[int, tuple[Any, ...]]
+"""The number of an environment -> the name of a method of its `EnvCalls`, and the arguments."""
 
-class EnvFacts(NamedTuple):
-    """Constant facts of an environment.
-
-    Args:
-        observation_spaces: By agent, in the order in which the environment names them.
-        action_spaces: The same.
-        render_mode: The mode it was made with.
-        metadata: Metadata of its class.
-    """
-
-    observation_spaces: dict[Any, Any]
-    action_spaces: dict[Any, Any]
-    render_mode: str | None
-    metadata: dict[str, Any]
+Answers = tuple[dict[int, Any], dict[int, Exception]]
+"""What calls returned, and what they raised, by the environments' numbers."""
 
 
-class EnvHandle(Protocol):
-    """An environment with asynchronous calls: `send` starts a call, `receive` returns its result.
+class EnvCalls(Protocol):
+    """An environment behind checked calls.
 
     Attributes:
-        facts: Spaces and the like.
-        broken: True if it cannot be called any more.
+        env: The environment.
+        facts: Its spaces and other constant facts.
+        memory: Shared memory for its observations, in a process of its own; None if they are returned.
     """
 
-    facts: EnvFacts
-    broken: bool
+    env: Any
+    facts: Any
+    memory: Any
 
-    def send(self, call: str, *args: Any) -> None:
-        """Start a call: "reset" with seed and options, "step" with actions, "get" with a name and arguments."""
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Reset the environment."""
 
-    def receive(self) -> Any:
-        """Return the result of the call, or raise its error."""
+    def step(self, action: Any) -> Any:
+        """Step the environment."""
+
+    def get(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Return an attribute of the environment, or the result of a method."""
 
     def close(self) -> None:
-        """Close the environment, whatever state it is in."""
+        """Close the environment."""
 
 
-def _facts(env: Any) -> EnvFacts:
-    return EnvFacts(*spaces_of(env), env.render_mode, dict(env.metadata))
-
-
-def _call_env(calls: MultiAgentCalls, call: str, args: tuple[Any, ...]) -> Any:
-    if call == "reset":
-        return calls.reset(*args)
-    if call == "step":
-        return calls.step(*args)
-    name, positional, keywords = args
-    found = calls.env.get_wrapper_attr(name)
-    return found(*positional, **keywords) if callable(found) else found
-
-
-class LocalEnv:
-    """An environment in this process.
+class LocalEnvs:
+    """Environments in this process, which are called one after the other.
 
     Args:
-        env_fn: Makes it.
-        copy: True to copy the return values.
+        makers: Functions that make the environments, each behind its calls.
+
+    Attributes:
+        calls: The environments behind their calls.
+        broken: False: every one of them can be called.
     """
 
     broken = False
 
-    def __init__(self, env_fn: Callable[[], Any], *, copy: bool = True) -> None:
-        self.env = check_multi_agent_env(env_fn(), env_fn)
-        self.facts = _facts(self.env)
-        self._calls = MultiAgentCalls(self.env, copy=copy)
-        self._wanted: tuple[str, tuple[Any, ...]] = ("", ())
+    def __init__(self, makers: Sequence[Callable[[], EnvCalls]]) -> None:
+        self._makers = makers
+        self.calls: list[EnvCalls] = []
 
-    def send(self, call: str, *args: Any) -> None:
-        """Store the call."""
-        self._wanted = call, args
+    def start(self) -> Answers:
+        """Make the environments up to the first that fails, and return their facts."""
+        for index, maker in enumerate(self._makers):
+            try:
+                self.calls.append(maker())
+            except Exception as error:
+                mark_environment(error)
+                return {}, {index: error}
+        return {index: calls.facts for index, calls in enumerate(self.calls)}, {}
 
-    def receive(self) -> Any:
-        """Make the stored call."""
-        return _call_env(self._calls, *self._wanted)
+    def ask(self, calls: Calls) -> Answers:
+        """Call environments."""
+        answers: dict[int, Any] = {}
+        failures: dict[int, Exception] = {}
+        for index, (call, *arguments) in calls.items():
+            try:
+                answers[index] = getattr(self.calls[index], call)(*arguments)
+            except Exception as error:
+                mark_environment(error)
+                failures[index] = error
+        return answers, failures
+
+    def remake(self, index: int) -> Any:
+        """Replace an environment by a new one, and return its facts."""
+        with contextlib.suppress(Exception):
+            self.calls[index].close()
+        self.calls[index] = self._makers[index]()
+        return self.calls[index].facts
 
     def close(self) -> None:
-        """Close the environment."""
-        self.env.close()
+        """Close the environments."""
+        while self.calls:
+            self.calls.pop().close()
 
 
-class WorkerEnv:
-    """An environment in a process of its own, which ends with this object or with its parent.
+class WorkerEnvs:
+    """Environments in processes of their own, which end with this object or with their parent.
 
     Args:
-        env_fn: Makes it there.
+        makers: Functions that make the environments, each behind its calls, there.
+        per_process: How many environments a process has.
         context: Start method of `multiprocessing`; None: the platform's.
-
-    Raises:
-        RunnerError: the process ended before it had made the environment. Errors of `env_fn` are raised here.
+        timeout: Seconds that a process may take to answer; None: no limit. A process that takes longer is killed.
+        memory: Shared memory of this context, which the environments' calls get as `memory`.
     """
 
-    def __init__(self, env_fn: Callable[[], Any], *, context: str | None = None) -> None:
+    def __init__(
+        self,
+        makers: Sequence[Callable[[], EnvCalls]],
+        *,
+        per_process: int = 1,
+        context: str | None = None,
+        timeout: float | None = None,
+        memory: Any = None,
+    ) -> None:
+        self._makers = list(makers)
+        self._per_process = per_process
+        self._context, self._timeout, self._memory = context, timeout, memory
+        self._processes: list[_EnvProcess] = []
+
+    @property
+    def broken(self) -> bool:
+        """True if a process has ended, or still works on a call that was interrupted."""
+        return any(process.broken for process in self._processes)
+
+    def start(self) -> Answers:
+        """Make the environments, and return their facts."""
+        for first in range(0, len(self._makers), self._per_process):
+            self._processes.append(self._new_process(first))
+        return self._ask(dict.fromkeys(range(len(self._makers)), ("make",)), None)
+
+    def ask(self, calls: Calls) -> Answers:
+        """Call environments, all processes at the same time."""
+        return self._ask(calls, self._timeout)
+
+    def _ask(self, calls: Calls, timeout: float | None) -> Answers:
+        groups: dict[int, list[tuple[int, tuple[Any, ...]]]] = {}
+        for index, call in calls.items():
+            number, slot = divmod(index, self._per_process)
+            groups.setdefault(number, []).append((slot, call))
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for number, requests in groups.items():
+            self._processes[number].send(requests)
+        answers: dict[int, Any] = {}
+        failures: dict[int, Exception] = {}
+        for number, requests in groups.items():
+            first = number * self._per_process
+            try:
+                results = self._processes[number].receive(deadline, timeout)
+            except Exception as error:
+                mark_environment(error)
+                failures.update((first + slot, error) for slot, _ in requests)
+                continue
+            for (slot, _), (good, answer) in zip(requests, results, strict=True):
+                if good:
+                    answers[first + slot] = answer
+                else:
+                    mark_environment(answer)
+                    failures[first + slot] = answer
+        return answers, failures
+
+    def remake(self, index: int) -> Any:
+        """Replace an environment by a new one, in a new process if that of the old one cannot go on.
+
+        The other environments of such a process fail at their next call, and have to be made again as well.
+        """
+        number = index // self._per_process
+        if self._processes[number].broken:
+            self._processes[number].close()
+            self._processes[number] = self._new_process(number * self._per_process)
+        answers, failures = self.ask({index: ("make",)})
+        if failures:
+            raise failures[index]
+        return answers[index]
+
+    def _new_process(self, first: int) -> _EnvProcess:
+        return _EnvProcess(self._makers[first : first + self._per_process], self._context, self._memory)
+
+    def close(self) -> None:
+        """Close the environments and end their processes; one that does not respond is killed."""
+        while self._processes:
+            self._processes.pop().close()
+
+
+class _EnvProcess:
+    """One process with environments.
+
+    Args:
+        makers: Functions that make them.
+        context: Start method of `multiprocessing`; None: the platform's.
+        memory: Shared memory for them.
+    """
+
+    def __init__(self, makers: Sequence[Callable[[], EnvCalls]], context: str | None, memory: Any) -> None:
         ways = multiprocessing.get_context(context)
         self._pipe, theirs = ways.Pipe()
+        wrapped = CloudpickleWrapper(makers)  # type: ignore[arg-type]
         # the types of multiprocessing do not say that every context has processes
         self._process: Any = ways.Process(  # type: ignore[attr-defined]
-            target=_serve, args=(CloudpickleWrapper(env_fn), theirs, self._pipe), daemon=True
+            target=_serve, args=(wrapped, memory, theirs, self._pipe), daemon=True
         )
         with workers_ignore_ctrl_c():
             self._process.start()
         theirs.close()
-        self._waiting = True
+        self._waiting = False
         self._gone = False
 
     @property
     def broken(self) -> bool:
-        """True if the process has ended, or still works on a call without a `receive`."""
+        """True if the process has ended, or still works on calls whose results were not received."""
         return self._gone or self._waiting
 
-    def started(self) -> WorkerEnv:
-        """Wait until the environment is made."""
-        self.facts = self.receive()
-        return self
-
-    def send(self, call: str, *args: Any) -> None:
-        """Start the call in the process."""
+    def send(self, requests: list[tuple[int, tuple[Any, ...]]]) -> None:
+        """Start calls of environments, one after the other."""
         self._waiting = True
         try:
-            self._pipe.send((call, args))
-        except _CONNECTION_ERRORS:
+            self._pipe.send(requests)
+        except (*_CONNECTION_ERRORS, OSError):
             return  # receive() says so
         except BaseException:
             self._waiting = False  # nothing was sent: arguments that cannot be pickled
             raise
 
-    def receive(self) -> Any:
-        """Wait for the call, and return its result or raise its error."""
+    def receive(self, deadline: float | None, timeout: float | None) -> list[tuple[bool, Any]]:
+        """Wait for the calls, and return for each whether it succeeded, and its result or error.
+
+        Raises:
+            RunnerError: the process has ended, or took longer than `timeout`; then it is killed.
+        """
         try:
-            good, answer = self._pipe.recv()
-        except _CONNECTION_ERRORS as error:
+            if deadline is not None and not self._pipe.poll(max(0.0, deadline - time.monotonic())):
+                self._end()
+                raise RunnerError(
+                    "worker process",
+                    expected=f"an answer within {timeout:g} s, as sub_environment_timeout_s says",
+                    found="none; the process was killed",
+                    do="find out where the environment waits, or allow more time",
+                )
+            results: list[tuple[bool, Any]] = self._pipe.recv()
+        except (*_CONNECTION_ERRORS, OSError) as error:
             self._gone = True
             self._process.join(_PATIENCE)
             raise RunnerError(
@@ -179,60 +279,65 @@ class WorkerEnv:
                 do="see what it printed, and find the cause with gym_env_vectorize_mode='sync'",
             ) from error
         self._waiting = False
-        if not good:
-            raise answer
-        return answer
+        return results
+
+    def _end(self) -> None:
+        self._gone = True
+        self._process.kill()
+        self._process.join()
 
     def close(self) -> None:
-        """Close the environment and end its process; a process that does not respond is killed."""
+        """Close the environments and end the process; one that does not respond is killed."""
         if not self.broken:
-            with contextlib.suppress(*_CONNECTION_ERRORS):
-                self.send("close")
+            with contextlib.suppress(*_CONNECTION_ERRORS, OSError):
+                self._pipe.send(None)
                 if self._pipe.poll(_PATIENCE):
                     self._pipe.recv()
         else:
             self._process.terminate()
         self._process.join(_PATIENCE)
         if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+            self._end()
         self._pipe.close()
 
 
-def _serve(env_fn: Callable[[], Any], pipe: Connection, parents: Connection) -> None:
-    """Make the environment in the process, then answer calls until it is closed or the parent ends."""
+def _serve(makers: Any, memory: Any, pipe: Connection, parents: Connection) -> None:
+    """Answer calls of environments in the process until it is closed or the parent ends."""
     parents.close()  # otherwise this process would keep its own pipe open
-    env: Any = None
+    makers = getattr(makers, "fn", makers)  # unpickled in a process that was not forked, it is the list itself
+    envs: dict[int, EnvCalls] = {}
     try:
-        raw_env = env_fn()
-        env = check_multi_agent_env(raw_env, getattr(env_fn, "fn", env_fn))
-        calls = MultiAgentCalls(env, copy=False)
-        answer: tuple[bool, Any] = True, _facts(env)
-    except Exception as error:
-        answer = False, portable(error)
-    try:
-        _send(pipe, answer)
-        while env is not None:
-            call, args = pipe.recv()
-            if call == "close":
-                break
-            try:
-                answer = True, _call_env(calls, call, args)
-            except Exception as error:
-                answer = False, portable(error)
-            _send(pipe, answer)
+        while (requests := pipe.recv()) is not None:
+            _send(pipe, [_answer(makers, memory, envs, slot, *call) for slot, call in requests])
     except _CONNECTION_ERRORS:
         pass  # the parent has ended
     finally:
-        if env is not None:
-            env.close()
+        for calls in envs.values():
+            calls.close()
     with contextlib.suppress(*_CONNECTION_ERRORS):
-        pipe.send((True, None))
+        pipe.send(None)
 
 
-def _send(pipe: Connection, answer: tuple[bool, Any]) -> None:
+def _answer(
+    makers: Any, memory: Any, envs: dict[int, EnvCalls], slot: int, call: str, *arguments: Any
+) -> tuple[bool, Any]:
+    """Call an environment; return True and its answer, or False and the error."""
     try:
-        pipe.send(answer)
+        if call == "make":
+            with contextlib.suppress(Exception):
+                if slot in envs:
+                    envs.pop(slot).close()
+            envs[slot] = makers[slot]()
+            envs[slot].memory = memory
+            return True, envs[slot].facts
+        return True, getattr(envs[slot], call)(*arguments)
+    except Exception as error:
+        return False, portable(error)
+
+
+def _send(pipe: Connection, answers: list[tuple[bool, Any]]) -> None:
+    try:
+        pipe.send(answers)
     except _CONNECTION_ERRORS:
         raise
     except Exception as error:
@@ -242,4 +347,4 @@ def _send(pipe: Connection, answer: tuple[bool, Any]) -> None:
             found=f"{type(error).__name__}: {error}",
             do="leave them out of what the environment returns, or use gym_env_vectorize_mode='sync'",
         )
-        pipe.send((False, problem))
+        pipe.send([(False, problem)] * len(answers))

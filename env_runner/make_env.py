@@ -20,7 +20,6 @@ from epibatch.core.registry import env_creator, registered_envs
 from .env_checks import (
     FirstCallChecks,
     TerminalCopies,
-    WorkerChecks,
     check_env,
     check_multi_agent_env,
     check_vector_env,
@@ -30,7 +29,7 @@ from .env_checks import (
 from .env_workers import workers_ignore_ctrl_c
 from .multi_agent_base import MultiAgentEnv, mark_end
 from .pettingzoo_env import PETTINGZOO, pettingzoo_creator
-from .vector_envs import SyncEnvs, VectorMultiAgentEnv
+from .vector_envs import AsyncEnvs, SyncEnvs, VectorMultiAgentEnv
 from .wrappers import ActionChunks, EpisodicLife, FrameSkip, NoopStarts
 
 WrapperSpec: TypeAlias = "str | Mapping[str, Any] | Callable[[Any], Any]"
@@ -323,6 +322,9 @@ def make_vector_env(
     env_config: dict[str, Any] | None = None,
     autoreset: Any = None,
     wrappers: Sequence[WrapperSpec] = (),
+    *,
+    per_process: int = 1,
+    timeout: float | None = None,
 ) -> Any:
     """Make N environments that step together.
 
@@ -332,7 +334,7 @@ def make_vector_env(
             "vector_entry_point" the class or function makes the vector environment: it is called with
             `num_envs=N` if it has that parameter, and the config.
         num_envs: N.
-        mode: "sync", "async" (a process each), or "vector_entry_point" (the id's own vector version).
+        mode: "sync", "async" (in worker processes), or "vector_entry_point" (the id's own vector version).
         env_config: Passed to the environment: as keywords for an id; for a class or function as one
             dict if it has a required parameter or one called `config` or `env_config`, else as keywords.
             With "vector_entry_point" only the second counts, as the first may be `num_envs`.
@@ -341,6 +343,8 @@ def make_vector_env(
             `autoreset_mode` (a `gymnasium.vector.AutoresetMode`) if it has such a parameter.
         wrappers: Gymnasium wrappers around each single environment, the innermost first: names,
             `{"wrapper": name, keyword: value}`, or functions.
+        per_process: How many environments a worker process has ("async").
+        timeout: Seconds that a worker process may take for a call of its environments; None: no limit ("async").
 
     Returns:
         A `gymnasium.vector.VectorEnv`.
@@ -366,12 +370,19 @@ def make_vector_env(
         raise ConfigError("environment", expected="env", found="None", do='call .environment("CartPole-v1"), say')
     reset_mode = None if autoreset is None else gymnasium_mode(autoreset)
     with _missing_packages_named(), workers_ignore_ctrl_c() if mode == "async" else nullcontext():
-        vector_env = _vectorized(env, num_envs, mode, config, reset_mode, wrappers)
+        workers = {"per_process": per_process, "timeout": timeout}
+        vector_env = _vectorized(env, num_envs, mode, config, reset_mode, wrappers, workers)
     return check_vector_env(vector_env, num_envs, reset_mode)
 
 
 def _vectorized(
-    env: Any, num_envs: int, mode: str, config: dict[str, Any], reset_mode: Any, wrappers: Sequence[WrapperSpec]
+    env: Any,
+    num_envs: int,
+    mode: str,
+    config: dict[str, Any],
+    reset_mode: Any,
+    wrappers: Sequence[WrapperSpec],
+    workers: dict[str, Any],
 ) -> Any:
     """Make a vector environment in one of the three modes."""
     creator = _creator_of(env)
@@ -390,19 +401,14 @@ def _vectorized(
             takes_mode = "autoreset_mode" in inspect.signature(_vector_creator(env)).parameters
             config = {**config, **(settings if takes_mode else {})}
             return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **config)
+    around = _wrapper_functions(wrappers)
+    if mode == "async":
+        return AsyncEnvs([partial(_single, env, creator, config, around, check_env)] * num_envs, **settings, **workers)
     copies = [TerminalCopies] if reset_mode is gym.vector.AutoresetMode.SAME_STEP else []
-    around = [*_wrapper_functions(wrappers), *copies, WorkerChecks if mode == "async" else FirstCallChecks]
-    maker = partial(_single, env, creator, config, around, check_env)
-    if mode == "sync":
-        envs = SyncEnvs([maker] * num_envs, **settings)
-        envs.spec = envs.envs[0].unwrapped.spec
-        return envs
-    if creator is not None:
-        return gym.vector.AsyncVectorEnv([maker] * num_envs, **settings)
-    with _explained(env, config):
-        return gym.make_vec(
-            env, num_envs=num_envs, vectorization_mode=mode, vector_kwargs=settings, wrappers=around, **config
-        )
+    maker = partial(_single, env, creator, config, [*around, *copies, FirstCallChecks], check_env)
+    envs = SyncEnvs([maker] * num_envs, **settings)
+    envs.spec = envs.envs[0].unwrapped.spec
+    return envs
 
 
 def _single(
@@ -447,6 +453,8 @@ def make_vector_multi_agent_env(
     wrappers: Sequence[WrapperSpec] = (),
     *,
     copy: bool = True,
+    per_process: int = 1,
+    timeout: float | None = None,
 ) -> VectorMultiAgentEnv:
     """Make N multi-agent environments that step together.
 
@@ -454,12 +462,14 @@ def make_vector_multi_agent_env(
         env: A `MultiAgentEnv` class or its import path `module:Class`, a name given to `register_env`, a Gymnasium id,
             or a function of the config that makes one environment.
         num_envs: N.
-        mode: "sync", or "async" (a process each).
+        mode: "sync", or "async" (in worker processes).
         env_config: Passed to the environment: as keywords for an id; for a class or function as one dict if it has a
             required parameter or one called `config` or `env_config`, else as keywords.
         wrappers: Functions from environment to environment, applied to each single environment, the innermost first.
             Gymnasium's own wrappers are for one agent; only those that read no values work here.
         copy: As for `VectorMultiAgentEnv`.
+        per_process: The same.
+        timeout: The same.
 
     Raises:
         ConfigError: no environment, an unknown mode or wrapper, or an object that is no `MultiAgentEnv`.
@@ -489,7 +499,9 @@ def make_vector_multi_agent_env(
     around = _wrapper_functions(wrappers)
     maker = partial(_single, env, creator, config, around, check_multi_agent_env, disable_env_checker=True)
     with _missing_packages_named():
-        return VectorMultiAgentEnv([maker] * num_envs, mode=mode, copy=copy, name=getattr(env, "__name__", env))
+        workers: dict[str, Any] = {"per_process": per_process, "timeout": timeout}
+        name = getattr(env, "__name__", env)
+        return VectorMultiAgentEnv([maker] * num_envs, mode=mode, copy=copy, name=name, **workers)
 
 
 def make_multi_agent(env_name_or_creator: Any) -> type[MultiAgentEnv]:

@@ -141,6 +141,29 @@ class MultiAgentRecorder:
         self.observed = [env for env in range(self.num_envs) if step.observations[env] and env not in failures]
         return ended, failures
 
+    def restart(
+        self, env: int, observations: dict[Any, Any], infos: dict[Any, Any], info: dict[str, Any] | None
+    ) -> list[EndedEpisode]:
+        """Begin the next episode of an environment that failed and was made again.
+
+        Args:
+            env: Its number.
+            observations: Reset observations, by agent.
+            infos: Their infos.
+            info: Added to the last infos of its running episode, which is truncated; None: it is dropped.
+
+        Returns:
+            The episode that was truncated, if it has steps.
+        """
+        episode = self.episodes[env]
+        self.episodes[env] = self._begun(env, observations, infos)
+        self.observed = sorted({*self.observed, env} if observations else {*self.observed}.difference([env]))
+        if info is None or episode.is_done or not len(episode):
+            return []
+        episode.truncate(info)
+        self._ended.append(episode)
+        return [EndedEpisode(env, episode)]
+
     def _add(self, env: int, actions: dict[Any, Any], outputs: dict[Any, Any], step: VectorAgentStep) -> None:
         if step.was_reset[env]:
             self.episodes[env] = self._begun(env, step.observations[env], step.infos[env])
@@ -242,6 +265,8 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
             config.env_config,
             config.wrappers,
             copy=False,  # episodes copy
+            per_process=config.num_envs_per_worker,
+            timeout=config.sub_environment_timeout_s,
         )
 
     def make_module(self) -> Any:
@@ -255,7 +280,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         return {"__episodes__": (pipeline.episode_observation_space, pipeline.episode_action_space), **modules}
 
     def _make_stepper(self, seconds: float = 0.0) -> MultiAgentStepper:
-        return MultiAgentStepper(self.env, seconds=seconds)
+        return MultiAgentStepper(self.env, restarts=self._restarts, seconds=seconds)
 
     def _make_recorder(self) -> MultiAgentRecorder:
         return MultiAgentRecorder(self.num_envs, self._new_episode)
@@ -315,13 +340,30 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         step = self._stepper.step(acts.for_env)
         ended, failures = self._recorder.step(acts.stored, acts.outputs, step)
         reset = np.flatnonzero(step.was_reset).tolist()
+        cut, left = self._restart(failures) if failures else ([], {})
         self._count(step, [*reset, *failures], ended)
-        if failures:
-            self._fail(failures, ended, explore)
+        if left:
+            self._fail(left, [*cut, *ended], explore)
         self._run_env_to_module(explore)
-        self._callbacks.stepped(ended, reset, begun=False)
+        self._callbacks.stepped(ended, reset, begun=False, cut=cut, restarted=failures)
         self._see_that_somebody_acts()
-        return len(ended)
+        return len(cut) + len(ended)
+
+    def _restart(self, failures: dict[int, Exception]) -> tuple[list[EndedEpisode], dict[int, Exception]]:
+        """Make environments again, as far as the budget reaches; return the cut episodes, and the errors that stay."""
+        cut: list[EndedEpisode] = []
+        left: dict[int, Exception] = {}
+        for env, failure in failures.items():
+            try:
+                observations, infos = self._stepper.restart(env, failure)
+            except Exception as error:
+                left[env] = error
+                continue
+            cut += self._recorder.restart(env, observations, infos, self._restarts.info_of(failure))
+        for env, episode in cut:
+            self._metrics.episodes.end(env)
+            self._agents.end(env, episode)
+        return cut, left
 
     def _see_that_somebody_acts(self) -> None:
         """Raise if no agent has observed for very many steps while the runner counts agents' steps."""

@@ -74,6 +74,8 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             config.env_config,
             autoreset=config.gym_env_autoreset_mode,
             wrappers=config.wrappers,
+            per_process=config.num_envs_per_worker,
+            timeout=config.sub_environment_timeout_s,
         )
 
     def make_module(self) -> Any:
@@ -88,7 +90,12 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         }
 
     def _make_stepper(self, seconds: float = 0.0) -> EnvStepper:
-        return EnvStepper(self.env, self.config.env, seconds=seconds)
+        return EnvStepper(
+            self.env, self.config.env, restarts=self._restarts, steps_of=self._steps_of_env, seconds=seconds
+        )
+
+    def _steps_of_env(self, env: int) -> int | None:
+        return None if env in self._recorder.waiting else self._recorder.episodes[env].t
 
     def _make_recorder(self) -> VectorRecorder:
         return VectorRecorder(
@@ -131,9 +138,12 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         if self._sequence[0] != self._acts_as:
             self._sequence = np.full(self.num_envs, self._acts_as)
         extras[WEIGHTS_SEQ_NO] = self._sequence
-        step = self._stepper.step(for_env)
+        try:
+            step = self._stepper.step(for_env)
+        except Exception as error:
+            step = self._all_restarted(error)
         skipped = self._recorder.waiting
-        failure = self._explained(step) if step.failures else step.failure
+        failure = next(iter(step.failures.values()), step.failure)
         ended = self._recorder.step(
             actions,
             step.rewards,
@@ -144,27 +154,33 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             extras,
             step.final_observations,
             step.reset_infos,
+            step.restarted,
         )
-        if step.failures:
-            skipped = sorted({*skipped, *step.failures}.difference(chunk.env for chunk in ended))
+        cut = [chunk for chunk in ended if chunk.env in step.restarted]
+        if step.failures or step.restarted:
+            for chunk in cut:
+                self._metrics.episodes.end(chunk.env)  # before this step, which is none of theirs
+            ended = [chunk for chunk in ended if chunk.env not in step.restarted]
+            skipped = sorted({*skipped, *step.restarted, *step.failures}.difference(chunk.env for chunk in ended))
         self._metrics.add(step.rewards, skipped)
         for chunk in ended:
             self._metrics.episodes.end(chunk.env)
         if failure is not None:
-            self._fail(failure, ended, explore)
+            self._fail(failure, [*cut, *ended], explore)
         at_once = self._stepper.mode != "next_step"
         if ended and at_once:  # no action follows these, as none does when resets come a step later
             self._observe_through_pipeline([self._recorder.view(chunk) for chunk in ended], explore, {})
         self._run_env_to_module(explore)
-        self._callbacks.stepped(ended, skipped, begun=at_once)
-        return len(ended)
+        self._callbacks.stepped(ended, skipped, begun=at_once, cut=cut, restarted=step.restarted)
+        return len(cut) + len(ended)
 
-    def _explained(self, step: VectorStep) -> Exception:
-        """Return the first error of an environment, with its number, its call, and the steps of its episode."""
-        env, error = next(iter(step.failures.items()))
-        if env in self._recorder.waiting or step.terminateds[env] or step.truncateds[env]:
-            return self._stepper.explained(error, "reset", env)
-        return self._stepper.explained(error, "step", env, self._recorder.episodes[env].t)
+    def _all_restarted(self, error: Exception) -> VectorStep:
+        """Make a vector environment again that failed as a whole; return a step that cuts all episodes."""
+        observations, infos = self._restart_all(error)
+        none = np.zeros(self.num_envs, np.bool_)
+        running = [env for env in range(self.num_envs) if self._steps_of_env(env) is not None]
+        restarted = dict.fromkeys(running, self._restarts.info_of(error))
+        return VectorStep(observations, np.zeros(self.num_envs), none, none, infos, restarted=restarted)
 
     def _fail(self, failure: Exception, ended: list[Any], explore: bool) -> NoReturn:
         """Report finished episodes to pieces and callbacks, then re-raise the environment's error."""

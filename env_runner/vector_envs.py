@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from gymnasium.vector.utils import (
+    batch_space,
+    concatenate,
+    create_empty_array,
+    create_shared_memory,
+    iterate,
+    read_from_shared_memory,
+)
 
 from epibatch.core.errors import ConfigError, RunnerError, SpaceError, add_context, nearest
 from epibatch.core.spaces import check_row
+from epibatch.core.structs import map_struct
 
-from .env_checks import AgentStep, as_flag, as_reward, mark_environment
-from .env_workers import EnvHandle, LocalEnv, WorkerEnv
+from .env_checks import (
+    AgentStep,
+    MultiAgentCalls,
+    SingleAgentCalls,
+    as_flag,
+    as_reward,
+    check_multi_agent_env,
+)
+from .env_workers import LocalEnvs, WorkerEnvs
 
 _NUMBERS = frozenset({float, int, np.float64, np.float32})  # rewards of these types, and
 _FLAGS = frozenset({bool, np.bool_})  # flags of these types need no further check
@@ -44,7 +62,8 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
     raises = True
 
     def __init__(self, env_fns: Any, **settings: Any) -> None:
-        super().__init__(env_fns, **{**settings, "copy": False})
+        self._env_fns = list(env_fns)
+        super().__init__(self._env_fns, **{**settings, "copy": False})
         count, space = self.num_envs, self.single_observation_space
         self._count = count
         self._rows: list[Any] = [None] * count
@@ -68,29 +87,44 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         Raises:
             RunnerError: not one seed per environment, or a mask of another type or shape, or without any environment.
         """
-        count = self.num_envs
-        if seed is None or isinstance(seed, (int, np.integer)):
-            seed = [None if seed is None else seed + i for i in range(count)]
-        if len(seed) != count:
-            raise _misfit("seed", f"a number, or one for each of {count} environments", f"{len(seed)} of them")
-        settings = dict(options) if options is not None else None
-        mask = np.ones(count, np.bool_) if settings is None else settings.pop("reset_mask", np.ones(count, np.bool_))
-        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (count,) or not mask.any():
-            raise _misfit("options['reset_mask']", f"an array, bool of shape ({count},), True somewhere", repr(mask))
+        calls = _reset_calls(self, seed, options)
         infos: dict[str, Any] = {}
-        indices = np.flatnonzero(mask).tolist()
         self.failures = {}
-        for i in indices:
+        for i, (seed_of_env, settings) in calls.items():
             try:
-                self._rows[i], info = self.envs[i].reset(seed=seed[i], options=settings)
+                self._rows[i], info = self.envs[i].reset(seed=seed_of_env, options=settings)
             except Exception as error:
                 self.failures[i] = error
-                raise
+                if self.raises:
+                    raise
+                continue
             infos = self._add_info(infos, info, i)
-        self._ended = self._ended.difference(indices)
+        self._ended = self._ended.difference(calls)
         joined = self._together()
-        self._raise_first()
+        if self.raises:
+            self._raise_first()
         return joined, infos
+
+    def restart(self, index: int, seed: int | None, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Replace an environment by a new one, and reset that.
+
+        Args:
+            index: Its number.
+            seed: For its reset.
+            infos: Infos of all environments, to which those of the reset are added.
+
+        Returns:
+            The newest observations of all environments, and the infos.
+        """
+        with contextlib.suppress(Exception):
+            self.envs[index].close()  # type: ignore[no-untyped-call]
+        env = self._env_fns[index]()
+        _check_same_spaces(self, index, env.observation_space, env.action_space)
+        self.envs[index] = env
+        self._rows[index], info = env.reset(seed=seed)
+        check_row(self.single_observation_space, self._rows[index], _place(env))
+        self._ended.discard(index)
+        return self._together(), self._add_info(infos, info, index)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments.
@@ -116,13 +150,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         """
         at_once = self.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP
         ended = self._ended
-        if ended and self.autoreset_mode is gym.vector.AutoresetMode.DISABLED:
-            raise RunnerError(
-                "SyncEnvs.step, autoreset mode DISABLED",
-                expected="that environments which have ended are reset first",
-                found=f"environments {sorted(ended)} ended in the step before",
-                do="call reset(options={'reset_mask': terminateds | truncateds})",
-            )
+        _refuse_ended(self, ended)
         infos: dict[str, Any] = {}
         rows, self.failures, self._ended = self._rows, {}, set()
         rewards, flags = np.zeros(self._count), np.zeros((2, self._count), np.bool_)
@@ -227,8 +255,221 @@ def _unjoined(space: Any, where: str, error: Exception) -> SpaceError:
     return SpaceError(where, expected=f"values of {space}", found=found, do=do)
 
 
-def _misfit(argument: str, expected: str, found: str) -> RunnerError:
-    return RunnerError(f"SyncEnvs.reset, {argument}", expected=expected, found=found, do=f"give {expected}")
+def _misfit(envs: Any, argument: str, expected: str, found: str) -> RunnerError:
+    where = f"{type(envs).__name__}.reset, {argument}"
+    return RunnerError(where, expected=expected, found=found, do=f"give {expected}")
+
+
+def _reset_calls(
+    envs: Any, seed: int | list[int | None] | None, options: dict[str, Any] | None
+) -> dict[int, tuple[int | None, dict[str, Any] | None]]:
+    """Return the seed and the options for each environment that is to be reset."""
+    count = envs.num_envs
+    if seed is None or isinstance(seed, (int, np.integer)):
+        seed = [None if seed is None else int(seed) + i for i in range(count)]
+    if len(seed) != count:
+        raise _misfit(envs, "seed", f"a number, or one for each of {count} environments", f"{len(seed)} of them")
+    settings = dict(options) if options is not None else None
+    mask = np.ones(count, np.bool_) if settings is None else settings.pop("reset_mask", np.ones(count, np.bool_))
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (count,) or not mask.any():
+        expected = f"an array, bool of shape ({count},), True somewhere"
+        raise _misfit(envs, "options['reset_mask']", expected, repr(mask))
+    return {i: (seed[i], settings) for i in np.flatnonzero(mask).tolist()}
+
+
+def _refuse_ended(envs: Any, ended: set[int]) -> None:
+    if ended and envs.autoreset_mode is gym.vector.AutoresetMode.DISABLED:
+        raise RunnerError(
+            f"{type(envs).__name__}.step, autoreset mode DISABLED",
+            expected="that environments which have ended are reset first",
+            found=f"environments {sorted(ended)} ended in the step before",
+            do="call reset(options={'reset_mask': terminateds | truncateds})",
+        )
+
+
+def _check_same_spaces(envs: Any, index: int, observation_space: Any, action_space: Any) -> None:
+    for kind, space, made in (
+        ("observation", envs.single_observation_space, observation_space),
+        ("action", envs.single_action_space, action_space),
+    ):
+        if space != made:
+            raise SpaceError(
+                f"environment number {index}, {kind} space",
+                expected=f"that of the other environments: {space}",
+                found=f"{made}",
+                do="let every call of the function make an environment with the same spaces",
+            )
+
+
+@final
+class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
+    """N environments of one agent in worker processes, with the results of `SyncEnvs`.
+
+    Observations come through shared memory, and the next call overwrites them. Every return value is checked. An
+    environment that fails, hangs past a time limit or loses its process does not affect those in other processes.
+
+    Args:
+        env_fns: Functions that make the environments. The first is also called once in this process, for the spaces.
+        autoreset_mode: When environments are reset.
+        per_process: How many environments a process has.
+        context: Start method of `multiprocessing`; None: the platform's.
+        timeout: Seconds that a process may take for a call of its environments; None: no limit.
+
+    Attributes:
+        failures: Errors of environments in the last call, by their numbers.
+        raises: True if `reset` and `step` raise the first of them.
+
+    Raises:
+        RunnerError: a process ended before it had made its environments.
+        SpaceError: environments with different spaces.
+
+    Example:
+        >>> envs = AsyncEnvs([lambda: gym.make("CartPole-v1")] * 2)
+        >>> envs.reset(seed=0)[0].shape, envs.step(np.array([0, 1]))[1]
+        ((2, 4), array([1., 1.]))
+        >>> envs.close()
+    """
+
+    raises = True
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        *,
+        autoreset_mode: gym.vector.AutoresetMode = gym.vector.AutoresetMode.NEXT_STEP,
+        per_process: int = 1,
+        context: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self.closed = True  # until there is something to close
+        self.env_fns, self.num_envs = env_fns, len(env_fns)
+        self.autoreset_mode = autoreset_mode
+        sample = env_fns[0]()
+        self.single_observation_space, self.single_action_space = sample.observation_space, sample.action_space
+        self.observation_space = batch_space(sample.observation_space, self.num_envs)
+        self.action_space = batch_space(sample.action_space, self.num_envs)
+        self.metadata = {**sample.metadata, "autoreset_mode": autoreset_mode}
+        self.render_mode, self.spec = sample.render_mode, sample.unwrapped.spec
+        sample.close()
+        self.failures: dict[int, Exception] = {}
+        self._ended: set[int] = set()
+        memory = create_shared_memory(
+            self.single_observation_space, n=self.num_envs, ctx=multiprocessing.get_context(context)
+        )
+        self._observations = read_from_shared_memory(self.single_observation_space, memory, n=self.num_envs)
+        makers = [partial(_single_agent_calls, env_fn, i) for i, env_fn in enumerate(env_fns)]
+        self._workers = WorkerEnvs(makers, per_process=per_process, context=context, timeout=timeout, memory=memory)
+        try:
+            facts, failures = self._workers.start()
+            for error in failures.values():
+                raise error
+            for index in range(self.num_envs):
+                _check_same_spaces(self, index, *facts[index][:2])
+        except BaseException:
+            self._workers.close()
+            raise
+        self.closed = False
+
+    @property
+    def broken(self) -> bool:
+        """True if a process has ended, or still works on a call that was interrupted."""
+        return self._workers.broken
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those of `options["reset_mask"]`; as `SyncEnvs.reset`."""
+        calls = _reset_calls(self, seed, options)
+        answers, self.failures = self._workers.ask({i: ("reset", *arguments) for i, arguments in calls.items()})
+        self._ended = self._ended.difference(calls)
+        infos: dict[str, Any] = {}
+        for i, (_, info) in answers.items():
+            infos = self._add_info(infos, info, i)
+        self._raise_first()
+        return self._observations, infos
+
+    def restart(self, index: int, seed: int | None, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Replace an environment by a new one, and reset that; as `SyncEnvs.restart`."""
+        _check_same_spaces(self, index, *self._workers.remake(index)[:2])
+        answers, failures = self._workers.ask({index: ("reset", seed, None)})
+        if failures:
+            raise failures[index]
+        self._ended.discard(index)
+        return self._observations, self._add_info(infos, answers[index][1], index)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all environments; as `SyncEnvs.step`."""
+        ended, self._ended = self._ended, set()
+        _refuse_ended(self, ended)
+        rows = iterate(self.action_space, actions)
+        calls: Any = {i: ("reset",) if i in ended else ("step", action) for i, action in enumerate(rows)}
+        answers, self.failures = self._workers.ask(calls)
+        rewards, flags = np.zeros(self.num_envs), np.zeros((2, self.num_envs), np.bool_)
+        infos: dict[str, Any] = {}
+        for i, answer in answers.items():
+            if i in ended:
+                info = answer[1]
+            else:
+                _, rewards[i], flags[0, i], flags[1, i], info = answer
+            if flags[:, i].any():
+                self._ended.add(i)
+                if self.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP:
+                    final = map_struct(lambda leaf, i=i: np.array(leaf[i]), self._observations)
+                    infos = self._add_info(infos, {"final_obs": final, "final_info": info}, i)
+                    continue
+            if info:
+                infos = self._add_info(infos, info, i)
+        if self._ended and self.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP:
+            answers, failures = self._workers.ask(dict.fromkeys(sorted(self._ended), ("reset",)))
+            self.failures |= failures
+            self._ended = set()
+            for i, (_, info) in answers.items():
+                infos = self._add_info(infos, info, i)
+        self._raise_first()
+        return self._observations, rewards, flags[0], flags[1], infos
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Return the result of a method, or an attribute, of every environment."""
+        answers, failures = self._workers.ask(dict.fromkeys(range(self.num_envs), ("get", name, args, kwargs)))
+        for error in failures.values():
+            raise error
+        return tuple(answers[i] for i in range(self.num_envs))
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Return an attribute of every environment."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of every environment.
+
+        Args:
+            name: Its name.
+            values: One value for all, or a list or tuple of one for each.
+        """
+        each = values if isinstance(values, (list, tuple)) else [values] * self.num_envs
+        calls: Any = {i: ("get", "set_wrapper_attr", (name, value), {}) for i, value in enumerate(each)}
+        for error in self._workers.ask(calls)[1].values():
+            raise error
+
+    def render(self) -> tuple[Any, ...]:
+        """Return the image of every environment."""
+        return self.call("render")
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End the processes; one that does not respond is killed."""
+        self._workers.close()
+
+    def _raise_first(self) -> None:
+        if self.failures and self.raises:
+            raise next(iter(self.failures.values()))
+
+
+def _single_agent_calls(env_fn: Callable[[], Any], index: int) -> SingleAgentCalls:
+    return SingleAgentCalls(env_fn(), index)
+
+
+def _multi_agent_calls(env_fn: Callable[[], Any], copy: bool) -> MultiAgentCalls:
+    return MultiAgentCalls(check_multi_agent_env(env_fn(), env_fn), copy=copy)
 
 
 _ALL = "__all__"
@@ -267,10 +508,12 @@ class VectorMultiAgentEnv:
 
     Args:
         env_fns: One function per environment, which makes it.
-        mode: "sync": one after the other in this process; "async": each in a process of its own.
+        mode: "sync": one after the other in this process; "async": in worker processes.
         copy: Whether observations are copied ("sync"). Without it, those of environments that write into the same
             arrays again are right until the next call only.
+        per_process: How many environments a worker process has.
         context: How processes are started (`multiprocessing.get_context`); None: the platform's way.
+        timeout: Seconds that a process may take for a call of its environments; None: no limit.
         name: The environments' name in error messages.
 
     Attributes:
@@ -281,7 +524,6 @@ class VectorMultiAgentEnv:
         single_observation_space: All of them as one Dict space.
         single_action_space: The same for actions.
         ended: bool, [N]: which environments the next step resets.
-        envs: The environments themselves ("sync"; else empty).
 
     Raises:
         ConfigError: no environment, an unknown mode, or something made that is no `MultiAgentEnv`.
@@ -303,7 +545,9 @@ class VectorMultiAgentEnv:
         *,
         mode: str = "sync",
         copy: bool = True,
+        per_process: int = 1,
         context: str | None = None,
+        timeout: float | None = None,
         name: Any = None,
     ) -> None:
         if mode not in _MODES:
@@ -311,17 +555,25 @@ class VectorMultiAgentEnv:
         self.mode = mode
         self.name = "environment" if name is None else f"environment {name!r}"
         self.closed = False
-        self._handles: list[Any] = []
+        makers = [partial(_multi_agent_calls, env_fn, copy) for env_fn in env_fns]
+        if not makers:
+            do = "pass a list of functions, each of which makes one"
+            raise ConfigError("VectorMultiAgentEnv", expected="environments", found="none", do=do)
+        self.num_envs = len(makers)
+        self._envs: LocalEnvs | WorkerEnvs = LocalEnvs(makers)
+        if mode == "async":
+            self._envs = WorkerEnvs(makers, per_process=per_process, context=context, timeout=timeout)
         try:
-            self._make(list(env_fns), copy, context)
-            facts = [handle.facts for handle in self._handles]
-            self.observation_spaces = self._together([item.observation_spaces for item in facts], "observation")
-            self.action_spaces = self._together([item.action_spaces for item in facts], "action")
+            answers, failures = self._envs.start()
+            for index, error in failures.items():
+                add_context(error, f"{self.name}, number {index} of {self.num_envs}:")
+                raise error
+            facts = [answers[index] for index in range(self.num_envs)]
+            self.observation_spaces = self._together([item.observation_space for item in facts], "observation")
+            self.action_spaces = self._together([item.action_space for item in facts], "action")
         except BaseException:
             self.close()
             raise
-        self.num_envs = len(self._handles)
-        self.envs = [handle.env for handle in self._handles] if mode == "sync" else []
         self.possible_agents = list(self.observation_spaces)
         self.single_observation_space = gym.spaces.Dict(self.observation_spaces)
         self.single_action_space = gym.spaces.Dict(self.action_spaces)
@@ -329,23 +581,10 @@ class VectorMultiAgentEnv:
         self.metadata = {**facts[0].metadata, "autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
         self.ended = np.ones(self.num_envs, np.bool_)
 
-    def _make(self, env_fns: list[Callable[[], Any]], copy: bool, context: str | None) -> None:
-        if not env_fns:
-            do = "pass a list of functions, each of which makes one"
-            raise ConfigError("VectorMultiAgentEnv", expected="environments", found="none", do=do)
-        if self.mode == "sync":
-            for env_fn in env_fns:
-                self._handles.append(LocalEnv(env_fn, copy=copy))
-            return
-        for env_fn in env_fns:
-            self._handles.append(WorkerEnv(env_fn, context=context))
-        for index, handle in enumerate(self._handles):
-            try:
-                handle.started()
-            except Exception as error:
-                mark_environment(error)
-                add_context(error, f"{self.name}, number {index} of {len(env_fns)}:")
-                raise
+    @property
+    def envs(self) -> list[Any]:
+        """The environments themselves, in this process; none in others."""
+        return [calls.env for calls in self._envs.calls] if isinstance(self._envs, LocalEnvs) else []
 
     def _together(self, spaces: Sequence[dict[Any, Any]], kind: str) -> dict[Any, Any]:
         """Join the agents' spaces of all environments; an agent must have equal spaces, which become one object."""
@@ -386,7 +625,7 @@ class VectorMultiAgentEnv:
     @property
     def broken(self) -> bool:
         """True if a process has ended or still works on another call, so that the environments must be made again."""
-        return any(handle.broken for handle in self._handles)
+        return self._envs.broken
 
     def reset(
         self,
@@ -408,14 +647,46 @@ class VectorMultiAgentEnv:
         Raises:
             RunnerError: closed or broken environments, a seed or index too many or too few.
         """
+        observations, infos, failures = self.try_reset(seed=seed, options=options, indices=indices)
+        self._raise_first(failures)
+        return observations, infos
+
+    def try_reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+        indices: Sequence[int] | None = None,
+    ) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]], dict[int, Exception]]:
+        """Reset as `reset` does, but keep the results of the other environments if some fail.
+
+        Returns:
+            Observations and infos, empty for environments that failed, and the errors of these by their numbers.
+        """
         chosen = list(range(self.num_envs)) if indices is None else self._checked_indices(indices)
         seeds = self._seeds(seed)
-        calls: dict[int, tuple[Any, ...]] = {index: ("reset", seeds[index], options) for index in chosen}
-        answers, failures = self._ask(calls)
+        answers, failures = self._ask({index: ("reset", seeds[index], options) for index in chosen})
         for index in chosen:
             self.ended[index] = index in failures
-        self._raise_first(failures)
-        return [answers[index][0] for index in chosen], [answers[index][1] for index in chosen]
+        rows = [answers.get(index, ({}, {})) for index in chosen]
+        return [row[0] for row in rows], [row[1] for row in rows], failures
+
+    def restart(self, index: int, seed: int | None) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """Replace an environment by a new one, and reset that; return its observations and infos by agent.
+
+        Args:
+            index: Its number.
+            seed: For its reset.
+        """
+        facts = self._envs.remake(index)
+        self._together([dict(self.observation_spaces), facts.observation_space], "observation")
+        self._together([dict(self.action_spaces), facts.action_space], "action")
+        answers, failures = self._envs.ask({index: ("reset", seed)})
+        if failures:
+            raise failures[index]
+        self.ended[index] = False
+        observations, infos = answers[index]
+        return observations, infos
 
     def step(self, actions: Sequence[dict[Any, Any]]) -> tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]:
         """Step all environments, and reset those that ended in the step before.
@@ -487,28 +758,19 @@ class VectorMultiAgentEnv:
     def close(self) -> None:
         """Close the environments; processes that do not respond are ended."""
         self.closed = True
-        while self._handles:
-            self._handles.pop().close()
+        self._envs.close()
 
     # -- the environments, all at once -------------------------------------------------------------
 
     def _ask(self, calls: dict[int, tuple[Any, ...]]) -> tuple[dict[int, Any], dict[int, Exception]]:
         """Call environments, in parallel if possible; return their results, and the errors of those that fail."""
         self._check_usable()
-        handles: list[EnvHandle] = self._handles
-        for index, call in calls.items():
-            handles[index].send(*call)
-        answers: dict[int, Any] = {}
-        failures: dict[int, Exception] = {}
-        for index, call in calls.items():
-            try:
-                answers[index] = handles[index].receive()
-            except Exception as error:
-                what = f"{call[1] if call[0] == 'get' else call[0]}()"
-                what += f" with actions of {list(call[1])}" if call[0] == "step" else ""
-                mark_environment(error)
-                add_context(error, f"{self.name}, number {index} of {self.num_envs}, failed in {what}:")
-                failures[index] = error
+        answers, failures = self._envs.ask(calls)
+        for index, error in failures.items():
+            call = calls[index]
+            what = f"{call[1] if call[0] == 'get' else call[0]}()"
+            what += f" with actions of {list(call[1])}" if call[0] == "step" else ""
+            add_context(error, f"{self.name}, number {index} of {self.num_envs}, failed in {what}:")
         return answers, failures
 
     def _raise_first(self, failures: dict[int, Exception]) -> None:
@@ -553,4 +815,4 @@ class VectorMultiAgentEnv:
         return list(seed)
 
     def __repr__(self) -> str:
-        return f"VectorMultiAgentEnv({self.name}, num_envs={len(self._handles)}, mode={self.mode!r})"
+        return f"VectorMultiAgentEnv({self.name}, num_envs={self.num_envs}, mode={self.mode!r})"

@@ -299,6 +299,31 @@ class MultiAgentEpisode:
         step.check(f"episode {self.id_}, add_env_step")
         self._add_step(step)
 
+    def truncate(self, info: Mapping[str, Any] | None = None) -> None:
+        """End a running episode after its last env step, for a reason outside of its environment.
+
+        Every agent that has not ended ends with its last observation. An action that waits for the observation after it
+        is dropped, and the rewards after that action count for the episode's return only.
+
+        Args:
+            info: Added to the info of each of these agents' last observations.
+
+        Raises:
+            EpisodeStateError: the episode has ended, or was not reset.
+        """
+        if self.is_done or not self._was_reset:
+            raise self._not_steppable()
+        for record in self.records.values():
+            if record.live is None:
+                continue
+            if info:
+                single = record.live.episode
+                single.set_infos(new_data={**single.get_infos(-1), **info}, at_indices=-1)
+            record.action, record.extras, record.info = NOTHING, {}, None
+            record.finish(False, True, self.env_t)
+            record.settle()
+        self.is_truncated = True
+
     def _not_steppable(self) -> EpisodeStateError:
         if not self._was_reset:
             expected, found, do = "add_env_reset first", "an episode that was not reset", "add the reset observations"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -108,6 +109,7 @@ class VectorRecorder:
         extras: dict[str, Any] | None = None,
         final_observations: Any = None,
         reset_infos: dict[str, Any] | None = None,
+        restarted: Mapping[int, dict[str, Any] | None] | None = None,
     ) -> list[Chunk]:
         """Add one vector step.
 
@@ -123,9 +125,12 @@ class VectorRecorder:
                 array of shape [N, ...]; only rows of ended environments are read.
             reset_infos: Infos of a separate reset of the ended environments; then `infos` are those
                 of the step alone. Otherwise `infos` hold both, the terminal ones as `final_info`.
+            restarted: Environments that took no step and were made and reset again, so their rows of `observations`
+                are reset ones. Their running episodes are truncated at the observation before, to whose info this
+                dict is added, or dropped (None).
 
         Returns:
-            The chunks that ended with this step.
+            The chunks that ended with this step; of `restarted` environments only those that have steps.
 
         Raises:
             EpisodeStateError: before `reset`, or a running episode was marked as ended from outside.
@@ -166,10 +171,11 @@ class VectorRecorder:
         block.stage(observations)
         if infos:
             block.infos[row + 1] = {key: value for key, value in infos.items() if key not in _FINAL}
+        cut = self._cut(row, restarted) if restarted else []
         for env in self._waiting:
             self.episodes.replace(env, self._new_chunk(env, row + 1))
         self._waiting = []
-        return self._end(ended, (terminateds, truncateds), tails, (infos or {}, reset_infos)) if ended else []
+        return cut + (self._end(ended, (terminateds, truncateds), tails, (infos or {}, reset_infos)) if ended else [])
 
     def _check(self, actions: Any, rewards: Any, flags: tuple[Any, Any], extras: dict[str, Any]) -> None:
         checks = self._checks
@@ -242,6 +248,19 @@ class VectorRecorder:
         if not tails:
             self._waiting = envs
         return ended
+
+    def _cut(self, row: int, restarted: Mapping[int, dict[str, Any] | None]) -> list[Chunk]:
+        """End the running episodes of restarted environments at a row, and begin the next ones after it."""
+        cut = []
+        for env, info in restarted.items():
+            chunk, view = self.episodes.chunks[env], self.episodes.views[env]
+            if info is not None and row > chunk.start:
+                chunk.finish(row, False, True)
+                self._block.own_infos[row, env] = {**chunk.info_at(row - chunk.low), **info}
+                self._finished[id(chunk)] = chunk, view
+                cut.append(chunk)
+            self.episodes.replace(env, self._new_chunk(env, row + 1))
+        return cut
 
     def _set_tail(self, chunk: Chunk, tail: Any, infos: dict[str, Any], reset_infos: dict[str, Any] | None) -> None:
         """Keep the terminal observation and info of an ended episode; its next row belongs to another episode."""

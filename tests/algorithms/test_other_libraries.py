@@ -19,7 +19,6 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "porting.md"
     ("name", "advice"),
     [
         ("rollouts", r"use env_runners\(\.\.\.\)"),
-        ("fault_tolerance", "leave it out"),
         ("offline_data", "not there yet"),
     ],
 )

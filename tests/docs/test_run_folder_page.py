@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig, RunFolder, TrainingRun
+from epibatch.algorithms.loggers import LOGGERS
+from epibatch.algorithms.results import flat_metrics
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "run-folder.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
@@ -19,14 +21,6 @@ KEYS = {
 UNITS = {"iterations", "steps", "episodes", "return", "return²", "updates", "rows", "minibatches"}
 UNITS |= {"seconds", "nats", "share", "number"}
 SMOOTHING = 3
-
-
-def flat(results, prefix=""):
-    """Results by the keys of the page, without those that say nothing of an iteration."""
-    rows = {}
-    for key, value in results.items():
-        rows |= flat(value, f"{prefix}{key}/") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return rows
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +54,7 @@ def iterations():
 
     algorithm.env_runner.sample = spy
     for _ in range(4):
-        rows.append(flat(algorithm.train()))
+        rows.append(flat_metrics(algorithm.train()))
     algorithm.stop()
     return rows, ended
 
@@ -113,7 +107,7 @@ def test_files_are_those_of_a_run(tmp_path):
         .environment("CartPole-v1")
         .training(train_batch_size=32, minibatch_size=32, num_epochs=1)
         .rl_module(model_config={"fcnet_hiddens": [4]})
-        .reporting(loggers=["csv", "jsonl", "tensorboard"])
+        .reporting(loggers=list(LOGGERS))
         .stopping(training_iteration=1)
     )
     folder = RunFolder.create(tmp_path / "run")

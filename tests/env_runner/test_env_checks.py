@@ -138,7 +138,7 @@ def test_a_wrong_step_in_another_process_names_the_environment_and_loses_no_epis
     config = PPOConfig().environment(make)
     config.env_runners(num_envs_per_env_runner=2, gym_env_vectorize_mode="async")
     runner = SingleAgentEnvRunner(config=config)
-    with pytest.raises(error, match=r"number \d of 2, [\s\S]*failed in step\(\):") as caught:
+    with pytest.raises(error, match=r"number \d of 2, [\s\S]*failed in step\(\)[^\n]*:") as caught:
         runner.sample(num_timesteps=20)
     assert isinstance(caught.value, EpibatchError) and found in str(caught.value)
     (episode,) = runner.sample(num_timesteps=1)

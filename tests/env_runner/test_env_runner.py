@@ -33,7 +33,7 @@ def first_code(chunk):
 
 def test_a_failing_step_loses_no_ended_episode(toys, settings):
     runner = toys.runner(2, env=toys.factory(fail_at=(1, 0, 4)), **settings)
-    with pytest.raises(ConnectionError, match=r"(?s)^environment .* failed in step\(\):\nsimulator lost"):
+    with pytest.raises(ConnectionError, match=r"(?s)^environment .* failed in step\(\)[^\n]*:\nsimulator lost"):
         runner.sample(num_timesteps=100)
     chunks = runner.sample(num_timesteps=6)
     assert first_code(chunks[0]) == 0 and chunks[0].is_done and 1000 not in map(first_code, chunks)
@@ -54,7 +54,9 @@ def test_an_episode_that_ends_in_the_step_in_which_another_environment_fails_is_
         gym_env_autoreset_mode=mode,
         env_to_module_connector=lambda env, spaces, device: piece,
     )
-    with pytest.raises(ConnectionError, match=r"number 1 of 2, 2 steps into its episode, failed in step\(\):\nsimul"):
+    with pytest.raises(
+        ConnectionError, match=r"number 1 of 2, 2 steps into its episode, failed in step\(\)[^\n]*:\nsimul"
+    ):
         runner.sample(num_timesteps=100)
     assert shown == [0, 1000, 1, 1001, 2, 1002, 3]  # the terminal observation once
     first = runner.sample(num_timesteps=6)[0]
@@ -374,8 +376,11 @@ ROW = np.zeros(3, np.float32)
             ScriptedEnv(reset=(np.zeros(2), {})),
             r"failed in reset\(\):[\s\S]*shape \(3,\), as in Box[\s\S]*shape \(2,\)",
         ),
-        (ScriptedEnv((ROW, 0.0, False, {})), r"failed in step\(\):[\s\S]*observation, reward, terminated[\s\S]*4 val"),
-        (ScriptedEnv(TypeError("no")), r"failed in step\(\):\n  expected: \(observation, reward[\s\S]*\n.*no"),
+        (
+            ScriptedEnv((ROW, 0.0, False, {})),
+            r"failed in step\(\)[^\n]*:[\s\S]*observation, reward, terminated[\s\S]*4 val",
+        ),
+        (ScriptedEnv(TypeError("no")), r"failed in step\(\)[^\n]*:\n  expected: \(observation, reward[\s\S]*\n.*no"),
         (ScriptedEnv(reset=ValueError("no")), r"failed in reset\(\):\n  expected: \(observation, info\)[\s\S]*\n.*no"),
         (FailingEnv(reset=1), r"failed in reset\(\):\nsimulator lost"),
     ],

@@ -115,7 +115,7 @@ def test_a_worker_process_that_ends_is_named_and_replaced(tmp_path, call):
     config = PPOConfig().environment(lambda config: Dies(tmp_path / "died", call))
     config.env_runners(gym_env_vectorize_mode="async", num_envs_per_env_runner=2)
     runner = SingleAgentEnvRunner(config=config)
-    with pytest.raises(RunnerError, match=rf"failed in {call}\(\)[\s\S]*a worker process has ended[\s\S]*'sync'"):
+    with pytest.raises(RunnerError, match=rf"failed in {call}\(\)[\s\S]*exit code[\s\S]*'sync'"):
         runner.sample(num_timesteps=2)
     assert sum(map(len, runner.sample(num_timesteps=4))) == 4
     runner.stop()

@@ -316,6 +316,7 @@ class AlgorithmConfig:
         num_env_runners: int = 0,
         num_envs_per_env_runner: int = 1,
         gym_env_vectorize_mode: Literal["sync", "async", "vector_entry_point"] = "sync",
+        num_envs_per_worker: int = 1,
         gym_env_autoreset_mode: Literal["next_step", "same_step", "disabled"] | None = None,
         add_default_connectors_to_env_to_module_pipeline: bool = True,
         add_default_connectors_to_module_to_env_pipeline: bool = True,
@@ -331,8 +332,9 @@ class AlgorithmConfig:
         Args:
             num_env_runners: Must be 0: this process samples.
             num_envs_per_env_runner: Environments that step together.
-            gym_env_vectorize_mode: "async" steps each environment in a process; "vector_entry_point" takes the id's
-                own vector version.
+            gym_env_vectorize_mode: "async" steps them in worker processes; "vector_entry_point" takes the id's own
+                vector version.
+            num_envs_per_worker: Environments of each worker process, with "async".
             gym_env_autoreset_mode: When reset observations come; None: as the vector environment does by itself.
             add_default_connectors_to_env_to_module_pipeline: False: the pipeline has only your pieces.
             add_default_connectors_to_module_to_env_pipeline: False: the pipeline has only your pieces.
@@ -524,6 +526,32 @@ class AlgorithmConfig:
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
         """
+    def fault_tolerance(
+        self,
+        *,
+        restart_failed_sub_environments: bool = False,
+        max_sub_environment_restarts_per_sample: int = 100,
+        max_sub_environment_restarts: int | None = None,
+        sub_environment_timeout_s: float | None = None,
+        failed_episodes: Literal["truncate", "drop"] = "truncate",
+    ) -> Self:
+        """Set what happens if an environment fails: raises, breaks its contract, hangs, or loses its process.
+
+        Args:
+            restart_failed_sub_environments: True if a failed environment is made again, with a new seed, while the
+                others go on; False: `sample()` raises.
+            max_sub_environment_restarts_per_sample: Restarts of one environment in one call of `sample()`, which
+                then raises.
+            max_sub_environment_restarts: Restarts of all environments of a runner, over its lifetime; None: no
+                limit.
+            sub_environment_timeout_s: Seconds after which a worker process ("async") that does not answer is
+                killed; None: no limit.
+            failed_episodes: "truncate" ends the episode of a failed environment before the failed step, "drop"
+                forgets it.
+
+        Raises:
+            ConfigError: unknown settings or values that do not fit, all of them in one message.
+        """
     def debugging(
         self,
         *,
@@ -622,6 +650,7 @@ class AlgorithmConfig:
     num_env_runners: int
     num_envs_per_env_runner: int
     gym_env_vectorize_mode: Literal["sync", "async", "vector_entry_point"]
+    num_envs_per_worker: int
     gym_env_autoreset_mode: Literal["next_step", "same_step", "disabled"] | None
     add_default_connectors_to_env_to_module_pipeline: bool
     add_default_connectors_to_module_to_env_pipeline: bool
@@ -671,6 +700,11 @@ class AlgorithmConfig:
     on_episode_step: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None
     on_episode_end: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None
     on_sample_end: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None
+    restart_failed_sub_environments: bool
+    max_sub_environment_restarts_per_sample: int
+    max_sub_environment_restarts: int | None
+    sub_environment_timeout_s: float | None
+    failed_episodes: Literal["truncate", "drop"]
     seed: int | None
     log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"]
     time_pieces: bool

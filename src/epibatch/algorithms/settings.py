@@ -40,6 +40,7 @@ from epibatch.core.settings import (
     Number,
     Place,
     Positive,
+    PositiveNumber,
     PositiveOrInfinite,
     SettingsModel,
     Switch,
@@ -310,7 +311,9 @@ class EnvRunnerSettings(SettingsModel):
     gym_env_vectorize_mode: Annotated[Literal["sync", "async", "vector_entry_point"], BeforeValidator(_enum_value)] = (
         "sync"
     )
-    """"async" steps each environment in a process; "vector_entry_point" takes the id's own vector version."""
+    """"async" steps them in worker processes; "vector_entry_point" takes the id's own vector version."""
+    num_envs_per_worker: Positive = 1
+    """Environments of each worker process, with "async"."""
     gym_env_autoreset_mode: Annotated[
         Literal["next_step", "same_step", "disabled"] | None, BeforeValidator(_autoreset_name)
     ] = None
@@ -506,6 +509,21 @@ class CallbackSettings(SettingsModel):
     """A sample is complete."""
 
 
+class FaultToleranceSettings(SettingsModel):
+    """Set what happens if an environment fails: raises, breaks its contract, hangs, or loses its process."""
+
+    restart_failed_sub_environments: Switch = False
+    """True if a failed environment is made again, with a new seed, while the others go on; False: `sample()` raises."""
+    max_sub_environment_restarts_per_sample: Positive = 100
+    """Restarts of one environment in one call of `sample()`, which then raises."""
+    max_sub_environment_restarts: Count | None = None
+    """Restarts of all environments of a runner, over its lifetime; None: no limit."""
+    sub_environment_timeout_s: PositiveNumber | None = None
+    """Seconds after which a worker process ("async") that does not answer is killed; None: no limit."""
+    failed_episodes: Literal["truncate", "drop"] = "truncate"
+    """"truncate" ends the episode of a failed environment before the failed step, "drop" forgets it."""
+
+
 class DebuggingSettings(SettingsModel):
     """Set the seed, and what is logged and checked."""
 
@@ -607,6 +625,7 @@ class AlgorithmSettings(SettingsModel):
     multi_agent: MultiAgentSectionSettings = Field(default_factory=MultiAgentSectionSettings)
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
     callbacks: CallbackSettings = Field(default_factory=CallbackSettings)
+    fault_tolerance: FaultToleranceSettings = Field(default_factory=FaultToleranceSettings)
     debugging: DebuggingSettings = Field(default_factory=DebuggingSettings)
     reporting: ReportingSettings = Field(default_factory=ReportingSettings)
     checkpointing: CheckpointingSettings = Field(default_factory=CheckpointingSettings)

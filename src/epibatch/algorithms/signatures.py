@@ -25,6 +25,7 @@ METHODS = {
     "multi_agent": "multi_agent",
     "evaluation": "evaluation",
     "callbacks": "callbacks",
+    "fault_tolerance": "fault_tolerance",
     "debugging": "debugging",
     "reporting": "reporting",
     "checkpointing": "checkpointing",

@@ -8,9 +8,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.distributions import distribution_for
 from oracle.compare import leaves
-from oracle.libraries import EPIBATCH, Library
+from oracle.libraries import Library
 
 
 @cache
@@ -43,10 +42,12 @@ def module_class(library: Library) -> Any:
 
 
 def distribution(library: Library, space: gym.Space[Any]) -> Any:
-    """The class that a library itself takes for an action space."""
-    if library is EPIBATCH:
-        return distribution_for(space)
-    return library.module("core.models.catalog").Catalog._get_dist_cls_from_action_space(space, framework="torch")
+    """The distribution class of a flat action space that RLlib has one for."""
+    if isinstance(space, gym.spaces.Box):
+        return library.TorchDiagGaussian
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return library.TorchMultiCategorical.get_partial_dist_cls(input_lens=[int(n) for n in space.nvec])
+    return library.TorchCategorical
 
 
 def build_module(
