@@ -206,6 +206,23 @@ def test_a_run_that_has_ended_trains_nothing(folder, capsys, rules, code, words)
     assert folder.curve_path.exists()
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"env_runners/episode_return_mean": "500"},
+        {"env_runners": 500},
+        {"evaluation": "x"},
+        {"evaluation/env_runners": [500]},
+    ],
+)
+def test_what_is_no_number_in_the_rows_of_a_file_reaches_no_goal(folder, row):
+    counts = {"training_iteration": 1, "num_env_steps_sampled_lifetime": 10, "time_total_s": 0.5}
+    folder.jsonl_path.write_text(json.dumps({**counts, **row}) + "\n")
+    settings = config(episode_return_mean=475, evaluation_return_mean=475).evaluation(evaluation_interval=1)
+    algorithm = Scripted(settings)
+    assert run_of(algorithm, folder, 1) == 0 and algorithm.training_iteration == 1
+
+
 # ------------------------------------------------------------------------------------- signals and errors
 
 
