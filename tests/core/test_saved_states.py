@@ -76,6 +76,7 @@ LONG = {
     "keys of several kinds": {key: 1 for i in range(N) for key in (i, str(i), (i, None))},
     "many counts": {(i, i % 7): i for i in range(40_000)},
     "many floats": [0.5] * 600_000,
+    "many bytes": bytes(9_000_000),
 }
 
 

@@ -113,7 +113,7 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "reporting.loggers", "log(results)"]),
     "loggers that are no list": (ConfigError, lambda: PPOConfig().reporting(loggers="csv"), ["[jsonl, csv]"]),
     "metric under a taken name": (ConfigError, logs_a_taken_name, ["environment runner", "sample", "another name"]),
-    "device without values": (ConfigError, lambda: PPOConfig().learners(device="meta"), ["learners.device", "'meta'"]),
+    "device of no values": (ConfigError, lambda: PPOConfig().learners(device="meta"), ["learners.device", "have none"]),
     "device of another name": (ConfigError, lambda: PPOConfig().learners(device="gpu"), ["learners.device", "cuda:0"]),
     "device of no number": (ConfigError, lambda: PPOConfig().learners(device="cuda:x"), ["learners.device", "cuda:0"]),
     # the command and its folders

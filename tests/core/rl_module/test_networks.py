@@ -74,19 +74,19 @@ def test_layers_are_called_so_that_hooks_and_parametrizations_work():
     assert torch.equal(run(net, x), without) and MLP()(x) is x
     MLP(nn.ReLU(), nn.Tanh())(x)
     assert torch.equal(x, torch.full((1, 2), -2.0)), "the input is left alone"
-    hooks = [
-        net.register_forward_hook(lambda *_: seen.append("forward")),
-        net.register_forward_pre_hook(lambda *_: seen.append("before")),
-        net.register_full_backward_hook(lambda *_: seen.append("backward")),
-        net.register_full_backward_pre_hook(lambda *_: seen.append("before backward")),
-        nn.modules.module.register_module_forward_hook(lambda *_: seen.append("every module")),
-        net[0].register_forward_hook(lambda *_: seen.append("layer")),
-    ]
-    for hook, name in zip(hooks, ("forward", "before", "backward", "before backward", "every module", "layer")):
-        seen.clear()
+    registers = {
+        "forward": net.register_forward_hook,
+        "before": net.register_forward_pre_hook,
+        "backward": net.register_full_backward_hook,
+        "before backward": net.register_full_backward_pre_hook,
+        "every module": nn.modules.module.register_module_forward_hook,
+        "layer": net[0].register_forward_hook,
+    }
+    for name, register in registers.items():
+        hook = register(lambda *_, name=name: seen.append(name))
         run(net, x.clone().requires_grad_()).sum().backward()
-        assert name in seen
         hook.remove()
+        assert name in seen
     net._compiled_call_impl = lambda x: "compiled"
     assert run(net, x) == "compiled"
     net[1].register_forward_pre_hook(lambda module, inputs: (inputs[0] * 0.0,))
