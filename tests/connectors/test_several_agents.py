@@ -302,6 +302,7 @@ def test_each_agent_gets_the_action_that_its_module_decided_on(lab: Any) -> None
         name: {"action_dist_inputs": torch.stack([1 - own["obs"][:, 0], own["obs"][:, 0]], -1), "seen": own["obs"]}
         for name, own in found.items()
     }
+    outputs["p"]["memory"] = {"h": found["p"]["obs"][:, :1] + 0.5}
     pieces = lab.defaults("module_to_env")
     pieces.insert(3, ModuleToAgentUnmapping())
     out = lab.run("module_to_env", pieces, episodes, batch=outputs, spaces=(None, lab.act_space), **call)
@@ -309,6 +310,8 @@ def test_each_agent_gets_the_action_that_its_module_decided_on(lab: Any) -> None
     assert out["actions"] == out["actions_for_env"] == wanted
     seen = [{agent: own.tolist() for agent, own in row.items()} for row in out["seen"]]
     assert seen == [{agent: [own, i] for agent, own in actions.items()} for i, actions in enumerate(wanted)]
+    memory = [{agent: float(own["h"][0]) for agent, own in row.items()} for row in out["memory"]]
+    assert memory == [{agent: own + 0.5 for agent, own in actions.items() if agent != "y"} for actions in wanted]
 
 
 def small(agents: tuple[str, ...] = ("a", "b")) -> MultiAgentEpisode:
