@@ -7,7 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from epibatch.env_runner import EpisodeMetrics
+from epibatch.algorithms import PPOConfig
+from epibatch.env_runner import EpisodeMetrics, MultiAgentEnvRunner
+from fixture_envs import ScriptedMultiAgentEnv
 
 
 def ended(*episodes, window=100):
@@ -74,3 +76,19 @@ def test_state_has_what_ended_but_not_what_runs():
     assert (report["episode_return_mean"], report["episode_len_mean"]) == ((1 + 5 + 6) / 3, 4 / 3)
     other.set_state(EpisodeMetrics(1).get_state())
     assert other.report()["num_episodes_lifetime"] == 0 and math.isnan(other.report()["episode_return_mean"])
+
+
+def test_an_agents_return_has_the_reward_that_is_in_none_of_its_steps():
+    """Agent b ends, and returns in the last step: no step of its second life ends, but the reward counts."""
+    steps = [
+        ({"a": 1, "b": 1}, {"a": 1.0, "b": 2.0}, {"b": True, "__all__": False}, {}, {}),
+        ({"a": 2}, {"a": 4.0}, {"__all__": False}, {}, {}),
+        ({"a": 3, "b": 3}, {"a": 16.0, "b": 32.0}, {"__all__": True}, {}, {}),
+    ]
+    config = PPOConfig().environment(lambda _: ScriptedMultiAgentEnv(*steps, reset=({"a": 0, "b": 0}, {})))
+    runner = MultiAgentEnvRunner(config=config.multi_agent(policies={"p"}, policy_mapping_fn=lambda *_, **__: "p"))
+    runner.sample(num_episodes=1)
+    found = runner.get_metrics()
+    runner.stop()
+    assert found["agent_episode_returns_mean"] == {"a": 1.0 + 4.0 + 16.0, "b": 2.0 + 32.0}
+    assert found["agent_steps"] == {"a": 3, "b": 1}

@@ -67,6 +67,14 @@ def test_the_flag_is_that_of_the_game_in_the_end_and_a_seed_begins_a_new_one():
     assert env.reset(seed=1)[0].tolist() == [0, 3]
 
 
+def test_a_game_that_was_truncated_begins_again():
+    env = EpisodicLife(gym.wrappers.TimeLimit(Lives(each=4), max_episode_steps=2))
+    env.reset()
+    assert [env.step(0)[2:4] for _ in range(2)] == [(False, False), (False, True)]
+    assert env.reset()[0].tolist() == [0, 3]
+    assert [env.step(0)[3] for _ in range(2)] == [False, True]
+
+
 def test_infos_without_lives_are_named():
     env = EpisodicLife(Lives(key="hearts"))
     env.reset()

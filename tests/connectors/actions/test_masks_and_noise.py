@@ -197,7 +197,11 @@ def run(piece, *episodes):
 def test_no_legal_action_is_named():
     with pytest.raises(ColumnError, match=r"episode 'e_1'(.|\n)*a legal action(.|\n)*\[0, 0, 0\](.|\n)*to pass"):
         run(ActionMask(), episode([0, 1, 0], observation_space=SEEN), episode([0, 0, 0]))
-    batch = run(ActionMask(), episode([0, 0, 0], terminated=True), episode([2, 0, 0]))
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_an_episode_that_ended_needs_no_legal_action(end):
+    batch = run(ActionMask(), episode([0, 0, 0], **{end: True}), episode([2, 0, 0]))
     assert [items[0].tolist() for items in batch["action_mask"].values()] == [[False] * 3, [True, False, False]]
 
 

@@ -89,6 +89,14 @@ def test_a_frozen_filter_applies_what_it_knows_and_learns_nothing_until_it_is_un
         assert frozen.get_state()["since"]["count"] == 54
 
 
+def test_a_frozen_filter_that_has_filtered_uses_the_statistics_of_a_new_state():
+    frozen, newest = MeanStdFilter(PLANE, update_stats=False), np.random.default_rng(1).normal(size=(4, 2))
+    for count in (50, 20):
+        source, rows = filled(count)
+        frozen.set_state(source.get_state())
+        assert filtered(frozen, newest) == pytest.approx(expected(rows, newest))
+
+
 @pytest.mark.parametrize("settings", [{}, {"de_mean_to_zero": False}, {"de_std_to_one": False}])
 def test_the_inverse_gives_back_what_came_in_and_other_leaves_stay(settings):
     piece = MeanStdFilter(Dict(a=PLANE, b=Discrete(3)), **settings, clip_by_value=None)

@@ -196,6 +196,20 @@ def test_copies_that_are_merged_know_what_one_knows_that_saw_all(calls, gamma):
         np.testing.assert_allclose(merged[name], expected[name], rtol=1e-9, atol=1e-9)
 
 
+def test_a_merged_state_keeps_the_returns_of_running_episodes():
+    copies, lists = [NormalizeReward(gamma=0.5) for _ in range(2)], [[[8.0, 4.0], [1.0]], [[2.0], [3.0]]]
+    chunks = [chunks_of_rewards(own) for own in lists]
+    for piece, (first, _) in zip(copies, chunks):
+        scaled(piece, [first])
+    merged = copies[0].merge_states([piece.get_state() for piece in copies])
+    for piece, (_, second) in zip(copies, reversed(chunks)):  # each continues the episode that the other began
+        piece.set_state(copy.deepcopy(merged))
+        scaled(piece, [second])
+    copies[0].set_state(copies[0].merge_states([piece.get_state() for piece in copies]))
+    returns = [value for first, second in lists for value in discounted([*first, *second], 0.5)]
+    assert known(copies[0], "synchronised")["mean"] == pytest.approx([np.mean(returns)])
+
+
 def test_a_piece_that_does_not_update_applies_what_it_was_given():
     first, second = chunks_of_rewards([[1.0, 2.0, 4.0], [16.0]])
     piece, frozen = NormalizeReward(gamma=0.9), NormalizeReward(gamma=0.9, update_stats=False)
