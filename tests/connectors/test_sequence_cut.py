@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from epibatch.connectors.columns import ConcatenateColumns
 from epibatch.connectors.common import AgentToModuleMapping, BatchIndividualItems
 from epibatch.connectors.learner import AddNextObservationsFromEpisodesToTrainBatch
 from epibatch.core.errors import ColumnError, ConfigError, EpisodeError
@@ -179,3 +180,14 @@ def test_agents_of_several_spaces_are_not_packed(lab):
     team_batch(lab, "continue", 0, other=False)
     with pytest.raises(ConfigError, match="different spaces"):
         team_batch(lab, "continue", 0, other=True)
+
+
+@pytest.mark.parametrize("name", ["AddTimeDimToBatchAndZeroPad", "BatchIndividualItems"])
+@pytest.mark.parametrize("end", ["pad", "overlap"])
+def test_pieces_that_join_columns_leave_the_time_axis_where_it_is(lab, end, name):
+    pieces = lab.defaults("learner")
+    at = [type(piece).__name__ for piece in pieces].index(name)
+    pieces.insert(at + 1, ConcatenateColumns(columns=["obs", "rewards"], to="features", keep=True))
+    batch = lab.run("learner", pieces, episodes_of(), rl_module=module_of(end, 0))
+    assert np.array_equal(batch["features"][..., -1], batch["rewards"])
+    assert np.array_equal(batch["features"][..., :-1], batch["obs"].reshape(*batch["rewards"].shape, -1))
