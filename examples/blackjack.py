@@ -1,10 +1,10 @@
-"""Blackjack: Tuple observations, and returns that only a mean over thousands of games tells apart.
+"""Blackjack: Tuple observations, and noisy returns that need a mean over thousands of games.
 
 An observation is `Tuple(Discrete(32), Discrete(11), Discrete(2))`: the player's sum, the dealer's card, and whether
-an ace counts 11. The default network takes it as it is, each part as a one-hot vector. One game returns -1, 0, 1 or
-1.5, with a standard deviation of 0.95: what a policy is worth shows in thousands of games. The mean return that is
-reported while training covers the last 5,000 (`metrics_num_episodes_for_smoothing`), and what counts in the end is
-20,000 greedy ones, whose mean is exact to 0.007. By dynamic programming the best policy gets -0.047.
+an ace counts 11. The default network encodes each part as a one-hot vector. One game returns -1, 0, 1 or
+1.5, with a standard deviation of 0.95, so you need thousands of games to compare policies. The mean return during
+training covers the last 5,000 games (`metrics_num_episodes_for_smoothing`). The final result is the mean of
+20,000 greedy games, which is exact to 0.007. By dynamic programming the best policy gets -0.047.
 
 Target: a mean return of at least -0.08 within 300,000 steps. Measured after 152,000 steps: -0.060 or better in 5 of 5
 seeds, 13 to 22 s at 6,900 to 12,100 steps/s on one core.

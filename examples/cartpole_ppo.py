@@ -1,7 +1,7 @@
 """PPO on CartPole from a YAML file, in a loop that you can read and change.
 
 `epibatch train examples/cartpole_ppo.yaml` does the same with a progress bar, a learning curve and a
-checkpoint. Here the config is read, built and trained by hand until the file's own goal is reached.
+checkpoint. This script reads the config, builds the algorithm, and trains in a loop until it reaches the file's goal.
 
 Run it from the repository root (about half a minute):
 

@@ -1,12 +1,12 @@
 """Count-based intrinsic rewards: a learner piece that rewards seldom seen observations.
 
-The piece adds `scale / N(observation)` to each reward, where N counts how often the observation was seen, so
-that a policy whose environment pays only at the goal has something to follow until it finds it. It writes
-into the episodes before the default pieces read them; the returns that are reported stay the environment's.
-Its counts are state: they are saved and restored with the pipeline.
+The piece adds `scale / N(observation)` to each reward. N counts how often the observation was seen. So the policy
+gets rewards before it finds the goal, where the environment gives its only reward. The piece writes
+into the episodes before the default pieces read them. Reported returns are the environment's.
+The counts are the piece's state, which the pipeline saves and restores.
 
-The environment is FrozenLake with a map of its own: a path around a row of holes, 16 steps from start to goal.
-It pays 1 at the goal and 0 everywhere else; acting at random practically never gets there. The script trains
+The environment is FrozenLake with a custom map: a path around a row of holes, 16 steps from start to goal.
+The reward is 1 at the goal and 0 everywhere else. Random actions almost never reach the goal. The script trains
 twice, without and with the piece, and prints both returns.
 
 Run it from the repository root (about 20 seconds):

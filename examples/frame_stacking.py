@@ -1,9 +1,9 @@
-"""Frame stacking on both sides: CartPole without velocities, solved by looking at four frames.
+"""Frame stacking in both pipelines: CartPole without velocities, solved with four frames.
 
-The environment shows positions and angles only, as a column of shape (2, 1). One frame cannot tell which way
-the pole is falling. `FrameStacking(num_frames=4)` puts the last four frames side by side, shape (2, 4): once in
-the env-to-module pipeline, for acting, and once in the learner pipeline, for the loss. Episodes keep single
-frames; chunks keep the three frames before their start, because the runner asks the pieces what they need.
+The environment returns positions and angles only, as a column of shape (2, 1). One frame does not show in which
+direction the pole falls. `FrameStacking(num_frames=4)` concatenates the last four frames, shape (2, 4). It is in
+the env-to-module pipeline for acting, and in the learner pipeline for the loss. Episodes store single
+frames. Chunks keep the three frames before their start, because the piece declares this lookback.
 The default network flattens the stacks.
 
 The script trains twice, on single frames and on stacks, and prints both returns.

@@ -1,12 +1,12 @@
-"""An LSTM on CartPole without velocities: what cannot be seen has to be remembered.
+"""An LSTM on CartPole without velocities: the network must remember earlier observations.
 
-The environment shows position and angle only. One observation cannot tell which way the pole is falling; two could,
-and an LSTM finds out by itself what of the past to keep. `use_lstm` is all it takes: the pipelines carry the state
-through episodes and across fragments, cut episodes into sequences of `max_seq_len` steps for training, and let each
-sequence start from the state that was recorded before it.
+The environment returns position and angle only. One observation does not show in which direction the pole falls. An
+LSTM learns which earlier values to remember. Set `use_lstm`. The pipelines then carry the state
+through episodes and across fragments, split episodes into sequences of `max_seq_len` steps for training, and start
+each sequence from the state that was recorded before it.
 
-Two things make it learn fast. LSTM and encoder serve policy and value function alike, and returns are large, so the
-value loss would drown the policy's gradient: `vf_loss_coeff` is small, and both heads have a layer of their own.
+Policy and value function share LSTM and encoder, and returns are large. So the value loss would dominate the
+policy's gradient. For fast learning, `vf_loss_coeff` is small, and both heads have their own layer.
 
 Target: a mean return of 350 over the last 100 episodes within 1,000,000 steps, in 4 of 5 seeds. Measured in 5 of 5
 seeds: after 90,000 to 156,000 steps, 14 to 22 s at 6,200 to 9,400 steps/s on one core. Without memory the same config

@@ -1,17 +1,17 @@
-"""Several agents: two cart poles in one environment of one's own, a module for each, PPO for both.
+"""Several agents: two cart poles in one custom environment, a module for each, PPO for both.
 
-Agent `short` balances a pole half as long as CartPole's, agent `long` one twice as long. Each falls when it falls, or
-is stopped after 500 steps; it then waits until the other one has ended too, which ends the episode. So the agents act
-for different times, and each module learns from its own agent's steps alone.
+Agent `short` balances a pole half as long as CartPole's, agent `long` one twice as long. An agent ends when its pole
+falls, or after 500 steps. The episode ends when both agents have ended. So the agents act
+for different times, and each module learns only from its own agent's steps.
 
-The environment is all that has to be written: dicts from agent to value go in and out, `terminateds` and `truncateds`
-hold the agents' own flags, and the environment ends with `__all__`.
+You write only the environment. Its inputs and outputs are dicts from agent to value. `terminateds` and `truncateds`
+have the agents' flags, and `__all__` ends the environment.
 
 Target: both agents at a mean return of 450 over their last 100 episodes, of 500 at most. Measured with two seeds:
 after 121,000 and 123,000 steps, 29 and 38 s at 3,200 to 4,300 steps/s on one core of a busy machine.
 
-`epibatch train examples/two_cartpoles.yaml --allow-imports` trains the same and keeps a run folder; there the mapping
-is a table. Run it from the repository root (about half a minute):
+`epibatch train examples/two_cartpoles.yaml --allow-imports` trains the same and keeps a run folder. In the
+file the mapping is a table. Run it from the repository root (about half a minute):
 
     python examples/two_cartpoles.py
     python examples/two_cartpoles.py --steps 4000
