@@ -86,7 +86,7 @@ class CountBasedRewards(ConnectorV2):
 
 
 def config_for(options: Options, *, shaped: bool) -> PPOConfig:
-    """PPO on FrozenLake, with the piece in front of the learner pipeline or without."""
+    """PPO on FrozenLake, with the piece at the start of the learner pipeline or without."""
     config = (
         PPOConfig()
         .environment("FrozenLake-v1", env_config={"desc": LAKE, "is_slippery": False})
