@@ -19,17 +19,13 @@ from batches.learner import LearnerCall, hold_learner
 from epibatch.connectors.common import BatchIndividualItems
 from epibatch.connectors.learner import GeneralAdvantageEstimation
 from epibatch.connectors.module_to_env import GetActions, NormalizeAndClipActions
-from epibatch.episodes import SingleAgentEpisode
-from oracle import differences
+from oracle import compare
 from oracle.cases import CASES, cases_run, random_cases
 from oracle.compare import Mismatch, Outcome, mismatches, outcome, settle
-from oracle.episodes import Chunk, chunks
+from oracle.episodes import Chunk, chunks, rows, spaces
 from oracle.figures import END, PAGE, START, put_into, together
 from oracle.libraries import BOTH, EPIBATCH, RLLIB
-from oracle.operations import Write, cut, slice_, write
 from oracle.probes import Raises, agree, probe, tried
-from oracle.spaces import rows, spaces
-from oracle.twins import Case
 
 ARRAY = np.array([1.0, np.nan], np.float32)
 
@@ -63,9 +59,9 @@ class Situation:
 def test_a_listed_difference_excuses_its_exact_situation_only(monkeypatch):
     """In situation 3 ours is one more than theirs; without the row of the page nothing is excused."""
     for name, value in {"IDS": {"one-more"}, "_explanations": [], "differences_met": Counter()}.items():
-        monkeypatch.setattr(differences, name, value)
+        monkeypatch.setattr(compare, name, value)
 
-    @differences.difference("one-more", Situation)
+    @compare.difference("one-more", Situation)
     def one_more(situation, mismatch):
         return situation.number == 3 and mismatch.ours == mismatch.theirs + 1
 
@@ -73,7 +69,7 @@ def test_a_listed_difference_excuses_its_exact_situation_only(monkeypatch):
     assert settle(Outcome(1), Outcome(2), Situation(3)) is False
     wrong = [(Situation(4), 2), (Situation(3), 3), (5, 2)]
     for ids in ({"one-more"}, set()):
-        monkeypatch.setattr(differences, "IDS", ids)
+        monkeypatch.setattr(compare, "IDS", ids)
         for situation, ours in wrong:
             with pytest.raises(AssertionError, match="not listed"):
                 settle(Outcome(1), Outcome(ours), situation)
@@ -233,30 +229,3 @@ def test_a_fault_of_a_batch_is_found_beside_a_listed_difference(beside: str, mon
     monkeypatch.setattr(piece, "run", wrong)
     with pytest.raises(AssertionError, match="not listed"):
         hold(call)
-
-
-NESTED = Chunk(gym.spaces.Tuple((BOX,)), CHOICE, 4, lookback=3, t_started=3)
-EPISODES = {
-    "O60, slice": ("slice", NESTED, lambda twins: slice_(twins, slice(1, 3), 3)),
-    "O60, cut": ("cut", NESTED, lambda twins: cut(twins, 3)),
-    "set-arrays": ("set_actions", Chunk(BOX, CHOICE, 4), lambda twins: write(twins, Write(1, slice(0, 2)))),
-}
-
-
-@pytest.mark.parametrize("beside", EPISODES)
-def test_a_fault_of_an_episode_is_found_beside_a_listed_difference(
-    beside: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The episode, or what the call gives, says that it is truncated."""
-    name, chunk, do = EPISODES[beside]
-    do(Case(chunk).twins())
-    right = getattr(SingleAgentEpisode, name)
-
-    def wrong(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        out = right(self, *arguments, **keywords)
-        (self if out is None else out).is_truncated = True
-        return out
-
-    monkeypatch.setattr(SingleAgentEpisode, name, wrong)
-    with pytest.raises(AssertionError, match="is_truncated"):
-        do(Case(chunk).twins())

@@ -7,101 +7,59 @@ by its situation.
 from __future__ import annotations
 
 import itertools
-import warnings
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.algorithms.ppo import PPOConfig
-from epibatch.core import metrics
-from epibatch.core.registry import register_env
-from epibatch.env_runner import SingleAgentEnvRunner
-from epibatch.env_runner.callbacks import RUNNER_EVENTS, Callbacks
-from epibatch.env_runner.metrics import AgentMetrics
+from epibatch.env_runner.callbacks import RUNNER_EVENTS
 from oracle.agent_games import game_class, team_runner
-from oracle.behaviours import holds
-from oracle.libraries import BOTH
-
-pytest.importorskip("ray", reason="RLlib is the oracle")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from ray.rllib.algorithms.ppo import PPOConfig as TheirConfig
-    from ray.rllib.callbacks.callbacks import RLlibCallback
-    from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner as TheirRunner
-    from ray.tune.registry import register_env as register_theirs
-
+from oracle.libraries import BOTH, RLLIB
+from oracle.makers import Walk, make_runner
+from oracle.probes import holds
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+EVENTS = RUNNER_EVENTS[1:]
 
 
-class Lengths(gym.Env):
-    """Episodes whose lengths repeat (3, 5, 2), rotated by the environment's number; every third is truncated."""
-
-    observation_space = gym.spaces.Box(-1000.0, 1000.0, (2,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, number, lengths):
-        self.number, self.lengths, self.episode = number, lengths, -1
-
-    def _observation(self):
-        return np.array([self.episode, self.t], np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.episode, self.t = self.episode + 1, 0
-        return self._observation(), {"t": 0}
-
-    def step(self, action):
-        self.t += 1
-        over = self.t == self.lengths[(self.number + self.episode) % len(self.lengths)]
-        truncated = over and self.episode % 3 == 2
-        return self._observation(), float(self.t), over and not truncated, truncated, {"t": self.t}
+def whole(episode: Any) -> tuple[Any, ...]:
+    start, end = (getattr(episode, name, None) for name in ("env_t_started", "env_t"))
+    ends = bool(episode.is_terminated), bool(episode.is_truncated)
+    return (episode.t_started, episode.t, *ends) if start is None else (start, end, *ends)
 
 
 class Log:
-    """Notes every call; episodes are numbered in the order in which they are first seen."""
+    """Notes every call of a callback; episodes are numbered in the order in which they are first seen."""
 
-    def __init__(self):
-        self.calls, self._numbers = [], {}
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self._numbers: dict[str, int] = {}
 
-    def function(self, event, by="function"):
+    def function(self, event: str, by: str = "function") -> Any:
         return lambda **keywords: self.note(event, by, keywords)
 
-    def note(self, event, by, keywords):
-        keys = sorted(keywords)
-        row = [by, event, keys]
+    def listener(self, library: Any) -> type:
+        """A class of callbacks whose methods note what they are told."""
+        path, name = ("env_runner.callbacks", "Callbacks")
+        if library is RLLIB:
+            path, name = ("callbacks.callbacks", "RLlibCallback")
+        methods = {event: lambda _, event=event, **keywords: self.note(event, "method", keywords) for event in EVENTS}
+        return type("Noting", (getattr(library.module(path), name),), methods)
+
+    def note(self, event: str, by: str, keywords: dict[str, Any]) -> None:
+        row: list[Any] = [by, event, sorted(keywords)]
         if "episode" in keywords:
             episode = keywords["episode"]
             number = self._numbers.setdefault(episode.id_, len(self._numbers))
-            row += [number, keywords["env_index"], len(episode), episode.t, episode.is_reset]
-            row += [episode.is_terminated, episode.is_truncated]
-            if len(episode):
+            row += [number, keywords["env_index"], len(episode), *whole(episode), episode.is_reset]
+            if hasattr(episode, "get_agents_to_act"):
+                row.append(sorted(episode.get_agents_to_act()))
+            elif len(episode):
                 row.append(np.asarray(episode.get_observations(-1)).tolist())
-            row.append([(len(chunk), chunk.t_started) for chunk in keywords.get("prev_episode_chunks", ())])
+            row.append([(len(chunk), whole(chunk)) for chunk in keywords.get("prev_episode_chunks", ())])
         if "samples" in keywords:
-            row.append([(self._numbers.get(chunk.id_), len(chunk)) for chunk in keywords["samples"]])
+            row.append([(self._numbers.get(chunk.id_), len(chunk), whole(chunk)) for chunk in keywords["samples"]])
         self.calls.append(tuple(map(str, row)))
-
-
-def listener(base, log):
-    """A class whose methods note what they are told."""
-    names = RUNNER_EVENTS[1:]
-    methods = {name: lambda self, _name=name, **keywords: log.note(_name, "method", keywords) for name in names}
-    return type("Noting", (base,), methods)
-
-
-def calls(config_class, runner_class, base, register, num_envs, lengths, samples):
-    log, numbers = Log(), itertools.count()
-    register("lengths", lambda env_config: Lengths(next(numbers), lengths))
-    config = config_class().environment("lengths").env_runners(num_env_runners=0, num_envs_per_env_runner=num_envs)
-    config.callbacks(listener(base, log), **{event: log.function(event) for event in RUNNER_EVENTS[1:]})
-    runner = runner_class(config=config, worker_index=0)
-    for keywords in samples:
-        runner.sample(**keywords)
-    runner.stop()
-    return log.calls
 
 
 CASES = {
@@ -119,17 +77,37 @@ CASES = {
 @holds("C59")
 @pytest.mark.parametrize("case", CASES)
 def test_calls_and_what_they_are_given(case):
-    theirs = calls(TheirConfig, TheirRunner, RLlibCallback, register_theirs, *CASES[case])
-    ours = calls(PPOConfig, SingleAgentEnvRunner, Callbacks, register_env, *CASES[case])
-    assert ours == theirs
-    assert {row[1] for row in ours} >= {"on_episode_created", "on_episode_start", "on_episode_step", "on_sample_end"}
-    assert {row[0] for row in ours} == {"function", "method"}
+    num_envs, lengths, samples = CASES[case]
+    logs = []
+    for library in BOTH:
+        log, numbers = Log(), itertools.count()
+
+        def make(env_config: Any, numbers: Any = numbers) -> Any:
+            first = next(numbers) % len(lengths)
+            return Walk(lengths[first:] + lengths[:first])
+
+        library.register_env("lengths", make)
+        config = library.PPOConfig().environment("lengths")
+        config.env_runners(num_env_runners=0, num_envs_per_env_runner=num_envs)
+        config.callbacks(log.listener(library), **{event: log.function(event) for event in EVENTS})
+        runner = make_runner(library, config)
+        for keywords in samples:
+            runner.sample(**keywords)
+        runner.stop()
+        logs.append(log.calls)
+    assert logs[0] == logs[1]
+    found = {row[1] for row in logs[1]}
+    assert found >= {"on_episode_created", "on_episode_start", "on_episode_step", "on_sample_end"}
+    assert {row[0] for row in logs[1]} == {"function", "method"}
 
 
-pytest.importorskip("ray", reason="RLlib is the oracle")
-
+# -- several agents --------------------------------------------------------------------------------
 
 KINDS = ("steady", "turns", "random")
+
+
+def runners(kind: str, num_envs: int, **options: Any) -> list[Any]:
+    return [team_runner(library, game_class(library, kind=kind, wild=False), num_envs, **options) for library in BOTH]
 
 
 def rows_of(episode: Any) -> dict[Any, Any]:
@@ -141,9 +119,7 @@ def rows_of(episode: Any) -> dict[Any, Any]:
             "actions": [int(action) for action in one.get_actions()],
             "rewards": [float(reward) for reward in one.get_rewards()],
             "infos": [info.get("t") for info in one.get_infos()],
-            "outputs": {
-                key: [float(value) for value in one.get_extra_model_outputs(key)] for key in ("seen", "weights_seq_no")
-            },
+            "outputs": [list(map(float, one.get_extra_model_outputs(key))) for key in ("seen", "weights_seq_no")],
             "state": len(one.get_extra_model_outputs("state_out")["steps"]) if one.module_id == "thinker" else None,
             "ends": (one.is_terminated, one.is_truncated),
             "module": one.module_id,
@@ -153,10 +129,6 @@ def rows_of(episode: Any) -> dict[Any, Any]:
     }
 
 
-def whole(episode: Any) -> tuple[Any, ...]:
-    return episode.env_t_started, episode.env_t, episode.is_terminated, episode.is_truncated
-
-
 def ended_unseen(rows: dict[str, Any]) -> bool:
     """Whether an agent terminated without an observation after the start of its chunk: O52."""
     return len(rows["obs"]) == 2 and rows["obs"][0] == rows["obs"][1] and rows["ends"][0]
@@ -164,15 +136,15 @@ def ended_unseen(rows: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("num_envs", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_calls_return_the_same_chunks(kind, num_envs):
-    runners = [team_runner(library, game_class(library, kind=kind, wild=False), num_envs) for library in BOTH]
-    unseen = 0
-    for steps in (1, 5, 3, 9, 2, 1, 1, 30, 4, 4, 4):
-        theirs, ours = (runner.sample(num_timesteps=steps) for runner in runners)
+def test_calls_return_the_same_chunks_and_whole_episodes(kind, num_envs):
+    both, unseen = runners(kind, num_envs), 0
+    amounts = [{"num_timesteps": steps} for steps in (1, 5, 3, 9, 2, 1, 1, 30, 4, 4, 4)]
+    for amount in [*amounts, *({"num_episodes": count} for count in (1, 2, 5))]:
+        theirs, ours = (runner.sample(**amount) for runner in both)
         assert [whole(chunk) for chunk in ours] == [whole(chunk) for chunk in theirs]
         for mine, other in zip(ours, theirs):
             found, expected = rows_of(mine), rows_of(other)
-            missing = [agent for agent in found if agent not in expected]
+            missing = [agent for agent in found if agent not in expected and "num_timesteps" in amount]
             assert all(ended_unseen(found.pop(agent)) for agent in missing)
             unseen += len(missing)
             assert found == expected
@@ -180,20 +152,10 @@ def test_calls_return_the_same_chunks(kind, num_envs):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_calls_return_the_same_whole_episodes(kind):
-    runners = [team_runner(library, game_class(library, kind=kind, wild=False), 2) for library in BOTH]
-    for count in (1, 2, 5):
-        theirs, ours = (runner.sample(num_episodes=count) for runner in runners)
-        assert [whole(episode) for episode in ours] == [whole(episode) for episode in theirs]
-        assert [rows_of(episode) for episode in ours] == [rows_of(episode) for episode in theirs]
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_agent_steps_are_counted_alike(kind):
-    games = {library: game_class(library, kind=kind, wild=False) for library in BOTH}
-    runners = [team_runner(library, game, 2, count_steps_by="agent_steps") for library, game in games.items()]
+    both = runners(kind, 2, count_steps_by="agent_steps")
     for steps in (1, 4, 7, 20, 3):
-        theirs, ours = (runner.sample(num_timesteps=steps) for runner in runners)
+        theirs, ours = (runner.sample(num_timesteps=steps) for runner in both)
         assert [whole(chunk) for chunk in ours] == [whole(chunk) for chunk in theirs]
 
 
@@ -201,55 +163,27 @@ def test_random_actions_are_of_the_same_agents_and_have_no_outputs():
     found = []
     for library in BOTH:
         game = game_class(library, kind="random", wild=False, scripted=False)
-        runner = team_runner(library, game, 2)
-        episodes = runner.sample(num_episodes=4, random_actions=True)
+        episodes = team_runner(library, game, 2).sample(num_episodes=4, random_actions=True)
         rows = [[(len(one), dict(one.extra_model_outputs)) for one in e.agent_episodes.values()] for e in episodes]
         acted = [[list(step[0]) for step in record.steps] for own in game.games for record in own.record]
         found.append(([sorted(map(str, own)) for own in rows], [[sorted(a) for a in own] for own in acted]))
-    theirs, ours = found
-    assert ours == theirs
-
-
-class TeamLog:
-    """Notes every call of a callback; episodes are numbered in the order in which they are first seen."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-        self._numbers: dict[str, int] = {}
-
-    def listener(self, event: str) -> Any:
-        return lambda **keywords: self.note(event, keywords)
-
-    def note(self, event: str, keywords: dict[str, Any]) -> None:
-        row: list[Any] = [event, sorted(keywords)]
-        if "episode" in keywords:
-            episode = keywords["episode"]
-            row += [self._numbers.setdefault(episode.id_, len(self._numbers)), keywords["env_index"]]
-            row += [*whole(episode), episode.is_reset, sorted(episode.get_agents_to_act())]
-            row.append([whole(chunk) for chunk in keywords.get("prev_episode_chunks", ())])
-        if "samples" in keywords:
-            row.append([(self._numbers[chunk.id_], whole(chunk)) for chunk in keywords["samples"]])
-        self.calls.append(tuple(map(str, row)))
-
-
-EVENTS = ("created", "start", "step", "end")
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_callbacks_are_told_the_same_in_the_same_order(kind):
-    logs = {}
+    logs = []
+    events = [*(f"on_episode_{event}" for event in ("created", "start", "step", "end")), "on_sample_end"]
     for library in BOTH:
-        log = logs[library.name] = TeamLog()
-        listeners = {f"on_episode_{event}": log.listener(f"on_episode_{event}") for event in EVENTS}
-        for event in ("on_sample_end", "on_environment_created"):
-            listeners[event] = log.listener(event)
+        log = Log()
+        listeners = {event: log.function(event) for event in [*events, "on_environment_created"]}
         game = game_class(library, kind=kind, wild=False)
         runner = team_runner(library, game, 1, configure=lambda config, own=listeners: config.callbacks(**own))
         for steps in (4, 7, 3, 12):
             runner.sample(num_timesteps=steps)
         runner.sample(num_episodes=1)
-    assert len(logs["epibatch"].calls) > 40
-    assert logs["epibatch"].calls == logs["RLlib"].calls
+        logs.append(log.calls)
+    assert len(logs[1]) > 40 and logs[0] == logs[1]
 
 
 def value(metric: Any) -> Any:
@@ -261,27 +195,12 @@ def value(metric: Any) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_metrics_are_the_same(kind):
-    found = []
-    for library in BOTH:
-        runner = team_runner(library, game_class(library, kind=kind, wild=False), 2)
+    both = runners(kind, 2)
+    for runner in both:
         runner.sample(num_episodes=8)
-        found.append(runner.get_metrics())
-    names = [
-        *("num_env_steps_sampled", "num_agent_steps_sampled", "num_module_steps_sampled"),
-        *("num_episodes", "episode_return_mean", "episode_return_min", "episode_return_max"),
-        *("episode_len_mean", "episode_len_min", "episode_len_max"),
-        *("agent_episode_returns_mean", "module_episode_returns_mean", "agent_steps"),
-    ]
-    theirs, ours = found
-    for name in names:
+    theirs, ours = (runner.get_metrics() for runner in both)
+    counts = [f"num_{of}_steps_sampled{over}" for of in ("env", "agent", "module") for over in ("", "_lifetime")]
+    figures = [f"episode_{of}_{kind}" for of in ("return", "len") for kind in ("mean", "min", "max")]
+    others = ["num_episodes", "agent_episode_returns_mean", "module_episode_returns_mean", "agent_steps"]
+    for name in [*counts, *figures, *others]:
         assert value(ours[name]) == pytest.approx(value(theirs[name])), name
-
-
-@pytest.mark.parametrize(
-    "name", [f"NUM_{kind}_STEPS_SAMPLED{over}" for kind in ("AGENT", "MODULE") for over in ("", "_LIFETIME")]
-)
-def test_the_names_of_the_counts(name):
-    from ray.rllib.utils import metrics as theirs
-
-    assert getattr(metrics, name) == getattr(theirs, name)
-    assert getattr(metrics, name) in AgentMetrics(1).report()

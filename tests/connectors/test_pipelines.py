@@ -198,6 +198,15 @@ def test_an_edit_that_the_pipeline_or_the_outer_one_cannot_work_with_is_refused(
     assert len(outer.plan().connectors) == 2
 
 
+def test_a_refused_edit_leaves_the_spaces_of_later_pieces_as_they_were():
+    frames = gym.spaces.Box(0, 1, (2, 2, 1), np.float32)
+    inner = pipeline(Marker())
+    outer = EnvToModulePipeline(frames, TWO, connectors=[inner, FrameStacking(num_frames=2)])
+    with pytest.raises(SpaceError, match="FrameStacking"):
+        inner.append(Widen())
+    assert outer[1].input_observation_space == frames and outer.observation_space.shape == (2, 2, 2)
+
+
 # -- arguments -------------------------------------------------------------------------------------------
 
 

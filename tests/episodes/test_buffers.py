@@ -2,147 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from epibatch.core.errors import CheckpointError, ColumnError, EpibatchError, EpisodeIndexError, SpaceError
 from epibatch.episodes import InfiniteLookbackBuffer
-from fixture_episodes import leaves, stack
-
-FAST = settings(deadline=None, derandomize=True, max_examples=100)
-
-
-SLICE_STEPS = st.sampled_from([None, None, 1, 2, 3, -1, -2, -3])
-
-
-BOUNDS = st.one_of(st.none(), st.integers(-13, 13))
-
-
-SLICES = st.builds(slice, BOUNDS, BOUNDS, SLICE_STEPS)
-
-
-INDICES = st.one_of(st.none(), st.integers(-13, 13), SLICES, st.lists(st.integers(-13, 13), max_size=5))
-
-
-FILL = object()
-
 
 # ---------------------------------------------------------------- the model
-def absolute(i: int, length: int, lookback: int, neg_lookback: bool) -> int:
-    """Where index `i` points in the data including the lookback (may lie outside)."""
-    if i >= 0 or neg_lookback:
-        return lookback + i
-    return length + i
-
-
-def slice_positions(s: slice, length: int, lookback: int, neg_lookback: bool, filled: bool) -> list[int]:
-    """The positions a slice visits; those outside are kept only when they are to be filled."""
-    step = 1 if s.step is None else s.step
-    first, last = (lookback, length) if step > 0 else (length - 1, lookback - 1)
-    start = first if s.start is None else absolute(s.start, length, lookback, neg_lookback)
-    stop = last if s.stop is None else absolute(s.stop, length, lookback, neg_lookback)
-    if not filled:  # shortened as Python shortens list slices
-        start = min(max(start, 0), length) if step > 0 else min(max(start, -1), length - 1)
-        stop = min(max(stop, 0), length) if step > 0 else min(max(stop, -1), length - 1)
-    return list(range(start, stop, step))
-
-
-def model_get(rows: list[Any], lookback: int, indices: Any, neg_lookback: bool, filled: bool) -> Any:
-    """One row, or a list of rows; `FILL` stands for a fill item."""
-
-    def row(position: int) -> Any:
-        if 0 <= position < len(rows):
-            return rows[position]
-        if filled:
-            return FILL
-        raise IndexError(position)
-
-    if indices is None:
-        return rows[lookback:]
-    if isinstance(indices, int):
-        return row(absolute(indices, len(rows), lookback, neg_lookback))
-    if isinstance(indices, slice):
-        return [row(p) for p in slice_positions(indices, len(rows), lookback, neg_lookback, filled)]
-    return [row(absolute(i, len(rows), lookback, neg_lookback)) for i in indices]
-
-
-KINDS = {
-    "scalar": (gym.spaces.Box(-1e6, 1e6, (), np.float64), lambda i: float(i) + 0.5),
-    "discrete": (gym.spaces.Discrete(100), lambda i: i),
-    "vector": (gym.spaces.Box(-1e6, 1e6, (3,), np.float32), lambda i: np.arange(3, dtype=np.float32) + 10 * i),
-    "nested": (
-        gym.spaces.Dict(
-            {
-                "a": gym.spaces.Discrete(100),
-                "b": gym.spaces.Tuple(
-                    (gym.spaces.Box(-1e6, 1e6, (2, 2), np.float32), gym.spaces.MultiDiscrete([100, 100]))
-                ),
-            }
-        ),
-        lambda i: {"a": i, "b": (np.full((2, 2), i, np.float32), np.array([i, i + 1]))},
-    ),
-}
-
-
-def assert_rows_equal(found: Any, rows: list[Any], template: Any, fill: Any = None) -> None:
-    """`found` is one struct of arrays holding `rows`; every leaf has the template row's type and shape."""
-    for column, reference, *values in zip(leaves(found), leaves(template), *(leaves_of(r, template) for r in rows)):
-        reference = np.asarray(reference)
-        assert isinstance(column, np.ndarray)
-        assert column.dtype == reference.dtype
-        assert column.shape == (len(rows), *reference.shape)
-        for item, value in zip(column, values):
-            expected = np.full(reference.shape, fill, reference.dtype) if value is FILL else value
-            np.testing.assert_array_equal(item, expected)
-    assert len(leaves(found)) == len(leaves(template))
-
-
-def leaves_of(row: Any, template: Any) -> list[Any]:
-    return [FILL] * len(leaves(template)) if row is FILL else leaves(row)
-
-
-def assert_row_equal(found: Any, row: Any, template: Any, fill: Any = None) -> None:
-    for item, reference, value in zip(leaves(found), leaves(template), leaves_of(row, template), strict=True):
-        reference = np.asarray(reference)
-        assert np.asarray(item).dtype == reference.dtype
-        expected = np.full(reference.shape, fill, reference.dtype) if value is FILL else value
-        np.testing.assert_array_equal(item, expected)
-        assert np.shape(item) == reference.shape
 
 
 # ---------------------------------------------------------------- get
-@pytest.mark.parametrize("with_space", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
-@FAST
-@given(data=st.data())
-def test_get_follows_the_list_model(kind: str, with_space: bool, data: st.DataObject) -> None:
-    space, make = KINDS[kind]
-    n = data.draw(st.integers(1, 8))
-    lookback = data.draw(st.integers(0, n))
-    indices = data.draw(INDICES)
-    neg = data.draw(st.booleans())
-    fill = data.draw(st.sampled_from([None, 0, 7]))
-    rows = [make(i) for i in range(n)]
-    buffer = InfiniteLookbackBuffer(list(rows[:-1]) or None, space=space if with_space else None)
-    (buffer.stage if data.draw(st.booleans()) else buffer.append)(rows[-1])
-    buffer.lookback = lookback
-    try:
-        expected = model_get(rows, lookback, indices, neg, fill is not None)
-    except IndexError:
-        with pytest.raises(EpisodeIndexError):
-            buffer.get(indices, neg_index_as_lookback=neg, fill=fill)
-        return
-    found = buffer.get(indices, neg_index_as_lookback=neg, fill=fill)
-    if isinstance(indices, int):
-        assert_row_equal(found, expected, rows[0], fill)
-    else:
-        assert_rows_equal(found, expected, rows[0], fill)
 
 
 ROW_MAP = [10, 11, 12, 13, 14]  # 10 and 11 are the lookback
@@ -226,26 +98,6 @@ def test_fill_of_an_empty_column_takes_its_form_from_the_space() -> None:
 
 
 # ---------------------------------------------------------------- one-hot
-@pytest.mark.parametrize(
-    ("space", "rows", "expected"),
-    [
-        (gym.spaces.Discrete(3), [0, 2], [[1, 0, 0], [0, 0, 1]]),
-        (gym.spaces.Discrete(3, start=5), [6, 5, 7], [[0, 1, 0], [1, 0, 0], [0, 0, 1]]),
-        (gym.spaces.Discrete(2, start=-1), [-1, 0], [[1, 0], [0, 1]]),
-        (gym.spaces.MultiDiscrete([2, 3]), [np.array([1, 0]), np.array([0, 2])], [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]),
-    ],
-)
-def test_one_hot(space: gym.Space, rows: list[Any], expected: list[Any]) -> None:
-    buffer = InfiniteLookbackBuffer(rows, space=space)
-    found = buffer.get(one_hot_discrete=True)
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(buffer.get(0, one_hot_discrete=True), expected[0])
-    np.testing.assert_array_equal(buffer.get([-1], one_hot_discrete=True), expected[-1:])
-    filled = buffer.get(slice(-1, 1), one_hot_discrete=True, fill=0, neg_index_as_lookback=True)
-    np.testing.assert_array_equal(filled, [[0.0] * len(expected[0]), expected[0]])
-    for nothing in (slice(9, None), []):
-        assert buffer.get(nothing, one_hot_discrete=True).shape == (0, len(expected[0]))
 
 
 def test_one_hot_without_a_space_is_an_error() -> None:
@@ -254,44 +106,6 @@ def test_one_hot_without_a_space_is_an_error() -> None:
 
 
 # ---------------------------------------------------------------- set
-@pytest.mark.parametrize("kind", KINDS)
-@FAST
-@given(data=st.data())
-def test_set_follows_the_list_model(kind: str, data: st.DataObject) -> None:
-    space, make = KINDS[kind]
-    n = data.draw(st.integers(1, 7))
-    lookback = data.draw(st.integers(0, n))
-    indices = data.draw(INDICES)
-    neg = data.draw(st.booleans())
-    rows = [make(i) for i in range(n)]
-    buffer = InfiniteLookbackBuffer(list(rows[:-1]) or None, space=space)
-    (buffer.stage if data.draw(st.booleans()) else buffer.append)(rows[-1])
-    buffer.lookback = lookback
-    positions = list(range(n))
-    try:
-        targets = model_get(positions, lookback, indices, neg, False)
-    except IndexError:
-        count = len(indices) if isinstance(indices, list) else 1
-        new = [make(50 + i) for i in range(count)]
-        with pytest.raises(EpisodeIndexError):
-            buffer.set(new if isinstance(indices, list) else new[0], at_indices=indices, neg_index_as_lookback=neg)
-        assert_rows_equal(buffer.data, rows, rows[0])
-        return
-    if isinstance(targets, int):
-        given = make(50)
-        buffer.set(given, at_indices=indices, neg_index_as_lookback=neg)
-        for leaf in leaves(given):
-            if isinstance(leaf, np.ndarray):
-                leaf[...] = 9  # a copy was stored
-        rows[targets] = make(50)
-    else:
-        assume(targets)
-        new = [make(50 + i) for i in range(len(targets))]
-        stacked = data.draw(st.booleans())
-        buffer.set(stack(new) if stacked else new, at_indices=indices, neg_index_as_lookback=neg)
-        for target, row in zip(targets, new):
-            rows[target] = row
-    assert_rows_equal(buffer.data, rows, make(0))
 
 
 @pytest.mark.parametrize(
@@ -509,30 +323,8 @@ def test_keys_may_come_in_another_order() -> None:
     np.testing.assert_array_equal(found["b"], [2, 4, 6, 0.5])
 
 
-PLANE = gym.spaces.Box(-1, 1, (2,), np.float32)
-
-
 def nested_rows(count: int) -> list[dict[str, object]]:
     return [{"x": np.full(2, t, np.float32), "y": (t,)} for t in range(count)]
-
-
-BUFFERS = {
-    "empty": InfiniteLookbackBuffer(),
-    "numbers": InfiniteLookbackBuffer([1, 2, 3], lookback=2),
-    "with a space": InfiniteLookbackBuffer(np.ones((3, 2), np.float32), lookback=1, space=PLANE),
-    "nested_rows": InfiniteLookbackBuffer(nested_rows(4), lookback=1),
-}
-
-
-@pytest.mark.parametrize("name", BUFFERS)
-def test_a_state_brings_back_rows_lookback_and_space(name):
-    buffer = BUFFERS[name]
-    for again in (
-        InfiniteLookbackBuffer.from_state(buffer.get_state()),
-        pickle.loads(pickle.dumps(buffer)),
-    ):
-        assert again == buffer and again.space == buffer.space
-        assert len(again) == len(buffer)
 
 
 def test_a_state_of_a_buffer_whose_rows_are_gone_keeps_their_kind():
@@ -548,17 +340,6 @@ def test_a_state_of_a_buffer_whose_rows_are_gone_keeps_their_kind():
 def test_what_is_no_state_is_named(state):
     with pytest.raises(CheckpointError, match="the state of a buffer"):
         InfiniteLookbackBuffer.from_state(state)
-
-
-def test_rows_behind_a_buffer_make_a_new_one():
-    buffer = InfiniteLookbackBuffer([1.0, 2.0], lookback=1)
-    other = InfiniteLookbackBuffer([2.0, 3.0], lookback=1)
-    for more in ([3.0], np.array([3.0]), other):
-        longer = buffer + more
-        assert longer.data.tolist() == [1.0, 2.0, 3.0] and longer.lookback == 1
-    assert buffer.data.tolist() == [1.0, 2.0] and other.data.tolist() == [2.0, 3.0]
-    with pytest.raises(ColumnError):
-        buffer + [{"x": 1.0}]
 
 
 def test_a_number_is_added_to_every_number():

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epibatch.core.errors import EpisodeIndexError
-from epibatch.episodes.single_agent_episode import SingleAgentEpisode
-from epibatch.episodes.vector_recorder import VectorRecorder
+from epibatch.episodes import SingleAgentEpisode, VectorRecorder
 
 
 def test_given_dicts_are_copied_shallowly() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from epibatch.core.errors import CheckpointError, EpisodeError, EpisodeStateError, NotAvailableError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
-from fixture_episodes import as_lists, meeting
+from fixture_episodes import meeting
 
 
 def turns() -> MultiAgentEpisode:
@@ -22,66 +22,6 @@ def turns() -> MultiAgentEpisode:
     episode.add_env_step({"x": 2.0}, {"o": 20}, {"x": 0.5, "o": 0.0})
     episode.add_env_step({"o": 3.0}, {"x": 11}, {"o": 1.0, "x": 0.25})
     return episode
-
-
-def test_c19_an_action_without_a_next_observation_is_pending() -> None:
-    episode = meeting("a", "b")
-    episode.add_env_step({"b": 1.0}, {"a": 5, "b": 6}, {"a": 0.2, "b": 1.0})
-    assert episode.pending_actions == {"a": 5}
-    assert episode.pending_rewards == {"a": 0.2}
-    assert episode.env_t_to_agent_t["a"].data == [0, "S"]
-    assert episode.env_t_to_agent_t["b"].data == [0, 1]
-    assert as_lists(episode.get_actions()) == {"a": [5], "b": [6]}
-    assert len(episode.agent_episodes["a"]) == 0
-
-
-def test_c20_the_next_observation_completes_the_step_with_all_rewards() -> None:
-    episode = meeting("a", "b")
-    episode.add_env_step({}, {"a": 5}, {"a": 0.2})
-    episode.add_env_step({}, {}, {"a": 0.5})
-    episode.add_env_step({"a": 3.0}, {}, {"a": 0.5})
-    assert episode.agent_episodes["a"].get_rewards().tolist() == [1.2]
-    assert episode.agent_episodes["a"].get_actions().tolist() == [5]
-    assert (episode.pending_actions, episode.pending_rewards) == ({}, {})
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        (lambda e: e.get_observations(-1), {"o": 3.0}),
-        (lambda e: e.get_observations(), {"x": [0.0, 2.0], "o": [1.0, 3.0]}),
-        (lambda e: e.get_observations(slice(1, 3)), {"x": [2.0], "o": [1.0]}),
-        (lambda e: e.get_observations(-1, "x"), {}),
-        (lambda e: e.get_observations([0, 2], "o"), {}),
-        (lambda e: e.get_observations(None, ["x", "nobody"]), {"x": [0.0, 2.0]}),
-        (lambda e: e.get_observations([-1, -2], fill=-9.0), {"x": [-9.0, 2.0], "o": [3.0, -9.0]}),
-        (lambda e: e.get_observations(slice(2, 6), fill=-9), {"x": [2, -9, -9, -9], "o": [-9, 3, -9, -9]}),
-        (lambda e: e.get_actions(-1), {"x": 11}),
-        (lambda e: e.get_actions(), {"x": [10, 11], "o": [20]}),
-        (lambda e: e.get_rewards(), {"x": [0.7, 0.25], "o": [1.0]}),
-        (lambda e: e.get_rewards(-1, env_steps=False), {"x": 0.25, "o": 1.0}),
-    ],
-)
-def test_c21_getters_omit_absent_agents_and_fill_if_asked(asked: Any, expected: Any) -> None:
-    assert as_lists(asked(turns())) == expected
-
-
-def test_c21_lists_have_a_dict_for_each_env_step() -> None:
-    found = turns().get_observations(return_list=True)
-    assert found == [{"x": 0.0}, {"o": 1.0}, {"x": 2.0}, {"o": 3.0}]
-    assert turns().get_actions([-1, 0], return_list=True) == [{"x": 11}, {"x": 10}]
-    assert turns().get_rewards(slice(-5, 1), return_list=True) == [{}, {}, {"x": 0.7}]
-
-
-def test_c21_fill_and_one_hot_go_by_the_agents_own_spaces() -> None:
-    spaces = {"a": gym.spaces.Discrete(3), "b": gym.spaces.MultiDiscrete([2, 2])}
-    episode = MultiAgentEpisode(action_space=gym.spaces.Dict(spaces))
-    episode.add_env_reset(observations={"a": 0.0})
-    episode.add_env_step({"a": 0.0, "b": 0.0}, {"a": 2}, {"a": 0.0})
-    episode.add_env_step({"a": 0.0, "b": 0.0}, {"a": 1, "b": np.array([1, 0])}, {"a": 0.0, "b": 0.0})
-    found = episode.get_actions(fill=0, one_hot_discrete=True)
-    assert as_lists(found) == {"a": [[0, 0, 1], [0, 1, 0]], "b": [[0, 0, 0, 0], [0, 1, 1, 0]]}
-    assert as_lists(episode.get_actions(fill=7)) == {"a": [2, 1], "b": [[7, 7], [1, 0]]}
 
 
 def test_c22_a_terminated_agent_needs_no_observation_and_a_truncated_one_does() -> None:
@@ -122,31 +62,6 @@ def test_c24_a_missing_reward_and_a_second_action() -> None:
         episode.add_env_step({}, {"a": 2}, {})
 
 
-def test_c25_the_end_of_all_completes_pending_steps() -> None:
-    episode = meeting("a", "b")
-    episode.add_env_step({"b": 1.0}, {"a": 1, "b": 1}, {"a": 0.25, "b": 0.0})
-    episode.add_env_step({"b": 2.0}, {"b": 1}, {"a": 0.5, "b": 1.0}, terminateds={"__all__": True})
-    a = episode.agent_episodes["a"]
-    assert (a.get_observations().tolist(), a.get_rewards().tolist()) == ([0.0, 0.0], [0.75])
-    assert episode.get_terminateds() == {"a": True, "b": True, "__all__": True}
-    assert episode.get_truncateds() == {"a": False, "b": False, "__all__": False}
-    with pytest.raises(EpisodeStateError, match="ended at env step 2"):
-        episode.add_env_step({}, {}, {})
-
-
-def test_c26_agents_that_ended_neither_act_nor_go_on_and_may_return() -> None:
-    episode = meeting("a", "b")
-    episode.add_env_step({"a": 1.0, "b": 1.0}, {"a": 1, "b": 1}, {"a": 0.0, "b": 0.0}, truncateds={"a": True})
-    assert list(episode.get_agents_that_stepped()) == ["a", "b"]
-    assert list(episode.get_agents_to_act()) == ["b"]
-    chunk = episode.cut(1)
-    assert list(chunk.agent_ids) == ["b"]
-    chunk.add_env_step({"a": 5.0, "b": 2.0}, {"b": 1}, {"b": 0.0})
-    assert list(chunk.agent_ids) == ["a", "b"]  # in the order of their first appearance, cut or not
-    assert (chunk.agent_episodes["a"].t_started, chunk.agent_t_started) == (0, {"a": 0, "b": 1})
-    assert chunk.agent_episodes["a"].id_ != episode.agent_episodes["a"].id_
-
-
 def test_c27_the_mapping_function_is_asked_once_per_agent() -> None:
     asked = []
 
@@ -166,48 +81,6 @@ def test_c27_the_mapping_function_is_asked_once_per_agent() -> None:
     assert MultiAgentEpisode().module_for("x") == "default_policy"
 
 
-def test_c28_a_first_observation_in_mid_episode_has_its_env_step() -> None:
-    episode = meeting("a")
-    episode.add_env_step({"a": 1.0}, {"a": 0}, {"a": 0.0})
-    episode.add_env_step({"a": 2.0, "b": 7.0}, {"a": 0}, {"a": 0.0})
-    assert episode.env_t_to_agent_t["b"].data == ["S", "S", 0]
-    assert episode.segments[1].env_steps.tolist() == [2]
-    chunk = episode.cut(1)
-    chunk.add_env_step({"a": 3.0, "b": 8.0, "c": 9.0}, {"a": 0, "b": 0}, {"a": 0.0, "b": 0.0})
-    mapped = {agent: (row.data, row.lookback) for agent, row in chunk.env_t_to_agent_t.items()}
-    assert mapped == {"a": ([1, 2, 3], 1), "b": (["S", 0, 1], 1), "c": (["S", "S", 0], 1)}
-    assert as_lists(chunk.get_observations()) == {"a": [2, 3], "b": [7, 8], "c": [9]}
-
-
-def test_c29_rewards_between_turns_count_for_the_pending_step() -> None:
-    episode = turns()
-    assert episode.agent_episodes["x"].get_rewards().tolist() == [0.7]
-    assert episode.agent_episodes["o"].get_rewards().tolist() == [1.0]
-    assert episode.pending_rewards == {"x": 0.25}
-    assert episode.get_return() == pytest.approx(1.7)
-    assert episode.get_return(include_hanging_rewards=True) == pytest.approx(1.95)
-
-
-@pytest.mark.parametrize("lookback", [0, 1])
-def test_c30_a_cut_reaches_back_to_what_is_acted_on_and_keeps_rewards(lookback: int) -> None:
-    episode = meeting("a", "b")
-    for t in (1.0, 2.0, 3.0):
-        action = {"a": 5} if t == 1 else {}
-        episode.add_env_step({"b": t}, {**action, "b": 1}, {"a": 0.125, "b": 1.0})
-    chunk = episode.cut(lookback)
-    assert (len(chunk), chunk.env_t_started, chunk.lookback) == (0, 3, 3)
-    assert as_lists(chunk.get_observations(slice(-3, None), neg_index_as_lookback=True)) == {
-        "a": [0.0],
-        "b": [0.0, 1.0, 2.0, 3.0],
-    }
-    chunk.add_env_step({"a": 4.0, "b": 4.0}, {"b": 1}, {"a": 0.5, "b": 1.0})
-    assert chunk.agent_episodes["a"].get_rewards().tolist() == [0.875]
-    assert chunk.agent_episodes["a"].get_actions().tolist() == [5]
-    assert episode.get_return() + chunk.get_return() == 3.0 + 1.875
-    episode.concat_episode(chunk)
-    assert episode.agent_episodes["a"].get_rewards().tolist() == [0.875]
-
-
 def test_c31_steps_are_counted_and_slices_have_no_step() -> None:
     episode = turns()
     assert (len(episode), episode.env_steps(), episode.agent_steps(), episode.env_t) == (3, 3, 2, 3)
@@ -216,34 +89,6 @@ def test_c31_steps_are_counted_and_slices_have_no_step() -> None:
         episode[::2]
     with pytest.raises(NotImplementedError, match="a slice"):
         episode[0]  # type: ignore[index]
-
-
-def test_an_agent_that_ended_comes_back_with_a_second_life() -> None:
-    episode = meeting("a", "b")
-    episode.add_env_step({"a": 1.0, "b": 1.0}, {"a": 1, "b": 1}, {"a": 0.5, "b": 0.0}, terminateds={"a": True})
-    episode.add_env_step({"b": 2.0}, {"b": 1}, {"b": 0.0})
-    episode.add_env_step({"a": 3.0, "b": 3.0}, {"b": 1}, {"a": 0.25, "b": 0.0}, {"a": {"again": 1}})
-    episode.add_env_step({"a": 4.0, "b": 4.0}, {"a": 2, "b": 1}, {"a": 1.0, "b": 0.0})
-    first, second = (segment for segment in episode.segments if segment.agent_id == "a")
-    assert (first.env_steps.tolist(), first.ended_at, first.episode.is_terminated) == ([0, 1], 1, True)
-    assert (second.env_steps.tolist(), second.ended_at) == ([3, 4], None)
-    assert episode.agent_episodes["a"] is second.episode
-    assert second.episode.get_rewards().tolist() == [1.25]  # what came with the return counts for its first step
-    assert episode.get_infos(3)["a"] == {"again": 1}
-    assert episode.get_observations(agent_ids="a")["a"].tolist() == [0, 1, 3, 4]
-    assert episode.get_rewards(agent_ids="a", fill=-9.0)["a"].tolist() == [0.5, -9, -9, 1.25]
-    assert episode.get_return() == 1.75
-
-
-def test_a_reward_before_the_first_observation_counts_for_the_first_step() -> None:
-    episode = meeting("a")
-    episode.add_env_step({"a": 1.0}, {"a": 0}, {"a": 0.0, "b": 0.5, "never": 0.125})
-    assert episode.pending_rewards == {"b": 0.5, "never": 0.125}
-    episode.add_env_step({"a": 2.0, "b": 7.0}, {"a": 0}, {"a": 0.0})
-    episode.add_env_step({"a": 3.0, "b": 8.0}, {"a": 0, "b": 0}, {"a": 0.0, "b": 1.0})
-    assert episode.agent_episodes["b"].get_rewards().tolist() == [1.5]
-    assert list(episode.agent_ids) == ["a", "b"]
-    assert (episode.get_return(), episode.get_return(include_hanging_rewards=True)) == (1.5, 1.625)
 
 
 def test_it_is_an_array_episode_and_says_what_it_is() -> None:

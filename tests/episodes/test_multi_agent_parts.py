@@ -29,26 +29,6 @@ def episode_of(*agents: str, steps: int = 4) -> MultiAgentEpisode:
     return episode
 
 
-@pytest.mark.parametrize(("asked", "kept"), [(0, 0), (1, 1), (3, 3), (9, 4)])
-def test_a_cut_keeps_the_lookback_that_is_asked_for_and_there(asked: int, kept: int) -> None:
-    chunk = episode_of("a", "b").cut(asked)
-    assert (chunk.lookback, chunk.env_t_started, len(chunk)) == (kept, 4, 0)
-    single = chunk.agent_episodes["a"]
-    assert (single.lookback, single.t_started, len(single)) == (kept, 4, 0)
-    assert chunk.get_infos(slice(-kept, None), neg_index_as_lookback=True)["a"] == [
-        {"t": t} for t in range(4 - kept, 5)
-    ]
-
-
-def test_concatenating_keeps_both_flags_of_an_agent_that_ended_both_ways() -> None:
-    left = episode_of("a", "b")
-    right = left.cut()
-    right.add_env_step(**step_of("a", "b", terminateds={"a": True}, truncateds={"a": True}))
-    left.concat_episode(right)
-    single = left.agent_episodes["a"]
-    assert (single.is_terminated, single.is_truncated, left.is_done) == (True, True, False)
-
-
 def test_parts_own_their_rows_and_their_custom_data() -> None:
     episode = episode_of("a")
     episode.custom_data["x"] = [1]
@@ -57,19 +37,6 @@ def test_parts_own_their_rows_and_their_custom_data() -> None:
         part.set_observations(new_data={"a": 9.0}, at_indices=-1)
         assert episode.custom_data == {"x": [1]}
         assert episode.get_observations(-1) == {"a": 1.0}
-
-
-def test_a_slice_keeps_infos_names_and_spaces_and_the_end_if_it_is_in_it() -> None:
-    episode = episode_of("a", "b")
-    episode.add_env_step(**step_of("a", "b", truncateds={"b": True}))
-    episode.add_env_step(**step_of("a", terminateds={"__all__": True}))
-    part = episode.slice(slice(1, 5), len_lookback_buffer=1)
-    assert part.get_infos(0)["a"] == {"t": 1}
-    assert part.agent_episode_ids == episode.agent_episode_ids
-    assert (part.is_done, part.lookback, part.env_t_started, part.env_t) == (False, 1, 1, 5)
-    assert part.get_truncateds() == {"a": False, "b": True, "__all__": False}
-    assert episode[4:].get_terminateds() == {"a": True, "b": False, "__all__": True}
-    assert list(episode[5:].agent_ids) == ["a"]  # b had ended by then, as after a cut
 
 
 def test_pending_values_go_along_and_are_copies() -> None:
@@ -87,45 +54,6 @@ def test_pending_values_go_along_and_are_copies() -> None:
     assert episode[:5].pending_rewards == {}  # before the step in which it acted; what was early is known at the end
     action[:] = 7.0
     assert episode.pending_actions["a"].tolist() == [1, 2]
-
-
-def test_a_slice_that_stops_within_an_agents_step_has_it_pending_with_its_whole_reward() -> None:
-    episode = episode_of("a", "b", steps=1)
-    episode.add_env_step({}, {"a": 5}, {"a": 0.25}, extra_model_outputs={"a": {"v": 2.0}})
-    episode.add_env_step({"a": 3.0}, {}, {"a": 0.5})
-    part = episode[:2]
-    assert (part.pending_actions, part.pending_rewards) == ({"a": 5}, {"a": 0.75})
-    assert part.pending_extra_model_outputs == {"a": {"v": 2.0}}
-    rest = episode[2:]
-    assert (rest.lookback, rest.agent_episodes["a"].get_rewards().tolist()) == (1, [0.75])
-    part.concat_episode(rest)
-    assert part.equals(episode)
-
-
-def test_concatenating_takes_over_the_end_and_what_is_pending() -> None:
-    left = episode_of("a", "b")
-    left.add_env_step({}, {"a": 1}, {"a": 0.25}, extra_model_outputs={"a": {"v": 0.0}})
-    right = left.cut(1)
-    right.custom_data["x"] = 1
-    right.add_env_step({"a": 2.0, "c": 0.0}, {}, {"a": 0.5})
-    right.add_env_step(**step_of("b", "a", "c", truncateds={"c": True}))
-    right.add_env_step(**step_of("b", "a", terminateds={"__all__": True}))
-    left.concat_episode(right)
-    assert (len(left), left.is_terminated, left.custom_data) == (8, True, {"x": 1})
-    assert left.agent_episodes["a"].get_rewards().tolist() == [0.5] * 4 + [0.75, 0.5, 0.5]
-    assert left.get_return(True) == left.get_return()
-    assert left.segments[2].env_steps.tolist() == [6, 7]
-    left.set_rewards(new_data={"c": [9.0]})
-    assert right.get_rewards(agent_ids="c")["c"].tolist() == [0.5]
-
-
-def test_an_agent_without_a_step_on_the_left_may_have_outputs_on_the_right() -> None:
-    left = episode_of("a", steps=1)
-    left.add_env_step({"a": 1.0, "new": 0.0}, {"a": 0}, {"a": 0.0}, extra_model_outputs={"a": {"v": 0.0}})
-    right = left.cut()
-    right.add_env_step(**step_of("a", "new"))
-    left.concat_episode(right)
-    assert left.get_extra_model_outputs("v", agent_ids="new")["new"].tolist() == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -176,18 +104,6 @@ def test_a_cut_keeps_steps_of_each_agents_own(wanted, own, slow, fast):
     assert {agent: one.lookback for agent, one in chunk.agent_episodes.items()} == {"slow": slow, "fast": fast}
     with pytest.raises(EpisodeError, match="agent_steps"):
         episode.cut(agent_steps=-1)
-
-
-@pytest.mark.parametrize(("wanted", "own"), [(0, [6]), (1, [6]), (2, [6]), (3, [3, 6]), (4, [3, 6]), (6, [0, 3, 6])])
-def test_an_agent_that_waits_for_its_next_observation_keeps_as_much_as_in_rllib(wanted, own):
-    episode = MultiAgentEpisode()
-    episode.add_env_reset(observations={"slow": 0, "fast": 0})
-    for t in range(1, 8):  # slow observes at 0, 3 and 6, and acts at once
-        seen = {"fast": t, **({"slow": t} if t % 3 == 0 else {})}
-        acting = ["fast", *(["slow"] if t % 3 == 1 else [])]
-        episode.add_env_step(seen, dict.fromkeys(acting, 0), dict.fromkeys(acting, 0.0))
-    kept = episode.cut(wanted).agent_episodes["slow"].observations.data.tolist()  # at the lookback's env steps
-    assert kept == own
 
 
 def test_lives_that_ended_stay_as_far_as_the_lookback_reaches() -> None:

@@ -24,30 +24,6 @@ def turns(**keywords: Any) -> MultiAgentEpisode:
     return episode
 
 
-def test_model_outputs_by_key_and_all_of_them() -> None:
-    episode = turns()
-    assert as_lists(episode.get_extra_model_outputs("v")) == {"x": [1, 3], "o": [2]}
-    assert as_lists(episode.get_extra_model_outputs("only")) == {"x": [1, 3]}
-    assert episode.get_extra_model_outputs(indices=-1) == {"x": {"v": 3.0, "only": 3}}
-    found = episode.get_extra_model_outputs(None, slice(0, 2))
-    assert {a: as_lists(parts) for a, parts in found.items()} == {"x": {"v": [1], "only": [1]}, "o": {"v": [2]}}
-    listed = episode.get_extra_model_outputs(indices=[1, 2], return_list=True)
-    assert listed == [{"o": {"v": 2.0}}, {"x": {"v": 3.0, "only": 3}}]
-    assert as_lists(episode.get_extra_model_outputs("v", env_steps=False, agent_ids=["x"])) == {"x": [1, 3]}
-
-
-def test_an_output_of_a_first_pending_step_is_there() -> None:
-    episode = MultiAgentEpisode()
-    episode.add_env_reset(observations={"a": 0.0, "b": 0.0})
-    assert episode.get_extra_model_outputs("v") == {}
-    episode.add_env_step({"b": 0.0}, {"a": 1, "b": 1}, {"b": 0.0}, extra_model_outputs={"a": {"v": 1}, "b": {"v": 2}})
-    assert as_lists(episode.get_extra_model_outputs("v")) == {"a": [1], "b": [2]}
-    assert as_lists(episode.get_extra_model_outputs("v", -1)) == {"a": 1, "b": 2}
-    assert as_lists(episode.get_extra_model_outputs("v", [0, 0], fill=0)) == {"a": [1, 1], "b": [2, 2]}
-    with pytest.raises(UnknownNameError, match="did you mean 'v'"):
-        episode.get_extra_model_outputs("vv")
-
-
 def test_a_second_life_without_outputs_hides_no_misspelt_key() -> None:
     episode = MultiAgentEpisode()
     episode.add_env_reset(observations={"a": 0.0, "b": 0.0})
@@ -57,14 +33,6 @@ def test_a_second_life_without_outputs_hides_no_misspelt_key() -> None:
     assert as_lists(episode.get_extra_model_outputs("v")) == {"a": [1]}
     with pytest.raises(UnknownNameError, match="did you mean 'v'"):
         episode.get_extra_model_outputs("vv")
-
-
-@pytest.mark.parametrize("name", ["observations", "infos", "actions", "rewards"])
-def test_no_env_steps_are_no_rows_with_fill_and_without(name: str) -> None:
-    getter = getattr(turns(), f"get_{name}")
-    for indices in ([], slice(2, 2), slice(3, 1)):
-        assert getter(indices) == getter(indices, fill=0) == {}
-        assert getter(indices, return_list=True) == getter(indices, return_list=True, fill=0) == []
 
 
 @pytest.mark.parametrize("indices", [4, -5, [0, 4], [-5]])

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epibatch.core.errors import ColumnError, EpisodeError, EpisodeIndexError
-from epibatch.core.padding import pad, padded_layout
 from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorRecorder, reader_of
 from fixture_episodes import (
     ENVS,
@@ -66,8 +65,6 @@ def test_facts_and_rows_are_those_of_the_episodes(store, kind, autoreset):
                 assert rows.check() and rows.counts == list(map(len, expected))
                 flat = [row for own in expected for row in own]
                 assert_same(rows.joined(), stacked(flat))
-                layout = padded_layout([len(own) for own in expected], 3)
-                assert_same(rows.padded(layout), over(lambda leaf, layout=layout: pad(leaf, layout), stacked(flat)))
                 assert rows.rows_and_bytes() == (
                     len(flat),
                     sum(leaf.nbytes for leaf in leaves_of(stacked(flat)).values()),

@@ -11,7 +11,7 @@ import pytest
 
 from epibatch.core.errors import ColumnError, EpibatchError, EpisodeError, EpisodeStateError
 from epibatch.episodes import SingleAgentEpisode
-from fixture_episodes import add_numbered, check_numbered, numbered
+from fixture_episodes import numbered
 
 BOX = gym.spaces.Box(-100, 100, (2,), np.float32)
 
@@ -20,24 +20,6 @@ DICT = gym.spaces.Dict({"x": BOX, "n": gym.spaces.Discrete(9)})
 
 
 # ---------------------------------------------------------------- construction, lookback, growth
-@pytest.mark.parametrize(
-    ("lookback", "t_started", "expected_lookback", "t"),
-    [("auto", None, 4, (0, 0, 0)), (2, None, 2, (0, 2, 2)), (2, 10, 2, (10, 12, 2)), (9, 3, 4, (3, 3, 0))],
-)
-def test_lookback_of_given_data(lookback: Any, t_started: Any, expected_lookback: int, t: tuple[int, ...]) -> None:
-    check_numbered(
-        numbered(4, lookback, t_started=t_started), 0, 4, lookback={expected_lookback}, t=t, flags=(False, False)
-    )
-
-
-def test_getters_return_what_follows_the_lookback() -> None:
-    episode = numbered(4, 2)
-    np.testing.assert_array_equal(episode.get_observations(), [2, 3, 4])
-    np.testing.assert_array_equal(episode.get_actions(), [12, 13])
-    np.testing.assert_array_equal(episode.get_rewards(), [1.0, 1.5])
-    np.testing.assert_array_equal(episode.get_extra_model_outputs("e"), [[2, 2], [3, 3]])
-    assert episode.get_infos() == [{"i": 2}, {"i": 3}, {"i": 4}]
-    assert episode.get_return() == 2.5 and episode.env_steps() == 2 and episode.agent_steps() == 2
 
 
 def test_a_new_episode_is_empty_and_is_an_array_episode_from_the_start() -> None:
@@ -46,27 +28,6 @@ def test_a_new_episode_is_empty_and_is_an_array_episode_from_the_start() -> None
     assert (len(episode), episode.t, episode.is_reset, episode.is_done, episode.is_numpy) == (0, 0, False, False, True)
     assert episode.to_numpy() is episode and episode.custom_data == {}
     assert SingleAgentEpisode().id_ != SingleAgentEpisode().id_
-
-
-def test_reset_and_steps() -> None:
-    episode = SingleAgentEpisode(observation_space=DICT, action_space=gym.spaces.Discrete(3))
-    rows = [{"x": np.array([i, i], np.float32), "n": i} for i in range(4)]
-    episode.add_env_reset(rows[0], {"seed": 1})
-    assert episode.is_reset and len(episode) == 0 and episode.get_infos() == [{"seed": 1}]
-    np.testing.assert_array_equal(episode.get_observations(-1)["x"], [0, 0])
-    for i in (1, 2, 3):
-        episode.add_env_step(rows[i], i - 1, float(i), terminated=i == 3, truncated=False)
-    found = episode.get_observations()
-    assert found["x"].shape == (4, 2) and found["x"].dtype == np.float32
-    np.testing.assert_array_equal(found["n"], [0, 1, 2, 3])
-    assert (episode.t, len(episode), episode.is_terminated, episode.is_truncated, episode.is_done) == (3, 3, *FLAGS)
-    assert episode.get_rewards().dtype == np.float64 and episode.get_actions().dtype == np.int64
-    assert episode.get_infos() == [{"seed": 1}, {}, {}, {}]
-    assert episode.to_numpy() is episode and isinstance(episode.infos.data, list)
-    assert episode.get_duration_s() >= 0.0
-
-
-FLAGS = (True, False, True)
 
 
 def test_columns_given_as_arrays_and_structs_work_like_lists() -> None:
@@ -148,20 +109,6 @@ def test_extra_keys_must_stay_the_same(extras: Any) -> None:
     assert len(episode) == 2 and list(episode.extra_model_outputs) == ["e"]
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"observations": [0, 1], "actions": [0, 1], "rewards": [0.0]},
-        {"observations": [0, 1], "actions": [0], "rewards": [0.0], "infos": [{}]},
-        {"observations": [0, 1], "actions": [0], "rewards": [0.0], "extra_model_outputs": {"e": [1, 2, 3]}},
-        {"observations": [0], "actions": [0], "rewards": [0.0]},
-    ],
-)
-def test_columns_of_unequal_length(columns: dict[str, Any]) -> None:
-    with pytest.raises(EpisodeError, match=r"expected:[\s\S]*found:"):
-        SingleAgentEpisode(**columns)
-
-
 # ---------------------------------------------------------------- identity and value
 def test_episodes_are_equal_by_identity_and_equal_in_value_by_name() -> None:
     episode = numbered(3)
@@ -221,40 +168,6 @@ def test_something_in_the_place_of_a_column_is_named(name, setter):
         episode.validate()
 
 
-def three_steps(**options: bool) -> SingleAgentEpisode:
-    return SingleAgentEpisode(
-        observations=[0, 1, 2, 3], actions=[5, 6, 7], rewards=[1.0, 2.0, 4.0], t_started=9, len_lookback_buffer=1,
-        extra_model_outputs={"e": [0.0, 0.1, 0.2]}, **options,
-    )  # fmt: skip
-
-
-def test_lengths_and_times() -> None:
-    episode = three_steps()
-    assert (len(episode), episode.env_steps(), episode.agent_steps(), episode.lookback) == (2, 2, 2, 1)
-    assert (episode.t_started, episode.t) == (9, 11)
-    episode.t_started = 3
-    assert episode.t == 5 and episode.observations.t_started == episode.extra_model_outputs["e"].t_started == 3
-
-
-@pytest.mark.parametrize(("terminated", "truncated"), [(False, False), (True, False), (False, True), (True, True)])
-def test_the_data_dict_has_the_flags_at_its_last_step(terminated: bool, truncated: bool) -> None:
-    episode = three_steps(terminated=terminated, truncated=truncated)
-    data = episode.get_data_dict()
-    assert episode.is_done == (terminated or truncated)
-    assert {key: list(value) for key, value in data.items() if key != "infos"} == {
-        "obs": [1, 2], "actions": [6, 7], "rewards": [2.0, 4.0], "e": [0.1, 0.2],
-        "terminateds": [False, terminated], "truncateds": [False, truncated], "t": [9, 10], "eps_id": [episode.id_] * 2,
-    }  # fmt: skip
-    assert data["infos"] == [{}, {}]
-
-
-def test_totals_of_an_episode_without_steps() -> None:
-    episode = SingleAgentEpisode()
-    assert (episode.get_return(), episode.get_duration_s(), episode.is_reset) == (0.0, 0.0, False)
-    assert [len(column) for column in episode.get_data_dict().values()] == [0] * 8
-    assert three_steps().get_return() == 6.0
-
-
 def test_duration_grows_with_the_steps() -> None:
     episode = SingleAgentEpisode()
     episode.add_env_reset(0)
@@ -279,108 +192,7 @@ def test_a_fill_value_that_no_row_needs_may_be_of_another_kind():
     assert rows.tolist() == [[1]] and rows.dtype == np.int8
 
 
-@pytest.mark.parametrize(("k", "kept"), [(0, 0), (1, 1), (3, 3), (99, 6)])
-def test_cut(k: int, kept: int) -> None:
-    episode = numbered(6, 2, t_started=10, id_="i", agent_id="a", module_id="m", multi_agent_episode_id="ma")
-    episode.custom_data["x"] = [1]
-    successor = episode.cut(len_lookback_buffer=k)
-    check_numbered(successor, 6 - kept, 6, lookback={kept}, t=(14, 14, 0), flags=(False, False))
-    assert (successor.id_, successor.agent_id, successor.module_id) == ("i", "a", "m")
-    assert successor.multi_agent_episode_id == "ma"
-    successor.custom_data["x"].append(2)
-    add_numbered(successor, 7)
-    add_numbered(successor, 8)
-    assert episode.custom_data == {"x": [1]}
-    check_numbered(episode, 0, 6, t=(10, 14, 4))
-    check_numbered(successor, 6 - kept, 8, t=(14, 16, 2))
-
-
-def test_concat_onto_a_chunk_without_steps_keeps_the_model_outputs() -> None:
-    episode = SingleAgentEpisode()
-    episode.add_env_reset(0, {"i": 0})
-    successor = episode.cut()
-    add_numbered(successor, 1)
-    add_numbered(successor, 2)
-    episode.concat_episode(successor)
-    check_numbered(episode, 0, 2, t=(0, 2, 2))
-    add_numbered(episode, 3)
-    check_numbered(episode, 0, 3)
-    check_numbered(successor, 0, 2)
-
-
-@pytest.mark.parametrize(
-    ("key", "options", "rows", "lookback", "t", "done"),
-    [
-        (slice(1, 3), {}, (1, 5), 2, (11, 13, 2), False),
-        (slice(None), {}, (0, 6), 2, (10, 14, 4), True),
-        (slice(-2, None), {}, (2, 6), 2, (12, 14, 2), True),
-        (slice(2, 4), {}, (2, 6), 2, (12, 14, 2), True),
-        (slice(4, 4), {}, (4, 6), 2, (14, 14, 0), True),
-        (slice(0, -1), {}, (0, 5), 2, (10, 13, 3), False),
-        (slice(1, 3), {"len_lookback_buffer": 1}, (2, 5), 1, (11, 13, 2), False),
-        (slice(1, 3), {"len_lookback_buffer": 0}, (3, 5), 0, (11, 13, 2), False),
-        (slice(1, 3), {"len_lookback_buffer": 9}, (0, 5), 3, (11, 13, 2), False),
-        (slice(np.int64(1), np.int64(3)), {}, (1, 5), 2, (11, 13, 2), False),
-        # a stop behind the end keeps the flags
-        (slice(0, 9), {}, (0, 6), 2, (10, 14, 4), True),
-    ],
-)
-def test_slice(key: slice, options: Any, rows: Any, lookback: int, t: Any, done: bool) -> None:
-    ids = {"id_": "i", "agent_id": "a", "module_id": "m", "multi_agent_episode_id": "ma"}
-    episode = numbered(6, 2, t_started=10, terminated=True, observation_space=gym.spaces.Discrete(99), **ids)
-    episode.custom_data["x"] = 1
-    part = episode.slice(key, **options)
-    check_numbered(part, *rows, lookback={lookback}, t=t, flags=(done, False))
-    assert {name: getattr(part, name) for name in ids} == ids
-    assert part.custom_data == {"x": 1} and part.observation_space == gym.spaces.Discrete(99)
-    if not options:
-        check_numbered(episode[key], *rows, lookback={lookback}, t=t)
-
-
-@pytest.mark.parametrize("lookback", [0, 2])
-@pytest.mark.parametrize(("length", "key"), [(0, slice(None, None, -1)), (3, slice(-9, None, -1))])
-def test_a_slice_backwards_from_before_the_first_step_is_empty(lookback: int, length: int, key: slice) -> None:
-    episode = numbered(length + lookback, lookback, t_started=10)
-    check_numbered(episode.slice(key), 0, lookback, lookback={lookback}, t=(10, 10, 0))
-
-
-def test_slices_of_nested_columns_keep_their_lookback() -> None:
-    rows = [{"x": np.full(2, i, np.float32), "n": i} for i in range(8)]
-    episode = SingleAgentEpisode(observations=rows, actions=[0] * 7, rewards=[0.0] * 7, len_lookback_buffer=5)
-    part = episode[1:2]
-    assert part.observations.lookback == 5 == part.rewards.lookback
-    np.testing.assert_array_equal(part.observations.data["n"], [1, 2, 3, 4, 5, 6, 7])
-
-
-@pytest.mark.parametrize("index", [0, -1, np.int64(0)])
-def test_single_steps_are_not_episodes(index: Any) -> None:
-    with pytest.raises(NotImplementedError):
-        numbered()[index]
-
-
 # ---------------------------------------------------------------- refusals and flags
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: numbered().cut(len_lookback_buffer=-1),
-        lambda: numbered().slice(slice(0, 2), len_lookback_buffer=-1),
-        lambda: numbered(4, -1),
-    ],
-)
-def test_a_negative_lookback_is_a_named_error(call: Any) -> None:
-    with pytest.raises(EpisodeError, match=r"len_lookback_buffer[\s\S]*found: +-1"):
-        call()
-
-
-def test_a_refused_concat_changes_nothing() -> None:
-    episode = numbered(2, id_="i")
-    other = SingleAgentEpisode(
-        "i", observations=[2, 3], actions=[{"nested": 1}], rewards=[1.0], t_started=2, len_lookback_buffer=0,
-        extra_model_outputs={"e": [np.zeros(2)]},
-    )  # fmt: skip
-    with pytest.raises(EpibatchError, match="nested"):
-        episode.concat_episode(other)
-    check_numbered(episode, 0, 2)
 
 
 def test_an_episode_that_was_not_reset() -> None:
@@ -466,3 +278,9 @@ def test_an_observation_that_is_nested_differently_is_named() -> None:
     episode.set_observations(new_data={"b": 2.0}, at_indices=-1)
     with pytest.raises(ColumnError, match="episode a, column 'obs' at t=1"):
         episode.with_artificial_step()
+
+
+@pytest.mark.parametrize("index", [0, -1, np.int64(0)])
+def test_single_steps_are_not_episodes(index: Any) -> None:
+    with pytest.raises(NotImplementedError):
+        numbered()[index]

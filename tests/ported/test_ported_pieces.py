@@ -185,12 +185,6 @@ def test_stacks_for_acting_across_chunk_boundaries():
     assert first[0].get_observations(0).shape == (2,)
 
 
-def test_the_module_is_built_for_stacks():
-    runner = SingleAgentEnvRunner(config=stacking())
-    assert runner.module.observation_space.shape == (8,)
-    runner.stop()
-
-
 def learner_piece(obs_space, act_space):
     return StackFourObservations(obs_space, act_space, as_learner_connector=True)
 
@@ -205,20 +199,6 @@ def test_one_row_per_episode_is_refused():
         r" +expected: 4 rows, one per step\n"
         r" +found: +1 rows?\n"
         r" +do: .*add_n_batch_items",
-        str(raised.value),
-    )
-
-
-def test_one_row_per_episode_is_refused_under_ppo():
-    algorithm = stacking(learner_piece).build_algo()
-    with pytest.raises(ColumnError) as raised:
-        algorithm.train()
-    algorithm.stop()
-    assert re.search(
-        r"in LearnerConnectorPipeline, piece 1 \(AddOneTsToEpisodesAndTruncate\):\n"
-        r"column 'obs', episode '\w+' \(chunk 0 of \d+\)\n"
-        r" +expected: 1[12] rows.*\n"
-        r" +found: +1 rows?\n",
         str(raised.value),
     )
 

@@ -10,29 +10,28 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from batches.chunks import STATES, BatchChunk, build_all, built, chunk_lists, distribution, in_a_block, states
+from batches.chunks import STATES, BatchChunk, build_all, built, chunk_lists, in_a_block, states
 from batches.playing import changed
 from batches.stages import (
     Flat,
     Record,
     alone,
-    check_overriding,
     column_of,
     overriding,
     record_mismatches,
     rows_of,
     same_rows,
     snapshot_keys,
+    stages_of,
     watched,
 )
 from batches.user_pieces import ACTING, HISTORY, user_piece
 from epibatch.core.distributions import distribution_for
 from epibatch.core.errors import LookbackError
-from oracle.compare import Mismatch, each, outcome, settle, space_struct, stack
-from oracle.differences import difference, explanation_of
+from oracle.compare import Mismatch, difference, each, explanation_of, leaves, outcome, settle, space_struct, stack
+from oracle.episodes import nested, rows, spaces
 from oracle.libraries import EPIBATCH, RLLIB, Library
-from oracle.modules import TO_ENV, TO_MODULE, pieces_of
-from oracle.spaces import nested, rows, spaces
+from oracle.modules import TO_ENV, TO_MODULE, distribution, pieces_of
 
 WAYS = ("columnar list", "columnar block", "plain", "overriding")
 
@@ -121,7 +120,7 @@ class ActingCall:
         if way == "plain":
             to_module, to_env = watched(library, to_module, acting), watched(library, to_env, back)
         elif way == "overriding":
-            to_module, to_env = overriding(to_module, acting), overriding(to_env, back)
+            to_module, to_env = overriding(to_module, acting.look_at), overriding(to_env, back.look_at)
         shared: dict[str, Any] = {}
         module = built(library, self.spaces, self.layout)
         call = {"rl_module": module, "episodes": episodes, "shared_data": shared, "explore": self.explore}
@@ -134,8 +133,7 @@ class ActingCall:
         home = library.module_to_env.ModuleToEnvPipeline(*self.spaces, connectors=to_env)
         back.finish(home(batch=self.outputs(), **call), episodes, shared)
         if way == "overriding" and library is EPIBATCH:
-            check_overriding(to_module, acting)
-            check_overriding(to_env, back)
+            assert acting.stages.keys() >= stages_of(to_module) and back.stages.keys() >= stages_of(to_env) != set()
         return acting, back
 
 
@@ -181,7 +179,7 @@ class ActingSituation:
 
     call: ActingCall
     way: str
-    theirs: tuple[Record, Record] | None = field(default=None, repr=False)
+    ours: tuple[Record, Record] | None = field(default=None, repr=False)
 
 
 BACK = "to env: "
@@ -202,6 +200,14 @@ def behind_numpy(stage: str) -> bool:
 def numbers(flat: Flat) -> dict[Any, Any]:
     """Rows of a column as one float64 array per place in the structure, whatever holds them."""
     return {path: np.array([np.asarray(row, np.float64) for row in own]) for path, own in rows_of(flat).items()}
+
+
+def together(flat: Flat) -> dict[Any, Any]:
+    """The same with the items of all chunks in one array."""
+    out: dict[Any, Any] = {}
+    for path, items in numbers(flat).items():
+        out.setdefault(inside(path), []).extend(items)
+    return {path: np.array(items) for path, items in out.items()}
 
 
 def same_numbers(mismatch: Mismatch) -> bool:
@@ -239,18 +245,6 @@ def episodes_of_lists(situation: ActingSituation, mismatch: Mismatch) -> bool:
     return same_rows(mismatch.theirs, mismatch.ours)
 
 
-@difference("actions-for-env", ActingSituation)
-def actions_that_are_not_scaled(situation: ActingSituation, mismatch: Mismatch) -> bool:
-    """Where actions are neither stretched nor cut, RLlib has no `actions_for_env`; here it is there as always."""
-    call = situation.call
-    if call.normalize or call.clip or mismatch.path[1:] != ("actions_for_env",):
-        return False
-    if mismatch.kind != "keys" or mismatch.theirs or not are_the_spaces(mismatch.ours, call.spaces[1]):
-        return False
-    actions = numbers(their_column(situation, mismatch.path[0], "actions"))
-    return as_members(actions, numbers(mismatch.ours), call)
-
-
 @difference("module-to-env-output", ActingSituation)
 def arrays_with_the_environments_first(situation: ActingSituation, mismatch: Mismatch) -> bool:
     """At the end RLlib has lists with an item per environment, epibatch arrays with one row each."""
@@ -273,7 +267,7 @@ def greedy_actions_have_one_logp_each(situation: ActingSituation, mismatch: Mism
         mended = replace(situation, call=replace(call, given="inputs and logp"))
         runs = mended.call.record(RLLIB)
         return isinstance(mismatch.theirs, (ValueError, RuntimeError)) and all(
-            explanation_of(replace(mended, theirs=runs), own) for own in both_pipelines(runs, mismatch.ours)
+            explanation_of(mended, own) for own in both_pipelines(runs, mismatch.ours)
         )
     if mismatch.path[1] != "action_logp" or not mismatch.theirs:
         return False
@@ -317,44 +311,63 @@ def logp_of_actions(call: ActingCall) -> Any:
     return logp
 
 
-@difference("env-action-types", ActingSituation)
-def types_of_the_action_space(situation: ActingSituation, mismatch: Mismatch) -> bool:
-    """The environment's actions have the types of their space here, int32, float32 or float64 in RLlib."""
-    if not mismatch.path or mismatch.path[1] != "actions_for_env" or starts(situation.call.spaces[1]):
+def for_env_is_right(situation: ActingSituation, mismatch: Mismatch) -> bool:
+    """Whether ours are the actions for the environment that follow from our actions, in the types of their space."""
+    call = situation.call
+    if mismatch.path[1:] != ("actions_for_env",) or not mismatch.ours or situation.ours is None:
         return False
-    return same_numbers(mismatch) and are_the_spaces(mismatch.ours, situation.call.spaces[1])
+    bounds, record = leaves_by_place(call.spaces[1]), situation.ours[1]
+    actions, found = (together(own) for own in (column_of(record.final, "actions"), mismatch.ours))
+    kinds = {inside(path): kind for path, kind in types(mismatch.ours).items()}
+
+    def scaled(space: Any, rows: Any) -> Any:
+        if not isinstance(space, gym.spaces.Box) or not (call.normalize or call.clip):
+            return rows
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        if call.normalize and np.isfinite([low, high]).all():
+            rows = low + (rows + 1) * (high - low) / 2
+        return np.clip(rows, low, high)
+
+    return found.keys() == bounds.keys() and all(
+        kinds[path] == bounds[path].dtype
+        and np.allclose(scaled(bounds[path], actions[path]), rows, rtol=1e-5, atol=1e-5)
+        for path, rows in found.items()
+    )
+
+
+@difference("actions-for-env", ActingSituation)
+def actions_that_are_not_scaled(situation: ActingSituation, mismatch: Mismatch) -> bool:
+    """Where actions are neither stretched nor cut, RLlib has no `actions_for_env`; here it is there as always."""
+    call = situation.call
+    return mismatch.kind == "keys" and not (call.normalize or call.clip) and for_env_is_right(situation, mismatch)
 
 
 @difference("O44", ActingSituation)
 def half_bounded_boxes(situation: ActingSituation, mismatch: Mismatch) -> bool:
     """With `normalize_actions` RLlib leaves half-bounded Boxes as they are; here the finite sides are cut."""
-    call = situation.call
-    if not call.normalize or mismatch.path[1:] != ("actions_for_env",) or mismatch.kind == "error":
-        return False
-    theirs, ours = numbers(mismatch.theirs), numbers(mismatch.ours)
-    bounds = leaves_by_place(call.spaces[1])
-    if theirs.keys() != ours.keys():
-        return False
-    cut = False
-    for path, own in theirs.items():
-        space = bounds[inside(path)]
-        half = isinstance(space, gym.spaces.Box) and (np.isinf(space.low) != np.isinf(space.high)).any()
-        start = int(space.start) if isinstance(space, gym.spaces.Discrete) and call.given.startswith("inputs") else 0
-        expected = np.clip(own, space.low, space.high) if half else own + start
-        cut = cut or half
-        if not np.array_equal(expected, ours[path]):
-            return False
-    return cut and are_the_spaces(mismatch.ours, call.spaces[1])
+    boxes = [own for own in leaves(space_struct(situation.call.spaces[1])) if isinstance(own, gym.spaces.Box)]
+    half = any((np.isinf(own.low) != np.isinf(own.high)).any() for own in boxes)
+    return half and situation.call.normalize and for_env_is_right(situation, mismatch)
 
 
 @difference("discrete-start", ActingSituation)
 def members_of_spaces_with_a_start(situation: ActingSituation, mismatch: Mismatch) -> bool:
     """With a start RLlib's drawn actions count from 0, also for the environment; epibatch's are members."""
-    space, call = situation.call.spaces[1], situation.call
-    if not mismatch.path or mismatch.path[1] not in ("actions", "actions_for_env") or not starts(space):
-        return False
-    typed = narrowed(mismatch) if mismatch.path[1] == "actions" else are_the_spaces(mismatch.ours, space)
-    return typed and as_members(numbers(mismatch.theirs), numbers(mismatch.ours), call)
+    kind, places = gym.spaces.Discrete, leaves_by_place(situation.call.spaces[1])
+    starts = {path: int(own.start) if isinstance(own, kind) else 0 for path, own in places.items()}
+    if not any(starts.values()) or mismatch.path[1:] != ("actions",):
+        return any(starts.values()) and bool(mismatch.path) and for_env_is_right(situation, mismatch)
+    theirs, ours = numbers(mismatch.theirs), numbers(mismatch.ours)
+    drawn = not situation.call.given.startswith("actions")  # those that the module gave stay
+    return narrowed(mismatch) and all(
+        np.array_equal(own + starts[inside(path)] * drawn, ours[path]) for path, own in theirs.items()
+    )
+
+
+@difference("env-action-types", ActingSituation)
+def types_of_the_action_space(situation: ActingSituation, mismatch: Mismatch) -> bool:
+    """The environment's actions have the types of their space here, int32, float32 or float64 in RLlib."""
+    return bool(mismatch.path) and for_env_is_right(situation, mismatch) and same_numbers(mismatch)
 
 
 @difference("missing-history", ActingSituation)
@@ -365,22 +378,6 @@ def history_that_is_not_there(situation: ActingSituation, mismatch: Mismatch) ->
         chunk.t_started > chunk.lookback and chunk.lookback + chunk.length < HISTORY[name]
         for name in deep
         for chunk in situation.call.chunks
-    )
-
-
-def their_column(situation: ActingSituation, stage: str, name: str) -> Flat:
-    """A column of RLlib's at a stage of the module-to-env side."""
-    assert situation.theirs is not None
-    record, stage = situation.theirs[1], stage.removeprefix(BACK)
-    return column_of(record.final if stage == "the end" else record.stages[stage], name)
-
-
-def as_members(theirs: dict[Any, Any], ours: dict[Any, Any], call: ActingCall) -> bool:
-    """Whether ours are RLlib's actions counted from the starts of the space; those the module gave stay."""
-    shifts = starts_by_place(call.spaces[1])
-    drawn = not call.given.startswith("actions")
-    return theirs.keys() == ours.keys() and all(
-        np.array_equal(own + shifts[inside(path)] * drawn, ours[path]) for path, own in theirs.items()
     )
 
 
@@ -397,11 +394,6 @@ def inside(path: tuple[Any, ...]) -> tuple[Any, ...]:
     return path[1:] if str(path[:1]).startswith("('chunk") else path
 
 
-def starts(space: Any) -> bool:
-    """Whether a Discrete part of a space has a start."""
-    return any(starts_by_place(space).values())
-
-
 def leaves_by_place(space: Any, path: tuple[Any, ...] = ()) -> dict[Any, Any]:
     """The parts of a space, by their paths in a snapshot."""
     if isinstance(space, gym.spaces.Dict):
@@ -412,26 +404,11 @@ def leaves_by_place(space: Any, path: tuple[Any, ...] = ()) -> dict[Any, Any]:
     return {path: space}
 
 
-def starts_by_place(space: Any) -> dict[Any, int]:
-    """The start of every part of a space, by its path in a snapshot."""
-    kind = gym.spaces.Discrete
-    return {path: int(own.start) if isinstance(own, kind) else 0 for path, own in leaves_by_place(space).items()}
-
-
-def are_the_spaces(flat: Flat, space: Any) -> bool:
-    """Whether rows have the types of a space."""
-    found = [(inside(place), own) for place, own in types(flat).items()]
-    return all(
-        any(place == path for place, _ in found) and all(kind == own.dtype for place, kind in found if place == path)
-        for path, own in leaves_by_place(space).items()
-    )
-
-
 def hold_acting(call: ActingCall, ways: tuple[str, ...] = WAYS) -> list[bool]:
     """Run a vector step in RLlib and in ways of ours; what differs must be listed. Whether each way was equal."""
     theirs = outcome(lambda: call.record(RLLIB, "alone" if "alone" in ways else "plain"))
     equal = []
     for way in ways:
         ours = outcome(lambda way=way: call.record(EPIBATCH, way))
-        equal.append(settle(theirs, ours, ActingSituation(call, way, theirs.value), both_pipelines))
+        equal.append(settle(theirs, ours, ActingSituation(call, way, ours.value), both_pipelines))
     return equal

@@ -11,7 +11,6 @@ import gymnasium as gym
 import numpy as np
 from hypothesis import strategies as st
 
-from epibatch.core.distributions import distribution_for
 from epibatch.episodes import VectorEpisodes
 from epibatch.episodes._storage.block import Block, BlockColumn
 from epibatch.episodes._storage.chunk import Chunk as BlockChunk
@@ -177,19 +176,7 @@ def _class(library: Library) -> Any:
             parts = [x.double().reshape(*rewards.shape, -1).mean(-1) for x in leaves(batch["obs"])]
             return (sum(parts) * 0.01).float()
 
-        def get_exploration_action_dist_cls(self) -> Any:
-            return distribution(library, self.action_space)
-
-        get_inference_action_dist_cls = get_exploration_action_dist_cls
-
     return Module
-
-
-def distribution(library: Library, space: Any) -> Any:
-    """The class that a library itself takes for an action space."""
-    if library.name == "epibatch":
-        return distribution_for(space)
-    return library.module("core.models.catalog").Catalog._get_dist_cls_from_action_space(space, framework="torch")
 
 
 def built(library: Library, spaces: Any, layout: str, max_seq_len: int = 20, *, multi: bool = False) -> Any:

@@ -18,22 +18,21 @@ from batches.stages import (
     Flat,
     Record,
     alone,
-    check_overriding,
     column_of,
     overriding,
     record_mismatches,
     same_flat,
     snapshot_keys,
+    stages_of,
     watched,
 )
 from batches.user_pieces import BATCHED, COLUMNS, EARLY_COLUMNS, FLOAT_WRITERS, HISTORY, LEARNER, Body, user_piece
 from epibatch.core.errors import ColumnError, EpisodeError, LookbackError
-from oracle.compare import Mismatch, Outcome, outcome, settle
-from oracle.differences import difference, listed
+from oracle.compare import Mismatch, Outcome, difference, listed, outcome, settle
+from oracle.episodes import spaces
 from oracle.libraries import EPIBATCH, RLLIB, Library
 from oracle.modules import LEARNER as DEFAULTS
 from oracle.modules import PPO, pieces_of
-from oracle.spaces import spaces
 
 WAYS = ("columnar list", "columnar block", "plain", "overriding")
 """How our built-in pieces run: next to each other on a list or on a block, with a plain piece between each two, or as
@@ -119,7 +118,7 @@ class LearnerCall:
         if way == "plain":
             pieces = watched(library, pieces, record)
         elif way == "overriding" and library is EPIBATCH:
-            pieces = overriding(pieces, record)
+            pieces = overriding(pieces, record.look_at)
         if way == "columnar block":
             episodes = in_a_block(self.chunks)
         elif library is EPIBATCH:
@@ -140,7 +139,7 @@ class LearnerCall:
             batch = library.learner.LearnerConnectorPipeline(*self.spaces, connectors=pieces)(batch={}, **call)
         record.finish(batch, episodes, shared)
         if way == "overriding" and library is EPIBATCH:
-            check_overriding(pieces, record)
+            assert record.stages.keys() >= stages_of(pieces) != set()
         if self.ppo:
             record.values = module["default_policy"].compute_values(batch["default_policy"])
         return record

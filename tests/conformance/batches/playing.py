@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from epibatch.episodes import VectorRecorder
 from oracle.compare import leaves, space_struct
+from oracle.episodes import rows
 from oracle.libraries import Library
 from oracle.makers import wired
-from oracle.spaces import rows
 from oracle.twins import as_vector
 
 

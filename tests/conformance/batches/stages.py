@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -179,6 +179,10 @@ class Record:
         if whole:
             self.episodes[name] = seen_episodes(episodes)
 
+    def look_at(self, stage: str, batch: Any, call: Any) -> None:
+        """Put down what an overriding piece tells."""
+        self.look(stage, batch, call["episodes"], call["shared_data"], False)
+
     def finish(self, batch: Any, episodes: Any, shared: dict[str, Any]) -> None:
         """Put down what the pipeline left."""
         self.final = snapshot(batch, self.places)
@@ -216,34 +220,30 @@ def watched(library: Library, pieces: Sequence[Any], record: Record) -> list[Any
     return out
 
 
-def overriding(pieces: Sequence[Any], record: Record) -> list[Any]:
-    """Pieces of ours whose classes override `__call__`: each puts into the record what `super().__call__` gave."""
+def overriding(pieces: Sequence[Any], look: Callable[[str, Any, Any], Any]) -> list[Any]:
+    """Pieces of ours whose classes override `__call__`: each tells `look` its stage and what `super()` gave."""
+
+    def overridden(cls: Any, stage: str) -> Any:
+        def __call__(self: Any, *, batch: Any, **call: Any) -> Any:
+            batch = super(sub, self).__call__(batch=dict(batch), **call)
+            look(stage, batch, call)
+            return batch
+
+        sub = type(cls.__name__, (cls,), {"__call__": __call__})
+        return sub
+
     out: list[Any] = []
     for i, piece in enumerate(pieces):
-        if not type(piece).__module__.startswith("epibatch."):
-            out.append(piece)
-            continue
-        arguments, keywords = piece.get_ctor_args_and_kwargs()
-        out.append(_overriding(type(piece), record, f"{i}: {type(piece).__name__}")(*arguments, **keywords))
+        if type(piece).__module__.startswith("epibatch."):
+            arguments, keywords = piece.get_ctor_args_and_kwargs()
+            piece = overridden(type(piece), f"{i}: {type(piece).__name__}")(*arguments, **keywords)
+        out.append(piece)
     return out
 
 
-def check_overriding(pieces: Sequence[Any], record: Record) -> None:
-    """Make sure that each override was called."""
-    expected = {
-        f"{i}: {type(one).__name__}" for i, one in enumerate(pieces) if type(one).__call__.__module__ == __name__
-    }
-    assert expected and record.stages.keys() >= expected
-
-
-def _overriding(cls: Any, record: Record, stage: str) -> Any:
-    def __call__(self: Any, *, batch: Any, **call: Any) -> Any:
-        batch = super(sub, self).__call__(batch=dict(batch), **call)
-        record.look(stage, batch, call["episodes"], call["shared_data"], False)
-        return batch
-
-    sub = type(cls.__name__, (cls,), {"__call__": __call__})
-    return sub
+def stages_of(pieces: Sequence[Any]) -> set[str]:
+    """The stages that overriding pieces among some tell of."""
+    return {f"{i}: {type(own).__name__}" for i, own in enumerate(pieces) if type(own).__call__.__module__ == __name__}
 
 
 def alone(pieces: Sequence[Any], spaces: Any, record: Record, batch: Any, call: dict[str, Any]) -> Any:

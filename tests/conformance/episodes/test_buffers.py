@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -11,11 +11,10 @@ import pytest
 from hypothesis import strategies as st
 
 from oracle.cases import differences_met, random_cases
-from oracle.compare import Mismatch, Outcome, each, mismatches, outcome, settle, stack, unstack
-from oracle.differences import difference
+from oracle.compare import Mismatch, Outcome, difference, each, mismatches, outcome, settle, stack, unstack
+from oracle.episodes import leaf_spaces, rows, spaces
 from oracle.libraries import BOTH, RLLIB
 from oracle.reads import compare_read
-from oracle.spaces import leaf_spaces, rows, spaces
 from oracle.twins import held_rows, rows_of
 
 small = st.integers(-5, 5)
@@ -39,68 +38,39 @@ programs = st.lists(OPERATIONS, max_size=12)
 
 @dataclass(frozen=True)
 class Done:
-    """What was done to both buffers.
-
-    Attributes:
-        name: the operation.
-        arrays: whether RLlib's held arrays.
-        expected: the rows that there should be now, lookback included.
-        lookback: how many of them should be lookback.
-        ours: the rows and the lookback of ours; None where the call itself is looked at.
-        total: rows before.
-    """
+    """What was done to both buffers, of which ours holds the rows that it should; whether RLlib's held arrays."""
 
     name: str
     arrays: bool
-    expected: list[Any] = field(repr=False)
-    lookback: int
-    ours: Any = field(repr=False)
-    total: int
-
-    @property
-    def is_right(self) -> bool:
-        """Whether ours holds the rows that it should."""
-        rows_, lookback = self.ours
-        same = not self.expected if rows_ is None else bool(self.expected) and equal(stack(self.expected), rows_)
-        return same and lookback == self.lookback
-
-
-def equal(one: Any, other: Any) -> bool:
-    """Whether stacked rows are the same numbers in the same nesting, of any type."""
-    return not mismatches(each(lambda leaf: leaf.astype(np.float64), one), each(lambda x: x.astype(np.float64), other))
-
-
-def held(buffer: Any) -> tuple[Any, int]:
-    """All rows stacked, None if there are none, and how many are lookback."""
-    return held_rows(buffer), buffer.lookback
 
 
 @difference("buffer-arrays", Done)
 def arrays_that_take_no_rows(done: Done, mismatch: Mismatch) -> bool:
     """RLlib's arrays have no `concat` and no `+`, take no lists of nested rows, and refuse or cast others."""
-    changes = done.name in ("append", "extend", "concat", "add", "add number", "set")
-    return changes and done.arrays and done.is_right
+    return done.arrays and done.name in ("append", "extend", "concat", "add", "add number", "set")
 
 
 @difference("buffer-sums", Done)
 def numbers_of_python_only(done: Done, mismatch: Mismatch) -> bool:
     """RLlib adds to rows that are Python numbers; here to every number."""
-    return done.name == "add number" and not done.arrays and done.is_right
+    return done.name == "add number"
 
 
 @difference("buffer-pop", Done)
 def what_is_left_of_the_lookback(done: Done, mismatch: Mismatch) -> bool:
     """RLlib's `pop` gives nothing back, and leaves a lookback of more rows than there are."""
-    return done.name == "pop" and done.is_right
+    return done.name == "pop"
 
 
 @difference("column-types", Done)
 def rows_of_a_wider_type_that_are_gone(done: Done, mismatch: Mismatch) -> bool:
     """A list has the type of the rows that are in it now, a column one that also holds those it had."""
-    if done.arrays or mismatch.kind != "dtype" or not done.is_right:
-        return False
-    wider = np.result_type(mismatch.theirs, mismatch.ours) == mismatch.ours.dtype
-    return wider and np.array_equal(mismatch.theirs, mismatch.ours)
+    return not done.arrays and mismatch.kind == "dtype" and np.array_equal(mismatch.theirs, mismatch.ours)
+
+
+def held(buffer: Any) -> tuple[Any, int]:
+    """All rows stacked, None if there are none, and how many are lookback."""
+    return held_rows(buffer), buffer.lookback
 
 
 def sum_of(leaf: Any, number: float) -> Any:
@@ -117,7 +87,7 @@ class Machine:
         self.lookback = min(lookback, count)
         given = {"lookback": lookback, "space": space if with_space else None}
         self.theirs, self.ours = (library.InfiniteLookbackBuffer(list(self.rows), **given) for library in BOTH)
-        self.check("made", False, 0)
+        self.check(Done("made", False))
 
     def run(self, program: list[tuple[Any, ...]]) -> None:
         for name, *arguments in program:
@@ -125,21 +95,23 @@ class Machine:
 
     def do(self, name: str, call: Any) -> None:
         """Do something to both that changes them; the rows that should be there are in `self.rows` already."""
-        arrays, total = self.theirs.finalized, self.ours.len_incl_lookback()
+        done = Done(name, self.theirs.finalized)
         theirs, ours = (outcome(lambda b=buffer, i=i: call(b, i)) for i, buffer in enumerate((self.theirs, self.ours)))
-        done = Done(name, arrays, self.rows, self.lookback, held(self.ours), total)
         settle(*(Outcome(None, found.error) for found in (theirs, ours)), done)
-        self.check(name, arrays, total)
+        self.check(done)
 
-    def check(self, name: str, arrays: bool, total: int) -> None:
+    def check(self, done: Done) -> None:
         """Settle what both hold; where a listed difference put them apart, make RLlib's like ours again."""
-        done = Done(name, arrays, self.rows, self.lookback, held(self.ours), total)
-        assert done.is_right, (name, self.rows, held(self.ours))
-        if not settle(outcome(lambda: held(self.theirs)), Outcome(held(self.ours)), done):
+        rows_, lookback = held(self.ours)
+        right = [
+            each(lambda leaf: leaf.astype(np.float64), own) for own in ((stack(self.rows), rows_) if self.rows else ())
+        ]
+        assert (not mismatches(*right) if self.rows else rows_ is None) and lookback == self.lookback, done
+        if not settle(outcome(lambda: held(self.theirs)), Outcome((rows_, lookback)), done):
             self.rows = rows_of(self.ours)
             arguments = {"lookback": self.lookback, "space": self.theirs.space}
             self.theirs = RLLIB.InfiniteLookbackBuffer(list(self.rows), **arguments)
-            if arrays and self.rows:
+            if done.arrays and self.rows:
                 self.theirs.finalize()
 
     # -- operations ------------------------------------------------------------------------------
@@ -176,13 +148,12 @@ class Machine:
 
     def sums(self, name: str, others: list[Any]) -> None:
         """Go on with the sums, where RLlib has one."""
-        arrays, before = self.theirs.finalized, self.ours.len_incl_lookback()
+        done = Done(name, self.theirs.finalized)
         theirs = outcome(lambda: self.theirs + others[0])
         self.ours = self.ours + others[1]
         self.theirs = self.theirs if theirs.error else theirs.value
-        done = Done(name, arrays, self.rows, self.lookback, held(self.ours), before)
         settle(Outcome(None, theirs.error), Outcome(), done)
-        self.check(name, arrays, before)
+        self.check(done)
 
     def pop(self, index: int) -> None:
         total = len(self.rows)
@@ -213,7 +184,7 @@ class Machine:
 
     def state(self) -> None:
         self.theirs, self.ours = (type(own).from_state(own.get_state()) for own in (self.theirs, self.ours))
-        self.check("state", self.theirs.finalized, len(self.rows))
+        self.check(Done("state", self.theirs.finalized))
 
     def finalize(self) -> None:
         if self.rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -10,12 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from oracle.behaviours import holds
 from oracle.cases import differences_met, random_cases
 from oracle.episodes import Chunk
-from oracle.operations import Write, write
-from oracle.reads import compare_read
-from oracle.twins import Case, buffer_of, cases
+from oracle.operations import Request, Write, write
+from oracle.probes import holds
+from oracle.twins import Case, cases
 
 FILLS = (None, None, None, 0, 0.0, 1, 0.5, -1, True, np.float32(2.5), np.nan)
 ints = st.one_of(st.integers(-8, 8), st.integers(-70, 70))
@@ -33,37 +31,6 @@ indices = st.one_of(
     st.lists(ints, max_size=4).map(tuple),
     st.lists(near, max_size=3).map(lambda found: np.array(found, np.int64)),
 )
-
-
-@dataclass(frozen=True)
-class Request:
-    """How a column is asked for rows; which column is a number, as the chunk has yet to be drawn."""
-
-    column: int
-    indices: Any
-    neg_index_as_lookback: bool = False
-    fill: Any = None
-    one_hot: bool = False
-    directly: bool = False
-
-    def read(self, theirs: Any, ours: Any) -> None:
-        """Read both episodes by their getters, or by their buffers'."""
-        names = ["observations", "infos", "actions", "rewards", *ours.extra_model_outputs]
-        name = names[self.column % len(names)]
-        one_hot = self.one_hot and (self.directly or name in ("observations", "actions")) and name != "infos"
-        options: dict[str, Any] = {"neg_index_as_lookback": self.neg_index_as_lookback, "fill": self.fill}
-        keywords = {**options, "one_hot_discrete": True} if one_hot else options
-
-        def call(side: int) -> Any:
-            episode = (theirs, ours)[side]
-            if self.directly:
-                return buffer_of(episode, name).get(self.indices, **keywords)
-            if name in names[:4]:
-                return getattr(episode, f"get_{name}")(self.indices, **keywords)
-            return episode.get_extra_model_outputs(name, self.indices, **keywords)
-
-        both = buffer_of(theirs, name), buffer_of(ours, name)
-        compare_read(*both, self.indices, call, objects=name == "infos", one_hot=one_hot, **options)
 
 
 requests = st.builds(

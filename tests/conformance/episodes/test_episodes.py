@@ -11,16 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from oracle.behaviours import holds
 from oracle.cases import differences_met, random_cases
-from oracle.compare import Mismatch, Outcome, leaves, outcome, settle, stack
-from oracle.differences import difference
-from oracle.episodes import Chunk, chunks
+from oracle.compare import Mismatch, Outcome, difference, leaves, outcome, settle, stack
+from oracle.episodes import Chunk, chunks, rows
 from oracle.libraries import BOTH
-from oracle.operations import ENDS, Step, Write, cut, join, reset, round_trip, slice_, step, write
-from oracle.reads import compare_read
-from oracle.spaces import rows
-from oracle.twins import Case, Operation, Twins, buffer_of, cases, content
+from oracle.operations import ENDS, Request, Step, Write, cut, join, reset, round_trip, slice_, step, write
+from oracle.probes import holds
+from oracle.twins import Case, Operation, Twins, cases, content
 
 lookbacks = st.integers(0, 6)
 bounds = st.one_of(st.none(), st.integers(-8, 8), st.integers(-70, 70))
@@ -232,12 +229,14 @@ small = st.integers(-6, 6)
 near = st.one_of(st.none(), small)
 slices = st.builds(slice, near, near, st.sampled_from([None, None, None, 2, -1]))
 indices = st.one_of(st.none(), small, slices, st.lists(small, max_size=3))
+fills, directly = st.sampled_from([None, 0, 1.0]), st.just(True)
+requests = st.builds(Request, st.integers(0, 5), indices, st.booleans(), fills, directly=directly)
 OPERATIONS = st.one_of(
     st.tuples(st.just("step"), st.builds(Step, st.integers(0, 9), st.sampled_from(ENDS))),
     st.tuples(st.just("step"), st.builds(Step, st.integers(0, 9))),
     st.tuples(st.just("step"), st.builds(Step, st.integers(0, 9), extras=st.sampled_from(["late", "missing"]))),
     st.tuples(st.just("reset")),
-    st.tuples(st.just("get"), st.integers(0, 5), indices, st.booleans(), st.sampled_from([None, 0, 1.0])),
+    st.tuples(st.just("get"), requests),
     st.tuples(st.just("set"), st.builds(Write, st.integers(0, 5), indices, st.booleans(), seed=st.integers(0, 9))),
     st.tuples(st.just("cut"), st.integers(0, 4)),
     st.tuples(st.just("cut and join"), st.integers(0, 4), st.integers(0, 2)),
@@ -268,14 +267,8 @@ class Machine:
             else:
                 getattr(self, name.replace(" ", "_"))(*arguments)
 
-    def get(self, column: int, indices: Any, neg_index_as_lookback: bool, fill: Any) -> None:
-        """Read a column of both as the buffers' own `get` does."""
-        twins = self.twins
-        names = ["observations", "infos", "actions", "rewards", *twins.ours.extra_model_outputs]
-        name = names[column % len(names)]
-        options = {"neg_index_as_lookback": neg_index_as_lookback, "fill": fill}
-        both = (buffer_of(episode, name) for episode in (twins.theirs, twins.ours))
-        compare_read(*both, indices, objects=name == "infos", **options)
+    def get(self, what: Request) -> None:
+        what.read(self.twins.theirs, self.twins.ours)
 
     def cut_and_join(self, k: int, steps: int) -> None:
         """Cut, let the new chunk go on for a while, and put it back behind the old one."""

@@ -8,42 +8,44 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from items.lab import Walk, make_runner, runner, settings, told, user
 from oracle.agent_games import AGENTS, action_for, game_class, team_runner
-from oracle.behaviours import behaviour, listed, plain
+from oracle.makers import Walk, make_runner, runner, settings, user
+from oracle.probes import behaviour, by_library, in_lists
 
+pytestmark = pytest.mark.filterwarnings("ignore")
 BOX = gym.spaces.Box(np.float32([-2]), np.float32([4]))
+
+
+def told(episode):
+    """Number of the episode, first step, steps, and how it ended, as the observations and flags tell."""
+    number = int(np.asarray(episode.get_observations(-1))[0])
+    end = "terminated" if episode.is_terminated else "truncated" if episode.is_truncated else ""
+    return number, episode.t_started, len(episode), end
 
 
 @behaviour("C37")
 def test_both_pipelines_of_a_step_share_one_dict(library):
-    class Tells(library.ConnectorV2):
-        def __call__(self, *, rl_module, batch, episodes, shared_data=None, **kwargs):
-            shared_data["told"] = [episode.t for episode in episodes]
-            return batch
-
-    class Hears(library.ConnectorV2):
-        def __call__(self, *, rl_module, batch, episodes, shared_data=None, **kwargs):
-            heard.append((shared_data["told"], [episode.t for episode in episodes]))
-            return batch
-
     heard = []
-    pieces = {"env_to_module_connector": lambda *args: Tells(), "module_to_env_connector": lambda *args: Hears()}
+
+    def tell(piece, batch, episodes):
+        piece.keywords["shared_data"]["told"] = [episode.t for episode in episodes]
+
+    def hear(piece, batch, episodes):
+        heard.append((piece.keywords["shared_data"]["told"], [episode.t for episode in episodes]))
+
+    sides = {"env_to_module_connector": tell, "module_to_env_connector": hear}
+    pieces = {name: lambda *args, do=do: user(library, do) for name, do in sides.items()}
     runner(library, (9,), 2, **pieces).sample(num_timesteps=6)
     assert heard == [([0, 0], [0, 0]), ([1, 1], [1, 1]), ([2, 2], [2, 2])]
 
 
 @behaviour("C56")
-def test_steps_or_episodes_but_not_both(library):
-    with pytest.raises(AssertionError):
-        runner(library).sample(num_timesteps=1, num_episodes=1)
-
-
-@behaviour("C56")
-def test_steps_are_rounded_up_to_whole_vector_steps(library):
+def test_steps_or_episodes_and_whole_vector_steps(library):
     walking = runner(library, (9,), 2)
     assert [len(chunk) for chunk in walking.sample(num_timesteps=5)] == [3, 3]
     assert [len(chunk) for chunk in walking.sample(num_timesteps=4)] == [2, 2]
+    with pytest.raises(AssertionError):
+        walking.sample(num_timesteps=1, num_episodes=1)
 
 
 @behaviour("C56")
@@ -54,10 +56,10 @@ def test_ended_chunks_come_first_and_running_ones_go_on(library):
     assert list(map(told, second)) == [(1, 1, 3, "")]
     assert list(map(told, third)) == [(1, 4, 1, "truncated"), (2, 0, 3, "terminated")]
     assert first[1].id_ == second[0].id_ == third[0].id_ != first[0].id_
-    assert plain(second[0].get_observations()) == [[1.0, 1.0], [1.0, 2.0], [1.0, 3.0], [1.0, 4.0]]
+    assert in_lists(second[0].get_observations()) == [[1.0, 1.0], [1.0, 2.0], [1.0, 3.0], [1.0, 4.0]]
     first[1].concat_episode(second[0])
     first[1].concat_episode(third[0])
-    assert told(first[1]) == (1, 0, 5, "truncated") and plain(first[1].get_rewards()) == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert told(first[1]) == (1, 0, 5, "truncated") and in_lists(first[1].get_rewards()) == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
 @behaviour("C57")
@@ -86,17 +88,17 @@ def test_the_step_of_an_automatic_reset_is_none_of_the_episodes(library):
     episodes = walking.sample(num_timesteps=9)
     assert [len(episode) for episode in episodes] == [3, 3, 3]
     for number, episode in enumerate(episodes):
-        assert plain(episode.get_observations()) == [[float(number), float(t)] for t in range(4)]
-        assert plain(episode.get_rewards()) == [1.0, 2.0, 3.0] and "reset" in episode.get_infos(0)
+        assert in_lists(episode.get_observations()) == [[float(number), float(t)] for t in range(4)]
+        assert in_lists(episode.get_rewards()) == [1.0, 2.0, 3.0] and "reset" in episode.get_infos(0)
 
 
 @behaviour("C58")
 def test_every_observation_goes_through_env_to_module_once(library):
     seen = Counter()
 
-    def note(batch, episodes):
+    def note(piece, batch, episodes):
         for episode in episodes:
-            number, t = plain(episode.get_observations(-1))
+            number, t = in_lists(episode.get_observations(-1))
             seen[episode.id_, number, t] += 1
             assert episode.t == t
 
@@ -128,18 +130,15 @@ def test_all_other_outputs_are_kept_with_the_number_of_the_weights(library):
     assert set(episode.extra_model_outputs) == {"action_dist_inputs", "action_logp", "weights_seq_no"}
     assert np.shape(episode.get_extra_model_outputs("action_dist_inputs")) == (3, 2)
     assert np.shape(episode.get_extra_model_outputs("action_logp")) == (3,)
-    assert plain(episode.get_extra_model_outputs("weights_seq_no")) == [0, 0, 0]
+    assert in_lists(episode.get_extra_model_outputs("weights_seq_no")) == [0, 0, 0]
 
 
 @behaviour("C61")
-def test_without_an_amount_whole_episodes_are_as_many_as_environments(library):
+def test_without_an_amount(library):
+    """Whole episodes are as many as environments; fragments are per environment."""
     walking = runner(library, (3, 5), 2, batch_mode="complete_episodes")
     assert list(map(told, walking.sample())) == [(0, 0, 3, "terminated")] * 2
     assert list(map(told, walking.sample())) == [(1, 0, 5, "truncated")] * 2
-
-
-@behaviour("C61")
-def test_without_an_amount_fragments_are_per_environment(library):
     walking = runner(library, (9,), 2, rollout_fragment_length=4)
     assert list(map(told, walking.sample())) == [(0, 0, 4, "")] * 2
 
@@ -161,7 +160,7 @@ def test_the_number_of_a_runner_is_added_to_the_seed(library):
     library.SingleAgentEnvRunner(config=config, worker_index=3).sample(num_timesteps=2)
     first, second = Walk.seeds
     assert second == first + 1
-    assert (first == 45) is listed("runner-seeds", library, rllib=True, epibatch=False)
+    assert (first == 45) is by_library("runner-seeds", library, rllib=True, epibatch=False)
 
 
 @behaviour("C63")
@@ -181,7 +180,7 @@ def test_ended_episodes_outlive_a_broken_environment(library):
     # whose steps count towards its 10
     new = [(0, 0, 3, "terminated"), (1, 0, 3, "truncated"), (2, 0, 3, "terminated"), (3, 0, 1, "")]
     same = [(3, 0, 3, "truncated"), (4, 0, 1, "")]
-    assert found == [*before, *listed("O40", library, rllib=new, epibatch=same)]
+    assert found == [*before, *by_library("O40", library, rllib=new, epibatch=same)]
 
 
 @behaviour("C64")
@@ -195,21 +194,16 @@ def test_random_actions_are_the_environments_own(library):
     assert set(episode.extra_model_outputs) == {"weights_seq_no"}
 
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
 @behaviour("C58")
 def test_observations_of_several_agents_pass_the_pipeline_once(library):
     seen = Counter()
 
-    class Seen(library.ConnectorV2):
-        def __call__(self, *, rl_module, batch, episodes, **kwargs):
-            for one in self.single_agent_episode_iterator([episode for episode in episodes if episode.is_reset]):
-                seen[tuple(one.get_observations(-1).tolist())] += 1
-            return batch
+    def note(piece, batch, episodes):
+        for one in piece.single_agent_episode_iterator([episode for episode in episodes if episode.is_reset]):
+            seen[tuple(one.get_observations(-1).tolist())] += 1
 
     game = game_class(library, kind="turns", length=5)
-    team_runner(library, game, 2, env_to_module=lambda: [Seen()]).sample(num_timesteps=20)
+    team_runner(library, game, 2, env_to_module=lambda: [user(library, note)]).sample(num_timesteps=20)
     records = [record for own in game.games for record in own.record]
     given = [own for record in records for own in (record.reset[0], *(step[1] for step in record.steps))]
     assert seen == Counter(tuple(row.tolist()) for own in given for row in own.values())

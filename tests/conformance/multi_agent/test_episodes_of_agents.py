@@ -7,7 +7,6 @@ their `level` env steps.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +16,12 @@ import pytest
 from hypothesis import strategies as st
 
 from oracle.agents import Schedule, empty_step, schedules, scripted
-from oracle.behaviours import holds, plain
 from oracle.cases import random_cases
 from oracle.compare import mismatches, outcome, unstack
 from oracle.libraries import BOTH, EPIBATCH, RLLIB
-from oracle.slow_episode import SlowAgents, SlowEpisode
+from oracle.probes import holds, in_lists
+from oracle.slow_episode import COLUMNS, SlowEpisode, content, facts, slow_content
 
-COLUMNS = ("observations", "actions", "rewards")
 any_schedule = st.one_of(schedules(), schedules(mild=True))
 mild = schedules(length=8, mild=True)
 numbers = st.integers(0, 99)
@@ -32,21 +30,13 @@ lookbacks = st.integers(0, 3)
 
 def told(episode: Any, *left_out: str) -> dict[str, Any]:
     """What an episode of either library holds and says of itself, but for some of it."""
-    ours = hasattr(episode, "pending_actions")
-    singles = {agent: episode.agent_episodes[agent] for agent in sorted(episode.agent_ids)}
+    singles = episode.agent_episodes.items()
     found = {
-        "env steps": [episode.env_t_started, episode.env_t, len(episode), episode.env_steps(), episode.agent_steps()],
-        "ends": [episode.is_terminated, episode.is_truncated, episode.is_done],
-        "custom data": dict(episode.custom_data),
-        "rows": {agent: _rows(single) for agent, single in singles.items()},
-        "infos": {agent: list(single.infos.data) for agent, single in singles.items()},
-        "starts": {agent: [single.t_started, single.observations.lookback] for agent, single in singles.items()},
-        "flags": {agent: [single.is_terminated, single.is_truncated] for agent, single in singles.items()},
-        "maps": {a: [list(row.data), row.lookback] for a, row in sorted(episode.env_t_to_agent_t.items())},
-        "pending": plain(episode.pending_actions if ours else episode._hanging_actions_end),
-        "agents": [set(episode.get_agents_to_act()), set(episode.get_agents_that_stepped())],
-        "returns": [float(episode.get_return(hanging)) for hanging in (False, True)],
-        "terminateds": episode.get_terminateds(),
+        **facts(episode),
+        "rows": {agent: _rows(single) for agent, single in singles},
+        "infos": {agent: list(single.infos.data) for agent, single in singles},
+        "starts": {agent: [single.t_started, single.observations.lookback] for agent, single in singles},
+        "flags": {agent: [single.is_terminated, single.is_truncated] for agent, single in singles},
     }
     return {name: own for name, own in found.items() if name not in left_out}
 
@@ -54,28 +44,21 @@ def told(episode: Any, *left_out: str) -> dict[str, Any]:
 def _rows(single: Any) -> dict[str, Any]:
     columns = {**{name: getattr(single, name) for name in COLUMNS}, **single.extra_model_outputs}
     rows = {key: own.data for key, own in columns.items() if own.len_incl_lookback()}
-    return {key: plain(own if isinstance(own, list) else unstack(own)) for key, own in rows.items()}
+    return {key: in_lists(own if isinstance(own, list) else unstack(own)) for key, own in rows.items()}
 
 
 def assert_alike(theirs: Any, ours: Any, *left_out: str) -> None:
-    found = [told(episode, *left_out) for episode in (theirs, ours)]
-    assert not mismatches(*found), "\n".join(map(str, mismatches(*found)[:3]))
+    found = mismatches(told(theirs, *left_out), told(ours, *left_out))
+    assert not found, "\n".join(map(str, found[:3]))
+
+
+def assert_is(ours: Any, slow: SlowEpisode, done: Any = "") -> None:
+    """Ours is what the model says."""
+    found = mismatches(slow_content(slow), content(ours))
+    assert not found, f"after {done}:\n" + "\n".join(map(str, found[:3]))
 
 
 # -- env steps ------------------------------------------------------------------------------------
-
-
-def assert_is(episode: Any, model: SlowAgents) -> None:
-    """Ours is what the model says: the latest life of each agent, and what is pending."""
-    assert set(episode.agent_ids) == set(model.lives)
-    for agent, lives in model.lives.items():
-        single, life = episode.agent_episodes[agent], lives[-1]
-        assert (single.is_terminated, single.is_truncated) == life["flags"], agent
-        assert single.get_infos() == life["infos"]
-        rows = {"observations": life["obs"], "actions": life["actions"], "rewards": life["rewards"]}
-        rows.update({key: [row[key] for row in life["outputs"]] for key in (life["outputs"] or [{}])[0]})
-        assert _rows(single) == {key: plain(own) for key, own in rows.items() if own}, agent
-    assert episode.pending_actions == {agent: taken["action"] for agent, taken in model.open.items()}
 
 
 @holds("C19", "C20", "C22", "C25", "C26", "C28", "C29", "C31")
@@ -84,7 +67,7 @@ def test_random_schedules(schedule: Schedule) -> None:
     theirs, ours = (schedule.play(library.MultiAgentEpisode, 0) for library in BOTH)
     for at, step in enumerate(schedule.steps, 1):
         ours.add_env_step(**step)
-        assert_is(ours, SlowAgents(schedule, at))
+        assert_is(ours, SlowEpisode(schedule, at))
         if schedule.mild:
             theirs.add_env_step(**step)
             assert_alike(theirs, ours)
@@ -119,13 +102,6 @@ def test_wrong_steps(schedule: Schedule, until: int, agent: str, number: int) ->
     if schedule.mild:
         error = outcome(lambda: schedule.play(RLLIB.MultiAgentEpisode, until).add_env_step(**step)).error
         assert error is not None or move.startswith("("), (state, move)
-
-
-@random_cases(schedule=mild, until=st.integers(0, 3))
-def test_a_second_reset(schedule: Schedule, until: int) -> None:
-    for library in BOTH:
-        with pytest.raises(AssertionError):
-            schedule.play(library.MultiAgentEpisode, until).add_env_reset(**schedule.reset)
 
 
 # -- parts ----------------------------------------------------------------------------------------
@@ -173,16 +149,6 @@ def cut(case: Case, k: int, count: int) -> tuple[list[Any], list[Any]]:
     return whole, chunks
 
 
-@random_cases(case=cases, k=lookbacks)
-def test_cut(case: Case, k: int) -> None:
-    cut(case, k, 0)
-
-
-@random_cases(case=cases)
-def test_step_behind_a_cut(case: Case) -> None:
-    cut(case, 1, 1)
-
-
 @random_cases(case=cases, k=lookbacks, count=st.integers(0, 5))
 def test_join(case: Case, k: int, count: int) -> None:
     whole, chunks = cut(case, k, count)
@@ -194,21 +160,18 @@ def test_join(case: Case, k: int, count: int) -> None:
 
 
 @random_cases(case=cases)
-def test_state(case: Case) -> None:
-    episodes = [type(episode).from_state(episode.get_state()) for episode in case.play()]
-    assert_alike(*episodes)
-
-
-@random_cases(case=cases)
-def test_facts(case: Case) -> None:
-    """What both say of an episode without changing it."""
+def test_facts_and_states(case: Case) -> None:
+    """What both say of an episode without changing it, of one from its state, and of a second reset."""
     episodes = case.play()
     for episode in episodes:
         episode.validate()
         episode.to_numpy()
     assert_alike(*episodes)
-    truncateds = [episode.get_truncateds() for episode in episodes]
-    assert truncateds[0] == truncateds[1]
+    assert episodes[0].get_truncateds() == episodes[1].get_truncateds()
+    assert_alike(*(type(episode).from_state(episode.get_state()) for episode in case.play()))
+    for episode in episodes:
+        with pytest.raises(AssertionError):
+            episode.add_env_reset(**case.schedule.reset)
 
 
 @random_cases(case=cases, low=numbers, k=lookbacks)
@@ -216,16 +179,107 @@ def test_slice(case: Case, low: int, k: int) -> None:
     """RLlib's slices lose infos and custom data (`O18`)."""
     level = [t for t in case.schedule.level if t <= case.at]
     start = level[low % len(level)]
-    if case.newcomers(0) or any(
-        step["observations"].keys() - _seen(case, start) for step in case.schedule.steps[: case.at]
-    ):
+    seen = {a for step in [case.schedule.reset, *case.schedule.steps[:start]] for a in step["observations"]}
+    if any(step["observations"].keys() - seen for step in case.schedule.steps[: case.at]):
         return
     parts = [episode.slice(slice(start, case.at), len_lookback_buffer=k) for episode in case.play()]
     assert_alike(*parts, "infos", "custom data")
 
 
-def _seen(case: Case, until: int) -> set[str]:
-    return {a for step in [case.schedule.reset, *case.schedule.steps[:until]] for a in step["observations"]}
+# -- programs --------------------------------------------------------------------------------------
+
+bounds = st.one_of(st.none(), st.integers(-9, 9))
+OPERATIONS = st.one_of(
+    st.tuples(st.just("go on"), st.integers(1, 4)),
+    st.tuples(st.just("go on"), st.integers(1, 4)),
+    st.tuples(st.just("cut"), lookbacks),
+    st.tuples(st.just("cut and join"), lookbacks, st.integers(0, 3)),
+    st.tuples(st.just("slice"), bounds, bounds, st.one_of(st.none(), lookbacks)),
+    st.tuples(st.just("slice and join"), st.integers(0, 9), lookbacks),
+    st.tuples(st.just("state")),
+    st.tuples(st.just("to numpy")),
+)
+programs = st.lists(OPERATIONS, max_size=10)
+
+
+class Machine:
+    """Runs a program, and compares with the model after every operation.
+
+    Attributes:
+        frozen: a slice has left out the newest steps, so that what the schedule goes on with does not follow.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.ours, self.slow = schedule.play(EPIBATCH.MultiAgentEpisode, 0), SlowEpisode(schedule, 0)
+        self.ours.custom_data["kept"] = self.slow.custom["kept"] = [1]
+        self.frozen = False
+        self.done: list[tuple[Any, ...]] = []
+
+    def run(self, program: list[tuple[Any, ...]]) -> None:
+        for name, *arguments in program:
+            self.done.append((name, *arguments))
+            getattr(self, name.replace(" ", "_"))(*arguments)
+            assert_is(self.ours, self.slow, self.done)
+
+    def add(self, ours: Any, slow: SlowEpisode, count: int) -> None:
+        steps = [] if self.frozen or slow.done else self.schedule.steps[slow.t : slow.t + count]
+        for step in steps:
+            ours.add_env_step(**step)
+            slow.step(step)
+
+    def go_on(self, count: int) -> None:
+        self.add(self.ours, self.slow, count)
+
+    def cut(self, lookback: int) -> None:
+        if self.slow.done:
+            with pytest.raises(AssertionError, match="running episode"):
+                self.ours.cut(lookback)
+        else:
+            self.ours, self.slow = self.ours.cut(lookback), self.slow.cut(lookback)
+
+    def cut_and_join(self, lookback: int, count: int) -> None:
+        if not self.slow.done:
+            ours, slow = self.ours.cut(lookback), self.slow.cut(lookback)
+            assert_is(ours, slow, self.done)
+            self.add(ours, slow, count)
+            ours.custom_data["new"] = slow.custom["new"] = count
+            self.ours.concat_episode(ours)
+            self.slow.join(slow)
+            assert_is(ours, slow, self.done)
+
+    def slice(self, start: Any, stop: Any, lookback: Any) -> None:
+        low, high, _ = slice(start, stop).indices(self.slow.length)
+        high = max(low, high)
+        before = self.ours
+        self.ours = before.slice(slice(start, stop), len_lookback_buffer=lookback)
+        assert_is(before, self.slow, self.done)
+        self.frozen = self.frozen or high < self.slow.length
+        self.slow = self.slow.sliced(low, high, lookback)
+
+    def slice_and_join(self, at: int, lookback: int) -> None:
+        at = min(at, self.slow.length)
+        ours = [self.ours[:at], self.ours.slice(slice(at, None), len_lookback_buffer=lookback)]
+        slow = [self.slow.sliced(0, at, None), self.slow.sliced(at, self.slow.length, lookback)]
+        for part, its in zip(ours, slow):
+            assert_is(part, its, self.done)
+        if not slow[0].done:  # what follows the end is empty
+            ours[0].concat_episode(ours[1])
+            slow[0].join(slow[1])
+            self.ours, self.slow = ours[0], slow[0]
+
+    def state(self) -> None:
+        self.ours = EPIBATCH.MultiAgentEpisode.from_state(self.ours.get_state())
+
+    def to_numpy(self) -> None:
+        assert self.ours.to_numpy() is self.ours
+        assert self.ours.is_numpy
+
+
+@holds("C26", "C30")
+@random_cases(schedule=schedules(length=12), program=programs)
+def test_programs(schedule: Schedule, program: list[tuple[Any, ...]]) -> None:
+    Machine(schedule).run(program)
 
 
 # -- listed differences ---------------------------------------------------------------------------
@@ -264,21 +318,3 @@ def test_each_difference(example: str) -> None:
     theirs, ours = (outcome(lambda cls=library.MultiAgentEpisode: told(EXAMPLES[example](cls))) for library in BOTH)
     assert ours.error is None
     assert theirs.error is not None or mismatches(theirs.value, ours.value)
-
-
-def test_rllibs_names_and_signatures_are_there() -> None:
-    left_out = {"get_sample_batch", "add_temporary_timestep_data", "get_temporary_timestep_data"}  # as in single-agent
-    theirs, ours = RLLIB.MultiAgentEpisode, EPIBATCH.MultiAgentEpisode
-    instance = ours()
-    for name in (name for name in dir(theirs) if not name.startswith("_") or name in ("__init__", "__getitem__")):
-        if name in left_out:
-            assert not hasattr(instance, name)
-            continue
-        assert hasattr(instance, name), name
-        if not callable(getattr(theirs, name)):
-            continue
-        expected = inspect.signature(getattr(theirs, name)).parameters
-        found = inspect.signature(getattr(ours, name)).parameters
-        mine = [(one.name, one.kind, one.default) for one in found.values()]
-        assert mine[: len(expected)] == [(one.name, one.kind, one.default) for one in expected.values()], name
-        assert all(one.kind is inspect.Parameter.KEYWORD_ONLY for one in list(found.values())[len(expected) :])

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from oracle.agent_reads import AgentRead, SlowReader, reads, usual_reads, values
 from oracle.agents import SPACES, Schedule, by_agent, of_kind, schedules, scripted
-from oracle.behaviours import holds
 from oracle.cases import random_cases
 from oracle.compare import Outcome, first_of, outcome
 from oracle.libraries import EPIBATCH, RLLIB
+from oracle.probes import holds
 from oracle.slow_episode import SlowEpisode
 
 

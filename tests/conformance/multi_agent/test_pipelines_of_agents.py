@@ -13,129 +13,76 @@ import numpy as np
 import pytest
 import torch
 
-from oracle.behaviours import holds
+from batches.stages import overriding, stages_of
 from oracle.cases import random_cases
-from oracle.compare import mismatches
-from oracle.differences import listed
+from oracle.compare import listed, mismatches
 from oracle.libraries import BOTH, EPIBATCH, Library
+from oracle.makers import run, user
 from oracle.modules import PPO, TO_ENV, TO_MODULE, module_class, pieces_of
+from oracle.probes import holds
 from oracle.teams import ACTIONS, SPACES, STATE, Team, keywords, module_of, teams
 
-SINGLE = ("e0", "e1", "e2")
 WAYS = ("pipeline", "plain pipeline", "overriding", "alone")
 """How our pieces run: in the pipeline of their side or in a plain one, as subclasses that override `__call__`, or
 called one after the other without a pipeline. RLlib's run in the pipeline of their side."""
+AGENT_OF = {module_of(agent): agent for agent in SPACES}
 
 
 @cache
-def _class(library: Library) -> Any:
+def specs(library: Library) -> dict[str, Any]:
     class Module(module_class(library)):  # type: ignore[misc]
         def get_initial_state(self) -> Any:
             size = self.model_config["state"]
             return {"h": np.full(size, -1, np.float32)} if size else {}
 
-    return Module
+    return {
+        name: library.RLModuleSpec(
+            module_class=Module,
+            observation_space=SPACES[AGENT_OF[name]],
+            action_space=ACTIONS,
+            model_config={"state": state, "max_seq_len": 3},
+        )
+        for name, state in STATE.items()
+    }
 
 
 @cache
 def modules(library: Library) -> Any:
-    agent_of = {module_of(agent): agent for agent in SPACES}
-    return library.MultiRLModule(
-        rl_module_specs={
-            name: library.RLModuleSpec(
-                module_class=_class(library),
-                observation_space=SPACES[agent_of[name]],
-                action_space=ACTIONS,
-                model_config={"state": state, "max_seq_len": 3},
-            )
-            for name, state in STATE.items()
-        }
-    )
+    return library.MultiRLModule(rl_module_specs=specs(library))
 
 
-def spy(library: Library) -> Any:
-    """A user's piece that notes which rows each agent has."""
+class Runs:
+    """Pieces that run in a way of ours, or in RLlib's; they tell which rows each agent had before the mapping."""
 
-    class Spy(library.ConnectorV2):  # type: ignore[misc, name-defined]
-        def __call__(self, *, batch: Any, **kwargs: Any) -> Any:
-            self.seen = {key: list(items) for key, items in batch.get("obs", {}).items()}
-            return batch
+    def __init__(self, library: Library, way: str, side: str, cls: str, names: Any, **settings: Any) -> None:
+        self.seen: dict[Any, Any] = {}
+        self.ran: set[str] = set()
+        way = way if library is EPIBATCH else "pipeline"
+        mapping = {"rl_module_specs": specs(library), "agent_to_module_mapping_fn": module_of}
+        several = {"AgentToModuleMapping": mapping, "BatchIndividualItems": {"multi_agent": True}}
+        if side == "learner":
+            several["AgentToModuleMapping"] = {**mapping, "as_learner_connector": True}
+            several["NumpyToTensor"] = {"as_learner_connector": True}
+        pieces = pieces_of(library, side, *names, **several, **settings)
+        if "AgentToModuleMapping" in names:
+            pieces.insert(names.index("AgentToModuleMapping"), user(library, self._note))
+        if way == "overriding":
+            pieces = overriding(pieces, lambda stage, *_: self.ran.add(stage))
+        self.pieces, home = pieces, library.ConnectorPipelineV2
+        if way != "plain pipeline":
+            home = getattr(getattr(library, side), cls)
+        both = keywords()["observation_space"], keywords()["action_space"]
+        self.pipeline = None if way == "alone" else home(*both, connectors=pieces)
 
-    return Spy()
+    def _note(self, piece: Any, batch: Any, episodes: Any) -> None:
+        self.seen = {key: list(items) for key, items in batch.get("obs", {}).items()}
 
-
-def overriding(pieces: list[Any]) -> list[Any]:
-    """The pieces, each of a subclass that overrides `__call__` and notes that it ran."""
-
-    def subclass(cls: Any) -> Any:
-        def __call__(self: Any, **call: Any) -> Any:
-            self.calls = getattr(self, "calls", 0) + 1
-            return super(sub, self).__call__(**call)
-
-        sub = type(cls.__name__, (cls,), {"__call__": __call__})
-        return sub
-
-    out = []
-    for piece in pieces:
-        arguments, keywords = piece.get_ctor_args_and_kwargs()
-        out.append(subclass(type(piece))(*arguments, **keywords))
-    return out
-
-
-def all_called(pipeline: Any, library: Library, way: str) -> bool:
-    """True if all pieces ran that note it."""
-    return way != "overriding" or library is not EPIBATCH or all(piece.calls for piece in pipeline.connectors)
-
-
-class Alone:
-    """Pieces that are called one after the other without a pipeline."""
-
-    def __init__(self, connectors: list[Any]) -> None:
-        self.connectors = connectors
-
-    def __call__(self, *, batch: Any, **call: Any) -> Any:
-        for piece in self.connectors:
-            batch = piece(batch=batch, **call)
+    def __call__(self, batch: Any, episodes: list[Any], **call: Any) -> Any:
+        call.setdefault("shared_data", {})
+        for piece in self.pieces if self.pipeline is None else [self.pipeline]:
+            batch = run(piece, episodes, batch=batch, **call)
+        assert self.ran >= stages_of(self.pieces)
         return batch
-
-
-def in_a_way(library: Library, way: str, cls: Any, pieces: list[Any]) -> Any:
-    """What runs the pieces."""
-    both = keywords()["observation_space"], keywords()["action_space"]
-    if way == "alone" and library is EPIBATCH:
-        return Alone(pieces)
-    if way == "overriding" and library is EPIBATCH:
-        pieces = overriding(pieces)
-    if way == "plain pipeline" and library is EPIBATCH:
-        cls = library.ConnectorPipelineV2
-    return cls(*both, connectors=pieces)
-
-
-@cache
-def learner(library: Library, ppo: bool, way: str) -> Any:
-    home = library.learner
-    pieces = [
-        *pieces_of(library, "learner", *PPO[not ppo : 5]),
-        spy(library),
-        _mapping(library, as_learner_connector=True),
-        home.BatchIndividualItems(multi_agent=True),
-        home.NumpyToTensor(as_learner_connector=True),
-    ]
-    return in_a_way(library, way, home.LearnerConnectorPipeline, pieces)
-
-
-def _mapping(library: Library, **settings: Any) -> Any:
-    agent_of = {module_of(agent): agent for agent in SPACES}
-    specs = {
-        name: library.RLModuleSpec(observation_space=SPACES[agent], action_space=ACTIONS)
-        for name, agent in agent_of.items()
-    }
-    return library.learner.AgentToModuleMapping(rl_module_specs=specs, agent_to_module_mapping_fn=module_of, **settings)
-
-
-def seen_by(pipeline: Any) -> dict[Any, Any]:
-    """Items of each agent in front of the mapping."""
-    return next(piece.seen for piece in pipeline.connectors if type(piece).__name__ == "Spy")
 
 
 def rows_by_agent(final: Any, seen: dict[Any, Any]) -> dict[Any, Any]:
@@ -143,12 +90,10 @@ def rows_by_agent(final: Any, seen: dict[Any, Any]) -> dict[Any, Any]:
     out: dict[Any, Any] = {}
     for module_id, columns in final.items():
         keys = [key for key in seen if key[2] == module_id]
-        counts = [sum(_rows(item) for item in seen[key]) for key in keys]
+        ends = np.cumsum([sum(_rows(item) for item in seen[key]) for key in keys]).tolist()
         for name, column in columns.items():
-            at = 0
-            for key, count in zip(keys, counts):
-                out.setdefault(key, {})[name] = _part(column, at, at + count)
-                at += count
+            for key, start, stop in zip(keys, [0, *ends], ends):
+                out.setdefault(key, {})[name] = _part(column, start, stop)
     return out
 
 
@@ -176,28 +121,36 @@ def equal(theirs: dict[Any, Any], ours: dict[Any, Any], ppo: bool) -> None:
                 assert not mismatches(expected, rows), (key, name, expected, rows)
 
 
+def whole(team: Team) -> Team:
+    """The team with episodes of different names that are not cut."""
+    count = len(team.schedules)
+    return Team(team.schedules, [None] * count, 1, ["e0", "e1", "e2"][:count])
+
+
+@cache
+def learner(library: Library, ppo: bool, way: str) -> Runs:
+    names = (*PPO[not ppo : 5], "AgentToModuleMapping", "BatchIndividualItems", "NumpyToTensor")
+    return Runs(library, way, "learner", "LearnerConnectorPipeline", names)
+
+
 @holds("C47")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("ppo", [False, True])
 @random_cases(team=teams(mild=True))
 def test_train_batches_of_several_modules(team: Team, ppo: bool, way: str) -> None:
-    team = Team(team.schedules, [None] * len(team.schedules), 1, list(SINGLE[: len(team.schedules)]))
     found = []
     for library in BOTH:
-        episodes = [episode.to_numpy() for episode in team.chunks(library.MultiAgentEpisode)]
-        if not any(len(part) for episode in episodes for part in episode.agent_episodes.values()):
+        episodes = [episode.to_numpy() for episode in whole(team).chunks(library.MultiAgentEpisode)]
+        steps = [len(part) for episode in episodes for part in episode.agent_episodes.values()]
+        if not any(steps):
             return  # nothing to learn from: an error here, an empty batch there
-        idle = any(not len(part) for episode in episodes for part in episode.agent_episodes.values())
-        pipeline = learner(library, ppo, way)
+        pieces, idle = learner(library, ppo, way), not all(steps)
         try:
-            final = pipeline(rl_module=modules(library), batch={}, episodes=episodes, shared_data={}, explore=False)
-            assert all_called(pipeline, library, way)
+            final = pieces({}, episodes, rl_module=modules(library))
         except IndexError:
-            assert library.name == "RLlib"
-            assert idle
-            assert listed("idle-agents")
+            assert library.name == "RLlib" and idle and listed("idle-agents")
             return
-        rows = rows_by_agent(final, seen_by(pipeline))
+        rows = rows_by_agent(final, pieces.seen)
         if library.name == "RLlib" and idle and listed("idle-agents"):
             rows = {key: own for key, own in rows.items() if len(own["obs"])}
         found.append(rows)
@@ -205,35 +158,29 @@ def test_train_batches_of_several_modules(team: Team, ppo: bool, way: str) -> No
 
 
 @cache
-def acting(library: Library, way: str) -> tuple[Any, Any]:
-    several = {"BatchIndividualItems": {"multi_agent": True}}
+def acting(library: Library, way: str) -> tuple[Runs, Runs]:
+    names = (*TO_MODULE[:3], "AgentToModuleMapping", *TO_MODULE[3:])
+    to_module = Runs(library, way, "env_to_module", "EnvToModulePipeline", names)
     scaling = {"NormalizeAndClipActions": {"normalize_actions": True, "clip_actions": False}}
-    pieces = pieces_of(library, "env_to_module", *TO_MODULE, **several)
-    pieces[3:3] = [spy(library), _mapping(library)]
-    to_module = in_a_way(library, way, library.env_to_module.EnvToModulePipeline, pieces)
-    names = (*TO_ENV[:3], "ModuleToAgentUnmapping", *TO_ENV[3:])
-    pieces = pieces_of(library, "module_to_env", *names, **scaling)
     way = "overriding" if way == "overriding" else "pipeline"
-    to_env = in_a_way(library, way, library.module_to_env.ModuleToEnvPipeline, pieces)
-    return to_module, to_env
+    names = (*TO_ENV[:3], "ModuleToAgentUnmapping", *TO_ENV[3:])
+    return to_module, Runs(library, way, "module_to_env", "ModuleToEnvPipeline", names, **scaling)
 
 
 @holds("C47")
 @pytest.mark.parametrize("way", WAYS)
 @random_cases(team=teams(mild=True))
 def test_a_step_of_several_agents(team: Team, way: str) -> None:
-    team = Team(team.schedules, [None] * len(team.schedules), 1, list(SINGLE[: len(team.schedules)]))
     batches, actions = [], []
     for library in BOTH:
-        episodes = team.chunks(library.MultiAgentEpisode)
-        if not any(episode.get_agents_to_act() for episode in episodes):
+        episodes = whole(team).chunks(library.MultiAgentEpisode)
+        acting_agents = {(episode.id_, agent) for episode in episodes for agent in episode.get_agents_to_act()}
+        if not acting_agents:
             return
-        shared: dict[str, Any] = {}
-        call = {"rl_module": modules(library), "episodes": episodes, "explore": False, "shared_data": shared}
+        call: dict[str, Any] = {"rl_module": modules(library), "shared_data": {}}
         to_module, to_env = acting(library, way)
-        final = to_module(batch={}, **call)
-        assert all_called(to_module, library, way)
-        seen = {key: items for key, items in seen_by(to_module).items() if _acts(episodes, key)}
+        final = to_module({}, episodes, **call)
+        seen = {key: items for key, items in to_module.seen.items() if key[:2] in acting_agents}
         batches.append(rows_by_agent(final, seen))
         outputs = {}
         for name, columns in final.items():
@@ -241,26 +188,19 @@ def test_a_step_of_several_agents(team: Team, way: str) -> None:
             outputs[name] = {"action_dist_inputs": torch.cat([first, -first, 2 * first, first * 0], -1)}
             if STATE[name]:
                 outputs[name]["state_out"] = {"h": columns["obs"][:, 0]}
-        given = to_env(batch=outputs, **call)
-        assert all_called(to_env, library, way)
-        actions.append(
-            {name: given[name] for name in ("actions", "actions_for_env", "action_logp", "state_out") if name in given}
-        )
+        given = to_env(outputs, episodes, **call)
+        names = ("actions", "actions_for_env", "action_logp", "state_out")
+        actions.append({name: given[name] for name in names if name in given})
     equal(*batches, False)
     theirs, ours = actions
     assert theirs.keys() == ours.keys()
     for name, lists in ours.items():
-        assert len(theirs[name]) == len(lists)
+        assert [own.keys() for own in theirs[name]] == [own.keys() for own in lists]
+        if name == "action_logp" and listed("greedy-logp"):
+            continue
         for expected, own in zip(theirs[name], lists):
-            assert expected.keys() == own.keys()
             for agent_id, value in own.items():
-                if name == "action_logp" and listed("greedy-logp"):
-                    continue
                 found = mismatches(expected[agent_id], value)
                 if found and all(one.kind == "dtype" for one in found) and listed("env-action-types"):
                     found = mismatches(expected[agent_id].astype(value.dtype), value)
                 assert not found, (name, agent_id)
-
-
-def _acts(episodes: list[Any], key: Any) -> bool:
-    return any(episode.id_ == key[0] and key[1] in episode.get_agents_to_act() for episode in episodes)

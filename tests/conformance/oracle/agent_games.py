@@ -72,9 +72,8 @@ def game_class(library: Library, **settings: Any) -> type:
     fail_at = [settings["fail_at"]] if "fail_at" in settings else []
     numbers = itertools.count()
     made: list[Any] = []
-    base: Any = library.module("env.multi_agent_env" if library is RLLIB else "env_runner.multi_agent_env")
 
-    class Game(base.MultiAgentEnv):  # type: ignore[misc, name-defined]
+    class Game(library.MultiAgentEnv):  # type: ignore[misc, name-defined]
         games = made
 
         def __init__(self, config: Any = None) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from oracle.compare import each, leaves, stack
+from oracle.probes import in_lists
 from oracle.reads import Read, slow_read
 from oracle.slow_episode import AT_WHICH, SlowEpisode
 
-OF_OBSERVATIONS = ("observations", "infos")
 OUTSIDE = "outside"
 BEYOND = 10**9  # no column has such a row
 NOTHING = object()
@@ -58,9 +58,10 @@ small = st.integers(-4, 4)
 wide = st.one_of(small, st.integers(-14, 14))
 bounds = st.one_of(st.none(), wide)
 slices = st.builds(slice, bounds, bounds, st.sampled_from([None, None, None, 1, 2, -1, -2]))
+columns = st.sampled_from(["observations", "infos", "actions", "rewards", "extra_model_outputs"])
 reads = st.builds(
     AgentRead,
-    st.sampled_from(["observations", "infos", "actions", "rewards", "extra_model_outputs"]),
+    columns,
     st.one_of(st.none(), small, wide, slices, slices, st.lists(small, max_size=4), st.lists(wide, max_size=4)),
     st.sampled_from([None, None, None, "a", "b", ["a", "b"], ["c", "nobody"], []]),
     st.sampled_from([True, True, False]),
@@ -70,11 +71,9 @@ reads = st.builds(
     st.sampled_from([False, False, True]),
     st.sampled_from([None, "logp", "state_out", "nothing"]),
 )
-
-
 usual_reads = st.builds(
     AgentRead,
-    st.sampled_from(["observations", "infos", "actions", "rewards", "extra_model_outputs"]),
+    columns,
     st.one_of(st.none(), small, st.builds(slice, bounds, bounds), st.lists(small, min_size=1, max_size=4)),
     st.sampled_from([None, ["a", "b", "c"]]),
     neg_index_as_lookback=st.booleans(),
@@ -105,8 +104,8 @@ class SlowReader:
             return self._present(self._by_agent_steps)
         at = self._env_steps()
         if read.return_list:
-            return [self._present(self._one, env_t) for env_t in (at if read.several else [at])]
-        return self._present(self._many if read.several else self._one, at)
+            return [self._present(self._at, env_t) for env_t in (at if read.several else [at])]
+        return self._present(self._at, at)
 
     def _check_key(self) -> None:
         keys = {key for agent in self.slow.lives for row in self.typed(agent) for key in row}
@@ -124,13 +123,9 @@ class SlowReader:
         if self.read.name != "extra_model_outputs" or self.read.key is not None:
             return of(agent, *where)
         keys = dict.fromkeys(key for row in self.typed(agent) for key in row)
-        parts = {key: self.part(key) for key in keys}
+        parts = {key: SlowReader(self.slow, replace(self.read, key=key), {}) for key in keys}
         found = {key: getattr(part, of.__name__)(agent, *where) for key, part in parts.items()}
         return {key: rows for key, rows in found.items() if rows is not NOTHING} or NOTHING
-
-    def part(self, key: str) -> SlowReader:
-        """The same read of one of the model outputs."""
-        return SlowReader(self.slow, replace(self.read, key=key), {})
 
     # -- which ---------------------------------------------------------------------------------
 
@@ -147,19 +142,7 @@ class SlowReader:
 
     def rows_at(self, agent: str, lives: int = 0) -> dict[int, Any]:
         """The agent's rows by env step, those of its last so many lives (0: all), the open step's included."""
-        name, slow = self.read.name, self.slow
-        rows: dict[int, Any] = {}
-        for life in slow.lives[agent][-lives:]:
-            rows.update(zip(life["at"], life[AT_WHICH.get(name, "outputs")]))
-        life = slow.living(agent)
-        if life is not None and agent in slow.open and name not in OF_OBSERVATIONS:
-            pending = {"actions": slow.open[agent]["action"], "rewards": slow.rewards.get(agent, 0.0)}
-            rows[life["at"][-1]] = pending.get(name, slow.open[agent]["outputs"])
-        return rows
-
-    def rows(self, agent: str) -> list[Any]:
-        """All of them, in order."""
-        return list(self.rows_at(agent).values())
+        return self.slow.at(self.read.name, agent, lives)
 
     def typed(self, agent: str, lives: int = 0) -> list[Any]:
         """The agent's rows of its last so many lives, or one that a chunk before this one had."""
@@ -185,20 +168,15 @@ class SlowReader:
             raise found.error
         return found.value
 
-    def where(self, agent: str) -> dict[int, int]:
-        """Which of the agent's rows is at an env step."""
-        return {env_t: row for row, env_t in enumerate(self.rows_at(agent))}
-
-    def _one(self, agent: str, env_t: Any) -> Any:
-        where = self.where(agent)
-        if env_t not in where and self.read.fill is None:
+    def _at(self, agent: str, env_ts: Any) -> Any:
+        """The rows at an env step, or at several."""
+        at = self.rows_at(agent)
+        where, several = {env_t: row for row, env_t in enumerate(at)}, isinstance(env_ts, list)
+        asked = env_ts if several else [env_ts]
+        chosen = [where.get(env_t, BEYOND) for env_t in asked if env_t in where or self.read.fill is not None]
+        if not chosen:
             return NOTHING
-        return self.column(agent, self.rows(agent), indices=where.get(env_t, BEYOND))
-
-    def _many(self, agent: str, env_ts: list[Any]) -> Any:
-        where = self.where(agent)
-        chosen = [where.get(env_t, BEYOND) for env_t in env_ts if env_t in where or self.read.fill is not None]
-        return self.column(agent, self.rows(agent), indices=chosen) if chosen else NOTHING
+        return self.column(agent, list(at.values()), indices=chosen if several else chosen[0])
 
     def _by_agent_steps(self, agent: str) -> Any:
         read, slow = self.read, self.slow
@@ -206,27 +184,9 @@ class SlowReader:
         rows = list(self.rows_at(agent, 1).values())
         lookback = slow.kept(slow.lives[agent][-1])
         found = self.column(agent, rows, **options, lookback=lookback)
-        return NOTHING if read.several and self.nothing(found) else found
-
-    def nothing(self, found: Any) -> bool:
-        """Whether stacked rows are none."""
-        return not len(leaves(found)[0])
+        return NOTHING if read.several and not len(leaves(found)[0]) else found
 
 
 def values(found: Any) -> Any:
-    """What a getter gave as floats in lists: types and layouts are compared where single agents' columns are."""
-    if isinstance(found, list):
-        return [values(by_agent) for by_agent in found]
-    return {agent: _rows(rows) for agent, rows in found.items()}
-
-
-def _rows(rows: Any) -> Any:
-    if isinstance(rows, np.ndarray) and rows.dtype == object:
-        rows = list(rows)
-    if isinstance(rows, list) and rows and all(isinstance(row, dict) and row.keys() == rows[0].keys() for row in rows):
-        rows = {key: [row[key] for row in rows] for key in rows[0]}
-    if isinstance(rows, dict):
-        return {key: _rows(part) for key, part in rows.items()}
-    if isinstance(rows, list):
-        return [_rows(row) for row in rows]
-    return np.asarray(rows, float).tolist() if isinstance(rows, (np.ndarray, np.generic, int, float)) else rows
+    """What a getter gave in lists: types and layouts are compared where single agents' columns are."""
+    return [in_lists(by_agent) for by_agent in found] if isinstance(found, list) else in_lists(found)

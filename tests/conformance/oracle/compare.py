@@ -1,16 +1,64 @@
-"""Two results of the same call: where they differ, whether that is listed; and rows of columns in plain Python."""
+"""Two results of the same call: where they differ, whether that is listed; and rows of columns in plain Python.
+
+The page of differences from RLlib says which mismatches are listed. An explanation belongs to a row of
+`docs/differences-from-rllib.md` by the row's id; without that row it does not exist.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
 
-from oracle.differences import explanation_of
+from oracle.cases import differences_met
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "differences-from-rllib.md"
+LISTED = frozenset(re.findall(r"^\| (?:`([\w-]+)`|(O\d+)) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+IDS = frozenset(slug or fault for slug, fault in LISTED)
+
+Explanation = Callable[[Any, Any], bool]
+_explanations: list[tuple[str, type, Explanation]] = []
+
+
+def difference(identity: str, situation: type) -> Callable[[Explanation], Explanation]:
+    """Register what a row of the page excuses.
+
+    The function gets a situation and a `Mismatch` and says whether this is the row's situation and whether both
+    sides give exactly what the row says they give.
+
+    Args:
+        identity: the row's id, such as `O19` or `greedy-logp`.
+        situation: the class of situations it is about.
+    """
+
+    def register(explanation: Explanation) -> Explanation:
+        _explanations.append((identity, situation, explanation))
+        return explanation
+
+    return register
+
+
+def explanation_of(situation: Any, mismatch: Any) -> str | None:
+    """The id of the listed difference that a mismatch is, or None."""
+    for identity, kind, explains in _explanations:
+        if identity in IDS and isinstance(situation, kind) and explains(situation, mismatch):
+            differences_met[identity] += 1
+            return identity
+    return None
+
+
+def listed(identity: str) -> bool:
+    """Whether the page has the row; if so, it is counted as met."""
+    if identity in IDS:
+        differences_met[identity] += 1
+        return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -65,6 +113,8 @@ def _short(value: Any) -> str:
 
 def mismatches(theirs: Any, ours: Any, path: tuple[Any, ...] = ()) -> list[Mismatch]:
     """Every place where two structures differ; values must be equal, zeros have their signs, NaN equals NaN."""
+    if all(isinstance(x, np.ndarray) and x.dtype == object and x.ndim for x in (theirs, ours)):
+        theirs, ours = list(theirs), list(ours)
     if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
         if set(theirs) != set(ours):
             return [Mismatch(path, "keys", sorted(map(str, theirs)), sorted(map(str, ours)))]
@@ -188,9 +238,3 @@ def first_of(compare: Callable[[Any, Any], list[Mismatch]] = mismatches) -> Call
         return [Mismatch((), found[0].kind, theirs, ours)] if found else []
 
     return whole
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two values are the same in every respect."""
-    objects = [isinstance(x, np.ndarray) and x.dtype == object for x in (a, b)]
-    return not mismatches(list(a), list(b)) if all(objects) else not mismatches(a, b)

@@ -36,8 +36,6 @@ HOMES = {
     "register_env": ("ray.tune.registry", "epibatch.core.registry"),
     "PPOConfig": ("ray.rllib.algorithms.ppo", "epibatch.algorithms.ppo"),
 }
-for _name in ("TorchCategorical", "TorchDiagGaussian", "TorchMultiCategorical", "TorchMultiDistribution"):
-    HOMES[_name] = ("ray.rllib.core.distribution.torch.torch_distribution", "epibatch.core.distributions")
 
 
 class Library:

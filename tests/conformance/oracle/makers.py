@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from oracle.libraries import RLLIB, Library
+from oracle.libraries import Library
 from oracle.modules import build_module
 
 OBS = gym.spaces.Box(-1000, 1000, (2,), np.float32)
@@ -197,53 +197,11 @@ def make_runner(library: Library, config: Any) -> Any:
     return library.SingleAgentEnvRunner(config=config, worker_index=0)
 
 
-def runner(library: Library, lengths: tuple[int, ...] = (3,), num_envs: int = 1, **env_runners: Any) -> Any:
-    """A runner on `Walk`."""
-    return make_runner(library, settings(library, lengths, num_envs, **env_runners))
-
-
-class Counting(gym.Env[Any, Any]):
-    """Episodes of `length` steps with observation [t] and reward t - 0.5.
-
-    Every second environment that is made fails: of the calls of `method`, counted over all of these, in `failing`.
-    """
-
-    observation_space, action_space = BOX, gym.spaces.Discrete(2)
-    length, failing, method = 99, range(0), "step"
-    made = calls = 0
-
-    def __init__(self, config: Any = None) -> None:
-        type(self).made += 1
-        self.number = self.made
-
-    def _count(self, method: str) -> None:
-        if method == self.method and self.number % 2 == 0:
-            type(self).calls += 1
-            if self.calls in self.failing:
-                raise ConnectionError("simulator lost")
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self._count("reset")
-        self.t = 0
-        return np.array([0], np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        self._count("step")
-        self.t += 1
-        return np.array([self.t], np.float32), self.t - 0.5, self.t == self.length, False, {}
-
-
-def runner_of(
-    library: Any, environment: dict[str, Any], configure: Callable[[Any], None] | None = None, **settings: Any
-) -> tuple[Any, Any]:
-    """A runner on `Counting` environments, and the class of these, which has counted their calls."""
-    env = type("Counting", (Counting,), {"made": 0, "calls": 0, **environment})
-    config = library.PPOConfig().environment(env).env_runners(num_env_runners=0, **settings)
+def runner(
+    library: Library, lengths: tuple[int, ...] = (3,), num_envs: int = 1, configure: Any = None, **env_runners: Any
+) -> Any:
+    """A runner on `Walk`; `configure` is called with its config."""
+    config = settings(library, lengths, num_envs, **env_runners)
     if configure is not None:
         configure(config)
-    return make_runner(library, config), env
-
-
-def multi_agent_env(library: Library) -> Any:
-    """The base class of environments of several agents."""
-    return library.module("env.multi_agent_env" if library is RLLIB else "env_runner.multi_agent_env").MultiAgentEnv
+    return make_runner(library, config)

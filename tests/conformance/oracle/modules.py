@@ -8,8 +8,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from epibatch.core.distributions import distribution_for
 from oracle.compare import leaves
-from oracle.libraries import Library
+from oracle.libraries import EPIBATCH, Library
 
 
 @cache
@@ -42,12 +43,10 @@ def module_class(library: Library) -> Any:
 
 
 def distribution(library: Library, space: gym.Space[Any]) -> Any:
-    """The distribution class of a flat action space that RLlib has one for."""
-    if isinstance(space, gym.spaces.Box):
-        return library.TorchDiagGaussian
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        return library.TorchMultiCategorical.get_partial_dist_cls(input_lens=[int(n) for n in space.nvec])
-    return library.TorchCategorical
+    """The class that a library itself takes for an action space."""
+    if library is EPIBATCH:
+        return distribution_for(space)
+    return library.module("core.models.catalog").Catalog._get_dist_cls_from_action_space(space, framework="torch")
 
 
 def build_module(

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.errors import UnknownNameError
-from oracle.compare import Mismatch, Outcome, each, leaves, mismatches, outcome, position, settle, unstack
-from oracle.differences import difference
+from oracle.compare import Mismatch, Outcome, difference, each, leaves, mismatches, outcome, position, settle, unstack
 from oracle.episodes import Chunk, extra_rows, reward_rows, rows, state_rows
-from oracle.twins import IDS, Operation, Twins, array_columns, content, is_nested
+from oracle.reads import compare_read
+from oracle.twins import IDS, Operation, Twins, array_columns, buffer_of, content, is_nested
 
 ALWAYS = ("observations", "actions", "rewards")
 """Columns that an episode has without any rows too."""
@@ -306,6 +306,40 @@ def whole_join(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
         "infos": {"rows": infos, "lookback": lookback, "length": steps + 1},
         "columns": columns,
     }
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    """How a column is asked for rows; which column is a number, as the chunk has yet to be drawn."""
+
+    column: int
+    indices: Any
+    neg_index_as_lookback: bool = False
+    fill: Any = None
+    one_hot: bool = False
+    directly: bool = False
+
+    def read(self, theirs: Any, ours: Any) -> None:
+        """Read both episodes by their getters, or by their buffers'."""
+        names = ["observations", "infos", "actions", "rewards", *ours.extra_model_outputs]
+        name = names[self.column % len(names)]
+        one_hot = self.one_hot and (self.directly or name in ("observations", "actions")) and name != "infos"
+        options: dict[str, Any] = {"neg_index_as_lookback": self.neg_index_as_lookback, "fill": self.fill}
+        keywords = {**options, "one_hot_discrete": True} if one_hot else options
+
+        def call(side: int) -> Any:
+            episode = (theirs, ours)[side]
+            if self.directly:
+                return buffer_of(episode, name).get(self.indices, **keywords)
+            if name in names[:4]:
+                return getattr(episode, f"get_{name}")(self.indices, **keywords)
+            return episode.get_extra_model_outputs(name, self.indices, **keywords)
+
+        both = buffer_of(theirs, name), buffer_of(ours, name)
+        compare_read(*both, self.indices, call, objects=name == "infos", one_hot=one_hot, **options)
 
 
 # -- setting -----------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
-"""Probes: one situation in which the two libraries differ, with what comes of it in each of them.
+"""How tests run on both libraries: probes of differences, and behaviours of docs/internals/conformance.md.
 
-A probe is a function of a library. It returns plain values, and the decorator says which ones: `ours` is the right
+A probe is one situation in which the two libraries differ, with what comes of it in each of them.
+
+It is a function of a library. It returns plain values, and the decorator says which ones: `ours` is the right
 outcome, `theirs` what RLlib makes of the same calls. An outcome that is an error is described by `Raises`, so a probe
 that fails on RLlib for another reason than the listed one proves nothing and fails.
 """
@@ -17,7 +19,8 @@ import numpy as np
 import pytest
 import torch
 
-from oracle.libraries import EPIBATCH, RLLIB
+from oracle.compare import IDS
+from oracle.libraries import BOTH, EPIBATCH, RLLIB, Library
 
 
 class Raises(NamedTuple):
@@ -53,6 +56,16 @@ def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
+def rounded(value: Any) -> Any:
+    """Plain values, fractions to four digits."""
+    value = plain(value)
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(rounded(item) for item in value)
+    return round(value, 4) if isinstance(value, float) else value
+
+
 def agree(found: Any, expected: Any) -> bool:
     """Whether an outcome is the expected one: 1, 1.0 and True are three things."""
     if isinstance(expected, Raises):
@@ -86,3 +99,71 @@ def probe(id_: str, *, ours: Any, theirs: Any) -> Callable[[Callable[..., Any]],
         return test
 
     return decorate
+
+
+# -- behaviours that both have ----------------------------------------------------------------------
+
+
+Test = Callable[..., None]
+
+
+def behaviour(*numbers: str) -> Callable[[Test], Test]:
+    """Make a test one of those of a behaviour: it gets each `library` in turn, so that RLlib confirms what it says.
+
+    The page names the test in the behaviour's row; another test holds the two together.
+
+    Args:
+        *numbers: of the behaviours, such as `"C3"`.
+    """
+    ids = [f"{'-'.join(numbers)}-{library}" for library in BOTH]
+
+    def decorate(test: Test) -> Test:
+        return pytest.mark.parametrize("library", BOTH, ids=ids)(test)
+
+    return decorate
+
+
+def holds(*numbers: str) -> Callable[[Test], Test]:
+    """Say which behaviours a property holds that compares both libraries in random cases.
+
+    Args:
+        *numbers: of the behaviours, as in `behaviour`.
+    """
+    return lambda test: test
+
+
+def by_library(identity: str, library: Library, *, rllib: Any, epibatch: Any) -> Any:
+    """What a library gives where the two differ on purpose.
+
+    Args:
+        identity: the row of docs/differences-from-rllib.md that says so.
+        library: the one that is asked.
+        rllib: the outcome there.
+        epibatch: the outcome here.
+    """
+    assert identity in IDS, f"docs/differences-from-rllib.md has no row {identity}"
+    return rllib if library.name == "RLlib" else epibatch
+
+
+def in_lists(value: Any) -> Any:
+    """Arrays, tensors and lists of structures as Python lists, the structures outside: `{"a": [1, 2]}`.
+
+    RLlib's lists of rows, its arrays, and our arrays of the same values come out equal.
+    """
+    if isinstance(value, dict):
+        return {key: in_lists(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(in_lists(part) for part in value)
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(row, dict) and row.keys() == value[0].keys() for row in value)
+    ):
+        return {key: in_lists([row[key] for row in value]) for key in value[0]}
+    if isinstance(value, list):
+        return [in_lists(part) for part in value]
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return in_lists(list(value))
+    if isinstance(value, (np.ndarray, np.generic, torch.Tensor)):
+        return value.tolist()
+    return value

@@ -13,8 +13,18 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from oracle.compare import Mismatch, Outcome, each, first_of, leaves, outcome, position, settle, space_struct
-from oracle.differences import difference
+from oracle.compare import (
+    Mismatch,
+    Outcome,
+    difference,
+    each,
+    first_of,
+    leaves,
+    outcome,
+    position,
+    settle,
+    space_struct,
+)
 
 FILL = object()
 

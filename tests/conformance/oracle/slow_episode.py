@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
-
 from oracle.agents import Schedule
 from oracle.compare import stack
+from oracle.probes import in_lists
 
 AT_WHICH = {"observations": "obs", "infos": "infos", "actions": "actions", "rewards": "rewards"}
 
@@ -72,10 +71,10 @@ class SlowAgents:
         life["rewards"].append(self.rewards.pop(agent, 0.0))
         life["outputs"].append(taken["outputs"])
 
-    def at(self, name: str, agent: str) -> dict[int, Any]:
-        """The rows of a column by env step, the open step's included."""
+    def at(self, name: str, agent: str, lives: int = 0) -> dict[int, Any]:
+        """The rows of a column by env step, those of the last so many lives (0: all), the open step's included."""
         rows: dict[int, Any] = {}
-        for life in self.lives.get(agent, []):
+        for life in self.lives.get(agent, [])[-lives:]:
             rows.update(zip(life["at"], life[AT_WHICH.get(name, "outputs")]))
         life = self.living(agent)
         if life is not None and agent in self.open and name not in ("observations", "infos"):
@@ -222,21 +221,11 @@ class SlowEpisode(SlowAgents):
         """Env steps at which a column may have rows."""
         return self.lookback + self.length + (name in ("observations", "infos"))
 
-    def stepped(self) -> list[str]:
-        return [agent for agent, lives in self.lives.items() if lives[-1]["at"][-1] == self.t]
-
-    def to_act(self) -> list[str]:
-        return [agent for agent in self.stepped() if self.living(agent) is not None]
-
     def pending_rewards(self) -> dict[str, float]:
         """Sums that are not 0."""
         agents = {**self.rewards, **self.left}
         sums = {agent: self.rewards.get(agent, 0.0) + self.left.get(agent, 0.0) for agent in agents}
         return {agent: reward for agent, reward in sums.items() if reward}
-
-    def steps_of_agents(self) -> list[tuple[dict[str, Any], int]]:
-        """(life, rows that are lookback) of every life."""
-        return [(life, self.kept(life)) for lives in self.lives.values() for life in lives]
 
 
 def _end(life: dict[str, Any]) -> float:
@@ -270,30 +259,35 @@ def _lengthen(life: dict[str, Any], behind: dict[str, Any]) -> None:
 COLUMNS = {"observations": "obs", "actions": "actions", "rewards": "rewards"}
 
 
+def facts(episode: Any) -> dict[str, Any]:
+    """What an episode of either library says of itself."""
+    pending = episode.pending_actions if hasattr(episode, "pending_actions") else episode._hanging_actions_end
+    return {
+        "env steps": [episode.env_t_started, episode.env_t, len(episode), episode.env_steps(), episode.agent_steps()],
+        "ends": [episode.is_terminated, episode.is_truncated, episode.is_done],
+        "custom data": dict(episode.custom_data),
+        "maps": {agent: [list(row.data), row.lookback] for agent, row in episode.env_t_to_agent_t.items()},
+        "pending": {agent: in_lists(action) for agent, action in pending.items()},
+        "agents": [set(episode.get_agents_to_act()), set(episode.get_agents_that_stepped())],
+        "returns": [float(episode.get_return(hanging)) for hanging in (False, True)],
+        "terminateds": episode.get_terminateds(),
+    }
+
+
 def content(episode: Any) -> dict[str, Any]:
     """What ours holds."""
     by_agent: dict[str, list[Any]] = {agent: [] for agent in episode.agent_ids}
     for segment in episode.segments:
         by_agent[segment.agent_id].append(_of_segment(segment))
     return {
-        "name": episode.id_,
-        "env steps": [episode.env_t_started, episode.env_t, episode.lookback, len(episode), episode.env_steps()],
-        "ends": [episode.is_terminated, episode.is_truncated, episode.is_done],
-        "custom data": episode.custom_data,
+        **facts(episode),
+        "name": [episode.id_, episode.is_reset, episode.lookback],
         "order": list(episode.agent_ids),
         "lives": by_agent,
-        "pending actions": {agent: plain(action) for agent, action in sorted(episode.pending_actions.items())},
-        "pending outputs": {agent: plain(row) for agent, row in sorted(episode.pending_extra_model_outputs.items())},
-        "pending rewards": {agent: float(r) for agent, r in sorted(episode.pending_rewards.items()) if r},
-        "stepped": list(episode.get_agents_that_stepped()),
-        "to act": list(episode.get_agents_to_act()),
-        "terminateds": episode.get_terminateds(),
+        "pending outputs": {agent: in_lists(row) for agent, row in episode.pending_extra_model_outputs.items()},
+        "pending rewards": {agent: float(r) for agent, r in episode.pending_rewards.items() if r},
         "truncateds": episode.get_truncateds(),
-        "returns": [episode.get_return(), episode.get_return(include_hanging_rewards=True)],
-        "agent steps": episode.agent_steps(),
-        "maps": {agent: [list(row.data), row.lookback] for agent, row in episode.env_t_to_agent_t.items()},
         "t_started": dict(episode.agent_t_started),
-        "reset": episode.is_reset,
         "modules": {agent: episode.module_for(agent) for agent in episode.agent_ids},
     }
 
@@ -301,14 +295,14 @@ def content(episode: Any) -> dict[str, Any]:
 def _of_segment(segment: Any) -> dict[str, Any]:
     single = segment.episode
     single.validate()
-    columns = {name: _rows(getattr(single, name)) for name in COLUMNS}
-    kept = single.actions.len_incl_lookback()
-    outputs = {key: _rows(column) for key, column in single.extra_model_outputs.items()} if kept else {}
+    columns = {name: getattr(single, name) for name in COLUMNS}
+    if single.actions.len_incl_lookback():
+        columns.update(single.extra_model_outputs)
     return {
-        "columns": {**columns, **outputs},
+        "columns": {key: column.data if column.len_incl_lookback() else None for key, column in columns.items()},
         "infos": list(single.infos.data),
         "at": segment.env_steps.tolist(),
-        "kept": {column.lookback for column in single._columns()},
+        "kept": {column.lookback for column in columns.values()},
         "t_started": single.t_started,
         "ended": segment.ended_at,
         "flags": (single.is_terminated, single.is_truncated),
@@ -316,50 +310,38 @@ def _of_segment(segment: Any) -> dict[str, Any]:
     }
 
 
-def _rows(column: Any) -> Any:
-    return column.data if column.len_incl_lookback() else None
-
-
-def plain(row: Any) -> Any:
-    """A row as Python's own values."""
-    if isinstance(row, dict):
-        return {key: plain(part) for key, part in row.items()}
-    return np.asarray(row).tolist()
-
-
 def slow_content(slow: SlowEpisode) -> dict[str, Any]:
     """What the slow model says of it."""
-    lives = slow.steps_of_agents()
+    lives = [(life, slow.kept(life)) for held in slow.lives.values() for life in held]
     pending = slow.pending_rewards()
     latest = {agent: held[-1] for agent, held in slow.lives.items()}
     returned = sum(sum(life["rewards"][kept:]) for life, kept in lives)
+    steps = sum(len(life["actions"]) - kept for life, kept in lives)
+    stepped = {agent for agent, life in latest.items() if life["at"][-1] == slow.t}
+    ends = [{agent: life["flags"][i] for agent, life in latest.items()} for i in (0, 1)]
     return {
-        "name": "game",
-        "env steps": [slow.start, slow.t, slow.lookback, slow.length, slow.length],
+        "env steps": [slow.start, slow.t, slow.length, slow.length, steps],
         "ends": [slow.terminated, slow.truncated, slow.done],
         "custom data": slow.custom,
+        "maps": {agent: [agent_map(slow, agent), slow.lookback] for agent in slow.lives},
+        "pending": {agent: in_lists(taken["action"]) for agent, taken in slow.open.items()},
+        "agents": [{agent for agent in stepped if slow.living(agent) is not None}, stepped],
+        "returns": [float(returned), float(returned + sum(pending.values()))],
+        "terminateds": {**ends[0], "__all__": slow.terminated},
+        "name": ["game", True, slow.lookback],
         "order": list(slow.lives),
         "lives": {agent: [_of_life(slow, agent, life) for life in held] for agent, held in slow.lives.items()},
-        "pending actions": {agent: plain(taken["action"]) for agent, taken in sorted(slow.open.items())},
-        "pending outputs": {agent: plain(taken["outputs"]) for agent, taken in sorted(slow.open.items())},
-        "pending rewards": dict(sorted(pending.items())),
-        "stepped": slow.stepped(),
-        "to act": slow.to_act(),
-        "terminateds": {**{a: life["flags"][0] for a, life in latest.items()}, "__all__": slow.terminated},
-        "truncateds": {**{a: life["flags"][1] for a, life in latest.items()}, "__all__": slow.truncated},
-        "returns": [float(returned), float(returned + sum(pending.values()))],
-        "agent steps": sum(len(life["actions"]) - kept for life, kept in lives),
-        "maps": {agent: [agent_map(slow, agent), slow.lookback] for agent in slow.lives},
+        "pending outputs": {agent: in_lists(taken["outputs"]) for agent, taken in slow.open.items()},
+        "pending rewards": pending,
+        "truncateds": {**ends[1], "__all__": slow.truncated},
         "t_started": {agent: life["skipped"] + slow.kept(life) for agent, life in latest.items()},
-        "reset": True,
         "modules": dict.fromkeys(slow.lives, "default_policy"),
     }
 
 
 def _of_life(slow: SlowEpisode, agent: str, life: dict[str, Any]) -> dict[str, Any]:
     columns = {name: stack(life[key]) if life[key] else None for name, key in COLUMNS.items()}
-    keys = life["outputs"][0] if life["outputs"] else ()
-    outputs = {key: stack([row[key] for row in life["outputs"]]) for key in keys}
+    outputs = stack(life["outputs"]) if life["outputs"] else {}
     return {
         "columns": {**columns, **outputs},
         "infos": life["infos"],
@@ -372,10 +354,10 @@ def _of_life(slow: SlowEpisode, agent: str, life: dict[str, Any]) -> dict[str, A
     }
 
 
-def agent_map(slow: SlowEpisode, agent: str, lives: int = 0) -> list[Any]:
-    """For each env step, lookback included, the agent's own step, or "S"; of its last so many lives (0: all)."""
+def agent_map(slow: SlowEpisode, agent: str) -> list[Any]:
+    """For each env step, lookback included, the agent's own step, or "S"."""
     row: list[Any] = ["S"] * (slow.lookback + slow.length + 1)
-    for life in slow.lives[agent][-lives:]:
+    for life in slow.lives[agent]:
         for i, at in enumerate(life["at"]):
             row[at - slow.start + slow.lookback] = life["skipped"] + i
     return row

@@ -12,16 +12,14 @@ import torch
 from hypothesis import strategies as st
 
 from batches.acting import action_spaces, counted_from_zero, leaves_by_place
-from batches.chunks import distribution
 from batches.stages import column_of, flat_mismatches, snapshot
 from epibatch.core.errors import EpisodeError
-from oracle.behaviours import holds
 from oracle.cases import random_cases
-from oracle.compare import Mismatch, each, mismatches, outcome, settle, space_struct, stack
-from oracle.differences import difference
-from oracle.episodes import chunks
+from oracle.compare import Mismatch, difference, each, mismatches, outcome, settle, space_struct, stack
+from oracle.episodes import INTEGERS, boxes, chunks, discretes, multi_binaries, multi_discretes, nested, rows, spaces
 from oracle.libraries import BOTH, RLLIB, Library
-from oracle.spaces import INTEGERS, boxes, discretes, multi_binaries, multi_discretes, nested, rows, spaces
+from oracle.modules import distribution
+from oracle.probes import holds
 
 seeds = st.integers(0, 1000)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 
 from batches.chunks import BatchChunk, build_all, chunk_lists, in_a_block
 from batches.playing import CHOICE, Playing, flat, parts, piece, played_lengths
-from batches.stages import column_of, flat_mismatches, rows_of, snapshot, snapshot_keys
+from batches.stages import column_of, flat_mismatches, rows_of, same_flat, snapshot, snapshot_keys
 from epibatch.core.errors import LookbackError
-from oracle.behaviours import holds
 from oracle.cases import random_cases
-from oracle.compare import Mismatch, leaves, outcome, settle, space_struct
-from oracle.differences import difference
-from oracle.libraries import BOTH, EPIBATCH, RLLIB, Library
+from oracle.compare import Mismatch, Outcome, difference, leaves, outcome, settle, space_struct
+from oracle.episodes import leaf_spaces, spaces
+from oracle.libraries import EPIBATCH, RLLIB, Library
 from oracle.makers import wired
-from oracle.spaces import leaf_spaces, spaces
+from oracle.probes import holds
 
 IMAGES = st.builds(
     lambda shape, dtype: gym.spaces.Box(0, 200, (*shape, 1), dtype),
@@ -76,62 +75,42 @@ def test_frame_stacking(data, frames, learner):
 # -------------------------------------------------------------------------------- flat observations
 @dataclass(frozen=True)
 class Flattening:
-    """Observations made flat as they come, without one of their keys perhaps."""
+    """Observations made flat as they come."""
 
     space: Any
-    play: Playing
-    removed: list[str] | None
-
-    def right(self, newest: list[Any]) -> bool:
-        """Whether ours are the entries of each leaf in turn, choices as one-hots that count from their start."""
-        seen = self.play.shown(EPIBATCH, lambda **call: None)
-        expected = [flat(self.space, row, self.removed or ()) for row in seen]
-        return len(newest) == len(expected) and all(
-            own.dtype == np.float32 and np.array_equal(own, row.astype(np.float32))
-            for own, row in zip(newest, expected)
-        )
 
 
 @difference("O44", Flattening)
 def one_hots_of_choices_with_a_start(situation: Flattening, mismatch: Any) -> bool:
     """RLlib has no one-hot for a Discrete with a start: it raises or sets a wrong entry; here it counts from there."""
-    started = any(own.start for own in parts(situation.space, gym.spaces.Discrete))
-    if not started or not isinstance(mismatch.ours, dict):
-        return False
-    if mismatch.kind != "value" or mismatch.path[-1] != "newest":
-        return mismatch.kind == "error" and situation.right([*column_of(mismatch.ours, "newest").values()])
-    pairs = [(leaf, mismatch.ours[path]) for path, leaf in mismatch.theirs.items()]
-    moved = all(a.shape == b.shape and np.array_equal(np.sort(a), np.sort(b)) for a, b in pairs)
-    return moved and situation.right([*mismatch.ours.values()])
+    return any(own.start for own in parts(situation.space, gym.spaces.Discrete))
 
 
 @difference("matrix-choices", Flattening)
 def one_hots_of_matrices(situation: Flattening, mismatch: Any) -> bool:
     """RLlib has no one-hot for a MultiDiscrete of several axes and raises; here its entries follow one another."""
     matrix = any(own.nvec.ndim > 1 for own in parts(situation.space, gym.spaces.MultiDiscrete))
-    return (
-        matrix
-        and mismatch.kind == "error"
-        and isinstance(mismatch.ours, dict)
-        and situation.right([*column_of(mismatch.ours, "newest").values()])
-    )
+    return matrix and mismatch.kind == "error"
 
 
 @holds("C50")
 @random_cases(space=spaces, lengths=st.lists(st.integers(0, 3), min_size=1, max_size=2), seed=st.integers(0, 99))
 def test_flatten_observations(space, lengths, seed):
-    removed = None
+    """Ours are the entries of each leaf in turn, choices as one-hots that count from their start."""
+    removed, play = None, Playing(space, tuple(lengths), seed)
     if isinstance(space, gym.spaces.Dict) and len(space.spaces) > 1 and seed % 2:
         removed = [sorted(space.spaces)[seed % len(space.spaces)]]
 
     def run(library: Library) -> Any:
         # RLlib's takes keys to remove with the spaces only
-        flat = library.env_to_module.FlattenObservations(space, CHOICE, keys_to_remove=removed)
-        shown = Playing(space, tuple(lengths), seed).shown(library, flat)
-        return snapshot({"newest": shown, "space": repr(flat.observation_space)})
+        made = library.env_to_module.FlattenObservations(space, CHOICE, keys_to_remove=removed)
+        return snapshot({"newest": play.shown(library, made), "space": repr(made.observation_space)})
 
-    theirs, ours = (outcome(lambda library=library: run(library)) for library in BOTH)
-    settle(theirs, ours, Flattening(space, Playing(space, tuple(lengths), seed), removed), flat_mismatches)
+    seen = play.shown(EPIBATCH, lambda **call: None)
+    expected = snapshot({"newest": [flat(space, row, removed or ()).astype(np.float32) for row in seen]})
+    ours = run(EPIBATCH)
+    assert same_flat(column_of(expected, "newest"), column_of(ours, "newest"))
+    settle(outcome(lambda: run(RLLIB)), Outcome(ours), Flattening(space), flat_mismatches)
 
 
 KEYS = ("_orig_obs", "prev_n_actions", "prev_n_rewards")
@@ -139,16 +118,11 @@ KEYS = ("_orig_obs", "prev_n_actions", "prev_n_rewards")
 
 @dataclass(frozen=True)
 class Remembering:
-    """Episodes whose last actions and rewards stand beside each observation.
-
-    Attributes:
-        ours: what epibatch gave, as a snapshot.
-    """
+    """Episodes whose last actions and rewards stand beside each observation."""
 
     play: Playing
     actions: int
     rewards: int
-    ours: Any = field(default=None, repr=False)
 
     def run(self, library: Library, recorded: bool = False) -> Any:
         """The parts of every observation, and the space that they should be in."""
@@ -160,13 +134,9 @@ class Remembering:
         named = dict(zip([key for key in KEYS if key in shown[0]], kept))
         return snapshot({**named, **{f"space of {key}": repr(own) for key, own in space.spaces.items()}})
 
-    def expected(self, choice: Any = None) -> Any:
-        """What ours should give: all actions and all rewards as float32 vectors, zeros before the start.
-
-        Args:
-            choice: the space that actions are taken to be of, instead of their own.
-        """
-        space = choice or self.play.actions
+    def expected(self) -> Any:
+        """What ours should give: all actions and all rewards as float32 vectors, zeros before the start."""
+        space = self.play.actions
         size = len(flat_bounds(space)[0])
         out: dict[str, list[Any]] = {key: [] for key in KEYS}
         for steps in self.play.episodes():
@@ -189,11 +159,6 @@ class Remembering:
         there = [key for key, count in zip(KEYS, (1, self.actions, self.rewards)) if count]
         return snapshot({**{key: out[key] for key in there}, **{f"space of {key}": repr(parts_[key]) for key in there}})
 
-    @property
-    def is_right(self) -> bool:
-        """Whether ours gives that."""
-        return not flat_mismatches(self.expected(), self.ours)
-
 
 def flat_bounds(space: Any) -> tuple[Any, Any]:
     """The bounds of a space's members as vectors; numbers stand there as the module gave them, so they have none."""
@@ -208,38 +173,23 @@ def flat_bounds(space: Any) -> tuple[Any, Any]:
 @difference("O26", Remembering)
 def actions_and_rewards_as_declared(situation: Remembering, mismatch: Mismatch) -> bool:
     """RLlib has no space for actions that are no choice, an axis too many for others, and rewards of 64 bits."""
-    if not situation.is_right:
-        return False
     if mismatch.kind == "error":
         return isinstance(mismatch.theirs, (AttributeError, TypeError))
     name = mismatch.path[-1]
     if name.startswith("space of"):  # one of no entries, where there are none in the observation either
         return mismatch.kind == "keys" and not mismatch.ours and "(0,)" in str(mismatch.theirs)
-    return name in KEYS[1:] and same_vectors(mismatch.theirs, mismatch.ours)
-
-
-def same_vectors(theirs: Any, ours: Any) -> bool:
-    """Whether rows have the same numbers, whatever their types and axes."""
     one, other = (
         [np.asarray(row, np.float32).ravel() for own in rows_of(side).values() for row in own]
-        for side in (theirs, ours)
+        for side in (mismatch.theirs, mismatch.ours)
     )
-    return np.array_equal(np.concatenate(one), np.concatenate(other))
+    return name in KEYS[1:] and np.array_equal(np.concatenate(one), np.concatenate(other))
 
 
 @difference("O44", Remembering)
 def actions_with_a_start(situation: Remembering, mismatch: Mismatch) -> bool:
     """RLlib counts one-hots of a Discrete from 0, not from its start, and raises for members that are too high."""
-    space = situation.play.actions
-    started = any(own.start for own in parts(space, gym.spaces.Discrete))
-    if not started or isinstance(mismatch.ours, Exception) or not situation.is_right:
-        return False
-    if mismatch.kind == "error":
-        return True
-    if mismatch.path[-1] != "prev_n_actions" or not isinstance(space, gym.spaces.Discrete):
-        return False
-    counted = situation.expected(gym.spaces.Discrete(int(space.n)))
-    return same_vectors(mismatch.theirs, column_of(counted, "prev_n_actions"))
+    started = any(own.start for own in parts(situation.play.actions, gym.spaces.Discrete))
+    return started and (mismatch.kind == "error" or mismatch.path[-1] == "prev_n_actions")
 
 
 plays = st.builds(
@@ -253,7 +203,9 @@ plays = st.builds(
 
 @random_cases(play=plays, actions=st.integers(0, 3), rewards=st.integers(0, 3))
 def test_prev_actions_prev_rewards(play, actions, rewards):
-    theirs = outcome(lambda: Remembering(play, actions, rewards).run(RLLIB))
+    situation = Remembering(play, actions, rewards)
+    theirs = outcome(lambda: situation.run(RLLIB))
     for recorded in (False, True):
-        ours = outcome(lambda recorded=recorded: Remembering(play, actions, rewards).run(EPIBATCH, recorded))
-        settle(theirs, ours, Remembering(play, actions, rewards, ours.value or {}), flat_mismatches)
+        ours = situation.run(EPIBATCH, recorded)
+        assert not flat_mismatches(situation.expected(), ours)
+        settle(theirs, Outcome(ours), situation, flat_mismatches)

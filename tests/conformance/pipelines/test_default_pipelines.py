@@ -11,10 +11,10 @@ from batches.acting import acting_calls, hold_acting
 from batches.chunks import BatchChunk, build_all, built
 from batches.learner import WAYS, LearnerCall, hold_learner, learner_calls
 from batches.stages import flat_mismatches, snapshot
-from oracle.behaviours import holds
 from oracle.cases import random_cases
 from oracle.libraries import BOTH, EPIBATCH
 from oracle.makers import OBS, acting, chunk, module, user
+from oracle.probes import holds
 
 
 @holds("C40", "C44", "C45", "C47")

@@ -11,9 +11,9 @@ import torch
 
 from epibatch.core.errors import BatchLayoutError, ColumnError
 from oracle.libraries import EPIBATCH, RLLIB
+from oracle.makers import ACT, BOX, run, user
 from oracle.modules import build_module
-from oracle.probes import Raises, plain, probe, tried
-from probes.makers import BOX, DISCRETE, rounded
+from oracle.probes import Raises, plain, probe, rounded, tried
 
 
 def episodes_of(library: Any, *ids: str) -> list[Any]:
@@ -24,29 +24,23 @@ def episodes_of(library: Any, *ids: str) -> list[Any]:
     return episodes
 
 
-def acted_with(library: Any, pieces: Any, batch: Any, actions: gym.Space[Any] = DISCRETE, **keywords: Any) -> Any:
+def acted_with(library: Any, pieces: Any, batch: Any, actions: gym.Space[Any] = ACT, **keywords: Any) -> Any:
     """What module-to-env pieces make of a batch for two environments."""
     pipeline = library.module_to_env.ModuleToEnvPipeline(BOX, actions, connectors=list(pieces))
     shared = {"memorized_map_structure": ["a", "b"]}
-    keywords.setdefault("rl_module", None)
-    return pipeline(batch=batch, episodes=episodes_of(library, "a", "b"), shared_data=shared, **keywords)
+    return run(pipeline, episodes_of(library, "a", "b"), batch=batch, shared_data=shared, **keywords)
 
 
-def default_pieces(library: Any) -> list[Any]:
+def default_pieces(library: Any, *, clip: bool = False, normalize: bool = True) -> list[Any]:
     m = library.module_to_env
-    scale = m.NormalizeAndClipActions(normalize_actions=True, clip_actions=False)
+    scale = m.NormalizeAndClipActions(normalize_actions=normalize, clip_actions=clip)
     return [m.TensorToNumpy(), m.UnBatchToIndividualItems(), scale, m.ListifyDataForVectorEnv()]
 
 
 def left(library: Any, items: Any) -> Any:
     """A column that a user's piece leaves, as the environments `a` and `b` get it."""
-    m = library.module_to_env
-
-    class Leave(library.ConnectorV2):  # type: ignore[misc, name-defined]
-        def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **kwargs: Any) -> Any:
-            return {"actions": items}
-
-    pieces = [m.TensorToNumpy(), m.UnBatchToIndividualItems(), Leave(), m.ListifyDataForVectorEnv()]
+    pieces = default_pieces(library)
+    pieces[2] = user(library, lambda *_: {"actions": items})
     return plain(acted_with(library, pieces, {"actions": torch.tensor([0, 0])})["actions"])
 
 
@@ -74,17 +68,11 @@ def test_large_integers_reach_the_environment(library: Any) -> Any:
     return [int(ids[0]), str(ids.dtype)]
 
 
-@probe("O42", ours="ndarray", theirs="float")
-def test_tensors_without_axes_become_arrays(library: Any) -> Any:
-    batch = acted_with(library, [library.module_to_env.TensorToNumpy()], {"x": torch.tensor(1.5)})
-    return type(batch["x"]).__name__
-
-
 @probe("O43", ours=[-1.0986, -1.0986], theirs=["no logp"])
 def test_actions_of_the_module_get_their_log_probability(library: Any) -> Any:
     """Of three actions that are equally likely: log(1/3)."""
     batch = {"actions": torch.tensor([2, 0]), "action_dist_inputs": torch.zeros(2, 3)}
-    module = build_module(library, BOX, DISCRETE)
+    module = build_module(library, BOX, ACT)
     batch = acted_with(library, [library.module_to_env.GetActions()], batch, rl_module=module, explore=True)
     return [round(float(x), 4) for x in batch["action_logp"]] if "action_logp" in batch else ["no logp"]
 
@@ -98,33 +86,25 @@ def test_half_bounded_boxes_are_clipped(library: Any) -> Any:
 
 def default_module(library: Any, space: gym.Space[Any], observations: gym.Space[Any] = BOX) -> Any:
     """The module that PPO has for spaces."""
-    both = (observations, space)
-    spaces = {"__env__": both, "__env_single__": both, "default_policy": both}
-    return library.PPOConfig().get_rl_module_spec(spaces=spaces).build()
+    names = ("__env__", "__env_single__", "default_policy")
+    return library.PPOConfig().get_rl_module_spec(spaces=dict.fromkeys(names, (observations, space))).build()
 
 
-def acted(library: Any, space: gym.Space[Any], outputs: Any, *, normalize: bool = True) -> Any:
+def acted(library: Any, space: gym.Space[Any], outputs: Any) -> Any:
     """What the module-to-env pieces make of outputs for two environments, without exploring."""
-    m = library.module_to_env
-    scale = m.NormalizeAndClipActions(normalize_actions=normalize, clip_actions=True)
-    pieces = [m.GetActions(), m.TensorToNumpy(), m.UnBatchToIndividualItems(), scale, m.ListifyDataForVectorEnv()]
-    pipeline = m.ModuleToEnvPipeline(BOX, space, connectors=pieces)
-    episodes = episodes_of(library, "a", "b")
+    pieces = [library.module_to_env.GetActions(), *default_pieces(library, clip=True)]
     module = default_module(library, space) if "action_dist_inputs" in outputs else None
-    shared = {"memorized_map_structure": ["a", "b"]}
-    return pipeline(rl_module=module, batch=outputs, episodes=episodes, explore=False, shared_data=shared)
+    return acted_with(library, pieces, outputs, space, rl_module=module)
 
 
 @probe("module-to-env-output", ours="ndarray", theirs="list")
 def test_the_form_of_module_to_env_columns(library: Any) -> Any:
-    return type(
-        acted(library, DISCRETE, {"actions": torch.tensor([1, 2]), "values": torch.zeros(2)})["values"]
-    ).__name__
+    return type(acted(library, ACT, {"actions": torch.tensor([1, 2]), "values": torch.zeros(2)})["values"]).__name__
 
 
 @probe("action-dtype", ours="int64", theirs="int32")
 def test_the_type_of_discrete_actions(library: Any) -> Any:
-    return str(acted(library, DISCRETE, {"action_dist_inputs": torch.zeros(2, 3)})["actions"].dtype)
+    return str(acted(library, ACT, {"action_dist_inputs": torch.zeros(2, 3)})["actions"].dtype)
 
 
 @probe("greedy-logp", ours=[0.0, 0.0], theirs=[[0.0, 0.0], [0.0, 0.0]])
@@ -135,7 +115,7 @@ def test_greedy_log_probabilities(library: Any) -> Any:
 
 @probe("bad-dist-inputs", ours=Raises(ColumnError, "NaN in rows"), theirs=[0, 0])
 def test_distribution_inputs_that_are_no_numbers(library: Any) -> Any:
-    return plain(acted(library, DISCRETE, {"action_dist_inputs": torch.full((2, 3), torch.nan)})["actions"])
+    return plain(acted(library, ACT, {"action_dist_inputs": torch.full((2, 3), torch.nan)})["actions"])
 
 
 @probe("discrete-start", ours=[5, 5], theirs=[0, 0])
@@ -162,7 +142,7 @@ def built(library: Any, observations: dict[str, gym.Space[Any]], actions: dict[s
     """For each space `built`, or the error that building PPO's module for it raises."""
     outcomes = {}
     for name, space in observations.items():
-        outcomes[name] = tried(partial(default_module, library, DISCRETE, space))
+        outcomes[name] = tried(partial(default_module, library, ACT, space))
     for name, space in actions.items():
         outcomes[name] = tried(partial(default_module, library, space))
     return {name: found if isinstance(found, Exception) else "built" for name, found in outcomes.items()}
@@ -214,7 +194,7 @@ def test_observations_that_have_a_network(library: Any) -> Any:
 @probe("images", ours=1.0, theirs=Raises(RuntimeError, r"Input type \(unsigned char\) and bias type \(float\)"))
 def test_bytes_of_images(library: Any) -> Any:
     """What the first convolution sees of 255."""
-    module, seen = default_module(library, DISCRETE, gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)), []
+    module, seen = default_module(library, ACT, gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)), []
     for part in module.modules():
         if isinstance(part, torch.nn.Conv2d):
             part.register_forward_pre_hook(lambda _, inputs: seen.append(float(inputs[0].max())))
@@ -231,25 +211,25 @@ def squashed(library: Any, bound: float) -> Any:
 
 @probe(
     "squashed-gaussian",
-    ours={"entropy": [0.0926], "divergence": [0.0], "greedy": [[0.7616]]},
+    ours={"entropy": [0.0926], "divergence": [0.0], "greedy": [[0.7616]], "densities": [-0.7328, -1.426]},
     theirs={
         "entropy": Raises(ValueError, "ENtropy not defined"),
         "divergence": Raises(ValueError, "KL not defined"),
         "greedy": [[1.0]],
+        "densities": [-0.7328, -0.7328],
     },
 )
 def test_what_a_squashed_gaussian_has(library: Any) -> Any:
-    """The greedy action is tanh(1); the entropy is 1.4189 of the Gaussian and the mean of log(1 - tanh(x)^2)."""
-    one = squashed(library, 1.0)
+    """The greedy action is tanh(1); the entropy is 1.4189 of the Gaussian and the mean of log(1 - tanh(x)^2).
+
+    Twice the width is half the density: log(2) less.
+    """
+    one, densities = squashed(library, 1.0), []
+    for bound in (1.0, 2.0):
+        densities.append(float(squashed(library, bound).logp(torch.tensor([[bound / 2]]))[0]))
     return {
         "entropy": tried(lambda: rounded(one.entropy())),
         "divergence": tried(lambda: rounded(one.kl(squashed(library, 1.0)))),
         "greedy": rounded(one.to_deterministic().sample()),
+        "densities": rounded(densities),
     }
-
-
-@probe("squashed-gaussian", ours=[-0.7328, -1.426], theirs=[-0.7328, -0.7328])
-def test_densities_of_a_squashed_gaussian(library: Any) -> Any:
-    """Twice the width is half the density: log(2) less."""
-    narrow, wide = (squashed(library, bound).logp(torch.tensor([[bound / 2]])) for bound in (1.0, 2.0))
-    return rounded([float(narrow[0]), float(wide[0])])

@@ -9,8 +9,8 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import EpisodeError, EpisodeIndexError, EpisodeStateError, SpaceError
+from oracle.makers import BOX, run
 from oracle.probes import Raises, plain, probe, tried
-from probes.makers import BOX
 
 
 def episode_of(library: Any, steps: int, *, terminated: bool = False, **settings: Any) -> Any:
@@ -218,10 +218,12 @@ def test_model_outputs_of_an_agent_without_a_step(library: Any) -> Any:
     return list(episode.cut().agent_episodes["a"].extra_model_outputs)
 
 
-def agents_of(library: Any, *agents: str) -> Any:
-    """An episode after a reset in which agents observe 0.0."""
+def agents_of(library: Any, agents: str, *steps: dict[str, Any]) -> Any:
+    """An episode after a reset in which agents observe 0.0, and some env steps."""
     episode = library.MultiAgentEpisode(id_="game")
     episode.add_env_reset(observations=dict.fromkeys(agents, 0.0))
+    for step in steps:
+        episode.add_env_step(**step)
     return episode
 
 
@@ -245,8 +247,7 @@ def rewards(episode: Any, agent: str) -> Any:
 
 @probe("O13", ours=[False, True], theirs=[False, False])
 def test_get_truncateds_of_all(library: Any) -> Any:
-    episode = agents_of(library, "a")
-    episode.add_env_step(**step_of("a", truncateds={"__all__": True}))
+    episode = agents_of(library, "a", step_of("a", truncateds={"__all__": True}))
     return [episode.get_terminateds()["__all__"], episode.get_truncateds()["__all__"]]
 
 
@@ -256,51 +257,21 @@ def test_get_truncateds_of_all(library: Any) -> Any:
     theirs={"a": [True, True], "b": [True, True], "__all__": [True, False]},
 )
 def test_agents_that_are_truncated_one_by_one(library: Any) -> Any:
-    episode = agents_of(library, "a", "b")
-    episode.add_env_step(**step_of("a", "b", truncateds={"a": True, "b": True}))
-    return flags(episode)
-
-
-@probe("O14", ours=[["a", "new"], False], theirs=[["a"], True])
-def test_a_newcomer_in_the_step_of_the_last_end(library: Any) -> Any:
-    episode = agents_of(library, "a")
-    episode.add_env_step(**step_of("a", observations={"new": 3.0}, terminateds={"a": True}))
-    return [sorted(episode.agent_ids), episode.is_done]
+    return flags(agents_of(library, "ab", step_of("a", "b", truncateds={"a": True, "b": True})))
 
 
 @probe("O15", ours=[1.0], theirs=[0.5])
 def test_a_reward_before_the_first_observation(library: Any) -> Any:
-    episode = agents_of(library, "a")
-    episode.add_env_step(**step_of("a", rewards={"b": 0.5}))
-    episode.add_env_step(**step_of("a", observations={"b": 0.0}))
-    episode.add_env_step(**step_of("a", "b"))
+    episode = agents_of(
+        library, "a", step_of("a", rewards={"b": 0.5}), step_of("a", observations={"b": 0.0}), step_of("a", "b")
+    )
     return rewards(episode, "b")
-
-
-@probe("O15", ours=[True, 1.75], theirs=[False, 1.5])
-def test_an_idle_agent_at_the_end_of_all(library: Any) -> Any:
-    episode = agents_of(library, "a", "b")
-    episode.add_env_step(**step_of("a", "b"))
-    episode.add_env_step(**step_of("b", rewards={"a": 0.25}, terminateds={"__all__": True}))
-    return [episode.agent_episodes["a"].is_done, episode.get_return(include_hanging_rewards=True)]
-
-
-def pending(library: Any) -> Any:
-    """Agent a has acted two env steps ago and observed nothing since; b goes on."""
-    episode = agents_of(library, "a", "b")
-    episode.add_env_step(**step_of("a", "b"))
-    episode.add_env_step(**step_of("b", actions={"a": 1}, rewards={"a": 0.25}))
-    return episode
-
-
-@probe("O16", ours=["a", "b"], theirs=["b"])
-def test_a_cut_without_lookback_and_a_pending_action(library: Any) -> Any:
-    return sorted(pending(library).cut().agent_ids)
 
 
 @probe("O16", ours=2.75, theirs=3.0)
 def test_rewards_after_concatenating(library: Any) -> Any:
-    left = pending(library)
+    """Agent a has acted two env steps ago and observed nothing since; b goes on."""
+    left = agents_of(library, "ab", step_of("a", "b"), step_of("b", actions={"a": 1}, rewards={"a": 0.25}))
     right = left.cut(1)
     right.add_env_step(**step_of("b", observations={"a": 1.0}, rewards={"a": 0.5}))
     left.concat_episode(right)
@@ -309,7 +280,7 @@ def test_rewards_after_concatenating(library: Any) -> Any:
 
 @probe("O17", ours={"a": [1], "b": [2]}, theirs=Raises(KeyError, "v"))
 def test_outputs_of_a_first_pending_step(library: Any) -> Any:
-    episode = agents_of(library, "a", "b")
+    episode = agents_of(library, "ab")
     step = step_of("b", actions={"a": 0}, extra_model_outputs={"a": {"v": 1}, "b": {"v": 2}})
     episode.add_env_step(**step)
     return {agent: list(plain(rows)) for agent, rows in sorted(episode.get_extra_model_outputs("v").items())}
@@ -328,9 +299,7 @@ def test_infos_and_custom_data_of_a_slice(library: Any) -> Any:
 @probe("O47", ours=[7.0, True], theirs=[1.0, False])
 def test_what_setters_index(library: Any) -> Any:
     """Agent b observes at env steps 1 and 2; its row at env step 1 is its own row 0."""
-    episode = agents_of(library, "a")
-    episode.add_env_step(**step_of("a", observations={"b": 1.0}))
-    episode.add_env_step(**step_of("a", "b"))
+    episode = agents_of(library, "a", step_of("a", observations={"b": 1.0}), step_of("a", "b"))
     episode.set_observations(new_data={"b": 7.0}, at_indices=1)
     return [float(episode.get_observations(1)["b"]), hasattr(episode, "set_infos")]
 
@@ -341,15 +310,12 @@ def test_what_setters_index(library: Any) -> Any:
     theirs={"a": [True, True], "__all__": [True, True]},
 )
 def test_truncated_flags_of_all_and_of_each(library: Any) -> Any:
-    episode = agents_of(library, "a")
-    episode.add_env_step(**step_of("a", truncateds={"a": True, "__all__": True}))
-    return flags(episode)
+    return flags(agents_of(library, "a", step_of("a", truncateds={"a": True, "__all__": True})))
 
 
 @probe("O52", ours=[0, 1], theirs=[0, "S", 1])
 def test_the_env_steps_of_an_agent_terminated_without_an_observation(library: Any) -> Any:
-    episode = agents_of(library, "a", "b")
-    episode.add_env_step(**step_of("b", actions={"a": 0}, rewards={"a": 0.5}, terminateds={"a": True}))
+    episode = agents_of(library, "ab", step_of("b", actions={"a": 0}, rewards={"a": 0.5}, terminateds={"a": True}))
     return list(episode.env_t_to_agent_t["a"].data)
 
 
@@ -367,16 +333,18 @@ def test_the_env_steps_of_an_agent_born_after_a_cut(library: Any) -> Any:
 @probe("O54", ours=[[1.0, 2.0], [3.0, 4.0]], theirs=[1.0, 2.0])
 def test_a_pending_vector_action_of_an_array_episode(library: Any) -> Any:
     """RLlib's two env steps give the first two numbers of four."""
-    episode = agents_of(library, "a", "b")
-    episode.add_env_step(**step_of("a", "b", actions={"a": np.array([1.0, 2.0])}))
-    episode.add_env_step(**step_of("b", actions={"a": np.array([3.0, 4.0])}))
+    episode = agents_of(
+        library,
+        "ab",
+        step_of("a", "b", actions={"a": np.array([1.0, 2.0])}),
+        step_of("b", actions={"a": np.array([3.0, 4.0])}),
+    )
     return plain(episode.to_numpy().get_actions()["a"])
 
 
 @probe("O55", ours=[1.0], theirs=Raises(AssertionError, "", None))
 def test_outputs_on_the_right_of_an_agent_without_a_step_on_the_left(library: Any) -> Any:
-    left = agents_of(library, "a")
-    left.add_env_step(**step_of("a", observations={"b": 0.0}, extra_model_outputs={"a": {"v": 0.0}}))
+    left = agents_of(library, "a", step_of("a", observations={"b": 0.0}, extra_model_outputs={"a": {"v": 0.0}}))
     right = left.cut()
     right.add_env_step(**step_of("a", "b", extra_model_outputs={"a": {"v": 0.0}, "b": {"v": 1.0}}))
     left.concat_episode(right)
@@ -385,24 +353,12 @@ def test_outputs_on_the_right_of_an_agent_without_a_step_on_the_left(library: An
 
 @probe("O56", ours=[0.75], theirs=[0.5])
 def test_a_reward_while_an_agent_waits_with_its_observation(library: Any) -> Any:
-    episode = agents_of(library, "a", "b")
-    episode.add_env_step(**step_of("b", rewards={"a": 0.25}))
-    episode.add_env_step(**step_of("a", "b"))
-    return rewards(episode, "a")
-
-
-@probe("O56", ours=["a", "b"], theirs=["b"])
-def test_a_cut_while_an_agent_waits_with_its_observation(library: Any) -> Any:
-    episode = agents_of(library, "a", "b")
-    episode.add_env_step(**step_of("b"))
-    return sorted(tried(lambda: episode.cut(0)).agent_ids)
+    return rewards(agents_of(library, "ab", step_of("b", rewards={"a": 0.25}), step_of("a", "b")), "a")
 
 
 @probe("O57", ours=False, theirs=True)
 def test_an_episode_without_agents(library: Any) -> Any:
-    episode = agents_of(library)
-    episode.add_env_step({}, {}, {})
-    return episode.is_done
+    return agents_of(library, "", step_of()).is_done
 
 
 def mapped(library: Any, agents: Any, **settings: Any) -> Any:
@@ -413,7 +369,7 @@ def mapped(library: Any, agents: Any, **settings: Any) -> Any:
     pieces = [home.AddObservationsFromEpisodesToBatch(), home.AgentToModuleMapping(**settings)]
     spaces = [gym.spaces.Dict({agent: gym.spaces.Box(0, 9, (), np.float32) for agent in agents}) for _ in range(2)]
     pipeline = home.EnvToModulePipeline(*spaces, connectors=pieces)
-    return pipeline(rl_module=None, batch={}, episodes=[episode], explore=False, shared_data={})
+    return run(pipeline, [episode])
 
 
 @probe("O48", ours=[2.0, 1.0], theirs=[1.0, 2.0])

@@ -17,9 +17,9 @@ from epibatch.core.errors import (
     SpaceError,
     UnknownNameError,
 )
+from oracle.makers import ACT, BOX, filtered, run, user, wired
 from oracle.modules import LEARNER, PPO, build_module, pieces_of
-from oracle.probes import Raises, plain, probe
-from probes.makers import BOX, DISCRETE, filtered, rounded, user_piece, wired
+from oracle.probes import Raises, plain, probe, rounded
 
 
 def synchronised(library: Any, space: gym.Space[Any], rounds: Any) -> Any:
@@ -76,7 +76,7 @@ def with_history(library: Any, actions: gym.Space[Any], taken: list[Any], **sett
     episode.add_env_reset(np.zeros(1, np.float32))
     for action in taken:
         episode.add_env_step(np.zeros(1, np.float32), action, 1.5)
-    piece(rl_module=None, batch={}, episodes=[episode])
+    run(piece, [episode])
     return piece, episode.get_observations(-1)
 
 
@@ -92,7 +92,7 @@ def with_history(library: Any, actions: gym.Space[Any], taken: list[Any], **sett
     },
 )
 def test_two_previous_actions_and_rewards_are_as_declared(library: Any) -> Any:
-    piece, observation = with_history(library, DISCRETE, [1, 2], n_prev_actions=2, n_prev_rewards=2)
+    piece, observation = with_history(library, ACT, [1, 2], n_prev_actions=2, n_prev_rewards=2)
     space = piece.observation_space
     return {
         key: [space[key].shape, observation[key].shape, str(space[key].dtype), str(observation[key].dtype)]
@@ -100,18 +100,7 @@ def test_two_previous_actions_and_rewards_are_as_declared(library: Any) -> Any:
     }
 
 
-NESTED = gym.spaces.Dict({"b": DISCRETE, "a": BOX})
-
-
-def flattened_in_learner(library: Any, *, arrays: bool) -> Any:
-    """The rows that the learner piece makes of two observations with two keys."""
-    piece = wired(library.env_to_module.FlattenObservations(as_learner_connector=True), NESTED)
-    episode = library.SingleAgentEpisode(id_="e", observation_space=NESTED)
-    episode.add_env_reset({"a": np.array([0.5], np.float32), "b": 1})
-    for b in (2, 0):
-        episode.add_env_step({"a": np.array([1.5], np.float32), "b": b}, 0, 0.0)
-    batch = piece(rl_module=None, batch={}, episodes=[episode.to_numpy() if arrays else episode])
-    return plain(np.concatenate(batch["obs"]["e",]))
+NESTED = gym.spaces.Dict({"b": ACT, "a": BOX})
 
 
 @probe(
@@ -120,19 +109,18 @@ def flattened_in_learner(library: Any, *, arrays: bool) -> Any:
     theirs=Raises(ValueError, r"could not convert string to float: np.str_\('a'\)", "flatten_inputs_to_1d_tensor"),
 )
 def test_dicts_are_flattened_in_a_learner_pipeline(library: Any) -> Any:
-    return flattened_in_learner(library, arrays=True)
-
-
-@probe("O27", ours=[[0.5, 0.0, 1.0, 0.0], [1.5, 0.0, 0.0, 1.0]], theirs=[[0.5, 0.0], [1.0, 0.0]])
-def test_lists_of_dicts_are_flattened_in_a_learner_pipeline(library: Any) -> Any:
-    """RLlib takes the first observation for all, and half of it."""
-    return flattened_in_learner(library, arrays=False)
+    """The rows that the learner piece makes of two observations with two keys."""
+    piece = wired(library.env_to_module.FlattenObservations(as_learner_connector=True), NESTED)
+    rows = [{"a": np.array([t + 0.5], np.float32), "b": b} for t, b in enumerate((1, 2, 0))]
+    data = {"observations": rows[:2] + [rows[1]], "actions": [0, 0], "rewards": [0.0, 0.0], "len_lookback_buffer": 0}
+    episode = library.SingleAgentEpisode(id_="e", observation_space=NESTED, **data).to_numpy()
+    return plain(np.concatenate(run(piece, [episode])["obs"]["e",]))
 
 
 @probe("O27", ours=(3,), theirs=Raises(AssertionError, "When using `keys_to_remove` the observation space must be"))
 def test_keys_are_left_out_where_the_pipeline_gives_the_space(library: Any) -> Any:
     piece = library.env_to_module.FlattenObservations(keys_to_remove=["a"])
-    return library.env_to_module.EnvToModulePipeline(NESTED, DISCRETE, connectors=[piece]).observation_space.shape
+    return library.env_to_module.EnvToModulePipeline(NESTED, ACT, connectors=[piece]).observation_space.shape
 
 
 def chunk(library: Any, id_: str, start: int, stop: int) -> Any:
@@ -144,7 +132,7 @@ def chunk(library: Any, id_: str, start: int, stop: int) -> Any:
         actions=[t % 3 for t in times],
         rewards=[t + 0.5 for t in times],
         observation_space=BOX,
-        action_space=DISCRETE,
+        action_space=ACT,
         t_started=start,
         len_lookback_buffer=0,
     ).to_numpy()
@@ -154,12 +142,12 @@ def learner_pipeline(library: Any, *, bootstrap: bool = True, advantages: bool =
     names = PPO[not bootstrap : len(PPO) - (not advantages)]
     settings = {"GeneralAdvantageEstimation": {"gamma": 1.0, "lambda_": 1.0}}
     pieces = pieces_of(library, "learner", *names, NumpyToTensor={"as_learner_connector": True}, **settings)
-    return library.learner.LearnerConnectorPipeline(BOX, DISCRETE, connectors=pieces)
+    return library.learner.LearnerConnectorPipeline(BOX, ACT, connectors=pieces)
 
 
 def batch_of(library: Any, episodes: Any, pipeline: Any, **settings: Any) -> Any:
-    module = build_module(library, BOX, DISCRETE, multi=True, **settings)
-    return pipeline(rl_module=module, batch={}, episodes=episodes)["default_policy"]
+    module = build_module(library, BOX, ACT, multi=True, **settings)
+    return run(pipeline, episodes, rl_module=module)["default_policy"]
 
 
 @probe(
@@ -199,7 +187,7 @@ def test_sequence_lengths_count_real_steps(library: Any) -> Any:
 @probe("O46", ours=[{"name": "x"}], theirs=Raises(TypeError, "can't convert np.ndarray of type numpy.str_"))
 def test_a_column_of_a_name_of_its_own_leaves_infos_alone(library: Any) -> Any:
     """With it RLlib takes `default_policy` for a column too, and makes tensors of what is in there."""
-    modules = build_module(library, BOX, DISCRETE, multi=True)
+    modules = build_module(library, BOX, ACT, multi=True)
     own = {"obs": np.zeros((1, 1), np.float32), "infos": [{"name": "x"}]}
     piece = library.learner.NumpyToTensor(as_learner_connector=True)
     return piece(rl_module=modules, batch={"default_policy": own, "mine": np.zeros(1)}, episodes=[])["default_policy"][
@@ -213,8 +201,8 @@ def learner_pieces(library: Any) -> list[Any]:
 
 def learned(library: Any, pieces: list[Any], episodes: list[Any]) -> Any:
     """What a learner pipeline of these pieces makes of episodes."""
-    pipeline = library.learner.LearnerConnectorPipeline(BOX, DISCRETE, connectors=pieces)
-    return pipeline(rl_module=None, batch={}, episodes=episodes)
+    pipeline = library.learner.LearnerConnectorPipeline(BOX, ACT, connectors=pieces)
+    return run(pipeline, episodes)
 
 
 @probe("batch-keys", ours=[("e",), ("f",)], theirs=[("e_0",), ("f_1",)])
@@ -227,7 +215,7 @@ def test_batch_keys(library: Any) -> Any:
 def test_a_wrong_order(library: Any) -> Any:
     lrn = library.learner
     pieces = [lrn.NumpyToTensor(as_learner_connector=True), lrn.BatchIndividualItems()]
-    return len(lrn.LearnerConnectorPipeline(BOX, DISCRETE, connectors=pieces))
+    return len(lrn.LearnerConnectorPipeline(BOX, ACT, connectors=pieces))
 
 
 @probe("unknown-keywords", ours=Raises(PieceError, "did you mean 'num_frames'"), theirs=1)
@@ -242,7 +230,7 @@ def test_filtered_observations_of_two_environments(library: Any) -> Any:
     episodes = [library.SingleAgentEpisode(id_=id_) for id_ in "ab"]
     for episode, value in zip(episodes, (1, 3)):
         episode.add_env_reset(np.array([value], np.float32))
-    piece(rl_module=None, batch={}, episodes=episodes)
+    run(piece, episodes)
     return rounded([episode.get_observations(-1) for episode in episodes])
 
 
@@ -273,7 +261,7 @@ def test_shaping_rewards_while_acting(library: Any) -> Any:
         for episode in episodes:
             episode.set_rewards(new_data=[2 * reward for reward in episode.get_rewards()])
 
-    pipeline = library.env_to_module.EnvToModulePipeline(BOX, DISCRETE, connectors=[user_piece(library, double)])
+    pipeline = library.env_to_module.EnvToModulePipeline(BOX, ACT, connectors=[user(library, double)])
     episode = library.SingleAgentEpisode(id_="e")
     episode.add_env_reset(np.zeros(1, np.float32))
     for _ in range(2):
@@ -284,12 +272,12 @@ def test_shaping_rewards_while_acting(library: Any) -> Any:
 
 @probe("not-a-piece", ours=Raises(PieceError, "an instance of ConnectorV2"), theirs=0)
 def test_something_else_in_a_pipeline(library: Any) -> Any:
-    return len(library.ConnectorPipelineV2(BOX, DISCRETE, connectors=[3]))
+    return len(library.ConnectorPipelineV2(BOX, ACT, connectors=[3]))
 
 
 @probe("remove-missing", ours=Raises(UnknownNameError, "NoSuch"), theirs=None)
 def test_removing_what_is_not_there(library: Any) -> Any:
-    return library.ConnectorPipelineV2(BOX, DISCRETE, connectors=learner_pieces(library)).remove("NoSuch")
+    return library.ConnectorPipelineV2(BOX, ACT, connectors=learner_pieces(library)).remove("NoSuch")
 
 
 @probe("row-count", ours=Raises(ColumnError, "3 rows, one per step"), theirs=[3, 1])
@@ -298,7 +286,7 @@ def test_a_column_with_one_row_per_episode(library: Any) -> Any:
         for episode in piece.single_agent_episode_iterator(episodes):
             piece.add_n_batch_items(batch, "steps", np.array([len(episode)]), 1, episode)
 
-    batch = learned(library, [user_piece(library, add), *learner_pieces(library)], [chunk(library, "e", 0, 3)])
+    batch = learned(library, [user(library, add), *learner_pieces(library)], [chunk(library, "e", 0, 3)])
     return [len(batch["obs"]), len(batch["steps"])]
 
 
@@ -317,11 +305,11 @@ def test_a_loss_mask_of_ones_own_in_sequences(library: Any) -> Any:
         for episode in piece.single_agent_episode_iterator(episodes):
             piece.add_n_batch_items(batch, "loss_mask", np.array([False, True, True]), 3, episode)
 
-    module = build_module(library, BOX, DISCRETE, state=2, multi=True)
-    pieces = [user_piece(library, add), learner_pieces(library)[0]]
+    module = build_module(library, BOX, ACT, state=2, multi=True)
+    pieces = [user(library, add), learner_pieces(library)[0]]
     pieces.append(library.learner.AddTimeDimToBatchAndZeroPad(as_learner_connector=True))
-    pipeline = library.learner.LearnerConnectorPipeline(BOX, DISCRETE, connectors=pieces)
-    batch = pipeline(rl_module=module, batch={}, episodes=[chunk(library, "e", 0, 3)])
+    pipeline = library.learner.LearnerConnectorPipeline(BOX, ACT, connectors=pieces)
+    batch = run(pipeline, [chunk(library, "e", 0, 3)], rl_module=module)
     return [row[:4] for items in plain(batch["loss_mask"]).values() for row in items]
 
 
@@ -338,8 +326,8 @@ def test_frames_of_a_chunk_without_lookback(library: Any) -> Any:
         len_lookback_buffer=0,
     ).to_numpy()
     piece = library.module("connectors.common.frame_stacking").FrameStacking(num_frames=2, as_learner_connector=True)
-    pipeline = library.learner.LearnerConnectorPipeline(space, DISCRETE, connectors=[piece])
-    batch = pipeline(rl_module=None, batch={}, episodes=[episode])
+    pipeline = library.learner.LearnerConnectorPipeline(space, ACT, connectors=[piece])
+    batch = run(pipeline, [episode])
     return plain(next(iter(batch["obs"].values())))
 
 
@@ -364,7 +352,7 @@ def test_saved_pieces(library: Any, tmp_path: Any) -> Any:
 def test_what_a_piece_keeps_of_a_column(library: Any) -> Any:
     """Whether it shares memory with the batch."""
     kept: list[Any] = []
-    keep = user_piece(library, lambda piece, batch, episodes: kept.extend(*batch["rewards"].values()))
+    keep = user(library, lambda piece, batch, episodes: kept.extend(*batch["rewards"].values()))
     *before, batching = learner_pieces(library)
     batch = learned(library, [*before, keep, batching], [chunk(library, "e", 0, 3)])
     return bool(np.shares_memory(kept[0], batch["rewards"]))
@@ -375,5 +363,5 @@ def test_a_preprocessed_row_of_another_shape(library: Any) -> Any:
     base = library.module("connectors.env_to_module.observation_preprocessor").SingleAgentObservationPreprocessor
     first = type("First", (base,), {"preprocess": lambda self, observation, episode: observation[:1]})
     episode = library.SingleAgentEpisode(observations=[np.zeros(2, np.float32)])
-    first(gym.spaces.Box(-1, 1, (2,)), DISCRETE)(rl_module=None, batch={}, episodes=[episode], shared_data={})
+    first(gym.spaces.Box(-1, 1, (2,)), ACT)(rl_module=None, batch={}, episodes=[episode], shared_data={})
     return episode.get_observations(-1).shape

@@ -11,11 +11,13 @@ import numpy as np
 import torch
 
 from epibatch.core.errors import BatchLayoutError, CheckpointError, ColumnError, NonFiniteLossError, UnknownNameError
-from learners.several import SeveralModules, net_spec, ppo_batch
+from oracle.learners import SeveralModules, minibatches, net_spec, nets, ppo_batch
 from oracle.libraries import RLLIB
+from oracle.makers import ACT, OBS, chunk, names, run, settings, user
 from oracle.modules import build_module
 from oracle.probes import Raises, plain, probe, tried
-from probes.makers import DISCRETE, PAIR, Counting, minibatches, user_piece
+
+PAIR, TWO = gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Discrete(2)
 
 
 def pieces_of(library: Any) -> tuple[type, type]:
@@ -42,11 +44,7 @@ def pieces_of(library: Any) -> tuple[type, type]:
 
 
 def pipeline_of(library: Any, *classes: type) -> Any:
-    return library.ConnectorPipelineV2(PAIR, DISCRETE, connectors=[cls() for cls in classes])
-
-
-def order(pipeline: Any) -> list[str]:
-    return [type(piece).__name__ for piece in pipeline.connectors]
+    return library.ConnectorPipelineV2(PAIR, ACT, connectors=[cls() for cls in classes])
 
 
 @probe("O2", ours=[{"count": 5}], theirs=[{}])
@@ -79,7 +77,7 @@ def test_inserting_next_to_a_piece_that_is_not_there(library: Any) -> Any:
     pipeline = pipeline_of(library, marker, counter)
     before = tried(lambda: type(pipeline.insert_before("Countr", marker())).__name__)
     after = tried(lambda: type(pipeline.insert_after("Countr", marker())).__name__)
-    return [before, after, order(pipeline)]
+    return [before, after, names(pipeline)]
 
 
 @probe("O5", ours="Counter", theirs=Raises(AttributeError, "no attribute 'name'", "__getitem__"))
@@ -87,35 +85,36 @@ def test_looking_up_by_class_name(library: Any) -> Any:
     return type(pipeline_of(library, *pieces_of(library))["Counter"]).__name__
 
 
-@probe("O6", ours=[PAIR, DISCRETE], theirs=[None, None])
+NOT_ITERABLE = Raises(TypeError, "'NoneType' object is not iterable", "__init__")
+
+
+@probe("O6", ours=[PAIR, ACT, 0], theirs=[None, None, NOT_ITERABLE])
 def test_an_empty_pipeline_has_the_spaces_of_its_input(library: Any) -> Any:
     pipeline = pipeline_of(library)
-    return [pipeline.observation_space, pipeline.action_space]
-
-
-@probe("O6", ours=0, theirs=Raises(TypeError, "'NoneType' object is not iterable", "__init__"))
-def test_a_pipeline_without_pieces(library: Any) -> Any:
-    return len(library.ConnectorPipelineV2())
+    return [pipeline.observation_space, pipeline.action_space, tried(lambda: len(library.ConnectorPipelineV2()))]
 
 
 IMAGE = gym.spaces.Box(0, 1, (4, 4, 1), np.float32)
-SPACES = {"input_observation_space": PAIR, "input_action_space": DISCRETE}
+SPACES = {"input_observation_space": PAIR, "input_action_space": ACT}
 
 
-@probe("O7", ours=(4, 4, 3), theirs=Raises(AttributeError, "no attribute '_multi_agent'"))
-def test_frame_stacking_takes_spaces_in_its_constructor(library: Any) -> Any:
-    piece = library.module("connectors.env_to_module.frame_stacking").FrameStackingEnvToModule
-    return piece(IMAGE, DISCRETE, num_frames=3).observation_space.shape
+def lacks(name: str) -> Raises:
+    return Raises(AttributeError, f"no attribute '{name}'")
 
 
-@probe("O7", ours=(2,), theirs=Raises(AttributeError, "no attribute 'clip_by_value'"))
-def test_mean_std_filter_takes_spaces_in_its_constructor(library: Any) -> Any:
-    return library.env_to_module.MeanStdFilter(**SPACES).observation_space.shape
-
-
-@probe("O7", ours="Dict", theirs=Raises(AttributeError, "no attribute '_multi_agent'"))
-def test_previous_actions_take_spaces_in_their_constructor(library: Any) -> Any:
-    return type(library.env_to_module.PrevActionsPrevRewards(**SPACES).observation_space).__name__
+@probe(
+    "O7",
+    ours=[(4, 4, 3), (2,), "Dict"],
+    theirs=[lacks("_multi_agent"), lacks("clip_by_value"), lacks("_multi_agent")],
+)
+def test_pieces_take_spaces_in_their_constructors(library: Any) -> Any:
+    stacking = library.module("connectors.env_to_module.frame_stacking").FrameStackingEnvToModule
+    home = library.env_to_module
+    return [
+        tried(lambda: stacking(IMAGE, ACT, num_frames=3).observation_space.shape),
+        tried(lambda: home.MeanStdFilter(**SPACES).observation_space.shape),
+        tried(lambda: type(home.PrevActionsPrevRewards(**SPACES).observation_space).__name__),
+    ]
 
 
 @probe("O8", ours=[5, 3, 4], theirs=[5, None, 8])
@@ -141,7 +140,7 @@ def test_the_arguments_of_subclasses_are_recorded(library: Any) -> Any:
 
 @probe("O9", ours=[], theirs=["data"])
 def test_pieces_are_passed_the_batch_once(library: Any) -> Any:
-    batch = pipeline_of(library, pieces_of(library)[0])(rl_module=None, batch={}, episodes=[])
+    batch = run(pipeline_of(library, pieces_of(library)[0]), [])
     return [name for name in batch["keywords"] if name not in ("explore", "shared_data", "metrics")]
 
 
@@ -165,71 +164,46 @@ def test_items_with_and_without_an_episode(library: Any) -> Any:
 
 
 ALGORITHMS = ("ppo", "marwil", "bc", "dqn", "sac", "cql", "iql")
-
-
-def learner_pipelines(library: Any, *, defaults: bool = True) -> dict[str, Any]:
-    """The learner pipeline that each algorithm's config builds, or the error that it raises."""
-    pipelines = {}
-    for name in ALGORITHMS if library is RLLIB else ("ppo",):
-        config = getattr(library.module(f"algorithms.{name}"), f"{name.upper()}Config")()
-        if not defaults:
-            config.learners(add_default_connectors_to_learner_pipeline=False)
-        pipelines[name] = tried(lambda config=config: config.build_learner_connector(PAIR, PAIR))
-    return pipelines
+WITHOUT_NEIGHBOUR = Raises(ValueError, "Can not find connector with name or type", "insert_after")
+TWICE = "AddNextObservationsFromEpisodesToTrainBatch"
 
 
 @probe(
     "O30",
-    ours={},
-    theirs={
-        "cql": ["AddNextObservationsFromEpisodesToTrainBatch"],
-        "iql": ["AddNextObservationsFromEpisodesToTrainBatch"],
-    },
+    ours=[{}, {}],
+    theirs=[{"cql": TWICE, "iql": TWICE}, {"sac": WITHOUT_NEIGHBOUR, "cql": WITHOUT_NEIGHBOUR}],
 )
-def test_no_algorithm_adds_a_piece_twice(library: Any) -> Any:
-    names = {
-        name: Counter(type(piece).__name__ for piece in pipeline.connectors)
-        for name, pipeline in learner_pipelines(library).items()
-    }
-    return {
-        name: [piece for piece, count in counts.items() if count > 1]
-        for name, counts in names.items()
-        if counts.most_common(1)[0][1] > 1
-    }
-
-
-WITHOUT_NEIGHBOUR = Raises(ValueError, "Can not find connector with name or type", "insert_after")
-
-
-@probe("O30", ours={}, theirs={"sac": WITHOUT_NEIGHBOUR, "cql": WITHOUT_NEIGHBOUR})
-def test_algorithms_do_without_the_default_pieces(library: Any) -> Any:
-    pipelines = learner_pipelines(library, defaults=False)
-    return {name: pipeline for name, pipeline in pipelines.items() if isinstance(pipeline, Exception)}
-
-
-@probe("O31", ours=[[0] * 8], theirs="no columns")
-def test_a_minibatch_has_at_least_one_sequence(library: Any) -> Any:
-    """The first one, of two sequences of eight steps in minibatches of four."""
-    batch = {"x": torch.tensor([[0] * 8, [1] * 8]), "seq_lens": torch.tensor([8, 8])}
-    return minibatches(library, {"m": batch}, 4)["m"][0]
+def test_learner_pipelines_of_algorithms(library: Any) -> Any:
+    """The pieces that an algorithm adds twice, and the errors of those without the default pieces."""
+    twice, failed = {}, {}
+    for name in ALGORITHMS if library is RLLIB else ("ppo",):
+        config = getattr(library.module(f"algorithms.{name}"), f"{name.upper()}Config")()
+        (piece, count), *_ = Counter(names(config.build_learner_connector(PAIR, PAIR))).most_common(1)
+        twice.update({name: piece} if count > 1 else {})
+        config.learners(add_default_connectors_to_learner_pipeline=False)
+        found = tried(lambda config=config: config.build_learner_connector(PAIR, PAIR))
+        failed.update({name: found} if isinstance(found, Exception) else {})
+    return [twice, failed]
 
 
 @probe(
     "O31",
-    ours={"few": [[0, 1]], "many": [[0, 1], [2, 3], [4, 5]]},
-    theirs={"few": [[0, 1], [0, 1], [0, 1]], "many": [[0, 1], [2, 3], [4, 5]]},
+    ours=[[[0] * 8], {"few": [[0, 1]], "many": [[0, 1], [2, 3], [4, 5]]}],
+    theirs=["no columns", {"few": [[0, 1], [0, 1], [0, 1]], "many": [[0, 1], [2, 3], [4, 5]]}],
 )
-def test_modules_with_fewer_rows_are_not_repeated(library: Any) -> Any:
-    return minibatches(library, {"few": {"x": torch.arange(2)}, "many": {"x": torch.arange(6)}}, 2)
+def test_long_sequences_and_modules_with_few_rows(library: Any) -> Any:
+    """The first of two sequences of eight steps in minibatches of four; then modules with two and six rows."""
+    batch = {"x": torch.tensor([[0] * 8, [1] * 8]), "seq_lens": torch.tensor([8, 8])}
+    several = {"few": {"x": torch.arange(2)}, "many": {"x": torch.arange(6)}}
+    return [minibatches(library, {"m": batch}, 4)["m"][0], minibatches(library, several, 2)]
 
 
 def learner_with(library: Any, builder: Callable[..., Any]) -> tuple[Any, Any]:
     """PPO's Learner, and its pipeline, with the piece that a user's builder makes of the spaces it gets."""
-    config = library.PPOConfig().environment(Counting).env_runners(num_env_runners=0)
+    config = settings(library)
     if library is RLLIB:
         config.learners(learner_connector=builder)
-        spaces = {"default_policy": (Counting.observation_space, Counting.action_space)}
-        learner = config.build_learner(spaces=spaces)
+        learner = config.build_learner(spaces={"default_policy": (OBS, TWO)})
         return learner, learner._learner_connector
     learner = config.training(learner_connector=builder).build_algo().learner
     return learner, learner.connector
@@ -237,27 +211,20 @@ def learner_with(library: Any, builder: Callable[..., Any]) -> tuple[Any, Any]:
 
 def three_steps(library: Any, logp: float = -0.5) -> Any:
     """An episode with one of its log-probabilities to choose, as arrays."""
-    return library.SingleAgentEpisode(
-        id_="e",
-        observations=[np.zeros(1, np.float32)] * 4,
-        actions=[0] * 3,
-        rewards=[0.5, 0.5, 0.5],
-        extra_model_outputs={
-            "action_logp": [np.float32(-0.5), np.float32(logp), np.float32(-0.5)],
-            "action_dist_inputs": [np.zeros(2, np.float32)] * 3,
-        },
-        len_lookback_buffer=0,
-    ).to_numpy()
+    outputs = {"action_logp": [np.float32(own) for own in (-0.5, logp, -0.5)]}
+    outputs["action_dist_inputs"] = [np.zeros(2, np.float32)] * 3
+    settings = {"rewards": [0.5] * 3, "actions": [0] * 3, "extra_model_outputs": outputs, "action_space": TWO}
+    return chunk(library, "e", **settings)
 
 
 @probe("ppo-order", ours=[3], theirs=[4])
 def test_a_users_piece_sees_the_episode_as_it_happened(library: Any) -> Any:
     """Steps of an episode of three."""
     seen: list[int] = []
-    user = user_piece(library, lambda piece, batch, episodes: seen.extend(map(len, episodes)))
-    _, pipeline = learner_with(library, lambda *spaces: user)
-    module = build_module(library, Counting.observation_space, Counting.action_space, multi=True)
-    pipeline(rl_module=module, batch={}, episodes=[three_steps(library)])
+    piece = user(library, lambda piece, batch, episodes: seen.extend(map(len, episodes)))
+    _, pipeline = learner_with(library, lambda *spaces: piece)
+    module = build_module(library, OBS, TWO, multi=True)
+    run(pipeline, [three_steps(library)], rl_module=module)
     return seen
 
 
@@ -270,26 +237,26 @@ def test_a_column_of_observations_with_one_row_per_step(library: Any) -> Any:
             rows = np.stack([episode.get_observations(t) for t in range(len(episode))])
             piece.add_n_batch_items(batch, "obs", rows, len(rows), episode)
 
-    _, pipeline = learner_with(library, lambda *spaces: user_piece(library, add))
-    module = build_module(library, Counting.observation_space, Counting.action_space, multi=True)
-    return len(pipeline(rl_module=module, batch={}, episodes=[three_steps(library)])["default_policy"]["obs"])
+    _, pipeline = learner_with(library, lambda *spaces: user(library, add))
+    module = build_module(library, OBS, TWO, multi=True)
+    return len(run(pipeline, [three_steps(library)], rl_module=module)["default_policy"]["obs"])
 
 
 @probe("non-finite-loss", ours=Raises(NonFiniteLossError, "total_loss=nan"), theirs="went on")
 def test_a_loss_that_is_no_number(library: Any) -> Any:
-    learner, _ = learner_with(library, lambda *spaces: user_piece(library, lambda piece, batch, episodes: None))
+    learner, _ = learner_with(library, lambda *spaces: user(library))
     required = {"timesteps": {"num_env_steps_sampled_lifetime": 3}, "num_epochs": 1, "minibatch_size": 3}
     learner.update(episodes=[three_steps(library, float("nan"))], **(required if library is RLLIB else {}))
     return "went on"
 
 
-@probe("learner-input-space", ours=[Counting.observation_space, Counting.action_space], theirs=[None, None])
+@probe("learner-input-space", ours=[OBS, TWO], theirs=[None, None])
 def test_the_spaces_that_builders_of_learner_pieces_get(library: Any) -> Any:
     seen: list[Any] = []
 
     def build(*spaces: Any) -> Any:
         seen.extend(spaces)
-        return user_piece(library, lambda piece, batch, episodes: None)
+        return user(library)
 
     learner_with(library, build)
     return seen
@@ -297,7 +264,7 @@ def test_the_spaces_that_builders_of_learner_pieces_get(library: Any) -> Any:
 
 @probe("learner-state", ours=True, theirs=False)
 def test_the_state_of_a_learner_piece_is_saved_with_the_learner(library: Any) -> Any:
-    piece = user_piece(library, lambda piece, batch, episodes: None)
+    piece = user(library)
     type(piece).get_state = lambda self, *components, **kwargs: {"count": 987654}
     learner, _ = learner_with(library, lambda *spaces: piece)
     return "987654" in repr(learner.get_state())
@@ -323,10 +290,6 @@ def test_rows_without_loss(library: Any) -> Any:
 
 def two(rows: int = 8) -> dict[str, Any]:
     return {"red": ppo_batch(rows, 0), "blue": ppo_batch(rows, 1)}
-
-
-def modules(library: Any, *names: str) -> Any:
-    return library.MultiRLModule(rl_module_specs={name: net_spec(library, seed) for seed, name in enumerate(names)})
 
 
 @probe("module-minibatches", ours={"red": 2, "blue": 12}, theirs={"red": 2, "blue": 2})
@@ -364,15 +327,15 @@ def test_what_there_is_of_a_module_that_is_not_trained(library: Any) -> Any:
     return [any(name.startswith("blue") for name in optimizers), "blue" in results]
 
 
-@probe("unknown-module-states", ours=Raises(CheckpointError, "states of blue"), theirs="went on")
-def test_a_state_of_a_module_that_is_not_there(library: Any) -> Any:
-    modules(library, "red").set_state(modules(library, "red", "blue").get_state())
-    return "went on"
-
-
-@probe("unknown-module-states", ours=Raises(UnknownNameError, "did you mean 'blue'"), theirs=[])
-def test_components_that_are_not_there(library: Any) -> Any:
-    return list(modules(library, "red", "blue").get_state(components="bleu"))
+@probe(
+    "unknown-module-states",
+    ours=[Raises(CheckpointError, "states of blue"), Raises(UnknownNameError, "did you mean 'blue'")],
+    theirs=[None, []],
+)
+def test_a_state_and_components_of_a_module_that_is_not_there(library: Any) -> Any:
+    both = nets(library, "red", "blue")
+    given = tried(lambda: nets(library, "red").set_state(both.get_state()))
+    return [given, tried(lambda: list(both.get_state(components="bleu")))]
 
 
 @probe("module-loading", ours=True, theirs=False)

@@ -10,7 +10,8 @@ import pettingzoo
 
 from epibatch.core.errors import ConfigError, EnvironmentContractError
 from oracle.libraries import RLLIB
-from oracle.probes import Raises, plain, probe
+from oracle.makers import both_spaces, run
+from oracle.probes import Raises, plain, probe, tried
 
 SPACES = (gym.spaces.Box(-9.0, 9.0, (1,), np.float32), gym.spaces.Discrete(2))
 TABLE = {"a": "red", "b": "blue"}
@@ -20,13 +21,18 @@ def by_agent(agent_id: Any, episode: Any, **kwargs: Any) -> str:
     return TABLE[agent_id]
 
 
+def of_agents(space: Any) -> Any:
+    """The space of both agents."""
+    return gym.spaces.Dict(dict.fromkeys(TABLE, space))
+
+
 def config_of(library: Any, policies: Any = ("red", "blue"), **settings: Any) -> Any:
     return library.PPOConfig().multi_agent(policies=policies, policy_mapping_fn=by_agent, **settings)
 
 
 def learner_batch(library: Any, config: Any) -> Any:
     """What PPO's learner pipeline makes of an episode that pays each agent 1 in each of its 3 steps, and ends."""
-    observation, action = (gym.spaces.Dict(dict.fromkeys(TABLE, space)) for space in SPACES)
+    observation, action = map(of_agents, SPACES)
     modules = config.get_multi_rl_module_spec(spaces=dict.fromkeys(("red", "blue"), SPACES)).build()
     if library is RLLIB:
         learner = config.build_learner(spaces={"__env_single__": (observation, action), "red": SPACES, "blue": SPACES})
@@ -40,17 +46,11 @@ def learner_batch(library: Any, config: Any) -> Any:
     )
     episode.add_env_reset(observations=rows, infos={})
     extra = {"action_logp": np.float32(-0.5), "action_dist_inputs": np.zeros(2, np.float32)}
+    step: dict[str, Any] = {"actions": dict.fromkeys(TABLE, 0), "rewards": dict.fromkeys(TABLE, 1.0), "infos": {}}
+    step.update(observations=rows, extra_model_outputs=dict.fromkeys(TABLE, extra))
     for t in range(3):
-        episode.add_env_step(
-            rows,
-            dict.fromkeys(TABLE, 0),
-            dict.fromkeys(TABLE, 1.0),
-            {},
-            terminateds={"__all__": t == 2},
-            truncateds={"__all__": False},
-            extra_model_outputs=dict.fromkeys(TABLE, extra),
-        )
-    return pipeline(rl_module=modules, batch={}, episodes=[episode.to_numpy()], shared_data={})
+        episode.add_env_step(**step, terminateds={"__all__": t == 2})
+    return run(pipeline, [episode.to_numpy()], rl_module=modules)
 
 
 @probe("module-discounts", ours=[1.75, 2.97], theirs=[2.97, 2.97])
@@ -69,19 +69,23 @@ def test_settings_in_the_spec_of_a_policy(library: Any) -> Any:
     return config.get_config_for_module("red").lr
 
 
-@probe("unknown-modules", ours=Raises(ConfigError, "no module 'rad'; did you mean 'red'"), theirs="went on")
-def test_settings_of_a_module_that_is_not_there(library: Any) -> Any:
-    config_of(library).rl_module(algorithm_config_overrides_per_module={"rad": {"lr": 0.5}}).validate()
-    return "went on"
+@probe(
+    "unknown-modules",
+    ours=[Raises(ConfigError, "no module 'rad'; did you mean 'red'"), Raises(ConfigError, "'rad' for agent 'a'")],
+    theirs=["went on", "went on"],
+)
+def test_settings_of_and_a_mapping_to_a_module_that_is_not_there(library: Any) -> Any:
+    def settings() -> str:
+        config_of(library).rl_module(algorithm_config_overrides_per_module={"rad": {"lr": 0.5}}).validate()
+        return "went on"
 
+    def mapping() -> str:
+        config = config_of(library)
+        config.multi_agent(policy_mapping_fn=lambda agent_id, *_, **__: "rad" if agent_id == "a" else "blue")
+        config.build_env_to_module_connector(env=None, spaces=both_spaces(*map(of_agents, SPACES)))
+        return "went on"
 
-@probe("unknown-modules", ours=Raises(ConfigError, "'rad' for agent 'a'"), theirs="went on")
-def test_a_mapping_to_a_module_that_is_not_there(library: Any) -> Any:
-    config = config_of(library)
-    config.multi_agent(policy_mapping_fn=lambda agent_id, episode, **kwargs: "rad" if agent_id == "a" else "blue")
-    both = gym.spaces.Dict(a=SPACES[0], b=SPACES[0]), gym.spaces.Dict(a=SPACES[1], b=SPACES[1])
-    config.build_env_to_module_connector(env=None, spaces={"__env__": both, "__env_single__": both})
-    return "went on"
+    return [tried(settings), tried(mapping)]
 
 
 SPACE = gym.spaces.Discrete(9)

@@ -17,6 +17,7 @@ from epibatch.core.errors import ConfigError
 from epibatch.core.registry import register_env
 from epibatch.porting import port_source
 from oracle.libraries import BOTH, EPIBATCH, RLLIB, Library
+from oracle.makers import run
 from stock.installed import config_of, ported, ported_module, rllib_file
 
 SCRIPTS = "examples/connectors"
@@ -95,31 +96,21 @@ def configs(tmp_path: Path) -> Any:
 def journey(env: Any, steps: int, seed: int) -> list[dict[str, Any]]:
     """What happens to an agent that acts at random, step after step."""
     env.action_space.seed(seed)
-    observation, _ = env.reset(seed=seed)
-    taken = [{"observation": observation}]
-    while len(taken) < steps:
+    taken = [{"observation": env.reset(seed=seed)[0]}]
+    while len(taken) < steps and not (taken[-1].get("terminated") or taken[-1].get("truncated")):
         action = env.action_space.sample()
-        observation, reward, terminated, truncated, _ = env.step(action)
-        ended = {"terminated": terminated, "truncated": truncated}
-        taken.append({"observation": observation, "action": action, "reward": reward, **ended})
-        if terminated or truncated:
-            break
+        names = ("observation", "reward", "terminated", "truncated")
+        taken.append({"action": action, **dict(zip(names, env.step(action)))})
     return taken
 
 
-def seen_by_modules(library: Library, config: Any, env: Any, taken: list[dict[str, Any]]) -> list[Any]:
-    """What the config's env-to-module pipeline makes of a journey, step after step, and its space."""
-    spaces = dict.fromkeys(("__env__", "__env_single__"), (env.observation_space, env.action_space))
-    pipeline = config.build_env_to_module_connector(spaces=spaces)
-    episode = library.SingleAgentEpisode(observation_space=env.observation_space, action_space=env.action_space)
-    seen = []
+def seen_by_modules(config: Any, episode: Any, taken: list[dict[str, Any]]) -> list[Any]:
+    """The observations that the config's env-to-module pipeline makes of a journey, step after step, and its space."""
+    spaces = dict.fromkeys(("__env__", "__env_single__"), (episode.observation_space, episode.action_space))
+    pipeline, seen = config.build_env_to_module_connector(spaces=spaces), []
     for step, event in enumerate(taken):
-        if step:
-            episode.add_env_step(**event)
-        else:
-            episode.add_env_reset(**event)
-        batch = pipeline(rl_module=None, batch={}, episodes=[episode], explore=True, shared_data={})
-        seen.append(np.array(batch["obs"]))
+        (episode.add_env_step if step else episode.add_env_reset)(**event)
+        seen.append(run(pipeline, [episode], explore=True))
     return [*seen, pipeline.observation_space]
 
 
@@ -128,10 +119,12 @@ def seen_by_modules(library: Library, config: Any, env: Any, taken: list[dict[st
 def test_the_pipeline_shows_the_module_the_same(configs, stem, seed):
     both, env = configs(stem), env_of(stem)
     taken = journey(env, 12, seed)
-    theirs, ours = (seen_by_modules(library, both[library], env, taken) for library in BOTH)
+    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+    theirs, ours = (seen_by_modules(both[own], own.SingleAgentEpisode(**spaces), taken) for own in BOTH)
     assert len(theirs) == len(ours) == len(taken) + 1 > 4
     assert theirs.pop() == ours.pop()
     for other, mine in zip(theirs, ours):
+        other, mine = (np.array(batch["obs"]) for batch in (other, mine))
         assert (other.shape, other.dtype) == (mine.shape, mine.dtype)
         if stem == "mean_std_filtering":  # sums in another order
             np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
@@ -185,41 +178,29 @@ def agents_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def seen_by_agents_modules(library: Library, config: Any, env: Any, steps: int, seed: int) -> list[Any]:
-    """What the config's env-to-module pipeline makes of two agents that walk at random, step after step."""
-    spaces = gym.spaces.Dict(dict.fromkeys(env.possible_agents, env.get_observation_space("agent_0")))
-    choices = gym.spaces.Dict(dict.fromkeys(env.possible_agents, env.get_action_space("agent_0")))
-    single = dict.fromkeys(("__env__", "__env_single__"), (spaces, choices))
-    pipeline = config.build_env_to_module_connector(spaces=single)
-    episode = library.MultiAgentEpisode(
-        observation_space=spaces,
-        action_space=choices,
-        agent_to_module_mapping_fn=lambda agent, episode: "p0" if agent == "agent_0" else "p1",
-    )
-    rng, seen = np.random.default_rng(seed), []
-    observations, infos = env.reset()
-    episode.add_env_reset(observations=observations, infos=infos)
-    for _ in range(steps):
-        batch = pipeline(rl_module=None, batch={}, episodes=[episode], explore=True, shared_data={})
-        seen.append({name: np.array(own["obs"]) for name, own in batch.items()})
-        actions = {agent: int(rng.integers(4)) for agent in observations}
-        observations, rewards, terminateds, truncateds, infos = env.step(actions)
-        episode.add_env_step(observations, actions, rewards, infos, terminateds=terminateds, truncateds=truncateds)
-    return [*seen, pipeline.observation_space]
-
-
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_pipeline_shows_several_modules_the_same(agents_script, seed):
     configs = {RLLIB: config_of(rllib_file(f"{SCRIPTS}/{SEVERAL[0]}.py")), EPIBATCH: config_of(agents_script)}
-    make = RLLIB.module(f"examples.{CORRIDOR}").DoubleRowCorridorEnv
-    theirs, ours = (seen_by_agents_modules(library, configs[library], make(), 12, seed) for library in BOTH)
+    env, rng = RLLIB.module(f"examples.{CORRIDOR}").DoubleRowCorridorEnv(), np.random.default_rng(seed)
+    taken = [dict(zip(("observations", "infos"), env.reset()))]
+    for _ in range(11):
+        actions = {agent: int(rng.integers(4)) for agent in taken[-1]["observations"]}
+        names = ("observations", "rewards", "terminateds", "truncateds", "infos")
+        taken.append({"actions": actions, **dict(zip(names, env.step(actions)))})
+    spaces = [dict.fromkeys(env.possible_agents, env.get_observation_space("agent_0"))]
+    spaces.append(dict.fromkeys(env.possible_agents, env.get_action_space("agent_0")))
+    names = ("observation_space", "action_space")
+    settings: dict[str, Any] = dict(zip(names, map(gym.spaces.Dict, spaces)))
+    settings["agent_to_module_mapping_fn"] = lambda agent, episode: "p0" if agent == "agent_0" else "p1"
+    theirs, ours = (seen_by_modules(configs[own], own.MultiAgentEpisode(**settings), taken) for own in BOTH)
     assert theirs.pop() == ours.pop()
     assert len(theirs) == len(ours) == 12
     for other, mine in zip(theirs, ours):
         assert sorted(other) == sorted(mine) == ["p0", "p1"]
-        for name, rows in mine.items():
-            assert (other[name].shape, other[name].dtype) == (rows.shape, rows.dtype)
-            np.testing.assert_array_equal(rows, other[name])
+        for name, columns in mine.items():
+            rows, expected = np.array(columns["obs"]), np.array(other[name]["obs"])
+            assert (expected.shape, expected.dtype) == (rows.shape, rows.dtype)
+            np.testing.assert_array_equal(rows, expected)
 
 
 def test_the_ported_script_about_several_agents_trains(agents_script):

@@ -263,7 +263,7 @@ def test_numbers_stay_with_their_episode_whoever_else_is_there():
 def test_only_as_many_are_kept_as_can_be_running():
     piece = EpisodeNoise(shape=[1])
     running = numbers(piece, *map(str, range(50)))
-    for i in range(300):
+    for i in range(150):
         numbers(piece, f"ended {i}")
         assert (numbers(piece, *map(str, range(50)))["7"] == running["7"]).all()
     assert len(piece.get_state()["known"]) <= 2 * 51 + 64

@@ -111,7 +111,7 @@ def test_preprocess_has_to_be_written():
 @pytest.mark.parametrize(
     ("answer", "error", "said"),
     [
-        (None, ColumnError, r"One\.preprocess(.|\n)*end preprocess with `return observation`"),
+        (None, ColumnError, r"One\.preprocess(.|\n)*found: +None\n(.|\n)*end preprocess with `return observation`"),
         (np.zeros(3), SpaceError, r"shape \(3,\)(.|\n)*let One\.recompute_output_observation_space return"),
         ({"a": 1}, SpaceError, r"dict(.|\n)*recompute_output_observation_space"),
         (np.array(["x", "y"]), SpaceError, r"recompute_output_observation_space"),
@@ -207,7 +207,7 @@ def alone(batch, episode):
         (
             lambda: rewritten(WIDE, lambda rows: np.zeros(3)),
             ColumnError,
-            r"a dict of the agents' new observations(.|\n)*`return observations`",
+            r"a dict of the agents' new observations(.|\n)*found: +ndarray(.|\n)*`return observations`",
         ),
         (lambda: rewritten(WIDE, lambda rows: {"c": 0}), UnknownNameError, r"'a', 'b'(.|\n)*one for 'c'"),
         (lambda: rewritten(WIDE, lambda rows: {"a": np.zeros(2)}), SpaceError, r"All\.preprocess, agent 'a'(.|\n)*rec"),

@@ -65,24 +65,16 @@ def test_nested_actions(lab):
 
 
 def test_rewards_changed_by_a_user_piece_arrive_and_stay_in_the_episode(lab):
+    """Fractions also where the rewards were integers."""
+
     def shape(batch, episodes):
-        for episode in episodes:
-            episode.set_rewards(new_data=episode.get_rewards() + 100.0)
+        episodes[0].set_rewards(new_data=episodes[0].get_rewards() + 100.0)
+        episodes[1].set_rewards(new_data=0.25, at_indices=1)
 
-    episodes = [lab.episode("a", 3), lab.episode("b", 2)]
+    episodes = [lab.episode("a", 3), lab.episode("b", 3, rewards=[1, 2, 3])]
     columns = lab.columns("learner", [lab.user(shape), *pieces()], episodes)
-    assert columns["rewards"]["a",].tolist() == [100.5, 101.5, 102.5]
-    assert columns["rewards"]["b",].tolist() == [100.5, 101.5]
-    assert episodes[0].get_rewards().tolist() == [100.5, 101.5, 102.5]
-
-
-def test_fractions_written_into_integer_rewards_arrive(lab):
-    def shape(batch, episodes):
-        episodes[0].set_rewards(new_data=0.25, at_indices=1)
-
-    episodes = [lab.episode("a", 3, rewards=[1, 2, 3])]
-    columns = lab.columns("learner", [lab.user(shape), *pieces()], episodes)
-    assert columns["rewards"]["a",].tolist() == [1.0, 0.25, 3.0]
+    assert columns["rewards"]["a",].tolist() == episodes[0].get_rewards().tolist() == [100.5, 101.5, 102.5]
+    assert columns["rewards"]["b",].tolist() == [1.0, 0.25, 3.0]
 
 
 def test_episodes_with_other_model_outputs_are_named(lab):

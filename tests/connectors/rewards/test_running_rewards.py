@@ -105,17 +105,6 @@ def test_copies_that_went_apart_are_refused():
         one.merge_states(states)
 
 
-NO_COUNTS = [{}, {"keys": [2, 1], "numbers": [1, 1]}, {"keys": [1, 1], "numbers": [1, 1]}, {"keys": [1], "numbers": []}]
-NONE_YET = {part: {"keys": [], "numbers": []} for part in ["synchronised", "since"]}
-
-
-@pytest.mark.parametrize("wrong", [{}, None, *({**NONE_YET, part: own} for part in NONE_YET for own in NO_COUNTS)])
-def test_states_that_are_no_counts(wrong):
-    piece = CountBasedReward()
-    with pytest.raises(StateError, match="get_state or merge_states"):
-        piece.set_state({"modules": {"default_policy": wrong}})
-
-
 # -- normalised rewards ----------------------------------------------------------------------------
 
 CHUNKS = st.lists(st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=6), min_size=1, max_size=5)
@@ -277,12 +266,22 @@ def test_episodes_that_have_no_statistics_change_none(piece, episode, words):
     assert counts in ([], [0])
 
 
+NO_COUNTS = [{}, {"keys": [2, 1], "numbers": [1, 1]}, {"keys": [1, 1], "numbers": [1, 1]}, {"keys": [1], "numbers": []}]
+NONE_YET = {part: {"keys": [], "numbers": []} for part in ["synchronised", "since"]}
+MODULES = [{}, None, *({**NONE_YET, part: own} for part in NONE_YET for own in NO_COUNTS)]
+NO_STATES = [{"x": 1}, {"modules": 3}, {"modules": {"p": {"running": {}}}}, {"modules": {"p": {}}}]
+
+
 @pytest.mark.parametrize(
-    "state", [{"modules": 3}, {"x": 1}, {"modules": {"p": {"running": {}}}}, {"modules": {"p": {}}}]
+    ("piece", "state"),
+    [
+        *((CountBasedReward, {"modules": {"p": own}}) for own in MODULES),
+        *((NormalizeReward, own) for own in NO_STATES),
+    ],
 )
-def test_states_that_are_none(state):
+def test_states_that_are_none(piece, state):
     with pytest.raises(StateError, match="get_state or merge_states"):
-        NormalizeReward().set_state(state)
+        piece().set_state(state)
 
 
 # -- what pipelines do with such state -------------------------------------------------------------

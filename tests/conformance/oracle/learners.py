@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import gymnasium as gym
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from oracle.libraries import RLLIB, Library
+from oracle.probes import plain
 
 BOX, CHOICE = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
 LEARNER = ("lr", "minibatch_size", "num_epochs", "grad_clip", "grad_clip_by")
@@ -39,10 +41,14 @@ def net_class(library: Library) -> Any:
     return Net
 
 
-def net_spec(library: Library, seed: int) -> Any:
-    return library.RLModuleSpec(
-        module_class=net_class(library), observation_space=BOX, action_space=CHOICE, model_config={"seed": seed}
-    )
+def net_spec(library: Library, seed: int, **settings: Any) -> Any:
+    spaces = {"observation_space": BOX, "action_space": CHOICE}
+    return library.RLModuleSpec(module_class=net_class(library), model_config={"seed": seed}, **spaces, **settings)
+
+
+def nets(library: Library, *names: str, first: int = 0) -> Any:
+    """A container of modules of which the n-th has the weights of a seed."""
+    return library.MultiRLModule(rl_module_specs={name: net_spec(library, first + i) for i, name in enumerate(names)})
 
 
 def ppo_batch(rows: int, seed: int) -> dict[str, Any]:
@@ -88,29 +94,24 @@ class SeveralModules:
 
     def _rllibs(self, spec: Any, rule: Any, overrides: Any) -> Any:
         config = self._library.PPOConfig().environment(observation_space=BOX, action_space=CHOICE)
-        names = list(spec.rl_module_specs)
+        names, override = list(spec.rl_module_specs), self._library.PPOConfig.overrides
         config.env_runners(num_env_runners=0).training(**self._settings).rl_module(rl_module_spec=spec)
         config.multi_agent(
             policies=set(names),
             policy_mapping_fn=lambda agent_id, episode, **kwargs: names[0],
             policies_to_train=rule,
-            algorithm_config_overrides_per_module={
-                name: self._library.PPOConfig.overrides(**own) for name, own in overrides.items()
-            },
+            algorithm_config_overrides_per_module={name: override(**own) for name, own in overrides.items()},
         )
         return config.build_learner(spaces=dict.fromkeys(names, (BOX, CHOICE)))
 
     def _ours(self, spec: Any, rule: Any, overrides: Any) -> Any:
         package = self._library.module("learner")
-
-        def options(names: tuple[str, ...]) -> dict[str, Any]:
-            return {name: self._settings[name] for name in names if name in self._settings}
-
+        learner, loss = ({key: own for key, own in self._settings.items() if key in some} for some in (LEARNER, LOSS))
         return package.Learner(
             module=spec.build(),
             connector=lambda **kwargs: self.batches,
-            settings=package.LearnerSettings(**options(LEARNER), shuffle=None),
-            loss=package.PPOLoss(package.PPOSettings(**options(LOSS))),
+            settings=package.LearnerSettings(**learner, shuffle=None),
+            loss=package.PPOLoss(package.PPOSettings(**loss)),
             multi_agent=package.MultiAgentSettings(overrides, rule),
         )
 
@@ -145,8 +146,27 @@ class SeveralModules:
         before = self.weights()
         self.update(batches)
         after = self.weights()
-        return sorted(
-            name
-            for name in before
-            if any(not np.array_equal(before[name][key], after[name][key]) for key in before[name])
-        )
+        return sorted(n for n, own in before.items() if any(not np.array_equal(own[k], after[n][k]) for k in own))
+
+
+def minibatches(library: Any, batches: dict[str, dict[str, Any]], size: int) -> dict[str, Any]:
+    """For each module the column `x` of its first five minibatches in one epoch, unshuffled."""
+    if library is not RLLIB:
+        made = library.module("learner.minibatches").Minibatches
+        return {
+            name: [plain(part["x"]) for part in islice(made(batch, size=size, shuffle=None), 5)]
+            for name, batch in batches.items()
+        }
+    sample_batch = library.module("policy.sample_batch")
+    padded = {name: "seq_lens" in batch for name, batch in batches.items()}
+    columns = {name: sample_batch.SampleBatch(own, _zero_padded=padded[name]) for name, own in batches.items()}
+    for name, batch in columns.items():
+        if padded[name]:  # as its Learner does for recurrent modules
+            batch.enable_slicing_by_batch_id()
+    cyclic = library.module("utils.minibatch_utils").MiniBatchCyclicIterator
+    parts = cyclic(sample_batch.MultiAgentBatch(columns, 1), minibatch_size=size, shuffle_batch_per_epoch=False)
+    shown: dict[str, Any] = {name: [] for name in batches}
+    for part in islice(parts, 5):
+        for name, own in part.policy_batches.items():
+            shown[name].append(plain(own["x"]) if "x" in own else "no columns")
+    return shown

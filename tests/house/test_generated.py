@@ -1,0 +1,21 @@
+"""What `make generated` writes is what the code gives: the stubs of connectors and configs, and docs/piece-table.md."""
+
+from __future__ import annotations
+
+import pytest
+
+import write_config_stubs
+import write_piece_table
+import write_stubs
+
+GENERATED = {
+    "stubs of connectors": write_stubs.stubs,
+    "stubs of configs": write_config_stubs.stubs,
+    "table of pieces": lambda: {write_piece_table.PAGE: write_piece_table.page()},
+}
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_it_is_in_step_with_the_code(name):
+    stale = [str(path) for path, text in GENERATED[name]().items() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "run `make generated` and commit what it writes"
