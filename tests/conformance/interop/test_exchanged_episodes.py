@@ -166,7 +166,9 @@ def test_what_rllib_holds_differently():
     assert episode.get_actions().dtype == np.result_type(np.int64, np.float32) and episode.get_rewards(0) == 1.0
 
 
-@pytest.mark.parametrize(("library", "exchange"), [(RLLIB, from_rllib), (EPIBATCH, to_rllib)], ids=str)
+@pytest.mark.parametrize(
+    ("library", "exchange"), [(RLLIB, from_rllib), (EPIBATCH, to_rllib)], ids=["RLlib", "epibatch"]
+)
 def test_durations_and_several_episodes(library, exchange):
     episodes = [library.SingleAgentEpisode(id_=name) for name in "ab"]
     assert [episode.id_ for episode in exchange(tuple(episodes))] == ["a", "b"] and exchange([]) == []
