@@ -391,10 +391,10 @@ class EpisodeCallbacks:
         over = {chunk.env: chunk for chunk in (*ended, *cut)}
         everyone = "on_episode_step" in self._has_callback
         for env in range(self._runner.num_envs) if everyone else sorted({*over, *skipped, *restarted}):
-            if env in failed:
-                continue
             if env in restarted:
-                self._restarted(env, over.get(env))
+                self._restarted(env, over.get(env), begun=env not in failed)
+                continue
+            if env in failed:
                 continue
             episodes: Any = {env: self._recorder.view(over[env])} if env in over else self._recorder.episodes
             self._report_if_watched("on_episode_start" if env in skipped else "on_episode_step", env, episodes)
@@ -405,12 +405,13 @@ class EpisodeCallbacks:
                 if begun:
                     self._report_if_watched("on_episode_start", env, self._recorder.episodes)
 
-    def _restarted(self, env: int, chunk: Any) -> None:
+    def _restarted(self, env: int, chunk: Any, *, begun: bool) -> None:
         if chunk is not None:
             self._report_if_watched("on_episode_end", env, {env: self._recorder.view(chunk)})
         self._earlier.pop(env, None)
-        self._create(env, begun=True)
-        self._report_if_watched("on_episode_start", env, self._recorder.episodes)
+        if begun:
+            self._create(env, begun=True)
+            self._report_if_watched("on_episode_start", env, self._recorder.episodes)
 
     def keep_running(self, chunks: Iterable[tuple[int, Any]]) -> None:
         """Store the chunks of running episodes, with their environments, for `on_episode_end`."""

@@ -261,8 +261,17 @@ class CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
 
     def _check(self, where: str, observation: Any, info: Any) -> None:
         check_row(self.observation_space, observation, f"observation of {where}")
-        if not isinstance(info, dict):
-            raise _misfit(where, "a dict as info", info, "return {} if there is nothing to tell")
+        check_info(where, info)
+
+
+def check_info(where: str, info: Any) -> None:
+    """Raise if an info is not a dict.
+
+    Raises:
+        EnvironmentContractError: it is something else.
+    """
+    if not isinstance(info, dict):
+        raise _misfit(where, "a dict as info", info, "return {} if there is nothing to tell")
 
 
 class FirstCallChecks(CheckedCalls):
@@ -643,6 +652,7 @@ class MultiAgentCalls:
         where = f"{name_of(self.env)}.reset()"
         if not isinstance(result, tuple) or len(result) != 2:
             raise _misfit(where, "two values: observations, infos", result, "return both; infos may be {}")
+        self._checked["observations"].clear()
         observations, infos = map(self._by_agent, ("observations", "infos"), result, (where, where))
         self._alive = set(observations)
         self._ended = False

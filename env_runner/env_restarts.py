@@ -102,6 +102,7 @@ class EnvRestarts:
         return {"num_env_restarts_lifetime": self.count}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore a state from `get_state`; states of before have none."""
+        """Restore a state from `get_state`, or a part of a runner's state that need not have it."""
         name = "num_env_restarts_lifetime"
-        self.count = self._reported = check_count(f"state of a runner, {name!r}", state.get(name, 0))
+        if name in state:
+            self.count = self._reported = check_count(f"state of a runner, {name!r}", state[name])

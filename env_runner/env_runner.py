@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -11,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from epibatch.core.errors import RunnerArgumentError, RunnerError
+from epibatch.core.errors import EnvironmentContractError, RunnerArgumentError, RunnerError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
 from epibatch.core.restoring import check_count, restore_generator, restore_on_error, restoring
 from epibatch.core.runtime import evaluation_mode
@@ -373,7 +374,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
 
     def _remake_env(self) -> None:
         """Replace interrupted worker processes; those of a seeded runner are seeded again."""
-        self._stepper.close()
+        with contextlib.suppress(Exception):  # what is broken may not close either
+            self._stepper.close()
         self.env = self.make_env()
         self._stepper = self._make_stepper(self._stepper.seconds)
         self._reset_seeds.draw_if_seeded()
@@ -391,7 +393,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             observations, infos = self._stepper.reset(seed)
             return observations, infos
 
-        if self._stepper.restarts_one or not is_of_environment(error):
+        if self._stepper.restarts_one or not (is_of_environment(error) or isinstance(error, EnvironmentContractError)):
             raise error
         return self._restarts.restart(None, error, make)
 

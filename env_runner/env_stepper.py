@@ -137,7 +137,7 @@ class EnvStepper:
         self.seconds = seconds
         self.broken = False
         self._name = name
-        makes_infos = (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)  # new ones in every step
+        makes_infos = (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv, AsyncEnvs)  # new ones in every step
         self._keeps_infos = not isinstance(env.unwrapped, makes_infos)
         self._warned = False
         self._envs = env if isinstance(env, (SyncEnvs, AsyncEnvs)) else None
@@ -167,7 +167,7 @@ class EnvStepper:
         observations, infos = self._unpacked(result, "reset", 2)
         try:
             return self._restart_failed_resets(observations, infos)
-        except Exception:
+        except BaseException:  # Ctrl-C too
             self.interrupted()
             raise
 
@@ -226,8 +226,11 @@ class EnvStepper:
     def _with_restarts(self, step: VectorStep, failures: dict[int, Exception], actions: Any) -> VectorStep:
         """Make the environments that failed again, as far as the budget reaches."""
         rows = list(iterate(self.env.action_space, actions))
-        observations, infos, left, restarted = step.observations, step.infos, {}, {}
+        observations, infos, left, restarted = step.observations, step.infos, dict[int, Exception](), {}
         for env, failure in failures.items():
+            if left:  # the call ends with an error, and the next one resets
+                left[env] = failure
+                continue
             steps = None if step.terminateds[env] or step.truncateds[env] else self._steps_of(env)
             if steps is None:
                 error = self.explained(failure, "reset", env)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
 from gymnasium.vector.utils import CloudpickleWrapper
@@ -149,23 +153,22 @@ class WorkerEnvs:
         self._per_process = per_process
         self._context, self._timeout, self._memory = context, timeout, memory
         self._processes: list[_EnvProcess] = []
+        self._missing: set[int] = set()  # environments that their process does not have yet
 
     @property
     def broken(self) -> bool:
         """True if a process has ended, or still works on a call that was interrupted."""
-        return any(process.broken for process in self._processes)
+        return bool(self._missing) or any(process.broken for process in self._processes)
 
     def start(self) -> Answers:
         """Make the environments, and return their facts."""
         for first in range(0, len(self._makers), self._per_process):
             self._processes.append(self._new_process(first))
-        return self._ask(dict.fromkeys(range(len(self._makers)), ("make",)), None)
+        return self.ask(dict.fromkeys(range(len(self._makers)), ("make",)))
 
     def ask(self, calls: Calls) -> Answers:
         """Call environments, all processes at the same time."""
-        return self._ask(calls, self._timeout)
-
-    def _ask(self, calls: Calls, timeout: float | None) -> Answers:
+        timeout = self._timeout
         groups: dict[int, list[tuple[int, tuple[Any, ...]]]] = {}
         for index, call in calls.items():
             number, slot = divmod(index, self._per_process)
@@ -180,12 +183,14 @@ class WorkerEnvs:
             try:
                 results = self._processes[number].receive(deadline, timeout)
             except Exception as error:
-                mark_environment(error)
-                failures.update((first + slot, error) for slot, _ in requests)
+                for slot, _ in requests:
+                    failures[first + slot] = copy.copy(error)
+                    mark_environment(failures[first + slot])
                 continue
             for (slot, _), (good, answer) in zip(requests, results, strict=True):
                 if good:
                     answers[first + slot] = answer
+                    self._missing.discard(first + slot)
                 else:
                     mark_environment(answer)
                     failures[first + slot] = answer
@@ -206,7 +211,9 @@ class WorkerEnvs:
         return answers[index]
 
     def _new_process(self, first: int) -> _EnvProcess:
-        return _EnvProcess(self._makers[first : first + self._per_process], self._context, self._memory)
+        makers = self._makers[first : first + self._per_process]
+        self._missing |= {*range(first, first + len(makers))}
+        return _EnvProcess(makers, self._context, self._memory)
 
     def close(self) -> None:
         """Close the environments and end their processes; one that does not respond is killed."""
@@ -243,7 +250,9 @@ class _EnvProcess:
         return self._gone or self._waiting
 
     def send(self, requests: list[tuple[int, tuple[Any, ...]]]) -> None:
-        """Start calls of environments, one after the other."""
+        """Start calls of environments, one after the other; a process that was interrupted at work is killed."""
+        if self._waiting:  # its answers would be taken for those of these calls
+            self._end()
         self._waiting = True
         try:
             self._pipe.send(requests)
@@ -304,6 +313,7 @@ class _EnvProcess:
 def _serve(makers: Any, memory: Any, pipe: Connection, parents: Connection) -> None:
     """Answer calls of environments in the process until it is closed or the parent ends."""
     parents.close()  # otherwise this process would keep its own pipe open
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     makers = getattr(makers, "fn", makers)  # unpickled in a process that was not forked, it is the list itself
     envs: dict[int, EnvCalls] = {}
     try:
@@ -313,9 +323,17 @@ def _serve(makers: Any, memory: Any, pipe: Connection, parents: Connection) -> N
         pass  # the parent has ended
     finally:
         for calls in envs.values():
-            calls.close()
+            with contextlib.suppress(Exception):
+                calls.close()
     with contextlib.suppress(*_CONNECTION_ERRORS):
         pipe.send(None)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent has ended, also while an environment hangs."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _answer(
@@ -330,6 +348,13 @@ def _answer(
             envs[slot] = makers[slot]()
             envs[slot].memory = memory
             return True, envs[slot].facts
+        if slot not in envs:
+            raise RunnerError(
+                "worker process",
+                expected="the environment",
+                found="none: its process ended with a failure of another environment",
+                do="see what the process printed, or give each environment a process: num_envs_per_worker=1",
+            )
         return True, getattr(envs[slot], call)(*arguments)
     except Exception as error:
         return False, portable(error)
@@ -340,11 +365,18 @@ def _send(pipe: Connection, answers: list[tuple[bool, Any]]) -> None:
         pipe.send(answers)
     except _CONNECTION_ERRORS:
         raise
+    except Exception:
+        pipe.send([_sendable(*answer) for answer in answers])
+
+
+def _sendable(good: bool, answer: Any) -> tuple[bool, Any]:
+    try:
+        ForkingPickler.dumps(answer)
     except Exception as error:
-        problem = RunnerError(
+        return False, RunnerError(
             "worker process",
             expected="values that can be sent to another process",
             found=f"{type(error).__name__}: {error}",
             do="leave them out of what the environment returns, or use gym_env_vectorize_mode='sync'",
         )
-        pipe.send([(False, problem)] * len(answers))
+    return good, answer

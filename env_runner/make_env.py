@@ -7,7 +7,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -26,7 +26,6 @@ from .env_checks import (
     gymnasium_mode,
     several_agents_error,
 )
-from .env_workers import workers_ignore_ctrl_c
 from .multi_agent_base import MultiAgentEnv, mark_end
 from .pettingzoo_env import PETTINGZOO, pettingzoo_creator
 from .vector_envs import AsyncEnvs, SyncEnvs, VectorMultiAgentEnv
@@ -369,7 +368,7 @@ def make_vector_env(
     if env is None:
         raise ConfigError("environment", expected="env", found="None", do='call .environment("CartPole-v1"), say')
     reset_mode = None if autoreset is None else gymnasium_mode(autoreset)
-    with _missing_packages_named(), workers_ignore_ctrl_c() if mode == "async" else nullcontext():
+    with _missing_packages_named():
         workers = {"per_process": per_process, "timeout": timeout}
         vector_env = _vectorized(env, num_envs, mode, config, reset_mode, wrappers, workers)
     return check_vector_env(vector_env, num_envs, reset_mode)

@@ -169,9 +169,10 @@ class AgentMetrics:
         for module_id, value in modules.items():
             self._ended["module_returns"][module_id].append(value)
 
-    def forget(self) -> None:
-        """Start counting again in all environments."""
-        self._earlier = [_Totals() for _ in self._earlier]
+    def forget(self, envs: list[int] | None = None) -> None:
+        """Start counting again, in all environments or some."""
+        for env in range(len(self._earlier)) if envs is None else envs:
+            self._earlier[env] = _Totals()
 
     def report(self) -> dict[str, Any]:
         """Return steps since the last report and over the lifetime, and means over the window; each a dict by name."""

@@ -343,9 +343,9 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         cut, left = self._restart(failures) if failures else ([], {})
         self._count(step, [*reset, *failures], ended)
         if left:
-            self._fail(left, [*cut, *ended], explore)
+            self._fail(left, ended, cut, explore)
         self._run_env_to_module(explore)
-        self._callbacks.stepped(ended, reset, begun=False, cut=cut, restarted=failures)
+        self._callbacks.stepped(ended, reset, begun=False, cut=cut, restarted={*failures}.difference(reset))
         self._see_that_somebody_acts()
         return len(cut) + len(ended)
 
@@ -363,6 +363,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         for env, episode in cut:
             self._metrics.episodes.end(env)
             self._agents.end(env, episode)
+        self._agents.forget([*failures])
         return cut, left
 
     def _see_that_somebody_acts(self) -> None:
@@ -377,13 +378,17 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
                 do="end episodes in which no agent is left, or count env_steps",
             )
 
-    def _fail(self, failures: dict[int, Exception], ended: list[EndedEpisode], explore: bool) -> NoReturn:
+    def _fail(
+        self, failures: dict[int, Exception], ended: list[EndedEpisode], cut: list[EndedEpisode], explore: bool
+    ) -> NoReturn:
         """Report finished episodes, then re-raise the environment's error."""
         others = {*range(self.num_envs)}.difference(item.env for item in ended)  # the next call resets them
         try:
             if ended:
                 self._observe_through_pipeline([item.episode for item in ended], explore, {})
-            self._callbacks.stepped(ended, (), begun=False, failed=others)
+            self._callbacks.stepped(
+                ended, (), begun=False, failed=others, cut=cut, restarted={item.env for item in cut}
+            )
         finally:
             raise next(iter(failures.values()))
 

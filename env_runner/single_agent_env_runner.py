@@ -166,7 +166,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         for chunk in ended:
             self._metrics.episodes.end(chunk.env)
         if failure is not None:
-            self._fail(failure, [*cut, *ended], explore)
+            self._fail(failure, ended, cut, explore)
         at_once = self._stepper.mode != "next_step"
         if ended and at_once:  # no action follows these, as none does when resets come a step later
             self._observe_through_pipeline([self._recorder.view(chunk) for chunk in ended], explore, {})
@@ -182,14 +182,16 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         restarted = dict.fromkeys(running, self._restarts.info_of(error))
         return VectorStep(observations, np.zeros(self.num_envs), none, none, infos, restarted=restarted)
 
-    def _fail(self, failure: Exception, ended: list[Any], explore: bool) -> NoReturn:
+    def _fail(self, failure: Exception, ended: list[Any], cut: list[Any], explore: bool) -> NoReturn:
         """Report finished episodes to pieces and callbacks, then re-raise the environment's error."""
         others = {*range(self.num_envs)}.difference(chunk.env for chunk in ended)  # the next call resets them
         try:
             if ended:
                 self._observe_through_pipeline([self._recorder.view(chunk) for chunk in ended], explore, {})
                 self._recorder.commit()
-            self._callbacks.stepped(ended, (), begun=False, failed=others)
+            self._callbacks.stepped(
+                ended, (), begun=False, failed=others, cut=cut, restarted={chunk.env for chunk in cut}
+            )
         finally:
             raise failure
 

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from math import isfinite
 from typing import Any, NamedTuple, final
 
 import gymnasium as gym
@@ -29,6 +30,7 @@ from .env_checks import (
     SingleAgentCalls,
     as_flag,
     as_reward,
+    check_info,
     check_multi_agent_env,
 )
 from .env_workers import LocalEnvs, WorkerEnvs
@@ -161,7 +163,10 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
                     rows[i], info = env.reset()
                 else:
                     rows[i], reward, terminated, truncated, info = env.step(action)
-                    rewards[i] = reward if type(reward) in _NUMBERS else as_reward(_call(env), reward)
+                    usual = type(reward) in _NUMBERS and isfinite(reward)
+                    rewards[i] = reward if usual else as_reward(_call(env), reward)
+                    if type(info) is not dict:
+                        check_info(_call(env), info)
                     if terminated is not False or truncated is not False:
                         ends = _flags(env, terminated, truncated)
                         if ends != (False, False):
@@ -173,6 +178,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
                         rows[i], info = env.reset()
             except Exception as error:
                 self.failures[i] = error
+                self._ended.discard(i)
                 if not infos.get("_final_obs", {i: False})[i]:  # else the end is noted, and its reset failed
                     rewards[i], flags[:, i] = 0.0, False
                 continue
@@ -361,7 +367,8 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         self._workers = WorkerEnvs(makers, per_process=per_process, context=context, timeout=timeout, memory=memory)
         try:
             facts, failures = self._workers.start()
-            for error in failures.values():
+            for index, error in failures.items():
+                add_context(error, f"environment number {index} of {self.num_envs}:")
                 raise error
             for index in range(self.num_envs):
                 _check_same_spaces(self, index, *facts[index][:2])
@@ -399,9 +406,13 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments; as `SyncEnvs.step`."""
+        _refuse_ended(self, self._ended)
         ended, self._ended = self._ended, set()
-        _refuse_ended(self, ended)
-        rows = iterate(self.action_space, actions)
+        rows = list(iterate(self.action_space, actions))
+        if len(rows) != self.num_envs:
+            found = f"{len(rows)} actions"
+            do = "pass one action per environment"
+            raise RunnerError("AsyncEnvs.step", expected=f"{self.num_envs} actions", found=found, do=do)
         calls: Any = {i: ("reset",) if i in ended else ("step", action) for i, action in enumerate(rows)}
         answers, self.failures = self._workers.ask(calls)
         rewards, flags = np.zeros(self.num_envs), np.zeros((2, self.num_envs), np.bool_)

@@ -315,7 +315,7 @@ def async_runner(**env_config: Any) -> Any:
 
 def test_after_the_death_of_a_worker_process_sampling_goes_on(tmp_path):
     runner = async_runner(mark=str(tmp_path / "died"))
-    with pytest.raises(RunnerError, match=r"DiesOnce[\s\S]*a worker process has ended"):
+    with pytest.raises(RunnerError, match=r"DiesOnce[\s\S]*exit code"):
         runner.sample(num_timesteps=40)
     chunks = runner.sample(num_timesteps=40)
     runner.stop()

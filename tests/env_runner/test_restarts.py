@@ -10,6 +10,7 @@ from collections import defaultdict
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from epibatch.algorithms import PPOConfig
 from epibatch.core.errors import EpisodeStateError, RunnerError
@@ -309,3 +310,118 @@ def test_truncating_an_episode_of_several_agents_by_hand():
     assert episode.pending_actions == {} and episode.get_return(include_hanging_rewards=True) == 2.5
     with pytest.raises(EpisodeStateError, match="ended at env step 1"):
         episode.truncate()
+
+
+class Reader(OneAgent):
+    """Has an attribute, a method and a picture, and fails to be made if the config says so."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    render_mode = "rgb_array"
+    task = 1
+
+    def describe(self, text):
+        return f"{text} {self.task}"
+
+    def render(self):
+        return np.full((2, 2, 3), self.task, np.uint8)
+
+
+def test_attributes_methods_and_pictures_of_environments_in_processes():
+    runner = runner_of(Reader, 2, "async")
+    runner.sample(num_timesteps=4)
+    envs = runner.env
+    envs.set_attr("task", [3, 4])
+    assert envs.get_attr("task") == (3, 4) and envs.call("describe", "task") == ("task 3", "task 4")
+    assert [image.max() for image in envs.render()] == [3, 4]
+    envs.set_attr("task", 5)
+    assert envs.get_attr("task") == (5, 5)
+    with pytest.raises(AttributeError, match="no_such"):
+        envs.call("no_such")
+    with pytest.raises(AttributeError):
+        envs.get_wrapper_attr("no_such")
+    for reset in ({"seed": [1]}, {"options": {"reset_mask": np.zeros(2, bool)}}):
+        with pytest.raises(RunnerError, match=r"AsyncEnvs\.reset"):
+            envs.reset(**reset)
+    with pytest.raises(RunnerError, match="2 actions"):
+        envs.step(np.array([0]))
+    runner.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_processes_give_what_one_process_gives(mode):
+    played = []
+    for vectorize in ("sync", "async"):
+        torch.manual_seed(0)
+        config = PPOConfig().environment("CartPole-v1").debugging(seed=3).rl_module(model_config={"fcnet_hiddens": [4]})
+        config.env_runners(
+            num_envs_per_env_runner=3, gym_env_vectorize_mode=vectorize, gym_env_autoreset_mode=mode
+        ).env_runners(num_envs_per_worker=2)
+        runner = SingleAgentEnvRunner(config=config)
+        played.append([episode.get_observations() for _ in range(2) for episode in runner.sample(num_timesteps=90)])
+        runner.stop()
+    assert len(played[0]) == len(played[1]) > 6
+    for left, right in zip(*played):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium logs errors so
+@pytest.mark.parametrize("how", ["", "raise", "die"])
+def test_gymnasiums_worker_processes_run_as_they_are(how):
+    every = 9 if how else 0
+
+    def make(num_envs):
+        faults = {"every": every, "method": "step", "how": how, "turns": False}
+        return gym.vector.AsyncVectorEnv([lambda: OneAgent(faults)] * num_envs)
+
+    config = (
+        PPOConfig()
+        .environment(make)
+        .env_runners(num_envs_per_env_runner=2, gym_env_vectorize_mode="vector_entry_point")
+        .rl_module(model_config={"fcnet_hiddens": [4]})
+        .fault_tolerance(restart_failed_sub_environments=bool(how))
+    )
+    Faulty.calls = 0
+    runner = SingleAgentEnvRunner(config=config)
+    episodes = [episode for _ in range(2) for episode in runner.sample(num_timesteps=30)]
+    assert sum(map(len, episodes)) >= 60
+    reasons = [episode.get_infos(-1)["env_failure"] for episode in episodes if episode.is_truncated]
+    assert bool(reasons) == bool(how)
+    assert all({"raise": "planted", "die": "a worker process has ended"}[how] in reason for reason in reasons)
+    runner.stop()
+    if how:
+        config.fault_tolerance(restart_failed_sub_environments=False)
+        runner = SingleAgentEnvRunner(config=config)
+        with pytest.raises((ValueError, RunnerError), match=r"failed in step\(\)"):
+            runner.sample(num_timesteps=40)
+        runner.stop()
+
+
+def test_a_second_environment_of_a_process_that_died_is_made_again_too():
+    runner = runner_of(OneAgent, 4, "async", {"every": 15, "how": "die"})
+    config = runner.config.copy().env_runners(num_envs_per_worker=2)
+    runner.stop()
+    runner = SingleAgentEnvRunner(config=config)
+    episodes = [episode for _ in range(3) for episode in runner.sample(num_timesteps=60)]
+    restarts = runner.get_metrics()["num_env_restarts_lifetime"]
+    assert sum(map(len, episodes)) >= 180 and restarts >= 4 and restarts % 2 == 0
+    runner.stop()
+
+
+@pytest.mark.parametrize("bad", [{"reward": float("nan")}, {"info": [1]}])
+def test_a_late_reward_or_info_that_is_wrong_restarts_the_environment(bad):
+    class Late(OneAgent):
+        def step(self, action):
+            observation, reward, ended, cut, info = super().step(action)
+            late = self.t == 4
+            return (
+                observation,
+                bad.get("reward", reward) if late else reward,
+                ended,
+                cut,
+                bad.get("info", info) if late else info,
+            )
+
+    runner = runner_of(Late, 2)
+    episodes = runner.sample(num_timesteps=20)
+    assert {len(episode) for episode in episodes if episode.is_truncated} == {3}
+    assert runner.get_metrics()["num_env_restarts_lifetime"] >= 4
