@@ -513,3 +513,20 @@ def test_ids_and_options_that_are_none(algorithm, built):
         algo.get_policy("main")
     with pytest.raises(UnknownNameError, match="did you mean 'rewards'"):
         algo.act({0: np.zeros(4)}, reward={})
+
+
+@pytest.mark.parametrize("index", [-1, slice(-1, None), [-1], None], ids=str)
+def test_every_way_to_read_a_reward_that_was_not_given_is_an_error(index):
+    class Reads(ConnectorV2):
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            for episode in self.single_agent_episode_iterator(episodes):
+                if len(episode):
+                    episode.get_rewards(index)
+            return batch
+
+    config = cart_pole().env_runners(env_to_module_connector=lambda env, spaces, device: Reads())
+    policy = config.build_algo().get_policy()
+    _, state = policy.act(np.zeros(4, np.float32))
+    with pytest.raises(ColumnError) as caught:
+        policy.act(np.zeros(4, np.float32), state)
+    assert caught.value.do == "policy.act(obs, state, reward=reward)"

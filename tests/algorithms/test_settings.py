@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.algorithms import PPOConfig
+from epibatch.algorithms import PolicySpec, PPOConfig
 from epibatch.core.errors import ConfigError, NotAvailableError
 from epibatch.core.rl_module import DefaultModelConfig
 
@@ -199,3 +199,13 @@ def test_overrides_are_checked():
     assert PPOConfig.overrides(explore=True, env_config={"a": 1}) == {"explore": True, "env_config": {"a": 1}}
     with pytest.raises(ConfigError, match=r"(?s)PPOConfig\.overrides.*- explore: .*- gama: "):
         PPOConfig.overrides(gama=0.9, explore=3)
+
+
+def test_goals_of_evaluations_need_evaluations_and_settings_have_names_that_are_text():
+    with pytest.raises(ConfigError, match=r"episode_len_mean needs evaluations: set evaluation\.evaluation_interval"):
+        PPOConfig().stopping(results={"evaluation/env_runners/episode_len_mean": 5}).validate()
+    with pytest.raises(ConfigError, match=r"training\[1\]: unknown setting"):
+        PPOConfig.from_dict({"training": {1: 2}})
+    with pytest.raises(ConfigError) as caught:
+        PolicySpec(colour=1)
+    assert caught.value.where == "PolicySpec" and caught.value.found == "colour"
