@@ -91,3 +91,19 @@ def test_flags_of_agents_that_never_appeared_end_nobody() -> None:
     assert episode.agent_episodes["a"].get_rewards().tolist() == [1.0]
     with pytest.raises(AssertionError, match="ended at env step 3"):
         episode.add_env_step({}, {}, {})
+
+
+def test_an_info_without_an_observation_goes_with_the_next_one() -> None:
+    episode = meeting("a")
+    episode.add_env_step({}, {"a": 0}, {}, {"a": {"x": 1, "y": 1}, "late": {"z": 1}, "__common__": {"w": 1}})
+    episode.add_env_step({"a": 1.0, "late": 1.0}, {}, {"a": 0.0}, {"a": {"y": 2}})
+    assert episode.get_infos(-1) == {"a": {"x": 1, "y": 2}, "late": {"z": 1}}
+    assert list(episode.agent_ids) == ["a", "late"]
+
+
+def test_the_last_observation_again_has_the_last_info_again_unless_the_end_brings_one() -> None:
+    for given, expected in (({}, {"n": 0}), ({"a": {"n": 1}}, {"n": 1})):
+        episode = MultiAgentEpisode()
+        episode.add_env_reset(observations={"a": 0.0}, infos={"a": {"n": 0}})
+        episode.add_env_step({}, {"a": 0}, {"a": 1.0}, given, terminateds={"a": True})
+        assert episode.agent_episodes["a"].get_infos() == [{"n": 0}, expected]
