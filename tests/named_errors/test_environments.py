@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors.common import FlattenObservations
-from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, SpaceError
+from epibatch.core.errors import ColumnError, ConfigError, EnvironmentContractError, EpisodeError, SpaceError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, default_module_spec
 from epibatch.env_runner import SingleAgentEnvRunner
 from epibatch.episodes import SingleAgentEpisode
@@ -107,8 +107,8 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "environment.wrappers", "TimeLimit has no argument 'max_step'", "max_episode_steps"]),
     "another key in an observation": (SpaceError, lambda: sampled(
         ScriptedEnv(({"b": 0}, 0.0, False, False, {}), space=Dict(a=OBS))), ["ScriptedEnv.step()", "['a']", "['b']"]),
-    "reward that is NaN later": (ColumnError, lambda: sampled(ScriptedEnv(
-        (ROW, 0.0, False, False, {}), (ROW, float("nan"), False, False, {}), space=OBS)), ["'rewards'", "nan"]),
+    "reward that is NaN later": (EnvironmentContractError, lambda: sampled(ScriptedEnv(
+        (ROW, 0.0, False, False, {}), (ROW, float("nan"), False, False, {}), space=OBS)), ["1 steps into its episode", "finite reward", "nan"]),
     "complex numbers": (SpaceError, lambda: changed(0, lambda rows: rows.astype(complex)), [
         "'obs'", "float32", "complex128"]),
     "flags that are numbers": (ColumnError, lambda: changed(3, lambda flags: flags.astype(float)), [
