@@ -108,7 +108,8 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "another key in an observation": (SpaceError, lambda: sampled(
         ScriptedEnv(({"b": 0}, 0.0, False, False, {}), space=Dict(a=OBS))), ["ScriptedEnv.step()", "['a']", "['b']"]),
     "reward that is NaN later": (EnvironmentContractError, lambda: sampled(ScriptedEnv(
-        (ROW, 0.0, False, False, {}), (ROW, float("nan"), False, False, {}), space=OBS)), ["1 steps into its episode", "finite reward", "nan"]),
+        (ROW, 0.0, False, False, {}), (ROW, float("nan"), False, False, {}), space=OBS)), [
+        "1 steps into its episode", "finite reward", "nan"]),
     "complex numbers": (SpaceError, lambda: changed(0, lambda rows: rows.astype(complex)), [
         "'obs'", "float32", "complex128"]),
     "flags that are numbers": (ColumnError, lambda: changed(3, lambda flags: flags.astype(float)), [
