@@ -40,6 +40,7 @@ def test_a_state_is_a_copy_and_comes_back_bit_by_bit():
         None,
         {"count": 1, "mean": [0.0]},
         {"count": -1, "mean": [0.0], "squares": [0.0]},
+        {"count": 2**63, "mean": [0.0], "squares": [0.0]},
         {"count": 1, "mean": [0.0], "squares": [0.0, 1.0]},
         {"count": 1, "mean": 0.0, "squares": 0.0},
         {"count": 1.5, "mean": [0.0], "squares": [0.0]},

@@ -152,7 +152,7 @@ class RunningMoments:
         kinds = mean.dtype.kind + squares.dtype.kind
         if mean.ndim != 1 or mean.shape != squares.shape or set(kinds) - set("fiu"):
             raise _no_moments(f"mean of shape {mean.shape}, squares of shape {squares.shape}, of kinds {kinds}")
-        if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < 0:
+        if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or not 0 <= count < 2**63:
             raise _no_moments(f"a count of {count!r}")
         if not np.isfinite([mean, squares]).all() or (squares < 0).any() or (not count and np.any([mean, squares])):
             raise _no_moments(f"numbers that no {count} rows have: mean {mean}, squares {squares}")
