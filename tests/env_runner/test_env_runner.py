@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -121,8 +122,18 @@ class Marked(gym.Env):
         return np.zeros(1, np.float32), 1.0, self.t == 5, False, {}
 
 
-def in_processes(marker, call, n, **settings):
-    config = PPOConfig().environment(lambda config: Marked(marker, call, n)).debugging(seed=3)
+class Dies(Marked):
+    """Its process ends instead."""
+
+    def _count(self, call):
+        try:
+            super()._count(call)
+        except KeyError:
+            os._exit(3)
+
+
+def in_processes(marker, call, n, env=Marked, **settings):
+    config = PPOConfig().environment(lambda config: env(marker, call, n)).debugging(seed=3)
     settings = {"num_envs_per_env_runner": 2, "gym_env_vectorize_mode": "async", **settings}
     return SingleAgentEnvRunner(config=config.env_runners(**settings))
 
@@ -143,9 +154,9 @@ def test_a_failure_in_a_process_is_named_and_loses_no_episode(tmp_path, call, n,
 
 def test_environments_made_anew_after_a_failed_reset_are_seeded_and_keep_the_time(tmp_path):
     def starts(name):
-        runner = in_processes(tmp_path / name, "reset", 2)
+        runner = in_processes(tmp_path / name, "reset", 2, Dies)
         runner.sample(num_timesteps=4)
-        with pytest.raises(KeyError, match="door"):
+        with pytest.raises(RunnerError, match="exit code 3"):
             runner.sample(num_timesteps=4, force_reset=True)
         episodes = runner.sample(num_timesteps=4)
         assert runner.get_metrics()["env_step_timer"] > 4 * 0.01  # two vector steps before, two after
