@@ -71,18 +71,23 @@ class EnvRestarts:
     def _spend(self, env: int | None, error: Exception) -> None:
         if not self.enabled:
             raise error
-        where = f"{'environments' if env is None else f'environment number {env}'}, sample()"
-        do = "correct the environment; the episodes that ended are returned by the next call"
-        if self._in_call[env] >= self._per_call:
-            expected = f"at most {self._per_call} restarts of one environment in a call"
-            found = f"another failure: {type(error).__name__}: {error}"
-            do += ". The limit is max_sub_environment_restarts_per_sample"
-            raise RunnerError(where, expected=expected, found=found, do=do) from error
-        if self._in_all is not None and self.count >= self._in_all:
-            expected = f"at most {self._in_all} restarts of all environments of a runner"
-            found = f"another failure: {type(error).__name__}: {error}"
-            do += ". The limit is max_sub_environment_restarts"
-            raise RunnerError(where, expected=expected, found=found, do=do) from error
+        limits = {
+            "max_sub_environment_restarts_per_sample": (
+                self._in_call[env],
+                self._per_call,
+                "of one environment in a call",
+            ),
+            "max_sub_environment_restarts": (self.count, self._in_all, "of all environments of a runner"),
+        }
+        for setting, (count, most, kind) in limits.items():
+            if most is not None and count >= most:
+                raise RunnerError(
+                    f"{'environments' if env is None else f'environment number {env}'}, sample()",
+                    expected=f"at most {most} restarts {kind}",
+                    found=f"another failure: {type(error).__name__}: {error}",
+                    do="correct the environment; the episodes that ended are returned by the next call. The limit is "
+                    + setting,
+                ) from error
         self._in_call[env] += 1
         self.count += 1
 

@@ -273,8 +273,10 @@ class EnvStepper:
 
     def interrupted(self) -> None:
         """Note that a call was interrupted; worker processes cannot continue after it."""
-        theirs = isinstance(self.env.unwrapped, gym.vector.AsyncVectorEnv)
-        self.broken = theirs or bool(self.env.closed) or (isinstance(self._envs, AsyncEnvs) and self._envs.broken)
+        is_gymnasiums = isinstance(self.env.unwrapped, gym.vector.AsyncVectorEnv)
+        self.broken = (
+            is_gymnasiums or bool(self.env.closed) or (isinstance(self._envs, AsyncEnvs) and self._envs.broken)
+        )
 
     def close(self) -> None:
         """Close an environment that may not respond any more."""

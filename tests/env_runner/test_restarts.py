@@ -425,3 +425,39 @@ def test_a_late_reward_or_info_that_is_wrong_restarts_the_environment(bad):
     episodes = runner.sample(num_timesteps=20)
     assert {len(episode) for episode in episodes if episode.is_truncated} == {3}
     assert runner.get_metrics()["num_env_restarts_lifetime"] >= 4
+
+
+@pytest.mark.parametrize("failed_episodes", ["truncate", "drop"])
+def test_returns_of_agents_do_not_go_on_in_the_next_episode(failed_episodes):
+    runner = runner_of(TwoAgents, 2, faults={"every": 9}, failed_episodes=failed_episodes)
+    for _ in range(12):
+        runner.sample(num_timesteps=6)
+    metrics = runner.get_metrics()
+    assert metrics["num_env_restarts_lifetime"] > 5 and metrics["num_episodes_lifetime"] > 2
+    assert all(0 < value <= LENGTH for value in metrics["agent_episode_returns_mean"].values())
+    assert all(0 < value <= LENGTH for value in metrics["agent_steps"].values())
+
+
+def test_a_part_of_a_state_leaves_the_count_of_restarts():
+    runner = runner_of(OneAgent, 2, faults={"every": 5})
+    runner.sample(num_timesteps=30)
+    count = runner.get_metrics()["num_env_restarts_lifetime"]
+    runner.set_state(runner.get_state(components=["rl_module"]))
+    assert runner.get_metrics()["num_env_restarts_lifetime"] == count > 0
+
+
+def test_a_value_that_cannot_be_sent_fails_its_own_environment_alone():
+    class Sends(OneAgent):
+        def step(self, action):
+            *result, info = super().step(action)
+            return (*result, {"no": lambda: None} if self.t == 3 and Faulty.made == 2 else info)
+
+    runner = runner_of(Sends, 2, "async")
+    config = runner.config.copy().env_runners(num_envs_per_worker=2)
+    runner.stop()
+    runner = SingleAgentEnvRunner(config=config)
+    episodes = runner.sample(num_timesteps=20)
+    cut = [episode for episode in episodes if episode.is_truncated]
+    assert len(cut) == 1 or all(len(episode) == 2 for episode in cut)
+    assert any(episode.is_terminated and len(episode) == LENGTH for episode in episodes)
+    runner.stop()
