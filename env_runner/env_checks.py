@@ -1,31 +1,25 @@
-"""Checks of environments: their spaces and modes before the first step, and what each call returns."""
+"""Checks of environments before the first step, and of single values that they return."""
 
 from __future__ import annotations
 
 import math
-import pickle
-import traceback
 import warnings
-from collections.abc import Hashable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Hashable
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector.utils import write_to_shared_memory
 
 from epibatch.core.errors import (
     ConfigError,
     EnvironmentContractError,
     EpibatchWarning,
-    RunnerError,
     SpaceError,
-    add_note,
     nearest,
 )
-from epibatch.core.spaces import check_row, encoding_advice, get_base_struct_from_space
+from epibatch.core.spaces import encoding_advice, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of
 
-from ..episodes._storage.arrays import owned
 from .multi_agent_base import MultiAgentEnv
 
 AUTORESET_MODES = ("next_step", "same_step", "disabled")
@@ -205,9 +199,6 @@ def _found(value: Any) -> str:
     return "None: does the function return it?" if value is None else f"{type(value).__name__} {value!r}"
 
 
-FAILURE = "env_failure"
-"""The key of the info in which an episode that a failure cut says why it ended."""
-
 _MARK = "raised_by_environment"
 
 
@@ -221,49 +212,6 @@ def is_of_environment(error: BaseException) -> bool:
     return any(getattr(link, _MARK, False) for link in (error, error.__cause__))
 
 
-class CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
-    """Checks the return values of an environment's `reset` and `step`.
-
-    Args:
-        env: The environment.
-
-    Raises:
-        EnvironmentContractError: a call returns something else than Gymnasium's `Env` says.
-        SpaceError: an observation of another nesting, shape or kind than the observation space.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self.metadata = dict(env.metadata)  # vector environments write their autoreset mode into it
-        self._name = type(env.unwrapped).__name__
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment."""
-        result: Any = self.env.reset(seed=seed, options=options)
-        where = f"{self._name}.reset()"
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise _misfit(where, "two values: observation, info", result, "return both; info may be {}")
-        self._check(where, result[0], result[1])
-        return result
-
-    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step the environment."""
-        result: Any = self.env.step(action)
-        where = f"{self._name}.step()"
-        if not isinstance(result, tuple) or len(result) != 5:
-            do = "return both flags: terminated (the task is over) and truncated (it was stopped early)"
-            raise _misfit(where, "five values: observation, reward, terminated, truncated, info", result, do)
-        self._check(where, result[0], result[4])
-        as_reward(where, result[1])
-        for name, flag in zip(("terminated", "truncated"), result[2:4]):
-            as_flag(where, name, flag)
-        return result
-
-    def _check(self, where: str, observation: Any, info: Any) -> None:
-        check_row(self.observation_space, observation, f"observation of {where}")
-        check_info(where, info)
-
-
 def check_info(where: str, info: Any) -> None:
     """Raise if an info is not a dict.
 
@@ -271,118 +219,10 @@ def check_info(where: str, info: Any) -> None:
         EnvironmentContractError: it is something else.
     """
     if not isinstance(info, dict):
-        raise _misfit(where, "a dict as info", info, "return {} if there is nothing to tell")
+        raise misfit(where, "a dict as info", info, "return {} if there is nothing to tell")
 
 
-class FirstCallChecks(CheckedCalls):
-    """Checks the return values of an environment's first reset and first step, then removes itself from the calls.
-
-    Later values are checked by `SyncEnvs`, or as arrays.
-    """
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment; the first result is checked."""
-        result = super().reset(seed=seed, options=options)
-        _warn_of_bounds(self.observation_space, result[0], f"first observation of {self._name}")
-        self.reset = self.env.reset  # type: ignore[method-assign]
-        return result
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment; the first result is checked."""
-        result = super().step(action)
-        self.step = self.env.step  # type: ignore[method-assign]
-        return result
-
-
-class EnvFacts(NamedTuple):
-    """Constant facts of an environment.
-
-    Args:
-        observation_space: For several agents a dict of spaces, in the order in which the environment names the agents.
-        action_space: The same.
-        render_mode: The mode it was made with.
-        metadata: Metadata of its class.
-    """
-
-    observation_space: Any
-    action_space: Any
-    render_mode: str | None
-    metadata: dict[str, Any]
-
-
-class SingleAgentCalls:
-    """Calls an environment of one agent, and checks every return value.
-
-    Args:
-        env: The environment.
-        index: Its row in shared memory.
-
-    Attributes:
-        env: The environment with its checks.
-        facts: Its spaces and other constant facts.
-        memory: Shared memory of Gymnasium for the observations; None to return them.
-    """
-
-    memory: Any = None
-
-    def __init__(self, env: Any, index: int) -> None:
-        self.env = CheckedCalls(env)
-        self._name = f"{type(env.unwrapped).__name__}.step()"
-        self._index = index
-        self._warned = False
-        self.facts = EnvFacts(env.observation_space, env.action_space, env.render_mode, dict(env.metadata))
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        if not self._warned:
-            self._warned = True
-            _warn_of_bounds(self.facts.observation_space, observation, f"first observation of {self._name[:-7]}")
-        return self._shared(observation), info
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step the environment."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        flags = as_flag(self._name, "terminated", terminated), as_flag(self._name, "truncated", truncated)
-        return (self._shared(observation), as_reward(self._name, reward), *flags, info)
-
-    def get(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Return an attribute of the environment, or the result of a method."""
-        return _attribute(self.env, name, args, keywords)
-
-    def close(self) -> None:
-        """Close the environment."""
-        self.env.close()  # type: ignore[no-untyped-call]
-
-    def _shared(self, observation: Any) -> Any:
-        """Write an observation into shared memory, if there is one; return it otherwise."""
-        if self.memory is None:
-            return observation
-        write_to_shared_memory(self.facts.observation_space, self._index, observation, self.memory)
-        return None
-
-
-def _attribute(env: Any, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    found = env.get_wrapper_attr(name)
-    return found(*args, **keywords) if callable(found) else found
-
-
-class TerminalCopies(gym.Wrapper[Any, Any, Any, Any]):
-    """Copies terminal observations: if arrays are reused, the reset in the same step would overwrite them.
-
-    Args:
-        env: The environment.
-    """
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment."""
-        result = self.env.step(action)
-        if result[2] or result[3]:
-            return (owned(result[0]), *result[1:])
-        return result
-
-
-def _warn_of_bounds(space: Any, observation: Any, where: str) -> None:
+def warn_of_bounds(space: Any, observation: Any, where: str) -> None:
     """Warn if numbers are outside of a bounded Box by more than its width, such as pixels that were not divided."""
     spaces, form = flatten(get_base_struct_from_space(space))
     for path, leaf, row in zip(paths_of(form), spaces, flatten_like(form, observation)):
@@ -426,19 +266,8 @@ def as_flag(where: str, name: str, flag: Any) -> bool:
         return bool(flag)
     array = np.asarray(flag)
     if array.size != 1 or array.dtype.kind not in "fiub" or array.item() not in (0, 1):
-        raise _misfit(where, f"True or False as {name}", flag, f"return bool(...) as {name}")
+        raise misfit(where, f"True or False as {name}", flag, f"return bool(...) as {name}")
     return bool(array.item())
-
-
-def portable(error: Exception) -> Exception:
-    """Return an error that can be pickled: with its traceback as a note, or as a RunnerError that quotes it."""
-    trace = "".join(traceback.format_exception(error))
-    add_note(error, f"In the worker process:\n{trace}")
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RunnerError(f"{type(error).__name__}: {error}\n{trace}")
-    return error
 
 
 def check_reward(where: str, reward: Any) -> None:
@@ -451,12 +280,12 @@ def check_reward(where: str, reward: Any) -> None:
     if not number and isinstance(reward, np.ndarray) and reward.ndim == 0 and reward.dtype.kind in "fiub":
         number = True
     if not number:
-        raise _misfit(where, "a number as reward", reward, "return float(...) as reward")
+        raise misfit(where, "a number as reward", reward, "return float(...) as reward")
     if not math.isfinite(reward):
-        raise _misfit(where, "a finite reward", reward, "return 0.0 where there is no reward")
+        raise misfit(where, "a finite reward", reward, "return 0.0 where there is no reward")
 
 
-def _misfit(where: str, expected: str, value: Any, do: str) -> EnvironmentContractError:
+def misfit(where: str, expected: str, value: Any, do: str) -> EnvironmentContractError:
     return EnvironmentContractError(where, expected=expected, found=described(value), do=do)
 
 
@@ -565,192 +394,3 @@ def _instead(env: Any, made_by: str) -> dict[str, str]:
     if hasattr(env, "possible_agents") and hasattr(env, "observation_space"):
         return {"found": f"a Parallel environment of PettingZoo: {found}", "do": "return ParallelPettingZooEnv(env)"}
     return {"found": found, "do": "derive its class from epibatch.env_runner.multi_agent_env.MultiAgentEnv"}
-
-
-_ALL, _COMMON = "__all__", "__common__"
-_FIVE = ("observations", "rewards", "terminateds", "truncateds", "infos")
-_USUAL: dict[str, frozenset[type]] = {  # types that need no further check
-    "rewards": frozenset({float, int, np.float64, np.float32}),
-    "terminateds": frozenset({bool, np.bool_}),
-    "truncateds": frozenset({bool, np.bool_}),
-}
-_PLAIN = frozenset({float, int, bool, np.float64, np.float32, np.int64})
-_INSTEAD = {
-    "observations": "return {agent: observation} for the agents that act next",
-    "rewards": "return {agent: reward}, {} if no agent gets any",
-    "terminateds": 'return {"__all__": False}, and the agents\' own flags beside it',
-    "truncateds": 'return {"__all__": False}, or {}; for a time limit count steps in the environment: wrappers such as '
-    "Gymnasium's TimeLimit know one agent",
-    "infos": "return {agent: info dict}, {} if there is nothing to tell",
-}
-
-
-class AgentStep(NamedTuple):
-    """Result of one step of a multi-agent environment, by agent.
-
-    Args:
-        observations: Of the agents that act next, or ended.
-        rewards: A number for each agent that got one.
-        terminateds: Flags, `__all__` among them.
-        truncateds: The same.
-        infos: Info dicts.
-        ended: True if the environment must be reset before the next step.
-    """
-
-    observations: dict[Any, Any]
-    rewards: dict[Any, Any]
-    terminateds: dict[Any, bool]
-    truncateds: dict[Any, bool]
-    infos: dict[Any, dict[str, Any]]
-    ended: bool = False
-
-
-class MultiAgentCalls:
-    """Calls a multi-agent environment and checks that its return values follow `MultiAgentEnv`.
-
-    Dicts, agents, rewards and flags are checked in every call. An agent's observation and info are checked only when
-    they first come, since an episode checks every observation that is added.
-
-    Args:
-        env: A `MultiAgentEnv`, which may have wrappers.
-        copy: True to copy observations, as some environments write into the same arrays again. Rewards and
-            infos are always copied.
-
-    Attributes:
-        env: The environment.
-        facts: Its spaces and other constant facts.
-
-    Example:
-        >>> from epibatch.env_runner.multi_agent_env import make_multi_agent
-        >>> calls = MultiAgentCalls(make_multi_agent("CartPole-v1")({"num_agents": 2}))
-        >>> observations, infos = calls.reset(seed=0)
-        >>> step = calls.step({0: 1, 1: 0})
-        >>> step.rewards, step.ended
-        ({0: 1.0, 1: 1.0}, False)
-    """
-
-    def __init__(self, env: Any, *, copy: bool = True) -> None:
-        self.env = env
-        self.memory = None  # what agents observe varies, so it is returned
-        self._step = f"{name_of(env)}.step()"
-        self._copy = copy
-        self.facts = EnvFacts(*spaces_of(env), env.render_mode, dict(env.metadata))
-        self._spaces = self.facts.observation_space
-        self._checked: dict[str, set[Any]] = {name: set() for name in _FIVE}
-        self._alive: set[Any] = set()
-        self._ended = True  # it has to be reset first
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-        """Reset the environment.
-
-        Raises:
-            EnvironmentContractError: it returns something else than observations and infos by agent.
-            SpaceError: an observation of another nesting, shape or kind than the agent's space.
-        """
-        self._ended = True  # if this fails, it has to be reset again
-        result = self.env.reset(seed=seed, options=options)
-        where = f"{name_of(self.env)}.reset()"
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise _misfit(where, "two values: observations, infos", result, "return both; infos may be {}")
-        self._checked["observations"].clear()
-        observations, infos = map(self._by_agent, ("observations", "infos"), result, (where, where))
-        self._alive = set(observations)
-        self._ended = False
-        return _owned(observations) if self._copy else observations, _owned(infos)
-
-    def step(self, actions: dict[Any, Any]) -> AgentStep:
-        """Step the environment.
-
-        Raises:
-            EnvironmentContractError: it returns something else than five dicts by agent, or no `__all__`; or it has
-                ended and was not reset.
-            SpaceError: an observation of another nesting, shape or kind than the agent's space.
-        """
-        if self._ended:
-            raise EnvironmentContractError(
-                self._step,
-                expected="an environment that was reset, and has not ended since",
-                found="one that has ended, or failed",
-                do="reset it first",
-            )
-        self._ended = True  # if this fails, it has to be reset again
-        result = self.env.step(actions)
-        if not isinstance(result, tuple) or len(result) != 5:
-            do = "return all five; flags for agents that ended go into terminateds or truncateds"
-            raise _misfit(self._step, f"five values: {', '.join(_FIVE)}", result, do)
-        values = [self._by_agent(name, value, self._step) for name, value in zip(_FIVE, result)]
-        observations, rewards, terminateds, truncateds, infos = values
-        if _ALL not in terminateds:
-            raise EnvironmentContractError(
-                self._step,
-                expected='the key "__all__" in terminateds',
-                found=f"the keys {list(terminateds)}",
-                do='add "__all__": True when the environment has ended, else False',
-            )
-        if _ALL not in truncateds:
-            truncateds[_ALL] = False
-        self._ended = self._ends(observations, terminateds, truncateds)
-        observations = _owned(observations) if self._copy else observations
-        return AgentStep(observations, _owned(rewards), terminateds, truncateds, _owned(infos), self._ended)
-
-    def get(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Return an attribute of the environment, or the result of a method."""
-        return _attribute(self.env, name, args, keywords)
-
-    def close(self) -> None:
-        """Close the environment."""
-        self.env.close()
-
-    def _ends(self, observations: dict[Any, Any], terminateds: dict[Any, Any], truncateds: dict[Any, Any]) -> bool:
-        """True if the environment ended: by `__all__`, or as every agent that appeared since the reset has ended."""
-        living = self._alive
-        if not observations.keys() <= living:
-            living.update(observations)
-        if not any(terminateds.values()) and not any(truncateds.values()):
-            return False
-        before = len(living)
-        living.difference_update(agent for flags in (terminateds, truncateds) for agent, flag in flags.items() if flag)
-        return bool(terminateds[_ALL] or truncateds[_ALL] or (before and not living))
-
-    def _by_agent(self, name: str, values: Any, where: str) -> dict[Any, Any]:
-        """Return the values by agent in a new dict."""
-        if not isinstance(values, Mapping):
-            raise _misfit(where, f"{name} as a dict by agent", values, _INSTEAD[name])
-        checked, usual = self._checked[name], _USUAL.get(name)
-        strange = usual is not None and not usual.issuperset(map(type, values.values()))
-        if strange or (name == "rewards" and not math.isfinite(sum(values.values()))):
-            checked.difference_update(values)
-        if not values.keys() <= checked:
-            for agent in values:
-                if agent not in checked:
-                    self._check(name, agent, values[agent], f"{where}, {name}[{agent!r}]")
-        return dict(values)
-
-    def _check(self, name: str, key: Any, value: Any, where: str) -> None:
-        """Check an agent's first value, or a value of an unusual type."""
-        special = {"terminateds": _ALL, "truncateds": _ALL, "infos": _COMMON}.get(name)
-        if key not in self._spaces and key != special:
-            raise EnvironmentContractError(
-                where,
-                expected="one of the environment's possible_agents",
-                found=f"{type(key).__name__} {key!r}",
-                do=f"give it a space there, or leave it out. {nearest(str(key), map(str, self._spaces))}",
-            )
-        if name == "observations":
-            check_row(self._spaces[key], value, where)
-        elif name == "rewards":
-            check_reward(where, value)
-        elif name == "infos" and not isinstance(value, dict):
-            do = "return {} if there is nothing to tell, or leave the agent out"
-            raise _misfit(where, "an info dict", value, do)
-        elif name in ("terminateds", "truncateds") and not isinstance(value, (bool, np.bool_)):
-            do = "return bool(...), or leave the agent out"
-            raise _misfit(where, "True or False", value, do)
-        self._checked[name].add(key)
-
-
-def _owned(values: dict[Any, Any]) -> dict[Any, Any]:
-    """Return the values with copied arrays."""
-    if _PLAIN.issuperset(map(type, values.values())):
-        return values
-    return {agent: owned(value) for agent, value in values.items()}

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from epibatch.core.errors import RunnerError
 from epibatch.core.restoring import check_count
 
-from .env_checks import FAILURE
+FAILURE = "env_failure"
+"""The key of the info in which an episode that a failure cut says why it ended."""
 
 ResultT = TypeVar("ResultT")
 

@@ -6,20 +6,23 @@ import contextlib
 import copy
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Protocol
+from typing import Any
 
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from epibatch.core.errors import RunnerError
+from epibatch.core.errors import RunnerError, add_note
 
-from .env_checks import mark_environment, portable
+from .env_calls import EnvCalls
+from .env_checks import mark_environment
 
 
 @contextmanager
@@ -49,32 +52,6 @@ Calls = Mapping[int, tuple[Any, ...]]
 
 Answers = tuple[dict[int, Any], dict[int, Exception]]
 """What calls returned, and what they raised, by the environments' numbers."""
-
-
-class EnvCalls(Protocol):
-    """An environment behind checked calls.
-
-    Attributes:
-        env: The environment.
-        facts: Its spaces and other constant facts.
-        memory: Shared memory for its observations, in a process of its own; None if they are returned.
-    """
-
-    env: Any
-    facts: Any
-    memory: Any
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Reset the environment."""
-
-    def step(self, action: Any) -> Any:
-        """Step the environment."""
-
-    def get(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Return an attribute of the environment, or the result of a method."""
-
-    def close(self) -> None:
-        """Close the environment."""
 
 
 class LocalEnvs:
@@ -357,7 +334,18 @@ def _answer(
             )
         return True, getattr(envs[slot], call)(*arguments)
     except Exception as error:
-        return False, portable(error)
+        return False, _portable(error)
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that can be pickled: with its traceback as a note, or as a RunnerError that quotes it."""
+    trace = "".join(traceback.format_exception(error))
+    add_note(error, f"In the worker process:\n{trace}")
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RunnerError(f"{type(error).__name__}: {error}\n{trace}")
+    return error
 
 
 def _send(pipe: Connection, answers: list[tuple[bool, Any]]) -> None:

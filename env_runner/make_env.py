@@ -17,9 +17,8 @@ import numpy as np
 from epibatch.core.errors import ConfigError, EnvironmentContractError, UnknownNameError, nearest
 from epibatch.core.registry import env_creator, registered_envs
 
+from .env_calls import FirstCallChecks, TerminalCopies
 from .env_checks import (
-    FirstCallChecks,
-    TerminalCopies,
     check_env,
     check_multi_agent_env,
     check_vector_env,

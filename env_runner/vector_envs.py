@@ -24,15 +24,8 @@ from epibatch.core.errors import ConfigError, RunnerError, SpaceError, add_conte
 from epibatch.core.spaces import check_row
 from epibatch.core.structs import map_struct
 
-from .env_checks import (
-    AgentStep,
-    MultiAgentCalls,
-    SingleAgentCalls,
-    as_flag,
-    as_reward,
-    check_info,
-    check_multi_agent_env,
-)
+from .env_calls import AgentStep, MultiAgentCalls, SingleAgentCalls
+from .env_checks import as_flag, as_reward, check_info, check_multi_agent_env
 from .env_workers import LocalEnvs, WorkerEnvs
 
 _NUMBERS = frozenset({float, int, np.float64, np.float32})  # rewards of these types, and

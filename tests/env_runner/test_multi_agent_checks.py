@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Discrete, Text
 
 from epibatch.core.errors import ConfigError, EnvironmentContractError, SpaceError, UnknownNameError
 from epibatch.env_runner import MultiAgentEnv, VectorMultiAgentEnv, make_multi_agent
-from epibatch.env_runner.env_checks import MultiAgentCalls
+from epibatch.env_runner.env_calls import MultiAgentCalls
 from fixture_envs import ScriptedMultiAgentEnv
 
 GOOD = ({"a": 0}, {"a": 1.0}, {"__all__": False}, {}, {})
