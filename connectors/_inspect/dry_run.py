@@ -12,7 +12,7 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError, add_context
 from epibatch.core.runtime import preserve_random_state
-from epibatch.core.spaces import get_base_struct_from_space, space_of_struct
+from epibatch.core.spaces import get_base_struct_from_space, space_like, space_of_struct
 from epibatch.core.structs import BatchedNdArray, Form, flatten, flatten_like, map_struct, stack_rows, unflatten
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode
@@ -21,7 +21,6 @@ from .._engine.agent_table import AgentMapper
 from .._engine.chunks import PER_SEQUENCE
 from .._engine.layouts import is_plain
 from .._engine.modules import acting_module, is_multi, is_stateful, model_option
-from ..authoring.row_spaces import space_like
 from .trace import copied
 
 if TYPE_CHECKING:

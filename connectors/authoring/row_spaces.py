@@ -11,9 +11,9 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import SpaceError, add_context
+from epibatch.core.spaces import space_like
 
 _ROWS = 3
-_FLOATS = (np.float16, np.float32, np.float64)
 
 
 def probed_space(
@@ -59,20 +59,6 @@ def space_of_rows(rows: Any) -> gym.Space[Any] | None:
     """
     rows = np.asarray(rows)
     return space_like(rows.shape[1:], rows.dtype)
-
-
-def space_like(shape: tuple[int, ...], dtype: Any) -> gym.spaces.Box | None:
-    """Return the Box of all arrays of a shape and a type; None for types without a Box: complex numbers, strings.
-
-    Example:
-        >>> space_like((2,), np.dtype(np.uint8)), space_like((2,), np.dtype(np.complex64))
-        (Box(0, 255, (2,), uint8), None)
-    """
-    if dtype.kind in "iu":
-        return gym.spaces.Box(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype.type)
-    if dtype.kind == "b":
-        return gym.spaces.Box(0, 1, shape, np.bool_)  # type: ignore[arg-type]
-    return gym.spaces.Box(-np.inf, np.inf, shape, dtype.type) if dtype in _FLOATS else None
 
 
 def _samples(space: gym.Space[Any]) -> Any:

@@ -18,11 +18,13 @@ from epibatch.core.spaces import (
     fill_value,
     flatten_inputs_to_1d_tensor,
     get_dummy_batch_for_space,
+    infer_spaces,
     one_hot,
     one_hot_column,
     one_hot_multidiscrete,
     space_from_dict,
     space_to_dict,
+    unbatch,
 )
 
 BOX = spaces.Box(-1, 1, (2,))
@@ -263,3 +265,57 @@ def test_bounds_are_one_number_or_nested_lists_and_infinities_are_strings():
 def test_unfit_descriptions_are_named(description, message):
     with pytest.raises(SpaceError, match=message):
         space_from_dict(description)
+
+
+MIXED = spaces.Dict(
+    a=spaces.Tuple([spaces.Box(-1, 1, (2, 3)), spaces.Box(0, 255, (4, 4), np.uint8), spaces.Box(-9, 9, (), np.int16)]),
+    b=spaces.Dict(c=spaces.MultiBinary(3), d=spaces.Box(0, 1, (2,), np.bool_), e=spaces.Box(-1, 1, (1,), np.float64)),
+    choice=spaces.Discrete(5, start=-2),
+    choices=spaces.MultiDiscrete([[2, 9], [3, 4]], start=[[0, -3], [5, 0]]),
+)
+
+
+@pytest.mark.parametrize("discrete", [False, True, ["choice", "choices"]])
+@pytest.mark.parametrize("seed", range(5))
+def test_spaces_inferred_from_rows_have_every_row(discrete, seed):
+    MIXED.seed(seed)
+    rows = [MIXED.sample() for _ in range(6)]
+    batch = get_dummy_batch_for_space(MIXED, 6, fill_value="random")
+    for space, members in ((infer_spaces(rows, discrete=discrete), rows), (infer_spaces(batch), unbatch(batch))):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Gymnasium, about numbers that are no arrays
+            assert all(space.contains(row) for row in members)
+
+
+def test_spaces_inferred_from_columns_of_different_lengths():
+    torch = pytest.importorskip("torch")
+    batch = {
+        "obs": {"camera": np.zeros((3, 2, 2), np.uint8), "speed": [np.float32(1), np.float32(2), np.float32(0.5)]},
+        "actions": torch.tensor([4, 1]),
+        "cells": np.array([[-1, 2], [0, 7]]),
+        "rewards": [1, 2],
+    }
+    assert infer_spaces(batch, discrete=["actions", "cells"]) == spaces.Dict(
+        obs=spaces.Dict(camera=spaces.Box(0, 255, (2, 2), np.uint8), speed=spaces.Box(-np.inf, np.inf, (), np.float32)),
+        actions=spaces.Discrete(5),
+        cells=spaces.MultiDiscrete([2, 8], start=[-1, 0]),
+        rewards=spaces.Box(-(2**63), 2**63 - 1, (), np.int64),
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "discrete", "error", "message"),
+    [
+        ({"a": 1.0}, False, SpaceError, r"infer_spaces\(\), a\n.*numbers of shape \[B, ...\]"),
+        ({"a": (np.zeros(2), np.array(["x"]))}, False, SpaceError, r"a/1\n[\s\S]*<U1 array[\s\S]*encode it"),
+        (np.array([1j]), False, SpaceError, r"infer_spaces\(\)\n[\s\S]*complex128"),
+        ({"a": np.array([[0.0], [np.nan]])}, False, SpaceError, "NaN in row 1"),
+        ({"a": np.zeros(2)}, ["a"], SpaceError, r"integers of shape \[B, ...\]"),
+        ({"a": np.zeros(0, int)}, ["a"], SpaceError, r"array of shape \(0,\)"),
+        ({"obs": {"cell": np.zeros(2, int)}}, ["cell"], SpaceError, "discrete=\\['cell'\\]\n.*did you mean 'obs/cell'"),
+        ([np.zeros(2), np.zeros(3)], False, ColumnError, r"\(2,\), \(3,\)"),
+    ],
+)
+def test_data_without_a_space_is_named(batch, discrete, error, message):
+    with pytest.raises(error, match=message):
+        infer_spaces(batch, discrete=discrete)

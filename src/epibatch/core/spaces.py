@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from epibatch.core.errors import ColumnError, SpaceError
+from epibatch.core.errors import ColumnError, SpaceError, nearest
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from epibatch.core.structs import (
     BatchedNdArray,
@@ -24,6 +24,7 @@ from epibatch.core.structs import (
     make_action_immutable,
     map_struct,
     sorted_leaves,
+    stack_rows,
     unbatch,
     unflatten,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "get_base_struct_from_space",
     "get_dummy_batch_for_space",
     "has_legal_choices",
+    "infer_spaces",
     "make_action_immutable",
     "map_space",
     "normalize_action",
@@ -54,11 +56,14 @@ __all__ = [
     "promoting_fill_value",
     "random_legal_actions",
     "space_from_dict",
+    "space_like",
     "space_of_struct",
     "space_to_dict",
     "unbatch",
     "unsquash_action",
 ]
+
+_FLOATS = (np.float16, np.float32, np.float64)
 
 _ADVICE: dict[type, str] = {
     spaces.Text: "encode the text as an array of one length, with a wrapper around the environment",
@@ -510,6 +515,92 @@ def random_legal_actions(space: gym.Space[Any], mask: Mask, rng: np.random.Gener
     chosen = np.stack(columns, 1).reshape(len(mask), *(space.shape or ())) + start
     actions: npt.NDArray[Any] = chosen.astype(space.dtype)
     return actions
+
+
+def space_like(shape: tuple[int, ...], dtype: Any) -> spaces.Box | None:
+    """Return the Box of all arrays of a shape and a type; None for types without a Box: complex numbers, strings.
+
+    Example:
+        >>> space_like((2,), np.dtype(np.uint8)), space_like((2,), np.dtype(np.complex64))
+        (Box(0, 255, (2,), uint8), None)
+    """
+    if dtype.kind in "iu":
+        return spaces.Box(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype.type)
+    if dtype.kind == "b":
+        return spaces.Box(0, 1, shape, np.bool_)  # type: ignore[arg-type]
+    return spaces.Box(-np.inf, np.inf, shape, dtype.type) if dtype in _FLOATS else None
+
+
+def infer_spaces(batch: Any, *, discrete: bool | Sequence[str] = False) -> gym.Space[Any]:
+    """Return the space of one row of sample data; every row is a member of it.
+
+    Shapes and types are those of the data. Bounds are those of the type: infinite for floats, 0 and 255 for uint8.
+    The counterpart of TorchRL's `make_composite_from_td`.
+
+    Args:
+        batch: Arrays or tensors [B, ...], or dicts and tuples of them at any depth, such as a batch of columns; B may
+            differ between them. Or a list of rows, each a number, an array, or a dict or tuple of these.
+        discrete: Integers that are choices. True: all; or the paths of these parts, such as `["actions", "obs/cell"]`.
+            A part [B] becomes a Discrete and a part [B, ...] a MultiDiscrete, from 0 (or the smallest value, if that is
+            negative) to the largest value in the data.
+
+    Returns:
+        A Box for each array, in Dicts and Tuples as the data is nested.
+
+    Raises:
+        SpaceError: a part without a batch axis, or of text, objects or complex numbers; NaN among the numbers; a path
+            that does not exist, or whose part has no integers.
+        ColumnError: a list of rows of different shapes or nesting.
+
+    Example:
+        >>> batch = {"obs": np.zeros((8, 4), np.float32), "actions": np.array([0, 2, 1])}
+        >>> infer_spaces(batch, discrete=["actions"])
+        Dict('actions': Discrete(3), 'obs': Box(-inf, inf, (4,), float32))
+    """
+    parts: dict[str, gym.Space[Any]] = {}
+    chosen = None if isinstance(discrete, bool) else set(discrete)
+
+    def inferred(data: Any, path: str) -> gym.Space[Any]:
+        data = stack_rows(data) if isinstance(data, list) and data else data
+        if isinstance(data, dict):
+            return spaces.Dict({key: inferred(part, f"{path}/{key}") for key, part in data.items()})
+        if isinstance(data, tuple):
+            return spaces.Tuple([inferred(part, f"{path}/{i}") for i, part in enumerate(data)])
+        name, rows = path[1:], np.asarray(data)
+        is_choice = discrete and rows.dtype.kind in "iu" if chosen is None else name in chosen
+        parts[name] = _space_of_choices(rows, name) if is_choice else _space_of_rows(rows, name)
+        return parts[name]
+
+    space = inferred(convert_to_numpy(batch), "")
+    unknown = sorted((chosen or set()) - parts.keys())
+    if unknown:
+        found, do = f"discrete={unknown}", nearest(unknown[0], parts)
+        raise SpaceError("infer_spaces()", expected="paths of arrays in the data", found=found, do=do)
+    return space
+
+
+def _space_of_rows(rows: npt.NDArray[Any], name: str) -> gym.Space[Any]:
+    space = space_like(rows.shape[1:], rows.dtype) if rows.ndim else None
+    if space is None:
+        do = "add the batch axis" if rows.dtype.kind in "biuf" else "leave the part out, or encode it as numbers"
+        raise _not_inferred(name, "numbers of shape [B, ...]", _describe(rows), do)
+    if rows.dtype.kind == "f" and np.isnan(rows).any():
+        raise _not_inferred(name, "numbers", f"NaN in row {np.argwhere(np.isnan(rows))[0][0]}", "leave the row out")
+    return space
+
+
+def _space_of_choices(rows: npt.NDArray[Any], name: str) -> gym.Space[Any]:
+    if rows.dtype.kind not in "iu" or not rows.ndim or not len(rows):
+        raise _not_inferred(name, "integers of shape [B, ...]", _describe(rows), "leave it out of `discrete`")
+    start = np.minimum(rows.min(0), 0).astype(np.int64)
+    counts = rows.max(0).astype(np.int64) - start + 1
+    if rows.ndim == 1:
+        return spaces.Discrete(int(counts), start=int(start))
+    return spaces.MultiDiscrete(counts, start=start)
+
+
+def _not_inferred(name: str, expected: str, found: str, do: str) -> SpaceError:
+    return SpaceError("infer_spaces()" + (name and f", {name}"), expected=expected, found=found, do=do)
 
 
 def fill_row(space: gym.Space[Any], value: Any) -> Any:
