@@ -14,7 +14,18 @@ from epibatch.core.errors import EnvironmentContractError, nearest
 from epibatch.core.spaces import check_row
 
 from ..episodes._storage.arrays import owned
-from .env_checks import as_flag, as_reward, check_info, check_reward, misfit, name_of, spaces_of, warn_of_bounds
+from .env_checks import (
+    as_flag,
+    as_reward,
+    check_info,
+    check_reward,
+    misfit,
+    name_of,
+    spaces_of,
+    unpack_reset,
+    unpack_step,
+    warn_of_bounds,
+)
 
 
 class CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
@@ -35,24 +46,20 @@ class CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
-        result: Any = self.env.reset(seed=seed, options=options)
         where = f"{self._name}.reset()"
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise misfit(where, "two values: observation, info", result, "return both; info may be {}")
-        self._check(where, result[0], result[1])
+        result = unpack_reset(where, self.env.reset(seed=seed, options=options))
+        self._check(where, *result)
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the environment."""
-        result: Any = self.env.step(action)
         where = f"{self._name}.step()"
-        if not isinstance(result, tuple) or len(result) != 5:
-            do = "return both flags: terminated (the task is over) and truncated (it was stopped early)"
-            raise misfit(where, "five values: observation, reward, terminated, truncated, info", result, do)
-        self._check(where, result[0], result[4])
-        as_reward(where, result[1])
-        for name, flag in zip(("terminated", "truncated"), result[2:4]):
-            as_flag(where, name, flag)
+        result = unpack_step(where, self.env.step(action))
+        observation, reward, terminated, truncated, info = result
+        self._check(where, observation, info)
+        as_reward(where, reward)
+        as_flag(where, "terminated", terminated)
+        as_flag(where, "truncated", truncated)
         return result
 
     def _check(self, where: str, observation: Any, info: Any) -> None:

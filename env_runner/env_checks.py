@@ -68,7 +68,7 @@ def _name_of_maker(maker: Any) -> str:
     return maker if isinstance(maker, str) else getattr(maker, "__name__", None) or type(maker).__name__
 
 
-def check_env(env: Any, maker: Any) -> Any:
+def check_single_env(env: Any, maker: Any) -> Any:
     """Check a single environment, and return it unchanged.
 
     Args:
@@ -283,6 +283,29 @@ def check_reward(where: str, reward: Any) -> None:
         raise misfit(where, "a number as reward", reward, "return float(...) as reward")
     if not math.isfinite(reward):
         raise misfit(where, "a finite reward", reward, "return 0.0 where there is no reward")
+
+
+def unpack_reset(where: str, result: Any) -> tuple[Any, Any]:
+    """Return observation and info of a reset.
+
+    Raises:
+        EnvironmentContractError: the result is something else than these two.
+    """
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise misfit(where, "two values: observation, info", result, "return both; info may be {}")
+    return result
+
+
+def unpack_step(where: str, result: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Return observation, reward, flags and info of a step.
+
+    Raises:
+        EnvironmentContractError: the result is something else than these five.
+    """
+    if not isinstance(result, tuple) or len(result) != 5:
+        do = "return both flags: terminated (the task is over) and truncated (it was stopped early)"
+        raise misfit(where, "five values: observation, reward, terminated, truncated, info", result, do)
+    return result
 
 
 def misfit(where: str, expected: str, value: Any, do: str) -> EnvironmentContractError:

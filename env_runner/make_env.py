@@ -19,8 +19,8 @@ from epibatch.core.registry import env_creator, registered_envs
 
 from .env_calls import FirstCallChecks, TerminalCopies
 from .env_checks import (
-    check_env,
     check_multi_agent_env,
+    check_single_env,
     check_vector_env,
     gymnasium_mode,
     several_agents_error,
@@ -401,12 +401,34 @@ def _vectorized(
             return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **config)
     around = _wrapper_functions(wrappers)
     if mode == "async":
-        return AsyncEnvs([partial(_single, env, creator, config, around, check_env)] * num_envs, **settings, **workers)
+        return AsyncEnvs(
+            [partial(_single, env, creator, config, around, check_single_env)] * num_envs, **settings, **workers
+        )
     copies = [TerminalCopies] if reset_mode is gym.vector.AutoresetMode.SAME_STEP else []
-    maker = partial(_single, env, creator, config, [*around, *copies, FirstCallChecks], check_env)
+    maker = partial(_single, env, creator, config, [*around, *copies, FirstCallChecks], check_single_env)
     envs = SyncEnvs([maker] * num_envs, **settings)
     envs.spec = envs.envs[0].unwrapped.spec
     return envs
+
+
+def make_any_env(env: Any, env_config: dict[str, Any] | None = None) -> Any:
+    """Make what a config names, without wrappers and checks.
+
+    Args:
+        env: As for `make_vector_env` or `make_vector_multi_agent_env`. A class or function with a parameter `num_envs`
+            makes a vector environment, of 2 environments if the config does not say how many.
+        env_config: Passed to the environment.
+
+    Raises:
+        ConfigError: neither a name nor a class or function; a keyword that it does not take; missing packages.
+        UnknownNameError: an id that Gymnasium does not know.
+    """
+    config = dict(env_config or {})
+    creator = pettingzoo_creator(env) if isinstance(env, str) and env.startswith(PETTINGZOO) else _creator_of(env)
+    with _missing_packages_named():
+        if creator is not None and "num_envs" in inspect.signature(creator).parameters:
+            return _vector(creator, config, {"num_envs": config.pop("num_envs", 2)})
+        return _single(env, creator, config, (), lambda made, _: made, disable_env_checker=True)
 
 
 def _single(
@@ -538,7 +560,9 @@ class _IndependentEnvs(MultiAgentEnv):
             do = 'call the class with {"num_agents": 2}'
             raise ConfigError("num_agents", expected="a number of agents, 1 or more", found=repr(count), do=do)
         creator = _creator_of(env)
-        self.envs = [_single(env, creator, dict(config), (), check_env, disable_env_checker=True) for _ in range(count)]
+        self.envs = [
+            _single(env, creator, dict(config), (), check_single_env, disable_env_checker=True) for _ in range(count)
+        ]
         self.possible_agents = list(range(count))
         self.agents = list(range(count))
         self.observation_spaces = {agent: item.observation_space for agent, item in enumerate(self.envs)}
