@@ -160,9 +160,9 @@ def _check_made(env: Any, num_envs: int, expected: Any) -> None:
     if expected is not None and mode != expected.name.lower():
         raise ConfigError(
             where,
-            expected=f"autoreset mode {expected.name.lower()!r}, as gym_env_autoreset_mode says",
+            expected=f"autoreset mode {expected.name.lower()!r}, as gym_env_autoreset_mode or env_resets_itself says",
             found=f"{mode!r}: it resets in its own way",
-            do="leave gym_env_autoreset_mode out, or let what makes it take autoreset_mode and heed it",
+            do="leave the setting out, or let what makes it take autoreset_mode and heed it",
         )
     check_space(env.single_observation_space, f"{where}, observation space")
     if not flatten(get_base_struct_from_space(env.single_observation_space))[0]:

@@ -36,6 +36,8 @@ class _AnyRunnerConfig(Protocol):
     gym_env_vectorize_mode: str
     num_envs_per_worker: int
     gym_env_autoreset_mode: str | None
+    env_resets_itself: bool
+    missing_final_obs: Any
     rollout_fragment_length: Any
     batch_mode: str
     explore: bool

@@ -263,7 +263,7 @@ class EnvStepper:
         warnings.warn(
             f"environment {self._name!r} has {keys[0]!r} in its infos, as environments do that reset inside step(). If "
             "this one does, what it returns at an episode's end is the next episode's observation, but counts as the "
-            "terminal one: let step() return the terminal observation and wait for reset().",
+            "terminal one: let step() return the terminal observation and wait for reset(), or set env_resets_itself.",
             stacklevel=2,
         )
 

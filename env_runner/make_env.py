@@ -33,6 +33,7 @@ from .wrappers import ActionChunks, EpisodicLife, FrameSkip, NoopStarts
 WrapperSpec: TypeAlias = "str | Mapping[str, Any] | Callable[[Any], Any]"
 
 _CONFIG_NAMES = ("config", "env_config")
+_SAME_STEP = gym.vector.AutoresetMode.SAME_STEP
 _MODES = ("sync", "async", "vector_entry_point")
 _EPIBATCH_WRAPPERS = {wrapper.__name__: wrapper for wrapper in (ActionChunks, EpisodicLife, FrameSkip, NoopStarts)}
 
@@ -321,6 +322,7 @@ def make_vector_env(
     autoreset: Any = None,
     wrappers: Sequence[WrapperSpec] = (),
     *,
+    resets_itself: bool = False,
     per_process: int = 1,
     timeout: float | None = None,
 ) -> Any:
@@ -341,6 +343,8 @@ def make_vector_env(
             `autoreset_mode` (a `gymnasium.vector.AutoresetMode`) if it has such a parameter.
         wrappers: Gymnasium wrappers around each single environment, the innermost first: names,
             `{"wrapper": name, keyword: value}`, or functions.
+        resets_itself: True if an environment resets itself inside `step`, and returns the next episode's first
+            observation with the end of one. The mode is then "same_step", without terminal observations.
         per_process: How many environments a worker process has ("async").
         timeout: Seconds that a worker process may take for a call of its environments; None: no limit ("async").
 
@@ -367,9 +371,20 @@ def make_vector_env(
     if env is None:
         raise ConfigError("environment", expected="env", found="None", do='call .environment("CartPole-v1"), say')
     reset_mode = None if autoreset is None else gymnasium_mode(autoreset)
+    if resets_itself:
+        if reset_mode not in (None, _SAME_STEP):
+            raise ConfigError(
+                "env_resets_itself",
+                expected="gym_env_autoreset_mode 'same_step' or none: the reset is part of the step",
+                found=repr(autoreset),
+                do="leave gym_env_autoreset_mode out",
+            )
+        reset_mode = _SAME_STEP
     with _missing_packages_named():
-        workers = {"per_process": per_process, "timeout": timeout}
+        workers = {"resets_itself": resets_itself, "per_process": per_process, "timeout": timeout}
         vector_env = _vectorized(env, num_envs, mode, config, reset_mode, wrappers, workers)
+    if resets_itself and isinstance(vector_env, gym.vector.VectorEnv) and "autoreset_mode" not in vector_env.metadata:
+        vector_env.metadata = {**vector_env.metadata, "autoreset_mode": reset_mode}
     return check_vector_env(vector_env, num_envs, reset_mode)
 
 
@@ -399,14 +414,14 @@ def _vectorized(
             takes_mode = "autoreset_mode" in inspect.signature(_vector_creator(env)).parameters
             config = {**config, **(settings if takes_mode else {})}
             return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **config)
-    around = _wrapper_functions(wrappers)
+    around = [*_wrapper_functions(wrappers), *([_refuse_counting] if workers["resets_itself"] else [])]
     if mode == "async":
         return AsyncEnvs(
             [partial(_single, env, creator, config, around, check_single_env)] * num_envs, **settings, **workers
         )
-    copies = [TerminalCopies] if reset_mode is gym.vector.AutoresetMode.SAME_STEP else []
+    copies = [TerminalCopies] if reset_mode is _SAME_STEP else []
     maker = partial(_single, env, creator, config, [*around, *copies, FirstCallChecks], check_single_env)
-    envs = SyncEnvs([maker] * num_envs, **settings)
+    envs = SyncEnvs([maker] * num_envs, resets_itself=workers["resets_itself"], **settings)
     envs.spec = envs.envs[0].unwrapped.spec
     return envs
 
@@ -429,6 +444,25 @@ def make_any_env(env: Any, env_config: dict[str, Any] | None = None) -> Any:
         if creator is not None and "num_envs" in inspect.signature(creator).parameters:
             return _vector(creator, config, {"num_envs": config.pop("num_envs", 2)})
         return _single(env, creator, config, (), lambda made, _: made, disable_env_checker=True)
+
+
+def _refuse_counting(env: Any) -> Any:
+    """Return an environment that resets itself, unless a wrapper counts its steps from reset to reset.
+
+    Raises:
+        ConfigError: it has such a wrapper.
+    """
+    inner = env
+    while isinstance(inner, gym.Wrapper):
+        if isinstance(inner, (gym.wrappers.TimeLimit, gym.wrappers.RecordEpisodeStatistics)):
+            raise ConfigError(
+                f"env_resets_itself, environment {env}",
+                expected="no wrapper that counts steps from one reset() to the next, since none is called after an end",
+                found=type(inner).__name__,
+                do="count steps inside the environment; an id of gym.register must leave max_episode_steps out",
+            )
+        inner = inner.env
+    return env
 
 
 def _single(

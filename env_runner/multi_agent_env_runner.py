@@ -449,3 +449,10 @@ def _check(config: MultiAgentRunnerConfig) -> None:
             found=repr(mode),
             do="leave it out",
         )
+    if config.env_resets_itself or config.missing_final_obs is not None:
+        raise ConfigError(
+            "env_resets_itself and missing_final_obs",
+            expected="none of them for environments of several agents, which wait for reset()",
+            found=f"{config.env_resets_itself!r} and {config.missing_final_obs!r}",
+            do="leave them out; return the terminal observations, and reset in reset()",
+        )

@@ -9,6 +9,7 @@ import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
+from epibatch.core.errors import ConfigError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.structs import map_struct
 
@@ -27,7 +28,8 @@ __all__ = ["SingleAgentEnvRunner"]
 class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     """Makes episodes of one agent.
 
-    Each observation goes through the env-to-module pipeline exactly once, terminal ones included.
+    Each observation goes through the env-to-module pipeline exactly once, terminal ones included. Placeholders of
+    terminal observations that the environment does not give are none.
     The runner stores the module's actions; the environment gets `actions_for_env`. All other
     outputs of the module-to-env pipeline are stored as the step's extra model outputs.
 
@@ -67,6 +69,13 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     def make_env(self) -> Any:
         """Make the vector environment."""
         config = self.config
+        if config.env_resets_itself and config.missing_final_obs is None:
+            raise ConfigError(
+                "env_resets_itself",
+                expected="missing_final_obs: what takes the place of terminal observations, which never come",
+                found="none",
+                do="set missing_final_obs='keep' for the observation before, or 'nan', 'zero' or a number",
+            )
         return make_vector_env(
             config.env,
             config.num_envs_per_env_runner,
@@ -74,6 +83,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             config.env_config,
             autoreset=config.gym_env_autoreset_mode,
             wrappers=config.wrappers,
+            resets_itself=config.env_resets_itself,
             per_process=config.num_envs_per_worker,
             timeout=config.sub_environment_timeout_s,
         )
@@ -104,6 +114,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             self.spaces["__episodes__"][1],
             autoreset="next_step" if self._stepper.mode == "next_step" else "same_step",
             stored_observation_space=self.spaces["__episodes__"][0],
+            missing_final_obs=self.config.missing_final_obs,
         )
 
     def _new_episode(self, id_: str | None = None) -> SingleAgentEpisode:
@@ -169,10 +180,16 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._fail(failure, ended, cut, explore)
         at_once = self._stepper.mode != "next_step"
         if ended and at_once:  # no action follows these, as none does when resets come a step later
-            self._observe_through_pipeline([self._recorder.view(chunk) for chunk in ended], explore, {})
+            self._observe_terminal(ended, explore)
         self._run_env_to_module(explore)
         self._callbacks.stepped(ended, skipped, begun=at_once, cut=cut, restarted=step.restarted)
         return len(cut) + len(ended)
+
+    def _observe_terminal(self, ended: list[Any], explore: bool) -> None:
+        """Run the env-to-module pipeline on terminal observations; placeholders of missing ones are none."""
+        episodes = [self._recorder.view(chunk) for chunk in ended if not chunk.lacks_final_obs]
+        if episodes:
+            self._observe_through_pipeline(episodes, explore, {})
 
     def _all_restarted(self, error: Exception) -> VectorStep:
         """Make a vector environment again that failed as a whole; return a step that cuts all episodes."""
@@ -187,7 +204,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         others = {*range(self.num_envs)}.difference(chunk.env for chunk in ended)  # the next call resets them
         try:
             if ended:
-                self._observe_through_pipeline([self._recorder.view(chunk) for chunk in ended], explore, {})
+                self._observe_terminal(ended, explore)
                 self._recorder.commit()
             self._callbacks.stepped(
                 ended, (), begun=False, failed=others, cut=cut, restarted={chunk.env for chunk in cut}

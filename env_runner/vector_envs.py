@@ -41,6 +41,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
 
     Args:
         env_fns: Functions that make the environments.
+        resets_itself: True if the environments reset themselves inside `step`: no reset follows an end (SAME_STEP).
         **settings: `observation_mode` and `autoreset_mode`, as of `SyncVectorEnv`.
 
     Attributes:
@@ -56,8 +57,8 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
 
     raises = True
 
-    def __init__(self, env_fns: Any, **settings: Any) -> None:
-        self._env_fns = list(env_fns)
+    def __init__(self, env_fns: Any, *, resets_itself: bool = False, **settings: Any) -> None:
+        self._env_fns, self._resets_itself = list(env_fns), resets_itself
         super().__init__(self._env_fns, **{**settings, "copy": False})
         count, space = self.num_envs, self.single_observation_space
         self._count = count
@@ -144,6 +145,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         it failed in the reset after its episode's end, only the reset observation is missing.
         """
         at_once = self.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP
+        resets = at_once and not self._resets_itself
         ended = self._ended
         _refuse_ended(self, ended)
         infos: dict[str, Any] = {}
@@ -165,7 +167,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
                         if ends != (False, False):
                             flags[:, i] = ends
                             self._ended.add(i)
-                    if at_once and i in self._ended:
+                    if resets and i in self._ended:
                         check_row(env.observation_space, rows[i], _place(env))
                         infos = self._add_info(infos, {"final_obs": rows[i], "final_info": info}, i)
                         rows[i], info = env.reset()
@@ -310,6 +312,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
     Args:
         env_fns: Functions that make the environments. The first is also called once in this process, for the spaces.
         autoreset_mode: When environments are reset.
+        resets_itself: As for `SyncEnvs`.
         per_process: How many environments a process has.
         context: Start method of `multiprocessing`; None: the platform's.
         timeout: Seconds that a process may take for a call of its environments; None: no limit.
@@ -336,13 +339,14 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         env_fns: Sequence[Callable[[], Any]],
         *,
         autoreset_mode: gym.vector.AutoresetMode = gym.vector.AutoresetMode.NEXT_STEP,
+        resets_itself: bool = False,
         per_process: int = 1,
         context: str | None = None,
         timeout: float | None = None,
     ) -> None:
         self.closed = True  # until there is something to close
         self.env_fns, self.num_envs = env_fns, len(env_fns)
-        self.autoreset_mode = autoreset_mode
+        self.autoreset_mode, self._resets_itself = autoreset_mode, resets_itself
         sample = env_fns[0]()
         self.single_observation_space, self.single_action_space = sample.observation_space, sample.action_space
         self.observation_space = batch_space(sample.observation_space, self.num_envs)
@@ -415,7 +419,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
                 info = answer[1]
             else:
                 _, rewards[i], flags[0, i], flags[1, i], info = answer
-            if flags[:, i].any():
+            if not self._resets_itself and flags[:, i].any():
                 self._ended.add(i)
                 if self.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP:
                     final = map_struct(lambda leaf, i=i: np.array(leaf[i]), self._observations)

@@ -18,6 +18,7 @@ from ._storage.arrays import Leaf, fits
 from ._storage.block import Block, BlockColumn
 from ._storage.chunk import Chunk, chunk_of
 from ._storage.column_rows import BlockRows, ColumnRows
+from ._storage.infos_buffer import mark_placeholders
 from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer, lengths_of, newest_of, rows_of
 from .single_agent_episode import SingleAgentEpisode, no_column
 from .vector_episodes import VectorEpisodes
@@ -132,6 +133,11 @@ class EpisodeReader:
             )
         return list(first)
 
+    @cached_property
+    def lack_final_obs(self) -> Flags:
+        """Return a mask of the chunks whose last observation is a placeholder, read as the one before: bool [C]."""
+        return np.array(mark_placeholders([episode.infos for episode in self._given]), np.bool_)
+
     def holds(self, column: str) -> Flags:
         """Return a mask of the chunks that have a column: bool [C]."""
         if column in _COLUMNS:
@@ -172,6 +178,13 @@ class EpisodeReader:
         firsts = first.tolist() if isinstance(first, np.ndarray) else [first] * len(spans)
         found = rows_of(buffers, firsts, spans) if buffers else None
         form, leaves = found or self._checked_rows(column, buffers, firsts, spans)
+        if column == Columns.OBS and stop is not None and self.lack_final_obs.any():
+            ends = np.array(firsts) + spans == self.lengths + 1
+            for chunk in np.flatnonzero(self.lack_final_obs & ends & (np.array(spans) > 0)).tolist():
+                last = int(self.lengths[chunk])
+                before = self._rows_of(column, chunk, buffers[chunk], last - 1, 1)
+                for parts, row in zip(leaves, self._in_nesting_of(form, before, column, chunk)):
+                    parts[chunk] = np.concatenate((parts[chunk][:-1], row))
         if step > 1:
             leaves = [[leaf[::step] for leaf in parts] for parts in leaves]
             spans = [-(-span // step) for span in spans]
@@ -241,6 +254,7 @@ class EpisodeReader:
         if not len(chunks):
             return self.rows(column, 0, 0).joined()
         buffers, form = self._buffers(column), None
+        steps = self._real_steps(column, chunks, steps)
         parts: list[list[Leaf]] = []
         order = np.argsort(chunks, kind="stable")
         owners, counts = np.unique(chunks, return_counts=True)
@@ -255,6 +269,12 @@ class EpisodeReader:
             parts.append([leaf[chunk_steps - low] for leaf in leaves])
         back = np.argsort(order)
         return unflatten(form, [np.concatenate(leaf)[back] for leaf in zip(*parts)])
+
+    def _real_steps(self, column: str, chunks: Ints, steps: Ints) -> Ints:
+        """Steps of chunks, with the step before a placeholder in its place."""
+        if column != Columns.OBS or not self.lack_final_obs.any():
+            return steps
+        return steps - (self.lack_final_obs[chunks] & (steps == self.lengths[chunks]))
 
     def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
         """The newest row of each chunk.
@@ -405,6 +425,11 @@ class BlockReader(EpisodeReader):
             return flags.reshape(-1, 2).T
         return np.array([[chunk.terminated for chunk in chunks], [chunk.truncated for chunk in chunks]], np.bool_)
 
+    @cached_property
+    def lack_final_obs(self) -> Flags:
+        """Return a mask of the chunks whose last observation is a placeholder (see `EpisodeReader.lack_final_obs`)."""
+        return np.array([chunk.lacks_final_obs for chunk in self.chunks], np.bool_)
+
     @property
     def outputs(self) -> list[str]:
         """Names of the model outputs."""
@@ -438,8 +463,11 @@ class BlockReader(EpisodeReader):
         """The last observations that lie outside the block, of these chunks: leaves of shape [1, ...]."""
         tails = {}
         for i in chunks.tolist():
-            tail = self.chunks[i].tail
-            if tail is not NOTHING:
+            chunk = self.chunks[i]
+            tail = chunk.tail
+            if tail is not NOTHING and chunk.lacks_final_obs:
+                tails[i] = [leaf[chunk.end - 1 : chunk.end, chunk.env] for leaf in column.leaves]
+            elif tail is not NOTHING:
                 values = flatten_like(column.form, tail)
                 kinds = [fits(leaf[:, 0], value) for leaf, value in zip(column.leaves, values)]
                 tails[i] = [np.asarray(value, kind)[None] for value, kind in zip(values, kinds)]
@@ -459,7 +487,7 @@ class BlockReader(EpisodeReader):
 
     def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
         """Copies of rows at given steps of given chunks (see `EpisodeReader.at`)."""
-        block_column = self._column(column)
+        block_column, steps = self._column(column), self._real_steps(column, chunks, steps)
         leaves = [leaf[self._begins[chunks] + steps, self._envs[chunks]] for leaf in block_column.leaves]
         if column == Columns.OBS:
             last = np.flatnonzero(steps == self.lengths[chunks])

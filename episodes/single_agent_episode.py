@@ -30,7 +30,7 @@ from epibatch.core.structs import flatten, flatten_like, form_of, form_text
 from ._parts.arguments import as_flag, as_info, as_reward, as_rewards, check_space, check_state, check_steps, fresh_id
 from ._storage.arrays import leaves_like, same_value, shielded
 from ._storage.indexing import WATCH, Indices, check_newest
-from ._storage.infos_buffer import EMPTY, InfosBuffer
+from ._storage.infos_buffer import EMPTY, InfosBuffer, mark_placeholders
 from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer, RowPlan, put_step
 
 __all__ = ["SingleAgentEpisode", "no_column"]
@@ -223,6 +223,14 @@ class SingleAgentEpisode:
     def is_done(self) -> bool:
         """True if the episode ended, by termination or truncation."""
         return self.is_terminated or self.is_truncated
+
+    @property
+    def lacks_final_obs(self) -> bool:
+        """True if the last observation is a placeholder, as the last info has the key `missing_final_obs`.
+
+        The environment gave no terminal observation. Batches have the observation before it in its place.
+        """
+        return mark_placeholders([self.infos])[0]
 
     @property
     def is_numpy(self) -> bool:
@@ -836,7 +844,8 @@ class SingleAgentEpisode:
 
         Returns:
             The copy: last observation, info, action and model outputs once more, reward 0; truncated unless this one
-            was only terminated. It shares the `custom_data`, and its newest observation may be in any shape.
+            was only terminated. It shares the `custom_data`, and its newest observation may be in any shape. The
+            observation before takes the place of a terminal one that is missing.
 
         Raises:
             ColumnError: the last observation does not fit those before it.
@@ -853,6 +862,9 @@ class SingleAgentEpisode:
         out.rewards.drop_last()
         out.rewards.append(0.0)
         out.given_observation_space = None
+        if self.lacks_final_obs:
+            for index in (-2, -1):
+                out.observations.set(self.observations.get(-2), at_indices=index)
         out.is_truncated = self.is_truncated or not self.is_terminated
         return out
 

@@ -10,18 +10,22 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import EpisodeError, EpisodeStateError
+from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, EpisodeStateError
 from epibatch.core.lazy import MovedAttribute
-from epibatch.core.structs import map_struct
+from epibatch.core.spaces import exact_fill_value, get_base_struct_from_space
+from epibatch.core.structs import flatten, map_struct, paths_of
 
 from ._storage.arrays import owned
 from ._storage.block import Block, BlockColumn, env_infos
 from ._storage.chunk import Chunk
+from ._storage.infos_buffer import MISSING_FINAL_OBS
 from ._storage.vector_checks import VectorChecks
+from .infinite_lookback_buffer import NOTHING
 from .single_agent_episode import SingleAgentEpisode
 from .vector_episodes import VectorEpisodes
 
 _FINAL = ("final_obs", "final_info", "_final_obs", "_final_info")
+_PLACEHOLDERS = {"nan": float("nan"), "zero": 0.0}
 _STATISTICS = "episode"  # the key of gymnasium.wrappers.vector.RecordEpisodeStatistics
 
 
@@ -38,6 +42,12 @@ class VectorRecorder:
         capacity: Vector steps to make room for at first.
         stored_observation_space: Space of one observation as pieces write it back into the episodes; None if
             none does.
+        missing_final_obs: Last observation of an episode of which no terminal one comes ("same_step"): "nan", "zero"
+            or a number in every entry, or "keep" for the observation before. Its last info has
+            `missing_final_obs=True`, and batches have the observation before in its place. None: this is an error.
+
+    Raises:
+        ConfigError: observations cannot hold `missing_final_obs`.
     """
 
     harvest = MovedAttribute("use flush(lookback)")
@@ -54,11 +64,15 @@ class VectorRecorder:
         autoreset: Literal["next_step", "same_step"] = "next_step",
         capacity: int = 64,
         stored_observation_space: gym.Space[Any] | None = None,
+        missing_final_obs: float | Literal["nan", "zero", "keep"] | None = None,
     ) -> None:
         self.num_envs = num_envs
         stored = observation_space if stored_observation_space is None else stored_observation_space
         self._spaces = (stored, action_space)
         self._autoreset = autoreset
+        self._missing_final_obs = missing_final_obs
+        if missing_final_obs not in (None, "keep") and stored is not None:
+            _check_placeholder(missing_final_obs, stored)
         self._capacity = capacity
         self._checks = VectorChecks(num_envs, observation_space)
         self._block = Block(num_envs, capacity)
@@ -163,7 +177,7 @@ class VectorRecorder:
                 do="clear terminated and truncated in that step, or say AutoresetMode.SAME_STEP or DISABLED if "
                 "the vector environment resets in one of these ways",
             )
-        tails = self._terminal_observations(ended, final_observations) if self._autoreset == "same_step" else {}
+        tails = self._terminal_observations(ended, final_observations, infos) if self._autoreset == "same_step" else {}
         block.commit()
         if not plain:
             self._put(row, actions, rewards, extras)
@@ -186,21 +200,23 @@ class VectorRecorder:
         for key, value in extras.items():
             checks.check_rows(key, value)
 
-    def _terminal_observations(self, ended: list[int], final_observations: Any) -> dict[int, Any]:
-        """The terminal observations of the environments that ended, by environment."""
-        tails: dict[int, Any] = {}
-        for env in ended:
-            if final_observations is None:
-                raise EpisodeError(
-                    "vector step of an environment that resets in the same step",
-                    expected="terminal observations, as infos['final_obs']",
-                    found=f"none, although environments {ended} ended",
-                    do="let the vector environment deliver final_obs, or reset a step later (AutoresetMode.NEXT_STEP)",
-                )
-            row = final_observations[env] if isinstance(final_observations, np.ndarray) else None
-            if row is None:
-                row = map_struct(lambda leaf, env=env: leaf[env], final_observations)
-            tails[env] = owned(self._checks.terminal_observation(row))
+    def _terminal_observations(self, ended: list[int], final_observations: Any, infos: Any) -> dict[int, Any]:
+        """The terminal observations of the environments that ended, by environment; NOTHING if one is missing."""
+        tails: dict[int, Any] = dict.fromkeys(ended, NOTHING)
+        given = (infos or {}).get("_final_obs")
+        for env in ended if final_observations is not None else ():
+            row = map_struct(lambda leaf, env=env: leaf[env], final_observations)
+            if row is not None and (given is None or given[env]):
+                tails[env] = owned(self._checks.terminal_observation(row))
+        missing = [env for env, tail in tails.items() if tail is NOTHING]
+        if missing and self._missing_final_obs is None:
+            raise EpisodeError(
+                "vector step of an environment that resets in the same step",
+                expected="terminal observations, as infos['final_obs']",
+                found=f"none, although environments {missing} ended",
+                do="let the vector environment deliver final_obs, or set what takes its place: "
+                "missing_final_obs='keep'",
+            )
         return tails
 
     def _put(self, row: int, actions: Any, rewards: Any, extras: dict[str, Any]) -> None:
@@ -263,9 +279,15 @@ class VectorRecorder:
         return cut
 
     def _set_tail(self, chunk: Chunk, tail: Any, infos: dict[str, Any], reset_infos: dict[str, Any] | None) -> None:
-        """Keep the terminal observation and info of an ended episode; its next row belongs to another episode."""
+        """Keep the terminal observation and info of an ended episode; its next row belongs to another episode.
+
+        Infos of an environment that gives no terminal observation and no `final_info` are those of the step that ended.
+        """
         env, block = chunk.env, self._block
-        chunk.tail = tail
+        missing = tail is NOTHING
+        chunk.tail = self._placeholder(block.observations.row_of(block.row - 1, env)) if missing else tail
+        if missing and reset_infos is None and "final_info" not in infos:
+            infos, reset_infos = block.infos.get(block.row, {}), {}
         if reset_infos is None:
             final = infos.get("final_info")
             chunk.tail_infos = env_infos(final, env) if isinstance(final, dict) else {}
@@ -273,6 +295,16 @@ class VectorRecorder:
         else:
             chunk.tail_infos = env_infos(infos, env)
             block.own_infos[block.row, env] = env_infos(reset_infos, env)
+        if missing:
+            chunk.tail_infos = {**chunk.tail_infos, MISSING_FINAL_OBS: True}
+
+    def _placeholder(self, row: Any) -> Any:
+        """The last observation of an episode without a terminal one, made of the observation before."""
+        fill = self._missing_final_obs
+        if fill == "keep":
+            return owned(row)
+        value: Any = _PLACEHOLDERS.get(fill, fill)  # type: ignore[arg-type]
+        return map_struct(lambda leaf: np.full_like(leaf, value)[()], row)
 
     def _move_statistics(self, chunk: Chunk) -> None:
         """Statistics of an ended episode stand beside the infos of the reset; they are the ended one's."""
@@ -381,3 +413,17 @@ class VectorRecorder:
                 if chunk is not None and view is not None and 2 * len(chunk) < chunk.block.row * chunk.block.num_envs:
                     view.own_columns()
         self._delivered = delivered
+
+
+def _check_placeholder(value: Any, space: gym.Space[Any]) -> None:
+    spaces, form = flatten(get_base_struct_from_space(space))
+    for path, leaf in zip(paths_of(form), spaces):
+        try:
+            exact_fill_value(np.dtype(leaf.dtype), _PLACEHOLDERS.get(value, value), "missing_final_obs")
+        except ColumnError as error:
+            raise ConfigError(
+                "missing_final_obs",
+                expected=f"a value that observations{path and f' {path}'} can hold: {leaf}",
+                found=repr(value),
+                do="set it to 'keep' for the observation before, or to a number of that type",
+            ) from error

@@ -19,7 +19,7 @@ from ..infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
 from ..single_agent_episode import SingleAgentEpisode
 from .arrays import as_value, owned
 from .block import Block, BlockColumn
-from .infos_buffer import InfosBuffer
+from .infos_buffer import MISSING_FINAL_OBS, InfosBuffer
 
 
 @dataclass(eq=False, repr=False)
@@ -56,6 +56,11 @@ class Chunk:
     def shown(self) -> SingleAgentEpisode | None:
         """The episode object that shows this chunk, if it was made and still exists."""
         return None if self._view is None else self._view()
+
+    @property
+    def lacks_final_obs(self) -> bool:
+        """True if the environment gave no terminal observation, and another row takes its place."""
+        return self.tail_infos is not None and MISSING_FINAL_OBS in self.tail_infos
 
     @property
     def end(self) -> int:

@@ -17,6 +17,9 @@ from .lookback_buffer import LookbackBuffer
 if TYPE_CHECKING:
     from .chunk import Chunk
 
+MISSING_FINAL_OBS = "missing_final_obs"
+"""The key of the last info of an episode whose terminal observation the environment did not give."""
+
 EMPTY: Final = object()  # a row that was not asked for yet: an empty dict, or one that is in a block
 
 
@@ -96,6 +99,10 @@ class InfosBuffer(LookbackBuffer):
 
     drop_last = pop
 
+    def last(self) -> Any:
+        """Return the newest row; an empty dict if there is none."""
+        return self._row(count - 1) if (count := self.len_incl_lookback()) else {}
+
     def own(self) -> None:
         """Read all rows out of the block that they lie in, if they do."""
         if self._chunk is not None:
@@ -155,3 +162,9 @@ class InfosBuffer(LookbackBuffer):
 
     def __repr__(self) -> str:
         return f"InfosBuffer({self.len_incl_lookback()} rows, lookback={self.lookback})"
+
+
+def mark_placeholders(buffers: Sequence[InfosBuffer]) -> list[bool]:
+    """Return for the infos of each chunk whether its last observation is a placeholder of a terminal one."""
+    rows = [buffer._data[-1] if buffer._chunk is None and buffer._data else buffer.last() for buffer in buffers]
+    return [row is not EMPTY and MISSING_FINAL_OBS in row for row in rows]

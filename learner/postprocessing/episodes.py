@@ -25,8 +25,9 @@ __all__ = [
 def add_one_ts_to_episodes_and_truncate(episodes: Sequence[SingleAgentEpisode]) -> list[bool]:
     """Lengthen every episode, in place, by one step that repeats its last row with reward 0.
 
-    An episode that did not terminate is truncated afterwards. This changes the episodes themselves.
-    In a learner pipeline `AddOneTsToEpisodesAndTruncate` adds the same rows only to the batch.
+    An episode that did not terminate is truncated afterwards. A placeholder of a missing terminal observation becomes
+    the observation before it. This changes the episodes themselves. In a learner pipeline
+    `AddOneTsToEpisodesAndTruncate` adds the same rows only to the batch.
 
     Args:
         episodes: chunks with at least one step each.
@@ -42,6 +43,8 @@ def add_one_ts_to_episodes_and_truncate(episodes: Sequence[SingleAgentEpisode]) 
         _check_length(episode, 1, "add_one_ts_to_episodes_and_truncate")
     truncateds = [episode.is_truncated for episode in episodes]
     for episode in episodes:
+        if episode.lacks_final_obs:
+            episode.observations.set(episode.observations.get(-2), at_indices=-1)
         for column in (episode.observations, episode.infos, episode.actions, *episode.extra_model_outputs.values()):
             column.append(column.get(-1))
         episode.rewards.append(map_struct(np.zeros_like, episode.rewards.get(-1)))

@@ -50,6 +50,7 @@ LATER = {
     "check_first_update: warn",
     "checkpoint_score_order: max",
     "curve: env_runners/episode_return_mean",
+    "env_resets_itself: false",
     "failed_episodes: truncate",
     "fault_tolerance:",
     "max_sub_environment_restarts_per_sample: 100",

@@ -318,6 +318,8 @@ class AlgorithmConfig:
         gym_env_vectorize_mode: Literal["sync", "async", "vector_entry_point"] = "sync",
         num_envs_per_worker: int = 1,
         gym_env_autoreset_mode: Literal["next_step", "same_step", "disabled"] | None = None,
+        env_resets_itself: bool = False,
+        missing_final_obs: Literal["nan", "zero", "keep"] | float | None = None,
         add_default_connectors_to_env_to_module_pipeline: bool = True,
         add_default_connectors_to_module_to_env_pipeline: bool = True,
         rollout_fragment_length: int | Literal["auto"] = "auto",
@@ -336,6 +338,11 @@ class AlgorithmConfig:
                 vector version.
             num_envs_per_worker: Environments of each worker process, with "async".
             gym_env_autoreset_mode: When reset observations come; None: as the vector environment does by itself.
+            env_resets_itself: True if `step` of the environment resets it, and returns the next episode's first
+                observation with an end.
+            missing_final_obs: Last observation of an episode whose terminal one the environment does not give:
+                "nan", "zero" or a number in every entry, or "keep" for the observation before; None: this is an
+                error. Training reads the one before.
             add_default_connectors_to_env_to_module_pipeline: False: the pipeline has only your pieces.
             add_default_connectors_to_module_to_env_pipeline: False: the pipeline has only your pieces.
             rollout_fragment_length: Steps of each environment in a sample; "auto" covers `train_batch_size`.
@@ -652,6 +659,8 @@ class AlgorithmConfig:
     gym_env_vectorize_mode: Literal["sync", "async", "vector_entry_point"]
     num_envs_per_worker: int
     gym_env_autoreset_mode: Literal["next_step", "same_step", "disabled"] | None
+    env_resets_itself: bool
+    missing_final_obs: Literal["nan", "zero", "keep"] | float | None
     add_default_connectors_to_env_to_module_pipeline: bool
     add_default_connectors_to_module_to_env_pipeline: bool
     rollout_fragment_length: int | Literal["auto"]

@@ -318,6 +318,14 @@ class EnvRunnerSettings(SettingsModel):
         Literal["next_step", "same_step", "disabled"] | None, BeforeValidator(_autoreset_name)
     ] = None
     """When reset observations come; None: as the vector environment does by itself."""
+    env_resets_itself: Switch = False
+    """True if `step` of the environment resets it, and returns the next episode's first observation with an end."""
+    missing_final_obs: Annotated[
+        Literal["nan", "zero", "keep"] | Number | None,
+        BeforeValidator(lambda value: "nan" if isinstance(value, float) and value != value else value),
+    ] = None
+    """Last observation of an episode whose terminal one the environment does not give: "nan", "zero" or a number in
+    every entry, or "keep" for the observation before; None: this is an error. Training reads the one before."""
     add_default_connectors_to_env_to_module_pipeline: Switch = True
     """False: the pipeline has only your pieces."""
     add_default_connectors_to_module_to_env_pipeline: Switch = True
