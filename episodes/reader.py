@@ -274,7 +274,8 @@ class EpisodeReader:
         """Steps of chunks, with the step before a placeholder in its place."""
         if column != Columns.OBS or not self.lack_final_obs.any():
             return steps
-        return steps - (self.lack_final_obs[chunks] & (steps == self.lengths[chunks]))
+        real: Ints = steps - (self.lack_final_obs[chunks] & (steps == self.lengths[chunks]))
+        return real
 
     def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
         """The newest row of each chunk.
