@@ -48,7 +48,7 @@ class Learner:
     share parameters step them in turn.
 
     Args:
-        module: the modules; each that is trained has its own optimiser.
+        module: the modules, or a single one; each that is trained has its own optimiser.
         connector: the learner pipeline; called as `connector(rl_module=, batch={}, episodes=, shared_data={},
             metrics=)`, it returns `{module_id: {column: tensor}}`.
         settings: optimiser and minibatches.
@@ -60,6 +60,7 @@ class Learner:
             module, of its outputs in training with those recorded while it acted. Turn it off for off-policy data.
 
     Raises:
+        ConfigError: the module is none of epibatch's, such as a plain `torch.nn.Module`.
         UnknownNameError: `multi_agent` names a module that does not exist.
         ConfigError: it has a setting that no module has, or a value out of its range.
     """
@@ -67,7 +68,7 @@ class Learner:
     def __init__(
         self,
         *,
-        module: MultiRLModule,
+        module: MultiRLModule | RLModule,
         connector: Any,
         settings: LearnerSettings,
         loss: Loss | LossFunction,
@@ -76,13 +77,13 @@ class Learner:
         columns: Literal["all", "auto"] = "all",
         check_first_update: CheckMode = "warn",
     ) -> None:
-        self._module = module
+        self._module = _as_multi(module)
         self._learner_connector = connector
         self._settings = settings
         self._loss = as_loss(loss)
         self._device = None if device is None else torch.device(device)
         self._multi_agent = multi_agent or MultiAgentSettings()
-        self._multi_agent.check_ids(module.keys())
+        self._multi_agent.check_ids(self._module.keys())
         self._unread = UnreadColumns(connector) if columns == "auto" else None
         self._check = FirstUpdateCheck(check_first_update)
         self._num_updates = 0
@@ -382,6 +383,19 @@ class Learner:
                     found=repr(module_id),
                     do=nearest(str(module_id), map(str, module_ids)),
                 )
+
+
+def _as_multi(module: Any) -> MultiRLModule:
+    if not hasattr(module, "as_multi_rl_module"):
+        raise ConfigError(
+            "Learner(module=...)",
+            expected="a TorchRLModule, or a MultiRLModule of several",
+            found=f"{type(module).__module__}.{type(module).__qualname__}",
+            do="derive it from epibatch.core.TorchRLModule; or call the loss and the optimiser yourself: the learner "
+            "pipeline takes any torch.nn.Module",
+        )
+    multi: MultiRLModule = module.as_multi_rl_module()
+    return multi
 
 
 def _no_batch_of_modules(batch: Any, modules: Any) -> BatchLayoutError:

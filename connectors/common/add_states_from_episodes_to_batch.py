@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
 
 from epibatch.core.columns import Columns
+from epibatch.core.errors import EpibatchWarning
 from epibatch.core.padding import SequenceLayout
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
@@ -47,6 +49,7 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         if not self.as_learner_connector:
             columns[Columns.STATE_IN] = EpisodeColumn(self._newest(group))
             return columns
+        _warn_of_lost_states(group)
         initial, layout = self._initial(group), layout_of(group)
         counts = np.bincount(layout.sequence_chunks, minlength=len(group.episodes))
         names = [(Columns.STATE_IN, Columns.RESET_STATES)]
@@ -89,6 +92,7 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
             missing = group.reader.holds(Columns.STATE_OUT) & ~has
             check_lookback(group, Columns.STATE_OUT, missing.astype(np.int64), "AddStatesFromEpisodesToBatch")
         if rows is None:
+            _warn_of_lost_states(group)
             initial, indices = self._initial(group), np.arange(len(group.episodes))
             first, form = flatten(initial)
             pairs = zip(first, self._starts(group, indices, initial, acting=True))
@@ -157,6 +161,22 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         """Return a mask of the chunks that start with their episode's reset. Other chunks of `mask` need lookback."""
         check_lookback(group, Columns.STATE_OUT, mask.astype(np.int64), "AddStatesFromEpisodesToBatch")
         return group.reader.starts == 0
+
+
+def _warn_of_lost_states(group: ChunkGroup) -> None:
+    """Warn of steps that a module acted in, if their episodes do not hold the state after them."""
+    lost = group.reader.holds(Columns.ACTION_LOGP) & ~group.reader.holds(Columns.STATE_OUT)
+    if lost.any():
+        warnings.warn(
+            EpibatchWarning(
+                f"AddStatesFromEpisodesToBatch, {type(group.rl_module).__name__}",
+                expected=f"a {Columns.STATE_OUT!r} for each step that the module acted in",
+                found=f"none in {int(lost.sum())} of {len(lost)} episodes, which have {Columns.ACTION_LOGP!r}, so "
+                "their sequences start from the initial state",
+                do=f"store it with each step: extra_model_outputs={{{Columns.STATE_OUT!r}: ...}}",
+            ),
+            stacklevel=2,
+        )
 
 
 def _woven(group: ChunkGroup, begins: Any, counts: Any, steps: int, first: list[Any], form: Form) -> list[Any]:

@@ -14,6 +14,7 @@ from epibatch.core.errors import (
     BatchLayoutError,
     CheckpointError,
     ColumnError,
+    ConfigError,
     EpisodeError,
     NonFiniteLossError,
     UnknownNameError,
@@ -139,6 +140,14 @@ def test_update_calls_the_pipeline_as_documented_and_trains():
     overall = result["__all_modules__"]
     assert overall["num_updates"] == 1 and overall["num_gradient_steps"] == 9
     assert overall["connector_s"] >= 0 and overall["update_s"] > 0
+
+
+def test_a_single_module_is_trained_as_the_only_one_of_several_and_a_plain_one_is_refused():
+    results = [learner(module).update(episodes=[1])[KEY] for module in (modules(), modules()[KEY])]
+    assert results[0] == results[1]
+    with pytest.raises(ConfigError) as refused:
+        learner(torch.nn.Linear(4, 3))
+    assert refused.value.found.endswith("Linear")
 
 
 def test_the_loop_equals_a_plain_torch_loop():

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
 from epibatch.algorithms import PPOConfig
+from epibatch.connectors import env_to_module, learner
 from epibatch.core import load_state, save_state
-from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
+from epibatch.core.errors import EpibatchWarning
+from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI, default_module_spec
 from epibatch.core.structs import flatten, flatten_like, map_struct
 from epibatch.env_runner.multi_agent_env import make_multi_agent
 from epibatch.episodes import SingleAgentEpisode
@@ -276,3 +279,22 @@ def test_training_sees_what_acting_saw(cart_pole, step, kind, mode, max_seq_len)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert 1 in lengths and max(lengths) > 4  # some chunks have one step, some several sequences
     runner.stop()
+
+
+@pytest.mark.parametrize("pipelines", [env_to_module, learner], ids=["acting", "learning"])
+def test_episodes_without_the_states_that_their_module_left_are_warned_of(pipelines):
+    """A loop of one's own that keeps log-probabilities and forgets `state_out` trains a network without memory."""
+    spaces = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
+    network = {"use_lstm": True, "lstm_cell_size": 3, "max_seq_len": 4}
+    module = default_module_spec(*spaces, network).build()
+    episode = SingleAgentEpisode(
+        observations=np.zeros((6, 4), np.float32),
+        actions=[0] * 5,
+        rewards=[1.0] * 5,
+        extra_model_outputs={"action_logp": np.zeros(5, np.float32)},
+        len_lookback_buffer=0,
+    )
+    pipeline = pipelines.default_pipeline(*spaces)
+    with pytest.warns(EpibatchWarning, match="state_out.*\n.*none in 1 of 1 episodes"):
+        batch = pipeline(rl_module=module, batch={}, episodes=[episode], explore=True, shared_data={})
+    assert not batch["state_in"]["h"].any()

@@ -18,7 +18,7 @@ from epibatch.connectors.common import (
     TensorToNumpy,
 )
 from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, AddOneTsToEpisodesAndTruncate
-from epibatch.core.errors import ColumnError, EpibatchError, LookbackError
+from epibatch.core.errors import ColumnError, EpibatchError, EpibatchWarning, LookbackError
 from epibatch.core.spaces import BatchedNdArray
 from fixture_pieces import Lab
 
@@ -329,7 +329,8 @@ def test_a_continued_chunk_without_lookback_is_an_error(lab):
 
 
 def test_episodes_without_states_begin_with_the_initial_state(lab):
-    columns = learned(lab, [lab.episode("a", 2)])
+    with pytest.warns(EpibatchWarning, match="state_out"):
+        columns = learned(lab, [lab.episode("a", 2)])
     assert first_entries(columns["state_in"]["a",]) == [-1.0]
 
 
