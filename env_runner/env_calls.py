@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector.utils import write_to_shared_memory
+from gymnasium.vector.utils import read_from_shared_memory
 
 from epibatch.core.errors import EnvironmentContractError, nearest
 from epibatch.core.spaces import check_row
+from epibatch.core.structs import Form, flatten, flatten_like
 
 from ..episodes._storage.arrays import owned
 from .env_checks import (
@@ -22,6 +23,7 @@ from .env_checks import (
     misfit,
     name_of,
     spaces_of,
+    unjoined,
     unpack_reset,
     unpack_step,
     warn_of_bounds,
@@ -150,6 +152,7 @@ class SingleAgentCalls:
     Args:
         env: The environment.
         index: Its row in shared memory.
+        count: The rows there.
 
     Attributes:
         env: The environment with its checks.
@@ -159,10 +162,12 @@ class SingleAgentCalls:
 
     memory: Any = None
 
-    def __init__(self, env: Any, index: int) -> None:
+    def __init__(self, env: Any, index: int, count: int) -> None:
         self.env = CheckedCalls(env)
         self._name = f"{type(env.unwrapped).__name__}.step()"
-        self._index = index
+        self._index, self._count = index, count
+        self._rows: list[Any] | None = None
+        self._form: Form = None
         self._warned = False
         self.facts = EnvFacts(env.observation_space, env.action_space, env.render_mode, dict(env.metadata))
 
@@ -192,7 +197,15 @@ class SingleAgentCalls:
         """Write an observation into shared memory, if there is one; return it otherwise."""
         if self.memory is None:
             return observation
-        write_to_shared_memory(self.facts.observation_space, self._index, observation, self.memory)
+        if self._rows is None:
+            space, index = self.facts.observation_space, self._index
+            arrays, self._form = flatten(read_from_shared_memory(space, self.memory, n=self._count))
+            self._rows = [array[index : index + 1] for array in arrays]
+        try:
+            for row, leaf in zip(self._rows, flatten_like(self._form, observation)):
+                np.copyto(row, leaf)
+        except (TypeError, OverflowError) as error:  # another type, such as int64 where the space says uint8
+            raise unjoined(self.facts.observation_space, f"observation of {self._name[:-7]}", error) from error
         return None
 
 

@@ -312,6 +312,13 @@ def misfit(where: str, expected: str, value: Any, do: str) -> EnvironmentContrac
     return EnvironmentContractError(where, expected=expected, found=described(value), do=do)
 
 
+def unjoined(space: Any, where: str, error: Exception) -> SpaceError:
+    """Return the error about an observation that cannot be put into the array of its space."""
+    found = f"{type(error).__name__}: {error}"
+    do = "make the environment return values of its space"
+    return SpaceError(where, expected=f"values of {space}", found=found, do=do)
+
+
 def described(value: Any) -> str:
     """Describe a call's return value, for messages.
 

@@ -362,6 +362,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     def _reset(self, explore: bool) -> None:
         if self._stepper.broken:
             self._remake_env()
+            self._report_environment()
         self._callbacks.before_reset()
         try:
             observations, infos = self._stepper.reset(self._reset_seeds.next)
@@ -381,7 +382,6 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self.env = self.make_env()
         self._stepper = self._make_stepper(self._stepper.seconds)
         self._reset_seeds.draw_if_seeded()
-        self._report_environment()
 
     def _restart_all(self, error: Exception) -> tuple[Any, Any]:
         """Make a vector environment again that failed as a whole; return observations and infos of its reset.
@@ -397,7 +397,9 @@ class EnvRunner(ABC, Generic[EpisodeT]):
 
         if self._stepper.restarts_one or not (is_of_environment(error) or isinstance(error, EnvironmentContractError)):
             raise error
-        return self._restarts.restart(None, error, make)
+        result = self._restarts.restart(None, error, make)
+        self._report_environment()
+        return result
 
     def _report_environment(self) -> None:
         """Report new environments; if a callback raises, they are closed, and the next reset makes others."""

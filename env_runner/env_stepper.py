@@ -17,6 +17,7 @@ from epibatch.core.errors import EnvironmentContractError, RunnerError, add_cont
 from epibatch.core.structs import flatten, map_struct
 
 from ..episodes._storage.arrays import owned
+from ..episodes._storage.vector_checks import VectorChecks
 from .env_checks import autoreset_mode, mark_environment
 from .env_restarts import EnvRestarts
 from .vector_envs import AsyncEnvs, SyncEnvs, VectorAgentStep, VectorMultiAgentEnv
@@ -144,6 +145,8 @@ class EnvStepper:
         if self._envs is not None:
             self._envs.raises = False
         self.restarts_one = self._envs is not None
+        checks = restarts.enabled and not self.restarts_one
+        self._checks = VectorChecks(env.num_envs, env.single_observation_space) if checks else None
 
     def reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments.
@@ -210,6 +213,8 @@ class EnvStepper:
             raise explained from error
         plain = type(result) is tuple and len(result) == 5 and type(result[4]) is dict and not self._keeps_infos
         step = VectorStep(*(result if plain else self._unpacked(result, "step", 5)))
+        if self._checks is not None:
+            self._check(step)
         if self._envs is not None and self._envs.failures:
             step = self._with_restarts(step, dict(self._envs.failures), actions)
         if self.mode == "same_step":
@@ -222,6 +227,15 @@ class EnvStepper:
             self._warn_of_inner_resets(sorted(_OF_INNER_RESETS.intersection(step.infos)))
         self.seconds += time.perf_counter() - started
         return step
+
+    def _check(self, step: VectorStep) -> None:
+        """Raise what the recorder would raise about wrong values, as an error of the environment."""
+        checks: Any = self._checks
+        try:
+            checks.observations(step.observations)
+            checks.check_step(step.rewards, step.terminateds, step.truncateds)
+        except Exception as error:
+            raise self.explained(error, "step") from None
 
     def _with_restarts(self, step: VectorStep, failures: dict[int, Exception], actions: Any) -> VectorStep:
         """Make the environments that failed again, as far as the budget reaches."""

@@ -144,7 +144,15 @@ class WorkerEnvs:
         return self.ask(dict.fromkeys(range(len(self._makers)), ("make",)))
 
     def ask(self, calls: Calls) -> Answers:
-        """Call environments, all processes at the same time."""
+        """Call environments, all processes at the same time.
+
+        Raises:
+            RunnerError: they were closed.
+        """
+        if not self._processes:
+            raise RunnerError(
+                "worker processes", expected="environments to call", found="closed ones", do="make new ones"
+            )
         timeout = self._timeout
         groups: dict[int, list[tuple[int, tuple[Any, ...]]]] = {}
         for index, call in calls.items():
@@ -246,6 +254,8 @@ class _EnvProcess:
             RunnerError: the process has ended, or took longer than `timeout`; then it is killed.
         """
         try:
+            if self._gone:  # an answer to an earlier call may wait in the pipe
+                raise EOFError
             if deadline is not None and not self._pipe.poll(max(0.0, deadline - time.monotonic())):
                 self._end()
                 raise RunnerError(

@@ -153,15 +153,16 @@ class MultiAgentRecorder:
             info: Added to the last infos of its running episode, which is truncated; None: it is dropped.
 
         Returns:
-            The episode that was truncated, if it has steps.
+            The episode that was truncated, if it has steps; those may all be in earlier chunks.
         """
         episode = self.episodes[env]
         self.episodes[env] = self._begun(env, observations, infos)
         self.observed = sorted({*self.observed, env} if observations else {*self.observed}.difference([env]))
-        if info is None or episode.is_done or not len(episode):
+        if info is None or episode.is_done or not episode.env_t:
             return []
         episode.truncate(info)
-        self._ended.append(episode)
+        if len(episode):
+            self._ended.append(episode)
         return [EndedEpisode(env, episode)]
 
     def _add(self, env: int, actions: dict[Any, Any], outputs: dict[Any, Any], step: VectorAgentStep) -> None:
@@ -347,7 +348,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         self._run_env_to_module(explore)
         self._callbacks.stepped(ended, reset, begun=False, cut=cut, restarted={*failures}.difference(reset))
         self._see_that_somebody_acts()
-        return len(cut) + len(ended)
+        return sum(len(item.episode) > 0 for item in cut) + len(ended)
 
     def _restart(self, failures: dict[int, Exception]) -> tuple[list[EndedEpisode], dict[int, Exception]]:
         """Make environments again, as far as the budget reaches; return the cut episodes, and the errors that stay."""

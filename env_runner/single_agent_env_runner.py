@@ -183,7 +183,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._observe_terminal(ended, explore)
         self._run_env_to_module(explore)
         self._callbacks.stepped(ended, skipped, begun=at_once, cut=cut, restarted=step.restarted)
-        return len(cut) + len(ended)
+        return sum(len(chunk) > 0 for chunk in cut) + len(ended)
 
     def _observe_terminal(self, ended: list[Any], explore: bool) -> None:
         """Run the env-to-module pipeline on terminal observations; placeholders of missing ones are none."""

@@ -25,11 +25,12 @@ from epibatch.core.spaces import check_row
 from epibatch.core.structs import map_struct
 
 from .env_calls import AgentStep, MultiAgentCalls, SingleAgentCalls
-from .env_checks import as_flag, as_reward, check_info, check_multi_agent_env
+from .env_checks import as_flag, as_reward, check_info, check_multi_agent_env, unjoined
 from .env_workers import LocalEnvs, WorkerEnvs
 
 _NUMBERS = frozenset({float, int, np.float64, np.float32})  # rewards of these types, and
 _FLAGS = frozenset({bool, np.bool_})  # flags of these types need no further check
+_ENDS = ("_final_obs", "_final_info")
 
 
 @final
@@ -112,6 +113,9 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         Returns:
             The newest observations of all environments, and the infos.
         """
+        for key, mask in infos.items():  # a step whose observation did not fit has no info
+            if key.startswith("_") and key not in _ENDS and isinstance(mask, np.ndarray):
+                mask[index] = False
         with contextlib.suppress(Exception):
             self.envs[index].close()  # type: ignore[no-untyped-call]
         env = self._env_fns[index]()
@@ -209,7 +213,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
                 check_row(space, row, _place(env))
                 concatenate(space, [row], create_empty_array(space, n=1))
             except Exception as error:
-                problem = error if isinstance(error, SpaceError) else _unjoined(space, _place(env), error)
+                problem = error if isinstance(error, SpaceError) else unjoined(space, _place(env), error)
                 self.failures.setdefault(i, problem)
                 found.append(i)
         spare = next(iter(iterate(batch_space(space, 1), create_empty_array(space, n=1))))
@@ -248,12 +252,6 @@ def _call(env: Any) -> str:
 
 def _place(env: Any) -> str:
     return f"observation of {type(env.unwrapped).__name__}"
-
-
-def _unjoined(space: Any, where: str, error: Exception) -> SpaceError:
-    found = f"{type(error).__name__}: {error}"
-    do = "make the environment return values of its space"
-    return SpaceError(where, expected=f"values of {space}", found=found, do=do)
 
 
 def _misfit(envs: Any, argument: str, expected: str, found: str) -> RunnerError:
@@ -360,7 +358,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             self.single_observation_space, n=self.num_envs, ctx=multiprocessing.get_context(context)
         )
         self._observations = read_from_shared_memory(self.single_observation_space, memory, n=self.num_envs)
-        makers = [partial(_single_agent_calls, env_fn, i) for i, env_fn in enumerate(env_fns)]
+        makers = [partial(_single_agent_calls, env_fn, i, self.num_envs) for i, env_fn in enumerate(env_fns)]
         self._workers = WorkerEnvs(makers, per_process=per_process, context=context, timeout=timeout, memory=memory)
         try:
             facts, failures = self._workers.start()
@@ -405,11 +403,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         """Step all environments; as `SyncEnvs.step`."""
         _refuse_ended(self, self._ended)
         ended, self._ended = self._ended, set()
-        rows = list(iterate(self.action_space, actions))
-        if len(rows) != self.num_envs:
-            found = f"{len(rows)} actions"
-            do = "pass one action per environment"
-            raise RunnerError("AsyncEnvs.step", expected=f"{self.num_envs} actions", found=found, do=do)
+        rows = self._for_each("step", "actions", list(iterate(self.action_space, actions)))
         calls: Any = {i: ("reset",) if i in ended else ("step", action) for i, action in enumerate(rows)}
         answers, self.failures = self._workers.ask(calls)
         rewards, flags = np.zeros(self.num_envs), np.zeros((2, self.num_envs), np.bool_)
@@ -454,7 +448,8 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             name: Its name.
             values: One value for all, or a list or tuple of one for each.
         """
-        each = values if isinstance(values, (list, tuple)) else [values] * self.num_envs
+        given = values if isinstance(values, (list, tuple)) else [values] * self.num_envs
+        each = self._for_each("set_attr", "values", given)
         calls: Any = {i: ("get", "set_wrapper_attr", (name, value), {}) for i, value in enumerate(each)}
         for error in self._workers.ask(calls)[1].values():
             raise error
@@ -467,13 +462,23 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         """End the processes; one that does not respond is killed."""
         self._workers.close()
 
+    def _for_each(self, call: str, what: str, values: Sequence[Any]) -> Sequence[Any]:
+        if len(values) == self.num_envs:
+            return values
+        raise RunnerError(
+            f"AsyncEnvs.{call}",
+            expected=f"{self.num_envs} {what}, one per environment",
+            found=f"{len(values)}",
+            do="give one for each",
+        )
+
     def _raise_first(self) -> None:
         if self.failures and self.raises:
             raise next(iter(self.failures.values()))
 
 
-def _single_agent_calls(env_fn: Callable[[], Any], index: int) -> SingleAgentCalls:
-    return SingleAgentCalls(env_fn(), index)
+def _single_agent_calls(env_fn: Callable[[], Any], index: int, count: int) -> SingleAgentCalls:
+    return SingleAgentCalls(env_fn(), index, count)
 
 
 def _multi_agent_calls(env_fn: Callable[[], Any], copy: bool) -> MultiAgentCalls:
@@ -588,6 +593,7 @@ class VectorMultiAgentEnv:
         self.render_mode = facts[0].render_mode
         self.metadata = {**facts[0].metadata, "autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
         self.ended = np.ones(self.num_envs, np.bool_)
+        self._steps = [0] * self.num_envs  # of the episodes
 
     @property
     def envs(self) -> list[Any]:
@@ -675,7 +681,7 @@ class VectorMultiAgentEnv:
         seeds = self._seeds(seed)
         answers, failures = self._ask({index: ("reset", seeds[index], options) for index in chosen})
         for index in chosen:
-            self.ended[index] = index in failures
+            self.ended[index], self._steps[index] = index in failures, 0
         rows = [answers.get(index, ({}, {})) for index in chosen]
         return [row[0] for row in rows], [row[1] for row in rows], failures
 
@@ -692,7 +698,7 @@ class VectorMultiAgentEnv:
         answers, failures = self._envs.ask({index: ("reset", seed)})
         if failures:
             raise failures[index]
-        self.ended[index] = False
+        self.ended[index], self._steps[index] = False, 0
         observations, infos = answers[index]
         return observations, infos
 
@@ -733,6 +739,7 @@ class VectorMultiAgentEnv:
             if was_reset[index] or index in failures:
                 answer = AgentStep(answer[0], {}, {_ALL: False}, {_ALL: False}, answer[1], index in failures)
             self.ended[index] = answer.ended
+            self._steps[index] = 0 if was_reset[index] else self._steps[index] + 1
             rows.append(answer)
         return VectorAgentStep(
             [row.observations for row in rows],
@@ -775,10 +782,12 @@ class VectorMultiAgentEnv:
         self._check_usable()
         answers, failures = self._envs.ask(calls)
         for index, error in failures.items():
-            call = calls[index]
-            what = f"{call[1] if call[0] == 'get' else call[0]}()"
-            what += f" with actions of {list(call[1])}" if call[0] == "step" else ""
-            add_context(error, f"{self.name}, number {index} of {self.num_envs}, failed in {what}:")
+            call, where = calls[index], f"{self.name}, number {index} of {self.num_envs},"
+            if call[0] == "step":
+                what = f"{self._steps[index]} steps into its episode, failed in step() with actions {call[1]}:"
+            else:
+                what = f"failed in {call[1] if call[0] == 'get' else call[0]}():"
+            add_context(error, f"{where} {what}")
         return answers, failures
 
     def _raise_first(self, failures: dict[int, Exception]) -> None:

@@ -144,7 +144,8 @@ class VectorRecorder:
                 dict is added, or dropped (None).
 
         Returns:
-            The chunks that ended with this step; of `restarted` environments only those that have steps.
+            The chunks that ended with this step. Those of `restarted` environments may have no steps, if earlier chunks
+            of the episode have some. `flush` does not hand them over.
 
         Raises:
             EpisodeStateError: before `reset`, or a running episode was marked as ended from outside.
@@ -194,9 +195,7 @@ class VectorRecorder:
     def _check(self, actions: Any, rewards: Any, flags: tuple[Any, Any], extras: dict[str, Any]) -> None:
         checks = self._checks
         checks.check_rows(Columns.ACTIONS, actions)
-        checks.check_rewards(rewards)
-        checks.check_flags(Columns.TERMINATEDS, flags[0])
-        checks.check_flags(Columns.TRUNCATEDS, flags[1])
+        checks.check_step(rewards, *flags)
         for key, value in extras.items():
             checks.check_rows(key, value)
 
@@ -270,10 +269,11 @@ class VectorRecorder:
         cut = []
         for env, info in restarted.items():
             chunk, view = self.episodes.chunks[env], self.episodes.views[env]
-            if info is not None and row > chunk.start:
+            if info is not None and (row > chunk.start or chunk.t_started):
                 chunk.finish(row, False, True)
                 self._block.own_infos[row, env] = {**chunk.info_at(row - chunk.low), **info}
-                self._finished[id(chunk)] = chunk, view
+                if row > chunk.start:
+                    self._finished[id(chunk)] = chunk, view
                 cut.append(chunk)
             self.episodes.replace(env, self._new_chunk(env, row + 1))
         return cut

@@ -76,6 +76,12 @@ class VectorChecks:
             return False
         return b"\0" not in np.isfinite(rewards).tobytes()  # the cheapest way to ask for all
 
+    def check_step(self, rewards: Any, terminateds: Any, truncateds: Any) -> None:
+        """Check rewards and flags; errors as of the two methods below."""
+        self.check_rewards(rewards)
+        self.check_flags(Columns.TERMINATEDS, terminateds)
+        self.check_flags(Columns.TRUNCATEDS, truncateds)
+
     def check_rewards(self, rewards: Any) -> None:
         """Check that there is one finite number per environment.
 

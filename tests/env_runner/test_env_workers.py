@@ -8,12 +8,16 @@ import signal
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
+import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium.spaces import Discrete
 
 from epibatch.core.errors import RunnerError
 from epibatch.env_runner import MultiAgentEnv, VectorMultiAgentEnv, make_multi_agent
+from epibatch.env_runner.vector_envs import AsyncEnvs
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
@@ -94,7 +98,7 @@ def test_a_closed_environment_was_closed(tmp_path, mode):
 
 def test_a_process_that_ends_on_its_own_is_named(worker):
     envs, _ = worker
-    with pytest.raises(RunnerError, match=r"number 0 of 1, failed in step\(\)[\s\S]*exit code 5[\s\S]*'sync'"):
+    with pytest.raises(RunnerError, match=r"number 0 of 1, 0 steps into its[\s\S]*exit code 5[\s\S]*'sync'"):
         envs.step([{"a": "leave"}])
     assert envs.broken
     for use in (envs.reset, lambda: envs.step([{}]), lambda: envs.call("render")):
@@ -132,6 +136,82 @@ def test_an_environment_that_is_interrupted_at_work_is_ended(worker):
     envs.close()
     assert time.monotonic() - started < 4, "it is not waited for"
     assert process not in [one.pid for one in multiprocessing.active_children()]
+
+
+class Slow(gym.Env):
+    """Takes a while for its first step, and does not get ready in a process of its own if that is asked for."""
+
+    observation_space = action_space = Discrete(9)
+
+    def __init__(self, hangs=False):
+        self.t = 0
+        if hangs and multiprocessing.parent_process() is not None:
+            time.sleep(60)
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        self.t += 1
+        time.sleep(0.4 * (self.t == 1))
+        return self.t, 0.0, False, False, {}
+
+
+def test_answers_of_an_interrupted_call_are_not_taken_for_those_of_the_next():
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    envs = AsyncEnvs([Slow])
+    envs.reset()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            envs.step(np.array([0]))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert envs.broken
+    time.sleep(0.5)  # the answer has come
+    with pytest.raises(RunnerError, match="it has ended, with exit code -9"):
+        envs.get_attr("t")
+    assert envs.restart(0, None, {})[0].tolist() == [0] and not envs.broken and envs.get_attr("t") == (0,)
+    envs.close()
+
+
+def test_an_environment_that_takes_too_long_to_be_made():
+    started = time.monotonic()
+    with pytest.raises(RunnerError, match=r"number 0 of 1[\s\S]*within 0\.3 s"):
+        AsyncEnvs([partial(Slow, True)], timeout=0.3)
+    assert time.monotonic() - started < 20 and not multiprocessing.active_children()
+
+
+def _train_until_killed(pipe):
+    envs, process = working()
+    pipe.send(process)
+    envs.step([{"a": "sleep"}])
+
+
+def _runs(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
+def test_no_process_outlives_a_parent_that_was_killed_while_it_hangs():
+    context = multiprocessing.get_context("fork")
+    pipe, theirs = context.Pipe()
+    parent = context.Process(target=_train_until_killed, args=(theirs,))
+    parent.start()
+    process = pipe.recv()
+    time.sleep(0.2)  # it steps now
+    parent.kill()
+    parent.join()
+    deadline = time.monotonic() + 20
+    while _runs(process) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _runs(process)
 
 
 def test_one_that_does_not_come_to_its_end_is_ended(monkeypatch):
