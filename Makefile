@@ -20,7 +20,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-latest test-oldest lint format types unit examples learning bench bench-memory generated conformance conformance-page dist-check clean
+.PHONY: help setup demo test test-slow test-latest test-oldest lint format types unit examples learning bench bench-memory faults generated conformance conformance-page dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ bench: $(BENCH_READY) ## time every row beside RLlib and plain NumPy into docs/b
 
 bench-memory: $(BENCH_READY) ## memory of a train batch, and of ten million steps of training, some minutes (ARGS="--steps 1000000")
 	$(BIN)/python -m benchmarks.memory $(ARGS)
+
+faults: $(READY) ## let environments raise, die and hang, and compare what is returned with their own logs, some minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.faults
 
 generated: $(READY) ## write the stubs of connectors and of configs, and docs/piece-table.md
 	$(BIN)/python tests/house/write_stubs.py
