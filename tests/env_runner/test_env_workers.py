@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Discrete
 
+from epibatch.algorithms import PPOConfig
 from epibatch.core.errors import RunnerError
-from epibatch.env_runner import MultiAgentEnv, VectorMultiAgentEnv, make_multi_agent
-from epibatch.env_runner.vector_envs import AsyncEnvs
+from epibatch.env_runner import MultiAgentEnv, SingleAgentEnvRunner, VectorMultiAgentEnv, make_multi_agent
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
@@ -143,9 +143,9 @@ class Slow(gym.Env):
 
     observation_space = action_space = Discrete(9)
 
-    def __init__(self, hangs=False):
+    def __init__(self, config):
         self.t = 0
-        if hangs and multiprocessing.parent_process() is not None:
+        if config["hangs"] and multiprocessing.parent_process() is not None:
             time.sleep(60)
 
     def reset(self, *, seed=None, options=None):
@@ -157,11 +157,16 @@ class Slow(gym.Env):
         return self.t, 0.0, False, False, {}
 
 
+def one_agent(hangs, timeout):
+    config = PPOConfig().environment(Slow, env_config={"hangs": hangs}).env_runners(gym_env_vectorize_mode="async")
+    return SingleAgentEnvRunner(config=config.fault_tolerance(sub_environment_timeout_s=timeout)).env
+
+
 def test_answers_of_an_interrupted_call_are_not_taken_for_those_of_the_next():
     def interrupt(number, frame):
         raise KeyboardInterrupt
 
-    envs = AsyncEnvs([Slow])
+    envs = one_agent(hangs=False, timeout=None)
     envs.reset()
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.1)
@@ -181,7 +186,7 @@ def test_answers_of_an_interrupted_call_are_not_taken_for_those_of_the_next():
 def test_an_environment_that_takes_too_long_to_be_made():
     started = time.monotonic()
     with pytest.raises(RunnerError, match=r"number 0 of 1[\s\S]*within 0\.3 s"):
-        AsyncEnvs([partial(Slow, True)], timeout=0.3)
+        one_agent(hangs=True, timeout=0.3)
     assert time.monotonic() - started < 20 and not multiprocessing.active_children()
 
 
