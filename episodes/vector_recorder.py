@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, EpisodeStateError
+from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, EpisodeStateError, SpaceError, add_context
 from epibatch.core.lazy import MovedAttribute
 from epibatch.core.spaces import exact_fill_value, get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct, paths_of
@@ -75,7 +75,7 @@ class VectorRecorder:
             _check_placeholder(missing_final_obs, stored)
         self._capacity = capacity
         self._checks = VectorChecks(num_envs, observation_space)
-        self._block = Block(num_envs, capacity)
+        self._block, self._rows_before = Block(num_envs, capacity), 0
         self._waiting: list[int] = []
         self._finished: dict[int, tuple[Chunk, SingleAgentEpisode | None]] = {}  # by the id() of the chunk
         self._announced: dict[int, SingleAgentEpisode] = {}
@@ -104,7 +104,8 @@ class VectorRecorder:
             SpaceError: observations of another nesting or shape than the observation space.
         """
         observations = self._checks.observations(observations)
-        self._block = block = Block(self.num_envs, self._capacity)
+        self._block, self._rows_before = Block(self.num_envs, self._capacity), 0
+        block = self._block
         block.stage(observations)
         if infos:
             block.infos[0] = infos
@@ -163,7 +164,11 @@ class VectorRecorder:
         if block.views:
             self._refuse_ended_views()
         row, extras = block.row, extras or {}
-        observations = self._checks.observations(observations)
+        try:
+            observations = self._checks.observations(observations)
+        except (ColumnError, SpaceError) as error:
+            add_context(error, f"{self._rows_before + row + 1} steps after the reset:")
+            raise
         plain = self._checks.are_plain(rewards, terminateds, truncateds) and block.put_plain(actions, rewards, extras)
         if not plain:
             self._check(actions, rewards, (terminateds, truncateds), extras)
@@ -379,6 +384,7 @@ class VectorRecorder:
         lookback = min(lookback, max((chunk.end - chunk.low for chunk in self.episodes.chunks), default=0))
         old, block = self._block, self._block.successor(lookback, self._capacity)
         block.returns_before = self.episodes.running_returns()
+        self._rows_before += old.row - lookback
         running, going_on, waiting = [], [], set(self._waiting)
         for env, (chunk, view) in enumerate(zip(self.episodes.chunks, self.episodes.views)):
             if env in waiting:

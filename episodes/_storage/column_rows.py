@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from epibatch.core.errors import ColumnError, EpisodeError
 from epibatch.core.padding import SequenceLayout, pad
-from epibatch.core.structs import Form, form_text, map_struct, unflatten
+from epibatch.core.structs import Form, form_text, map_struct, paths_of, unflatten
 
 from .arrays import Leaf
 
@@ -127,12 +127,13 @@ class ColumnRows(LazyRows):
                     raise self._mixed(chunks[0], chunk)
             for chunk, tail in self.tails.items():
                 if tail[i].shape[1:] != parts[chunk].shape[1:]:
-                    raise self._ragged(parts[chunk].shape[1:], tail[i][0], chunk)
-            rows = [(row, chunk) for chunk, leaf in enumerate(parts) if leaf.dtype.kind == "O" for row in leaf]
+                    raise self._ragged(i, parts[chunk].shape[1:], tail[i][0], chunk, len(parts[chunk]))
+            objects = [(chunk, leaf) for chunk, leaf in enumerate(parts) if leaf.dtype.kind == "O"]
+            rows = [(row, chunk, t) for chunk, leaf in objects for t, row in enumerate(leaf)]
             arrays = rows and isinstance(rows[0][0], (np.ndarray, np.generic))
-            if arrays and not (rows[0][0].dtype.kind in "SU" and not any(np.ndim(row) for row, _ in rows)):
+            if arrays and not (rows[0][0].dtype.kind in "SU" and not any(np.ndim(row) for row, *_ in rows)):
                 shape = np.shape(rows[0][0])
-                raise self._ragged(shape, *next((item for item in rows if np.shape(item[0]) != shape), rows[0]))
+                raise self._ragged(i, shape, *next((item for item in rows if np.shape(item[0]) != shape), rows[0]))
         return all(leaf.dtype.kind in "biufc" for parts in self.leaves for leaf in parts)
 
     def _mixed(self, chunk: int, other: int) -> ColumnError:
@@ -147,11 +148,11 @@ class ColumnRows(LazyRows):
             do="batch only episodes of one space, or bring them to one shape with an earlier piece",
         )
 
-    def _ragged(self, shape: tuple[int, ...], row: Any, chunk: int) -> ColumnError:
+    def _ragged(self, i: int, shape: tuple[int, ...], row: Any, chunk: int, t: int) -> ColumnError:
         return ColumnError(
-            f"column {self._name!r}, {self._describe(chunk)}",
+            f"column {self._name!r}{paths_of(self.form)[i]}, {self._describe(chunk)}",
             expected=f"rows of one shape, {shape}",
-            found=f"a row of shape {np.shape(row)} (the episode keeps such a column as objects)",
+            found=f"row {t} of shape {np.shape(row)} (the episode keeps such a column as objects)",
             do="bring them to one shape, by padding say, with an earlier piece",
         )
 

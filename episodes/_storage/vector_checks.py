@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.spaces import get_base_struct_from_space
-from epibatch.core.structs import Form, flatten, flatten_like, unflatten
+from epibatch.core.structs import Form, flatten, flatten_like, paths_of, unflatten
 
 from .arrays import as_value
 
@@ -33,7 +33,7 @@ class VectorChecks:
         self._dtype: np.dtype[Any] | None = None
         if observation_space is not None:
             self._spaces, self._form = flatten(get_base_struct_from_space(observation_space))
-            first = self._spaces[0]
+            first, self._paths = self._spaces[0], paths_of(self._form)
             if self._form is None and first.shape is not None:
                 self._whole, self._dtype = (num_envs, *first.shape), first.dtype
 
@@ -65,7 +65,8 @@ class VectorChecks:
             leaves = flatten_like(self._form, observations)
         except ColumnError as error:
             raise SpaceError(f"vector step, column 'obs' against the observation space\n{error}") from error
-        return unflatten(self._form, [_fitting(leaf, space, axes) for leaf, space in zip(leaves, self._spaces)])
+        named = zip(self._paths, leaves, self._spaces)
+        return unflatten(self._form, [_fitting(path, leaf, space, axes) for path, leaf, space in named])
 
     def are_plain(self, rewards: Any, terminateds: Any, truncateds: Any) -> bool:
         """True if rewards and flags are surely right. Otherwise the checks below find out what is wrong."""
@@ -151,14 +152,14 @@ def _no_tensors(name: str, value: Any) -> Any:
     )
 
 
-def _fitting(leaf: Any, space: Any, axes: int) -> Any:
+def _fitting(path: str, leaf: Any, space: Any, axes: int) -> Any:
     """A leaf in its space's type, if that is wide enough; `axes` leading axes are not the space's."""
     if space.shape is None or space.dtype is None:
         return leaf
     array = as_value(leaf)
     if array.shape[axes:] != space.shape:
         raise SpaceError(
-            "vector step, column 'obs'",
+            f"vector step, column 'obs'{path}",
             expected=f"shape {space.shape} per environment, as the observation space says",
             found=f"{array.shape[axes:]} per environment",
             do="correct the environment's observations, or its single_observation_space",
@@ -167,7 +168,7 @@ def _fitting(leaf: Any, space: Any, axes: int) -> Any:
         return leaf
     if not np.can_cast(array.dtype, space.dtype, "same_kind"):
         raise SpaceError(
-            "vector step, column 'obs'",
+            f"vector step, column 'obs'{path}",
             expected=f"{space.dtype}, as {space} says",
             found=f"{array.dtype}",
             do="correct the environment's observations, or the type of its observation space",
