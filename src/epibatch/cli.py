@@ -1,4 +1,6 @@
-"""The command line: `train CONFIG`, `play RUN`, `plot RUN...`, `schema`, `pieces`, `check PIECE` and `port FILE`."""
+"""The command line: `train CONFIG`, `play RUN`, `plot RUN...`, `schema`, `pieces`, `check PIECE`, `check-env ENV` and
+`port FILE`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
 
+import gymnasium as gym
 import typer
 from rich.console import Console
 
@@ -51,6 +54,10 @@ def _print_version(flag: bool) -> None:
 
 def _piece_names(incomplete: str) -> list[str]:
     return [name for name in piece_entries() if name.startswith(incomplete)]
+
+
+def _env_names(incomplete: str) -> list[str]:
+    return [name for name in gym.registry if name.startswith(incomplete)]
 
 
 @app.callback()
@@ -268,6 +275,41 @@ def check(
     typer.echo(json.dumps(report.rows(), indent=2) if as_json else report.table(every=every))
     if not report.ok:
         typer.echo(f"\n{report.faults_text()}", err=True)
+        raise typer.Exit(LEFT_TO_DO)
+
+
+@app.command()
+def check_env(
+    env: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=_env_names,
+            help="A Gymnasium id, pettingzoo/NAME, or, with --allow-imports, pkg.module:Class or pkg.module:Id-v0.",
+        ),
+    ],
+    env_config: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A keyword for the environment; may be repeated.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to compare with the environment's spaces.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first reset, and of the actions.")] = 0,
+    timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that a call of the environment may take.")] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON, for other programs.")] = False,
+    allow_imports: Annotated[
+        bool, typer.Option("--allow-imports", help="Let ENV be imported, from the current folder too; this runs code.")
+    ] = False,
+) -> None:
+    """Check that an environment keeps its contract in random steps, and print what does not.
+
+    Exit code 0: no error, at most warnings. 1: errors, as listed. 2: no such environment, or wrong usage.
+    """
+    _allow_current_folder(allow_imports)
+    settings = {"num_steps": steps, "seed": seed, "timeout_s": timeout}
+    try:
+        report = testing.command.check_env_by_name(env, env_config or (), allow_imports=allow_imports, **settings)
+    except EpibatchError as error:
+        _fail(error)
+    typer.echo(json.dumps(report.rows(), indent=2) if as_json else report)
+    if not report.ok:
         raise typer.Exit(LEFT_TO_DO)
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "CheckpointError",
     "ColumnError",
     "ConfigError",
+    "EnvironmentCheckError",
     "EnvironmentContractError",
     "EpisodeError",
     "EpisodeIndexError",
@@ -190,6 +191,16 @@ class RunnerError(EpibatchError, RuntimeError):
 
 class EnvironmentContractError(RunnerError, ValueError):
     """An environment broke the contract of Gymnasium's `Env` or `VectorEnv`, or of `MultiAgentEnv`."""
+
+
+class EnvironmentCheckError(EnvironmentContractError, AssertionError):
+    """An environment breaks its contract; the message lists everything that `check_env` found.
+
+    Attributes:
+        report: All findings, an `epibatch.testing.EnvReport`.
+    """
+
+    report: Any = None
 
 
 class RunnerArgumentError(RunnerError, ValueError, AssertionError):

@@ -1,4 +1,4 @@
-"""Checks of the contract of connector pieces, for tests of custom pieces."""
+"""Checks of connector pieces and of environments, for tests of custom ones."""
 
 from epibatch.core.lazy import lazy_exports
 

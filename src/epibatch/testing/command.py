@@ -1,4 +1,4 @@
-"""`epibatch check`: check a piece by its name or import path, with arguments and spaces as text."""
+"""`epibatch check` and `epibatch check-env`: pieces and environments by name, with arguments and spaces as text."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from epibatch.algorithms.config_io import parse_yaml
-from epibatch.core.errors import PieceError
+from epibatch.core.errors import ConfigError, PieceError
 from epibatch.core.registry import build_piece, spec_problems
 from epibatch.testing.arguments import parse_request
 from epibatch.testing.checking import run_checks
 from epibatch.testing.contract import CheckReport
+from epibatch.testing.env_checking import EnvReport, report_on
 from epibatch.testing.space_text import space_from_text
 
 
@@ -52,6 +53,28 @@ def check_by_name(
         {},
     )
     return run_checks(request)
+
+
+def check_env_by_name(name: str, env_config: Iterable[str], *, allow_imports: bool, **settings: Any) -> EnvReport:
+    """Return the report on an environment given by its name.
+
+    Args:
+        name: as in a config file: an id of Gymnasium, a name of PettingZoo, or, if imports are allowed, an import path.
+        env_config: `key=value` each, with values as YAML.
+        allow_imports: True if `name` may be an import path, which runs code.
+        **settings: `num_steps`, `seed` and `timeout_s` of `check_env`.
+
+    Raises:
+        EpibatchError: no such environment, or a wrong config.
+    """
+    if ":" in name and not allow_imports:
+        raise ConfigError(
+            f"epibatch check-env {name}",
+            expected="a name that needs no import",
+            found="an import path, which runs code",
+            do="add --allow-imports",
+        )
+    return report_on(name, env_config=dict(_pairs(env_config, "--env-config")), **settings)
 
 
 def _check_arguments(spec: Mapping[str, Any], allow_imports: bool) -> None:
