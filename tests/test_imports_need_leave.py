@@ -145,7 +145,7 @@ def test_the_command_line(change):
 
 
 def test_a_run_that_is_gone_on_with():
-    Path("small.yaml").write_text(small(learner=[PIECE]).to_yaml())
+    Path("small.yaml").write_text(small(env_to_module=[PIECE]).to_yaml())
     done = command("train", "small.yaml", "--run", "run", "--iterations", 1, "--allow-imports")
     assert done.exit_code == 0, done.output
     del sys.modules[NAME]

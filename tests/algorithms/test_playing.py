@@ -204,6 +204,16 @@ def test_an_environment_that_is_not_registered_here(run, monkeypatch):
     assert command(run).exit_code == 2
 
 
+def plain_loss(batch, outputs, distribution_class):
+    return outputs["vf_preds"].square().mean(), {}
+
+
+def test_code_of_the_learner_does_not_matter(built, tmp_path):
+    built(cart_pole("Lamp", loss=plain_loss).callbacks(on_train_result=print)).save_to_path(tmp_path / "saved")
+    result = command(tmp_path / "saved", "--episodes", 1)
+    assert result.exit_code == 0 and [row[2] for row in rows_of(result.output)] == ["5", "5.0"], result.output
+
+
 def test_configs_that_are_code(built, tmp_path):
     built(cart_pole(lambda config: Lamp(config))).save_to_path(tmp_path / "saved")
     with pytest.raises(CheckpointError, match=r"(?s)environment\.env.*Policy\.from_checkpoint"):

@@ -25,7 +25,7 @@ from .saved_checkpoints import read_newest
 CONFIGS: dict[str, str] = {"ppo": "epibatch.algorithms.ppo:PPOConfig"}
 """The name of an algorithm -> its config class."""
 
-_ACTING: dict[str, set[str] | None] = {
+ACTING: dict[str, set[str] | None] = {
     "environment": {"normalize_actions", "clip_actions"},
     "env_runners": {
         "add_default_connectors_to_env_to_module_pipeline",
@@ -38,6 +38,9 @@ _ACTING: dict[str, set[str] | None] = {
     "spaces": None,
 }
 """Sections of a description that a policy is built from -> their settings; None: all of them."""
+
+PLAYING: dict[str, set[str] | None] = {**ACTING, "environment": None}
+"""The same of what `epibatch play` needs: the environment too."""
 
 
 def config_class(algorithm: str) -> type[AlgorithmConfig]:
@@ -153,7 +156,12 @@ def _of_earlier_version(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config_from_checkpoint(
-    path: Path, description: Mapping[str, Any], *, allow_imports: bool, acting: bool = False, do: str = ""
+    path: Path,
+    description: Mapping[str, Any],
+    *,
+    allow_imports: bool,
+    needed: Mapping[str, set[str] | None] | None = None,
+    do: str = "",
 ) -> AlgorithmConfig:
     """Rebuild the config that a checkpoint describes.
 
@@ -161,7 +169,7 @@ def config_from_checkpoint(
         path: the checkpoint.
         description: what `read_checkpoint` gave.
         allow_imports: whether pieces, modules and environments may be imported by path.
-        acting: True for the settings that acting needs, without the others.
+        needed: `ACTING` or `PLAYING` for the settings that these need, without the others; None: all.
         do: what to do if the config is code; default: how to restore an Algorithm.
 
     Raises:
@@ -169,14 +177,15 @@ def config_from_checkpoint(
     """
     where = f"checkpoint {path}"
     with restoring(where, "description"):
-        code = [(place, text) for place, text in description["not_data"] if not acting or _is_acting_setting(*place)]
-        code = [(place, text) for place, text in code if acting or place != ["spaces"]]
+        not_data = description["not_data"]
+        code = [(place, text) for place, text in not_data if _is_needed(needed, *place)]
+        code = [(place, text) for place, text in code if needed or place != ["spaces"]]
         data = {
-            section: {name: value for name, value in values.items() if not acting or _is_acting_setting(section, name)}
+            section: {name: value for name, value in values.items() if _is_needed(needed, section, name)}
             if isinstance(values, Mapping)
             else values
             for section, values in plain_data(description["config"]).items()
-            if not acting or section in _ACTING
+            if not needed or section in needed
         }
         reasons = "".join(f"\n- {path_text(tuple(place))}: {text}" for place, text in code)
     if code:
@@ -191,7 +200,7 @@ def config_from_checkpoint(
     try:
         with restoring(where, "config"):
             _read_specs(data, allow_imports=allow_imports)
-            cls = AlgorithmConfig if acting else config_class(str(description["algorithm"]))
+            cls = AlgorithmConfig if needed else config_class(str(description["algorithm"]))
             return cls.from_dict(data, allow_imports=allow_imports)
     except EpibatchError as error:
         raise CheckpointError(
@@ -203,9 +212,9 @@ def config_from_checkpoint(
         ) from error
 
 
-def _is_acting_setting(section: str, setting: str = "", *_: Any) -> bool:
-    """True if a policy is built from a setting."""
-    return section in _ACTING and (_ACTING[section] is None or setting in (_ACTING[section] or ()))
+def _is_needed(needed: Mapping[str, set[str] | None] | None, section: str, setting: str = "", *_: Any) -> bool:
+    """True if a setting is needed."""
+    return needed is None or (section in needed and setting in (needed[section] or [setting]))
 
 
 def _read_specs(data: dict[str, Any], *, allow_imports: bool) -> None:

@@ -24,7 +24,7 @@ from epibatch.core.errors import (
 )
 
 from ..env_runner.make_env import make_vector_env, make_vector_multi_agent_env
-from .checkpoint import config_from_checkpoint, read_checkpoint
+from .checkpoint import PLAYING, config_from_checkpoint, read_checkpoint
 from .error_reports import error_report
 from .policy import Policy
 from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints
@@ -137,11 +137,11 @@ class Player:
 
 
 def _config(path: Path, allow_imports: bool) -> Any:
-    """The config in a checkpoint."""
+    """The config in a checkpoint, without the settings of learning."""
     description, _ = read_checkpoint(path)
-    do = "act from Python: Policy.from_checkpoint(path, config=config) needs the original config"
+    do = "act from Python, in your environment: Policy.from_checkpoint(path), with config=config if it asks for it"
     try:
-        return config_from_checkpoint(path, description, allow_imports=allow_imports, do=do)
+        return config_from_checkpoint(path, description, allow_imports=allow_imports, needed=PLAYING, do=do)
     except CheckpointError as error:
         add_context(error, f"playing {path}:")
         raise

@@ -34,7 +34,7 @@ from ..connectors.views.view import as_views
 from ..env_runner.acting import AgentActions, ToAct, act, act_for_agents, explores, spread
 from ..episodes._parts.acting_history import ActingHistory
 from ..episodes.multi_agent_episode import MultiAgentEpisode
-from .checkpoint import build_for_acting, config_from_checkpoint, read_checkpoint
+from .checkpoint import ACTING, build_for_acting, config_from_checkpoint, read_checkpoint
 from .module_specs import config_with_views
 from .other_libraries import ACT
 from .pipelines import FrozenStates
@@ -137,7 +137,9 @@ class PolicyPipelines(ABC):
         with nullcontext() if config else restoring(where, "description"):
             if full_config is None:
                 do = "pass it: Policy.from_checkpoint(path, config=config)"
-                full_config = config_from_checkpoint(path, description, allow_imports=allow_imports, acting=True, do=do)
+                full_config = config_from_checkpoint(
+                    path, description, allow_imports=allow_imports, needed=ACTING, do=do
+                )
             views = as_views(state.get("added_views", {}), where)
             full_config = config_with_views(full_config, full_config.view_requirements, views, where)
             with nullcontext() if config else weight_limit(arrays_size(state)):
