@@ -74,7 +74,7 @@ def test_several_agents_train_go_on_and_play(run, tmp_path):
     assert rows[-1]["learners/first/lr"] == 0.01
     assert "learners/others/lr" not in rows[-1]
     assert rows[-1]["env_runners/agent_episode_returns_mean/1"] > 0
-    assert "carts | 2/2 iterations | return" in result.output
+    assert "out | 2/2 iterations | return" in result.output
     result = run("train", "--resume", "out", "--set", "stop.training_iteration=3")
     assert result.exit_code == 0, result.output
     result = run("play", "out", "--episodes", 2, "--seed", 3)
@@ -142,6 +142,30 @@ def test_a_run_that_was_never_saved_starts_again(run, tmp_path):
     assert len(before) == 2 and after["env_runners/episode_return_mean"] == before[0]["env_runners/episode_return_mean"]
 
 
+@pytest.mark.parametrize(
+    ("path", "left"),
+    [
+        ("out/checkpoints/000001", {"000001", "000002", "000002.later", "000003.later", "best", "best.json"}),
+        ("out/checkpoints/best", {"000001", "000002", "000002.later", "000003.later", "best", "best.json"}),
+        ("out", {"000002", "best", "best.json"}),
+    ],
+)
+def test_a_run_goes_on_from_an_earlier_checkpoint_and_from_the_best_if_it_is_all_there_is(run, tmp_path, path, left):
+    scored = "checkpoint_score_attribute: training_iteration, checkpoint_score_order: min"  # the first is the best
+    settings = ["--set", f"checkpointing={{checkpoint_frequency: 1, num_to_keep: null, {scored}}}"]
+    assert run("train", "small.yaml", "--run", "out", *settings, "--set", "stop={training_iteration: 3}").exit_code == 0
+    before = rows_in(tmp_path / "out")
+    for number in (1, 2, 3) if path == "out" else ():
+        shutil.rmtree(tmp_path / "out" / "checkpoints" / f"{number:06d}")
+    result = run("train", "--resume", path, "--iterations", 1)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("going on after iteration 1, from out/checkpoints/")
+    after = rows_in(tmp_path / "out")
+    assert after[0] == before[0] and [row["num_env_steps_sampled_lifetime"] for row in after] == [32, 64]
+    assert len((tmp_path / "out" / "metrics.csv").read_text().splitlines()) == 3
+    assert {entry.name for entry in (tmp_path / "out" / "checkpoints").iterdir()} == left
+
+
 @pytest.mark.parametrize("exact", [False, True])
 def test_exact_resume_is_asked_for_by_name(run, tmp_path, exact):
     """A run of 4 iterations that saves after 2, and one of 2 that is resumed for 2 more."""
@@ -182,6 +206,7 @@ def test_settings_are_changed_from_the_command_line(run, tmp_path):
         (["train", "missing.yaml"], "missing.yaml"),
         (["train", "--resume", "nowhere"], "no such folder"),
         (["train", "--resume", "."], "no config.yaml"),
+        (["train", "--resume", "x/checkpoints/best"], "run folder x"),
         (["train", "small.yaml", "--iterations", "0"], "Invalid value"),
         (["train", "small.yaml", "--run", "."], "never overwritten"),
         (["train", "small.yaml", "--set", "training.lr=fast"], "error: small.yaml --set training.lr=fast"),

@@ -148,7 +148,7 @@ def test_going_on_from_the_newest_whole_checkpoint(run, caplog):
         result = run()
     assert result.exit_code == 0, result.output
     assert f"going on after iteration 2, from {Path('out/checkpoints/000002')}" in result.output
-    assert f"what is left of a later checkpoint is now {Path('out/checkpoints/000003.damaged')}" in result.output
+    assert f"a later checkpoint is now {Path('out/checkpoints/000003.damaged')}" in result.output
     (warning,) = caplog.messages
     assert "out/checkpoints/000003" in warning and "arrays.npz has" in warning and "000002 is used" in warning
     folder = RunFolder(Path("out"))

@@ -73,7 +73,9 @@ def _options(
 def train(
     config: Annotated[Path | None, typer.Argument(help="YAML file with the config; not needed with --resume.")] = None,
     run: Annotated[Path | None, typer.Option(help="New folder for the run; default runs/<config>-<time>.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Folder of a saved run to go on with.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Folder of a saved run to go on with, or a checkpoint in it.")
+    ] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="Stop after this many further iterations.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed, in place of the config's.")] = None,
     changes: Annotated[

@@ -18,6 +18,7 @@ from epibatch.algorithms import PPO, PPOConfig, RunFolder, TrainingRun
 from epibatch.cli import app
 from epibatch.core import load_state, save_state
 from epibatch.core.errors import CheckpointError, ConfigError, StorageError
+from epibatch.learner import PPOLoss
 from fixture_configs import cart_pole
 
 
@@ -54,7 +55,7 @@ def test_opening_needs_a_config(tmp_path):
     with pytest.raises(CheckpointError, match=r"no config\.yaml"):
         RunFolder.open_existing(tmp_path)
     (tmp_path / "COMPLETE").write_text("")
-    with pytest.raises(CheckpointError, match="one above"):
+    with pytest.raises(CheckpointError, match="two above"):
         RunFolder.open_existing(tmp_path)
     (tmp_path / "config.yaml").write_text("")
     assert RunFolder.open_existing(tmp_path).path == tmp_path
@@ -369,6 +370,10 @@ def test_the_learning_curve_shows_returns_evaluations_and_the_goal(folder, monke
     assert drawn["goal 475"] == [475, 475]
 
 
+class OwnLoss(PPOLoss):
+    """A class that no config file holds."""
+
+
 def metrics(path: Path, seed: int, values: list[float], lr: float = 1e-3) -> Path:
     """A run's folder, written by hand."""
     path.mkdir()
@@ -376,6 +381,31 @@ def metrics(path: Path, seed: int, values: list[float], lr: float = 1e-3) -> Pat
     (path / "config.yaml").write_text(text)
     RunFolder(path).jsonl_path.write_bytes(b"".join(row(i, mine=value) for i, value in enumerate(values, 1)))
     return path
+
+
+def ticks_of(monkeypatch) -> list[str]:
+    """The labels of the horizontal axis of the pictures that are drawn from here on."""
+    labels: list[str] = []
+    close = pyplot.close
+    texts = lambda figure: [label.get_text() for label in figure.axes[0].get_xticklabels()]  # noqa: E731
+    monkeypatch.setattr(pyplot, "close", lambda figure: (labels.extend(texts(figure)), close(figure)))
+    return labels
+
+
+def test_a_run_with_code_in_its_config_is_drawn_and_cannot_be_resumed(tmp_path, monkeypatch):
+    """A run that was made in Python; its few iterations have whole numbers."""
+    settings = cart_pole(train_batch_size=20, minibatch_size=20, loss=OwnLoss).stopping(training_iteration=4)
+    folder = RunFolder.create(tmp_path / "own")
+    assert TrainingRun(settings.build_algo(), folder, "own").run() == 0
+    assert not folder.config_path.exists()
+    labels = ticks_of(monkeypatch)
+    other = metrics(tmp_path / "a", 0, [1, 2])
+    loss = "learners/default_policy/total_loss"
+    done = command("plot", folder.path, other, "--key", loss, "--over", "iterations", "--out", tmp_path / "x.png")
+    assert done.exit_code == 0 and (tmp_path / "x.png").exists(), done.output
+    assert {"1", "2", "3", "4"} <= set(labels) and len(set(labels)) == len(labels)
+    done = command("train", "--resume", folder.path)
+    assert done.exit_code == 2 and "a class or a function" in done.output and "restore_from_path(" in done.output
 
 
 def colors(path: Path) -> set[tuple[int, ...]]:

@@ -98,6 +98,8 @@ def plot_runs(runs: Sequence[RunFolder], out: Path, *, key: str = RETURN_MEAN, o
 
 
 def _config_without_seed(run: RunFolder) -> str:
+    if not run.config_path.is_file():
+        return str(run.path)
     data = read_document(run.config_path).data
     if not isinstance(data, dict):
         found, do = type(data).__name__, "give the folder that `epibatch train` wrote"
@@ -133,11 +135,12 @@ def _empty(title: str, x: str, key: str) -> tuple[Any, Any]:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     figure, axes = pyplot.subplots(figsize=(7.2, 4.2), dpi=144)
     axes.set(title=title, xlabel=x, ylabel="mean return per episode" if key == RETURN_MEAN else key)
-    axes.xaxis.set_major_formatter(lambda place, _: f"{place:,.0f}")
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    axes.xaxis.set_major_formatter(lambda place, _: f"{place:,.10g}")
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes

@@ -68,20 +68,20 @@ class RunFolder:
 
     @classmethod
     def open_existing(cls, path: Path) -> RunFolder:
-        """Open the folder of a run; it has a config, and a checkpoint unless the run was killed before its first save.
+        """Open the folder of a run; it has a config, or only metrics if the config has code in it.
 
         Raises:
-            CheckpointError: the folder has no config, or a link in place of a file.
+            CheckpointError: the folder has neither config nor metrics, or a link in place of a file.
         """
         run = cls(path)
         refuse_links_in_run(path)
-        if not run.config_path.is_file():
+        if not run.config_path.is_file() and not run.jsonl_path.is_file():
             checkpoint, lacking = (path / "COMPLETE").exists(), "a file" if path.exists() else "no such folder"
             raise CheckpointError(
                 f"run folder {path}",
                 expected="the folder of a run",
                 found="a checkpoint" if checkpoint else "no config.yaml" if path.is_dir() else lacking,
-                do="give the folder that `epibatch train` wrote" + (", one above" if checkpoint else ""),
+                do="give the folder that `epibatch train` wrote" + (", two above" if checkpoint else ""),
             )
         return run
 

@@ -85,15 +85,17 @@ class SavedCheckpoints:
         return sorted({int(match["name"] or match["replaced"]) for match in found if match}, reverse=True)
 
     def newest(self) -> Path:
-        """The newest whole checkpoint; damaged ones are passed over, each with a warning in the log.
+        """The newest whole checkpoint, or the best one if it is all that is left.
+
+        Damaged ones are passed over, each with a warning in the log.
 
         Raises:
             CheckpointError: there is none, or all are damaged; the message says how each of them is.
         """
         faults: list[str] = []
         listed = self.iterations()
-        for iteration in listed:
-            path = self.path_of(iteration)
+        has_best = (self.folder / "best").exists()
+        for path in [*map(self.path_of, listed), *([self.best] if has_best else [])]:
             try:
                 check_state(path)
             except CheckpointError as error:
@@ -126,14 +128,14 @@ class SavedCheckpoints:
                     if folder.exists() and not folder.is_symlink():
                         shutil.rmtree(folder)
 
-    def discard_later(self, iteration: int) -> list[Path]:
+    def discard_later(self, iteration: int, ending: str = "damaged") -> list[Path]:
         """Make room for a run that goes on after an iteration.
 
-        What killed saves left is removed, and checkpoints of later iterations, which are damaged, get the
-        ending `.damaged`, under which nothing looks for them.
+        What killed saves left is removed, and checkpoints of later iterations get an ending, under which nothing
+        looks for them.
 
         Returns:
-            Where the damaged ones are now.
+            Where the later ones are now.
         """
         if not self.folder.is_dir():
             return []
@@ -145,7 +147,7 @@ class SavedCheckpoints:
                 path = self.path_of(later)
                 for folder in (path, path.with_name(f".{path.name}.previous")):
                     if folder.exists():
-                        moved.append(unused(path.with_name(f"{path.name}.damaged")))
+                        moved.append(unused(path.with_name(f"{path.name}.{ending}")))
                         folder.rename(moved[-1])
         return moved
 

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 
 from epibatch.core.checkpoints import arrays_size, load_state
-from epibatch.core.errors import ConfigError, EpibatchError, LoggerError, StorageError, add_context, nearest
+from epibatch.core.errors import (
+    CheckpointError,
+    ConfigError,
+    EpibatchError,
+    LoggerError,
+    StorageError,
+    add_context,
+    nearest,
+)
 
 from .checkpoint import CONFIGS, config_class
 from .config_io import changed_document, read_document, to_yaml_text
@@ -24,6 +32,7 @@ from .error_reports import error_report
 from .loggers import Logger, Loggers, make_logger
 from .results import RETURN_MEAN, Verdict, flat_metrics, judge
 from .run_folder import RunFolder
+from .saved_checkpoints import CHECKPOINTS
 from .training_progress import Progress
 
 if TYPE_CHECKING:
@@ -100,7 +109,7 @@ class TrainingRun:
             folder.lock(new=True)
             opened.callback(folder.unlock)
             folder.write_config(text)
-            session = cls(algorithm, folder, config_path.stem)
+            session = cls(algorithm, folder, config_path.stem if run is None else folder.path.resolve().name)
             opened.pop_all()  # it comes to its beginning
         return session
 
@@ -109,27 +118,38 @@ class TrainingRun:
         """Go on with a run, with the config in its folder; one that was never saved starts from the beginning.
 
         Args:
-            run: the run's folder.
+            run: the run's folder, whose newest checkpoint is restored; or one of its checkpoints.
             changes: settings in place of its config's, such as `stop.training_iteration=20`; they are written there.
             allow_imports: whether the config may name pieces and environments by import path.
 
         Raises:
-            CheckpointError: the folder holds no run or a link, or all its checkpoints are damaged.
+            CheckpointError: the folder holds no run or a link, or all its checkpoints, or the given one, are damaged.
             StorageError: another process is using the folder.
         """
         from epibatch.core.rl_module.module_data import weight_limit
 
-        folder = RunFolder.open_existing(Path(run))
+        path = Path(run)
+        is_named = path.parent.name == CHECKPOINTS
+        folder = RunFolder.open_existing(path.parent.parent if is_named else path)
+        if not folder.config_path.is_file():
+            raise CheckpointError(
+                f"run folder {folder.path}",
+                expected="config.yaml, from which the run is built",
+                found="none: the run was made in Python, and its config has a class or a function, which no file holds",
+                do=f"go on in Python: config.build_algo(), then restore_from_path({str(run)!r}); or give the config "
+                "import paths, module:name, and begin another run",
+            )
         folder.lock()
         with ExitStack() as opened:
             opened.callback(folder.unlock)
             config = _read_config(folder.config_path, changes, allow_imports)
-            saved = folder.checkpoints.newest() if folder.checkpoints.iterations() else None
+            is_saved = bool(folder.checkpoints.iterations()) or folder.checkpoints.best.exists()
+            saved = path if is_named else folder.checkpoints.newest() if is_saved else None
             with nullcontext() if saved is None else weight_limit(arrays_size(load_state(saved))):
                 algorithm = _build(config, folder.config_path)
             opened.callback(algorithm.stop)
-            session = cls(algorithm, folder, Path(run).name)
-            session._restore_newest(saved)
+            session = cls(algorithm, folder, folder.path.resolve().name)
+            session._restore(saved, "later" if is_named else "damaged")
             if changes:
                 folder.write_config(to_yaml_text(config.to_dict()))
             session._best = session._best_saved()
@@ -137,8 +157,8 @@ class TrainingRun:
             opened.pop_all()
         return session
 
-    def _restore_newest(self, saved: Path | None) -> None:
-        """Restore a checkpoint, if there is one."""
+    def _restore(self, saved: Path | None, ending: str) -> None:
+        """Restore a checkpoint, if there is one; later ones get an ending."""
         if saved is not None:
             self.algorithm.restore_from_path(saved)
             print(f"going on after iteration {self.algorithm.training_iteration}, from {saved}")
@@ -146,8 +166,8 @@ class TrainingRun:
             print(
                 f"{self.folder.path} has no checkpoint: the run starts again from the beginning, with its config.yaml"
             )
-        for damaged in self.folder.checkpoints.discard_later(self.algorithm.training_iteration):
-            print(f"what is left of a later checkpoint is now {damaged}")
+        for later in self.folder.checkpoints.discard_later(self.algorithm.training_iteration, ending):
+            print(f"a later checkpoint is now {later}")
 
     def run(self, iterations: int | None = None) -> int:
         """Train until something ends the run, save, draw, and say how it went.
