@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -306,8 +307,10 @@ def check_env(
     """
     _allow_current_folder(allow_imports)
     settings = {"num_steps": steps, "seed": seed, "timeout_s": timeout}
+    printed = contextlib.redirect_stdout(sys.stderr)  # by the environment: it is no part of the report
     try:
-        report = testing.command.check_env_by_name(env, env_config or (), allow_imports=allow_imports, **settings)
+        with printed:
+            report = testing.command.check_env_by_name(env, env_config or (), allow_imports=allow_imports, **settings)
     except EpibatchError as error:
         _fail(error)
     typer.echo(json.dumps(report.rows(), indent=2) if as_json else report)

@@ -233,6 +233,26 @@ def test_faults_of_several_calls(env, level, path, step, text):
     assert (finding.level, finding.path, finding.step) == (level, path, step) and text in str(finding)
 
 
+class WithoutOptions(Robot):
+    def reset(self, *, seed=None):
+        return super().reset(seed=seed)
+
+
+class ClosesTwice(Robot):
+    def close(self):
+        raise OSError("not open")
+
+
+@pytest.mark.parametrize(
+    ("env", "path", "found", "num_steps"),
+    [(WithoutOptions, "reset()", "keyword argument 'options'", 0), (ClosesTwice, "close()", "OSError: not open", 20)],
+)
+def test_calls_that_raise(env, path, found, num_steps):
+    report = findings_of(env)
+    (finding,) = report
+    assert finding.path == path and found in finding.found and report.num_steps == num_steps
+
+
 class Hangs(Robot):
     def step(self, action):
         if self.t == FAULT_AT:

@@ -46,6 +46,11 @@ ERROR, WARNING = "error", "warning"
 CONSTRUCTOR = "its constructor"
 NOT_MADE = (ConfigError, UnknownNameError, MissingExtraError)
 """Errors of the caller, not of the environment."""
+_MEND = {
+    "reset()": "mend what raises it; reset takes the keywords seed and options",
+    "step()": "mend what raises it; step takes every member of the action space",
+    "close()": "mend what raises it",
+}
 _ROUNDING = 4  # units in the last place by which a float may miss a bound
 _BOUNDED = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 
@@ -162,7 +167,7 @@ class EnvRollouts:
         first.warn_of_space()
         yield from first.play(self._num_steps, self._seed)
         records = first.records
-        if not getattr(first.env.unwrapped.spec, "nondeterministic", False):
+        if not first.raised and not getattr(first.env.unwrapped.spec, "nondeterministic", False):
             yield from first.play(self._num_steps, self._seed, expected=records)
         if self._given:
             return
@@ -218,16 +223,19 @@ class _Rollout:
         env: The environment.
         records: Observations, rewards and flags of each call.
         differs: True if a rollout was not equal to the expected one.
+        raised: True if a call raised.
         episode: The number of the episode, from 1.
         step: The number of its step, 0 for the reset.
         num_steps: Steps of the first rollout.
         num_episodes: Episodes that ended in it.
     """
 
+    _is_vector = False
+
     def __init__(self, env: Any, findings: list[EnvFinding]) -> None:
         self.env, self._findings = env, findings
         self.records: list[dict[str, Any]] = []
-        self.differs = False
+        self.differs = self.raised = False
         self.episode = self.step = 0
         self.num_steps = self.num_episodes = self._num_actions = 0
         self._examines, self._ended = True, True
@@ -262,37 +270,33 @@ class _Rollout:
         for _, space in self._spaces.values():
             space.seed(seed)
         while self._num_actions < num_steps:
-            call = "reset()" if self._ended else "step()"
-            if self._ended:
-                self.episode, self.step = self.episode + 1, 0
-            else:
-                self.step += 1
-            yield (f"reset(seed={seed})" if not self.records else call), self
-            failed = self._call(call, seed if not self.records else None)
+            self.episode, self.step = (self.episode + 1, 0) if self._ended else (self.episode, self.step + 1)
+            yield ("reset()" if self._ended else "step()"), self
+            resets = self._ended
+            self._call(seed if not self.records else None)
             if expected is not None and not self._equals(expected, seed, beside):
                 return
-            if failed and call == "reset()":
+            if resets and self._ended:  # it failed
                 return
 
-    def _call(self, call: str, seed: int | None) -> bool:
-        """Call the environment, and return True if that failed."""
-        self._action = None
+    def _call(self, seed: int | None) -> None:
+        """Reset or step the environment, and record what that returns or raises."""
+        resets, self._action, self._num_ends = self._ended, None, 0
         try:
-            record = self._reset(seed) if call == "reset()" else self._step()
+            record = self._reset(seed) if resets else self._step()
         except Exception as error:
-            if self._examines:
-                self._note_raised(call, error)
-            record, self._ended = {"raised": f"{type(error).__name__}: {error}"}, True
-        self._num_actions += call == "step()"
+            self._note_raised("reset()" if resets else "step()", error)
+            record = {"raised": f"{type(error).__name__}: {error}"}
+            self._ended = self.raised = True
         self.records.append(record)
+        self._num_actions += not resets
         if self._examines:
-            self.num_steps += call == "step()"
-            self.num_episodes += call == "step()" and self._ended
-        return "raised" in record
+            self.num_steps += not resets
+            self.num_episodes += self._num_ends
 
     def end(self) -> Iterator[tuple[str, _Rollout]]:
         """Close the environment."""
-        self.episode = 0
+        self.episode, self._action, self._examines = 0, None, True
         yield "close()", self
         try:
             self.env.close()
@@ -302,7 +306,7 @@ class _Rollout:
     # -- the calls, which return copies of what is to be compared ----------------------------------------
 
     def _reset(self, seed: int | None) -> dict[str, Any]:
-        observation, info = unpack_reset("reset()", self.env.reset(seed=seed))
+        observation, info = unpack_reset("reset()", self.env.reset(seed=seed, options=None))
         self._ended = False
         self._look({"observation": (None, observation)}, {None: info})
         self._check(check_info, "info", info)
@@ -317,6 +321,7 @@ class _Rollout:
         flags = {"terminated": terminated, "truncated": truncated}
         ends = [self._check(as_flag, name, name, flag) for name, flag in flags.items()]
         self._ended = any(ends)
+        self._num_ends = int(self._ended)
         return {"observation": copy.deepcopy(observation), "reward": reward, **flags}
 
     def _look(self, observations: dict[str, tuple[Any, Any]], infos: Any) -> None:
@@ -326,14 +331,13 @@ class _Rollout:
             observations: Path -> agent and observation.
             infos: By agent.
         """
-        if self._kept is not None and self._examines:
+        if self._kept is not None:
             self._check_kept(*self._kept)
         kept = {path: observation for path, (_, observation) in observations.items()}
         self._kept = kept, copy.deepcopy(kept)
         self._seen = {agent: (row, infos.get(agent)) for agent, row in observations.values()}
-        if self._examines:
-            for path, (agent, observation) in observations.items():
-                self._check_observation(self._spaces[agent][0], observation, path)
+        for path, (agent, observation) in observations.items():
+            self._check_observation(self._spaces[agent][0], observation, path)
 
     def _draw(self, agent: Any) -> Any:
         """Draw an action; a mask of legal actions is heeded. The first two are the bounds of Boxes."""
@@ -357,12 +361,11 @@ class _Rollout:
     def _note(
         self, path: str, *, expected: str, found: str, do: str, level: str = ERROR, environment: int | None = None
     ) -> None:
-        self._findings.append(EnvFinding(level, path, self.step, self.episode, environment, expected, found, do))
+        if self._examines:
+            self._findings.append(EnvFinding(level, path, self.step, self.episode, environment, expected, found, do))
 
     def _note_error(self, error: EpibatchError, *, level: str = ERROR, environment: int | None = None) -> None:
-        path = str(error.where).removeprefix(f"{name_of(self.env)}.")
-        for call in ("reset(), ", "step(), "):
-            path = path.removeprefix(call)
+        path = str(error.where).rpartition("(), ")[2].removeprefix(f"{name_of(self.env)}.")
         parts = {"expected": str(error.expected), "found": str(error.found), "do": str(error.do)}
         self._note(path, level=level, environment=environment, **parts)
 
@@ -370,34 +373,27 @@ class _Rollout:
         if isinstance(error, EpibatchError) and error.expected is not None:
             self._note_error(error)
             return
-        steps = call == "step()"
-        at = f" with action {self._action!r}" if steps else ""
-        do = "take every member of the action space" if steps else "mend what raises it"
-        self._note(call, expected="no exception", found=raised_text(error) + at, do=do)
+        at = "" if self._action is None else f", with action {self._action!r}"
+        self._note(call, expected="no exception", found=raised_text(error) + at, do=_MEND[call])
 
     def _check(self, check: Callable[..., Any], *arguments: Any, environment: int | None = None) -> Any:
         """Return the result of one of the runner's checks; note its error instead if there is one."""
         try:
             return check(*arguments)
         except EpibatchError as error:
-            if self._examines:
-                self._note_error(error, environment=environment)
+            self._note_error(error, environment=environment)
             return None
 
     def _check_observation(self, space: Any, observation: Any, path: str) -> None:
         try:
             check_row(space, observation, path)
         except SpaceError as error:
-            self._note_error(error, environment=self._number(()))
+            self._note_error(error)
             return
         for where, leaf, value in _leaves(space, observation, path):
             for level, index, expected, found, do in leaf_problems(leaf, value):
-                number = self._number(index)
+                number = index[0] if self._is_vector and index else None
                 self._note(where, level=level, environment=number, expected=expected, found=found, do=do)
-
-    def _number(self, index: tuple[int, ...]) -> int | None:
-        """Return the number of the environment that an entry of an observation belongs to."""
-        return None
 
     def _check_kept(self, kept: Any, copies: Any) -> None:
         mismatch = difference(copies, kept)
@@ -419,7 +415,7 @@ class _Rollout:
         mismatch = next(differences(before, now, names, rtol=1e-5, atol=1e-6), "")
         if not mismatch:
             return True
-        self.differs = True
+        self.differs = self._examines = True  # so the difference is noted
         do = "call super().reset(seed=seed) and draw from self.np_random alone; register an environment that is random "
         do += "on purpose with nondeterministic=True"
         self._note(
@@ -449,7 +445,7 @@ class _MultiAgentRollout(_Rollout):
     def _step(self) -> dict[str, Any]:
         self._action = {agent: self._draw(agent) for agent in self._acting}
         step = self._calls.step(self._action)
-        self._ended = step.ended
+        self._ended, self._num_ends = step.ended, int(step.ended)
         flags = {"terminateds": step.terminateds, "truncateds": step.truncateds}
         self._acting = [agent for agent in step.observations if not any(flag.get(agent) for flag in flags.values())]
         self._look_at_all(step.observations, step.infos)
@@ -464,31 +460,31 @@ class _MultiAgentRollout(_Rollout):
 class _VectorRollout(_Rollout):
     """Steps a vector environment."""
 
-    _done: Any = None
+    _is_vector = True
 
     def _prepare(self) -> None:
         super()._prepare()
         self._mode = autoreset_mode(self.env)
+        self._done = np.zeros(self.env.num_envs, np.bool_)
 
     def _reset(self, seed: int | None) -> dict[str, Any]:
-        options = None if seed is not None else {"reset_mask": self._done}
+        options = {"reset_mask": self._done} if seed is None and self._done.any() else None
         observations, infos = unpack_reset("reset()", self.env.reset(seed=seed, options=options))
         return self._seen_by_all(observations, infos)
 
     def _step(self) -> dict[str, Any]:
-        self._action = self._draw(None)
+        self._action, self._done = self._draw(None), np.zeros(self.env.num_envs, np.bool_)
         observations, rewards, terminateds, truncateds, infos = unpack_step("step()", self.env.step(self._action))
         columns = {"rewards": rewards, "terminateds": terminateds, "truncateds": truncateds}
-        self._done = np.zeros(self.env.num_envs, np.bool_)
         if None not in [self._check(self._check_count, name, column) for name, column in columns.items()]:
             for i in range(self.env.num_envs):
                 self._check(as_reward, f"rewards[{i}]", rewards[i], environment=i)
                 for name in ("terminateds", "truncateds"):
                     flag = self._check(as_flag, f"{name}[{i}]", name, columns[name][i], environment=i)
                     self._done[i] |= bool(flag)
-        self.num_episodes += self._examines * int(self._done.sum())
+        self._num_ends = int(self._done.sum())
         record = self._seen_by_all(observations, infos)
-        if self._mode == "same_step" and self._done.any() and "final_obs" not in infos and self._examines:
+        if self._mode == "same_step" and self._num_ends and isinstance(infos, dict) and "final_obs" not in infos:
             self._note(
                 "infos",
                 level=WARNING,
@@ -497,8 +493,7 @@ class _VectorRollout(_Rollout):
                 found=f"the keys {list(infos)}",
                 do="add the terminal observations: values at truncations are computed from them",
             )
-        self._ended = self._mode == "disabled" and bool(self._done.any())
-        self.num_episodes -= self._examines * self._ended  # counted above
+        self._ended = self._mode == "disabled" and self._num_ends > 0
         return record | {name: np.array(column) for name, column in columns.items()}
 
     def _seen_by_all(self, observations: Any, infos: Any) -> dict[str, Any]:
@@ -506,9 +501,6 @@ class _VectorRollout(_Rollout):
         self._look({"observations": (None, observations)}, {})
         self._check(check_info, "infos", infos)
         return {"observations": map_struct(np.array, observations)}
-
-    def _number(self, index: tuple[int, ...]) -> int | None:
-        return index[0] if index else None
 
     def _check_count(self, name: str, column: Any) -> bool:
         shape = (self.env.num_envs,)
