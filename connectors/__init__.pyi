@@ -72,6 +72,7 @@ from .learner.add_next_observations_from_episodes_to_train_batch import (
 from .learner.add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate as AddOneTsToEpisodesAndTruncate
 from .learner.compute_returns_to_go import ComputeReturnsToGo as ComputeReturnsToGo
 from .learner.general_advantage_estimation import GeneralAdvantageEstimation as GeneralAdvantageEstimation
+from .learner.never_terminate import NeverTerminate as NeverTerminate
 from .learner.prev_actions_prev_rewards_learner import PrevActionsPrevRewardsLearner as PrevActionsPrevRewardsLearner
 from .module_to_env.cut_padded_actions import CutPaddedActions as CutPaddedActions
 from .module_to_env.get_actions import GetActions as GetActions

@@ -223,11 +223,11 @@ _USUAL: dict[str, frozenset[type]] = {  # types that need no further check
 }
 _PLAIN = frozenset({float, int, bool, np.float64, np.float32, np.int64})
 _INSTEAD = {
-    "observations": "return {agent: observation} for the agents that act next",
-    "rewards": "return {agent: reward}, {} if no agent gets any",
-    "terminateds": 'return {"__all__": False}, and the agents\' own flags beside it',
-    "truncateds": 'return {"__all__": False}, or {}; for a time limit count steps in the environment: wrappers such as '
-    "Gymnasium's TimeLimit know one agent",
+    "observations": "return {agent: observation} for the agents that act next; or one observation for all, and set "
+    "observation_space in place of observation_spaces",
+    "rewards": "return {agent: reward}, {} if no agent gets any, or one number for all",
+    "terminateds": 'return {"__all__": False}, and the agents\' own flags beside it; or True or False for all',
+    "truncateds": 'return {"__all__": False}, or {}; or True or False for all',
     "infos": "return {agent: info dict}, {} if there is nothing to tell",
 }
 
@@ -256,12 +256,15 @@ class MultiAgentCalls:
     """Calls a multi-agent environment and checks that its return values follow `MultiAgentEnv`.
 
     Dicts, agents, rewards and flags are checked in every call. An agent's observation and info are checked only when
-    they first come, since an episode checks every observation that is added.
+    they first come, since an episode checks every observation that is added. One observation of the environment's
+    common `observation_space`, one reward and one flag are those of all agents that have not ended.
 
     Args:
         env: A `MultiAgentEnv`, which may have wrappers.
         copy: True to copy observations, as some environments write into the same arrays again. Rewards and
             infos are always copied.
+        episode_end: "all": without `__all__`, the environment ends when all agents that appeared have; "any": when any
+            agent does, and the others with the same flag.
 
     Attributes:
         env: The environment.
@@ -276,13 +279,18 @@ class MultiAgentCalls:
         ({0: 1.0, 1: 1.0}, False)
     """
 
-    def __init__(self, env: Any, *, copy: bool = True) -> None:
+    def __init__(self, env: Any, *, copy: bool = True, episode_end: str = "all") -> None:
         self.env = env
+        self._any_ends = episode_end == "any"
         self.memory = None  # what agents observe varies, so it is returned
         self._step = f"{name_of(env)}.step()"
         self._copy = copy
         self.facts = EnvFacts(*spaces_of(env), env.render_mode, dict(env.metadata))
         self._spaces = self.facts.observation_space
+        space = env.unwrapped.observation_space if not env.unwrapped.observation_spaces else None
+        nested = isinstance(space, gym.spaces.Dict)
+        self._has_common = space is not None and not (nested and any(agent in space.spaces for agent in self._spaces))
+        self._has_common_dict = self._has_common and nested
         self._checked: dict[str, set[Any]] = {name: set() for name in _FIVE}
         self._alive: set[Any] = set()
         self._ended = True  # it has to be reset first
@@ -300,6 +308,7 @@ class MultiAgentCalls:
         if not isinstance(result, tuple) or len(result) != 2:
             raise misfit(where, "two values: observations, infos", result, "return both; infos may be {}")
         self._checked["observations"].clear()
+        self._alive = set(self.env.unwrapped.agents or self._spaces)
         observations, infos = map(self._by_agent, ("observations", "infos"), result, (where, where))
         self._alive = set(observations)
         self._ended = False
@@ -336,6 +345,8 @@ class MultiAgentCalls:
             )
         if _ALL not in truncateds:
             truncateds[_ALL] = False
+        if self._any_ends and (cause := next((kind for kind in (terminateds, truncateds) if any(kind.values())), None)):
+            cause[_ALL] = True
         self._ended = self._ends(observations, terminateds, truncateds)
         observations = _owned(observations) if self._copy else observations
         return AgentStep(observations, _owned(rewards), terminateds, truncateds, _owned(infos), self._ended)
@@ -361,8 +372,11 @@ class MultiAgentCalls:
 
     def _by_agent(self, name: str, values: Any, where: str) -> dict[Any, Any]:
         """Return the values by agent in a new dict."""
-        if not isinstance(values, Mapping):
-            raise misfit(where, f"{name} as a dict by agent", values, _INSTEAD[name])
+        by_agent = isinstance(values, Mapping)
+        if by_agent and name == "observations" and self._has_common_dict:
+            by_agent = values.keys() <= self._spaces.keys()
+        if not by_agent:
+            values = self._of_all(name, values, where)
         checked, usual = self._checked[name], _USUAL.get(name)
         strange = usual is not None and not usual.issuperset(map(type, values.values()))
         if strange or (name == "rewards" and not math.isfinite(sum(values.values()))):
@@ -372,6 +386,17 @@ class MultiAgentCalls:
                 if agent not in checked:
                     self._check(name, agent, values[agent], f"{where}, {name}[{agent!r}]")
         return dict(values)
+
+    def _of_all(self, name: str, value: Any, where: str) -> dict[Any, Any]:
+        """Return by agent a value that is that of all agents which have not ended."""
+        agents = [agent for agent in self._spaces if agent in self._alive]
+        if name == "observations" and self._has_common:
+            return dict.fromkeys(agents, value)
+        if name == "rewards" and isinstance(value, (int, float, np.number, np.ndarray)):
+            return dict.fromkeys(agents, as_reward(where, value))
+        if name in ("terminateds", "truncateds") and isinstance(value, (bool, np.bool_)):
+            return {_ALL: value}
+        raise misfit(where, f"{name} as a dict by agent", value, _INSTEAD[name])
 
     def _check(self, name: str, key: Any, value: Any, where: str) -> None:
         """Check an agent's first value, or a value of an unusual type."""

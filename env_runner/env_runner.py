@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from epibatch.core.errors import EnvironmentContractError, RunnerArgumentError, RunnerError
+from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, RunnerArgumentError, RunnerError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
 from epibatch.core.restoring import check_count, restore_generator, restore_on_error, restoring
 from epibatch.core.runtime import evaluation_mode
@@ -42,6 +44,9 @@ class _AnyRunnerConfig(Protocol):
     batch_mode: str
     explore: bool
     episode_lookback_horizon: int
+    horizon: int | None
+    random_first_horizon: int | None
+    keep_running_episodes: bool
     metrics_num_episodes_for_smoothing: int
     restart_failed_sub_environments: bool
     max_sub_environment_restarts_per_sample: int
@@ -81,11 +86,15 @@ class MultiAgentRunnerConfig(_AnyRunnerConfig, Protocol):
     """
 
     count_steps_by: str
+    episode_end: str
     policy_mapping_fn: Any
 
     def get_multi_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
         """Return the spec of the modules, a `MultiRLModuleSpec`."""
 
+
+_PATIENCE, _PATIENCE_OF_ONE = 100_000, 5_000
+"""Steps of all environments, and of each, without the end of an episode before `sample()` warns."""
 
 _WORKERS = 2  # the pipelines' streams are the children 0 and 1 of the same sequence
 
@@ -134,6 +143,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             for pipeline, stream in zip(self.pipelines.values(), np.random.SeedSequence(seed).spawn(2)):
                 pipeline.seed(stream)
         self._reset_wanted = True
+        self._runs_whole = False
+        self._patience: float = max(_PATIENCE, _PATIENCE_OF_ONE * self.num_envs)
         self._acted_randomly = False
         self._required_lookback: int | None = 0
         self._rescued: Sequence[EpisodeT] = []
@@ -210,7 +221,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             num_timesteps: Take at least this many steps over all environments, in whole vector
                 steps. Running episodes are cut and continue at the next call.
             num_episodes: Reset, then return exactly this many whole episodes; the next call resets
-                again. Without either number the config's `batch_mode` decides.
+                again. Without either number the config's `batch_mode` decides. With `keep_running_episodes` the
+                running episodes go on in the next call instead, and it only resets if they were cut before.
             explore: Whether actions explore; default: the config's.
             random_actions: Act at random instead of with the module. Such steps have no model outputs, so
                 switching between the two resets the environments. The stored actions are the environment's.
@@ -228,16 +240,29 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             RunnerError: the runner was stopped, its environment cannot reset single environments, or another call has
                 not returned yet: from a callback, or in another thread.
         """
+        with self._only_call("sample"):
+            return self._sample(num_timesteps, num_episodes, explore, random_actions, force_reset)
+
+    @contextlib.contextmanager
+    def _only_call(self, method: str) -> Iterator[None]:
+        """Let no other call step the environments meanwhile.
+
+        Raises:
+            RunnerError: another call has not returned yet, or the runner was stopped.
+        """
         if not self._sampling.acquire(blocking=False):
             raise RunnerError(
-                f"{type(self).__name__}.sample",
+                f"{type(self).__name__}.{method}",
                 expected="one call at a time",
                 found="a call while another one has not returned, from a callback or in another thread",
                 do="make a runner for each thread; in a callback use the episodes that it is given",
             )
+        started = time.perf_counter()
         try:
-            return self._sample(num_timesteps, num_episodes, explore, random_actions, force_reset)
+            self.assert_healthy()
+            yield
         finally:
+            self._metrics.seconds += time.perf_counter() - started
             self._sampling.release()
 
     def _sample(
@@ -248,14 +273,13 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         random_actions: bool,
         force_reset: bool,
     ) -> Sequence[EpisodeT]:
-        started = time.perf_counter()
-        self.assert_healthy()
         num_timesteps, num_episodes = self._amounts(num_timesteps, num_episodes)
         explore = explores(explore, self.config.explore)
         self._restarts.begin_call()
         if num_timesteps == 0 or num_episodes == 0:
             return []
-        if num_episodes is not None or force_reset or random_actions != self._acted_randomly:
+        goes_on = num_episodes is None or (self.config.keep_running_episodes and self._runs_whole)
+        if not goes_on or force_reset or random_actions != self._acted_randomly:
             self._reset_wanted = True
         self._acted_randomly = random_actions
         rescued, left, missing = self._split_rescued(num_timesteps, num_episodes)
@@ -264,9 +288,11 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             with evaluation_mode(self.module):
                 if self._reset_wanted:
                     self._reset(explore)
-                go_on = self._sample_steps if num_episodes is None else self._sample_episodes
-                episodes = go_on(missing, explore, random_actions)
-        self._metrics.seconds += time.perf_counter() - started
+                if num_episodes is None:
+                    episodes = self._sample_steps(missing, explore, random_actions)
+                else:
+                    episodes, surplus = self._sample_episodes(missing, explore, random_actions)
+                    left = [*left, *surplus]
         if rescued:
             episodes = [*rescued, *episodes]
         self._rescued = [*episodes, *left] if left else episodes  # until callbacks have had them
@@ -278,7 +304,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     def _amounts(self, num_timesteps: Any, num_episodes: Any) -> tuple[int | None, int | None]:
         """Return the number of steps or of episodes to sample; without either the config's `batch_mode` decides."""
         amounts = {"num_timesteps": num_timesteps, "num_episodes": num_episodes}
-        invalid = [n for n in amounts.values() if n is not None and not _is_amount(n)]
+        invalid = [n for n in amounts.values() if n is not None and not is_amount(n)]
         if invalid or None not in amounts.values():
             raise RunnerArgumentError(
                 "sample(...)",
@@ -316,14 +342,34 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._recorder.reserve(-(-num_timesteps // self.num_envs) + 8)
         while self._steps_counted() < goal:
             self._step(explore, random_actions)
+        self._runs_whole = False
         return self._harvest()
 
-    def _sample_episodes(self, num_episodes: int, explore: bool, random_actions: bool) -> Sequence[EpisodeT]:
-        ended = 0
+    def _sample_episodes(
+        self, num_episodes: int, explore: bool, random_actions: bool
+    ) -> tuple[Sequence[EpisodeT], Sequence[EpisodeT]]:
+        """Return so many whole episodes, and those that the next call is to return."""
+        ended, last = 0, self._metrics.steps
         while ended < num_episodes:
-            ended += self._step(explore, random_actions)
-        self._reset_wanted = True
+            new = self._step(explore, random_actions)
+            if new:
+                ended, last = ended + new, self._metrics.steps
+            elif self._metrics.steps - last >= self._patience:
+                self._warn_of_endless_episodes()
+        self._reset_wanted = not self.config.keep_running_episodes
         return self._harvest_ended(num_episodes)
+
+    def _warn_of_endless_episodes(self) -> None:
+        """Warn that no episode ends, once."""
+        steps, self._patience = self._patience, math.inf
+        warning = EpibatchWarning(
+            f"{type(self).__name__}.sample, complete episodes",
+            expected="episodes that end",
+            found=f"none that ended in the last {steps:,} steps of {self.num_envs} environments",
+            do="wait if episodes are this long; or truncate them, env_runners(horizon=...), or cut them, "
+            "batch_mode='truncate_episodes'",
+        )
+        warnings.warn(warning, stacklevel=5)
 
     def _steps_counted(self) -> int:
         """Return the steps so far that `num_timesteps` counts."""
@@ -334,8 +380,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """Return ended episodes and chunks of running ones, which continue."""
 
     @abstractmethod
-    def _harvest_ended(self, count: int) -> Sequence[EpisodeT]:
-        """Return the first `count` ended episodes; drop the others and the running ones."""
+    def _harvest_ended(self, count: int) -> tuple[Sequence[EpisodeT], Sequence[EpisodeT]]:
+        """Return the first `count` ended episodes, and the others if running ones go on; else drop these."""
 
     @property
     def _acts_as(self) -> int:
@@ -373,7 +419,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._metrics.forget()
         self._run_env_to_module(explore)
         self._callbacks.after_reset()
-        self._reset_wanted = False
+        self._reset_wanted, self._runs_whole = False, True
 
     def _remake_env(self) -> None:
         """Replace interrupted worker processes; those of a seeded runner are seeded again."""
@@ -475,6 +521,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """
         self._reset_seeds.draw()
         self._reset_wanted = True
+        if self.config.keep_running_episodes:
+            self._rescued = []  # a restored run does not have those that ended too early for their call either
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """Return module weights, pipeline states, counters and random streams; not the environments' inner state.
@@ -623,5 +671,6 @@ class ResetSeeds:
         self.next = following
 
 
-def _is_amount(value: object) -> bool:
+def is_amount(value: object) -> bool:
+    """True if a value is a whole number of at least 0."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 0)

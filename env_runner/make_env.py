@@ -28,7 +28,7 @@ from .env_checks import (
 from .multi_agent_base import MultiAgentEnv, mark_end
 from .pettingzoo_env import PETTINGZOO, pettingzoo_creator
 from .vector_envs import AsyncEnvs, SyncEnvs, VectorMultiAgentEnv
-from .wrappers import ActionChunks, EpisodicLife, FrameSkip, NoopStarts
+from .wrappers import ActionChunks, EpisodicLife, FrameSkip, Horizon, NoopStarts, without_time_limits
 
 WrapperSpec: TypeAlias = "str | Mapping[str, Any] | Callable[[Any], Any]"
 
@@ -281,6 +281,34 @@ def wrapper_problem(spec: Any) -> str | None:
     return None if missing is None else f"{name} needs the argument {missing!r}"
 
 
+def wrappers_of(config: Any, mode: str = "sync") -> list[WrapperSpec]:
+    """Return a config's wrappers, and around them what holds its `horizon` and its `random_first_horizon`.
+
+    Args:
+        config: Has the settings.
+        mode: The `gym_env_vectorize_mode` of the environments.
+
+    Raises:
+        ConfigError: a vector environment of its own cannot be held to them.
+    """
+    horizon, first = config.horizon, config.random_first_horizon
+    if mode == "vector_entry_point":
+        if horizon is not None or first is not None:
+            setting = "horizon" if horizon is not None else "random_first_horizon"
+            raise ConfigError(
+                f"env_runners.{setting}",
+                expected="single environments, whose episodes can be truncated one by one",
+                found="gym_env_vectorize_mode='vector_entry_point'",
+                do="let the vector environment truncate, env_config={'max_episode_steps': ...} say; or take 'sync' or "
+                "'async'",
+            )
+        return list(config.wrappers)
+    around: list[WrapperSpec] = [] if horizon is None else [partial(without_time_limits, horizon=horizon)]
+    if horizon is not None or first is not None:
+        around.append(partial(Horizon, horizon=horizon, random_first=first))
+    return [*config.wrappers, *around]
+
+
 def _wrapper_functions(specs: Sequence[WrapperSpec]) -> list[Callable[[Any], Any]]:
     """Return one function from environment to environment per wrapper of a config; the first is the innermost.
 
@@ -454,7 +482,7 @@ def _refuse_counting(env: Any) -> Any:
     """
     inner = env
     while isinstance(inner, gym.Wrapper):
-        if isinstance(inner, (gym.wrappers.TimeLimit, gym.wrappers.RecordEpisodeStatistics)):
+        if isinstance(inner, (Horizon, gym.wrappers.TimeLimit, gym.wrappers.RecordEpisodeStatistics)):
             raise ConfigError(
                 f"env_resets_itself, environment {env}",
                 expected="no wrapper that counts steps from one reset() to the next, since none is called after an end",
@@ -509,6 +537,7 @@ def make_vector_multi_agent_env(
     copy: bool = True,
     per_process: int = 1,
     timeout: float | None = None,
+    episode_end: str = "all",
 ) -> VectorMultiAgentEnv:
     """Make N multi-agent environments that step together.
 
@@ -524,6 +553,7 @@ def make_vector_multi_agent_env(
         copy: As for `VectorMultiAgentEnv`.
         per_process: The same.
         timeout: The same.
+        episode_end: The same.
 
     Raises:
         ConfigError: no environment, an unknown mode or wrapper, or an object that is no `MultiAgentEnv`.
@@ -553,7 +583,7 @@ def make_vector_multi_agent_env(
     around = _wrapper_functions(wrappers)
     maker = partial(_single, env, creator, config, around, check_multi_agent_env, disable_env_checker=True)
     with _missing_packages_named():
-        workers: dict[str, Any] = {"per_process": per_process, "timeout": timeout}
+        workers: dict[str, Any] = {"per_process": per_process, "timeout": timeout, "episode_end": episode_end}
         name = getattr(env, "__name__", env)
         return VectorMultiAgentEnv([maker] * num_envs, mode=mode, copy=copy, name=name, **workers)
 

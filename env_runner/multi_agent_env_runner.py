@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 
-from epibatch.core.errors import ConfigError, RunnerError, UnknownNameError, add_context, nearest
+from epibatch.core.errors import ConfigError, NotAvailableError, RunnerError, UnknownNameError, add_context, nearest
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
 
 from ..connectors.authoring.column_transform import acted_at_random
@@ -16,7 +16,7 @@ from .acting import AgentActions, ToAct, act_for_agents, copied_actions, sample_
 from .env_checks import gymnasium_mode
 from .env_runner import EnvRunner, MultiAgentRunnerConfig
 from .env_stepper import MultiAgentStepper
-from .make_env import make_vector_multi_agent_env
+from .make_env import make_vector_multi_agent_env, wrappers_of
 from .metrics import AgentMetrics
 from .vector_envs import VectorAgentStep, VectorMultiAgentEnv
 
@@ -264,10 +264,11 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
             config.num_envs_per_env_runner,
             config.gym_env_vectorize_mode,
             config.env_config,
-            config.wrappers,
+            wrappers_of(config),
             copy=False,  # episodes copy
             per_process=config.num_envs_per_worker,
             timeout=config.sub_environment_timeout_s,
+            episode_end=config.episode_end,
         )
 
     def make_module(self) -> Any:
@@ -296,6 +297,19 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
 
     # -- sampling ------------------------------------------------------------------------------
 
+    def rollout(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise an error: agents that come and go have no common time axis.
+
+        Raises:
+            NotAvailableError: always.
+        """
+        raise NotAvailableError(
+            f"{type(self).__name__}.rollout",
+            expected="an environment of one agent, whose steps make arrays [T, N, ...]",
+            found="an environment of several agents",
+            do="use sample(), and a learner pipeline or episode.get_observations() for arrays",
+        )
+
     def _steps_counted(self) -> int:
         return self._agents.steps if self.config.count_steps_by == "agent_steps" else self._metrics.steps
 
@@ -306,8 +320,9 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         self._callbacks.keep_running(running)
         return [*ended, *(item.episode for item in running)]
 
-    def _harvest_ended(self, count: int) -> list[MultiAgentEpisode]:
-        return self._recorder.abort()[:count]
+    def _harvest_ended(self, count: int) -> tuple[list[MultiAgentEpisode], list[MultiAgentEpisode]]:
+        ended = self._recorder.abort()
+        return ended[:count], ended[count:] if self.config.keep_running_episodes else []
 
     def _steps_of(self, episodes: Sequence[MultiAgentEpisode]) -> int:
         if self.config.count_steps_by == "agent_steps":

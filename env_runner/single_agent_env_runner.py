@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError
+from epibatch.core.errors import ConfigError, RunnerArgumentError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
+from epibatch.core.runtime import evaluation_mode
 from epibatch.core.structs import map_struct
 
 from ..connectors.authoring.column_transform import acted_at_random
 from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_episodes import VectorEpisodes
 from ..episodes.vector_recorder import VectorRecorder
-from .acting import act, sample_masked_actions
-from .env_runner import EnvRunner, RunnerConfig
+from .acting import act, explores, sample_masked_actions
+from .env_runner import EnvRunner, RunnerConfig, is_amount
 from .env_stepper import EnvStepper, VectorStep
-from .make_env import make_vector_env
+from .make_env import make_vector_env, wrappers_of
 
 __all__ = ["SingleAgentEnvRunner"]
 
@@ -82,7 +84,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             config.gym_env_vectorize_mode,
             config.env_config,
             autoreset=config.gym_env_autoreset_mode,
-            wrappers=config.wrappers,
+            wrappers=wrappers_of(config, config.gym_env_vectorize_mode),
             resets_itself=config.env_resets_itself,
             per_process=config.num_envs_per_worker,
             timeout=config.sub_environment_timeout_s,
@@ -123,6 +125,60 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     # -- sampling ------------------------------------------------------------------------------
 
+    def rollout(
+        self,
+        max_steps: int,
+        *,
+        break_when_any_done: bool = False,
+        break_when_all_done: bool = False,
+        time_major: bool = True,
+        explore: bool | None = None,
+        random_actions: bool = False,
+    ) -> dict[str, Any]:
+        """Reset, take some vector steps, and return them as arrays; the next call resets again.
+
+        Args:
+            max_steps: Vector steps, at most.
+            break_when_any_done: Stop after the first step in which an episode ends.
+            break_when_all_done: Stop when each environment's first episode has ended, and leave out what follows it.
+                Without either, environments that end begin their next episodes.
+            time_major: True for arrays [T, N, ...], False for [N, T, ...].
+            explore: Whether actions explore; default: the config's.
+            random_actions: Act at random instead of with the module; there are no model outputs then.
+
+        Returns:
+            `obs`, `new_obs` (the observations after the steps, at ends the terminal ones), `actions`, `rewards`,
+            `terminateds`, `truncateds`, the model outputs, and `mask`: bool, False where an environment took no step,
+            because it had ended before or was only reset. There all other columns are zeros.
+
+        Raises:
+            RunnerArgumentError: `max_steps` is no number of at least 1, or both ways to break are chosen.
+        """
+        if not is_amount(max_steps) or not max_steps or (break_when_any_done and break_when_all_done):
+            raise RunnerArgumentError(
+                "rollout(...)",
+                expected="max_steps, an int of at least 1, and at most one way to break",
+                found=f"max_steps={max_steps!r}, {break_when_any_done=}, {break_when_all_done=}",
+                do="leave one of them out",
+            )
+        explore = explores(explore, self.config.explore)
+        self._acted_randomly = random_actions
+        with self._only_call("rollout"), evaluation_mode(self.module):
+            self._restarts.begin_call()
+            self._reset(explore)
+            for _ in range(max_steps):
+                ended = self._step(explore, random_actions)
+                chunks = self._recorder.episodes.chunks
+                if break_when_any_done and ended:
+                    break
+                if break_when_all_done and all(chunk.stop is not None or chunk.start for chunk in chunks):
+                    break
+            self._reset_wanted = True
+            episodes = self._recorder.flush(0)
+        spans = [(chunk.start, chunk.env) for chunk in episodes.chunks]
+        parts = [part for part in zip(spans, episodes) if not (break_when_all_done and part[0][0])]
+        return _columns_of(parts, self.num_envs, time_major)
+
     def _harvest(self) -> VectorEpisodes:
         samples = self._recorder.flush(self.lookback)
         running = (
@@ -133,8 +189,9 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         self._callbacks.keep_running(running)
         return samples
 
-    def _harvest_ended(self, count: int) -> VectorEpisodes:
-        return self._recorder.flush(0).first(count)
+    def _harvest_ended(self, count: int) -> tuple[VectorEpisodes, list[SingleAgentEpisode]]:
+        ended = self._recorder.flush(0, cut=not self.config.keep_running_episodes)
+        return ended.first(count), ended[count:] if self.config.keep_running_episodes else []
 
     def _is_whole(self, episode: SingleAgentEpisode) -> bool:
         return episode.t_started == 0
@@ -236,3 +293,38 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         if for_env is actions:  # an environment may change the action it is given
             for_env = actions.copy() if type(actions) is np.ndarray else map_struct(np.copy, actions)
         return actions, for_env, columns
+
+
+def _columns_of(
+    parts: Sequence[tuple[tuple[int, int], SingleAgentEpisode]], num_envs: int, time_major: bool
+) -> dict[str, Any]:
+    """Return the steps of chunks as arrays, zero where there are none.
+
+    Args:
+        parts: The chunks, each with its first row and its environment.
+        num_envs: N.
+        time_major: True for arrays [T, N, ...], False for [N, T, ...].
+    """
+    shape = max((start + len(episode) for (start, _), episode in parts), default=0), num_envs
+    columns: dict[str, Any] = {}
+    for (start, env), episode in parts:
+        steps = len(episode)
+        at = slice(start, start + steps), env
+        flags = np.zeros((2, steps), np.bool_)
+        flags[:, -1] = episode.is_terminated, episode.is_truncated
+        rows = {
+            Columns.OBS: episode.get_observations(slice(0, steps)),
+            Columns.NEXT_OBS: episode.get_observations(slice(1, steps + 1)),
+            Columns.ACTIONS: episode.get_actions(),
+            Columns.REWARDS: episode.get_rewards(),
+            Columns.TERMINATEDS: flags[0],
+            Columns.TRUNCATEDS: flags[1],
+            **{key: episode.get_extra_model_outputs(key) for key in episode.extra_model_outputs},
+            "mask": np.ones(steps, np.bool_),
+        }
+        for name, values in rows.items():
+            columns.setdefault(name, map_struct(lambda leaf: np.zeros((*shape, *leaf.shape[1:]), leaf.dtype), values))
+            map_struct(lambda out, leaf, at=at: out.__setitem__(at, leaf), columns[name], values)
+    if not time_major:
+        columns = map_struct(lambda leaf: leaf.swapaxes(0, 1), columns)
+    return columns

@@ -481,8 +481,8 @@ def _single_agent_calls(env_fn: Callable[[], Any], index: int, count: int) -> Si
     return SingleAgentCalls(env_fn(), index, count)
 
 
-def _multi_agent_calls(env_fn: Callable[[], Any], copy: bool) -> MultiAgentCalls:
-    return MultiAgentCalls(check_multi_agent_env(env_fn(), env_fn), copy=copy)
+def _multi_agent_calls(env_fn: Callable[[], Any], copy: bool, episode_end: str) -> MultiAgentCalls:
+    return MultiAgentCalls(check_multi_agent_env(env_fn(), env_fn), copy=copy, episode_end=episode_end)
 
 
 _ALL = "__all__"
@@ -528,6 +528,8 @@ class VectorMultiAgentEnv:
         context: How processes are started (`multiprocessing.get_context`); None: the platform's way.
         timeout: Seconds that a process may take for a call of its environments; None: no limit.
         name: The environments' name in error messages.
+        episode_end: "all": without `__all__`, an environment ends when all agents that appeared have; "any": when any
+            agent does, and the others with the same flag.
 
     Attributes:
         num_envs: N.
@@ -562,13 +564,14 @@ class VectorMultiAgentEnv:
         context: str | None = None,
         timeout: float | None = None,
         name: Any = None,
+        episode_end: str = "all",
     ) -> None:
         if mode not in _MODES:
             raise ConfigError("mode", expected=f"one of {_MODES}", found=repr(mode), do=nearest(mode, _MODES))
         self.mode = mode
         self.name = "environment" if name is None else f"environment {name!r}"
         self.closed = False
-        makers = [partial(_multi_agent_calls, env_fn, copy) for env_fn in env_fns]
+        makers = [partial(_multi_agent_calls, env_fn, copy, episode_end) for env_fn in env_fns]
         if not makers:
             do = "pass a list of functions, each of which makes one"
             raise ConfigError("VectorMultiAgentEnv", expected="environments", found="none", do=do)

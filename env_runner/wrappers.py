@@ -1,7 +1,9 @@
-"""Wrappers of single environments: repeated actions, chunks of actions, idle starts, lives."""
+"""Wrappers of single environments: repeated actions, chunks of actions, idle starts, lives, time limits."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -241,3 +243,71 @@ class EpisodicLife(gym.Wrapper[Any, Any, Any, Any]):
         info = {**info, "life_lost": life_lost}
         self._newest = observation, info
         return observation, reward, bool(terminated or life_lost), truncated, info
+
+
+_FIRST_EPISODES = 3  # the key of the streams of random first lengths among those of an environment's seed
+
+
+class Horizon(gym.Wrapper[Any, Any, Any, Any]):
+    """Truncates episodes of one agent or several, and can shorten the first one at random.
+
+    The random length spreads the ends of environments that begin together, as rsl_rl's `init_at_random_ep_len` does.
+    It is drawn from the seed of the reset, for the first episode and after every other reset with a seed.
+
+    Args:
+        env: The environment; of several agents it may return a dict of flags or a single one.
+        horizon: Steps of an episode, at most; None: no limit.
+        random_first: Largest length of the first episode; None: not shortened.
+
+    Example:
+        >>> env = Horizon(gym.make("CartPole-v1"), horizon=2)
+        >>> _ = env.reset(seed=0)
+        >>> [env.step(0)[2:4] for _ in range(2)]
+        [(False, False), (False, True)]
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], horizon: int | None, random_first: int | None = None) -> None:
+        super().__init__(env)
+        self._most, self._random_first = math.inf if horizon is None else horizon, random_first
+        self._left = self._most
+        self._is_new = True
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Reset, and draw the length of a first episode."""
+        result = self.env.reset(seed=seed, options=options)
+        self._left = self._most
+        if self._random_first is not None and (self._is_new or seed is not None):
+            stream = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_FIRST_EPISODES,)))
+            self._left = min(self._most, int(stream.integers(1, self._random_first + 1)))
+        self._is_new = False
+        return result
+
+    def step(self, action: Any) -> Any:
+        """Take a step; at the limit, it truncates the episode unless that has terminated."""
+        result: Any = self.env.step(action)
+        self._left -= 1
+        if self._left > 0 or not isinstance(result, tuple) or len(result) != 5:  # what it returns is checked outside
+            return result
+        observation, reward, terminated, truncated, info = result
+        over = terminated.get("__all__") if isinstance(terminated, Mapping) else terminated
+        if not over:
+            truncated = {**truncated, "__all__": True} if isinstance(truncated, Mapping) else True
+        return observation, reward, terminated, truncated, info
+
+
+def without_time_limits(env: gym.Env[Any, Any], horizon: int) -> gym.Env[Any, Any]:
+    """Return an environment without those of Gymnasium's `TimeLimit`s in it that end before a horizon or at it.
+
+    Args:
+        env: The environment with its wrappers.
+        horizon: Steps.
+
+    Example:
+        >>> without_time_limits(gym.make("CartPole-v1"), 500)
+        <OrderEnforcing<PassiveEnvChecker<CartPoleEnv<CartPole-v1>>>>
+    """
+    if not isinstance(env, gym.Wrapper):
+        return env
+    env.env = without_time_limits(env.env, horizon)
+    lower = isinstance(env, gym.wrappers.TimeLimit) and env.get_wrapper_attr("_max_episode_steps") <= horizon
+    return env.env if lower else env

@@ -365,11 +365,12 @@ class VectorRecorder:
                     do="overwrite its rows with the episode's setter; or work on a copy: copy.deepcopy(episode)",
                 )
 
-    def flush(self, lookback: int) -> VectorEpisodes:
+    def flush(self, lookback: int, *, cut: bool = True) -> VectorEpisodes:
         """Hand over what was recorded and go on with new chunks.
 
         Args:
             lookback: Steps that the chunks going on keep from before, if they have so many.
+            cut: False: hand over ended episodes only; the chunks of running ones go on with all of their steps.
 
         Returns:
             The episodes that ended since the last call, then the running ones' chunks; chunks
@@ -381,17 +382,18 @@ class VectorRecorder:
         if self._block.views:
             self._refuse_replaced_columns()
         self._retire()
-        lookback = min(lookback, max((chunk.end - chunk.low for chunk in self.episodes.chunks), default=0))
-        old, block = self._block, self._block.successor(lookback, self._capacity)
-        block.returns_before = self.episodes.running_returns()
-        self._rows_before += old.row - lookback
         running, going_on, waiting = [], [], set(self._waiting)
+        rows = [chunk.end - chunk.low for chunk in self.episodes.chunks if cut or chunk.env not in waiting]
+        lookback = min(lookback, max(rows, default=0)) if cut else max(rows, default=0)
+        old, block = self._block, self._block.successor(lookback, self._capacity)
+        block.returns_before = self.episodes.running_returns() if cut else old.returns_before
+        self._rows_before += old.row - lookback
         for env, (chunk, view) in enumerate(zip(self.episodes.chunks, self.episodes.views)):
             if env in waiting:
                 going_on.append(chunk)
                 continue
-            going_on.append(chunk.next_chunk(block, lookback))
-            if len(chunk):
+            going_on.append(chunk.next_chunk(block, lookback, cut))
+            if cut and len(chunk):
                 chunk.finish(old.row, False, False)
                 running.append((chunk, view))
         done = [*self._finished.values(), *running]

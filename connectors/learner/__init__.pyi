@@ -24,4 +24,5 @@ from .learner_connector_pipeline import (
     LearnerConnectorPipeline as LearnerConnectorPipeline,
     default_pipeline as default_pipeline,
 )
+from .never_terminate import NeverTerminate as NeverTerminate
 from .prev_actions_prev_rewards_learner import PrevActionsPrevRewardsLearner as PrevActionsPrevRewardsLearner

@@ -124,19 +124,26 @@ class Chunk:
         if view is not None:
             view.is_terminated, view.is_truncated = terminated, truncated
 
-    def next_chunk(self, block: Block, lookback: int) -> Chunk:
-        """Return the chunk that continues in `block`. Its row `lookback` holds this one's newest observation."""
+    def next_chunk(self, block: Block, row: int, cut: bool = True) -> Chunk:
+        """Return the chunk that continues in `block`, where `row` holds this one's newest observation.
+
+        Args:
+            block: It holds as many of the rows before as the chunk is to have.
+            row: Its newest row.
+            cut: False: this chunk's own steps are the new one's, too; True: they are its lookback.
+        """
         end = self.end
+        own = 0 if cut else end - self.start
         view = self.shown
         custom = self.custom_data if view is None else view.custom_data
         return Chunk(
             block,
             self.env,
-            max(0, self.low - end + lookback),
-            lookback,
+            max(0, self.low - end + row),
+            row - own,
             self.spaces,
             self.id_,
-            self.t_started + end - self.start,
+            self.t_started + end - self.start - own,
             copy.deepcopy(custom) if custom else None,
         )
 

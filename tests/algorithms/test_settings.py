@@ -57,7 +57,7 @@ def problem_of(section, **values):
         ("training", {"grad_clip_by": "norms"}, "'global_norm', 'norm' or 'value'"),
         ("training", {"gama": 1}, "did you mean 'gamma'"),
         ("training", {"env": 1}, "unknown setting here; it belongs to environment"),
-        ("env_runners", {"horizon": 9}, "use max_episode_steps: env_config={'max_episode_steps': ...}"),
+        ("env_runners", {"horizon": 0}, "greater than or equal to 1"),
         ("env_runners", {"num_envs_per_env_runner": 0}, "greater than or equal to 1"),
         ("env_runners", {"rollout_fragment_length": 0}, "a positive integer or 'auto', found int 0"),
         ("env_runners", {"gym_env_vectorize_mode": "fast"}, "'sync', 'async' or 'vector_entry_point'"),

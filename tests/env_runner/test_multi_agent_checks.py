@@ -35,7 +35,6 @@ def changed(**values):
     [
         (None, r"Env\.reset\(\)\n.*two values: observations, infos\n.*None"),
         (({"a": 0},), r"two values[\s\S]*1 values"),
-        ((np.zeros(3), {}), r"observations as a dict by agent[\s\S]*float64 array of shape \(3,\)[\s\S]*agent: obs"),
         (({"a": 0}, None), r"infos as a dict by agent\n.*None[\s\S]*\{\} if there is nothing to tell"),
         (({"d": 0}, {}), r"observations\['d'\]\n.*possible_agents[\s\S]*Known: a, b, c"),
         (({"a": 0}, {"a": "text"}), r"infos\['a'\]\n.*an info dict\n.*'text'"),
@@ -55,19 +54,19 @@ def test_mistakes_of_the_reset(result, message):
         (GOOD[:4], r"Env\.step\(\)\n.*five values: observations, rewards, terminateds, truncateds, infos\n.*4 values"),
         ([*GOOD], r"five values[\s\S]*found: +list"),
         (changed(terminateds={"a": False}), r"the key \"__all__\" in terminateds\n.*keys \['a'\]"),
-        (changed(terminateds=False), r"terminateds as a dict by agent\n.*False[\s\S]*\"__all__\": False"),
-        (changed(truncateds=True), r"truncateds as a dict by agent\n.*True[\s\S]*TimeLimit know one agent"),
+        (changed(terminateds=None), r"terminateds as a dict by agent\n.*None[\s\S]*\"__all__\": False"),
+        (changed(truncateds="False"), r"truncateds as a dict by agent\n.*'False'[\s\S]*or True or False for all"),
         (changed(terminateds={"__all__": 0}), r"terminateds\['__all__'\]\n.*True or False\n.*0"),
         (changed(truncateds={"a": None}), r"truncateds\['a'\]\n.*True or False\n.*None"),
         (changed(truncateds={"d": True}), r"truncateds\['d'\]\n.*possible_agents"),
-        (changed(rewards=1.0), r"rewards as a dict by agent\n.*1\.0"),
+        (changed(rewards=[1.0]), r"rewards as a dict by agent\n.*list"),
+        (changed(rewards=np.ones(2)), r"a number as reward\n.*float64 array of shape \(2,\)"),
         (changed(rewards={"__all__": 1.0}), r"rewards\['__all__'\]\n.*possible_agents"),
         (changed(rewards={"a": None}), r"rewards\['a'\]\n.*a number as reward\n.*None"),
         (changed(rewards={"a": np.zeros(2)}), r"rewards\['a'\]\n.*a number as reward"),
         (changed(rewards={"b": float("nan")}), r"rewards\['b'\]\n.*a finite reward"),
         (changed(rewards={"a": float("inf")}), r"rewards\['a'\]\n.*a finite reward"),
         (changed(observations={1: 0}), r"observations\[1\]\n.*possible_agents[\s\S]*int 1"),
-        (changed(observations=[0]), r"observations as a dict by agent\n.*list"),
         (changed(infos={"b": []}), r"infos\['b'\]\n.*an info dict"),
         (changed(infos=[]), "infos as a dict by agent"),
     ],
@@ -90,6 +89,15 @@ def test_observations_that_are_not_of_the_space(observation, space):
         after_reset(reset=({"b": observation}, {}), space=space)
     with pytest.raises(SpaceError, match=r"Env\.step\(\), observations\['c'\]"):
         after_reset(changed(observations={"c": observation}), reset=({}, {}), space=space).step({})
+
+
+def test_one_observation_is_for_environments_that_declare_one_space():
+    env = ScriptedMultiAgentEnv(reset=(0, {}))
+    env.observation_space, env.observation_spaces = None, dict.fromkeys("abc", Discrete(9))
+    with pytest.raises(
+        EnvironmentContractError, match=r"observations as a dict by agent\n.*0\n[\s\S]*set observation_space"
+    ):
+        MultiAgentCalls(env).reset()
 
 
 def test_what_may_be_left_out_is_filled_in():

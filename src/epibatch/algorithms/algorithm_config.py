@@ -20,6 +20,7 @@ from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipelin
 from ..connectors.env_to_module.env_to_module_pipeline import default_pipeline as default_env_to_module
 from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
 from ..connectors.learner.learner_connector_pipeline import default_pipeline as default_learner
+from ..connectors.learner.never_terminate import NeverTerminate
 from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
 from ..connectors.module_to_env.module_to_env_pipeline import default_pipeline as default_module_to_env
 from ..connectors.views.declared_views import declare_views
@@ -268,6 +269,8 @@ class AlgorithmConfig:
     def get_evaluation_config_object(self: ConfigT) -> ConfigT:
         """Return the config of evaluation: greedy actions by default, and at most one environment per episode.
 
+        Its episodes end at the `horizon`, and the first ones are not shortened, unless `evaluation_config` says so.
+
         `env_config` is merged into that of the training; every other setting replaces the training's. With
         "vector_entry_point" the number of environments stays, as the entry point may only support that number.
 
@@ -278,7 +281,11 @@ class AlgorithmConfig:
             >>> evaluation.num_envs_per_env_runner, evaluation.explore
             (5, False)
         """
-        settings: dict[str, Any] = {"explore": False, **self.evaluation_config}
+        settings: dict[str, Any] = {
+            "explore": False,
+            "random_first_horizon": None,
+            **self.evaluation_config,
+        }
         if "env_config" in settings:
             settings["env_config"] = {**self.env_config, **settings["env_config"]}
         mode = settings.get("gym_env_vectorize_mode", self.gym_env_vectorize_mode)
@@ -469,6 +476,8 @@ class AlgorithmConfig:
             env: passed to a hook with a single parameter.
         """
         pieces = self.user_pieces("learner", (input_observation_space, input_action_space), env)
+        if self.no_done_at_end:
+            pieces.insert(0, NeverTerminate())
         spaces = (input_observation_space, input_action_space)
         if not self.add_default_connectors_to_learner_pipeline:
             return LearnerConnectorPipeline(*spaces, connectors=pieces)

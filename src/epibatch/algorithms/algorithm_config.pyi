@@ -117,6 +117,8 @@ class AlgorithmConfig:
     def get_evaluation_config_object(self: ConfigT) -> ConfigT:
         """Return the config of evaluation: greedy actions by default, and at most one environment per episode.
 
+        Its episodes end at the `horizon`, and the first ones are not shortened, unless `evaluation_config` says so.
+
         `env_config` is merged into that of the training; every other setting replaces the training's. With
         "vector_entry_point" the number of environments stays, as the entry point may only support that number.
 
@@ -324,6 +326,10 @@ class AlgorithmConfig:
         add_default_connectors_to_module_to_env_pipeline: bool = True,
         rollout_fragment_length: int | Literal["auto"] = "auto",
         batch_mode: Literal["truncate_episodes", "complete_episodes"] = "truncate_episodes",
+        keep_running_episodes: bool = False,
+        horizon: int | None = None,
+        no_done_at_end: bool = False,
+        random_first_horizon: int | None = None,
         explore: bool = True,
         episode_lookback_horizon: int = 1,
         env_to_module_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None = None,
@@ -347,6 +353,14 @@ class AlgorithmConfig:
             add_default_connectors_to_module_to_env_pipeline: False: the pipeline has only your pieces.
             rollout_fragment_length: Steps of each environment in a sample; "auto" covers `train_batch_size`.
             batch_mode: Samples cut running episodes, or consist of whole ones.
+            keep_running_episodes: True: when whole episodes are sampled, running ones go on in the next sample;
+                False: all environments reset.
+            horizon: Steps after which an episode is truncated, in place of a lower `TimeLimit`; None: as the
+                environment ends it.
+            no_done_at_end: True: train batches have no flags of ends, so that the value of the last observation
+                always counts.
+            random_first_horizon: Each environment's first episode is truncated after a random number of steps, 1 to
+                this; None: it is not.
             explore: True if actions are drawn from the distribution, False if its most likely ones are taken.
             episode_lookback_horizon: Steps that a chunk keeps from before a cut, at least; pieces that read further
                 back get more.
@@ -456,6 +470,7 @@ class AlgorithmConfig:
         policy_mapping_fn: Callable[..., str] | Mapping[Any, str] | None = None,
         policies_to_train: Callable[..., bool] | Collection[str] | None = None,
         count_steps_by: Literal["env_steps", "agent_steps"] = "env_steps",
+        episode_end: Literal["all", "any"] = "all",
         algorithm_config_overrides_per_module: dict[str, dict[str, Any]] = ...,
     ) -> Self:
         """Set which modules there are, which agents each decides for, and which of them learn.
@@ -467,6 +482,8 @@ class AlgorithmConfig:
                 patterns (`AgentMapping`).
             policies_to_train: Ids of the modules that learn, or a function `(module_id, batch) -> bool`; None: all.
             count_steps_by: What `train_batch_size` counts.
+            episode_end: Without `__all__`, an episode ends when the flags of all agents are set, or that of any
+                agent.
             algorithm_config_overrides_per_module: Module id -> settings of the training that it has of its own.
 
         Raises:
@@ -665,6 +682,10 @@ class AlgorithmConfig:
     add_default_connectors_to_module_to_env_pipeline: bool
     rollout_fragment_length: int | Literal["auto"]
     batch_mode: Literal["truncate_episodes", "complete_episodes"]
+    keep_running_episodes: bool
+    horizon: int | None
+    no_done_at_end: bool
+    random_first_horizon: int | None
     explore: bool
     episode_lookback_horizon: int
     env_to_module_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None
@@ -692,6 +713,7 @@ class AlgorithmConfig:
     algorithm_config_overrides_per_module: dict[str, dict[str, Any]]
     policies_to_train: Callable[..., bool] | Collection[str] | None
     count_steps_by: Literal["env_steps", "agent_steps"]
+    episode_end: Literal["all", "any"]
     evaluation_interval: int | None
     evaluation_duration: int
     evaluation_duration_unit: Literal["episodes", "timesteps"]

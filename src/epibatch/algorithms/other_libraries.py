@@ -48,8 +48,6 @@ OTHER_SETTINGS: dict[str, str] = {
     "eps_clip": "use clip_param",
     "gae_lambda": "use lambda_",
     "hidden_sizes": "use model_config: rl_module(model_config={'fcnet_hiddens': [...]})",
-    "horizon": "use max_episode_steps: env_config={'max_episode_steps': ...} sets the time limit of a Gymnasium id, "
-    "also a longer one; a TimeLimit wrapper can only shorten it",
     "ignore_env_runner_failures": _ONE_RUNNER,
     "learning_rate": "use lr",
     "lr_schedule": _SCHEDULE.format("lr"),

@@ -23,7 +23,7 @@ from epibatch.core.errors import (
     add_context,
 )
 
-from ..env_runner.make_env import make_vector_env, make_vector_multi_agent_env
+from ..env_runner.make_env import make_vector_env, make_vector_multi_agent_env, wrappers_of
 from .checkpoint import PLAYING, config_from_checkpoint, read_checkpoint
 from .error_reports import error_report
 from .policy import Policy
@@ -152,7 +152,7 @@ def _made(config: Any, render: bool) -> Any:
     env_config = {**config.env_config, "render_mode": "rgb_array"} if render else config.env_config
     make: Any = make_vector_multi_agent_env if config.is_multi_agent else make_vector_env
     try:
-        return make(config.env, 1, "sync", env_config, wrappers=config.wrappers)
+        return make(config.env, 1, "sync", env_config, wrappers=wrappers_of(config))
     except Exception as error:
         if render and "render_mode" in str(error):
             raise _no_frames(config.env, f"{type(error).__name__}: {error}") from error

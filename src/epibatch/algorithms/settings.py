@@ -338,6 +338,14 @@ class EnvRunnerSettings(SettingsModel):
     """Steps of each environment in a sample; "auto" covers `train_batch_size`."""
     batch_mode: Literal["truncate_episodes", "complete_episodes"] = "truncate_episodes"
     """Samples cut running episodes, or consist of whole ones."""
+    keep_running_episodes: Switch = False
+    """True: when whole episodes are sampled, running ones go on in the next sample; False: all environments reset."""
+    horizon: Positive | None = None
+    """Steps after which an episode is truncated, in place of a lower `TimeLimit`; None: as the environment ends it."""
+    no_done_at_end: Switch = False
+    """True: train batches have no flags of ends, so that the value of the last observation always counts."""
+    random_first_horizon: Positive | None = None
+    """Each environment's first episode is truncated after a random number of steps, 1 to this; None: it is not."""
     explore: Switch = True
     """True if actions are drawn from the distribution, False if its most likely ones are taken."""
     episode_lookback_horizon: Count = 1
@@ -454,6 +462,8 @@ class MultiAgentSectionSettings(SettingsModel):
     """Ids of the modules that learn, or a function `(module_id, batch) -> bool`; None: all."""
     count_steps_by: Literal["env_steps", "agent_steps"] = "env_steps"
     """What `train_batch_size` counts."""
+    episode_end: Literal["all", "any"] = "all"
+    """Without `__all__`, an episode ends when the flags of all agents are set, or that of any agent."""
     algorithm_config_overrides_per_module: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Module id -> settings of the training that it has of its own."""
 
