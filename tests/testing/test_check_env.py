@@ -352,6 +352,8 @@ def test_what_cannot_be_made():
     ):
         with pytest.raises(error, match=text):
             check_env(env, num_steps=0 if text == "num_steps" else 5)
+    with pytest.raises(ConfigError, match="none with a made environment"):
+        check_env(Robot(), env_config={"fault": None})
 
 
 MODULE = """

@@ -122,6 +122,9 @@ def report_on(
     if not isinstance(num_steps, int) or num_steps < 1:
         raise ConfigError("check_env(num_steps=...)", expected="1 or more", found=repr(num_steps), do="ask for steps")
     given = not isinstance(env, (str, type)) and hasattr(env, "reset")
+    if given and env_config:
+        do = "pass the class or function that makes it"
+        raise ConfigError("check_env(env_config=...)", expected="none with a made environment", found="one", do=do)
     name = env if isinstance(env, str) else getattr(env, "__name__", type(getattr(env, "unwrapped", env)).__name__)
     make = partial(_the_same, env) if given else partial(make_any_env, env, env_config)
     rollouts: list[Any] = [partial(EnvRollouts, make, name, num_steps, seed, given=given)]
