@@ -12,6 +12,8 @@ import torch
 from epibatch.core.errors import ConfigError, NotAvailableError
 from epibatch.core.imports import load_object
 
+from .settings import loss_problem
+
 LossFunction: TypeAlias = Callable[
     [Mapping[str, Any], Mapping[str, Any], Any], "tuple[torch.Tensor, dict[str, torch.Tensor]]"
 ]
@@ -114,20 +116,15 @@ def as_loss(loss: Loss | LossFunction | type[Loss] | str, settings: Any = None) 
         settings: for a class with a parameter `settings`, as PPOLoss and its subclasses have.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: it is none of these, or it takes other arguments.
     """
-    if isinstance(loss, str):
-        loss = load_object(loss, "loss", "loss")
-    if isinstance(loss, type) and issubclass(loss, Loss):
-        takes_settings = settings is not None and "settings" in inspect.signature(loss).parameters
-        loss = loss(settings=settings) if takes_settings else loss()  # type: ignore[call-arg]
-    if isinstance(loss, Loss):
-        return loss
-    if not callable(loss) or isinstance(loss, type):
+    chosen: Any = load_object(loss, "loss", "loss") if isinstance(loss, str) else loss
+    problem = loss_problem(chosen)
+    if problem is not None:
         raise ConfigError(
-            "loss",
-            expected="a Loss, a class of one, or a function (batch, outputs, distribution_class) -> (loss, metrics)",
-            found=repr(loss),
-            do="pass PPOLoss(), for example",
+            "loss", expected=problem[0], found=problem[1], do="correct it, or pass PPOLoss(), for example"
         )
-    return PlainLoss(loss)
+    if isinstance(chosen, type):
+        takes_settings = settings is not None and "settings" in inspect.signature(chosen).parameters
+        chosen = chosen(settings=settings) if takes_settings else chosen()
+    return chosen if isinstance(chosen, Loss) else PlainLoss(chosen)

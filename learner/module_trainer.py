@@ -213,6 +213,7 @@ class ModuleTrainer:
         columns = minibatch = self.to_device(minibatch)
         if self.read is not None:
             minibatch = TrackedBatch(minibatch, self.read, self.column_use.left_out if self.column_use else frozenset())
+        outputs: dict[str, Any] | None = None
         try:
             outputs = _outputs(module, minibatch)
             loss, metrics = _loss_and_metrics(
@@ -220,6 +221,8 @@ class ModuleTrainer:
             )
         except KeyError as error:
             add_column_hint(error, columns, _MISSING)
+            if outputs is not None:
+                add_column_hint(error, outputs, meant="`outputs`")
             raise
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Annotated, Any, Literal, TypeAlias
@@ -11,6 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, PlainValidator, ValidationInfo
 from pydantic.dataclasses import dataclass
 
 from epibatch.core.errors import ConfigError, UnknownNameError, add_context, nearest
+from epibatch.core.imports import load_object
 from epibatch.core.settings import (
     Coefficient,
     Count,
@@ -20,9 +22,11 @@ from epibatch.core.settings import (
     PositiveOrInfinite,
     SettingsModel,
     Switch,
+    brief,
     check_import,
     expect,
     python_scalar,
+    raise_problems,
     reported,
 )
 
@@ -52,7 +56,48 @@ def _optimizer(value: Any, info: ValidationInfo) -> Any:
     if not isinstance(chosen, str) and not callable(chosen):
         raise ValueError('expected a name such as "adamw", a class, or {"optimizer": one of them, further keywords}')
     check_import(chosen, info)
-    return dict(value) if isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping):
+        return value
+    keywords = [str(key) for key in value if key != "optimizer"]
+    if keywords:
+        kind = load_object(OPTIMIZERS.get(chosen, chosen), "optimizer") if isinstance(chosen, str) else chosen
+        signature = _signature(kind)
+        parameters = {} if signature is None else signature.parameters
+        if parameters and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            known = parameters.keys() - {"params", "lr"}
+            text = "the optimizer takes no such keyword; "
+            raise_problems(((key,), text + nearest(key, known)) for key in keywords if key not in known)
+    return dict(value)
+
+
+def _signature(function: Any) -> inspect.Signature | None:
+    """Return the signature of a function or class; what is built in need not have one."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def loss_problem(loss: Any) -> tuple[str, str] | None:
+    """Say what a loss has to be, and what it is; None if it fits, or does not say what it takes.
+
+    Example:
+        >>> loss_problem(lambda batch, outputs: outputs["loss"])[1]
+        '(batch, outputs): too many positional arguments'
+    """
+    is_class, is_loss = isinstance(loss, type), hasattr(loss, "initial_coefficients")
+    if not callable(loss) or (is_class and not is_loss):
+        function = "a function (batch, outputs, distribution_class) -> (loss, metrics)"
+        return f"a Loss, a class of one, {function}, or the import path of these", brief(loss)
+    names = ["batch", "outputs", "distribution_class", *(["coefficients"] if is_loss else [])]
+    signature = _signature(loss.__call__ if is_class else loss)
+    if signature is not None:
+        try:
+            signature.bind(*(["self"] if is_class else []), *names)
+        except TypeError as error:
+            name = getattr(loss, "__name__", type(loss).__name__)
+            return f"{name}({', '.join(names)}) -> (loss, metrics)", f"{signature}: {error}"
+    return None
 
 
 class OptimizerSettings(SettingsModel):

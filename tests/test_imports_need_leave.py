@@ -74,7 +74,7 @@ def test_configs(door):
     assert NAME not in sys.modules
     message = str(caught.value)
     assert NAME in message and "runs code" in message
-    assert "allow_imports=True" in message and "--allow-imports" in message
+    assert "PPOConfig(allow_imports=True)" in message and "--allow-imports" in message
     assert isinstance(caught.value, (ConfigError, RegistryError))
     DOORS[door](allow_imports=True)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.core.errors import CheckpointError, ConfigError, RegistryError
+from epibatch.core.errors import CheckpointError, ConfigError
 from epibatch.learner import LearnerSettings, PPOLoss, PPOSettings
 
 POINTS = [[0, 1.0], [10, 0.5], [20, 0.5], [40, 0.0]]
@@ -169,6 +169,9 @@ def test_the_state_of_another_optimiser_is_refused(points):
     ("choice", "text"),
     [
         ("adm", "did you mean 'adam'"),
+        ("adamW", "did you mean 'adamw'"),
+        ({"optimizer": "sgd", "momentun": 0.9}, r"optimizer\.momentun: .*did you mean 'momentum'"),
+        ({"optimizer": lambda parameters, lr, own=1: None, "won": 2}, r"optimizer\.won: .*did you mean 'own'"),
         ({"optimizer": "adam", "lr": 0.1}, "is the setting lr"),
         ({"weight_decay": 0.1}, "expected a name"),
         (3, "expected a name"),
@@ -182,7 +185,7 @@ def test_wrong_choices_are_refused(choice, text):
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
-        ({"optimizer": "sgd", "momentun": 0.9}, "keywords that SGD takes"),
+        ({"optimizer": "sgd", "momentum": -1}, "keywords that SGD takes"),
         (lambda p, lr: None, "a torch.optim.Optimizer"),
     ],
 )
@@ -248,10 +251,46 @@ def test_a_module_can_have_a_loss_and_an_optimiser_of_its_own():
 
 
 def test_a_loss_that_is_not_there_is_named():
-    with pytest.raises(RegistryError, match="no_such_module"):
-        PPOConfig.from_yaml(from_path("no_such_module:loss"), allow_imports=True).build_algo()
+    with pytest.raises(ConfigError, match=r"training\.loss \(line \d+, column \d+\): [\s\S]*no_such_module"):
+        PPOConfig.from_yaml(from_path("no_such_module:loss"), allow_imports=True)
     with pytest.raises(ConfigError, match=r"training\.loss: expected a Loss"):
         config(loss="my_loss")
+
+
+class Forgetful(PPOLoss):
+    def __call__(self, batch, outputs, distribution_class):
+        raise AssertionError("never called")
+
+
+def two_arguments(batch, outputs):
+    raise AssertionError("never called")
+
+
+TAKES = r"\(batch, outputs, distribution_class{}\) -> \(loss, metrics\)[\s\S]*too many positional arguments"
+
+
+@pytest.mark.parametrize(
+    ("loss", "more"), [(two_arguments, ""), (Forgetful, ", coefficients"), (Forgetful(), ", coefficients")]
+)
+def test_a_loss_of_other_arguments_is_named_with_the_other_settings(points, monkeypatch, loss, more):
+    own = types.ModuleType("own_losses")
+    own.chosen = loss
+    monkeypatch.setitem(sys.modules, "own_losses", own)
+    with pytest.raises(ConfigError, match=r"training\.loss: expected \w+" + TAKES.format(more)):
+        config(loss=loss)
+    with pytest.raises(ConfigError, match=r"training\.loss \(line \d+[\s\S]*" + TAKES.format(more)):
+        PPOConfig.from_yaml(from_path("own_losses:chosen"), allow_imports=True)
+    with pytest.raises(ConfigError, match=TAKES.format(more)):
+        points.learner(points.modules(a=(0, 0)), {}, loss=loss)
+
+
+def test_a_key_that_outputs_lack_is_named_with_those_there_are():
+    algo = config(loss=lambda batch, outputs, distribution_class: outputs["obs"].mean()).build_algo()
+    with pytest.raises(KeyError) as caught:
+        algo.train()
+    algo.stop()
+    note = "If `outputs` was meant: it has no column 'obs' at this place. Its columns: "
+    assert f"{note}action_dist_inputs, vf_preds." in caught.value.__notes__
 
 
 def test_an_update_ends_before_the_step_that_goes_too_far():

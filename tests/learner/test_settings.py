@@ -151,7 +151,7 @@ def test_another_loss(override):
         (Zero(), {"clip_param": 0.1}, "'clip_param'"),
         (LOSS, {"lr": -1.0}, "lr: input should be greater than 0"),
         (LOSS, {"clip_param": 0.0}, "clip_param"),
-        (LOSS, {"loss": dict}, "a Loss, a class of one, or a function"),
+        (LOSS, {"loss": dict}, "a Loss, a class of one, a function"),
     ],
 )
 def test_errors_of_overrides_name_the_module(override, loss, changes, message):

@@ -654,8 +654,8 @@ class AlgorithmConfig:
         Args:
             episode_return_mean: Goal: mean return of the latest episodes.
             evaluation_return_mean: Goal: mean return of an evaluation.
-            results: Goals: result -> value to reach, such as `{"env_runners/module_episode_returns_mean/main":
-                100}`.
+            results: Goals: result -> value that it has to reach or exceed, such as
+                `{"env_runners/module_episode_returns_mean/main": 100}`; a result that has to fall can be no goal.
             num_env_steps_sampled_lifetime: Limit of environment steps.
             training_iteration: Limit of iterations.
             time_total_s: Limit of seconds.

@@ -55,7 +55,7 @@ from ..connectors.views.view import as_views
 from ..env_runner.callbacks import callback_problem
 from ..env_runner.make_env import wrapper_problem
 from ..learner.schedules import ScheduledPositive
-from ..learner.settings import OptimizerSettings, PPOSettings
+from ..learner.settings import OptimizerSettings, PPOSettings, loss_problem
 from .multi_agent import AgentMapping, add_policy_errors
 from .other_libraries import setting_advice
 from .pipelines import PIPELINES, hook_problems
@@ -173,9 +173,11 @@ def _policies_to_train(value: Any) -> Any:
 
 
 def _loss(value: Any, info: ValidationInfo) -> Any:
-    if value is not None and not callable(value) and not (isinstance(value, str) and ":" in value):
-        raise ValueError("expected a Loss, a function (batch, outputs, distribution_class), or an import path")
     check_import(value, info)
+    is_path = isinstance(value, str) and ":" in value
+    problem = None if value is None else loss_problem(load_object(value, "loss", "loss") if is_path else value)
+    if problem is not None:
+        raise_problems([((), f"expected {problem[0]}; found {problem[1]}")])
     return value
 
 
@@ -601,7 +603,8 @@ class StopSettings(SettingsModel):
     )
     """Goal: mean return of an evaluation."""
     results: Annotated[dict[str, Number], BeforeValidator(settings_of)] = Field(default_factory=dict)
-    """Goals: result -> value to reach, such as `{"env_runners/module_episode_returns_mean/main": 100}`."""
+    """Goals: result -> value that it has to reach or exceed, such as
+    `{"env_runners/module_episode_returns_mean/main": 100}`; a result that has to fall can be no goal."""
     num_env_steps_sampled_lifetime: Positive | None = None
     """Limit of environment steps."""
     training_iteration: Positive | None = None

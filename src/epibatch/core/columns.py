@@ -97,13 +97,16 @@ def nearest_column(name: str, known: Iterable[str]) -> str:
     return nearest(column if column in known else name, known)
 
 
-def add_column_hint(error: BaseException, batch: Mapping[Any, Any], advice: str = "") -> None:
+def add_column_hint(
+    error: BaseException, batch: Mapping[Any, Any], advice: str = "", *, meant: str = "the batch"
+) -> None:
     """Note which columns a batch has, if the error is a KeyError for a name that is not in it.
 
     Args:
         error: The error of a piece, module or loss that was given the batch.
         batch: Column -> values, or module id -> column -> values.
         advice: A sentence to add.
+        meant: What the columns are of, for the note.
 
     Example:
         >>> error = KeyError("reward")
@@ -120,7 +123,7 @@ def add_column_hint(error: BaseException, batch: Mapping[Any, Any], advice: str 
         nested = inner and all(isinstance(part, str) for part in inner)
         columns += [f"{key}/{part}" for part in inner] if nested else [str(key)]
     note = (
-        f"If the batch was meant: it has no column {name!r} at this place. Its columns: {', '.join(columns) or 'none'}."
+        f"If {meant} was meant: it has no column {name!r} at this place. Its columns: {', '.join(columns) or 'none'}."
     )
     add_note(error, f"{note} {advice}".rstrip())
 

@@ -229,7 +229,8 @@ class NotAvailableError(EpibatchError, NotImplementedError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """Say which known name is closest to `name`, then list all of them, or the closest of very many."""
     names = sorted(known)
-    matches = difflib.get_close_matches(name, names, n=1)
+    alike = [other for other in names if other.lower() == name.lower()]
+    matches = alike or difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {matches[0]!r}? " if matches else ""
     if len(names) > _LISTED:
         names = [*(difflib.get_close_matches(name, names, n=5, cutoff=0.3) or names[:5]), "..."]

@@ -10,6 +10,12 @@ from typing import Any
 
 from epibatch.core.errors import MissingExtraError, RegistryError, nearest
 
+ALLOW_IMPORTS = (
+    "allow_imports=True, as in PPOConfig(allow_imports=True) or PPOConfig.from_yaml(file, allow_imports=True) "
+    "(on the command line: --allow-imports)"
+)
+"""How users allow imports, for messages."""
+
 
 def load_object(path: str, where: str, kind: str = "class") -> Any:
     """Import what stands at `module:name`.

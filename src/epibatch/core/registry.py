@@ -22,7 +22,7 @@ import numpy as np
 
 from epibatch.core import __version__
 from epibatch.core.errors import EpibatchError, PieceError, RegistryError, UnknownNameError, add_context, nearest
-from epibatch.core.imports import advice_for_piece, load_object
+from epibatch.core.imports import ALLOW_IMPORTS, advice_for_piece, load_object
 from epibatch.core.lazy import public_names
 from epibatch.core.piece_arguments import constructor_keywords, wrong_values
 from epibatch.core.piece_declarations import check_declarations
@@ -58,7 +58,6 @@ ENTRY_POINT_GROUP = "epibatch.connectors"
 SPACES = ("input_observation_space", "input_action_space")
 _PACKAGE = "epibatch.connectors"
 _CONTRACT = f"{_PACKAGE}.connector_v2:ConnectorV2"
-_ALLOWED = "allow_imports=True (on the command line: --allow-imports)"
 
 _registered: dict[str, type] = {}
 _env_creators: dict[str, Callable[..., Any]] = {}
@@ -311,7 +310,7 @@ def _import_class(path: str, allow_imports: bool) -> type:
             where,
             expected="a registered piece name",
             found="an import path, which runs code when it is loaded",
-            do=f"register the class under a name, or allow it with {_ALLOWED}",
+            do=f"register the class under a name, or allow it with {ALLOW_IMPORTS}",
         )
     return _check_piece_class(load_object(path if ":" in path else ":".join(path.rsplit(".", 1)), where), where)
 
@@ -430,7 +429,7 @@ def spec_problems(spec: Any, *, pipeline: str | None = None, allow_imports: bool
     problems += [(key, f"expected {expected}, found {found}") for key, (expected, found) in misfits.items()]
     for key in () if allow_imports else getattr(cls, "import_parameters", ()):
         if isinstance(spec.get(key), str):
-            problems.append((key, f"{spec[key]!r} is an import path, which runs code; allow it with {_ALLOWED}"))
+            problems.append((key, f"{spec[key]!r} is an import path, which runs code; allow it with {ALLOW_IMPORTS}"))
     made_for = getattr(cls, "pipelines", ())  # on a class it may be a property
     if pipeline is not None and made_for and isinstance(made_for, (tuple, list)) and pipeline not in made_for:
         problems.insert(0, ("piece", f"{spec['piece']} is made for {' and '.join(made_for)}, not for {pipeline}"))

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from epibatch.core.errors import ConfigError, NotAvailableError, nearest
+from epibatch.core.imports import ALLOW_IMPORTS
 
 ClassT = TypeVar("ClassT")
 SettingsT = TypeVar("SettingsT", bound="SettingsModel")
@@ -207,10 +208,7 @@ def raise_problems(problems: Iterable[tuple[Place, str]]) -> None:
 
 def import_problem(path: str) -> str:
     """Say that an import path needs leave."""
-    return (
-        f"{path!r} imports the module before the colon, which runs code; allow it with allow_imports=True "
-        "(on the command line: --allow-imports)"
-    )
+    return f"{path!r} imports the module before the colon, which runs code; allow it with {ALLOW_IMPORTS}"
 
 
 def check_import(value: Any, info: ValidationInfo) -> None:
