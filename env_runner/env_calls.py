@@ -22,6 +22,7 @@ from .env_checks import (
     check_reward,
     misfit,
     name_of,
+    reward_shape,
     spaces_of,
     unjoined,
     unpack_reset,
@@ -45,6 +46,7 @@ class CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.metadata = dict(env.metadata)  # vector environments write their autoreset mode into it
         self._name = type(env.unwrapped).__name__
+        self.reward_shape = reward_shape(env)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
@@ -59,7 +61,7 @@ class CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
         result = unpack_step(where, self.env.step(action))
         observation, reward, terminated, truncated, info = result
         self._check(where, observation, info)
-        as_reward(where, reward)
+        as_reward(where, reward, self.reward_shape)
         as_flag(where, "terminated", terminated)
         as_flag(where, "truncated", truncated)
         return result
@@ -179,11 +181,11 @@ class SingleAgentCalls:
             warn_of_bounds(self.facts.observation_space, observation, f"first observation of {self._name[:-7]}")
         return self._shared(observation), info
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         flags = as_flag(self._name, "terminated", terminated), as_flag(self._name, "truncated", truncated)
-        return (self._shared(observation), as_reward(self._name, reward), *flags, info)
+        return (self._shared(observation), as_reward(self._name, reward, self.env.reward_shape), *flags, info)
 
     def get(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Return an attribute of the environment, or the result of a method."""

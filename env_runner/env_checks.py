@@ -242,16 +242,45 @@ def warn_of_bounds(space: Any, observation: Any, where: str) -> None:
             return
 
 
-def as_reward(where: str, reward: Any) -> float:
-    """Return a reward as a float; an array of a single number is allowed.
+_MAKES_NUMBERS = "LinearReward"  # MO-Gymnasium's wrapper, which does not change `reward_space`
+
+
+def reward_shape(env: Any) -> tuple[int, ...]:
+    """Return the shape of an environment's rewards: that of its `reward_space`, or () for numbers.
+
+    MO-Gymnasium's environments have such a space. That of the outermost wrapper that has one counts.
+    """
+    while type(env).__name__ != _MAKES_NUMBERS:
+        space = vars(env).get("reward_space", getattr(type(env), "reward_space", None))
+        if isinstance(space, gym.Space):
+            shape = space.shape or ()
+            return () if math.prod(shape) == 1 else tuple(shape)
+        if not isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
+            break
+        env = env.env
+    return ()
+
+
+def as_reward(where: str, reward: Any, shape: tuple[int, ...] = ()) -> Any:
+    """Return a reward as a float, of which also an array is allowed; with a shape as a vector: float64, of this shape.
 
     Raises:
-        EnvironmentContractError: it is no finite number.
+        EnvironmentContractError: it is no finite number, or no vector of finite numbers of this shape.
     """
     if not isinstance(reward, (float, int, str, bytes)):
         array = np.asarray(reward)
+        if shape and array.shape == shape and array.dtype.kind in "fiub":
+            if not np.isfinite(array).all():
+                raise misfit(where, "finite numbers as reward", reward.tolist(), "return 0.0 where there is no reward")
+            return array.astype(np.float64)
         if array.size == 1 and array.dtype.kind in "fiub":
             reward = array.item()
+        elif not shape and array.dtype.kind in "fiub":
+            do = "return float(...); a vector of several objectives needs self.reward_space = Box(low, high, shape)"
+            raise misfit(where, "a number as reward", reward, do)
+    if shape:
+        do = "return one number per objective; if a wrapper makes numbers, give it a reward_space of shape ()"
+        raise misfit(where, f"a vector of shape {shape} as reward, as reward_space says", reward, do)
     check_reward(where, reward)
     return float(reward)
 

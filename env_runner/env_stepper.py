@@ -18,7 +18,7 @@ from epibatch.core.structs import flatten, map_struct
 
 from ..episodes._storage.arrays import owned
 from ..episodes._storage.vector_checks import VectorChecks
-from .env_checks import autoreset_mode, mark_environment
+from .env_checks import autoreset_mode, mark_environment, reward_shape
 from .env_restarts import EnvRestarts
 from .vector_envs import AsyncEnvs, SyncEnvs, VectorAgentStep, VectorMultiAgentEnv
 
@@ -121,6 +121,7 @@ class EnvStepper:
         seconds: Spent in steps so far.
         broken: True if the environment must be made again before the next reset.
         restarts_one: True if single environments fail, and can be made again.
+        reward_shape: Shape of a reward, () for numbers.
     """
 
     def __init__(
@@ -146,7 +147,8 @@ class EnvStepper:
             self._envs.raises = False
         self.restarts_one = self._envs is not None
         checks = restarts.enabled and not self.restarts_one
-        self._checks = VectorChecks(env.num_envs, env.single_observation_space) if checks else None
+        self.reward_shape = reward_shape(env) if self._envs is None else self._envs.reward_shape
+        self._checks = VectorChecks(env.num_envs, env.single_observation_space, self.reward_shape) if checks else None
 
     def reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments.

@@ -117,6 +117,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             autoreset="next_step" if self._stepper.mode == "next_step" else "same_step",
             stored_observation_space=self.spaces["__episodes__"][0],
             missing_final_obs=self.config.missing_final_obs,
+            reward_shape=self._stepper.reward_shape,
         )
 
     def _new_episode(self, id_: str | None = None) -> SingleAgentEpisode:
@@ -230,7 +231,10 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
                 self._metrics.episodes.end(chunk.env)  # before this step, which is none of theirs
             ended = [chunk for chunk in ended if chunk.env not in step.restarted]
             skipped = sorted({*skipped, *step.restarted, *step.failures}.difference(chunk.env for chunk in ended))
-        self._metrics.add(step.rewards, skipped)
+        rewards = step.rewards
+        if self._stepper.reward_shape:
+            rewards = np.reshape(rewards, (self.num_envs, -1)).sum(1)
+        self._metrics.add(rewards, skipped)
         for chunk in ended:
             self._metrics.episodes.end(chunk.env)
         if failure is not None:
@@ -254,7 +258,8 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         none = np.zeros(self.num_envs, np.bool_)
         running = [env for env in range(self.num_envs) if self._steps_of_env(env) is not None]
         restarted = dict.fromkeys(running, self._restarts.info_of(error))
-        return VectorStep(observations, np.zeros(self.num_envs), none, none, infos, restarted=restarted)
+        rewards = np.zeros((self.num_envs, *self._stepper.reward_shape))
+        return VectorStep(observations, rewards, none, none, infos, restarted=restarted)
 
     def _fail(self, failure: Exception, ended: list[Any], cut: list[Any], explore: bool) -> NoReturn:
         """Report finished episodes to pieces and callbacks, then re-raise the environment's error."""

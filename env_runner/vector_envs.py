@@ -25,7 +25,7 @@ from epibatch.core.spaces import check_row
 from epibatch.core.structs import map_struct
 
 from .env_calls import AgentStep, MultiAgentCalls, SingleAgentCalls
-from .env_checks import as_flag, as_reward, check_info, check_multi_agent_env, unjoined
+from .env_checks import as_flag, as_reward, check_info, check_multi_agent_env, reward_shape, unjoined
 from .env_workers import LocalEnvs, WorkerEnvs
 
 _NUMBERS = frozenset({float, int, np.float64, np.float32})  # rewards of these types, and
@@ -48,6 +48,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
     Attributes:
         failures: Errors of environments in the last call, by their numbers.
         raises: True if `step` raises the first of them; if not, `step` is `try_step`.
+        reward_shape: Shape of a reward: () for numbers, else that of the environments' `reward_space`.
 
     Example:
         >>> envs = SyncEnvs([lambda: gym.make("CartPole-v1")] * 2)
@@ -69,6 +70,9 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         self._shape = space.shape
         self._nested = isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple))
         self.failures: dict[int, Exception] = {}
+        self.reward_shape = reward_shape(self.envs[0])
+        self._rewards_shape = (count, *self.reward_shape)
+        self._numbers = frozenset() if self.reward_shape else _NUMBERS
         joined = self._joined
         self._flat: Any = joined.reshape(-1) if isinstance(joined, np.ndarray) and joined.ndim == 2 else None
 
@@ -154,7 +158,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         _refuse_ended(self, ended)
         infos: dict[str, Any] = {}
         rows, self.failures, self._ended = self._rows, {}, set()
-        rewards, flags = np.zeros(self._count), np.zeros((2, self._count), np.bool_)
+        rewards, flags, numbers = np.zeros(self._rewards_shape), np.zeros((2, self._count), np.bool_), self._numbers
         action_rows = actions if type(actions) is np.ndarray else iterate(self.action_space, actions)
         for i, (env, action) in enumerate(zip(self.envs, action_rows, strict=True)):
             try:
@@ -162,8 +166,8 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
                     rows[i], info = env.reset()
                 else:
                     rows[i], reward, terminated, truncated, info = env.step(action)
-                    usual = type(reward) in _NUMBERS and isfinite(reward)
-                    rewards[i] = reward if usual else as_reward(_call(env), reward)
+                    usual = type(reward) in numbers and isfinite(reward)
+                    rewards[i] = reward if usual else as_reward(_call(env), reward, self.reward_shape)
                     if type(info) is not dict:
                         check_info(_call(env), info)
                     if terminated is not False or truncated is not False:
@@ -351,6 +355,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         self.action_space = batch_space(sample.action_space, self.num_envs)
         self.metadata = {**sample.metadata, "autoreset_mode": autoreset_mode}
         self.render_mode, self.spec = sample.render_mode, sample.unwrapped.spec
+        self.reward_shape = reward_shape(sample)
         sample.close()
         self.failures: dict[int, Exception] = {}
         self._ended: set[int] = set()
@@ -406,7 +411,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         rows = self._for_each("step", "actions", list(iterate(self.action_space, actions)))
         calls: Any = {i: ("reset",) if i in ended else ("step", action) for i, action in enumerate(rows)}
         answers, self.failures = self._workers.ask(calls)
-        rewards, flags = np.zeros(self.num_envs), np.zeros((2, self.num_envs), np.bool_)
+        rewards, flags = np.zeros((self.num_envs, *self.reward_shape)), np.zeros((2, self.num_envs), np.bool_)
         infos: dict[str, Any] = {}
         for i, answer in answers.items():
             if i in ended:

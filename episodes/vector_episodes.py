@@ -98,13 +98,18 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         return np.array([chunk.ends[1] for chunk in self.chunks], np.bool_)
 
     def running_returns(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """The return of each running episode up to the newest step, NaN if it is not known: float64 [N]."""
+        """The return of each running episode up to the newest step, NaN if it is not known: float64 [N].
+
+        The return of vectors is the sum of all their entries.
+        """
         block, chunks = self.block, self.chunks
         returns = np.array([chunk.return_before for chunk in chunks], np.float64)
         starts = np.array([chunk.start if chunk.block is block else block.row for chunk in chunks], np.int64)
         if block.rewards.leaves and block.row:
             first = int(starts.min(initial=block.row))
             rows = block.rewards.leaves[0][first : block.row]
+            if rows.ndim > 2:
+                rows = rows.sum(tuple(range(2, rows.ndim)), dtype=np.float64)
             if (starts == first).all():
                 returns += rows.sum(0, dtype=np.float64)
             else:

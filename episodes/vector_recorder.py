@@ -45,6 +45,7 @@ class VectorRecorder:
         missing_final_obs: Last observation of an episode of which no terminal one comes ("same_step"): "nan", "zero"
             or a number in every entry, or "keep" for the observation before. Its last info has
             `missing_final_obs=True`, and batches have the observation before in its place. None: this is an error.
+        reward_shape: Shape of a reward, () for numbers. Returns of episodes are the sums of all entries.
 
     Raises:
         ConfigError: observations cannot hold `missing_final_obs`.
@@ -65,6 +66,7 @@ class VectorRecorder:
         capacity: int = 64,
         stored_observation_space: gym.Space[Any] | None = None,
         missing_final_obs: float | Literal["nan", "zero", "keep"] | None = None,
+        reward_shape: tuple[int, ...] = (),
     ) -> None:
         self.num_envs = num_envs
         stored = observation_space if stored_observation_space is None else stored_observation_space
@@ -74,7 +76,7 @@ class VectorRecorder:
         if missing_final_obs not in (None, "keep") and stored is not None:
             _check_placeholder(missing_final_obs, stored)
         self._capacity = capacity
-        self._checks = VectorChecks(num_envs, observation_space)
+        self._checks = VectorChecks(num_envs, observation_space, reward_shape)
         self._block, self._rows_before = Block(num_envs, capacity), 0
         self._waiting: list[int] = []
         self._finished: dict[int, tuple[Chunk, SingleAgentEpisode | None]] = {}  # by the id() of the chunk
@@ -130,7 +132,7 @@ class VectorRecorder:
 
         Args:
             actions: The actions taken: arrays of shape [N, ...].
-            rewards: Shape [N].
+            rewards: Shape [N], or [N, ...] with a `reward_shape`.
             terminateds: bool, shape [N].
             truncateds: bool, shape [N].
             observations: The next observations: arrays of shape [N, ...].

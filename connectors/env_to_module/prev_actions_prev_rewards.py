@@ -11,7 +11,7 @@ import numpy.typing as npt
 from annotated_types import Ge
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import SpaceError
+from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.spaces import flatten_inputs_to_1d_tensor, get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
@@ -91,6 +91,13 @@ class StepHistory:
 
     def _vectors(self, rows: Any) -> Vectors:
         vectors: Vectors = flatten_inputs_to_1d_tensor(rows, self._struct)
+        if vectors.shape[1:] != (self._size,):
+            raise ColumnError(
+                f"{self._owner}, column {self._name!r}",
+                expected=f"{self._size} entries per step",
+                found=f"shape {vectors.shape[1:]}",
+                do="show rewards that are vectors with a view or a piece of your own, and set n_prev_rewards=0",
+            )
         return vectors
 
 

@@ -20,7 +20,7 @@ class LineariseRewards(RewardTransform):
     Counterparts: TorchRL's `LineariseRewards`.
 
     Args:
-        weights: One number per objective.
+        weights: One number per objective; None: 1 for each.
         columns: The vectors.
 
     Raises:
@@ -32,11 +32,13 @@ class LineariseRewards(RewardTransform):
         array([ 2., -2.])
     """
 
-    weights: Any
+    weights: Any = None
     columns: Any = "rewards"
 
     def __post_init__(self) -> None:
         """Check the weights."""
+        if self.weights is None:
+            return
         self._weights = as_numbers(self.weights)
         if self._weights.ndim != 1 or not self._weights.size or not np.isfinite(self._weights).all():
             raise ConfigError(
@@ -48,16 +50,18 @@ class LineariseRewards(RewardTransform):
 
     def transform(self, x: Any) -> Any:
         """The weighted sums."""
-        size = len(self._weights)
+        size = "some" if self.weights is None else len(self._weights)
         if size == 1 and x.ndim == 1:  # episodes keep a reward of one entry as a number
             return x * float(self._weights[0])
-        if tuple(x.shape[1:]) != (size,):
+        if x.ndim != 2 or size not in ("some", x.shape[1]):
             raise ColumnError(
                 "LineariseRewards",
                 expected=f"vectors of {size} entries, as many as weights",
                 found=f"rows of shape {tuple(x.shape[1:])}",
                 do="pass a weight for each objective" if x.ndim == 2 else "leave the piece out",
             )
+        if self.weights is None:
+            return x.sum(1)
         if isinstance(x, np.ndarray):
             return x @ self._weights.astype(np.float32 if x.dtype == np.float32 else np.float64)
         rows = x if x.is_floating_point() else x.float()

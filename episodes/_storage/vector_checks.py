@@ -23,10 +23,14 @@ class VectorChecks:
     Args:
         num_envs: N.
         observation_space: Space of one environment's observation; None: any observations.
+        reward_shape: Shape of a reward.
     """
 
-    def __init__(self, num_envs: int, observation_space: gym.Space[Any] | None = None) -> None:
+    def __init__(
+        self, num_envs: int, observation_space: gym.Space[Any] | None = None, reward_shape: tuple[int, ...] = ()
+    ) -> None:
         self._num_envs, self._flat = num_envs, (num_envs,)
+        self._rewards = (num_envs, *reward_shape)
         self._form: Form = None
         self._spaces: list[Any] | None = None
         self._whole: tuple[int, ...] | None = None
@@ -73,7 +77,7 @@ class VectorChecks:
         for flags in (terminateds, truncateds):
             if type(flags) is not np.ndarray or flags.dtype is not _BOOL or flags.shape != self._flat:
                 return False
-        if type(rewards) is not np.ndarray or rewards.shape != self._flat or rewards.dtype.kind not in "fiub":
+        if type(rewards) is not np.ndarray or rewards.shape != self._rewards or rewards.dtype.kind not in "fiub":
             return False
         return b"\0" not in np.isfinite(rewards).tobytes()  # the cheapest way to ask for all
 
@@ -84,21 +88,22 @@ class VectorChecks:
         self.check_flags(Columns.TRUNCATEDS, truncateds)
 
     def check_rewards(self, rewards: Any) -> None:
-        """Check that there is one finite number per environment.
+        """Check that there is one finite number per environment, or one vector of them.
 
         Raises:
             ColumnError: there is not.
         """
         array = rewards if type(rewards) is np.ndarray else as_value(_no_tensors(Columns.REWARDS, rewards))
-        if array.shape != self._flat or array.dtype.kind not in "fiub":
+        if array.shape != self._rewards or array.dtype.kind not in "fiub":
+            kind = "vector, as reward_space says," if len(self._rewards) > 1 else "number"
             raise ColumnError(
                 "vector step, column 'rewards'",
-                expected=f"numbers of shape ({self._num_envs},), one per environment",
+                expected=f"numbers of shape {self._rewards}, one {kind} per environment",
                 found=f"{array.dtype} of shape {array.shape}",
-                do="return one number as reward of each environment",
+                do=f"return one {kind.partition(',')[0]} as reward of each environment; reward_space says its shape",
             )
-        if array.dtype.kind == "f" and not np.logical_and.reduce(np.isfinite(array)):
-            envs = np.flatnonzero(~np.isfinite(array))
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            envs = np.flatnonzero(~np.isfinite(array.reshape(self._num_envs, -1)).all(1))
             raise ColumnError(
                 "vector step, column 'rewards'",
                 expected="finite numbers",

@@ -209,7 +209,7 @@ def test_acting_from_outside(tmp_path):
         *((RewardScaling, own, "a scale other than 0") for own in
           ({"scale": 0.0}, {"scale": math.inf}, {"loc": math.nan})),
         *((LineariseRewards, {"weights": own}, "one per objective") for own in
-          ([], "ab", 3.0, [1.0, float("nan")], [[1.0]], None)),
+          ([], "ab", 3.0, [1.0, float("nan")], [[1.0]])),
         (TargetReturn, {"target": float("inf")}, r"target=200.0"),
         (TargetReturn, {"target": 1.0, "mode": "reduced"}, "'reduce' or 'constant'"),
     ],
