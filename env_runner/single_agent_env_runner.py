@@ -16,6 +16,7 @@ from epibatch.core.runtime import evaluation_mode
 from epibatch.core.structs import map_struct
 
 from ..connectors.authoring.column_transform import acted_at_random
+from ..episodes.reader import reader_of
 from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_episodes import VectorEpisodes
 from ..episodes.vector_recorder import VectorRecorder
@@ -148,7 +149,8 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             random_actions: Act at random instead of with the module; there are no model outputs then.
 
         Returns:
-            `obs`, `new_obs` (the observations after the steps, at ends the terminal ones), `actions`, `rewards`,
+            `obs`, `new_obs` (the observations after the steps, at ends the terminal ones, or those before if these are
+            missing), `actions`, `rewards`,
             `terminateds`, `truncateds`, the model outputs, and `mask`: bool, False where an environment took no step,
             because it had ended before or was only reset. There all other columns are zeros.
 
@@ -319,7 +321,7 @@ def _columns_of(
         flags[:, -1] = episode.is_terminated, episode.is_truncated
         rows = {
             Columns.OBS: episode.get_observations(slice(0, steps)),
-            Columns.NEXT_OBS: episode.get_observations(slice(1, steps + 1)),
+            Columns.NEXT_OBS: reader_of([episode]).rows(Columns.OBS, 1, steps + 1).joined(),
             Columns.ACTIONS: episode.get_actions(),
             Columns.REWARDS: episode.get_rewards(),
             Columns.TERMINATEDS: flags[0],

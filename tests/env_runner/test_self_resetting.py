@@ -297,3 +297,13 @@ ERRORS = {
 def test_settings_that_cannot_be_are_named(env, settings, error, text):
     with pytest.raises(error, match=text):
         sampled(config_of(env, **settings))
+
+
+def test_rollouts_have_the_observation_before_a_missing_one():
+    runner = SingleAgentEnvRunner(config=config_of(missing_final_obs="nan", **KINDS["sync"]))
+    columns = runner.rollout(20)
+    runner.stop()
+    ended = columns["terminateds"] | columns["truncateds"]
+    expected = np.where(ended[:-1, :, None], columns["obs"][:-1], columns["obs"][1:])
+    np.testing.assert_array_equal(columns["new_obs"][:-1], expected)
+    assert ended.sum() > 10

@@ -13,6 +13,7 @@ from epibatch.connectors.env_to_module import PrevActionsPrevRewards
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EnvironmentContractError
 from epibatch.env_runner import SingleAgentEnvRunner
+from epibatch.testing import check_env
 
 WEIGHTS = [0.5, -2.0, 1.0]
 
@@ -25,7 +26,7 @@ class Objectives(gym.Env):
     episode, fails = -1, False
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.episode, self.t = self.episode + 1, 0
+        self.episode, self.t = self.episode + 1 if seed is None else 0, 0
         return np.zeros(2, np.float32), {}
 
     def step(self, action: Any) -> Any:
@@ -161,3 +162,8 @@ def test_previous_rewards_are_numbers():
     config = config_of(env_to_module_connector=lambda *spaces: PrevActionsPrevRewards())
     with pytest.raises(ColumnError, match=r"PrevActionsPrevRewards, column 'rewards'[\s\S]*n_prev_rewards=0"):
         SingleAgentEnvRunner(config=config).sample(num_timesteps=8)
+
+
+@pytest.mark.parametrize("env", [Objectives, OwnVector])
+def test_check_env_takes_vectors(env):
+    assert not check_env(env, num_steps=10, timeout_s=None).errors

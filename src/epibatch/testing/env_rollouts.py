@@ -36,6 +36,7 @@ from epibatch.env_runner.env_checks import (
     check_vector_env,
     described,
     name_of,
+    reward_shape,
     unpack_reset,
     unpack_step,
 )
@@ -317,7 +318,7 @@ class _Rollout:
         observation, reward, terminated, truncated, info = unpack_step("step()", self.env.step(self._action))
         self._look({"observation": (None, observation)}, {None: info})
         self._check(check_info, "info", info)
-        self._check(as_reward, "reward", reward)
+        self._check(as_reward, "reward", reward, reward_shape(self.env))
         flags = {"terminated": terminated, "truncated": truncated}
         ends = [self._check(as_flag, name, name, flag) for name, flag in flags.items()]
         self._ended = any(ends)
@@ -478,7 +479,7 @@ class _VectorRollout(_Rollout):
         columns = {"rewards": rewards, "terminateds": terminateds, "truncateds": truncateds}
         if None not in [self._check(self._check_count, name, column) for name, column in columns.items()]:
             for i in range(self.env.num_envs):
-                self._check(as_reward, f"rewards[{i}]", rewards[i], environment=i)
+                self._check(as_reward, f"rewards[{i}]", rewards[i], reward_shape(self.env), environment=i)
                 for name in ("terminateds", "truncateds"):
                     flag = self._check(as_flag, f"{name}[{i}]", name, columns[name][i], environment=i)
                     self._done[i] |= bool(flag)
@@ -491,7 +492,7 @@ class _VectorRollout(_Rollout):
                 environment=int(self._done.argmax()),
                 expected="'final_obs' where episodes end, as autoreset mode SAME_STEP says",
                 found=f"the keys {list(infos)}",
-                do="add the terminal observations: values at truncations are computed from them",
+                do="add the terminal observations: values at truncations are made of them; or set missing_final_obs",
             )
         self._ended = self._mode == "disabled" and self._num_ends > 0
         return record | {name: np.array(column) for name, column in columns.items()}
