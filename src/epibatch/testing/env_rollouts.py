@@ -504,7 +504,7 @@ class _VectorRollout(_Rollout):
         return {"observations": map_struct(np.array, observations)}
 
     def _check_count(self, name: str, column: Any) -> bool:
-        shape = (self.env.num_envs,)
+        shape = (self.env.num_envs, *(reward_shape(self.env) if name == "rewards" else ()))
         if np.shape(column) != shape:
             do = "return one entry per environment"
             raise EnvironmentContractError(name, expected=f"shape {shape}", found=described(column), do=do)
