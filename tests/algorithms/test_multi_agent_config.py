@@ -71,6 +71,7 @@ def test_what_is_written():
         "policy_mapping_fn": {"red_*": "red", "*": "blue"},
         "policies_to_train": ["red"],
         "count_steps_by": "agent_steps",
+        "episode_end": "all",
         "algorithm_config_overrides_per_module": {},
     }
     plain = PPOConfig().multi_agent(policies={"b", "a"}, policy_mapping_fn={0: "a", 1: "b"}).to_dict()["multi_agent"]
