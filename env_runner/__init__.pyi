@@ -4,6 +4,7 @@ from .multi_agent_env import MultiAgentEnv as MultiAgentEnv, make_multi_agent as
 from .multi_agent_env_runner import MultiAgentEnvRunner as MultiAgentEnvRunner
 from .make_env import make_vector_multi_agent_env as make_vector_multi_agent_env
 from .pettingzoo_env import ParallelPettingZooEnv as ParallelPettingZooEnv, PettingZooEnv as PettingZooEnv
+from .reset_seeds import environment_seeds as environment_seeds
 from .wrappers import EpisodicLife as EpisodicLife, NoopStarts as NoopStarts
 from .single_agent_env_runner import SingleAgentEnvRunner as SingleAgentEnvRunner
 from .wrappers import ActionChunks as ActionChunks, FrameSkip as FrameSkip

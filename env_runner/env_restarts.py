@@ -21,7 +21,7 @@ class EnvRestarts:
     Args:
         config: Has `restart_failed_sub_environments`, `max_sub_environment_restarts_per_sample`,
             `max_sub_environment_restarts` and `failed_episodes`.
-        draw_seed: Returns the seed of a new environment's reset; None: it is not seeded.
+        draw_seed: Draws the seed of a new environment's reset from that environment's stream; None: it is not seeded.
 
     Attributes:
         enabled: True if environments are made again.
@@ -30,14 +30,14 @@ class EnvRestarts:
     Example:
         >>> from epibatch.algorithms import PPOConfig
         >>> config = PPOConfig().fault_tolerance(restart_failed_sub_environments=True)
-        >>> restarts = EnvRestarts(config, draw_seed=lambda: 7)
+        >>> restarts = EnvRestarts(config, draw_seed=lambda env: 7)
         >>> restarts.restart(0, ValueError("broken"), lambda seed: f"made with seed {seed}")
         'made with seed 7'
         >>> restarts.count
         1
     """
 
-    def __init__(self, config: Any, draw_seed: Callable[[], int | None]) -> None:
+    def __init__(self, config: Any, draw_seed: Callable[[int], int | None]) -> None:
         self.enabled: bool = config.restart_failed_sub_environments
         self.count = 0
         self._per_call: int = config.max_sub_environment_restarts_per_sample
@@ -57,7 +57,7 @@ class EnvRestarts:
         Args:
             env: The environment's number; None: all of them at once.
             error: Its failure, with a message that names environment and call.
-            make: Makes and resets it with a seed.
+            make: Makes and resets it with a seed; None for all of them, which are seeded together.
 
         Raises:
             RunnerError: the budget is spent. If environments are not made again, `error` itself is raised.
@@ -65,7 +65,7 @@ class EnvRestarts:
         while True:
             self._spend(env, error)
             try:
-                return make(self._draw_seed())
+                return make(None if env is None else self._draw_seed(env))
             except Exception as another:
                 error = another
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, RunnerArgumentError, RunnerError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
-from epibatch.core.restoring import check_count, restore_generator, restore_on_error, restoring
+from epibatch.core.random_streams import random_stream, runner_stream
+from epibatch.core.restoring import check_count, restore_on_error, restoring
 from epibatch.core.runtime import evaluation_mode
 from epibatch.core.state_codec import require_mapping, select_components
 
@@ -26,6 +27,7 @@ from .callbacks import EpisodeCallbacks
 from .env_checks import is_of_environment
 from .env_restarts import EnvRestarts
 from .metrics import SamplingMetrics
+from .reset_seeds import ResetSeeds
 
 
 class _AnyRunnerConfig(Protocol):
@@ -96,8 +98,6 @@ class MultiAgentRunnerConfig(_AnyRunnerConfig, Protocol):
 _PATIENCE, _PATIENCE_OF_ONE = 100_000, 5_000
 """Steps of all environments, and of each, without the end of an episode before `sample()` warns."""
 
-_WORKERS = 2  # the pipelines' streams are the children 0 and 1 of the same sequence
-
 EpisodeT = TypeVar("EpisodeT")
 
 
@@ -132,16 +132,14 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         undo_actions(self._env_to_module, self._module_to_env)
         self.pipelines: dict[str, Any] = {"env_to_module": self._env_to_module, "module_to_env": self._module_to_env}
         self.module = self.make_module()
-        seed = _worker_seed(config.seed, worker_index)
-        self._reset_seeds = ResetSeeds(seed)
-        self._restarts = EnvRestarts(config, self._reset_seeds.drawn)
+        self._reset_seeds = ResetSeeds(self.num_envs)
+        self._restarts = EnvRestarts(config, self._reset_seeds.draw)
         self._stepper = self._make_stepper()
         self._recorder = self._make_recorder()
         window = config.metrics_num_episodes_for_smoothing
         self._metrics = SamplingMetrics(self.num_envs, window, several_agents=self._several_agents)
-        if seed is not None:
-            for pipeline, stream in zip(self.pipelines.values(), np.random.SeedSequence(seed).spawn(2)):
-                pipeline.seed(stream)
+        if config.seed is not None:
+            self.seed(runner_stream(config.seed, worker_index))
         self._reset_wanted = True
         self._runs_whole = False
         self._patience: float = max(_PATIENCE, _PATIENCE_OF_ONE * self.num_envs)
@@ -405,6 +403,16 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """
         self._required_lookback = steps
 
+    def seed(self, stream: np.random.SeedSequence) -> None:
+        """Seed environments and pieces from a stream; the environments at their next reset.
+
+        Args:
+            stream: Every environment and every pipeline gets a stream of its own from it.
+        """
+        self._reset_seeds.seed(stream)
+        for pipeline, child in zip(self.pipelines.values(), random_stream(stream).spawn(2)):
+            pipeline.seed(child)
+
     def _reset(self, explore: bool) -> None:
         if self._stepper.broken:
             self._remake_env()
@@ -436,9 +444,10 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             Exception: `error`, if single environments fail and are made again on their own, or none is.
         """
 
-        def make(seed: int | None) -> tuple[Any, Any]:
+        def make(_: int | None) -> tuple[Any, Any]:
             self._remake_env()
-            observations, infos = self._stepper.reset(seed)
+            observations, infos = self._stepper.reset(self._reset_seeds.next)
+            self._reset_seeds.used()
             return observations, infos
 
         if self._stepper.restarts_one or not (is_of_environment(error) or isinstance(error, EnvironmentContractError)):
@@ -514,12 +523,12 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         return {**self._metrics.report(), **self._restarts.report(), **sequence}
 
     def checkpoint_reset(self) -> None:
-        """Start new episodes at the next call, from a seed of this runner's own stream.
+        """Start new episodes at the next call, from new seeds of the environments' streams.
 
         An environment's inner state cannot be saved in general. A run that calls this when it
         saves therefore continues exactly like one that is restored from the checkpoint.
         """
-        self._reset_seeds.draw()
+        self._reset_seeds.draw_all()
         self._reset_wanted = True
         if self.config.keep_running_episodes:
             self._rescued = []  # a restored run does not have those that ended too early for their call either
@@ -600,75 +609,6 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         if self.env is not None:
             self._stepper.close()
             self.env = None
-
-
-def _worker_seed(seed: int | None, worker_index: int) -> int | None:
-    """Return the seed of one of the runners that share a config: the config's for the first, else one drawn from it.
-
-    A runner's environments get the numbers that follow its seed. Neighbouring seeds for neighbouring runners would let
-    them play almost the same episodes.
-
-    Example:
-        >>> _worker_seed(7, 0), _worker_seed(7, 1) != _worker_seed(8, 0), _worker_seed(None, 1)
-        (7, True, None)
-    """
-    if seed is None or worker_index == 0:
-        return seed
-    drawn = np.random.SeedSequence(seed, spawn_key=(_WORKERS, worker_index)).generate_state(1)[0]
-    return int(drawn >> 2)  # with the numbers that follow it within the 31 bits that some environments take
-
-
-class ResetSeeds:
-    """Seeds of resets: the runner's seed for the first reset, later None unless a seed was drawn.
-
-    Args:
-        seed: The runner's seed; None: nothing is seeded.
-
-    Attributes:
-        next: Seed of the next reset.
-
-    Example:
-        >>> seeds = ResetSeeds(7)
-        >>> seeds.next
-        7
-        >>> seeds.used()
-        >>> seeds.next is None
-        True
-    """
-
-    def __init__(self, seed: int | None) -> None:
-        self.next = seed
-        self._seeded = seed is not None
-        self._stream = np.random.default_rng(seed)
-
-    def used(self) -> None:
-        """Note that a reset succeeded; after a failed reset the next one gets its seed."""
-        self.next = None
-
-    def draw(self) -> None:
-        """Draw a new seed for the next reset, from this runner's own stream."""
-        self.next = int(self._stream.integers(2**31))
-
-    def drawn(self) -> int | None:
-        """Draw the seed of a single environment; None if the runner has no seed."""
-        return int(self._stream.integers(2**31)) if self._seeded else None
-
-    def draw_if_seeded(self) -> None:
-        """Draw a seed for the next reset, of new environments, if the runner has a seed and none is pending."""
-        if self._seeded and self.next is None:
-            self.draw()
-
-    def get_state(self) -> dict[str, Any]:
-        """Return the stream's position, and the pending seed."""
-        return {"reset_seeds": self._stream.bit_generator.state, "next_reset_seed": self.next}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Restore a state from `get_state`."""
-        following = state.get("next_reset_seed")
-        if following is not None:
-            following = check_count("state of a runner, 'next_reset_seed'", following)
-        restore_generator("state of a runner, 'reset_seeds'", self._stream, state["reset_seeds"])
-        self.next = following
 
 
 def is_amount(value: object) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.vector.utils import iterate
 
 from epibatch.core.errors import EnvironmentContractError, RunnerError, add_context
+from epibatch.core.random_streams import seed_of
 from epibatch.core.structs import flatten, map_struct
 
 from ..episodes._storage.arrays import owned
@@ -23,6 +24,9 @@ from .env_restarts import EnvRestarts
 from .vector_envs import AsyncEnvs, SyncEnvs, VectorAgentStep, VectorMultiAgentEnv
 
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+
+_TAKE_SEEDS = tuple(cls.reset for cls in (SyncEnvs, AsyncEnvs, gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv))
+"""Resets of vector environments that take a seed for each environment."""
 
 
 def _reset_done(env: Any, done: Flags, observations: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -150,15 +154,17 @@ class EnvStepper:
         self.reward_shape = reward_shape(env) if self._envs is None else self._envs.reward_shape
         self._checks = VectorChecks(env.num_envs, env.single_observation_space, self.reward_shape) if checks else None
 
-    def reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, seeds: list[int] | None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments.
 
         Args:
-            seed: For the first environment; the others get the following numbers. It also seeds
+            seeds: For each environment; a vector environment that may not take several gets one number. They also seed
                 the random actions. None leaves the random streams as they are.
         """
-        if seed is not None:
-            self.env.action_space.seed(seed)
+        seed: Any = seeds
+        if seeds is not None:
+            self.env.action_space.seed(seed_of(np.random.SeedSequence(seeds)))
+            seed = seeds if type(self.env).reset in _TAKE_SEEDS else seeds[0] >> 1  # room for seed + i within 31 bits
         try:
             result = self.env.reset(seed=seed)
         except BaseException as error:  # Ctrl-C too: worker processes may be in the middle of a call
@@ -403,16 +409,15 @@ class MultiAgentStepper:
         """True if the environments must be made again before the next reset."""
         return self.env.closed or self.env.broken
 
-    def reset(self, seed: int | None) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]]]:
+    def reset(self, seeds: list[int] | None) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]]]:
         """Reset all environments.
 
         Args:
-            seed: For the first environment; the others get the following numbers. It also seeds the random
-                actions. None leaves the random streams as they are.
+            seeds: For each environment. They also seed the random actions. None leaves the random streams as they are.
         """
-        if seed is not None:
-            self._action_space.seed(seed)
-        observations, infos, failures = self.env.try_reset(seed=seed)
+        if seeds is not None:
+            self._action_space.seed(seed_of(np.random.SeedSequence(seeds)))
+        observations, infos, failures = self.env.try_reset(seed=seeds)
         for env, error in failures.items():
             observations[env], infos[env] = self.restart(env, error)
         return observations, infos

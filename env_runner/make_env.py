@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ConfigError, EnvironmentContractError, UnknownNameError, nearest
+from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.registry import env_creator, registered_envs
 
 from .env_calls import FirstCallChecks, TerminalCopies
@@ -639,7 +640,7 @@ class _IndependentEnvs(MultiAgentEnv):
         super().reset(seed=seed)
         self.agents = list(self.possible_agents)
         count = len(self.envs)
-        seeds = [None] * count if seed is None else np.random.SeedSequence(seed).generate_state(count).tolist()
+        seeds = [None] * count if seed is None else [seed_of(random_stream(seed, agent)) for agent in range(count)]
         pairs = [env.reset(seed=env_seed, options=options) for env, env_seed in zip(self.envs, seeds)]
         return {a: pair[0] for a, pair in enumerate(pairs)}, {a: pair[1] for a, pair in enumerate(pairs)}
 

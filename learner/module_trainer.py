@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any, cast
@@ -10,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns, TrackedBatch, add_column_hint
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, NonFiniteLossError, add_context
+from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.structs import map_struct
 
@@ -250,8 +249,7 @@ def _row_order(seed: int | None, module_id: str) -> torch.Generator:
     """Return the generator that orders one module's rows.
 
     Each module has a stream of its own, which depends only on the learner's seed and the module's id. Other modules,
-    their order, and their training have no effect on a module's minibatches. The stream of `default_policy`, the
-    only module of a single agent, is that of the seed itself.
+    their order, and their training have no effect on a module's minibatches.
 
     Args:
         seed: the learner's seed, None for a random one.
@@ -264,10 +262,8 @@ def _row_order(seed: int | None, module_id: str) -> torch.Generator:
     generator = torch.Generator()
     if seed is None:
         generator.seed()
-    elif module_id == DEFAULT_MODULE_ID:
-        generator.manual_seed(seed)
     else:
-        generator.manual_seed(int.from_bytes(hashlib.sha256(f"{seed}:{module_id}".encode()).digest()[:8], "big"))
+        generator.manual_seed(seed_of(random_stream(seed, "minibatches", module_id), bits=63))
     return generator
 
 

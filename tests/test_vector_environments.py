@@ -20,10 +20,11 @@ from epibatch.algorithms import PPOConfig
 from epibatch.core.columns import Columns
 from epibatch.core.errors import EnvironmentContractError, RunnerError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
-from epibatch.env_runner import SingleAgentEnvRunner
+from epibatch.env_runner import SingleAgentEnvRunner, environment_seeds
 from fixture_episodes import leaves
 
 SEED, NUM_ENVS = 100, 4
+SEEDS = environment_seeds(SEED, NUM_ENVS)
 LENGTHS = (1, 4, 4, 2, 1, 7)  # environments 0 and 3 play the same lengths and so end together
 MODES = ["next_step", "same_step", "disabled"]
 WAYS = list(itertools.product(["sync", "async", "native"], MODES))
@@ -56,7 +57,7 @@ class Scripted(gym.Env):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         if seed is not None:
-            self.number, self.episode = seed - SEED, -1
+            self.number, self.episode = SEEDS.index(seed) if seed in SEEDS else seed, -1
         self.episode, self.t = self.episode + 1, 0
         self.s = (7 * self.number + 5 * self.episode) % 97
         return self._seen(), self._info()
@@ -260,7 +261,7 @@ def test_episodes_are_those_of_a_plain_loop(way, mode, observe, act, policy):
         assert own and sorted(own) == sorted(f"{k}/{e}" for e in range(len(own)))
         for e in range(len(own)):
             episode = found[f"{k}/{e}"]
-            assert_prefix(episode, plain_episode(env, policy, SEED + k if e == 0 else None))
+            assert_prefix(episode, plain_episode(env, policy, SEEDS[k] if e == 0 else None))
             assert episode.is_done or e == len(own) - 1
     ends = {(e.is_terminated, e.is_truncated) for e in found.values() if e.is_done}
     assert ends == {(True, False), (False, True), (True, True)}
@@ -279,7 +280,7 @@ def test_nested_actions_drawn_at_random_fit_the_space(way, mode, act):
         env = Scripted("box", act)
         number, count = map(int, episode.get_infos(0)["who"].split("/"))
         for e in range(count + 1):
-            env.reset(seed=SEED + number if e == 0 else None)
+            env.reset(seed=SEEDS[number] if e == 0 else None)
         for t in range(len(episode)):
             _, reward, *_, info = env.step(episode.get_actions(t))
             assert reward == episode.get_rewards(t)
@@ -319,7 +320,7 @@ def test_after_the_death_of_a_worker_process_sampling_goes_on(tmp_path):
         runner.sample(num_timesteps=40)
     chunks = runner.sample(num_timesteps=40)
     runner.stop()
-    # Environment 0 has ended its first episode by then; new processes begin with seeds of the runner's stream.
+    # Environment 0 has ended its first episode by then; new processes begin with other seeds.
     assert chunks[0].get_infos(0)["who"] == "0/0" and chunks[0].is_done
     assert 40 <= sum(map(len, chunks[1:])) < 44
 

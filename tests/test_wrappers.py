@@ -97,11 +97,19 @@ def test_an_info_called_episode_in_a_reset_stays_where_it_is():
 
 
 def test_normalised_observations_are_those_of_gymnasiums_own_loop():
-    def make(num_envs):
-        return vector_wrappers.NormalizeObservation(SyncVectorEnv([lambda: gym.make("CartPole-v1")] * num_envs))
+    seeds = []
 
-    with_wrapper = make(2)
-    rows, ends = [with_wrapper.reset(seed=3)[0].copy()], []
+    class Normalized(vector_wrappers.NormalizeObservation):
+        def __init__(self, num_envs):
+            super().__init__(SyncVectorEnv([lambda: gym.make("CartPole-v1")] * num_envs))
+
+        def reset(self, *, seed=None, options=None):
+            seeds.append(seed)
+            return super().reset(seed=seed, options=options)
+
+    episodes = sampled(runner_of(Normalized, 2, gym_env_vectorize_mode="vector_entry_point"), 50, 50)
+    with_wrapper = Normalized(2)
+    rows, ends = [with_wrapper.reset(seed=seeds[0])[0].copy()], []
     for _ in range(60):
         observations, _, terminated, truncated, _ = with_wrapper.step(np.zeros(2, int))
         rows.append(observations.copy())
@@ -114,7 +122,6 @@ def test_normalised_observations_are_those_of_gymnasiums_own_loop():
             if ended[env]:
                 expected.append(np.array([row[env] for row in rows[start : t + 2]], np.float32))
                 start = t + 2
-    episodes = sampled(runner_of(make, 2, gym_env_vectorize_mode="vector_entry_point"), 50, 50)
     ended = [episode.get_observations() for episode in episodes if episode.is_done]
     assert len(ended) >= 6
     for found in ended:

@@ -9,6 +9,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PipelineError
+from epibatch.core.random_streams import seed_of
 from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
@@ -55,7 +56,7 @@ class GetActions(ColumnarPiece):
         import torch
 
         sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-        self._generator = torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0]) >> 1)
+        self._generator = torch.Generator().manual_seed(seed_of(sequence, bits=63))
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the columns."""

@@ -127,9 +127,7 @@ def play(
     episodes: Annotated[int, typer.Option(min=1, help="How many to play.")] = 5,
     video: Annotated[Path | None, typer.Option(help="Write them into this .mp4 file, one after the other.")] = None,
     explore: Annotated[bool, typer.Option("--explore", help="Draw actions, as in training.")] = False,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the first episode; the next get the numbers after it.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the episodes, and of what is drawn.")] = None,
     checkpoint: Annotated[
         str | None, typer.Option(help="Another checkpoint than the newest: its name in RUN/checkpoints, or its folder.")
     ] = None,

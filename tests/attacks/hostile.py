@@ -102,6 +102,12 @@ def mersenne(place_of: int) -> dict[str, Any]:
     return state
 
 
+def pcg64(words: int) -> dict[str, Any]:
+    state = np.random.PCG64(0).state
+    state["state"]["state"] = words
+    return state
+
+
 def nested(depth: int) -> Any:
     value: Any = 1
     for _ in range(depth):
@@ -132,8 +138,11 @@ STATES: dict[str, Callable[[Any], None]] = {
     "cuda": at("random", "cuda", to=[np.zeros(3, np.uint8)]),
     "order of rows": at("learner", "generators", "default_policy", to=position(16, 10**12, 8)),
     "reset seeds of a Mersenne Twister": at("env_runner", "reset_seeds", to=mersenne(10**9)),
-    "reset seeds beyond 128 bits": at("env_runner", "reset_seeds", "state", "state", to=2**200),
-    "reset seed huge": at("env_runner", "next_reset_seed", to=HUGE),
+    "reset seeds of a generator beyond 128 bits": at("env_runner", "reset_seeds", to=pcg64(2**200)),
+    "reset seeds huge": at("env_runner", "reset_seeds", "drawn", to=[HUGE]),
+    "reset seeds of text": at("env_runner", "reset_seeds", "entropy", to="abc"),
+    "reset seeds of one number": at("env_runner", "reset_seeds", "drawn", to=3),
+    "reset seeds perhaps": at("env_runner", "reset_seeds", "pending", to="maybe"),
     "lookback of a trillion": at("env_runner", "required_lookback", to=10**12),
     "steps of many digits": at("counters", "num_env_steps_sampled_lifetime", to=10**4200),
     "metrics of another kind": at("counters", "logged_metrics", to={"metrics": {("a",): {"settings": "abcde"}}}),

@@ -14,7 +14,7 @@ import pytest
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
 from epibatch.core.errors import EpibatchError, EpisodeStateError, RunnerError
-from epibatch.env_runner import SingleAgentEnvRunner
+from epibatch.env_runner import SingleAgentEnvRunner, environment_seeds
 from fixture_envs import FailingEnv, ScriptedEnv
 
 MODES = ("next_step", "same_step", "disabled")
@@ -71,7 +71,8 @@ def test_a_failing_first_reset_is_named_and_the_next_call_goes_on(toys):
     with pytest.raises(ConnectionError, match=r"(?s)^environment .* failed in reset\(\):\nno answer"):
         runner.sample(num_timesteps=4)
     assert sum(map(len, runner.sample(num_timesteps=4))) == 4
-    assert [env.seeds[:2] for env in toys.envs] == [[7, 7], [8, 8]]  # no environment started with it yet
+    seeds = environment_seeds(7, 2)  # no environment started with them yet
+    assert [env.seeds[:2] for env in toys.envs] == [[seed] * 2 for seed in seeds]
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -17,10 +17,11 @@ from epibatch.connectors.learner import AddNextObservationsFromEpisodesToTrainBa
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, EpisodeError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
-from epibatch.env_runner import SingleAgentEnvRunner
+from epibatch.env_runner import SingleAgentEnvRunner, environment_seeds
 from epibatch.episodes import VectorRecorder, reader_of
 
 GAMMA, LAMBDA = 0.9, 0.8
+SEED = 5
 
 
 class Walk(gym.Env):
@@ -65,7 +66,8 @@ class SelfResettingVector(gym.vector.VectorEnv):
         self.metadata = metadata
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        results = [walk.reset(seed=None if seed is None else seed + i) for i, walk in enumerate(self.walks)]
+        seeds = [None] * self.num_envs if seed is None else environment_seeds(SEED, self.num_envs)
+        results = [walk.reset(seed=each) for walk, each in zip(self.walks, seeds)]
         return np.stack([row for row, _ in results]), {"left": np.array([info["left"] for _, info in results])}
 
     def step(self, actions: Any) -> Any:
@@ -95,7 +97,7 @@ def config_of(env: Any, **settings: Any) -> PPOConfig:
         .env_runners(**{"num_envs_per_env_runner": 3, "explore": False, **settings})
         .rl_module(rl_module_spec=RLModuleSpec(module_class=Values))
         .training(gamma=GAMMA, lambda_=LAMBDA)
-        .debugging(seed=5)
+        .debugging(seed=SEED)
     )
 
 

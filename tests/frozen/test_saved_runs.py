@@ -1,8 +1,9 @@
 """Folders of runs that an earlier version wrote load, act as they did, and go on as they did.
 
 Each folder in `saved` is a run that was killed after four iterations: its newest checkpoint is of the second one, and
-its metrics have the rows of four. Beside it are the actions of its policy. `python test_saved_runs.py FOLDER` writes
-such folders again.
+its metrics have the rows of four. Since environments have random streams of their own, which the checkpoints do not
+have, the last two rows are those of the first version with these streams. Going on with the old seeds gave the old
+rows. Beside each folder are the actions of its policy. `python test_saved_runs.py FOLDER` writes such folders again.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from epibatch.algorithms import PPOConfig
 from epibatch.core.columns import Columns
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
 from epibatch.core.structs import map_struct
-from epibatch.env_runner import SingleAgentEnvRunner
+from epibatch.env_runner import SingleAgentEnvRunner, environment_seeds
 
 
 class Recurrent(TorchRLModule, ValueFunctionAPI):
@@ -138,7 +138,7 @@ class ByHand:
     """One environment and one module, step by step: no vector, no pipeline, no cut."""
 
     def __init__(self, module: Any, number: int) -> None:
-        self.module, self.env, self.seed = module, CartPole.make(), SEED + number
+        self.module, self.env, self.seed = module, CartPole.make(), environment_seeds(SEED, number + 1)[-1]
 
     def episode(self) -> Any:
         """Play one episode greedily; `states[t]` and `logits[t]` are those after and at step t."""

@@ -27,6 +27,7 @@ from epibatch.core.errors import (
 )
 from epibatch.core.lazy import MovedAttribute
 from epibatch.core.metrics import MetricsLogger, merge_logged
+from epibatch.core.random_streams import random_stream
 from epibatch.core.restoring import check_count, restore_on_error, restoring
 from epibatch.core.rl_module.module_data import weight_limit
 from epibatch.core.rl_module.rl_module import RLModule, RLModuleSpec, default_module_spec
@@ -184,7 +185,7 @@ class Algorithm(ABC):
         connector = self.config.build_learner_connector(observation, action, env=self.env_runner.env)
         self.config.extend_learner_connector(connector)
         if self.config.seed is not None:
-            connector.seed(self.config.seed)
+            connector.seed(random_stream(self.config.seed, "learner"))
         return self.build_learner(self.env_runner.module.as_multi_rl_module(), connector)
 
     @abstractmethod

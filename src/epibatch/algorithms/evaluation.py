@@ -12,6 +12,7 @@ import numpy as np
 
 from epibatch.core.errors import ConfigError
 from epibatch.core.metrics import MetricsLogger, merge_logged
+from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.restoring import check_count
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import map_struct
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 _AT_ONCE = 16
 """Steps that each environment takes between two looks at which episodes have ended."""
 _BY_AGENT = ("agent_episode_returns_mean", "module_episode_returns_mean", "agent_steps")
-_STREAM = 0xE7A1
-"""Sets the seeds of evaluation apart from those of the training."""
 
 
 def make_runner(config: AlgorithmConfig, worker_index: int) -> Any:
@@ -79,13 +78,12 @@ class Evaluation:
             ConfigError: the evaluation environment has other spaces than the training's.
             PipelineError: the training's pipelines have other pieces than the config gives them.
         """
-        seed = self._config.seed
-        seeds = np.random.SeedSequence(None if seed is None else [seed, _STREAM, self._rounds])
+        stream = random_stream(self._config.seed, "evaluation", self._rounds)
         started = time.perf_counter()
         try:
-            drawn = int(seeds.generate_state(1)[0])
+            drawn = seed_of(stream)
             with random_state_apart(drawn):
-                runner = self._prepared(training, seeds)
+                runner = self._prepared(training, stream)
             # Again: a runner that had to be built has drawn its weights.
             with random_state_apart(drawn), self._frozen.checked("Algorithm.evaluate"):
                 episodes = self._sample(runner)
@@ -112,24 +110,14 @@ class Evaluation:
         self._logged = runner.metrics.get_state()
         return {"env_runners": results}
 
-    def _prepared(self, training: Any, seeds: np.random.SeedSequence) -> Any:
-        """The runner with the newest weights and states, and seeds of this round."""
+    def _prepared(self, training: Any, stream: np.random.SeedSequence) -> Any:
+        """The runner with the newest weights and states, and the random streams of this round."""
         runner = self._runner or self._build(training)
         if self._logged is not None:
             runner.metrics.set_state(self._logged)
-        to_module, to_env, resets = seeds.spawn(3)
-        names = ("rl_module", "weights_seq_no", "env_to_module_connector", "module_to_env_connector")
-        state = training.get_state((*names, "num_env_steps_sampled_lifetime"))
-        stream = np.random.default_rng(resets)
-        runner.set_state(
-            {
-                **state,
-                "next_reset_seed": int(stream.integers(2**31)),
-                "reset_seeds": stream.bit_generator.state,
-            }
-        )
-        runner.pipelines["env_to_module"].seed(to_module)
-        runner.pipelines["module_to_env"].seed(to_env)
+        names = ("rl_module", "weights_seq_no", "env_to_module_connector", "module_to_env_connector", "reset_seeds")
+        runner.set_state(training.get_state((*names, "num_env_steps_sampled_lifetime")))
+        runner.seed(stream)
         return runner
 
     def _build(self, training: Any) -> Any:

@@ -24,6 +24,7 @@ from epibatch.core.errors import (
 )
 
 from ..env_runner.make_env import make_vector_env, make_vector_multi_agent_env, wrappers_of
+from ..env_runner.reset_seeds import environment_seeds
 from .checkpoint import PLAYING, config_from_checkpoint, read_checkpoint
 from .error_reports import error_report
 from .policy import Policy
@@ -56,7 +57,7 @@ class Player:
     Args:
         path: A run's folder, or a checkpoint.
         explore: Whether to draw actions as in training.
-        seed: Of the first episode's reset and of what is drawn; the next episodes get the numbers after it. None: none.
+        seed: Of what is drawn, and of the episodes' resets, which get `environment_seeds` of it. None: none.
         render: Whether the environment is to render frames.
         allow_imports: Whether the config may name pieces and environments by import path.
 
@@ -98,9 +99,9 @@ class Player:
             count: How many.
             on_frame: Called with a rendered frame after each reset and each step.
         """
-        for number in range(count):
+        seeds = [None] * count if self._seed is None else environment_seeds(self._seed, count)
+        for seed in seeds:
             show_frame = (lambda: None) if on_frame is None else (lambda: on_frame(self.env.render()))
-            seed = None if self._seed is None else self._seed + number
             yield self._several_agents(seed, show_frame) if self._several else self._one_agent(seed, show_frame)
 
     def _one_agent(self, seed: int | None, show_frame: Callable[[], None]) -> Episode:

@@ -24,6 +24,7 @@ from epibatch.core.errors import (
     nearest,
 )
 from epibatch.core.lazy import MovedAttribute
+from epibatch.core.random_streams import runner_stream
 from epibatch.core.restoring import check_count, restoring
 from epibatch.core.runtime import evaluation_mode
 from epibatch.core.spaces import get_base_struct_from_space
@@ -177,7 +178,7 @@ class PolicyPipelines(ABC):
                 found=repr(seed),
                 do="pass seed=0, say",
             )
-        self._sequence = np.random.SeedSequence(int(seed))
+        self._sequence = runner_stream(int(seed), 0)
         self._seed_pieces()
 
     @contextmanager

@@ -64,8 +64,8 @@ def game_class(library: Library, **settings: Any) -> type:
             this: all act in every step) and "turns" (one after the other); `length` of an episode at most; `wild`,
             whether in random games agents that ended come back, all may be away or at an end while others come, and
             some get rewards before they appear; `fail_at`, (environment, episode, step) that raises once; `reused`,
-            whether observations are in the same array each time; `first_seed`, by which games in processes of their own
-            tell their numbers.
+            whether observations are in the same array each time; `seeds`, the first ones, by which games in
+            processes of their own tell their numbers.
     """
     kind, length = settings.get("kind", "random"), settings.get("length", 9)
     wild, reused = settings.get("wild", True), settings.get("reused", False)
@@ -96,8 +96,8 @@ def game_class(library: Library, **settings: Any) -> type:
 
         def reset(self, *, seed: Any = None, options: Any = None) -> Any:
             super().reset(seed=seed)
-            if not self.seeds and seed is not None and "first_seed" in settings:
-                self.number = seed - settings["first_seed"]
+            if not self.seeds and seed in settings.get("seeds", ()):
+                self.number = settings["seeds"].index(seed)
             self.seeds.append(seed)
             self.episode, self.t = self.episode + 1, 0
             self.rng = np.random.default_rng([self.number, self.episode])

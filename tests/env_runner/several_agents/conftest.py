@@ -7,7 +7,7 @@ import pytest
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
-from epibatch.env_runner import MultiAgentEnvRunner
+from epibatch.env_runner import MultiAgentEnvRunner, environment_seeds
 from oracle.agent_games import TeamConfig, action_for, game_class, module_of, specs_of
 from oracle.libraries import EPIBATCH
 
@@ -44,7 +44,7 @@ class Teams:
         options = {name: settings.pop(name) for name in ("length", "fail_at", "reused", "scripted") if name in settings}
         seed, worker_index = settings.pop("seed", 3), settings.pop("worker_index", 0)
         if settings.get("gym_env_vectorize_mode") == "async":
-            options["first_seed"] = seed
+            options["seeds"] = environment_seeds(seed, num_envs)
         self.game = game or game_class(EPIBATCH, kind=kind, **options)
         config = PPOConfig().environment(self.game).debugging(seed=seed)
         config.reporting(metrics_num_episodes_for_smoothing=settings.pop("window", 100))

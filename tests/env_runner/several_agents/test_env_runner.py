@@ -10,6 +10,7 @@ import pytest
 from epibatch.connectors import ConnectorV2
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, RunnerError, UnknownNameError
+from epibatch.env_runner import environment_seeds
 from oracle.agent_games import AGENTS, game_class, module_of
 from oracle.libraries import EPIBATCH
 
@@ -74,7 +75,7 @@ def test_what_an_episode_refuses_names_the_environment_and_loses_no_ended_one(te
 
 
 def test_broken_processes_are_replaced_and_seeded_anew(teams):
-    class Fatal(game_class(EPIBATCH, kind="steady", first_seed=3)):
+    class Fatal(game_class(EPIBATCH, kind="steady", seeds=environment_seeds(3, 3))):
         def step(self, action_dict):
             if self.number == 0 and self.t == 8:
                 raise SystemExit(7)
@@ -88,7 +89,7 @@ def test_broken_processes_are_replaced_and_seeded_anew(teams):
     chunks = runner.sample(num_timesteps=7 + 8 + 3)
     assert runner.env is not before and before.closed
     assert [(chunk.is_done, len(chunk)) for chunk in chunks] == [(True, 7), (True, 8)] + [(False, 1)] * 3
-    assert len(seeds) == 1 and seeds[0] not in (None, 3)
+    assert len({*seeds[0], *environment_seeds(3, 3)}) == 6 and len(seeds) == 1
 
 
 def noting_seeds(runner, seconds, seeds):
@@ -119,9 +120,8 @@ def test_seeds_are_given_at_the_first_reset_only(teams, seed, worker):
     runner = teams.runner("steady", 2, seed=seed, worker_index=worker, length=4)
     runner.sample(num_timesteps=20)
     runner.sample(num_timesteps=2, force_reset=True)
-    first, second = (game.seeds[0] for game in teams.game.games)
-    assert (first == seed) is (worker == 0)
-    assert second == (None if seed is None else first + 1)
+    first = [game.seeds[0] for game in teams.game.games]
+    assert first == ([None, None] if seed is None else environment_seeds(seed, 2, worker))
     assert {own for game in teams.game.games for own in game.seeds[1:]} == {None}
 
 

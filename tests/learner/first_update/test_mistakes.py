@@ -391,9 +391,9 @@ def test_steps_count_the_edits_that_they_follow(first_update, several):
     runner = config.build_algo().env_runner
 
     def numbers() -> list[int]:
-        (episode,) = runner.sample(num_timesteps=3)
-        (part,) = episode.agent_episodes.values() if several else [episode]
-        return list(part.get_extra_model_outputs("weights_seq_no"))
+        chunks = runner.sample(num_timesteps=3)
+        parts = [part for chunk in chunks for part in (chunk.agent_episodes.values() if several else [chunk])]
+        return [number for part in parts for number in part.get_extra_model_outputs("weights_seq_no")]
 
     assert numbers() == [0, 0, 0]
     runner.pipelines["env_to_module"].insert_before("AddObservationsFromEpisodesToBatch", first_update.tanh())
