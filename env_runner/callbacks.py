@@ -375,6 +375,7 @@ class EpisodeCallbacks:
         failed: Collection[int] = (),
         cut: Sequence[Any] = (),
         restarted: Collection[int] = (),
+        split: Sequence[Any] = (),
     ) -> None:
         """Report a vector step.
 
@@ -385,10 +386,12 @@ class EpisodeCallbacks:
             failed: Environments whose episodes do not continue.
             cut: The chunks that ended before it, because their environments failed.
             restarted: Environments that failed and have begun their next episodes.
+            split: The chunks that ended with it without a flag; the next episodes have begun.
         """
         if not self._watches_episodes:
             return
-        over = {chunk.env: chunk for chunk in (*ended, *cut)}
+        over = {chunk.env: chunk for chunk in (*ended, *cut, *split)}
+        has_begun = set(over) if begun else {chunk.env for chunk in split}
         everyone = "on_episode_step" in self._has_callback
         for env in range(self._runner.num_envs) if everyone else sorted({*over, *skipped, *restarted}):
             if env in restarted:
@@ -401,8 +404,8 @@ class EpisodeCallbacks:
             if env in over:
                 self._report_if_watched("on_episode_end", env, episodes)
                 self._earlier.pop(env, None)
-                self._create(env, begun=begun)
-                if begun:
+                self._create(env, begun=env in has_begun)
+                if env in has_begun:
                     self._report_if_watched("on_episode_start", env, self._recorder.episodes)
 
     def _restarted(self, env: int, chunk: Any, *, begun: bool) -> None:

@@ -47,6 +47,7 @@ class _AnyRunnerConfig(Protocol):
     explore: bool
     episode_lookback_horizon: int
     horizon: int | None
+    soft_horizon: bool
     random_first_horizon: int | None
     keep_running_episodes: bool
     metrics_num_episodes_for_smoothing: int
@@ -499,6 +500,15 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     @abstractmethod
     def _take_step(self, explore: bool, random_actions: bool) -> int:
         """Act, step the environments, record, and run the env-to-module pipeline; return how many episodes ended."""
+
+    def _split(self) -> Sequence[Any]:
+        """End episodes at the soft horizon, before the pipeline processes the first observations of the next ones."""
+        if not self.config.soft_horizon or self.config.horizon is None:
+            return ()
+        ended: Sequence[Any] = self._recorder.split(self.config.horizon, self.lookback)
+        for item in ended:
+            self._metrics.episodes.end(item.env)
+        return ended
 
     def _make_on_episode_callback(self, which: str, idx: int, episodes: Any) -> None:
         """Call the callbacks of an event of the episode at `idx`; RLlib's name."""

@@ -293,20 +293,21 @@ def wrappers_of(config: Any, mode: str = "sync") -> list[WrapperSpec]:
         ConfigError: a vector environment of its own cannot be held to them.
     """
     horizon, first = config.horizon, config.random_first_horizon
+    hard = None if config.soft_horizon else horizon
     if mode == "vector_entry_point":
-        if horizon is not None or first is not None:
-            setting = "horizon" if horizon is not None else "random_first_horizon"
+        if hard is not None or first is not None:
+            setting = "horizon" if hard is not None else "random_first_horizon"
             raise ConfigError(
                 f"env_runners.{setting}",
                 expected="single environments, whose episodes can be truncated one by one",
                 found="gym_env_vectorize_mode='vector_entry_point'",
                 do="let the vector environment truncate, env_config={'max_episode_steps': ...} say; or take 'sync' or "
-                "'async'",
+                "'async', or soft_horizon=True",
             )
         return list(config.wrappers)
     around: list[WrapperSpec] = [] if horizon is None else [partial(without_time_limits, horizon=horizon)]
-    if horizon is not None or first is not None:
-        around.append(partial(Horizon, horizon=horizon, random_first=first))
+    if hard is not None or first is not None:
+        around.append(partial(Horizon, horizon=hard, random_first=first))
     return [*config.wrappers, *around]
 
 

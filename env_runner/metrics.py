@@ -153,10 +153,13 @@ class AgentMetrics:
         self._earlier[env].take(chunk)
 
     def end(self, env: int, chunk: MultiAgentEpisode) -> None:
-        """Count the running episode of an environment as ended with this chunk."""
+        """Count the running episode of an environment as ended with this chunk.
+
+        If the chunk is not done, the environment goes on, and rewards that wait are the next episode's.
+        """
         totals, self._earlier[env] = self._earlier[env], _Totals()
         totals.take(chunk)
-        for agent, reward in chunk.pending_rewards.items():
+        for agent, reward in chunk.pending_rewards.items() if chunk.is_done else ():
             totals.returns[agent] += float(reward)
         modules: defaultdict[str, float] = defaultdict(float)
         for agent, value in totals.returns.items():

@@ -60,6 +60,7 @@ class MultiAgentRecorder:
         self.observed: list[int] = []
         self._ended: list[MultiAgentEpisode] = []
         self._coming: dict[int, MultiAgentEpisode] = {}
+        self._since = [0] * num_envs  # the env step at which each running episode began
         self._numbers: dict[str, int] = {}
         self._kept: set[str] = set()
 
@@ -89,7 +90,7 @@ class MultiAgentRecorder:
     def _begun(self, env: int, observations: dict[Any, Any], infos: dict[Any, Any]) -> MultiAgentEpisode:
         episode = self._coming.pop(env) if env in self._coming else self._new_episode()
         episode.add_env_reset(observations=observations, infos=infos)
-        self._numbers[episode.id_] = env
+        self._numbers[episode.id_], self._since[env] = env, 0
         return episode
 
     def env_of(self, episode: MultiAgentEpisode) -> int:
@@ -178,6 +179,33 @@ class MultiAgentRecorder:
             truncateds=step.truncateds[env],
             extra_model_outputs=outputs,
         )
+
+    def split(self, steps: int, lookback: int) -> list[EndedEpisode]:
+        """End the running episodes that have so many steps without a flag; others begin where they stand.
+
+        The new ones have what waits for an agent's next observation, and the environment's count of steps.
+
+        Args:
+            steps: Env steps of an episode.
+            lookback: Number of earlier steps that the new ones keep, as for `flush`.
+
+        Returns:
+            The episodes that ended.
+        """
+        ended = []
+        for env, episode in enumerate(self.episodes):
+            if episode.is_done or episode.env_t - self._since[env] < steps:
+                continue
+            following = episode.cut(lookback, agent_steps=lookback)
+            following.id_ = self._new_episode().id_
+            following.custom_data.clear()
+            for segment in following.segments:
+                segment.episode.multi_agent_episode_id = following.id_
+            self.episodes[env] = following
+            self._numbers[following.id_], self._since[env] = env, episode.env_t
+            self._ended.append(episode)
+            ended.append(EndedEpisode(env, episode))
+        return ended
 
     def view(self, ended: EndedEpisode) -> MultiAgentEpisode:
         """Return an ended episode."""
@@ -330,7 +358,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         return super()._steps_of(episodes)
 
     def _is_whole(self, episode: MultiAgentEpisode) -> bool:
-        return episode.env_t_started == 0
+        return episode.env_t_started == 0 or self.config.soft_horizon  # whose steps go on from episode to episode
 
     def env_of(self, episode: MultiAgentEpisode) -> int:
         """Return the number of the environment of an episode of the last `sample()`.
@@ -360,10 +388,15 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         self._count(step, [*reset, *failures], ended)
         if left:
             self._fail(left, ended, cut, explore)
+        split = self._split()
         self._run_env_to_module(explore)
-        self._callbacks.stepped(ended, reset, begun=False, cut=cut, restarted={*failures}.difference(reset))
+        for env, episode in split:  # what pieces wrote for the next episode's first observation is this one's last
+            episode.set_observations(new_data=self._recorder.episodes[env].get_observations(-1), at_indices=-1)
+            self._agents.end(env, episode)
+        restarted = {*failures}.difference(reset)
+        self._callbacks.stepped(ended, reset, begun=False, cut=cut, restarted=restarted, split=split)
         self._see_that_somebody_acts()
-        return sum(len(item.episode) > 0 for item in cut) + len(ended)
+        return sum(len(item.episode) > 0 for item in cut) + len(ended) + len(split)
 
     def _restart(self, failures: dict[int, Exception]) -> tuple[list[EndedEpisode], dict[int, Exception]]:
         """Make environments again, as far as the budget reaches; return the cut episodes, and the errors that stay."""

@@ -179,15 +179,16 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._reset_wanted = True
             episodes = self._recorder.flush(0)
         spans = [(chunk.start, chunk.env) for chunk in episodes.chunks]
-        parts = [part for part in zip(spans, episodes) if not (break_when_all_done and part[0][0])]
+        parts = [part for part in zip(spans, episodes) if len(part[1]) and not (break_when_all_done and part[0][0])]
         return _columns_of(parts, self.num_envs, time_major)
 
     def _harvest(self) -> VectorEpisodes:
         samples = self._recorder.flush(self.lookback)
+        following = self._recorder.episodes.chunks
         running = (
             (chunk.env, samples[position])
             for position, chunk in enumerate(samples.chunks)
-            if not (chunk.terminated or chunk.truncated)
+            if chunk is not following[chunk.env] and chunk.id_ == following[chunk.env].id_
         )
         self._callbacks.keep_running(running)
         return samples
@@ -197,7 +198,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         return ended.first(count), ended[count:] if self.config.keep_running_episodes else []
 
     def _is_whole(self, episode: SingleAgentEpisode) -> bool:
-        return episode.t_started == 0
+        return episode.t_started == 0 or self.config.soft_horizon  # whose steps go on from episode to episode
 
     def _run_env_to_module(self, explore: bool) -> None:
         self._shared = {}
@@ -244,9 +245,10 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         at_once = self._stepper.mode != "next_step"
         if ended and at_once:  # no action follows these, as none does when resets come a step later
             self._observe_terminal(ended, explore)
+        split = self._split()
         self._run_env_to_module(explore)
-        self._callbacks.stepped(ended, skipped, begun=at_once, cut=cut, restarted=step.restarted)
-        return sum(len(chunk) > 0 for chunk in cut) + len(ended)
+        self._callbacks.stepped(ended, skipped, begun=at_once, cut=cut, restarted=step.restarted, split=split)
+        return sum(len(chunk) > 0 for chunk in cut) + len(ended) + len(split)
 
     def _observe_terminal(self, ended: list[Any], explore: bool) -> None:
         """Run the env-to-module pipeline on terminal observations; placeholders of missing ones are none."""

@@ -79,6 +79,7 @@ class VectorRecorder:
         self._checks = VectorChecks(num_envs, observation_space, reward_shape)
         self._block, self._rows_before = Block(num_envs, capacity), 0
         self._waiting: list[int] = []
+        self._since = [0] * num_envs  # the step at which each running episode began
         self._finished: dict[int, tuple[Chunk, SingleAgentEpisode | None]] = {}  # by the id() of the chunk
         self._announced: dict[int, SingleAgentEpisode] = {}
         self._delivered: list[tuple[weakref.ref[object], list[weakref.ref[Chunk]]]] = []
@@ -250,6 +251,7 @@ class VectorRecorder:
         self._announced[env] = episode
 
     def _new_chunk(self, env: int, row: int) -> Chunk:
+        self._since[env] = 0
         coming = self._announced.pop(env, None)
         identity = () if coming is None else (coming.id_, 0, dict(coming.custom_data))
         return Chunk(self._block, env, row, row, self._spaces, *identity)
@@ -366,6 +368,32 @@ class VectorRecorder:
                     found="another one in its place, set by a piece",
                     do="overwrite its rows with the episode's setter; or work on a copy: copy.deepcopy(episode)",
                 )
+
+    def split(self, steps: int, lookback: int) -> list[Chunk]:
+        """End the running episodes that have so many steps without a flag; others begin at their newest observations.
+
+        The new ones go on counting steps from the reset.
+
+        Args:
+            steps: Of an episode.
+            lookback: Steps that the new ones keep from before, if there are so many.
+
+        Returns:
+            The chunks that ended.
+        """
+        row, ended = self._block.row, []
+        for env, chunk in enumerate(self.episodes.chunks):
+            t = chunk.t_started + row - chunk.start
+            if env in self._waiting or t - self._since[env] < steps:
+                continue
+            chunk.finish(row, False, False)
+            self._finished[id(chunk)] = chunk, self.episodes.views[env]
+            ended.append(chunk)
+            following = self._new_chunk(env, row)
+            following.low, following.t_started, following.is_first = max(chunk.low, row - lookback), t, True
+            self._since[env] = t
+            self.episodes.replace(env, following)
+        return ended
 
     def flush(self, lookback: int, *, cut: bool = True) -> VectorEpisodes:
         """Hand over what was recorded and go on with new chunks.

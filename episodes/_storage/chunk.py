@@ -35,6 +35,7 @@ class Chunk:
         id_: Name of the episode; default: a random hex string.
         t_started: Step of the episode at row `start`.
         custom_data: What the episode's earlier chunks carried.
+        is_first: True if the episode begins with this chunk, though its steps before belong to another episode.
     """
 
     block: Block
@@ -45,6 +46,7 @@ class Chunk:
     id_: str = field(default_factory=fresh_id)
     t_started: int = 0
     custom_data: dict[str, Any] | None = None
+    is_first: bool = False
     stop: int | None = field(default=None, init=False)
     terminated: bool = field(default=False, init=False)
     truncated: bool = field(default=False, init=False)
@@ -70,7 +72,7 @@ class Chunk:
     @property
     def return_before(self) -> float:
         """Sum of the episode's rewards before row `start`; NaN if it is not known."""
-        if not self.t_started:
+        if not self.t_started or self.is_first:
             return 0.0
         return float("nan") if self.block.returns_before is None else float(self.block.returns_before[self.env])
 
@@ -145,6 +147,7 @@ class Chunk:
             self.id_,
             self.t_started + end - self.start - own,
             copy.deepcopy(custom) if custom else None,
+            self.is_first and not cut,
         )
 
     def view(self) -> SingleAgentEpisode:

@@ -21,7 +21,7 @@ from epibatch.env_runner import (
     VectorMultiAgentEnv,
     make_multi_agent,
 )
-from fixture_envs import CountingEnv
+from fixture_envs import CountingEnv, RandomEnv, TurnsEnv
 
 MODES = ("next_step", "same_step", "disabled")
 
@@ -87,7 +87,7 @@ def limited(config):
 def test_a_horizon_raises_and_lowers_an_environments_own_limit(mode, runner_of):
     for horizon in (300, 50):
         runner = runner_of(limited, 2, horizon=horizon, gym_env_autoreset_mode=mode)
-        assert ends_of(runner.sample(num_episodes=3)) == [(horizon, False, True)] * 3
+        assert ends_of(runner.sample(num_episodes=3, random_actions=True)) == [(horizon, False, True)] * 3
 
 
 def test_a_horizon_and_the_task_itself(runner_of):
@@ -114,14 +114,16 @@ def test_environments_without_resets_of_their_own_have_no_horizon(setting, runne
 
 def test_first_episodes_are_shortened_at_random(runner_of):
     def lengths(seed=3, **settings):
-        runner = runner_of("Pendulum-v1", 16, random_first_horizon=40, seed=seed, horizon=50, **settings)
+        runner = runner_of(
+            CountingEnv, 16, env_config={"length": 99}, random_first_horizon=40, seed=seed, horizon=50, **settings
+        )
         by_env = defaultdict(list)
-        samples = runner.sample(num_timesteps=16 * 101)
+        samples = runner.sample(num_timesteps=16 * 101, random_actions=True)
         for chunk, episode in zip(samples.chunks, samples):
             by_env[chunk.env].append((len(episode), episode.is_truncated))
         assert all(parts[0][1] and parts[1] == (50, True) for parts in by_env.values())
         firsts = [parts[0][0] for parts in by_env.values()]
-        return firsts, [len(episode) for episode in runner.sample(num_episodes=16)]
+        return firsts, [len(episode) for episode in runner.sample(num_episodes=16, random_actions=True)]
 
     firsts, later = lengths()
     assert 1 <= min(firsts) <= 10 and 30 <= max(firsts) <= 40 and len(set(firsts)) > 8  # uniform in 1..40
@@ -129,6 +131,70 @@ def test_first_episodes_are_shortened_at_random(runner_of):
     assert lengths()[0] == firsts != lengths(seed=4)[0]
     config = PPOConfig().env_runners(random_first_horizon=40, horizon=50).get_evaluation_config_object()
     assert (config.random_first_horizon, config.horizon) == (None, 50)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_soft_horizon_ends_episodes_and_the_environment_goes_on(mode, runner_of):
+    runner = runner_of(
+        lambda config: gym.wrappers.TimeLimit(CountingEnv(length=23), 9),
+        2,
+        horizon=10,
+        soft_horizon=True,
+        gym_env_autoreset_mode=mode,
+        env_to_module_connector=[{"piece": "mean_std_filter"}],
+    )
+    samples = [runner.sample(num_timesteps=steps) for steps in (30, 60)]
+    for env in range(2):
+        own = [part for sample in samples for chunk, part in zip(sample.chunks, sample) if chunk.env == env]
+        assert ends_of(own)[:5] == [(n, end, False) for n, end in zip((10, 5, 5, 3, 10), (False,) * 3 + (True, False))]
+        assert [part.t_started for part in own[:5]] == [0, 10, 15, 20, 0] and own[1].id_ == own[2].id_
+        assert len({own[i].id_ for i in (0, 1, 3, 4)}) == 4 and own[2].return_before == 5 and own[3].return_before == 0
+        for before, after in itertools.pairwise(own[:4]):  # one observation, which the filter counted and wrote once
+            np.testing.assert_array_equal(before.get_observations(-1), after.get_observations(0))
+    statistics = runner.pipelines["env_to_module"].connectors[0].get_state()
+    assert statistics["synchronised"]["count"] + statistics["since"]["count"] == 2 * (45 + 2)  # steps and resets
+    metrics = runner.get_metrics()
+    assert (metrics["num_episodes"], metrics["episode_len_max"], metrics["num_env_steps_sampled"]) == (10, 10, 90)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_what_is_learned_from_a_soft_horizon_is_what_was_acted_on(several):
+    config = PPOConfig().environment(RandomEnv, env_config={"lengths": (20, 50)})
+    if several:
+        config.environment(TurnsEnv, env_config={"lengths": (20, 50)})
+        config.multi_agent(policies=["p"], policy_mapping_fn=lambda agent_id, episode, **kwargs: "p")
+    config.env_runners(horizon=10, soft_horizon=True, num_envs_per_env_runner=2)
+    config.rl_module(model_config={"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 7, "fcnet_hiddens": [8]})
+    config.training(train_batch_size=100, minibatch_size=64, num_epochs=1)
+    algo = config.debugging(seed=1, check_first_update="error").build_algo()
+    results = algo.train()["env_runners"]
+    assert results["episode_len_max"] == 10 and results["num_episodes"] >= 8
+    algo.stop()
+
+
+def test_rows_of_several_agents_do_not_depend_on_a_soft_horizon(runner_of):
+    def sampled(**settings):
+        torch.manual_seed(0)
+        settings = {"env_config": {"lengths": (30, 50)}, "several": {}, "explore": False, "seed": 1, **settings}
+        runner = runner_of(TurnsEnv, **settings)
+        episodes = [episode for steps in (33, 41, 20) for episode in runner.sample(num_timesteps=steps)]
+        rows = defaultdict(list)
+        for segment in (segment for episode in episodes for segment in episode.segments):
+            part = segment.episode
+            assert part.multi_agent_episode_id in {episode.id_ for episode in episodes}
+            columns = part.get_observations(slice(0, len(part))), part.get_rewards(), part.get_actions()
+            rows[segment.agent_id].append(np.column_stack(columns))
+        return episodes, {agent: np.concatenate(parts) for agent, parts in rows.items()}, runner.get_metrics()
+
+    _, expected, whole = sampled()
+    episodes, rows, split = sampled(horizon=10, soft_horizon=True)
+    assert rows.keys() == expected.keys() and all(np.array_equal(rows[agent], expected[agent]) for agent in rows)
+    assert [(part.env_t_started, len(part), part.is_done) for part in episodes[:5]] == [
+        *[(t, 10, False) for t in (0, 10, 20)],
+        (30, 3, False),
+        (33, 6, True),
+    ]
+    assert len({part.id_ for part in episodes[:5]}) == 4 and split["num_episodes"] == 10 > whole["num_episodes"] == 2
 
 
 class Two(torch.nn.Linear):

@@ -61,6 +61,7 @@ LATER = {
     "optimizer: adam",
     "restart_failed_sub_environments: false",
     "results: {}",
+    "soft_horizon: false",
 }
 """Settings that came later, with their defaults."""
 

@@ -269,7 +269,8 @@ class AlgorithmConfig:
     def get_evaluation_config_object(self: ConfigT) -> ConfigT:
         """Return the config of evaluation: greedy actions by default, and at most one environment per episode.
 
-        Its episodes end at the `horizon`, and the first ones are not shortened, unless `evaluation_config` says so.
+        Its episodes are truncated at the `horizon`, and the first ones are not shortened, unless `evaluation_config`
+        says so.
 
         `env_config` is merged into that of the training; every other setting replaces the training's. With
         "vector_entry_point" the number of environments stays, as the entry point may only support that number.
@@ -283,6 +284,7 @@ class AlgorithmConfig:
         """
         settings: dict[str, Any] = {
             "explore": False,
+            "soft_horizon": False,
             "random_first_horizon": None,
             **self.evaluation_config,
         }

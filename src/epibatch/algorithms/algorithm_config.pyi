@@ -117,7 +117,8 @@ class AlgorithmConfig:
     def get_evaluation_config_object(self: ConfigT) -> ConfigT:
         """Return the config of evaluation: greedy actions by default, and at most one environment per episode.
 
-        Its episodes end at the `horizon`, and the first ones are not shortened, unless `evaluation_config` says so.
+        Its episodes are truncated at the `horizon`, and the first ones are not shortened, unless `evaluation_config`
+        says so.
 
         `env_config` is merged into that of the training; every other setting replaces the training's. With
         "vector_entry_point" the number of environments stays, as the entry point may only support that number.
@@ -328,6 +329,7 @@ class AlgorithmConfig:
         batch_mode: Literal["truncate_episodes", "complete_episodes"] = "truncate_episodes",
         keep_running_episodes: bool = False,
         horizon: int | None = None,
+        soft_horizon: bool = False,
         no_done_at_end: bool = False,
         random_first_horizon: int | None = None,
         explore: bool = True,
@@ -357,6 +359,8 @@ class AlgorithmConfig:
                 False: all environments reset.
             horizon: Steps after which an episode is truncated, in place of a lower `TimeLimit`; None: as the
                 environment ends it.
+            soft_horizon: True: at the `horizon` an episode ends without flag or reset, and the next one goes on
+                from there.
             no_done_at_end: True: train batches have no flags of ends, so that the value of the last observation
                 always counts.
             random_first_horizon: Each environment's first episode is truncated after a random number of steps, 1 to
@@ -684,6 +688,7 @@ class AlgorithmConfig:
     batch_mode: Literal["truncate_episodes", "complete_episodes"]
     keep_running_episodes: bool
     horizon: int | None
+    soft_horizon: bool
     no_done_at_end: bool
     random_first_horizon: int | None
     explore: bool

@@ -151,6 +151,7 @@ def _config(path: Path, allow_imports: bool) -> Any:
 def _made(config: Any, render: bool) -> Any:
     """A vector environment of one, as the runner makes it."""
     env_config = {**config.env_config, "render_mode": "rgb_array"} if render else config.env_config
+    config = config.copy().env_runners(soft_horizon=False, random_first_horizon=None)
     make: Any = make_vector_multi_agent_env if config.is_multi_agent else make_vector_env
     try:
         return make(config.env, 1, "sync", env_config, wrappers=wrappers_of(config))

@@ -344,6 +344,8 @@ class EnvRunnerSettings(SettingsModel):
     """True: when whole episodes are sampled, running ones go on in the next sample; False: all environments reset."""
     horizon: Positive | None = None
     """Steps after which an episode is truncated, in place of a lower `TimeLimit`; None: as the environment ends it."""
+    soft_horizon: Switch = False
+    """True: at the `horizon` an episode ends without flag or reset, and the next one goes on from there."""
     no_done_at_end: Switch = False
     """True: train batches have no flags of ends, so that the value of the last observation always counts."""
     random_first_horizon: Positive | None = None
