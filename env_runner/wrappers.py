@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 
 from epibatch.core.errors import ConfigError, EnvironmentContractError, nearest
+from epibatch.core.random_streams import random_stream
 from epibatch.core.structs import map_struct
 
 
@@ -245,9 +246,6 @@ class EpisodicLife(gym.Wrapper[Any, Any, Any, Any]):
         return observation, reward, bool(terminated or life_lost), truncated, info
 
 
-_FIRST_EPISODES = 3  # the key of the streams of random first lengths among those of an environment's seed
-
-
 class Horizon(gym.Wrapper[Any, Any, Any, Any]):
     """Truncates episodes of one agent or several, and can shorten the first one at random.
 
@@ -277,7 +275,7 @@ class Horizon(gym.Wrapper[Any, Any, Any, Any]):
         result = self.env.reset(seed=seed, options=options)
         self._left = self._most
         if self._random_first is not None and (self._is_new or seed is not None):
-            stream = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_FIRST_EPISODES,)))
+            stream = np.random.default_rng(random_stream(seed, "first horizon"))
             self._left = min(self._most, int(stream.integers(1, self._random_first + 1)))
         self._is_new = False
         return result
