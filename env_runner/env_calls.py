@@ -45,8 +45,8 @@ class CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         self.metadata = dict(env.metadata)  # vector environments write their autoreset mode into it
-        self._name = type(env.unwrapped).__name__
-        self.reward_shape = reward_shape(env)
+        self._name, self._space = type(env.unwrapped).__name__, env.observation_space
+        self._reward_shape = reward_shape(env)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
@@ -56,18 +56,15 @@ class CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step the environment."""
+        """Step the environment; an unusual reward or flag that has a meaning is converted."""
         where = f"{self._name}.step()"
-        result = unpack_step(where, self.env.step(action))
-        observation, reward, terminated, truncated, info = result
+        observation, reward, terminated, truncated, info = unpack_step(where, self.env.step(action))
         self._check(where, observation, info)
-        as_reward(where, reward, self.reward_shape)
-        as_flag(where, "terminated", terminated)
-        as_flag(where, "truncated", truncated)
-        return result
+        flags = as_flag(where, "terminated", terminated), as_flag(where, "truncated", truncated)
+        return observation, as_reward(where, reward, self._reward_shape), *flags, info
 
     def _check(self, where: str, observation: Any, info: Any) -> None:
-        check_row(self.observation_space, observation, f"observation of {where}")
+        check_row(self._space, observation, f"observation of {where}")
         check_info(where, info)
 
 
@@ -166,7 +163,7 @@ class SingleAgentCalls:
 
     def __init__(self, env: Any, index: int, count: int) -> None:
         self.env = CheckedCalls(env)
-        self._name = f"{type(env.unwrapped).__name__}.step()"
+        self._name = type(env.unwrapped).__name__
         self._index, self._count = index, count
         self._rows: list[Any] | None = None
         self._form: Form = None
@@ -178,14 +175,13 @@ class SingleAgentCalls:
         observation, info = self.env.reset(seed=seed, options=options)
         if not self._warned:
             self._warned = True
-            warn_of_bounds(self.facts.observation_space, observation, f"first observation of {self._name[:-7]}")
+            warn_of_bounds(self.facts.observation_space, observation, f"first observation of {self._name}")
         return self._shared(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        flags = as_flag(self._name, "terminated", terminated), as_flag(self._name, "truncated", truncated)
-        return (self._shared(observation), as_reward(self._name, reward, self.env.reward_shape), *flags, info)
+        observation, *rest = self.env.step(action)
+        return (self._shared(observation), *rest)
 
     def get(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Return an attribute of the environment, or the result of a method."""
@@ -207,7 +203,7 @@ class SingleAgentCalls:
             for row, leaf in zip(self._rows, flatten_like(self._form, observation)):
                 np.copyto(row, leaf)
         except (TypeError, OverflowError) as error:  # another type, such as int64 where the space says uint8
-            raise unjoined(self.facts.observation_space, f"observation of {self._name[:-7]}", error) from error
+            raise unjoined(self.facts.observation_space, f"observation of {self._name}", error) from error
         return None
 
 

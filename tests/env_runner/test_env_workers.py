@@ -13,7 +13,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 
 from epibatch.algorithms import PPOConfig
 from epibatch.core.errors import RunnerError
@@ -160,6 +160,36 @@ class Slow(gym.Env):
 def one_agent(hangs, timeout):
     config = PPOConfig().environment(Slow, env_config={"hangs": hangs}).env_runners(gym_env_vectorize_mode="async")
     return SingleAgentEnvRunner(config=config.fault_tolerance(sub_environment_timeout_s=timeout)).env
+
+
+class NeverPickled(np.ndarray):
+    def __reduce__(self):
+        raise TypeError("pickled")
+
+
+class Frames(Slow):
+    observation_space = Box(0, 255, (84, 84, 4), np.uint8)
+
+    def observed(self):
+        return np.full((84, 84, 4), self.t, np.uint8).view(NeverPickled)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return self.observed(), {}
+
+    def step(self, action):
+        self.t += 1
+        return self.observed(), 0.0, self.t == 3, False, {}
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_observations_of_one_agent_come_through_shared_memory(mode):
+    config = PPOConfig().environment(Frames, env_config={"hangs": False})
+    config.env_runners(gym_env_vectorize_mode="async", num_envs_per_env_runner=2, gym_env_autoreset_mode=mode)
+    runner = SingleAgentEnvRunner(config=config)
+    episodes = runner.sample(num_episodes=4, random_actions=True)
+    assert [episode.get_observations()[:, 0, 0, 0].tolist() for episode in episodes] == [[0, 1, 2, 3]] * 4
+    runner.stop()
 
 
 def test_answers_of_an_interrupted_call_are_not_taken_for_those_of_the_next():
