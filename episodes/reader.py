@@ -47,7 +47,7 @@ def reader_of(episodes: Sequence[Any]) -> EpisodeReader:
     """
     if type(episodes) is VectorEpisodes:
         if episodes.recording:
-            return RecorderReader(episodes)
+            return EpisodeReader(episodes.views_of_all()) if episodes.block.behind else RecorderReader(episodes)
         if not episodes.block.views or not any(chunk.replaced for chunk in episodes.chunks):
             return BlockReader(episodes, episodes.block, episodes.chunks)
         return EpisodeReader(episodes.views_of_all())

@@ -110,10 +110,11 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             rows = block.rewards.leaves[0][first : block.row]
             if rows.ndim > 2:
                 rows = rows.sum(tuple(range(2, rows.ndim)), dtype=np.float64)
-            if (starts == first).all():
+            if (starts == first).all() and not block.behind:
                 returns += rows.sum(0, dtype=np.float64)
             else:
-                in_episode = np.arange(first, block.row)[:, None] >= starts
+                at = np.arange(first, block.row)[:, None]
+                in_episode = (at >= starts) & (at < [chunk.end for chunk in chunks])
                 returns += np.where(in_episode, rows, 0.0).sum(0)
         for env, chunk in enumerate(chunks):
             if chunk.block is not block and chunk.block.rewards.leaves:  # it ended with the block before

@@ -32,6 +32,9 @@ _STATISTICS = "episode"  # the key of gymnasium.wrappers.vector.RecordEpisodeSta
 class VectorRecorder:
     """Turns vector steps into episodes, with one copy per column and step whatever N is.
 
+    With a mask, only some environments take part in a step or reset. From then until the next `flush`, the environments'
+    rows are written and read one by one.
+
     Args:
         num_envs: N.
         observation_space: Space of one environment's observation.
@@ -95,26 +98,60 @@ class VectorRecorder:
         """Steps of the running fragment, lookback included."""
         return self._block.row
 
-    def reset(self, observations: Any, infos: dict[str, Any] | None = None) -> None:
+    def reset(self, observations: Any, infos: dict[str, Any] | None = None, *, mask: Any = None) -> None:
         """Start an episode in every environment; running ones are dropped.
 
         Args:
             observations: Arrays of shape [N, ...].
             infos: The vector environment's infos.
+            mask: The environments that were reset: bool [N]; None: all. The episodes of the others go on, and their rows
+                of `observations` are not read.
 
         Raises:
-            ColumnError: not one row per environment.
+            ColumnError: not one row per environment, or a mask of another type or shape.
             SpaceError: observations of another nesting or shape than the observation space.
+            EpisodeStateError: a mask before all environments were reset.
         """
         observations = self._checks.observations(observations)
+        if mask is not None:
+            self._checks.check_flags("mask", mask)
+            self._check_reset("reset(mask=...)")
+            self._reset_some(np.flatnonzero(mask).tolist(), observations, infos or {})
+            return
         self._block, self._rows_before = Block(self.num_envs, self._capacity), 0
         block = self._block
         block.stage(observations)
         if infos:
             block.infos[0] = infos
         self._waiting, self._finished = [], {}
-        chunks = [self._new_chunk(env, 0) for env in range(self.num_envs)]
+        chunks = [self._new_chunk(env) for env in range(self.num_envs)]
         self.episodes = VectorEpisodes(block, chunks, recording=True)
+
+    def _reset_some(self, envs: list[int], observations: Any, infos: dict[str, Any]) -> None:
+        for env in envs:
+            chunk = self.episodes.chunks[env]
+            if chunk.stop is None:
+                chunk.finish(chunk.end, False, False)
+        self._block.commit()
+        self._stage_some(envs, observations, infos)
+        for env in envs:
+            self.episodes.replace(env, self._new_chunk(env))
+        self._waiting = [env for env in self._waiting if env not in envs]
+
+    def _stage_some(self, envs: list[int], observations: Any, infos: dict[str, Any]) -> None:
+        """Add the next observations and infos of some environments."""
+        block = self._block
+        block.advance(envs)
+        block.provisional = True
+        for env in envs:
+            block.write_newest(env, map_struct(lambda leaf, env=env: leaf[env], observations))
+            block.own_infos[block.newest(env), env] = env_infos(infos, env)
+
+    def _check_reset(self, call: str) -> None:
+        if not self.episodes.chunks:
+            raise EpisodeStateError(
+                f"VectorRecorder.{call}", expected="reset() first", found="no episode", do="call reset()"
+            )
 
     def step(
         self,
@@ -128,6 +165,7 @@ class VectorRecorder:
         final_observations: Any = None,
         reset_infos: dict[str, Any] | None = None,
         restarted: Mapping[int, dict[str, Any] | None] | None = None,
+        mask: Any = None,
     ) -> list[Chunk]:
         """Add one vector step.
 
@@ -146,6 +184,8 @@ class VectorRecorder:
             restarted: Environments that took no step and were made and reset again, so their rows of `observations`
                 are reset ones. Their running episodes are truncated at the observation before, to whose info this
                 dict is added, or dropped (None).
+            mask: The environments that took the step: bool [N]; None: all. Rows of the others are not read, but have
+                to be there, and their episodes stay as they are.
 
         Returns:
             The chunks that ended with this step. Those of `restarted` environments may have no steps, if earlier chunks
@@ -160,10 +200,7 @@ class VectorRecorder:
                 After any of these no step was added.
         """
         block = self._block
-        if not self.episodes.chunks:
-            raise EpisodeStateError(
-                "VectorRecorder.step", expected="reset() first", found="no episode", do="call reset()"
-            )
+        self._check_reset("step")
         if block.views:
             self._refuse_ended_views()
         row, extras = block.row, extras or {}
@@ -172,10 +209,21 @@ class VectorRecorder:
         except (ColumnError, SpaceError) as error:
             add_context(error, f"{self._rows_before + row + 1} steps after the reset:")
             raise
-        plain = self._checks.are_plain(rewards, terminateds, truncateds) and block.put_plain(actions, rewards, extras)
+        if mask is None and block.behind:
+            mask = np.ones(self.num_envs, np.bool_)
+        plain = (
+            mask is None
+            and self._checks.are_plain(rewards, terminateds, truncateds)
+            and block.put_plain(actions, rewards, extras)
+        )
         if not plain:
             self._check(actions, rewards, (terminateds, truncateds), extras)
         done = np.logical_or(terminateds, truncateds)
+        waiting = self._waiting
+        if mask is not None:
+            self._checks.check_flags("mask", mask)
+            done &= mask
+            waiting = [env for env in waiting if mask[env]]
         ended = np.flatnonzero(done).tolist() if b"\1" in done.tobytes() else []  # the cheaper way to ask for any
         if ended and self._waiting and not set(ended).isdisjoint(self._waiting):
             raise EpisodeError(
@@ -188,16 +236,24 @@ class VectorRecorder:
             )
         tails = self._terminal_observations(ended, final_observations, infos) if self._autoreset == "same_step" else {}
         block.commit()
-        if not plain:
-            self._put(row, actions, rewards, extras)
-        block.row = row + 1
-        block.stage(observations)
-        if infos:
-            block.infos[row + 1] = {key: value for key, value in infos.items() if key not in _FINAL}
-        cut = self._cut(row, restarted) if restarted else []
-        for env in self._waiting:
-            self.episodes.replace(env, self._new_chunk(env, row + 1))
-        self._waiting = []
+        own = {key: value for key, value in infos.items() if key not in _FINAL} if infos else {}
+        if mask is not None:
+            self._add_outputs(row, extras)
+            envs = np.flatnonzero(mask).tolist()
+            self._put_some(envs, [(block.actions, actions), (block.rewards, rewards)])
+            self._put_some(envs, [(block.extras[key], value) for key, value in extras.items()])
+            self._stage_some(envs, observations, own)
+        else:
+            if not plain:
+                self._put(row, actions, rewards, extras)
+            block.row = row + 1
+            block.stage(observations)
+            if own:
+                block.infos[row + 1] = own
+        cut = self._cut(restarted) if restarted else []
+        for env in waiting:
+            self.episodes.replace(env, self._new_chunk(env))
+        self._waiting = [] if mask is None else [env for env in self._waiting if not mask[env]]
         return cut + (self._end(ended, (terminateds, truncateds), tails, (infos or {}, reset_infos)) if ended else [])
 
     def _check(self, actions: Any, rewards: Any, flags: tuple[Any, Any], extras: dict[str, Any]) -> None:
@@ -229,6 +285,25 @@ class VectorRecorder:
     def _put(self, row: int, actions: Any, rewards: Any, extras: dict[str, Any]) -> None:
         """Write what a vector step took and brought, whatever its nesting, shapes and types."""
         block = self._block
+        self._add_outputs(row, extras)
+        for key, value in extras.items():
+            block.extras[key].put(row, value, block.capacity)
+        block.actions.put(row, actions, block.capacity)
+        block.rewards.put(row, rewards, block.capacity)
+
+    def _put_some(self, envs: list[int], columns: list[tuple[BlockColumn, Any]]) -> None:
+        """Write what some environments took and brought, each in its own newest row."""
+        block = self._block
+        for column, value in columns:
+            if not column.leaves:
+                column.put(block.row, value, block.capacity)
+            for env in envs:
+                row = map_struct(lambda leaf, env=env: leaf[env], value)
+                column.put_one(block.newest(env), env, row, block.capacity)
+
+    def _add_outputs(self, row: int, extras: dict[str, Any]) -> None:
+        """Make the columns of model outputs at the first step; later ones must have the same."""
+        block = self._block
         if extras.keys() != block.extras.keys():
             if block.extras or block.actions.leaves:
                 raise EpisodeError(
@@ -241,50 +316,47 @@ class VectorRecorder:
                 block.extras[key] = BlockColumn()
             for chunk in self.episodes.chunks:
                 chunk.add_columns()
-        for key, value in extras.items():
-            block.extras[key].put(row, value, block.capacity)
-        block.actions.put(row, actions, block.capacity)
-        block.rewards.put(row, rewards, block.capacity)
 
     def name_next_episode(self, env: int, episode: SingleAgentEpisode) -> None:
         """Give the next episode of an environment the name and the custom data of an empty one."""
         self._announced[env] = episode
 
-    def _new_chunk(self, env: int, row: int) -> Chunk:
+    def _new_chunk(self, env: int) -> Chunk:
         self._since[env] = 0
         coming = self._announced.pop(env, None)
         identity = () if coming is None else (coming.id_, 0, dict(coming.custom_data))
+        row = self._block.newest(env)
         return Chunk(self._block, env, row, row, self._spaces, *identity)
 
     def _end(
         self, envs: list[int], flags: tuple[Any, Any], tails: dict[int, Any], infos: tuple[dict[str, Any], Any]
     ) -> list[Chunk]:
         """End the episodes of these environments; with "same_step" begin the next ones."""
-        row, ended = self._block.row, []
+        ended = []
         for env in envs:
             chunk = self.episodes.chunks[env]
-            chunk.finish(row, bool(flags[0][env]), bool(flags[1][env]))
+            chunk.finish(chunk.end, bool(flags[0][env]), bool(flags[1][env]))
             self._finished[id(chunk)] = chunk, self.episodes.views[env]
             ended.append(chunk)
             if tails:
                 self._set_tail(chunk, tails[env], *infos)
-                self.episodes.replace(env, self._new_chunk(env, row))
+                self.episodes.replace(env, self._new_chunk(env))
         if not tails:
-            self._waiting = envs
+            self._waiting += envs
         return ended
 
-    def _cut(self, row: int, restarted: Mapping[int, dict[str, Any] | None]) -> list[Chunk]:
-        """End the running episodes of restarted environments at a row, and begin the next ones after it."""
+    def _cut(self, restarted: Mapping[int, dict[str, Any] | None]) -> list[Chunk]:
+        """End the running episodes of restarted environments before the newest row, and begin the next ones there."""
         cut = []
         for env, info in restarted.items():
-            chunk, view = self.episodes.chunks[env], self.episodes.views[env]
+            chunk, view, row = self.episodes.chunks[env], self.episodes.views[env], self._block.newest(env) - 1
             if info is not None and (row > chunk.start or chunk.t_started):
                 chunk.finish(row, False, True)
                 self._block.own_infos[row, env] = {**chunk.info_at(row - chunk.low), **info}
                 if row > chunk.start:
                     self._finished[id(chunk)] = chunk, view
                 cut.append(chunk)
-            self.episodes.replace(env, self._new_chunk(env, row + 1))
+            self.episodes.replace(env, self._new_chunk(env))
         return cut
 
     def _set_tail(self, chunk: Chunk, tail: Any, infos: dict[str, Any], reset_infos: dict[str, Any] | None) -> None:
@@ -293,17 +365,17 @@ class VectorRecorder:
         Infos of an environment that gives no terminal observation and no `final_info` are those of the step that ended.
         """
         env, block = chunk.env, self._block
-        missing = tail is NOTHING
-        chunk.tail = self._placeholder(block.observations.row_of(block.row - 1, env)) if missing else tail
+        row, missing = block.newest(env), tail is NOTHING
+        chunk.tail = self._placeholder(block.observations.row_of(row - 1, env)) if missing else tail
         if missing and reset_infos is None and "final_info" not in infos:
-            infos, reset_infos = block.infos.get(block.row, {}), {}
-        if reset_infos is None:
+            chunk.tail_infos, block.own_infos[row, env] = block.info_at(row, env), {}
+        elif reset_infos is None:
             final = infos.get("final_info")
             chunk.tail_infos = env_infos(final, env) if isinstance(final, dict) else {}
             self._move_statistics(chunk)
         else:
             chunk.tail_infos = env_infos(infos, env)
-            block.own_infos[block.row, env] = env_infos(reset_infos, env)
+            block.own_infos[row, env] = env_infos(reset_infos, env)
         if missing:
             chunk.tail_infos = {**chunk.tail_infos, MISSING_FINAL_OBS: True}
 
@@ -318,12 +390,12 @@ class VectorRecorder:
     def _move_statistics(self, chunk: Chunk) -> None:
         """Statistics of an ended episode stand beside the infos of the reset; they are the ended one's."""
         block, env = self._block, chunk.env
-        found = block.infos.get(block.row, {}).get(_STATISTICS)
+        row = block.newest(env)
+        infos = dict(block.info_at(row, env))
+        found = infos.pop(_STATISTICS, None)
         if isinstance(found, dict) and "r" in found and "l" in found:
-            infos = env_infos(block.infos[block.row], env)
-            if _STATISTICS in infos:
-                chunk.tail_infos = {**chunk.tail_infos, _STATISTICS: infos.pop(_STATISTICS)}
-                block.own_infos[block.row, env] = infos
+            chunk.tail_infos = {**chunk.tail_infos, _STATISTICS: found}
+            block.own_infos[row, env] = infos
 
     def reserve(self, vector_steps: int) -> None:
         """Make room for so many vector steps in the next fragments."""
@@ -381,15 +453,16 @@ class VectorRecorder:
         Returns:
             The chunks that ended.
         """
-        row, ended = self._block.row, []
+        ended = []
         for env, chunk in enumerate(self.episodes.chunks):
+            row = chunk.end
             t = chunk.t_started + row - chunk.start
             if env in self._waiting or t - self._since[env] < steps:
                 continue
             chunk.finish(row, False, False)
             self._finished[id(chunk)] = chunk, self.episodes.views[env]
             ended.append(chunk)
-            following = self._new_chunk(env, row)
+            following = self._new_chunk(env)
             following.low, following.t_started, following.is_first = max(chunk.low, row - lookback), t, True
             self._since[env] = t
             self.episodes.replace(env, following)
@@ -424,7 +497,7 @@ class VectorRecorder:
                 continue
             going_on.append(chunk.next_chunk(block, lookback, cut))
             if cut and len(chunk):
-                chunk.finish(old.row, False, False)
+                chunk.finish(chunk.end, False, False)
                 running.append((chunk, view))
         done = [*self._finished.values(), *running]
         result = VectorEpisodes(old, [chunk for chunk, _ in done], [view for _, view in done])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from .arrays import (
     leaves_like,
     owned,
     promoted,
+    store,
     unaliased,
 )
 
@@ -98,9 +100,25 @@ class BlockColumn:
             return True
         return self._take([self._roomy(i, row, capacity) for i in range(len(self.leaves))], row, value)
 
-    def take_one(self, row: int, env: int, value: Any) -> bool:
+    def take_one(self, row: int, env: int, value: Any, capacity: int) -> bool:
         """Write one environment's row if it has the column's nesting, shapes and types exactly."""
-        return self._take([leaf[:, env] for leaf in self.leaves], row, value)
+        return self._take([self._roomy(i, row, capacity)[:, env] for i in range(len(self.leaves))], row, value)
+
+    def put_one(self, row: int, env: int, value: Any, capacity: int) -> None:
+        """Write one environment's row into a column that has rows.
+
+        Args:
+            row: Row of the block.
+            env: The environment.
+            value: Nested like the stream.
+            capacity: Rows to make room for when the column is full.
+        """
+        for i, item in enumerate(unaliased(flatten_like(self.form, value))):
+            leaf = self._roomy(i, row, capacity)
+            dtype = fits(leaf[:, env], item)
+            if dtype is None or dtype != leaf.dtype:
+                self.promote(i, dtype)
+            store(self.leaves[i][:, env], row, item)
 
     def _take(self, leaves: list[Leaf], row: int, value: Any) -> bool:
         values = leaves_like(self.form, value)
@@ -133,14 +151,24 @@ class BlockColumn:
         """One environment's row."""
         return unflatten(self.form, [leaf[row, env] for leaf in self.leaves])
 
-    def window(self, start: int, stop: int, capacity: int) -> BlockColumn:
-        """A new column of `capacity` rows that begins with copies of rows `start` to `stop`."""
+    def window(self, start: int, stop: int, capacity: int, behind: Mapping[int, int]) -> BlockColumn:
+        """A new column of `capacity` rows that begins with copies of rows `start` to `stop`.
+
+        Args:
+            start: The first row.
+            stop: The row after the last.
+            capacity: How many rows the column gets.
+            behind: Environment -> how many rows before those its rows lie.
+        """
         column = BlockColumn()
         column.form = self.form
         for leaf in self.leaves:
             target = empty_leaf(leaf[0], capacity)
             low = max(start, 0)
             target[low - start : stop - start] = leaf[low:stop]
+            for env, rows in behind.items():
+                low = max(start, rows)
+                target[low - start : stop - start, env] = leaf[low - rows : stop - rows, env]
             column.leaves.append(target)
         return column
 
@@ -148,7 +176,8 @@ class BlockColumn:
 class Block:
     """The columns of one fragment of N environments.
 
-    Row r holds the observations before vector step r, and the actions, rewards and flags of that step. The newest
+    Row r holds the observations before vector step r, and the actions, rewards and flags of that step. Environments
+    that take no part in a vector step get no row in it, so their newest row is `behind` that of the others. The newest
     observations are provisional until `commit`. They are in their row already if they have the column's nesting,
     shapes and types; otherwise they are stored in `pending`. Values that a piece writes for one environment go to
     the same row, or to `written`.
@@ -159,6 +188,7 @@ class Block:
         row: Row of the newest observations.
 
     Attributes:
+        behind: Environment -> how many rows before `row` its newest observation is, where it is not in `row`.
         provisional: Whether the newest observations can be replaced by any others.
         returns_before: The earlier returns of episodes that continue from another block: float64 [N], or None.
         unknown_rewards: Whether NaN among the rewards marks one that the caller did not give. It may not be read.
@@ -169,6 +199,7 @@ class Block:
         self.num_envs = num_envs
         self.capacity = capacity
         self.row = row
+        self.behind: dict[int, int] = {}
         self.observations = BlockColumn()
         self.actions = BlockColumn()
         self.rewards = BlockColumn()
@@ -180,6 +211,16 @@ class Block:
         self.provisional = self._only = self.unknown_rewards = False
         self.views = 0
         self.returns_before: Any = None
+
+    def newest(self, env: int) -> int:
+        """The row of the newest observation of one environment."""
+        return self.row - self.behind.get(env, 0) if self.behind else self.row
+
+    def advance(self, envs: Collection[int]) -> None:
+        """Move on by one row in some environments."""
+        rows = [self.newest(env) + (env in envs) for env in range(self.num_envs)]
+        self.row = max(rows)
+        self.behind = {env: self.row - row for env, row in enumerate(rows) if row < self.row}
 
     def column(self, name: str) -> BlockColumn | None:
         """The column `obs`, `actions` or `rewards`, or a model output; None if there is none of that name."""
@@ -226,7 +267,7 @@ class Block:
 
     def write_newest(self, env: int, row: Any) -> None:
         """Replace the provisional observation of one environment by one of any nesting, shape and type."""
-        if self.pending is None and self.observations.take_one(self.row, env, row):
+        if self.pending is None and self.observations.take_one(self.newest(env), env, row, self.capacity):
             self.written.pop(env, None)
         else:
             self.written[env] = owned(row)
@@ -236,7 +277,7 @@ class Block:
         if env in self.written:
             return self.written[env]
         if self.pending is None:
-            return self.observations.row_of(self.row, env)
+            return self.observations.row_of(self.newest(env), env)
         return map_struct(lambda leaf: leaf[env], self.pending)
 
     def latest_observations(self) -> Any:
@@ -266,7 +307,11 @@ class Block:
         Raises:
             ColumnError: they differ in nesting, among one another or from the rows before.
         """
-        if self.written or self.pending is not None:
+        if self.behind:
+            for env, row in self.written.items():
+                self.observations.put_one(self.newest(env), env, row, self.capacity)
+            self.written = {}
+        elif self.written or self.pending is not None:
             rows, column = self.latest_observations(), self.observations
             if self._only:
                 column.form, column.leaves = None, []
@@ -289,13 +334,16 @@ class Block:
         """A block for the next fragment, beginning with the last `lookback` steps of this one."""
         self.commit()
         block = Block(self.num_envs, lookback + capacity, lookback)
-        start, rows = self.row - lookback, lookback + capacity
-        block.observations = self.observations.window(start, self.row + 1, rows)
-        block.actions = self.actions.window(start, self.row, rows)
-        block.rewards = self.rewards.window(start, self.row, rows)
-        block.extras = {key: column.window(start, self.row, rows) for key, column in self.extras.items()}
+        start, rows, behind = self.row - lookback, lookback + capacity, self.behind
+        block.observations = self.observations.window(start, self.row + 1, rows, behind)
+        block.actions = self.actions.window(start, self.row, rows, behind)
+        block.rewards = self.rewards.window(start, self.row, rows, behind)
+        block.extras = {key: column.window(start, self.row, rows, behind) for key, column in self.extras.items()}
         block.own_infos = {(row - start, env): info for (row, env), info in self.own_infos.items() if row >= start}
         block.infos = {row - start: infos for row, infos in self.infos.items() if row >= start}
+        for env, count in behind.items():
+            for row in range(max(start, count), self.row + 1):
+                block.own_infos[row - start, env] = self.info_at(row - count, env)
         return block
 
 

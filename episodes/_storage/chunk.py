@@ -67,7 +67,7 @@ class Chunk:
     @property
     def end(self) -> int:
         """Row after the newest step."""
-        return self.block.row if self.stop is None else self.stop
+        return self.block.newest(self.env) if self.stop is None else self.stop
 
     @property
     def return_before(self) -> float:
@@ -219,7 +219,7 @@ class RowSource:
         pending, provisional = NOTHING, False
         if column is block.observations:
             pending = chunk.tail
-            provisional = pending is not NOTHING or (block.provisional and stop == block.row)
+            provisional = pending is not NOTHING or (block.provisional and stop == block.newest(chunk.env))
             if pending is NOTHING and provisional and (block.pending is not None or chunk.env in block.written):
                 pending = block.newest_row(chunk.env)
             stop += pending is NOTHING
