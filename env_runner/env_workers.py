@@ -11,9 +11,9 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from gymnasium.vector.utils import CloudpickleWrapper
@@ -129,6 +129,7 @@ class WorkerEnvs:
         self._per_process = per_process
         self._context, self._timeout, self._memory = context, timeout, memory
         self._processes: list[_EnvProcess] = []
+        self._sent: dict[int, list[tuple[int, tuple[Any, ...]]]] = {}  # by the process's number
         self._missing: set[int] = set()  # environments that their process does not have yet
 
     @property
@@ -143,7 +144,16 @@ class WorkerEnvs:
         return self.ask(dict.fromkeys(range(len(self._makers)), ("make",)))
 
     def ask(self, calls: Calls) -> Answers:
-        """Call environments, all processes at the same time.
+        """Call environments, all processes at the same time."""
+        numbers = self.send(calls)
+        try:
+            return self.receive(numbers)
+        finally:  # Ctrl-C: the others are not waited for any more
+            for number in numbers:
+                self._sent.pop(number, None)
+
+    def send(self, calls: Calls) -> list[int]:
+        """Start calls of environments; return the numbers of their processes.
 
         Raises:
             RunnerError: they were closed.
@@ -152,20 +162,38 @@ class WorkerEnvs:
             raise RunnerError(
                 "worker processes", expected="environments to call", found="closed ones", do="make new ones"
             )
-        timeout = self._timeout
         groups: dict[int, list[tuple[int, tuple[Any, ...]]]] = {}
         for index, call in calls.items():
             number, slot = divmod(index, self._per_process)
             groups.setdefault(number, []).append((slot, call))
-        deadline = None if timeout is None else time.monotonic() + timeout
         for number, requests in groups.items():
-            self._processes[number].send(requests)
+            self._processes[number].send(requests, self._timeout)
+            self._sent[number] = requests
+        return list(groups)
+
+    def together(self, indices: Iterable[int]) -> set[int]:
+        """Return these environments, and those that share a process with one of them."""
+        numbers = {index // self._per_process for index in indices}
+        return {index for index in range(len(self._makers)) if index // self._per_process in numbers}
+
+    def ready(self) -> list[int]:
+        """Wait until a process has finished its calls, has ended, or is out of time; return the numbers of all such."""
+        ready: list[int] = []
+        while not ready:
+            waits = {number: self._processes[number].seconds_left() for number in self._sent}
+            pipes = {self._processes[number].pipe: number for number in waits}
+            found = wait(pipes, min((left for left in waits.values() if left is not None), default=None))
+            ready = [number for pipe, number in pipes.items() if pipe in found or waits[number] == 0]
+        return ready
+
+    def receive(self, numbers: Iterable[int]) -> Answers:
+        """Wait for the calls that processes were sent; return what they returned and raised."""
         answers: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
-        for number, requests in groups.items():
-            first = number * self._per_process
+        for number in numbers:
+            first, requests = number * self._per_process, self._sent.pop(number)
             try:
-                results = self._processes[number].receive(deadline, timeout)
+                results = self._processes[number].receive(self._timeout)
             except Exception as error:
                 for slot, _ in requests:
                     failures[first + slot] = copy.copy(error)
@@ -216,37 +244,43 @@ class _EnvProcess:
 
     def __init__(self, makers: Sequence[Callable[[], EnvCalls]], context: str | None, memory: Any) -> None:
         ways = multiprocessing.get_context(context)
-        self._pipe, theirs = ways.Pipe()
+        self.pipe, theirs = ways.Pipe()
         wrapped = CloudpickleWrapper(makers)  # type: ignore[arg-type]
         # the types of multiprocessing do not say that every context has processes
         self._process: Any = ways.Process(  # type: ignore[attr-defined]
-            target=_serve, args=(wrapped, memory, theirs, self._pipe), daemon=True
+            target=_serve, args=(wrapped, memory, theirs, self.pipe), daemon=True
         )
         with workers_ignore_ctrl_c():
             self._process.start()
         theirs.close()
         self._waiting = False
         self._gone = False
+        self._deadline: float | None = None
 
     @property
     def broken(self) -> bool:
         """True if the process has ended, or still works on calls whose results were not received."""
         return self._gone or self._waiting
 
-    def send(self, requests: list[tuple[int, tuple[Any, ...]]]) -> None:
+    def send(self, requests: list[tuple[int, tuple[Any, ...]]], timeout: float | None) -> None:
         """Start calls of environments, one after the other; a process that was interrupted at work is killed."""
+        self._deadline = None if timeout is None else time.monotonic() + timeout
         if self._waiting:  # its answers would be taken for those of these calls
             self._end()
         self._waiting = True
         try:
-            self._pipe.send_bytes(pickle.dumps(requests))  # send() pickles as well, in three times the time
+            self.pipe.send_bytes(pickle.dumps(requests))  # send() pickles as well, in three times the time
         except (*_CONNECTION_ERRORS, OSError):
             return  # receive() says so
         except BaseException:
             self._waiting = False  # nothing was sent: arguments that cannot be pickled
             raise
 
-    def receive(self, deadline: float | None, timeout: float | None) -> list[tuple[bool, Any]]:
+    def seconds_left(self) -> float | None:
+        """Return the time that is left for the calls; None: no limit."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def receive(self, timeout: float | None) -> list[tuple[bool, Any]]:
         """Wait for the calls, and return for each whether it succeeded, and its result or error.
 
         Raises:
@@ -255,7 +289,7 @@ class _EnvProcess:
         try:
             if self._gone:  # an answer to an earlier call may wait in the pipe
                 raise EOFError
-            if deadline is not None and not self._pipe.poll(max(0.0, deadline - time.monotonic())):
+            if self._deadline is not None and not self.pipe.poll(self.seconds_left()):
                 self._end()
                 raise RunnerError(
                     "worker process",
@@ -263,7 +297,7 @@ class _EnvProcess:
                     found="none; the process was killed",
                     do="find out where the environment waits, or allow more time",
                 )
-            results: list[tuple[bool, Any]] = self._pipe.recv()
+            results: list[tuple[bool, Any]] = self.pipe.recv()
         except (*_CONNECTION_ERRORS, OSError) as error:
             self._gone = True
             self._process.join(_PATIENCE)
@@ -285,15 +319,15 @@ class _EnvProcess:
         """Close the environments and end the process; one that does not respond is killed."""
         if not self.broken:
             with contextlib.suppress(*_CONNECTION_ERRORS, OSError):
-                self._pipe.send(None)
-                if self._pipe.poll(_PATIENCE):
-                    self._pipe.recv()
+                self.pipe.send(None)
+                if self.pipe.poll(_PATIENCE):
+                    self.pipe.recv()
         else:
             self._process.terminate()
         self._process.join(_PATIENCE)
         if self._process.is_alive():
             self._end()
-        self._pipe.close()
+        self.pipe.close()
 
 
 def _serve(makers: Any, memory: Any, pipe: Connection, parents: Connection) -> None:

@@ -77,18 +77,23 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         self._flat: Any = joined.reshape(-1) if isinstance(joined, np.ndarray) and joined.ndim == 2 else None
 
     def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | list[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+        mask: Any = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those of `options["reset_mask"]`.
+        """Reset all environments, or some.
 
         Args:
             seed: For the first environment, the others get the following numbers; or one for each.
-            options: Passed to the environments, except for the mask: bool, [N].
+            options: Passed to the environments, except for Gymnasium's `reset_mask`, which counts as `mask`.
+            mask: The environments to reset: bool, [N]; None: all. The observations of the others stay as they were.
 
         Raises:
             RunnerError: not one seed per environment, or a mask of another type or shape, or without any environment.
         """
-        calls = _reset_calls(self, seed, options)
+        calls = _reset_calls(self, seed, options, mask)
         infos: dict[str, Any] = {}
         self.failures = {}
         for i, (seed_of_env, settings) in calls.items():
@@ -130,23 +135,26 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         self._ended.discard(index)
         return self._together(), self._add_info(infos, info, index)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all environments.
+    def step(self, actions: Any, mask: Any = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all environments, or some.
 
         Args:
             actions: One per environment, as `action_space` says.
+            mask: The environments to step: bool, [N]; None: all. The others keep their observations, and have reward 0
+                and no flags. One that has ended waits for its reset.
 
         Raises:
-            RunnerError: in mode DISABLED, an environment has ended and was not reset.
+            RunnerError: in mode DISABLED, an environment has ended and was not reset; or a mask of another type or
+                shape.
             SpaceError: an observation of another nesting or shape than the observation space.
             EnvironmentContractError: a reward that is no number, or a flag that is neither True nor False.
         """
-        result = self.try_step(actions)
+        result = self.try_step(actions, mask)
         if self.raises:
             self._raise_first()
         return result
 
-    def try_step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def try_step(self, actions: Any, mask: Any = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step as `step` does, but keep the results of the other environments if some fail.
 
         `failures` has the errors. An environment that failed has reward 0, no flags, and a meaningless observation. If
@@ -155,12 +163,17 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         at_once = self.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP
         resets = at_once and not self._resets_itself
         ended = self._ended
-        _refuse_ended(self, ended)
+        _refuse_ended(self, ended, mask)
         infos: dict[str, Any] = {}
         rows, self.failures, self._ended = self._rows, {}, set()
         rewards, flags, numbers = np.zeros(self._rewards_shape), np.zeros((2, self._count), np.bool_), self._numbers
         action_rows = actions if type(actions) is np.ndarray else iterate(self.action_space, actions)
-        for i, (env, action) in enumerate(zip(self.envs, action_rows, strict=True)):
+        stepped: Any = enumerate(zip(self.envs, action_rows, strict=True))
+        if mask is not None:
+            chosen = _chosen(mask, self._count, "SyncEnvs.step")
+            stepped = [item for item in stepped if item[0] in chosen]
+            self._ended = ended.difference(chosen)
+        for i, (env, action) in stepped:
             try:
                 if i in ended:
                     rows[i], info = env.reset()
@@ -263,8 +276,39 @@ def _misfit(envs: Any, argument: str, expected: str, found: str) -> RunnerError:
     return RunnerError(where, expected=expected, found=found, do=f"give {expected}")
 
 
+def _chosen(mask: Any, count: int, where: str) -> set[int]:
+    """Return the numbers of the environments in a mask.
+
+    Raises:
+        RunnerError: it is no bool array of shape [count].
+    """
+    return set(np.flatnonzero(checked_mask(mask, count, where)).tolist())
+
+
+def checked_mask(mask: Any, count: int, where: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return a mask of environments.
+
+    Args:
+        mask: What should be one.
+        count: The number of environments.
+        where: The call, for the message.
+
+    Raises:
+        RunnerError: it is no bool array of shape [count].
+    """
+    array = mask if isinstance(mask, np.ndarray) else np.asarray(mask if isinstance(mask, (list, tuple)) else None)
+    if array.dtype != np.bool_ or array.shape != (count,):
+        raise RunnerError(
+            f"{where}, mask",
+            expected=f"an array, bool of shape ({count},): one per environment",
+            found=f"{array.dtype} of shape {array.shape}" if isinstance(mask, np.ndarray) else repr(mask),
+            do="pass True for the environments that take part, or no mask for all",
+        )
+    return array
+
+
 def _reset_calls(
-    envs: Any, seed: int | list[int | None] | None, options: dict[str, Any] | None
+    envs: Any, seed: int | list[int | None] | None, options: dict[str, Any] | None, mask: Any
 ) -> dict[int, tuple[int | None, dict[str, Any] | None]]:
     """Return the seed and the options for each environment that is to be reset."""
     count = envs.num_envs
@@ -273,15 +317,20 @@ def _reset_calls(
     if len(seed) != count:
         raise _misfit(envs, "seed", f"a number, or one for each of {count} environments", f"{len(seed)} of them")
     settings = dict(options) if options is not None else None
-    mask = np.ones(count, np.bool_) if settings is None else settings.pop("reset_mask", np.ones(count, np.bool_))
+    if mask is not None:
+        mask = checked_mask(mask, count, f"{type(envs).__name__}.reset")
+    else:
+        mask = np.ones(count, np.bool_) if settings is None else settings.pop("reset_mask", np.ones(count, np.bool_))
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (count,) or not mask.any():
         expected = f"an array, bool of shape ({count},), True somewhere"
-        raise _misfit(envs, "options['reset_mask']", expected, repr(mask))
+        raise _misfit(envs, "mask or options['reset_mask']", expected, repr(mask))
     return {i: (seed[i], settings) for i in np.flatnonzero(mask).tolist()}
 
 
-def _refuse_ended(envs: Any, ended: set[int]) -> None:
-    if ended and envs.autoreset_mode is gym.vector.AutoresetMode.DISABLED:
+def _refuse_ended(envs: Any, ended: set[int], mask: Any) -> None:
+    if not ended or envs.autoreset_mode is not gym.vector.AutoresetMode.DISABLED:
+        return
+    if mask is None or any(mask[env] for env in ended):
         raise RunnerError(
             f"{type(envs).__name__}.step, autoreset mode DISABLED",
             expected="that environments which have ended are reset first",
@@ -311,6 +360,9 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
     Observations come through shared memory, and the next call overwrites them. Every return value is checked. An
     environment that fails, hangs past a time limit or loses its process does not affect those in other processes.
 
+    `step` waits for all environments. `send` starts steps, and `recv` returns those of the environments that have
+    answered. So fast environments do not wait for slow ones.
+
     Args:
         env_fns: Functions that make the environments. The first is also called once in this process, for the spaces.
         autoreset_mode: When environments are reset.
@@ -331,6 +383,10 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         >>> envs = AsyncEnvs([lambda: gym.make("CartPole-v1")] * 2)
         >>> envs.reset(seed=0)[0].shape, envs.step(np.array([0, 1]))[1]
         ((2, 4), array([1., 1.]))
+        >>> envs.send(np.array([0, 1]), mask=np.array([False, True]))
+        >>> observations, rewards, terminateds, truncateds, infos, mask = envs.recv()
+        >>> rewards, mask
+        (array([0., 1.]), array([False,  True]))
         >>> envs.close()
     """
 
@@ -359,6 +415,8 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         sample.close()
         self.failures: dict[int, Exception] = {}
         self._ended: set[int] = set()
+        self._sent: dict[int, tuple[Any, ...]] = {}
+        self._answers: dict[int, Any] = {}  # of environments beside one whose failure was raised
         memory = create_shared_memory(
             self.single_observation_space, n=self.num_envs, ctx=multiprocessing.get_context(context)
         )
@@ -383,10 +441,15 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         return self._workers.broken
 
     def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | list[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+        mask: Any = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those of `options["reset_mask"]`; as `SyncEnvs.reset`."""
-        calls = _reset_calls(self, seed, options)
+        """Reset all environments, or some; as `SyncEnvs.reset`."""
+        self._check_answered("reset")
+        calls = _reset_calls(self, seed, options, mask)
         answers, self.failures = self._workers.ask({i: ("reset", *arguments) for i, arguments in calls.items()})
         self._ended = self._ended.difference(calls)
         infos: dict[str, Any] = {}
@@ -404,39 +467,108 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         self._ended.discard(index)
         return self._observations, self._add_info(infos, answers[index][1], index)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all environments; as `SyncEnvs.step`."""
-        _refuse_ended(self, self._ended)
-        ended, self._ended = self._ended, set()
-        rows = self._for_each("step", "actions", list(iterate(self.action_space, actions)))
-        calls: Any = {i: ("reset",) if i in ended else ("step", action) for i, action in enumerate(rows)}
+    def step(self, actions: Any, mask: Any = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all environments, or some; as `SyncEnvs.step`."""
+        self._check_answered("step")
+        calls = self._calls(actions, mask, "step")
         answers, self.failures = self._workers.ask(calls)
+        result = self._result(calls, answers)
+        self._raise_first()
+        return result
+
+    def send(self, actions: Any, mask: Any = None) -> None:
+        """Start a step of all environments, or some, without waiting for the results.
+
+        Args:
+            actions: As in `step`.
+            mask: The environments to step: bool, [N]; None: all.
+
+        Raises:
+            RunnerError: an environment of the mask has not answered yet, or another one in its process; or as `step`.
+        """
+        self._check_answered("send", mask)
+        calls = self._calls(actions, mask, "send")
+        self._workers.send(calls)
+        self._sent.update(calls)
+
+    def recv(self) -> tuple[Any, Any, Any, Any, dict[str, Any], np.ndarray[Any, np.dtype[np.bool_]]]:
+        """Wait until an environment has answered, and return the results of all that have.
+
+        Returns:
+            The values of `step`, and the environments that they are about: bool, [N]. Rows of the others mean nothing.
+
+        Raises:
+            RunnerError: `send` was not called. If an environment failed, its error is raised, and the next call returns
+                the results of the others.
+        """
+        if not self._sent:
+            do = "call send(actions) before recv()"
+            raise RunnerError("AsyncEnvs.recv", expected="environments at work", found="none", do=do)
+        answers, self.failures = self._workers.receive(self._workers.ready())
+        self._answers.update(answers)
+        if self.raises and self.failures:
+            for i in self.failures:
+                del self._sent[i]
+            self._raise_first()
+        answers, self._answers = self._answers, {}
+        result = self._result({i: self._sent.pop(i) for i in (*answers, *self.failures)}, answers)
+        mask = np.zeros(self.num_envs, np.bool_)
+        mask[[*answers, *self.failures]] = True
+        self._raise_first()
+        return (*result, mask)
+
+    def _check_answered(self, call: str, mask: Any = None) -> None:
+        """Refuse a call of environments whose processes are at work on another one."""
+        chosen = range(self.num_envs) if mask is None else _chosen(mask, self.num_envs, f"AsyncEnvs.{call}")
+        busy = self._workers.together(self._sent).intersection(chosen)
+        if busy:
+            raise RunnerError(
+                f"AsyncEnvs.{call}",
+                expected="environments that have answered",
+                found=f"environments {sorted(busy)} at work on send(), or beside one in a process",
+                do="call recv() until its masks had them",
+            )
+
+    def _calls(self, actions: Any, mask: Any, call: str) -> dict[int, tuple[Any, ...]]:
+        """Return the calls of a step: those of environments that have ended are resets."""
+        rows = self._for_each(call, "actions", list(iterate(self.action_space, actions)))
+        chosen = range(self.num_envs) if mask is None else _chosen(mask, self.num_envs, f"AsyncEnvs.{call}")
+        _refuse_ended(self, self._ended, mask)
+        ended, self._ended = self._ended, self._ended.difference(chosen)
+        return {i: ("reset",) if i in ended else ("step", rows[i]) for i in chosen}
+
+    def _result(
+        self, calls: dict[int, tuple[Any, ...]], answers: dict[int, Any]
+    ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Return the values of `step` from the answers to calls; with SAME_STEP reset the environments that ended."""
         rewards, flags = np.zeros((self.num_envs, *self.reward_shape)), np.zeros((2, self.num_envs), np.bool_)
         infos: dict[str, Any] = {}
+        ended = []
         for i, answer in answers.items():
-            if i in ended:
+            if calls[i][0] == "reset":
                 info = answer[1]
             else:
                 _, rewards[i], flags[0, i], flags[1, i], info = answer
             if not self._resets_itself and flags[:, i].any():
-                self._ended.add(i)
+                ended.append(i)
                 if self.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP:
                     final = map_struct(lambda leaf, i=i: np.array(leaf[i]), self._observations)
                     infos = self._add_info(infos, {"final_obs": final, "final_info": info}, i)
                     continue
             if info:
                 infos = self._add_info(infos, info, i)
-        if self._ended and self.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP:
-            answers, failures = self._workers.ask(dict.fromkeys(sorted(self._ended), ("reset",)))
+        if self.autoreset_mode is not gym.vector.AutoresetMode.SAME_STEP:
+            self._ended.update(ended)
+        elif ended:
+            answers, failures = self._workers.ask(dict.fromkeys(ended, ("reset",)))
             self.failures |= failures
-            self._ended = set()
             for i, (_, info) in answers.items():
                 infos = self._add_info(infos, info, i)
-        self._raise_first()
         return self._observations, rewards, flags[0], flags[1], infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return the result of a method, or an attribute, of every environment."""
+        self._check_answered("call")
         answers, failures = self._workers.ask(dict.fromkeys(range(self.num_envs), ("get", name, args, kwargs)))
         for error in failures.values():
             raise error
@@ -453,6 +585,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             name: Its name.
             values: One value for all, or a list or tuple of one for each.
         """
+        self._check_answered("set_attr")
         given = values if isinstance(values, (list, tuple)) else [values] * self.num_envs
         each = self._for_each("set_attr", "values", given)
         calls: Any = {i: ("get", "set_wrapper_attr", (name, value), {}) for i, value in enumerate(each)}
@@ -655,6 +788,7 @@ class VectorMultiAgentEnv:
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
         indices: Sequence[int] | None = None,
+        mask: Any = None,
     ) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]]]:
         """Reset all environments, or some.
 
@@ -662,14 +796,17 @@ class VectorMultiAgentEnv:
             seed: For the environment number 0, number i gets `seed + i`; or one for each of the N.
             options: Passed to the environments.
             indices: Numbers of the environments; default: all.
+            mask: The environments to reset, in another form: bool, [N].
 
         Returns:
-            Observations and infos: a dict by agent for each environment that was reset, in the order of `indices`.
+            Observations and infos: a dict by agent for each environment that was reset, in the order of `indices`. With
+            a mask, one for each of the N, empty for the others.
 
         Raises:
-            RunnerError: closed or broken environments, a seed or index too many or too few.
+            RunnerError: closed or broken environments, a seed or index too many or too few, a mask of another type or
+                shape.
         """
-        observations, infos, failures = self.try_reset(seed=seed, options=options, indices=indices)
+        observations, infos, failures = self.try_reset(seed=seed, options=options, indices=indices, mask=mask)
         self._raise_first(failures)
         return observations, infos
 
@@ -679,18 +816,20 @@ class VectorMultiAgentEnv:
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
         indices: Sequence[int] | None = None,
+        mask: Any = None,
     ) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]], dict[int, Exception]]:
         """Reset as `reset` does, but keep the results of the other environments if some fail.
 
         Returns:
             Observations and infos, empty for environments that failed, and the errors of these by their numbers.
         """
-        chosen = list(range(self.num_envs)) if indices is None else self._checked_indices(indices)
+        listed = list(range(self.num_envs)) if indices is None else self._checked_indices(indices)
+        chosen = listed if mask is None else self._chosen(mask, "reset()")
         seeds = self._seeds(seed)
         answers, failures = self._ask({index: ("reset", seeds[index], options) for index in chosen})
         for index in chosen:
             self.ended[index], self._steps[index] = index in failures, 0
-        rows = [answers.get(index, ({}, {})) for index in chosen]
+        rows = [answers.get(index, ({}, {})) for index in listed]
         return [row[0] for row in rows], [row[1] for row in rows], failures
 
     def restart(self, index: int, seed: int | None) -> tuple[dict[Any, Any], dict[Any, Any]]:
@@ -710,45 +849,55 @@ class VectorMultiAgentEnv:
         observations, infos = answers[index]
         return observations, infos
 
-    def step(self, actions: Sequence[dict[Any, Any]]) -> tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]:
-        """Step all environments, and reset those that ended in the step before.
+    def step(
+        self, actions: Sequence[dict[Any, Any]], mask: Any = None
+    ) -> tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]:
+        """Step all environments, or some, and reset those of them that ended in their step before.
 
         Args:
             actions: For each environment a dict of the acting agents' actions.
+            mask: The environments to step: bool, [N]; None: all.
 
         Returns:
-            Observations, rewards, terminateds, truncateds and infos: a dict by agent for each environment.
+            Observations, rewards, terminateds, truncateds and infos: a dict by agent for each environment, empty for
+            those that were not stepped.
 
         Raises:
             RunnerError: closed or broken environments, not one dict per environment. An environment's error begins
                 with its number.
         """
-        result = self.try_step(actions)
+        result = self.try_step(actions, mask)
         self._raise_first(result.failures)
         return result[:5]
 
-    def try_step(self, actions: Sequence[dict[Any, Any]]) -> VectorAgentStep:
+    def try_step(self, actions: Sequence[dict[Any, Any]], mask: Any = None) -> VectorAgentStep:
         """Step as `step` does, but keep the results of the other environments if some fail.
 
         Args:
             actions: For each environment a dict of the acting agents' actions.
+            mask: The environments to step: bool, [N]; None: all.
 
         Raises:
-            RunnerError: closed or broken environments, not one dict per environment.
+            RunnerError: closed or broken environments, not one dict per environment, or a mask of another type or
+                shape.
         """
         self._check_actions(actions)
+        chosen: Sequence[int] = range(self.num_envs)
         was_reset = self.ended.copy()
-        self.ended[:] = True  # Ctrl-C from here on: an interrupted step is not recorded
-        calls = {i: ("reset", None, None) if was_reset[i] else ("step", by_agent) for i, by_agent in enumerate(actions)}
+        if mask is not None:
+            chosen = self._chosen(mask, "step()")
+            was_reset &= mask
+        self.ended[chosen] = True  # Ctrl-C from here on: an interrupted step is not recorded
+        calls = {i: ("reset", None, None) if was_reset[i] else ("step", actions[i]) for i in chosen}
         answers, failures = self._ask(calls)
-        rows = []
-        for index in range(self.num_envs):
+        rows = [AgentStep({}, {}, {_ALL: False}, {_ALL: False}, {}, False)] * self.num_envs
+        for index in chosen:
             answer = answers.get(index, ({}, {}))
             if was_reset[index] or index in failures:
                 answer = AgentStep(answer[0], {}, {_ALL: False}, {_ALL: False}, answer[1], index in failures)
             self.ended[index] = answer.ended
             self._steps[index] = 0 if was_reset[index] else self._steps[index] + 1
-            rows.append(answer)
+            rows[index] = answer
         return VectorAgentStep(
             [row.observations for row in rows],
             [row.rewards for row in rows],
@@ -819,6 +968,9 @@ class VectorMultiAgentEnv:
                 found=found,
                 do="pass {} for an environment in which no agent acts",
             )
+
+    def _chosen(self, mask: Any, call: str) -> list[int]:
+        return sorted(_chosen(mask, self.num_envs, f"{self.name}, {call}"))
 
     def _checked_indices(self, indices: Sequence[int]) -> list[int]:
         chosen = [int(index) for index in indices]

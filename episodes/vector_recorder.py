@@ -32,8 +32,8 @@ _STATISTICS = "episode"  # the key of gymnasium.wrappers.vector.RecordEpisodeSta
 class VectorRecorder:
     """Turns vector steps into episodes, with one copy per column and step whatever N is.
 
-    With a mask, only some environments take part in a step or reset. From then until the next `flush`, the environments'
-    rows are written and read one by one.
+    With a mask, only some environments take part in a step or reset. From then until the next `flush`, rows are written
+    and read environment by environment.
 
     Args:
         num_envs: N.
@@ -104,8 +104,8 @@ class VectorRecorder:
         Args:
             observations: Arrays of shape [N, ...].
             infos: The vector environment's infos.
-            mask: The environments that were reset: bool [N]; None: all. The episodes of the others go on, and their rows
-                of `observations` are not read.
+            mask: The environments that were reset: bool [N]; None: all. The episodes of the others go on, and their
+                rows of `observations` are not read.
 
         Raises:
             ColumnError: not one row per environment, or a mask of another type or shape.
