@@ -354,16 +354,16 @@ class EpisodeCallbacks:
             context = dict(self._runner.config.env_config)
             self._call("on_environment_created", env=self._runner.env.unwrapped, env_context=context)
 
-    def before_reset(self) -> None:
-        """Report that all environments will be reset now."""
-        self._earlier.clear()
-        for env in range(self._runner.num_envs):
+    def before_reset(self, envs: Collection[int]) -> None:
+        """Report that environments will be reset now."""
+        for env in envs:
+            self._earlier.pop(env, None)
             self._create(env)
 
-    def after_reset(self) -> None:
-        """Report that all environments are reset, and the pipeline has processed their observations."""
+    def after_reset(self, envs: Collection[int]) -> None:
+        """Report that environments are reset, and the pipeline has processed their observations."""
         if "on_episode_start" in self._has_callback:
-            for env in range(self._runner.num_envs):
+            for env in envs:
                 self._report("on_episode_start", env, self._recorder.episodes)
 
     def stepped(
@@ -373,6 +373,7 @@ class EpisodeCallbacks:
         *,
         begun: bool,
         failed: Collection[int] = (),
+        idle: Collection[int] = (),
         cut: Sequence[Any] = (),
         restarted: Collection[int] = (),
         split: Sequence[Any] = (),
@@ -384,6 +385,7 @@ class EpisodeCallbacks:
             skipped: Environments that returned only a reset observation in this step.
             begun: True if the next episodes of ended ones have their reset observation already.
             failed: Environments whose episodes do not continue.
+            idle: Environments that were not stepped.
             cut: The chunks that ended before it, because their environments failed.
             restarted: Environments that failed and have begun their next episodes.
             split: The chunks that ended with it without a flag; the next episodes have begun.
@@ -397,7 +399,7 @@ class EpisodeCallbacks:
             if env in restarted:
                 self._restarted(env, over.get(env), begun=env not in failed)
                 continue
-            if env in failed:
+            if env in failed or env in idle:
                 continue
             episodes: Any = {env: self._recorder.view(over[env])} if env in over else self._recorder.episodes
             self._report_if_watched("on_episode_start" if env in skipped else "on_episode_step", env, episodes)

@@ -28,6 +28,7 @@ from .env_checks import is_of_environment
 from .env_restarts import EnvRestarts
 from .metrics import SamplingMetrics
 from .reset_seeds import ResetSeeds
+from .vector_envs import checked_mask
 
 
 class _AnyRunnerConfig(Protocol):
@@ -99,6 +100,9 @@ class MultiAgentRunnerConfig(_AnyRunnerConfig, Protocol):
 _PATIENCE, _PATIENCE_OF_ONE = 100_000, 5_000
 """Steps of all environments, and of each, without the end of an episode before `sample()` warns."""
 
+SKIP_ENV_STEP = "skip_env_step"
+"""In `shared_data` of an env-to-module call: bool [episodes], whose environments skip the next step."""
+
 EpisodeT = TypeVar("EpisodeT")
 
 
@@ -150,6 +154,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._sampling = threading.Lock()
         self._to_module: dict[str, Any] = {}
         self._shared: dict[str, Any] = {}
+        self._observed: list[int] | None = None  # environments of the newest env-to-module call; None: all
+        self._chosen: Any = None  # actions of environments that were not stepped since they were chosen
         self._weights_seq_no = 0
         self._edits_shown = 0
         self._edits: tuple[int, int] | None = None
@@ -242,6 +248,55 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         with self._only_call("sample"):
             return self._sample(num_timesteps, num_episodes, explore, random_actions, force_reset)
 
+    def step(
+        self, *, mask: Any = None, explore: bool | None = None, random_actions: bool = False
+    ) -> Sequence[EpisodeT]:
+        """Take one vector step of all environments, or of some, and return the recorded chunks.
+
+        Without a mask this is `sample()` of as many steps as there are environments. The first call, and one after a
+        failure, resets all environments before. An environment that is left out keeps its episode, its observation and
+        the action that the module chose for it.
+
+        Args:
+            mask: The environments to step: bool [N]; None: all. Those that a piece asks to skip are left out too.
+            explore: Whether actions explore; default: the config's.
+            random_actions: As in `sample()`.
+
+        Returns:
+            A chunk of one step for each environment that took one, those of ended episodes first, with the terminal
+            observation. An environment that the step only reset (autoreset mode NEXT_STEP) has none.
+
+        Raises:
+            RunnerError: a mask of another type or shape, a vector environment that cannot step some environments, or
+                as `sample()`.
+        """
+        with self._only_call("step"):
+            mask = self._checked_mask(mask, "step")
+            go_on = partial(self._sample_one_step, mask)
+            return self._sample(1, None, explore, random_actions, False, go_on)
+
+    def reset(self, *, mask: Any = None, explore: bool | None = None) -> None:
+        """Reset all environments, or some; their running episodes are dropped, and those of the others go on.
+
+        Args:
+            mask: The environments to reset: bool [N]; None: all. Before the first step all are reset.
+            explore: What the env-to-module pipeline gets; default: the config's.
+
+        Raises:
+            RunnerError: a mask of another type or shape, a vector environment that cannot reset some environments, or
+                as `sample()`.
+        """
+        with self._only_call("reset"):
+            mask = self._checked_mask(mask, "reset")
+            explore = explores(explore, self.config.explore)
+            self._restarts.begin_call()
+            with evaluation_mode(self.module):
+                if mask is None or self._reset_wanted:
+                    self._reset_wanted = True
+                    self._reset(explore)
+                elif mask.any():
+                    self._reset_some(mask, np.flatnonzero(mask).tolist(), explore)
+
     @contextlib.contextmanager
     def _only_call(self, method: str) -> Iterator[None]:
         """Let no other call step the environments meanwhile.
@@ -264,6 +319,16 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             self._metrics.seconds += time.perf_counter() - started
             self._sampling.release()
 
+    def _checked_mask(self, mask: Any, call: str) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+        """Return a mask that leaves out an environment; None if there is none."""
+        if mask is None:
+            return None
+        checked = checked_mask(mask, self.num_envs, f"{type(self).__name__}.{call}")
+        if checked.all():
+            return None
+        self._stepper.check_masks(call)
+        return checked
+
     def _sample(
         self,
         num_timesteps: int | None,
@@ -271,6 +336,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         explore: bool | None,
         random_actions: bool,
         force_reset: bool,
+        go_on: Callable[[int, bool, bool], Sequence[EpisodeT]] | None = None,
     ) -> Sequence[EpisodeT]:
         num_timesteps, num_episodes = self._amounts(num_timesteps, num_episodes)
         explore = explores(explore, self.config.explore)
@@ -288,7 +354,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
                 if self._reset_wanted:
                     self._reset(explore)
                 if num_episodes is None:
-                    episodes = self._sample_steps(missing, explore, random_actions)
+                    episodes = (go_on or self._sample_steps)(missing, explore, random_actions)
                 else:
                     episodes, surplus = self._sample_episodes(missing, explore, random_actions)
                     left = [*left, *surplus]
@@ -341,6 +407,13 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._recorder.reserve(-(-num_timesteps // self.num_envs) + 8)
         while self._steps_counted() < goal:
             self._step(explore, random_actions)
+        self._runs_whole = False
+        return self._harvest()
+
+    def _sample_one_step(
+        self, mask: np.ndarray[Any, np.dtype[np.bool_]] | None, _: int, explore: bool, random_actions: bool
+    ) -> Sequence[EpisodeT]:
+        self._step(explore, random_actions, mask)
         self._runs_whole = False
         return self._harvest()
 
@@ -418,7 +491,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         if self._stepper.broken:
             self._remake_env()
             self._report_environment()
-        self._callbacks.before_reset()
+        self._callbacks.before_reset(range(self.num_envs))
         try:
             observations, infos = self._stepper.reset(self._reset_seeds.next)
         except Exception as error:
@@ -426,9 +499,24 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._recorder.reset(observations, infos)
         self._reset_seeds.used()
         self._metrics.forget()
+        self._chosen = None
         self._run_env_to_module(explore)
-        self._callbacks.after_reset()
+        self._callbacks.after_reset(range(self.num_envs))
         self._reset_wanted, self._runs_whole = False, True
+
+    def _reset_some(self, mask: np.ndarray[Any, np.dtype[np.bool_]], envs: list[int], explore: bool) -> None:
+        """Reset some environments; actions for the observations of the others are chosen before."""
+        try:
+            self._choose_actions(explore, self._acted_randomly, kept=np.flatnonzero(~mask).tolist())
+            self._callbacks.before_reset(envs)
+            observations, infos = self._stepper.reset(None, mask)
+            self._recorder.reset(observations, infos, mask=mask)
+            self._metrics.forget(envs)
+            self._run_env_to_module(explore, envs)
+            self._callbacks.after_reset(envs)
+        except BaseException:
+            self._rescue()
+            raise
 
     def _remake_env(self) -> None:
         """Replace interrupted worker processes; those of a seeded runner are seeded again."""
@@ -467,8 +555,18 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             raise
 
     @abstractmethod
-    def _run_env_to_module(self, explore: bool) -> None:
-        """Run the env-to-module pipeline on the newest observations."""
+    def _run_env_to_module(self, explore: bool, envs: list[int] | None = None) -> None:
+        """Run the env-to-module pipeline on the newest observations of all environments, or of those that have one."""
+
+    @abstractmethod
+    def _choose_actions(self, explore: bool, random_actions: bool, kept: Sequence[int] = ()) -> Any:
+        """Return the actions for the newest observations, and those chosen before where no step was taken since.
+
+        Args:
+            explore: Whether actions explore.
+            random_actions: Choose at random.
+            kept: Environments that are not stepped now, and keep their actions for a later step.
+        """
 
     def _observe_through_pipeline(
         self, episodes: Sequence[EpisodeT], explore: bool, shared: dict[str, Any]
@@ -485,20 +583,37 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._edits_shown = self._env_to_module.num_edits
         return batch
 
-    def _step(self, explore: bool, random_actions: bool) -> int:
-        """Take one vector step; return the number of episodes that ended."""
+    def _step(
+        self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+    ) -> int:
+        """Take one vector step, of all environments or some; return the number of episodes that ended."""
         edits = self._edits_shown, self._module_to_env.num_edits
         if edits != self._edits:
             self.num_edits += self._edits is not None
             self._edits = edits
         try:
-            return self._take_step(explore, random_actions)
+            skip = self._shared.pop(SKIP_ENV_STEP, None)
+            if skip is not None:
+                mask = self._without(skip, mask)
+            if mask is not None and not mask.any():
+                return 0
+            return self._take_step(explore, random_actions, mask)
         except BaseException:  # Ctrl-C too: an interrupted step must not be recorded
             self._rescue()
             raise
 
+    def _without(
+        self, skip: Any, mask: np.ndarray[Any, np.dtype[np.bool_]] | None
+    ) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+        """Return the mask of a step without the environments that a piece asks to skip."""
+        envs = list(range(self.num_envs)) if self._observed is None else self._observed
+        asked = np.zeros(self.num_envs, np.bool_)
+        asked[envs] = checked_mask(skip, len(envs), f"what pieces left, shared_data[{SKIP_ENV_STEP!r}]")
+        asked[self._recorder.waiting] = False  # their episodes have ended: a reset is not skipped
+        return mask if not asked.any() else ~asked if mask is None else mask & ~asked
+
     @abstractmethod
-    def _take_step(self, explore: bool, random_actions: bool) -> int:
+    def _take_step(self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> int:
         """Act, step the environments, record, and run the env-to-module pipeline; return how many episodes ended."""
 
     def _split(self) -> Sequence[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -154,19 +155,20 @@ class EnvStepper:
         self.reward_shape = reward_shape(env) if self._envs is None else self._envs.reward_shape
         self._checks = VectorChecks(env.num_envs, env.single_observation_space, self.reward_shape) if checks else None
 
-    def reset(self, seeds: list[int] | None) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments.
+    def reset(self, seeds: list[int] | None, mask: Flags | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or some.
 
         Args:
             seeds: For each environment; a vector environment that may not take several gets one number. They also seed
                 the random actions. None leaves the random streams as they are.
+            mask: The environments to reset: bool, [N]; None: all.
         """
         seed: Any = seeds
         if seeds is not None:
             self.env.action_space.seed(seed_of(np.random.SeedSequence(seeds)))
             seed = seeds if type(self.env).reset in _TAKE_SEEDS else seeds[0] >> 1  # room for seed + i within 31 bits
         try:
-            result = self.env.reset(seed=seed)
+            result = self.env.reset(seed=seed, **({} if mask is None else {"options": {"reset_mask": mask.copy()}}))
         except BaseException as error:  # Ctrl-C too: worker processes may be in the middle of a call
             self.interrupted()
             if not isinstance(error, Exception):
@@ -209,11 +211,33 @@ class EnvStepper:
 
         return self._restarts.restart(env, error, make)
 
-    def step(self, actions: Any) -> VectorStep:
-        """Step all environments, and reset the ended ones if they do not do so themselves."""
+    def check_masks(self, call: str) -> None:
+        """Check that the vector environment can step, or reset, some of its environments.
+
+        Args:
+            call: "reset" or "step".
+
+        Raises:
+            RunnerError: it cannot.
+        """
+        if call == "step" and "mask" not in inspect.signature(self.env.step).parameters:
+            expected, do = "step(actions, mask=None)", "use gym_env_vectorize_mode='sync' or 'async'"
+        elif call == "reset" and self._keeps_infos and self.mode != "disabled":
+            expected = "one of epibatch or Gymnasium, or one with autoreset mode DISABLED, whose reset takes a mask"
+            do = "use one of these"
+        else:
+            return
+        name = type(self.env).__name__
+        where = f"environment {self._name!r}, {call} of some environments"
+        raise RunnerError(where, expected=f"a vector environment that has {expected}", found=name, do=do)
+
+    def step(self, actions: Any, mask: Flags | None = None) -> VectorStep:
+        """Step all environments, or those of a mask, and reset the ended ones if they do not do so themselves."""
         started = time.perf_counter()
+        if mask is not None:
+            self.check_masks("step")
         try:
-            result = self.env.step(actions)
+            result = self.env.step(actions) if mask is None else self.env.step(actions, mask=mask.copy())
         except Exception as error:
             explained = self.explained(error, "step", self._number_of(error))
             if explained is error:
@@ -223,6 +247,9 @@ class EnvStepper:
         step = VectorStep(*(result if plain else self._unpacked(result, "step", 5)))
         if self._checks is not None:
             self._check(step)
+        if mask is not None and self._envs is None:
+            flags = np.logical_and(step.terminateds, mask), np.logical_and(step.truncateds, mask)
+            step = step._replace(rewards=np.where(mask, step.rewards, 0.0), terminateds=flags[0], truncateds=flags[1])
         if self._envs is not None and self._envs.failures:
             step = self._with_restarts(step, dict(self._envs.failures), actions)
         if self.mode == "same_step":
@@ -409,15 +436,16 @@ class MultiAgentStepper:
         """True if the environments must be made again before the next reset."""
         return self.env.closed or self.env.broken
 
-    def reset(self, seeds: list[int] | None) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]]]:
-        """Reset all environments.
+    def reset(self, seeds: list[int] | None, mask: Flags | None = None) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]]]:
+        """Reset all environments, or some.
 
         Args:
             seeds: For each environment. They also seed the random actions. None leaves the random streams as they are.
+            mask: The environments to reset: bool, [N]; None: all.
         """
         if seeds is not None:
             self._action_space.seed(seed_of(np.random.SeedSequence(seeds)))
-        observations, infos, failures = self.env.try_reset(seed=seeds)
+        observations, infos, failures = self.env.try_reset(seed=seeds, mask=mask)
         for env, error in failures.items():
             observations[env], infos[env] = self.restart(env, error)
         return observations, infos
@@ -434,10 +462,13 @@ class MultiAgentStepper:
         """
         return self._restarts.restart(env, error, partial(self.env.restart, env))
 
-    def step(self, actions: Sequence[dict[Any, Any]]) -> VectorAgentStep:
-        """Step all environments, and reset those that have ended."""
+    def check_masks(self, call: str) -> None:
+        """Do nothing: these environments can be stepped and reset one by one."""
+
+    def step(self, actions: Sequence[dict[Any, Any]], mask: Flags | None = None) -> VectorAgentStep:
+        """Step all environments, or those of a mask, and reset those that have ended."""
         started = time.perf_counter()
-        step = self.env.try_step(actions)
+        step = self.env.try_step(actions, mask)
         self.seconds += time.perf_counter() - started
         return step
 

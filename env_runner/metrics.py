@@ -37,17 +37,20 @@ class EpisodeMetrics:
         self._new: list[float] = []
         self.lifetime = 0
 
-    def add(self, rewards: Any, skipped: list[int]) -> None:
+    def add(self, rewards: Any, skipped: list[int], idle: Collection[int] = ()) -> None:
         """Count one vector step.
 
         Args:
             rewards: Shape [N].
             skipped: Environments whose step belongs to no episode.
+            idle: Environments that were not stepped; their rewards are 0.
         """
         self._returns += rewards
         self._steps += 1
         if skipped:
             self.forget(skipped)
+        for env in idle:
+            self._begun[env] += 1
 
     def end(self, env: int) -> None:
         """Count the running episode of an environment as ended."""
@@ -266,21 +269,22 @@ class SamplingMetrics:
         self._num_envs = num_envs
         self._reported = 0
 
-    def add(self, rewards: Any, skipped: list[int]) -> None:
+    def add(self, rewards: Any, skipped: list[int], idle: Collection[int] = ()) -> None:
         """Count one vector step.
 
         Args:
             rewards: Shape [N].
             skipped: Environments whose step belongs to no episode.
+            idle: Environments that were not stepped; their rewards are 0.
         """
-        self.episodes.add(rewards, skipped)
-        self.steps += self._num_envs - len(skipped)
+        self.episodes.add(rewards, skipped, idle)
+        self.steps += self._num_envs - len(skipped) - len(idle)
 
-    def forget(self) -> None:
-        """Drop running episodes, as all environments are reset."""
-        self.episodes.forget()
+    def forget(self, envs: list[int] | None = None) -> None:
+        """Drop running episodes, as all environments are reset, or some."""
+        self.episodes.forget(envs)
         if self.agents is not None:
-            self.agents.forget()
+            self.agents.forget(envs)
 
     def report(self) -> dict[str, Any]:
         """Return counts since the last report and over the lifetime, returns, seconds, and values that pieces logged.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -68,24 +68,34 @@ class MultiAgentRecorder:
         """Set the episode that the next reset of an environment will begin."""
         self._coming[env] = episode
 
-    def reset(self, observations: Sequence[dict[Any, Any]], infos: Sequence[dict[Any, Any]]) -> None:
-        """Start an episode in every environment; running ones are dropped.
+    @property
+    def waiting(self) -> list[int]:
+        """The environments with a next step that only gives their reset observations."""
+        return [env for env, episode in enumerate(self.episodes) if episode.is_done]
+
+    def reset(
+        self, observations: Sequence[dict[Any, Any]], infos: Sequence[dict[Any, Any]], *, mask: Any = None
+    ) -> None:
+        """Start an episode in every environment, or in some; running ones are dropped.
 
         Args:
             observations: Reset observations, by agent for each environment.
             infos: Their infos.
+            mask: The environments that were reset: bool [N]; None: all.
 
         Raises:
             SpaceError: an observation does not fit its agent's space.
         """
-        self.episodes = []
-        for env in range(self.num_envs):
+        envs = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
+        episodes = dict(enumerate(self.episodes))
+        for env in envs:
             try:
-                self.episodes.append(self._begun(env, observations[env], infos[env]))
+                episodes[env] = self._begun(env, observations[env], infos[env])
             except Exception as error:
                 add_context(error, f"environment {env}:")
                 raise
-        self.observed = [env for env in range(self.num_envs) if observations[env]]
+        self.episodes = [episodes[env] for env in range(self.num_envs)]
+        self.observed = [env for env in envs if observations[env]]
 
     def _begun(self, env: int, observations: dict[Any, Any], infos: dict[Any, Any]) -> MultiAgentEpisode:
         episode = self._coming.pop(env) if env in self._coming else self._new_episode()
@@ -113,7 +123,11 @@ class MultiAgentRecorder:
         self._kept = {episode.id_ for episode in episodes}
 
     def step(
-        self, actions: Sequence[dict[Any, Any]], outputs: Sequence[dict[Any, Any]], step: VectorAgentStep
+        self,
+        actions: Sequence[dict[Any, Any]],
+        outputs: Sequence[dict[Any, Any]],
+        step: VectorAgentStep,
+        idle: Collection[int] = (),
     ) -> tuple[list[EndedEpisode], dict[int, Exception]]:
         """Add a step to every episode, or begin an episode if the environment was reset.
 
@@ -121,6 +135,7 @@ class MultiAgentRecorder:
             actions: The modules' actions, by agent for each environment.
             outputs: For each environment a dict from agent to the other outputs for its action.
             step: The environments' return values.
+            idle: Environments that were not stepped.
 
         Returns:
             The episodes that ended, and for environments that took no step the error.
@@ -128,7 +143,7 @@ class MultiAgentRecorder:
         failures: dict[int, Exception] = dict(step.failures)
         ended: list[EndedEpisode] = []
         for env in range(self.num_envs):
-            if env in failures:
+            if env in failures or env in idle:
                 continue
             try:
                 self._add(env, actions[env], outputs[env], step)
@@ -371,21 +386,32 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     def _keep_rescued(self, episodes: Sequence[MultiAgentEpisode]) -> None:
         self._recorder.keep(episodes)
 
-    def _run_env_to_module(self, explore: bool) -> None:
+    def _run_env_to_module(self, explore: bool, envs: list[int] | None = None) -> None:
         """Run the pipeline on the episodes in which an agent observed; episodes without an agent are left out."""
-        envs = self._recorder.observed
+        envs = self._observed = self._recorder.observed
         episodes = [self._recorder.episodes[env] for env in envs]
         self._shared = {}
         self._to_module = self._observe_through_pipeline(episodes, explore, self._shared) if envs else {}
         self._to_act = ToAct(envs, episodes, [episode.get_agents_to_act() for episode in episodes])
 
-    def _take_step(self, explore: bool, random_actions: bool) -> int:
+    def _choose_actions(self, explore: bool, random_actions: bool, kept: Sequence[int] = ()) -> AgentActions:
         acts = self._random_actions() if random_actions else self._actions(explore)
-        step = self._stepper.step(acts.for_env)
-        ended, failures = self._recorder.step(acts.stored, acts.outputs, step)
+        if self._chosen is not None:
+            before, envs = self._chosen
+            for env in envs:
+                for rows, rows_before in zip(acts, before):
+                    rows[env] = rows_before[env]
+        self._chosen = (acts, kept) if kept else None
+        return acts
+
+    def _take_step(self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> int:
+        idle = [] if mask is None else np.flatnonzero(~mask).tolist()
+        acts = self._choose_actions(explore, random_actions, kept=idle)
+        step = self._stepper.step(acts.for_env, mask)
+        ended, failures = self._recorder.step(acts.stored, acts.outputs, step, idle)
         reset = np.flatnonzero(step.was_reset).tolist()
         cut, left = self._restart(failures) if failures else ([], {})
-        self._count(step, [*reset, *failures], ended)
+        self._count(step, [*reset, *failures], ended, idle)
         if left:
             self._fail(left, ended, cut, explore)
         split = self._split()
@@ -394,7 +420,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
             episode.set_observations(new_data=self._recorder.episodes[env].get_observations(-1), at_indices=-1)
             self._agents.end(env, episode)
         restarted = {*failures}.difference(reset)
-        self._callbacks.stepped(ended, reset, begun=False, cut=cut, restarted=restarted, split=split)
+        self._callbacks.stepped(ended, reset, begun=False, idle=idle, cut=cut, restarted=restarted, split=split)
         self._see_that_somebody_acts()
         return sum(len(item.episode) > 0 for item in cut) + len(ended) + len(split)
 
@@ -441,9 +467,10 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         finally:
             raise next(iter(failures.values()))
 
-    def _count(self, step: VectorAgentStep, skipped: list[int], ended: list[EndedEpisode]) -> None:
-        self._metrics.add(np.array([sum(rewards.values()) for rewards in step.rewards], np.float64), sorted({*skipped}))
-        for env in {*range(self.num_envs)}.difference(skipped):
+    def _count(self, step: VectorAgentStep, skipped: list[int], ended: list[EndedEpisode], idle: list[int]) -> None:
+        rewards = np.array([sum(by_agent.values()) for by_agent in step.rewards], np.float64)
+        self._metrics.add(rewards, sorted({*skipped}), idle)
+        for env in {*range(self.num_envs)}.difference(skipped, idle):
             self._agents.add(self._recorder.episodes[env], step.observations[env])
         for env, episode in ended:
             self._metrics.episodes.end(env)

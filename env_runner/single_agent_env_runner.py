@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,7 +14,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, RunnerArgumentError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.runtime import evaluation_mode
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ..connectors.authoring.column_transform import acted_at_random
 from ..episodes.reader import reader_of
@@ -200,21 +201,29 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     def _is_whole(self, episode: SingleAgentEpisode) -> bool:
         return episode.t_started == 0 or self.config.soft_horizon  # whose steps go on from episode to episode
 
-    def _run_env_to_module(self, explore: bool) -> None:
-        self._shared = {}
-        self._to_module = self._observe_through_pipeline(self._recorder.episodes, explore, self._shared)
+    def _reset_some(self, mask: np.ndarray[Any, np.dtype[np.bool_]], envs: list[int], explore: bool) -> None:
+        super()._reset_some(mask, envs, explore)
+        self._recorder.flush(0, cut=False)  # so the next fragment writes rows of all environments together
+
+    def _run_env_to_module(self, explore: bool, envs: list[int] | None = None) -> None:
+        self._observed, self._shared = envs, {}
+        self._to_module = self._observe_through_pipeline(self._observing(), explore, self._shared)
         self._recorder.commit()
 
-    def _take_step(self, explore: bool, random_actions: bool) -> int:
-        actions, for_env, extras = self._random_actions() if random_actions else self._actions(explore)
-        if self._sequence[0] != self._acts_as:
-            self._sequence = np.full(self.num_envs, self._acts_as)
-        extras[WEIGHTS_SEQ_NO] = self._sequence
+    def _observing(self) -> Sequence[SingleAgentEpisode]:
+        """Return the running episodes of the newest env-to-module call."""
+        episodes = self._recorder.episodes
+        return episodes if self._observed is None else [episodes[env] for env in self._observed]
+
+    def _take_step(self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> int:
+        idle = [] if mask is None else np.flatnonzero(~mask).tolist()
+        actions, for_env, extras = self._choose_actions(explore, random_actions, kept=idle)
         try:
-            step = self._stepper.step(for_env)
+            step = self._stepper.step(for_env, mask)
         except Exception as error:
             step = self._all_restarted(error)
-        skipped = self._recorder.waiting
+            mask, idle = None, []
+        skipped = self._recorder.waiting if mask is None else [env for env in self._recorder.waiting if mask[env]]
         failure = next(iter(step.failures.values()), step.failure)
         ended = self._recorder.step(
             actions,
@@ -227,6 +236,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             step.final_observations,
             step.reset_infos,
             step.restarted,
+            mask,
         )
         cut = [chunk for chunk in ended if chunk.env in step.restarted]
         if step.failures or step.restarted:
@@ -237,7 +247,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         rewards = step.rewards
         if self._stepper.reward_shape:
             rewards = np.reshape(rewards, (self.num_envs, -1)).sum(1)
-        self._metrics.add(rewards, skipped)
+        self._metrics.add(rewards, skipped, idle)
         for chunk in ended:
             self._metrics.episodes.end(chunk.env)
         if failure is not None:
@@ -246,8 +256,8 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         if ended and at_once:  # no action follows these, as none does when resets come a step later
             self._observe_terminal(ended, explore)
         split = self._split()
-        self._run_env_to_module(explore)
-        self._callbacks.stepped(ended, skipped, begun=at_once, cut=cut, restarted=step.restarted, split=split)
+        self._run_env_to_module(explore, None if mask is None else np.flatnonzero(mask).tolist())
+        self._callbacks.stepped(ended, skipped, begun=at_once, idle=idle, cut=cut, restarted=step.restarted, split=split)
         return sum(len(chunk) > 0 for chunk in cut) + len(ended) + len(split)
 
     def _observe_terminal(self, ended: list[Any], explore: bool) -> None:
@@ -278,11 +288,34 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         finally:
             raise failure
 
+    def _choose_actions(
+        self, explore: bool, random_actions: bool, kept: Sequence[int] = ()
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        envs: Any = self._observed
+        chosen: tuple[Any, Any, dict[str, Any]] = self._chosen
+        if envs is None or envs:
+            actions, for_env, extras = self._random_actions() if random_actions else self._actions(explore)
+            if self._sequence[0] != self._acts_as:
+                self._sequence = np.full(self.num_envs, self._acts_as)
+            extras[WEIGHTS_SEQ_NO] = self._sequence if envs is None else self._sequence[: len(envs)]
+            if envs is None:
+                chosen = actions, for_env, extras
+            else:
+                join = partial(_joined, envs=envs, num_envs=self.num_envs)
+                outputs = {key: join(chosen[2].get(key), rows) for key, rows in extras.items()}
+                chosen = join(chosen[0], actions), join(chosen[1], for_env), outputs
+        if kept:
+            self._chosen, self._observed = chosen, []
+        return chosen
+
     def _random_actions(self) -> tuple[Any, Any, dict[str, Any]]:
         legal = sample_masked_actions(
             self._env_to_module, self._to_module, self._env_to_module.action_space, self.env.action_space.np_random
         )
-        actions, for_env = legal or acted_at_random(self._env_to_module, self.env.action_space.sample())
+        drawn = self.env.action_space.sample()
+        if self._observed is not None:
+            drawn = map_struct(lambda leaf: leaf[self._observed], drawn)
+        actions, for_env = legal or acted_at_random(self._env_to_module, drawn)
         return actions, map_struct(np.copy, for_env), {}
 
     def _actions(self, explore: bool) -> tuple[Any, Any, dict[str, Any]]:
@@ -291,7 +324,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             self.module,
             self._module_to_env,
             self._to_module,
-            self._recorder.episodes,
+            self._observing(),
             explore=explore,
             t=self._metrics.steps,
             shared_data=self._shared,
@@ -337,3 +370,16 @@ def _columns_of(
     if not time_major:
         columns = map_struct(lambda leaf: leaf.swapaxes(0, 1), columns)
     return columns
+
+
+def _joined(before: Any, rows: Any, envs: list[int], num_envs: int) -> Any:
+    """Return rows of all environments: new ones of some, and of the others those before, or zeros."""
+    values, form = flatten(rows)
+    if before is None:
+        olds = [np.zeros((num_envs, *np.shape(value)[1:]), np.asarray(value).dtype) for value in values]
+    else:
+        olds = flatten_like(form, before)
+    joined = [np.array(old, np.result_type(old, value)) for old, value in zip(olds, values)]
+    for leaf, value in zip(joined, values):
+        leaf[envs] = value
+    return unflatten(form, joined)
