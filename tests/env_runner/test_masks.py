@@ -1,0 +1,487 @@
+"""Steps and resets of some environments: every episode is what its environment would play alone, step by step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache, partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from epibatch.algorithms import PPOConfig
+from epibatch.connectors import ConnectorV2
+from epibatch.connectors.common import FrameStacking
+from epibatch.connectors.env_to_module import FlattenObservations, MeanStdFilter, PrevActionsPrevRewards
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, EpisodeStateError, RunnerError
+from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
+from epibatch.env_runner import SingleAgentEnvRunner, VectorMultiAgentEnv, make_multi_agent
+from epibatch.env_runner.vector_envs import AsyncEnvs, SyncEnvs
+from epibatch.episodes import VectorRecorder, reader_of
+
+N = 3
+MODES = {mode.name.lower(): mode for mode in AutoresetMode}
+
+
+class Walk(gym.Env[Any, Any]):
+    """Observes [10000 number + 100 episode, step, place]; actions move the place, and the lengths (3, 5, 2) repeat."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, number: int = 0) -> None:
+        self.number, self.episode, self.steps, self.shown = number, -1, 0, list[tuple[float, ...]]()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.episode, self.at, self.place = self.episode + 1, 0, self.number
+        return self.now(), {"code": self.episode}
+
+    def step(self, action: Any) -> Any:
+        self.steps, self.at, self.place = self.steps + 1, self.at + 1, self.place + 1 + 2 * int(action)
+        over, even = self.at == (3, 5, 2)[(self.number + self.episode) % 3], self.episode % 2 == 0
+        return self.now(), self.place + 0.5, over and even, over and not even, {"code": self.place}
+
+    def now(self) -> Any:
+        self.shown.append((10_000 * self.number + 100 * self.episode, self.at, self.place))
+        return np.array(self.shown[-1], np.float32)
+
+
+class Leaky(TorchRLModule):
+    """A recurrent module whose outputs do not depend on the size of the batch; they contain what it was shown."""
+
+    def setup(self) -> None:
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+    def get_initial_state(self) -> Any:
+        return {"sum": np.zeros(1, np.float32)}
+
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        seen, state = batch[Columns.OBS], batch[Columns.STATE_IN]["sum"]
+        place = seen[:, 0, -6]  # of the newest frame: the observation, two actions, one reward
+        total = state / 2 + place[:, None] % 7 + 1
+        return {
+            Columns.ACTIONS: ((state[:, 0] + place).long() % 2)[:, None],
+            Columns.STATE_OUT: {"sum": total},
+            "seen": seen,
+        }
+
+
+class Seen(ConnectorV2):
+    """Counts the newest observations that it is shown."""
+
+    def __init__(self, *args: Any, seen: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.seen = seen
+
+    def __call__(self, *, batch: Any, episodes: Any, **kwargs: Any) -> Any:
+        self.seen.update(tuple(episode.get_observations(-1).tolist()) for episode in episodes)
+        return batch
+
+
+class Skip(ConnectorV2):
+    """Asks to skip the environments of episodes for which a predicate is true."""
+
+    def __init__(self, *args: Any, predicate: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.predicate = predicate
+
+    def __call__(self, *, batch: Any, episodes: Any, shared_data: Any, **kwargs: Any) -> Any:
+        shared_data["skip_env_step"] = np.array([self.predicate(episode) for episode in episodes])
+        return batch
+
+
+class Walkers(SingleAgentEnvRunner):
+    """A runner of a vector environment that was made before."""
+
+    def __init__(self, *, made: Any, **arguments: Any) -> None:
+        self.made = made
+        super().__init__(**arguments)
+
+    def make_env(self) -> Any:
+        return self.made
+
+
+def runner_of(envs: Any, *pieces: Any, callbacks: Any = None) -> Any:
+    config = PPOConfig().environment(Walk).debugging(seed=0).callbacks(**(callbacks or {}))
+    config.env_runners(num_envs_per_env_runner=envs.num_envs, explore=False)
+    config.env_runners(env_to_module_connector=lambda *spaces: [piece() for piece in pieces])
+    config.rl_module(rl_module_spec=RLModuleSpec(module_class=Leaky, model_config={"max_seq_len": 4}))
+    return Walkers(made=envs, config=config)
+
+
+def walks(mode: str = "next_step", vectorize: Any = SyncEnvs, numbers: Any = range(N), **options: Any) -> Any:
+    return vectorize([partial(Walk, number) for number in numbers], autoreset_mode=MODES[mode], **options)
+
+
+PIECES = (
+    lambda: PrevActionsPrevRewards(n_prev_actions=2, n_prev_rewards=1),
+    FlattenObservations,
+    lambda: FrameStacking(num_frames=3, axis=-1),
+)
+
+
+def joined(chunks: Any) -> dict[int, Any]:
+    """Episodes by their code, chunks put together."""
+    out: dict[str, Any] = {}
+    for chunk in chunks:
+        if chunk.id_ in out:
+            out[chunk.id_].concat_episode(chunk)
+        else:
+            out[chunk.id_] = chunk.slice(slice(None))
+    return {int(episode.get_observations(0)[0]): episode for episode in out.values()}
+
+
+@cache
+def alone(number: int) -> Any:
+    """The episodes of one environment, stepped on its own without any mask."""
+    runner = runner_of(walks(numbers=[number]), *PIECES)
+    episodes = joined(runner.sample(num_timesteps=300))
+    runner.stop()
+    return episodes
+
+
+def check(chunks: Any, steps: Any, dropped: Any = ()) -> None:
+    """Chunks put together are the first `steps[number]` steps of each environment on its own, without some episodes."""
+    actual = joined(chunks)
+    for number, count in enumerate(steps):
+        for code, expected in alone(number).items():
+            if code in dropped:
+                continue
+            if count <= 0:
+                assert code not in actual
+                continue
+            assert_same(actual[code], expected, min(count, len(expected)))
+            count -= len(expected)
+
+
+def assert_same(actual: Any, expected: Any, steps: int) -> None:
+    ends = steps == len(expected)
+    assert len(actual) == steps
+    assert (actual.is_terminated, actual.is_truncated) == (
+        ends and expected.is_terminated,
+        ends and expected.is_truncated,
+    )
+    np.testing.assert_array_equal(actual.get_observations(), expected.get_observations(slice(0, steps + 1)))
+    np.testing.assert_array_equal(actual.get_actions(), expected.get_actions(slice(0, steps)))
+    np.testing.assert_array_equal(actual.get_rewards(), expected.get_rewards(slice(0, steps)))
+    assert list(actual.get_infos()) == list(expected.get_infos(slice(0, steps + 1)))
+    assert actual.extra_model_outputs.keys() == expected.extra_model_outputs.keys()
+    for name in ("seen", "state_out"):
+        left = actual.get_extra_model_outputs(name)
+        right = expected.get_extra_model_outputs(name, slice(0, steps))
+        left, right = (left["sum"], right["sum"]) if name == "state_out" else (left, right)
+        np.testing.assert_array_equal(left, right)
+
+
+masks = st.lists(st.booleans(), min_size=N, max_size=N).map(np.array)
+schedules = st.lists(st.one_of(masks, st.integers(1, 7)), min_size=5, max_size=25)
+
+
+def check_schedule(mode: str, vectorize: Any, schedule: Any, skips: Any) -> None:
+    seen, chances = Counter[Any](), iter(skips)
+    pieces = [partial(Seen, seen=seen), partial(Skip, predicate=lambda episode: next(chances, False))]
+    runner = runner_of(walks(mode, vectorize), *pieces, *PIECES)
+    chunks = []
+    for item in schedule:
+        if isinstance(item, int):
+            chunks += runner.sample(num_timesteps=item)
+        else:
+            one = runner.step(mask=item)
+            assert all(len(chunk) == 1 and item[int(chunk.get_observations(0)[0]) // 10_000] for chunk in one)
+            chunks += one
+    steps = runner.env.call("steps")
+    assert seen == Counter(shown for of_env in runner.env.call("shown") for shown in of_env)
+    assert sum(map(len, chunks)) == sum(steps) == runner.num_env_steps_sampled_lifetime
+    ended = [chunk for chunk in joined(chunks).values() if chunk.is_done]
+    metrics = runner.get_metrics()
+    assert metrics["num_episodes_lifetime"] == len(ended)
+    if ended:
+        assert metrics["episode_len_max"] == max(map(len, ended))
+        assert metrics["episode_return_mean"] == pytest.approx(np.mean([one.get_return() for one in ended]))
+    runner.stop()
+    check(chunks, steps)
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(sorted(MODES)), schedules, st.lists(st.booleans(), max_size=60))
+def test_episodes_are_those_of_environments_that_step_alone(mode: str, schedule: Any, skips: Any) -> None:
+    check_schedule(mode, SyncEnvs, schedule, skips)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_environments_in_processes_can_be_stepped_in_part_too(mode: str) -> None:
+    rng = np.random.default_rng(0)
+    schedule = [5, *(rng.random((25, N)) < 0.5), 4, *(rng.random((10, N)) < 0.7)]
+    check_schedule(mode, partial(AsyncEnvs, per_process=2), schedule, rng.random(60) < 0.2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_batches_and_running_statistics_count_each_row_once(mode: str) -> None:
+    runner = runner_of(walks(mode), MeanStdFilter, *PIECES)
+    config = runner.config.training(
+        learner_connector=lambda *spaces: [FrameStacking(num_frames=3, axis=-1, as_learner_connector=True)]
+    )
+    pipeline = config.build_learner_connector(*runner.get_spaces()["__episodes__"])
+    config.extend_learner_connector(pipeline)
+    pipeline.remove("GeneralAdvantageEstimation")  # the module has no values
+    runner.require_lookback(pipeline.lookback_needed)
+    rng, rows = np.random.default_rng(1), 0
+    for _ in range(30):
+        runner.step(mask=rng.random(N) < 0.5)
+        batch = pipeline(batch={}, episodes=runner.sample(num_timesteps=5), shared_data={})
+        mask = np.asarray(batch[Columns.LOSS_MASK])
+        np.testing.assert_array_equal(np.asarray(batch["seen"])[mask], np.asarray(batch[Columns.OBS])[mask])
+        rows += mask.sum()
+    shown = np.array([row for rows in runner.env.call("shown") for row in rows], np.float64)
+    state = runner.pipelines["env_to_module"]["MeanStdFilter"].get_state()["since"]
+    assert state["count"] == len(shown) > rows > 150
+    np.testing.assert_allclose(state["mean"], shown.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(state["squares"], shown.var(0) * len(shown), rtol=1e-10)
+    runner.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_call_gives_the_step_and_a_loop_of_calls_never_stops_at_an_end(mode: str) -> None:
+    runner = runner_of(walks(mode), *PIECES)
+    for _ in range(40):
+        for chunk in runner.step():
+            number, episode = (
+                int(chunk.get_observations(0)[0]) // 10_000,
+                int(chunk.get_observations(0)[0]) // 100 % 100,
+            )
+            assert len(chunk) == 1 and chunk.get_observations(-1)[0] == chunk.get_observations(0)[0]
+            assert chunk.is_done == (chunk.get_observations(-1)[1] == (3, 5, 2)[(number + episode) % 3])
+    resets = sum(episode + 1 for episode in runner.env.call("episode"))
+    assert sum(runner.env.call("steps")) == 40 * N - (resets - N if mode == "next_step" else 0)
+    runner.stop()
+
+
+@pytest.mark.parametrize("vectorize", [SyncEnvs, AsyncEnvs])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_reset_of_some_drops_their_episodes_alone(mode: str, vectorize: Any) -> None:
+    told: list[Any] = []
+    callbacks = {
+        event: lambda env_index, episode, event=event, **_: told.append((event, env_index))
+        for event in ("on_episode_created", "on_episode_start")
+    }
+    runner = runner_of(walks(mode, vectorize), *PIECES, callbacks=callbacks)
+    runner.reset(mask=[True, False, False])  # the first call resets all
+    chunks = [chunk for mask in ([True] * 3, [True, True, False]) for chunk in runner.step(mask=mask)]
+    told.clear()
+    runner.reset(mask=np.array([False, True, True]))
+    assert told == [(f"on_episode_{event}", env) for event in ("created", "start") for env in (1, 2)]
+    runner.reset(mask=[False] * 3)
+    assert list(runner.env.call("episode")) == [0, 1, 1]
+    chunks += runner.sample(num_timesteps=36)
+    steps = [
+        sum(1 for code, at, _ in of_env if at and code not in (10_000, 20_000)) for of_env in runner.env.call("shown")
+    ]
+    check([chunk for chunk in chunks if chunk.get_observations(0)[0] not in (10_000, 20_000)], steps, (10_000, 20_000))
+    runner.reset()
+    assert all(of_env[-1][1] == 0 for of_env in runner.env.call("shown"))
+    runner.stop()
+
+
+def test_a_predicate_that_is_true_at_even_times_halves_the_calls_of_the_environment() -> None:
+    """The time of an environment counts its vector steps: those that it took and those that it skipped."""
+    skipped = Counter[str]()
+
+    def even(episode: Any) -> bool:
+        is_even = (episode.t + skipped[episode.id_]) % 2 == 0
+        skipped[episode.id_] += is_even
+        return is_even
+
+    runner = runner_of(walks("same_step", numbers=[0]), partial(Skip, predicate=even), *PIECES)
+    for time in range(20):
+        assert len(runner.step()) == time % 2
+    assert runner.env.call("steps") == (10,)
+    assert len(runner.sample(num_timesteps=7)) >= 1 and runner.env.call("steps") == (17,)  # samples always end
+    runner.stop()
+
+
+def test_an_action_waits_with_the_number_of_its_weights() -> None:
+    runner = runner_of(walks(), *PIECES)
+    runner.step(mask=[True, False, False])
+    runner.weights_updated()
+    numbers = {int(chunk.get_observations(0)[0]) // 10_000: chunk for chunk in runner.step()}
+    found = {env: int(chunk.get_extra_model_outputs("weights_seq_no")[0]) for env, chunk in numbers.items()}
+    assert found == {0: 1, 1: 0, 2: 0}
+    chunks = runner.step(mask=[False, True, False], random_actions=True)  # resets, as sample() does
+    assert len(chunks) == 1 and runner.env.call("episode") == (1, 1, 1)
+    runner.step(mask=[False, False, True], random_actions=True)
+    assert [len(chunk) for chunk in runner.step(random_actions=True)] == [1, 1, 1]
+    runner.stop()
+
+
+def test_receipts_of_some_environments_make_the_episodes_that_they_play_alone() -> None:
+    """An own loop: `send` and `recv` with worker environments; receipts have one environment or several."""
+    envs, turn = walks("next_step", AsyncEnvs), np.ones(N, np.bool_)
+    recorder = VectorRecorder(N, envs.single_observation_space, envs.single_action_space)
+    actions, chunks, steps = np.zeros(N, np.int64), list[Any](), np.zeros(N, np.int64)
+    recorder.reset(*envs.reset())
+    recorder.commit()
+    while steps.min() < 20:
+        envs.send(actions, mask=turn)
+        with pytest.raises(RunnerError, match=rf"environments .*{np.flatnonzero(turn)[0]}.* at work on send"):
+            envs.send(actions, mask=turn)
+        observations, rewards, terminateds, truncateds, infos, turn = envs.recv()
+        steps[turn] += [env not in recorder.waiting for env in np.flatnonzero(turn)]
+        recorder.step(actions, rewards, terminateds, truncateds, observations, infos, mask=turn)
+        recorder.commit()
+        for env in np.flatnonzero(turn):
+            actions[env] = recorder.episodes[env].get_observations(-1)[2] % 2
+        newest, _ = reader_of(recorder.episodes).newest(Columns.OBS)
+        np.testing.assert_array_equal(newest[turn], observations[turn])
+        if steps.sum() % 7 == 0:
+            chunks += recorder.flush(2)
+    chunks += recorder.flush(0)
+    envs.send(actions, mask=turn)
+    with pytest.raises(RunnerError, match="at work on send"):
+        envs.call("steps")
+    envs.close()
+    assert sum(map(len, chunks)) == steps.sum()
+    for code, episode in joined(chunks).items():
+        env = Walk(code // 10_000)
+        env.episode = code // 100 % 100 - 1
+        row, _ = env.reset()
+        for at, action in enumerate(episode.get_actions()):
+            np.testing.assert_array_equal(episode.get_observations(at), row)
+            assert action == (int(row[2]) % 2 if code % 10_000 or at else 0)
+            row, reward, terminated, truncated, info = env.step(action)
+            assert (episode.get_rewards(at), episode.get_infos(at + 1)) == (reward, info)
+        np.testing.assert_array_equal(episode.get_observations(-1), row)
+        assert (episode.is_terminated, episode.is_truncated) == (terminated, truncated)
+
+
+class Own(gym.vector.VectorEnv[Any, Any, Any]):
+    """A vector environment of one's own, whose rows without a step are nonsense."""
+
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.inner = walks("disabled")
+        self.num_envs, self.call = N, self.inner.call
+        for name in ("single_observation_space", "single_action_space", "observation_space", "action_space"):
+            setattr(self, name, getattr(self.inner, name))
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self.inner.reset(seed=seed, options=options)
+
+    def step(self, actions: Any, mask: Any = None) -> Any:
+        observations, rewards, terminateds, truncateds, infos = self.inner.step(actions, mask)
+        idle = np.zeros(N, np.bool_) if mask is None else ~mask
+        return observations, np.where(idle, 99.0, rewards), terminateds | idle, truncateds | idle, infos
+
+
+def test_a_vector_environment_whose_step_takes_a_mask() -> None:
+    runner = runner_of(Own(), *PIECES)
+    rng, chunks = np.random.default_rng(3), list[Any]()
+    for _ in range(30):
+        chunks += runner.step(mask=rng.random(N) < 0.6)
+    check(chunks, runner.env.call("steps"))
+    runner.reset(mask=[False, True, False])
+    assert [of_env[-1][1] == 0 for of_env in runner.env.call("shown")][1]
+
+
+def gymnasiums() -> Any:
+    return gym.vector.SyncVectorEnv([partial(Walk, number) for number in range(N)])
+
+
+def test_what_cannot_be_masked_is_named_and_loses_nothing() -> None:
+    runner = runner_of(gymnasiums(), *PIECES)
+    chunks = list(runner.sample(num_timesteps=6))
+    with pytest.raises(RunnerError, match=r"step of some environments\n  expected: .*step\(actions, mask=None\)"):
+        runner.step(mask=[True, False, True])
+    for mask, found in (
+        ([True, False], "True, False"),
+        (np.ones(N), "float64"),
+        ("no", "'no'"),
+        ([1, 0, 1], "1, 0, 1"),
+    ):
+        for call in (runner.step, runner.reset):
+            with pytest.raises(RunnerError, match=f"(?s)Walkers.{call.__name__}, mask.*found: .*{found}"):
+                call(mask=mask)
+    chunks += runner.step(mask=[True] * N)
+    runner.reset(mask=[True, False, False])  # Gymnasium's resets take a mask
+    assert [env.episode for env in runner.env.envs] == [1, 0, 1]
+    chunks += runner.sample(num_timesteps=9)
+    check([one for one in chunks if one.get_observations(0)[0] >= 10_000], [0, *(e.steps for e in runner.env.envs[1:])])
+    wrong = runner_of(walks(), partial(Skip, predicate=lambda episode: 0.5), *PIECES)
+    with pytest.raises(RunnerError, match=r"shared_data\['skip_env_step'\].*\n  expected: .*bool of shape \(3,\)"):
+        wrong.step()
+    native = runner_of(gym.make_vec("CartPole-v1", N, "vector_entry_point"))
+    with pytest.raises(RunnerError, match="reset of some environments"):
+        native.reset(mask=[True, False, True])
+
+
+def test_a_recorder_refuses_masks_that_do_not_fit() -> None:
+    recorder = VectorRecorder(2)
+    step: Any = (np.zeros(2, int), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), np.zeros((2, 1)))
+    with pytest.raises(EpisodeStateError, match="reset\\(\\) first"):
+        recorder.reset(np.zeros((2, 1)), mask=np.ones(2, bool))
+    recorder.reset(np.zeros((2, 1)))
+    for call in (partial(recorder.step, *step), partial(recorder.reset, step[-1])):
+        with pytest.raises(ColumnError, match="'mask'"):
+            call(mask=np.ones(3, bool))
+
+
+ROWS = (
+    lambda code: np.float32([code, 1]),
+    lambda code: np.array([code, 2], np.int64),
+    lambda code: np.array([code, 0.25]),
+    lambda code: np.float32([code, 3, 4]),  # of another shape
+)
+
+
+def recorded(envs: list[int], turns: Any, autoreset: Any) -> dict[int, list[Any]]:
+    """The rows of each environment's chunks that a recorder makes of turns.
+
+    A turn has a kind of rows, the environments that step, and the kind of rows that a piece writes back (None: none).
+    """
+    recorder, at, chunks = VectorRecorder(len(envs), autoreset=autoreset, capacity=4), dict.fromkeys(envs, 0), []
+    numbers = {"env": np.array(envs)}
+    recorder.reset(np.array([ROWS[0](100 * env) for env in envs]), numbers)
+    recorder.commit()
+    for number, (kind, mask, written) in enumerate(turns):
+        turn = [env for env in envs if mask[env]]
+        for env in turn:
+            at[env] += 1
+        rows = np.array([ROWS[kind](100 * env + at[env]) for env in envs])
+        ends, chosen = np.array([at[env] % 4 == 0 for env in envs]), np.array([bool(mask[env]) for env in envs])
+        actions = np.array([at[env] for env in envs])
+        step = [actions, actions + 0.5, ends, ~ends & False, rows, numbers, {"twice": {"x": actions * 2.0}}, rows + 50]
+        if turn:
+            recorder.step(*step, mask=None if chosen.all() else chosen)
+        for env in turn if written is not None else ():
+            recorder.episodes[envs.index(env)].set_observations(new_data=ROWS[written](7), at_indices=-1)
+        recorder.commit()
+        if number % 5 == 4:
+            chunks += recorder.flush(2)
+    found: dict[int, list[Any]] = {env: [] for env in envs}
+    for chunk in chunks:
+        every = slice(-chunk.lookback, None)
+        columns = [chunk.get_observations(every, neg_index_as_lookback=True)]
+        columns += [chunk.get_actions(every, neg_index_as_lookback=True), chunk.get_rewards()]
+        columns += [chunk.get_extra_model_outputs("twice")["x"], chunk.get_return()]
+        rows = [[np.asarray(row).tolist() for row in np.atleast_1d(column)] for column in columns]
+        infos = chunk.get_infos(every, neg_index_as_lookback=True)
+        found[infos[-2]["env"]].append((rows, list(infos[:-1]), chunk.t_started, chunk.is_terminated))
+    return found
+
+
+kinds = st.integers(0, 3)
+turns = st.lists(st.tuples(kinds, masks, st.none() | kinds), max_size=30)
+
+
+@settings(max_examples=25)
+@given(turns, st.sampled_from(["next_step", "same_step"]))
+def test_rows_of_other_shapes_and_types_are_kept_beside_those_of_other_environments(turns: Any, autoreset: Any) -> None:
+    together = recorded([0, 1, 2], turns, autoreset)
+    for env in range(N):
+        assert together[env] == recorded([env], turns, autoreset)[env]
