@@ -1,4 +1,4 @@
-"""Steps and resets of some environments of several agents: episodes are what the games played, however they are stepped."""
+"""Steps and resets of some environments of several agents: episodes are what the games played."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def test_a_reset_of_some_leaves_the_others_as_they_are(teams):
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_environments_together_are_stepped_and_reset_in_part(teams, mode):
     envs = teams.runner("steady", 3, gym_env_vectorize_mode=mode).env
-    observations, infos = envs.reset(mask=np.array([True, True, True]))
+    observations, _ = envs.reset(mask=np.array([True, True, True]))
     mask = np.array([False, True, False])
     result = envs.step([dict.fromkeys(own, 0) for own in observations], mask=mask)
     assert [bool(own) for own in result[0]] == [bool(own) for own in result[1]] == [False, True, False]
-    observations, infos = envs.reset(mask=mask)
+    observations, _ = envs.reset(mask=mask)
     assert [bool(own) for own in observations] == [False, True, False]
     assert envs.call("episode") == (0, 1, 0) and not envs.ended.any()
