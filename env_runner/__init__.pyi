@@ -9,4 +9,4 @@ from .wrappers import EpisodicLife as EpisodicLife, NoopStarts as NoopStarts
 from .single_agent_env_runner import SingleAgentEnvRunner as SingleAgentEnvRunner
 from .wrappers import ActionChunks as ActionChunks, FrameSkip as FrameSkip
 from .make_env import make_vector_env as make_vector_env
-from .vector_envs import VectorMultiAgentEnv as VectorMultiAgentEnv
+from .vector_envs import AsyncEnvs as AsyncEnvs, SyncEnvs as SyncEnvs, VectorMultiAgentEnv as VectorMultiAgentEnv

@@ -248,8 +248,10 @@ class EnvStepper:
         if self._checks is not None:
             self._check(step)
         if mask is not None and self._envs is None:
+            rewards = np.array(step.rewards)
+            rewards[~mask] = 0
             flags = np.logical_and(step.terminateds, mask), np.logical_and(step.truncateds, mask)
-            step = step._replace(rewards=np.where(mask, step.rewards, 0.0), terminateds=flags[0], truncateds=flags[1])
+            step = step._replace(rewards=rewards, terminateds=flags[0], truncateds=flags[1])
         if self._envs is not None and self._envs.failures:
             step = self._with_restarts(step, dict(self._envs.failures), actions)
         if self.mode == "same_step":

@@ -21,8 +21,7 @@ from epibatch.connectors.env_to_module import FlattenObservations, MeanStdFilter
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeStateError, RunnerError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
-from epibatch.env_runner import SingleAgentEnvRunner
-from epibatch.env_runner.vector_envs import AsyncEnvs, SyncEnvs
+from epibatch.env_runner import AsyncEnvs, SingleAgentEnvRunner, SyncEnvs
 from epibatch.episodes import VectorRecorder, reader_of
 
 N = 3
