@@ -438,7 +438,9 @@ class MultiAgentStepper:
         """True if the environments must be made again before the next reset."""
         return self.env.closed or self.env.broken
 
-    def reset(self, seeds: list[int] | None, mask: Flags | None = None) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]]]:
+    def reset(
+        self, seeds: list[int] | None, mask: Flags | None = None
+    ) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]]]:
         """Reset all environments, or some.
 
         Args:

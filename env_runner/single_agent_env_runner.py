@@ -257,7 +257,9 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._observe_terminal(ended, explore)
         split = self._split()
         self._run_env_to_module(explore, None if mask is None else np.flatnonzero(mask).tolist())
-        self._callbacks.stepped(ended, skipped, begun=at_once, idle=idle, cut=cut, restarted=step.restarted, split=split)
+        self._callbacks.stepped(
+            ended, skipped, begun=at_once, idle=idle, cut=cut, restarted=step.restarted, split=split
+        )
         return sum(len(chunk) > 0 for chunk in cut) + len(ended) + len(split)
 
     def _observe_terminal(self, ended: list[Any], explore: bool) -> None:
