@@ -1,4 +1,5 @@
 from ._storage.infos_buffer import InfosBuffer as InfosBuffer
+from .flat_columns import episodes_to_columns as episodes_to_columns
 from .infinite_lookback_buffer import InfiniteLookbackBuffer as InfiniteLookbackBuffer
 from .multi_agent_episode import MultiAgentEpisode as MultiAgentEpisode
 from .reader import EpisodeReader as EpisodeReader, reader_of as reader_of
