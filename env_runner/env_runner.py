@@ -145,6 +145,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._metrics = SamplingMetrics(self.num_envs, window, several_agents=self._several_agents)
         if config.seed is not None:
             self.seed(runner_stream(config.seed, worker_index))
+        self._soft_horizon: int | None = config.horizon if config.soft_horizon else None
         self._reset_wanted = True
         self._runs_whole = False
         self._patience: float = max(_PATIENCE, _PATIENCE_OF_ONE * self.num_envs)
@@ -616,11 +617,9 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     def _take_step(self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> int:
         """Act, step the environments, record, and run the env-to-module pipeline; return how many episodes ended."""
 
-    def _split(self) -> Sequence[Any]:
+    def _split(self, steps: int) -> Sequence[Any]:
         """End episodes at the soft horizon, before the pipeline processes the first observations of the next ones."""
-        if not self.config.soft_horizon or self.config.horizon is None:
-            return ()
-        ended: Sequence[Any] = self._recorder.split(self.config.horizon, self.lookback)
+        ended: Sequence[Any] = self._recorder.split(steps, self.lookback)
         for item in ended:
             self._metrics.episodes.end(item.env)
         return ended

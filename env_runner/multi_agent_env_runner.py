@@ -414,7 +414,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         self._count(step, [*reset, *failures], ended, idle)
         if left:
             self._fail(left, ended, cut, explore)
-        split = self._split()
+        split = () if self._soft_horizon is None else self._split(self._soft_horizon)
         self._run_env_to_module(explore)
         for env, episode in split:  # what pieces wrote for the next episode's first observation is this one's last
             episode.set_observations(new_data=self._recorder.episodes[env].get_observations(-1), at_indices=-1)

@@ -255,7 +255,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         at_once = self._stepper.mode != "next_step"
         if ended and at_once:  # no action follows these, as none does when resets come a step later
             self._observe_terminal(ended, explore)
-        split = self._split()
+        split = () if self._soft_horizon is None else self._split(self._soft_horizon)
         self._run_env_to_module(explore, None if mask is None else np.flatnonzero(mask).tolist())
         self._callbacks.stepped(
             ended, skipped, begun=at_once, idle=idle, cut=cut, restarted=step.restarted, split=split
