@@ -174,25 +174,31 @@ def _check_made(env: Any, num_envs: int, expected: Any) -> None:
         )
 
 
-def check_space(space: Any, where: str) -> None:
-    """Raise if the values of a space are not arrays of one shape.
+def check_space(space: Any, where: str, *, text: bool = True) -> None:
+    """Raise if the values of a space are neither arrays of one shape nor text.
+
+    Args:
+        space: The space.
+        where: Its name for messages.
+        text: False: text is refused, too.
 
     Raises:
         SpaceError: it is such a space, or has such a part.
     """
-    if isinstance(space, gym.spaces.Dict):
-        for key, sub in space.spaces.items():
-            check_space(sub, f"{where}[{key!r}]")
-    elif isinstance(space, gym.spaces.Tuple):
-        for i, sub in enumerate(space.spaces):
-            check_space(sub, f"{where}[{i}]")
-    elif space.shape is None or space.dtype is None:
-        raise SpaceError(
-            where,
-            expected="Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these: values of one shape",
-            found=f"{space}",
-            do=encoding_advice(space),
-        )
+    leaves, form = flatten(get_base_struct_from_space(space))
+    for path, leaf in zip(paths_of(form), leaves):
+        if (leaf.shape is None or leaf.dtype is None) and not (text and isinstance(leaf, gym.spaces.Text)):
+            raise SpaceError(
+                where + path,
+                expected="Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these: values of one shape",
+                found=f"{leaf}",
+                do=encoding_advice(leaf),
+            )
+
+
+def has_text(space: Any) -> bool:
+    """True if a space has values that are text, or that have such parts."""
+    return any(isinstance(leaf, gym.spaces.Text) for leaf in flatten(get_base_struct_from_space(space))[0])
 
 
 def _found(value: Any) -> str:

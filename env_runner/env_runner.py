@@ -24,7 +24,7 @@ from epibatch.core.state_codec import require_mapping, select_components
 from ..connectors.authoring.column_transform import undo_actions
 from .acting import explores
 from .callbacks import EpisodeCallbacks
-from .env_checks import is_of_environment
+from .env_checks import check_space, is_of_environment
 from .env_restarts import EnvRestarts
 from .metrics import SamplingMetrics
 from .reset_seeds import ResetSeeds
@@ -133,6 +133,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         }
         self._env_to_module = config.build_env_to_module_connector(env=self.env, spaces=self.spaces)
         self.spaces.update(self._module_spaces())
+        for name in self.spaces.keys() - {"__env__", "__env_single__", "__episodes__"}:
+            check_space(self.spaces[name][0], f"observation space of module {name!r}", text=False)
         self._module_to_env = config.build_module_to_env_connector(env=self.env, spaces=self.spaces)
         undo_actions(self._env_to_module, self._module_to_env)
         self.pipelines: dict[str, Any] = {"env_to_module": self._env_to_module, "module_to_env": self._module_to_env}

@@ -21,11 +21,12 @@ from gymnasium.vector.utils import (
 )
 
 from epibatch.core.errors import ConfigError, RunnerError, SpaceError, add_context, nearest
-from epibatch.core.spaces import check_row
-from epibatch.core.structs import map_struct
+from epibatch.core.spaces import check_row, get_base_struct_from_space
+from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
+from ..episodes._storage.arrays import object_leaf, owned
 from .env_calls import AgentStep, MultiAgentCalls, SingleAgentCalls
-from .env_checks import as_flag, as_reward, check_info, check_multi_agent_env, reward_shape, unjoined
+from .env_checks import as_flag, as_reward, check_info, check_multi_agent_env, has_text, reward_shape, unjoined
 from .env_workers import LocalEnvs, WorkerEnvs
 
 _NUMBERS = frozenset({float, int, np.float64, np.float32})  # rewards of these types, and
@@ -69,6 +70,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         self._joined: Any = create_empty_array(space, n=count, fn=np.zeros)
         self._shape = space.shape
         self._nested = isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple))
+        self._has_text = has_text(space)
         self.failures: dict[int, Exception] = {}
         self.reward_shape = reward_shape(self.envs[0])
         self._rewards_shape = (count, *self.reward_shape)
@@ -212,13 +214,17 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
                 np.concatenate(rows, out=self._flat)
                 return self._joined
             if not self._nested or all(_as_long(self.single_observation_space, row) for row in rows):
-                self._joined = concatenate(self.single_observation_space, rows, self._joined)
-                return self._joined
+                return self._stacked(rows)
         except Exception:
             if not self._replace_misfits(flags):
                 raise
         else:
             self._replace_misfits(flags)
+        return self._stacked(rows)
+
+    def _stacked(self, rows: Any) -> Any:
+        if self._has_text:
+            return _with_text(self.single_observation_space, rows)
         self._joined = concatenate(self.single_observation_space, rows, self._joined)
         return self._joined
 
@@ -243,6 +249,26 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
     def _raise_first(self) -> None:
         if self.failures:
             raise next(iter(self.failures.values()))
+
+
+def _with_text(space: Any, rows: Sequence[Any]) -> Any:
+    """Stack observations that have text in them: each leaf is an array [N, ...], text one of strings.
+
+    Raises:
+        SpaceError: text is expected, and another object found.
+    """
+    parts = get_base_struct_from_space(space)
+    leaves, form = flatten(parts)
+    columns = zip(*(flatten_like(form, row) for row in rows))
+    stacked: list[Any] = []
+    for leaf, column in zip(leaves, columns):
+        if isinstance(leaf, gym.spaces.Text):
+            for row in column:
+                check_row(leaf, row, "observation")
+            stacked.append(object_leaf(column))
+        else:
+            stacked.append(concatenate(leaf, column, create_empty_array(leaf, n=len(column))))
+    return unflatten(form, stacked)
 
 
 def _flags(env: Any, terminated: Any, truncated: Any) -> tuple[bool, bool]:
@@ -417,10 +443,13 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         self._ended: set[int] = set()
         self._sent: dict[int, tuple[Any, ...]] = {}
         self._answers: dict[int, Any] = {}  # of environments beside one whose failure was raised
-        memory = create_shared_memory(
-            self.single_observation_space, n=self.num_envs, ctx=multiprocessing.get_context(context)
-        )
-        self._observations = read_from_shared_memory(self.single_observation_space, memory, n=self.num_envs)
+        space, memory = self.single_observation_space, None
+        self._texts: list[Any] | None = None  # observations with text come with the answers
+        if has_text(space):
+            self._texts = list(iterate(self.observation_space, create_empty_array(space, n=self.num_envs)))
+        else:
+            memory = create_shared_memory(space, n=self.num_envs, ctx=multiprocessing.get_context(context))
+            self._observations = read_from_shared_memory(space, memory, n=self.num_envs)
         makers = [partial(_single_agent_calls, env_fn, i, self.num_envs) for i, env_fn in enumerate(env_fns)]
         self._workers = WorkerEnvs(makers, per_process=per_process, context=context, timeout=timeout, memory=memory)
         try:
@@ -450,7 +479,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         """Reset all environments, or some; as `SyncEnvs.reset`."""
         self._check_answered("reset")
         calls = _reset_calls(self, seed, options, mask)
-        answers, self.failures = self._workers.ask({i: ("reset", *arguments) for i, arguments in calls.items()})
+        answers, self.failures = self._noted(self._workers.ask({i: ("reset", *args) for i, args in calls.items()}))
         self._ended = self._ended.difference(calls)
         infos: dict[str, Any] = {}
         for i, (_, info) in answers.items():
@@ -461,7 +490,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
     def restart(self, index: int, seed: int | None, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Replace an environment by a new one, and reset that; as `SyncEnvs.restart`."""
         _check_same_spaces(self, index, *self._workers.remake(index)[:2])
-        answers, failures = self._workers.ask({index: ("reset", seed, None)})
+        answers, failures = self._noted(self._workers.ask({index: ("reset", seed, None)}))
         if failures:
             raise failures[index]
         self._ended.discard(index)
@@ -471,7 +500,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         """Step all environments, or some; as `SyncEnvs.step`."""
         self._check_answered("step")
         calls = self._calls(actions, mask, "step")
-        answers, self.failures = self._workers.ask(calls)
+        answers, self.failures = self._noted(self._workers.ask(calls))
         result = self._result(calls, answers)
         self._raise_first()
         return result
@@ -504,7 +533,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         if not self._sent:
             do = "call send(actions) before recv()"
             raise RunnerError("AsyncEnvs.recv", expected="environments at work", found="none", do=do)
-        answers, self.failures = self._workers.receive(self._workers.ready())
+        answers, self.failures = self._noted(self._workers.receive(self._workers.ready()))
         self._answers.update(answers)
         if self.raises and self.failures:
             for i in self.failures:
@@ -552,7 +581,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             if not self._resets_itself and flags[:, i].any():
                 ended.append(i)
                 if self.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP:
-                    final = map_struct(lambda leaf, i=i: np.array(leaf[i]), self._observations)
+                    final = map_struct(lambda leaf, i=i: owned(leaf[i]), self._observations)
                     infos = self._add_info(infos, {"final_obs": final, "final_info": info}, i)
                     continue
             if info:
@@ -560,11 +589,19 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         if self.autoreset_mode is not gym.vector.AutoresetMode.SAME_STEP:
             self._ended.update(ended)
         elif ended:
-            answers, failures = self._workers.ask(dict.fromkeys(ended, ("reset",)))
+            answers, failures = self._noted(self._workers.ask(dict.fromkeys(ended, ("reset",))))
             self.failures |= failures
             for i, (_, info) in answers.items():
                 infos = self._add_info(infos, info, i)
         return self._observations, rewards, flags[0], flags[1], infos
+
+    def _noted(self, result: tuple[dict[int, Any], Any]) -> tuple[dict[int, Any], Any]:
+        """Return answers and failures; text in the answers is the newest from now on."""
+        if self._texts is not None:
+            for i, answer in result[0].items():
+                self._texts[i] = answer[0]
+            self._observations = _with_text(self.single_observation_space, self._texts)
+        return result
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return the result of a method, or an attribute, of every environment."""

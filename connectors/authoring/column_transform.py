@@ -306,7 +306,8 @@ def _no_rows(piece: ColumnTransform, expected: str, found: str, do: str) -> Piec
 def _refuse_objects(data: Any, piece: str) -> None:
     if type(data) is np.ndarray and data.dtype.kind != "O":
         return
-    if isinstance(data, list) or any(leaf.dtype.kind == "O" for leaf in flatten(data)[0]):
+    objects = [] if isinstance(data, list) else [leaf for leaf in flatten(data)[0] if leaf.dtype.kind == "O"]
+    if isinstance(data, list) or not all(isinstance(row, str) for leaf in objects for row in leaf.flat):
         raise ColumnError(
             piece,
             expected="rows of one shape and type",

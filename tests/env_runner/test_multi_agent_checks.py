@@ -7,7 +7,7 @@ import functools
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete, Text
+from gymnasium.spaces import Box, Discrete
 
 from epibatch.core.errors import ConfigError, EnvironmentContractError, SpaceError, UnknownNameError
 from epibatch.env_runner import MultiAgentEnv, VectorMultiAgentEnv, make_multi_agent
@@ -213,7 +213,7 @@ class Foreign(gym.Env):
 
 
 NAMELESS = made(agents=[], possible_agents=[], observation_spaces=None)
-WORDS = gym.spaces.Dict(word=Text(3))
+WORDS = gym.spaces.Dict(word=gym.spaces.Sequence(Discrete(3)))
 
 
 @pytest.mark.parametrize(

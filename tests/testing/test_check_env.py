@@ -10,7 +10,7 @@ import time
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from typer.testing import CliRunner
 
 from epibatch.cli import app
@@ -327,7 +327,7 @@ def test_rounding_at_a_bound_is_no_fault():
     assert not check_env(Rounded, num_steps=9, timeout_s=None).findings
 
 
-@pytest.mark.parametrize("space", [Text(5), gym.spaces.Sequence(Discrete(3)), gym.spaces.Graph(Box(0, 1, (2,)), None)])
+@pytest.mark.parametrize("space", [gym.spaces.Sequence(Discrete(3)), gym.spaces.Graph(Box(0, 1, (2,)), None)])
 def test_values_of_no_fixed_shape_are_a_warning_and_are_checked(space):
     (finding,) = check_env(lambda: RandomEnv(space), num_steps=9, timeout_s=None)
     assert (finding.level, finding.path) == ("warning", "observation_space")

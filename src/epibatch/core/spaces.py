@@ -66,7 +66,8 @@ __all__ = [
 _FLOATS = (np.float16, np.float32, np.float64)
 
 _ADVICE: dict[type, str] = {
-    spaces.Text: "encode the text as an array of one length, with a wrapper around the environment",
+    spaces.Text: "encode the text as an array of one length, with an env-to-module piece whose "
+    "recompute_output_observation_space says so, or with a wrapper around the environment",
     spaces.Sequence: "pad the sequence to one length and give it as a Box, with a wrapper around the environment",
     spaces.Graph: "pad nodes and edges to one number and give them as Boxes, with a wrapper around the environment",
 }
@@ -160,6 +161,8 @@ def _check_leaf(space: gym.Space[Any], row: Any, where: str) -> None:
         kinds, expected, shape = "iub", "integers", space.shape
     elif isinstance(space, spaces.Box):
         kinds, expected, shape = "fiub", "numbers", space.shape
+    elif isinstance(space, spaces.Text) and not isinstance(row, str):
+        raise _unfit(where, "text", _describe(row), space)
     else:
         return
     try:
