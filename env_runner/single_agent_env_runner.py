@@ -260,7 +260,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         self._callbacks.stepped(
             ended, skipped, begun=at_once, idle=idle, cut=cut, restarted=step.restarted, split=split
         )
-        return sum(len(chunk) > 0 for chunk in cut) + len(ended) + len(split)
+        return len([chunk for chunk in cut if len(chunk)]) + len(ended) + len(split)
 
     def _observe_terminal(self, ended: list[Any], explore: bool) -> None:
         """Run the env-to-module pipeline on terminal observations; placeholders of missing ones are none."""
