@@ -17,8 +17,9 @@ from epibatch.connectors.learner import AddNextObservationsFromEpisodesToTrainBa
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, EpisodeError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
-from epibatch.env_runner import SingleAgentEnvRunner, environment_seeds
-from epibatch.episodes import VectorRecorder, reader_of
+from epibatch.env_runner import MultiAgentEnvRunner, SingleAgentEnvRunner, environment_seeds, make_multi_agent
+from epibatch.episodes import SingleAgentEpisode, VectorRecorder, reader_of
+from epibatch.learner.postprocessing.episodes import add_one_ts_to_episodes_and_truncate
 
 GAMMA, LAMBDA = 0.9, 0.8
 SEED = 5
@@ -243,6 +244,17 @@ def test_running_statistics_do_not_see_placeholders():
     np.testing.assert_allclose(known["mean"], np.mean(seen, axis=0, dtype=np.float64), rtol=1e-6)
 
 
+def test_own_loops_mark_the_end_in_its_info():
+    episode = SingleAgentEpisode(observations=[1.0], len_lookback_buffer=0)
+    episode.add_env_step(2.0, 0, 1.0)
+    episode.add_env_step(np.nan, 0, 1.0, truncated=True, infos={"missing_final_obs": True})
+    assert episode.lacks_final_obs
+    assert reader_of([episode]).rows("obs", 0, 3).joined().tolist() == [1.0, 2.0, 2.0]
+    assert episode.with_artificial_step().get_observations().tolist() == [1.0, 2.0, 2.0, 2.0]
+    add_one_ts_to_episodes_and_truncate([episode])
+    assert episode.get_observations().tolist() == [1.0, 2.0, 2.0, 2.0]
+
+
 def test_an_environment_may_give_some_terminal_observations():
     recorder = VectorRecorder(2, autoreset="same_step", missing_final_obs=9)
     recorder.reset(np.array([1, 2]))
@@ -261,6 +273,12 @@ class Whole(SelfResetting):
 
 
 ERRORS = {
+    "no value": (
+        SelfResetting,
+        {"missing_final_obs": "none"},
+        ConfigError,
+        r"'nan', 'zero', 'keep' or a finite number",
+    ),
     "no setting": (SelfResetting, {"env_resets_itself": True}, ConfigError, "set missing_final_obs='keep'"),
     "integers": (
         Whole,
@@ -299,6 +317,12 @@ ERRORS = {
 def test_settings_that_cannot_be_are_named(env, settings, error, text):
     with pytest.raises(error, match=text):
         sampled(config_of(env, **settings))
+
+
+def test_environments_of_several_agents_wait_for_their_reset():
+    config = config_of(make_multi_agent(Walk), env_resets_itself=True, missing_final_obs="keep")
+    with pytest.raises(ConfigError, match="none of them for environments of several agents"):
+        MultiAgentEnvRunner(config=config)
 
 
 def test_rollouts_have_the_observation_before_a_missing_one():

@@ -322,7 +322,7 @@ class AlgorithmConfig:
         num_envs_per_worker: int = 1,
         gym_env_autoreset_mode: Literal["next_step", "same_step", "disabled"] | None = None,
         env_resets_itself: bool = False,
-        missing_final_obs: Literal["nan", "zero", "keep"] | float | None = None,
+        missing_final_obs: float | Literal["nan", "zero", "keep"] | None = None,
         add_default_connectors_to_env_to_module_pipeline: bool = True,
         add_default_connectors_to_module_to_env_pipeline: bool = True,
         rollout_fragment_length: int | Literal["auto"] = "auto",
@@ -681,7 +681,7 @@ class AlgorithmConfig:
     num_envs_per_worker: int
     gym_env_autoreset_mode: Literal["next_step", "same_step", "disabled"] | None
     env_resets_itself: bool
-    missing_final_obs: Literal["nan", "zero", "keep"] | float | None
+    missing_final_obs: float | Literal["nan", "zero", "keep"] | None
     add_default_connectors_to_env_to_module_pipeline: bool
     add_default_connectors_to_module_to_env_pipeline: bool
     rollout_fragment_length: int | Literal["auto"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -117,6 +118,15 @@ def _fragment_length(value: Any) -> Any:
     if length == "auto" or (isinstance(length, int) and not isinstance(length, bool) and length > 0):
         return length
     raise ValueError("expected a positive integer or 'auto'")
+
+
+def _placeholder(value: Any) -> Any:
+    number = value.item() if isinstance(value, np.generic) else value
+    if number is None or number in ("nan", "zero", "keep"):
+        return number
+    if isinstance(number, (int, float)) and not isinstance(number, bool) and not math.isinf(number):
+        return "nan" if math.isnan(number) else float(number)
+    raise ValueError("expected 'nan', 'zero', 'keep' or a finite number")
 
 
 def _enum_value(value: Any) -> Any:
@@ -323,8 +333,9 @@ class EnvRunnerSettings(SettingsModel):
     env_resets_itself: Switch = False
     """True if `step` of the environment resets it, and returns the next episode's first observation with an end."""
     missing_final_obs: Annotated[
-        Literal["nan", "zero", "keep"] | Number | None,
-        BeforeValidator(lambda value: "nan" if isinstance(value, float) and value != value else value),
+        float | Literal["nan", "zero", "keep"] | None,
+        PlainValidator(_placeholder),
+        WithJsonSchema({"anyOf": [{"type": "number"}, {"enum": ["nan", "zero", "keep"]}, {"type": "null"}]}),
     ] = None
     """Last observation of an episode whose terminal one the environment does not give: "nan", "zero" or a number in
     every entry, or "keep" for the observation before; None: this is an error. Training reads the one before."""
