@@ -262,6 +262,7 @@ class CallbackDispatcher:
     Args:
         config: Has `callbacks_class`, and a setting named after each event.
         events: The names of the events.
+        objects: Further objects, whose methods of these names are called first.
 
     Raises:
         RegistryError: an import path cannot be resolved.
@@ -276,8 +277,8 @@ class CallbackDispatcher:
         (True, False, [[]])
     """
 
-    def __init__(self, config: Any, events: Sequence[str]) -> None:
-        objects = [cls() for cls in _loaded(config.callbacks_class, "callbacks_class", "class")]
+    def __init__(self, config: Any, events: Sequence[str], objects: Sequence[Any] = ()) -> None:
+        objects = [*objects, *(cls() for cls in _loaded(config.callbacks_class, "callbacks_class", "class"))]
         self._functions: dict[str, list[Callable[..., Any]]] = {}
         for event in events:
             methods = [getattr(item, event) for item in objects if _overrides(item, event)]
@@ -343,7 +344,7 @@ class EpisodeCallbacks:
     ) -> None:
         self._runner, self._recorder = runner, recorder
         self._new_episode, self._report = new_episode, report
-        self._dispatcher = CallbackDispatcher(runner.config, RUNNER_EVENTS)
+        self._dispatcher = CallbackDispatcher(runner.config, RUNNER_EVENTS, [runner])
         self._earlier: dict[int, list[Any]] = defaultdict(list)
         self._has_callback = frozenset(event for event in RUNNER_EVENTS if event in self._dispatcher)
         self._watches_episodes = any(event.startswith("on_episode") for event in self._has_callback)

@@ -110,7 +110,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     """Steps N environments with a module between two connector pipelines, and records episodes.
 
     A subclass makes the parts and implements the step. Its recorder and stepper have the methods of
-    `VectorRecorder` and `EnvStepper` that are called here.
+    `VectorRecorder` and `EnvStepper` that are called here. Methods that are named like a runner's events, such as
+    `on_episode_step`, are called with the arguments that they have in `Callbacks`.
 
     Args:
         config: Environment, pipelines and module.

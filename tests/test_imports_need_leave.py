@@ -18,6 +18,10 @@ from fixture_configs import cart_pole
 NAME = "imported_by_mistake"
 MODULE = """
 from epibatch.connectors import ConnectorV2
+from epibatch.env_runner import SingleAgentEnvRunner
+
+class Runner(SingleAgentEnvRunner):
+    pass
 
 class Piece(ConnectorV2):
     def __call__(self, *, rl_module, batch, episodes, **kwargs):
@@ -60,6 +64,10 @@ DOORS = {
     "a callback": from_yaml(f"callbacks: {{on_sample_end: '{PIECE}'}}"),
     "a list of callbacks": from_yaml(f"callbacks: {{on_episode_end: ['{PIECE}']}}"),
     "a class of callbacks": from_yaml(f"callbacks: {{callbacks_class: '{PIECE}'}}"),
+    "a class of runners": from_yaml(f"env_runners: {{env_runner_cls: '{NAME}:Runner'}}"),
+    "a class of runners to evaluate with": from_yaml(
+        f"evaluation: {{evaluation_config: {{env_runner_cls: '{NAME}:Runner'}}}}"
+    ),
     "a callback in Python": lambda **allowed: PPOConfig(**allowed).callbacks(on_train_result=PIECE),
     "an environment inside another": from_yaml(
         f"environment: {{env: GymV26Environment-v0, env_config: {{env_id: '{ENV}'}}}}"

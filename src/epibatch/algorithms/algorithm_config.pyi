@@ -317,6 +317,7 @@ class AlgorithmConfig:
         self,
         *,
         num_env_runners: int = 0,
+        env_runner_cls: type[Any] | str | None = None,
         num_envs_per_env_runner: int = 1,
         gym_env_vectorize_mode: Literal["sync", "async", "vector_entry_point"] = "sync",
         num_envs_per_worker: int = 1,
@@ -341,6 +342,8 @@ class AlgorithmConfig:
 
         Args:
             num_env_runners: Must be 0: this process samples.
+            env_runner_cls: A subclass of `SingleAgentEnvRunner`, with policies of `MultiAgentEnvRunner`, or its
+                import path.
             num_envs_per_env_runner: Environments that step together.
             gym_env_vectorize_mode: "async" steps them in worker processes; "vector_entry_point" takes the id's own
                 vector version.
@@ -676,6 +679,7 @@ class AlgorithmConfig:
     normalize_actions: bool
     clip_actions: bool
     num_env_runners: int
+    env_runner_cls: type[Any] | str | None
     num_envs_per_env_runner: int
     gym_env_vectorize_mode: Literal["sync", "async", "vector_entry_point"]
     num_envs_per_worker: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
 from collections import defaultdict
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from epibatch.core.errors import ConfigError
+from epibatch.core.imports import load_object
 from epibatch.core.metrics import MetricsLogger, merge_logged
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.restoring import check_count
@@ -33,14 +35,34 @@ _BY_AGENT = ("agent_episode_returns_mean", "module_episode_returns_mean", "agent
 
 
 def make_runner(config: AlgorithmConfig, worker_index: int) -> Any:
-    """Make the runner that a config asks for: a `MultiAgentEnvRunner` if it has policies.
+    """Make the runner that a config asks for: a `MultiAgentEnvRunner` if it has policies, or a subclass.
 
     Args:
         config: The config.
         worker_index: Distinguishes the runners of one algorithm.
+
+    Raises:
+        ConfigError: the config's class is not such a subclass, has abstract methods, or takes other arguments.
     """
-    runner: Any = MultiAgentEnvRunner if config.is_multi_agent else SingleAgentEnvRunner
-    return runner(config=config, worker_index=worker_index)
+    base: type[Any] = MultiAgentEnvRunner if config.is_multi_agent else SingleAgentEnvRunner
+    cls = config.env_runner_cls or base
+    runner = load_object(cls, "env_runners.env_runner_cls") if isinstance(cls, str) else cls
+    arguments = {"config": config, "worker_index": worker_index}
+    problem = None if issubclass(runner, base) else "which does not inherit from it"
+    if inspect.isabstract(runner):
+        problem = f"which lacks {', '.join(sorted(runner.__abstractmethods__))}"
+    try:
+        inspect.signature(runner).bind(**arguments)
+    except TypeError as error:
+        problem = f"whose constructor does not take these: {error}"
+    if problem is not None:
+        raise ConfigError(
+            "env_runners.env_runner_cls",
+            expected=f"a subclass of {base.__name__} that is made with {', '.join(arguments)}",
+            found=f"{runner.__name__}, {problem}",
+            do=f"write class {runner.__name__}({base.__name__}); an __init__ takes *, config, **kwargs",
+        )
+    return runner(**arguments)
 
 
 class Evaluation:

@@ -54,6 +54,7 @@ from epibatch.core.settings import (
 
 from ..connectors.views.view import as_views
 from ..env_runner.callbacks import callback_problem
+from ..env_runner.env_runner import EnvRunner
 from ..env_runner.make_env import wrapper_problem
 from ..learner.schedules import ScheduledPositive
 from ..learner.settings import OptimizerSettings, PPOSettings, loss_problem
@@ -191,6 +192,18 @@ def _loss(value: Any, info: ValidationInfo) -> Any:
     return value
 
 
+def _runner_class(value: Any, info: ValidationInfo) -> Any:
+    check_import(value, info)
+    target = load_object(value, "env_runner_cls") if isinstance(value, str) else value
+    if target is not None and not (isinstance(target, type) and issubclass(target, EnvRunner)):
+        found = f"{target.__module__}.{target.__name__}" if isinstance(target, type) else repr(target)
+        raise ValueError(
+            "expected a subclass of epibatch's SingleAgentEnvRunner or MultiAgentEnvRunner, or its import path "
+            f"module:Class, found {found}"
+        )
+    return value
+
+
 def _callbacks(value: Any, info: ValidationInfo, kind: str) -> Any:
     problem = callback_problem(value, kind)
     if problem:
@@ -318,6 +331,10 @@ class EnvRunnerSettings(SettingsModel):
         ),
     ] = 0
     """Must be 0: this process samples."""
+    env_runner_cls: Annotated[
+        type[Any] | str | None, PlainValidator(_runner_class), WithJsonSchema({"type": ["string", "null"]})
+    ] = None
+    """A subclass of `SingleAgentEnvRunner`, with policies of `MultiAgentEnvRunner`, or its import path."""
     num_envs_per_env_runner: Annotated[Positive, Field(le=2**17)] = 1
     """Environments that step together."""
     gym_env_vectorize_mode: Annotated[Literal["sync", "async", "vector_entry_point"], BeforeValidator(_enum_value)] = (
