@@ -14,6 +14,7 @@ from epibatch.core.padding import (
     placed_layout,
     split_and_zero_pad,
     split_and_zero_pad_n_episodes,
+    split_trajectories,
     unpad,
     unpad_data_if_necessary,
 )
@@ -177,6 +178,14 @@ def test_merged_groups_are_the_layout_of_all(counts, steps, end, data):
         (lambda: split_and_zero_pad([], 2), ColumnError, "an empty list"),
         (lambda: split_and_zero_pad([np.zeros(2), np.zeros(3)], 2), ColumnError, r"shapes \[\(2,\), \(3,\)\]"),
         (lambda: split_and_zero_pad_n_episodes(np.zeros(9), [5, 5], 3), ColumnError, "expected: 10 rows"),
+        (lambda: split_trajectories({"obs": np.zeros(3)}), ColumnError, r"'eps_id', or flags[\s\S]*\['obs'\]"),
+        (lambda: split_trajectories({"obs": np.zeros(3), "eps_id": np.zeros(2)}), ColumnError, "expected: 2 rows"),
+        (lambda: split_trajectories({"eps_id": np.zeros((2, 2))}), ColumnError, r"eps_id of shape \(2, 2\)"),
+        (
+            lambda: split_trajectories({"terminateds": [True], "truncateds": []}),
+            ColumnError,
+            r"truncateds of shape \(0,\)",
+        ),
         (lambda: unpad_data_if_necessary([5, 3], np.zeros((4, 2))), ColumnError, r"leading shape \(5, 2\)"),
         (lambda: unpad_data_if_necessary([4], np.zeros((2, 3, 2))), ColumnError, r"\[R\] or \[B, T\]"),
     ],
@@ -199,3 +208,41 @@ def test_rows_at_given_places_and_back(counts, data, shape):
     assert np.array_equal(padded, expected.reshape(total, 2, *shape))
     assert np.array_equal(unpad(padded, layout), rows)
     assert layout.mask.sum() == total and np.array_equal(layout.kept_rows, np.arange(total))
+
+
+@pytest.mark.parametrize("by", ["ids", "ids in turns", "terminateds", "both flags"])
+def test_trajectories_are_those_of_a_loop_over_rows(by):
+    rng = np.random.default_rng(0)
+    lengths = [1, 1] if by == "ids in turns" else rng.integers(1, 30, 160).tolist()
+    if by == "ids in turns":  # as of environments that step together: one ends in the middle, another begins
+        owner = np.array([7, 3, 7, 3, 7, 5, 7, 5])
+    else:
+        owner = np.repeat(rng.permutation(160), lengths)
+    rows = len(owner)
+    ends = np.r_[owner[1:] != owner[:-1], False]  # the last one is cut
+    batch = {
+        "obs": {"a": rng.random((rows, 2)), "b": np.arange(1, rows + 1)},
+        "infos": [{"row": i} for i in range(rows)],
+    }
+    if "ids" in by:
+        batch["eps_id"] = np.array([f"e{i}" for i in owner])
+    else:
+        cut = rng.random(rows) < 0.5 if by == "both flags" else np.zeros(rows, bool)
+        batch |= {"terminateds": ends & ~cut, **({"truncateds": ends & cut} if by == "both flags" else {})}
+    padded, layout = split_trajectories(batch)
+    trajectories = {}
+    for row, name in enumerate(owner):
+        trajectories.setdefault(name, []).append(row)
+    assert layout.mask.shape == (len(trajectories), max(map(len, trajectories.values())))
+    for found, mask, expected in zip(padded["obs"]["b"], layout.mask, trajectories.values()):
+        count = len(expected)
+        assert found[:count].tolist() == [row + 1 for row in expected] and not found[count:].any()
+        assert mask[:count].all() and not mask[count:].any()
+    for name in ("a", "b"):
+        np.testing.assert_array_equal(unpad(padded["obs"][name], layout), batch["obs"][name])
+    assert unpad(padded["infos"], layout).tolist() == batch["infos"]
+
+
+def test_a_batch_without_rows_has_no_trajectories():
+    padded, layout = split_trajectories({"obs": np.zeros((0, 3)), "eps_id": []})
+    assert padded["obs"].shape == (0, 0, 3) and layout.mask.shape == (0, 0)

@@ -5,7 +5,7 @@ Rows keep their order, so one gather fills a padded array and one gather empties
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.structs import BatchedNdArray, flatten, flatten_like, map_struct, unflatten
 
@@ -24,10 +25,13 @@ __all__ = [
     "placed_layout",
     "split_and_zero_pad",
     "split_and_zero_pad_n_episodes",
+    "split_trajectories",
     "unpad",
     "unpad_data_if_necessary",
 ]
 
+
+_END_FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -323,6 +327,55 @@ def split_and_zero_pad_n_episodes(nd_array: Any, episode_lens: Sequence[int], ma
     layout = padded_layout(episode_lens, max_seq_len)
     leaves, form = flatten(map_struct(lambda leaf: pad(np.asarray(leaf), layout), nd_array))
     return [unflatten(form, list(sequence)) for sequence in zip(*leaves)]
+
+
+def split_trajectories(columns: Mapping[str, Any], ids: str = Columns.EPS_ID) -> tuple[dict[str, Any], SequenceLayout]:
+    """Cut a flat batch into trajectories, and pad them to the longest.
+
+    Counterpart: TorchRL's `split_trajectories`. `unpad` of an array with the layout restores the rows in their order.
+
+    Args:
+        columns: Arrays, or structs of arrays, [R, ...].
+        ids: The column with the trajectory of each row; rows of one may lie apart, and keep their order. Without such
+            a column a trajectory ends with each row whose `terminateds` or `truncateds` is True.
+
+    Returns:
+        The columns [B, T, ...], zero-padded, with the trajectories in the order of their first rows; and the layout.
+        Its `mask` [B, T] is True where a row is.
+
+    Raises:
+        ColumnError: neither ids nor flags, or columns with different numbers of rows.
+
+    Example:
+        >>> flags = np.array([False, False, True, False])
+        >>> batch, layout = split_trajectories({"obs": np.arange(1, 5), "terminateds": flags})
+        >>> batch["obs"]
+        array([[1, 2, 3],
+               [4, 0, 0]])
+        >>> unpad(batch["obs"], layout)
+        array([1, 2, 3, 4])
+    """
+    names = [ids] if ids in columns else [name for name in _END_FLAGS if name in columns]
+    marks = [np.asarray(columns[name]) for name in names]
+    if not marks or marks[0].ndim != 1 or marks[0].shape != marks[-1].shape:
+        found = ", ".join(f"{name} of shape {mark.shape}" for name, mark in zip(names, marks)) or f"{list(columns)}"
+        raise _row_error("splitting trajectories", f"a column {ids!r}, or flags {_END_FLAGS}, of shape [R]", found)
+    if ids in columns:
+        numbers: dict[Any, int] = {}  # faster than sorting strings
+        owners = np.array([numbers.setdefault(label, len(numbers)) for label in marks[0].tolist()], np.int64)
+    else:
+        ends = np.any(marks, axis=0)
+        owners = np.cumsum(ends) - ends
+    counts = np.bincount(owners)
+    steps, order = int(counts.max(initial=0)), np.argsort(owners, kind="stable")
+    places = np.empty_like(owners)
+    places[order] = np.arange(len(owners)) + np.repeat(
+        np.arange(len(counts)) * steps - np.cumsum(counts) + counts, counts
+    )
+    layout = placed_layout(counts, places, (len(counts), steps))
+    return {
+        name: map_struct(lambda leaf: pad(np.asarray(leaf), layout), rows) for name, rows in columns.items()
+    }, layout
 
 
 def unpad_data_if_necessary(episode_lens: Sequence[int], data: npt.NDArray[Any]) -> npt.NDArray[Any]:
