@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.checks import DifferentValuesError, check_sampled, next_points
+from benchmarks.checks import DifferentValuesError, check_all_same, check_sampled, next_points
 from benchmarks.libraries import ACTIONS, box, library, library_names
-from benchmarks.row import FLOOR, OURS, Measured, Options, Row, Target, Timed, Workload, times_faster
+from benchmarks.row import FLOOR, OURS, Measured, Options, Row, Target, Timed, Workload, at_most, times_faster
 from benchmarks.timing import Side, spread
 from benchmarks.workloads import AGENTS, MODULES, module_of
 
 ENV = "CartPole-v1"
-SB3 = "SB3"
+SB3, GYMNASIUM = "SB3", "Gymnasium"
+WORKER_STEPS = 200
 SB3_HIDDEN, SB3_STEPS = 64, 128
 NUM_ENVS_OF_AGENTS, STEPS_OF_AGENTS, LENGTH = 16, 3200, 200
 
@@ -220,6 +221,57 @@ def agents(options: Options) -> Workload:
     return Workload({name: partial(side, name) for name in library_names(options)}, partial(check_agents, steps))
 
 
+# ---------------------------------------------------------------------------------- worker processes
+
+
+def moving_frames() -> Any:
+    """Return an environment of 84 x 84 x 4 bytes, which takes little time itself."""
+    import gymnasium as gym
+
+    class Frames(gym.Env[Any, Any]):
+        observation_space, action_space = gym.spaces.Box(0, 255, (84, 84, 4), np.uint8), ACTIONS
+
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            self.frame, self.t = self.np_random.integers(0, 256, (84, 84, 4), np.uint8), 0
+            return self.frame, {}
+
+        def step(self, action: Any) -> Any:
+            self.t += 1
+            self.frame[self.t % 84] = action
+            return self.frame, float(action), self.t == LENGTH, False, {}
+
+    return Frames()
+
+
+def worker_side(name: str, env: Any, num_envs: int) -> Side:
+    """Return vector steps of environments in worker processes, without a runner."""
+    import gymnasium as gym
+
+    from epibatch.env_runner import make_vector_env
+
+    if name == OURS:
+        envs = make_vector_env(env, num_envs, "async", {})
+    else:
+        envs = gym.vector.AsyncVectorEnv([partial(gym.make, env) if env == ENV else env] * num_envs)
+    envs.reset(seed=0)
+    actions = np.random.default_rng(0).integers(0, 2, (WORKER_STEPS, num_envs))
+
+    def run(_: Any) -> Any:
+        for row in actions:
+            result = envs.step(row)
+        return result
+
+    names = ("obs", "rewards", "terminateds", "truncateds")
+    return Side(run, count=lambda _: WORKER_STEPS, show=lambda result: dict(zip(names, map(np.copy, result[:4]))))
+
+
+def workers(options: Options, env: Any, num_envs: int) -> Workload:
+    """W1, W2: the same environments and actions."""
+    sides = (OURS, GYMNASIUM)
+    return Workload({name: partial(worker_side, name, env, num_envs) for name in sides}, check_all_same)
+
+
 # -------------------------------------------------------------------------------------------- rows
 
 
@@ -260,5 +312,14 @@ ROWS = [
         "sampling CartPole with values and advantages, N = 64, 8,192 steps a call; per step",
         partial(measure_beside_sb3, num_envs=64),
         (times_faster(1, SB3),),
+    ),
+    *(
+        Row(
+            f"{name}/{num_envs}",
+            f"{what} in {num_envs} worker processes, beside Gymnasium's AsyncVectorEnv; per vector step",
+            Timed(partial(workers, env=env, num_envs=num_envs)),
+            (at_most(1.1, GYMNASIUM),),
+        )
+        for name, what, env, num_envs in (("W1", "CartPole", ENV, 8), ("W2", "84 x 84 x 4 bytes", moving_frames, 4))
     ),
 ]
