@@ -430,14 +430,20 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             new = self._step(explore, random_actions)
             if new:
                 ended, last = ended + new, self._metrics.steps
-            elif self._metrics.steps - last >= self._patience:
-                self._warn_of_endless_episodes()
+            else:
+                self.warn_if_endless(self._metrics.steps - last)
         self._reset_wanted = not self.config.keep_running_episodes
         return self._harvest_ended(num_episodes)
 
-    def _warn_of_endless_episodes(self) -> None:
-        """Warn that no episode ends, once."""
-        steps, self._patience = self._patience, math.inf
+    def warn_if_endless(self, steps: int) -> None:
+        """Warn, once, if very many steps passed without the end of an episode.
+
+        Args:
+            steps: Environment steps since the last end, over all environments.
+        """
+        if steps < self._patience:
+            return
+        self._patience = math.inf
         warning = EpibatchWarning(
             f"{type(self).__name__}.sample, complete episodes",
             expected="episodes that end",

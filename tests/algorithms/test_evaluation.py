@@ -11,7 +11,7 @@ import torch
 
 from epibatch import Policy
 from epibatch.connectors import ConnectorV2
-from epibatch.core.errors import ConfigError
+from epibatch.core.errors import ConfigError, EpibatchWarning
 from fixture_configs import cart_pole
 from fixture_envs import CountingEnv, FailingEnv
 
@@ -277,3 +277,18 @@ def test_other_spaces(fixed):
     algo = fixed(evaluation_config={"env": lambda env_config: CountingEnv()})
     with pytest.raises(ConfigError, match=r"(?s)evaluation_config.*shape \(2,\).*shape \(1,\)"):
         algo.evaluate()
+
+
+@pytest.mark.slow
+def test_an_evaluation_without_ends_warns_and_a_horizon_ends_it():
+    config = cart_pole(CountingEnv).environment(env_config={"length": 5_300})
+    config.env_runners(num_envs_per_env_runner=20).evaluation(evaluation_duration=20)
+    algo = config.build_algo()
+    with pytest.warns(
+        EpibatchWarning, match=r"episodes that end[\s\S]*100,\d\d\d steps of 20 environments[\s\S]*horizon"
+    ):
+        assert algo.evaluate()["env_runners"]["episode_len_mean"] == 5_300
+    algo.stop()
+    algo = config.env_runners(horizon=50, soft_horizon=True).build_algo()
+    assert algo.evaluate()["env_runners"]["episode_len_mean"] == 50
+    algo.stop()

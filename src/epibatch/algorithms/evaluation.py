@@ -169,10 +169,13 @@ class Evaluation:
             return episodes
         count = runner.num_envs
         left = [(duration + env) // count for env in range(count)]
-        first = True
+        first, steps = True, 0
         while any(left):
+            ended = len(episodes.returns)
             episodes.add(runner.sample(num_timesteps=count * _AT_ONCE, force_reset=first), left)
             first = False
+            steps = steps + count * _AT_ONCE if len(episodes.returns) == ended else 0
+            runner.warn_if_endless(steps)
         return episodes
 
     def get_state(self) -> dict[str, Any]:
