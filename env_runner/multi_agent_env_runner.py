@@ -41,6 +41,8 @@ class MultiAgentRecorder:
     Args:
         num_envs: N.
         new_episode: Makes an episode that was not reset.
+        has_limit: True if `__all__` in truncateds may be a limit outside of the environments. An agent that waits for
+            an observation then ends with the one before, and its action is dropped.
 
     Attributes:
         episodes: One for each environment: the running one, or the ended one until the step that resets it.
@@ -53,8 +55,8 @@ class MultiAgentRecorder:
         {'a': array([0.5])}
     """
 
-    def __init__(self, num_envs: int, new_episode: Callable[[], MultiAgentEpisode]) -> None:
-        self.num_envs = num_envs
+    def __init__(self, num_envs: int, new_episode: Callable[[], MultiAgentEpisode], *, has_limit: bool = False) -> None:
+        self.num_envs, self._has_limit = num_envs, has_limit
         self._new_episode = new_episode
         self.episodes: list[MultiAgentEpisode] = []
         self.observed: list[int] = []
@@ -185,15 +187,19 @@ class MultiAgentRecorder:
         if step.was_reset[env]:
             self.episodes[env] = self._begun(env, step.observations[env], step.infos[env])
             return
-        self.episodes[env].add_env_step(
+        episode, truncateds = self.episodes[env], step.truncateds[env]
+        at_limit = self._has_limit and truncateds[_ALL]
+        episode.add_env_step(
             step.observations[env],
             actions,
             step.rewards[env],
             step.infos[env],
             terminateds=step.terminateds[env],
-            truncateds=step.truncateds[env],
+            truncateds={**truncateds, _ALL: False} if at_limit else truncateds,
             extra_model_outputs=outputs,
         )
+        if at_limit and not episode.is_done:
+            episode.truncate()
 
     def split(self, steps: int, lookback: int) -> list[EndedEpisode]:
         """End the running episodes that have so many steps without a flag; others begin where they stand.
@@ -260,6 +266,7 @@ class MultiAgentRecorder:
         return ended
 
 
+_ALL = "__all__"
 _COUNTS = ("env_steps", "agent_steps")
 _PATIENCE = 10_000
 """Vector steps without any observation before a call that waits for agents' steps gives up."""
@@ -328,7 +335,9 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         return MultiAgentStepper(self.env, restarts=self._restarts, seconds=seconds)
 
     def _make_recorder(self) -> MultiAgentRecorder:
-        return MultiAgentRecorder(self.num_envs, self._new_episode)
+        limits = self.config.horizon, self.config.random_first_horizon
+        has_limit = limits != (None, None) or self.config.episode_end == "any"
+        return MultiAgentRecorder(self.num_envs, self._new_episode, has_limit=has_limit)
 
     def _new_episode(self, id_: str | None = None) -> MultiAgentEpisode:
         return MultiAgentEpisode(

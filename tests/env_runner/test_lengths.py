@@ -104,6 +104,21 @@ def test_a_horizon_of_several_agents(runner_of):
         assert [len(part) for part in episode.agent_episodes.values()] == [11, 11]
 
 
+def test_agents_that_wait_at_a_horizon_end_with_their_last_observation(runner_of):
+    settings = {"env_config": {"lengths": (30, 40)}, "several": {}, "seed": 2, "explore": False}
+    torch.manual_seed(0)
+    (whole,) = runner_of(TurnsEnv, **settings).sample(num_episodes=1)
+    torch.manual_seed(0)
+    (part,) = runner_of(TurnsEnv, horizon=8, **settings).sample(num_episodes=1)
+    assert (part.env_t, part.is_terminated, part.is_truncated) == (8, False, True)
+    for agent, single in part.agent_episodes.items():
+        rows = single.get_observations()
+        np.testing.assert_array_equal(rows, whole.agent_episodes[agent].get_observations(slice(0, len(rows))))
+        assert single.is_done and len(single.get_actions()) == len(rows) - 1
+    counts = [len(single) for single in whole[:8].agent_episodes.values()]
+    assert [len(single) for single in part.agent_episodes.values()] == counts and sum(counts) < 24  # some have waited
+
+
 @pytest.mark.parametrize("setting", ["horizon", "random_first_horizon"])
 def test_environments_without_resets_of_their_own_have_no_horizon(setting, runner_of):
     with pytest.raises(ConfigError, match=rf"env_runners\.{setting}[\s\S]*env_config={{'max_episode_steps'"):
