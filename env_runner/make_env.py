@@ -489,7 +489,7 @@ def _refuse_counting(env: Any) -> Any:
                 f"env_resets_itself, environment {env}",
                 expected="no wrapper that counts steps from one reset() to the next, since none is called after an end",
                 found=type(inner).__name__,
-                do="count steps inside the environment; an id of gym.register must leave max_episode_steps out",
+                do="count steps inside the environment; leave out horizon, and max_episode_steps of gym.register",
             )
         inner = inner.env
     return env

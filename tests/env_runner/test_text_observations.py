@@ -138,8 +138,7 @@ def test_without_a_piece_it_is_refused_when_the_runner_is_built():
             SingleAgentEnvRunner(config=config_of(env, None))
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-@pytest.mark.parametrize("value", [7, None, b"lamp"])
+@pytest.mark.parametrize(("mode", "value"), [("sync", 7), ("sync", None), ("sync", b"lamp"), ("async", 7)])
 def test_what_is_no_text_is_named(mode, value):
     class Odd(Story):
         def observe(self):

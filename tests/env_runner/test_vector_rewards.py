@@ -90,7 +90,7 @@ def test_pieces_make_numbers_of_vectors():
     )
     episodes = SingleAgentEnvRunner(config=weighted).sample(num_timesteps=21)
     rewards = np.concatenate([np.concatenate([e.get_rewards(), np.zeros((1, 3))]) for e in episodes])
-    module = weighted.build_algo().env_runner.module
+    module = SingleAgentEnvRunner(config=weighted).module
     for config, expected in ((weighted, rewards @ WEIGHTS), (summed, rewards.sum(1)), (none, None)):
         pipeline = config.build_learner_connector(Objectives.observation_space, Objectives.action_space)
         config.extend_learner_connector(pipeline)
