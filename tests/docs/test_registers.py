@@ -52,17 +52,23 @@ def doubled(names):
 # ------------------------------------------------------------------------------------ features.md
 
 FEATURES = (DOCS / "internals/features.md").read_text(encoding="utf-8")
-FEATURE_ROWS = rows_of(FEATURES, r"[VX]\d+")
+FEATURE_ROWS = rows_of(FEATURES, r"[TVX]\d+")
 
 
 def test_features_are_in_order_and_each_is_there_once():
-    for letter, section in (("V", "Trajectory views"), ("X", "Transforms")):
+    numbers = {
+        "Rollouts": ("V", range(1, 14)),
+        "Environments": ("T", range(1, 81)),
+        "Trajectory views": ("V", range(14, 34)),
+        "Transforms": ("X", range(1, 65)),
+    }
+    found = []
+    for section, (letter, known) in numbers.items():
         body = FEATURES.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-        ids = [row[0] for row in FEATURE_ROWS if row[0].startswith(letter)]
-        assert ids == [row[0] for row in rows_of(body, r"[VX]\d+")] and doubled(ids) == []
-        assert ids == sorted(ids, key=lambda id_: int(id_[1:]))
-    known = {*(f"V{number}" for number in range(14, 34)), *(f"X{number}" for number in range(1, 65))}
-    assert {row[0] for row in FEATURE_ROWS} <= known
+        ids = [row[0] for row in rows_of(body, r"[TVX]\d+")]
+        assert ids == [f"{letter}{number}" for number in known if f"{letter}{number}" in ids] and ids
+        found += ids
+    assert found == [row[0] for row in FEATURE_ROWS] and doubled(found) == []
 
 
 def test_what_shows_a_feature_exists():
