@@ -110,11 +110,10 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             rows = block.rewards.leaves[0][first : block.row]
             if rows.ndim > 2:
                 rows = rows.sum(tuple(range(2, rows.ndim)), dtype=np.float64)
-            if (starts == first).all() and not block.behind:
+            if (starts == first).all():
                 returns += rows.sum(0, dtype=np.float64)
             else:
-                at = np.arange(first, block.row)[:, None]
-                in_episode = (at >= starts) & (at < [chunk.end for chunk in chunks])
+                in_episode = np.arange(first, block.row)[:, None] >= starts
                 returns += np.where(in_episode, rows, 0.0).sum(0)
         for env, chunk in enumerate(chunks):
             if chunk.block is not block and chunk.block.rewards.leaves:  # it ended with the block before

@@ -296,7 +296,7 @@ class VectorRecorder:
         block = self._block
         for column, value in columns:
             if not column.leaves:
-                column.put(block.row, value, block.capacity)
+                column.put(block.row, map_struct(np.zeros_like, value), block.capacity)
             for env in envs:
                 row = map_struct(lambda leaf, env=env: leaf[env], value)
                 column.put_one(block.newest(env), env, row, block.capacity)

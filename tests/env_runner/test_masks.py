@@ -106,8 +106,8 @@ class Walkers(SingleAgentEnvRunner):
         return self.made
 
 
-def runner_of(envs: Any, *pieces: Any, callbacks: Any = None) -> Any:
-    config = PPOConfig().environment(Walk).debugging(seed=0).callbacks(**(callbacks or {}))
+def runner_of(envs: Any, *pieces: Any, callbacks: Any = None, **faults: Any) -> Any:
+    config = PPOConfig().environment(Walk).debugging(seed=0).callbacks(**(callbacks or {})).fault_tolerance(**faults)
     config.env_runners(num_envs_per_env_runner=envs.num_envs, explore=False)
     config.env_runners(env_to_module_connector=lambda *spaces: [piece() for piece in pieces])
     config.rl_module(rl_module_spec=RLModuleSpec(module_class=Leaky, model_config={"max_seq_len": 4}))
@@ -182,6 +182,14 @@ masks = st.lists(st.booleans(), min_size=N, max_size=N).map(np.array)
 schedules = st.lists(st.one_of(masks, st.integers(1, 7)), min_size=5, max_size=25)
 
 
+def check_metrics(runner: Any, chunks: Any) -> None:
+    ended, metrics = [episode for episode in joined(chunks).values() if episode.is_done], runner.get_metrics()
+    assert metrics["num_episodes_lifetime"] == len(ended)
+    if ended:
+        assert metrics["episode_len_max"] == max(map(len, ended))
+        assert metrics["episode_return_mean"] == pytest.approx(np.mean([one.get_return() for one in ended]))
+
+
 def check_schedule(mode: str, vectorize: Any, schedule: Any, skips: Any) -> None:
     seen, chances = Counter[Any](), iter(skips)
     pieces = [partial(Seen, seen=seen), partial(Skip, predicate=lambda episode: next(chances, False))]
@@ -197,27 +205,38 @@ def check_schedule(mode: str, vectorize: Any, schedule: Any, skips: Any) -> None
     steps = runner.env.call("steps")
     assert seen == Counter(shown for of_env in runner.env.call("shown") for shown in of_env)
     assert sum(map(len, chunks)) == sum(steps) == runner.num_env_steps_sampled_lifetime
-    ended = [chunk for chunk in joined(chunks).values() if chunk.is_done]
-    metrics = runner.get_metrics()
-    assert metrics["num_episodes_lifetime"] == len(ended)
-    if ended:
-        assert metrics["episode_len_max"] == max(map(len, ended))
-        assert metrics["episode_return_mean"] == pytest.approx(np.mean([one.get_return() for one in ended]))
+    check_metrics(runner, chunks)
     runner.stop()
     check(chunks, steps)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.sampled_from(sorted(MODES)), schedules, st.lists(st.booleans(), max_size=60))
 def test_episodes_are_those_of_environments_that_step_alone(mode: str, schedule: Any, skips: Any) -> None:
     check_schedule(mode, SyncEnvs, schedule, skips)
 
 
+@pytest.mark.parametrize("vectorize", [SyncEnvs, partial(AsyncEnvs, per_process=2)], ids=["sync", "async"])
 @pytest.mark.parametrize("mode", MODES)
-def test_environments_in_processes_can_be_stepped_in_part_too(mode: str) -> None:
+def test_long_runs_with_masks_in_this_process_and_in_others(mode: str, vectorize: Any) -> None:
     rng = np.random.default_rng(0)
     schedule = [5, *(rng.random((25, N)) < 0.5), 4, *(rng.random((10, N)) < 0.7)]
-    check_schedule(mode, partial(AsyncEnvs, per_process=2), schedule, rng.random(60) < 0.2)
+    check_schedule(mode, vectorize, schedule, rng.random(60) < 0.2)
+
+
+@pytest.mark.parametrize("vectorize", [SyncEnvs, AsyncEnvs])
+def test_an_ended_environment_that_waits_for_its_reset_can_be_left_out(vectorize: Any) -> None:
+    envs, actions, others = walks("disabled", vectorize), np.zeros(N, np.int64), np.array([True, True, False])
+    envs.reset()
+    assert [envs.step(actions)[2].tolist() for _ in range(2)] == [[False] * N, [False, False, True]]
+    with pytest.raises(RunnerError, match=r"environments \[2\] ended in the step before"):
+        envs.step(actions)
+    observations, rewards, terminateds, _, infos = envs.step(actions, mask=others)
+    assert (observations[:, 1].tolist(), rewards.tolist()) == ([3, 3, 2], [3.5, 4.5, 0])
+    assert terminateds.tolist() == [True, False, False] and infos["_code"].tolist() == others.tolist()
+    envs.reset(mask=np.array([True, False, True]))
+    assert envs.step(actions)[0][:, 1].tolist() == [1, 4, 1]
+    envs.close()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -267,21 +286,26 @@ def test_a_reset_of_some_drops_their_episodes_alone(mode: str, vectorize: Any) -
     told: list[Any] = []
     callbacks = {
         event: lambda env_index, episode, event=event, **_: told.append((event, env_index))
-        for event in ("on_episode_created", "on_episode_start")
+        for event in ("on_episode_created", "on_episode_start", "on_episode_step")
     }
     runner = runner_of(walks(mode, vectorize), *PIECES, callbacks=callbacks)
     runner.reset(mask=[True, False, False])  # the first call resets all
-    chunks = [chunk for mask in ([True] * 3, [True, True, False]) for chunk in runner.step(mask=mask)]
+    chunks = list(runner.step(mask=[True] * 3))
+    told.clear()
+    chunks += runner.step(mask=[True, False, True])  # here the third one's first episode ends
+    assert [env for event, env in told if event == "on_episode_step"] == [0, 2]
     told.clear()
     runner.reset(mask=np.array([False, True, True]))
     assert told == [(f"on_episode_{event}", env) for event in ("created", "start") for env in (1, 2)]
     runner.reset(mask=[False] * 3)
-    assert list(runner.env.call("episode")) == [0, 1, 1]
+    third = 1 if mode == "next_step" else 2  # otherwise its second episode had begun
+    assert list(runner.env.call("episode")) == [0, 1, third]
     chunks += runner.sample(num_timesteps=36)
-    steps = [
-        sum(1 for code, at, _ in of_env if at and code not in (10_000, 20_000)) for of_env in runner.env.call("shown")
-    ]
-    check([chunk for chunk in chunks if chunk.get_observations(0)[0] not in (10_000, 20_000)], steps, (10_000, 20_000))
+    dropped = {10_000, 20_000, 20_000 + 100 * (third - 1)}
+    shown = runner.env.call("shown")
+    steps = [sum(1 for code, at, _ in of_env if at and code not in dropped) for of_env in shown]
+    check([chunk for chunk in chunks if chunk.get_observations(0)[0] not in dropped], steps, dropped)
+    check_metrics(runner, chunks)
     runner.reset()
     assert all(of_env[-1][1] == 0 for of_env in runner.env.call("shown"))
     runner.stop()
@@ -301,6 +325,13 @@ def test_a_predicate_that_is_true_at_even_times_halves_the_calls_of_the_environm
         assert len(runner.step()) == time % 2
     assert runner.env.call("steps") == (10,)
     assert len(runner.sample(num_timesteps=7)) >= 1 and runner.env.call("steps") == (17,)  # samples always end
+    runner.stop()
+
+
+def test_the_reset_of_an_ended_episode_is_not_skipped() -> None:
+    runner = runner_of(walks("next_step", numbers=[0]), partial(Skip, predicate=lambda episode: True), *PIECES)
+    found = [len(runner.step()) for _ in range(9)]
+    assert found == [0, 1, 0, 1, 0, 1, 0, 0, 1] and runner.env.call("episode") == (1,)  # the seventh one resets
     runner.stop()
 
 
@@ -356,6 +387,58 @@ def test_receipts_of_some_environments_make_the_episodes_that_they_play_alone() 
             assert (episode.get_rewards(at), episode.get_infos(at + 1)) == (reward, info)
         np.testing.assert_array_equal(episode.get_observations(-1), row)
         assert (episode.is_terminated, episode.is_truncated) == (terminated, truncated)
+
+
+class Faulty(Walk):
+    """Fails in every ninth step, and in every fifth reset, of all environments; `log` has what it returned."""
+
+    log: list[tuple[float, ...]]
+    given: list[float]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None:
+            self.episode = seed % 1000  # each new environment plays other episodes
+        if len(self.log) % 5 == 4:
+            self.log.append(())
+            raise ConnectionError("no reset")
+        result = super().reset()
+        self.log.append(self.shown[-1])
+        return result
+
+    def step(self, action: Any) -> Any:
+        if len(self.given) % 9 == 8:
+            self.given.append(0.0)
+            raise ConnectionError("no step")
+        result = super().step(action)
+        self.given.append(result[1])
+        self.log.append(self.shown[-1])
+        return result
+
+
+@pytest.mark.parametrize("failed_episodes", ["truncate", "drop"])
+@pytest.mark.parametrize("mode", MODES)
+def test_environments_that_fail_beside_others_that_rest(mode: str, failed_episodes: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Faulty, "log", [], raising=False)
+    monkeypatch.setattr(Faulty, "given", [], raising=False)
+    seen, rng, chunks = Counter[Any](), np.random.default_rng(4), list[Any]()
+    made = SyncEnvs([partial(Faulty, number) for number in range(N)], autoreset_mode=MODES[mode])
+    settings = {"restart_failed_sub_environments": True, "failed_episodes": failed_episodes}
+    runner = runner_of(made, partial(Seen, seen=seen), *PIECES, **settings)
+    for _ in range(120):
+        chunks += runner.step(mask=rng.random(N) < 0.6)
+        if rng.random() < 0.1:
+            chunks += runner.sample(num_timesteps=5)
+    assert seen == Counter(row for row in Faulty.log if row)
+    steps = sum(reward != 0 for reward in Faulty.given)
+    assert runner.num_env_steps_sampled_lifetime == steps > 150
+    if failed_episodes == "truncate":
+        assert sorted(reward for chunk in chunks for reward in chunk.get_rewards()) == sorted(
+            filter(None, Faulty.given)
+        )
+    for chunk in chunks:
+        assert len({row[0] for row in chunk.get_observations()}) == 1
+        np.testing.assert_array_equal(chunk.get_observations()[:, 1], np.arange(chunk.t_started, chunk.t + 1))
+    runner.stop()
 
 
 class Own(gym.vector.VectorEnv[Any, Any, Any]):
@@ -419,12 +502,17 @@ def test_what_cannot_be_masked_is_named_and_loses_nothing() -> None:
         native.reset(mask=[True, False, True])
 
 
-def test_a_recorder_refuses_masks_that_do_not_fit() -> None:
+def test_a_recorder_leaves_dropped_episodes_as_they_were_and_refuses_masks_that_do_not_fit() -> None:
     recorder = VectorRecorder(2)
     step: Any = (np.zeros(2, int), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), np.zeros((2, 1)))
     with pytest.raises(EpisodeStateError, match="reset\\(\\) first"):
         recorder.reset(np.zeros((2, 1)), mask=np.ones(2, bool))
     recorder.reset(np.zeros((2, 1)))
+    recorder.step(*step)
+    dropped = recorder.episodes[1]
+    recorder.reset(step[-1] + 9, mask=np.array([False, True]))
+    recorder.step(*step)
+    assert (dropped.get_observations().tolist(), dropped.get_rewards().tolist()) == ([[0], [0]], [0])
     for call in (partial(recorder.step, *step), partial(recorder.reset, step[-1])):
         with pytest.raises(ColumnError, match="'mask'"):
             call(mask=np.ones(3, bool))
@@ -447,12 +535,14 @@ def recorded(envs: list[int], turns: Any, autoreset: Any) -> dict[int, list[Any]
     numbers = {"env": np.array(envs)}
     recorder.reset(np.array([ROWS[0](100 * env) for env in envs]), numbers)
     recorder.commit()
+    if 0 in envs:  # so the first rows of the environments lie apart
+        recorder.reset(np.array([ROWS[0](100 * env) for env in envs]), numbers, mask=np.array(envs) == 0)
     for number, (kind, mask, written) in enumerate(turns):
         turn = [env for env in envs if mask[env]]
         for env in turn:
             at[env] += 1
         rows = np.array([ROWS[kind](100 * env + at[env]) for env in envs])
-        ends, chosen = np.array([at[env] % 4 == 0 for env in envs]), np.array([bool(mask[env]) for env in envs])
+        ends, chosen = np.array([at[env] % 6 == 0 for env in envs]), np.array([bool(mask[env]) for env in envs])
         actions = np.array([at[env] for env in envs])
         step = [actions, actions + 0.5, ends, ~ends & False, rows, numbers, {"twice": {"x": actions * 2.0}}, rows + 50]
         if turn:
@@ -467,7 +557,7 @@ def recorded(envs: list[int], turns: Any, autoreset: Any) -> dict[int, list[Any]
         every = slice(-chunk.lookback, None)
         columns = [chunk.get_observations(every, neg_index_as_lookback=True)]
         columns += [chunk.get_actions(every, neg_index_as_lookback=True), chunk.get_rewards()]
-        columns += [chunk.get_extra_model_outputs("twice")["x"], chunk.get_return()]
+        columns += [chunk.get_extra_model_outputs("twice")["x"], chunk.get_return(), chunk.return_before]
         rows = [[np.asarray(row).tolist() for row in np.atleast_1d(column)] for column in columns]
         infos = chunk.get_infos(every, neg_index_as_lookback=True)
         found[infos[-2]["env"]].append((rows, list(infos[:-1]), chunk.t_started, chunk.is_terminated))
@@ -475,7 +565,7 @@ def recorded(envs: list[int], turns: Any, autoreset: Any) -> dict[int, list[Any]
 
 
 kinds = st.integers(0, 3)
-turns = st.lists(st.tuples(kinds, masks, st.none() | kinds), max_size=30)
+turns = st.lists(st.tuples(kinds, masks, st.none() | kinds), min_size=11, max_size=30)
 
 
 @settings(max_examples=25)

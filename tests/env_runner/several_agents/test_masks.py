@@ -70,6 +70,14 @@ def test_a_reset_of_some_leaves_the_others_as_they_are(teams):
     assert list(runner.env.call("episode")) == [2, 1, 2]
 
 
+def test_actions_that_wait_are_forgotten_with_their_episodes(teams):
+    runner = teams.runner("turns", 3)
+    for _ in range(4):
+        assert len(runner.step()) == 3
+        runner.step(mask=[True, False, False])
+        runner.reset()
+
+
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_environments_together_are_stepped_and_reset_in_part(teams, mode):
     envs = teams.runner("steady", 3, gym_env_vectorize_mode=mode).env
