@@ -290,9 +290,12 @@ def wrappers_of(config: Any, mode: str = "sync") -> list[WrapperSpec]:
         mode: The `gym_env_vectorize_mode` of the environments.
 
     Raises:
-        ConfigError: a vector environment of its own cannot be held to them.
+        ConfigError: a `soft_horizon` without `horizon`; or a vector environment, whose episodes nothing can truncate.
     """
     horizon, first = config.horizon, config.random_first_horizon
+    if config.soft_horizon and horizon is None:
+        do = "set horizon, the number of steps; or leave soft_horizon out"
+        raise ConfigError("env_runners.soft_horizon", expected="a horizon with it", found="horizon=None", do=do)
     hard = None if config.soft_horizon else horizon
     if mode == "vector_entry_point":
         if hard is not None or first is not None:

@@ -741,8 +741,9 @@ class VectorMultiAgentEnv:
         name: Any = None,
         episode_end: str = "all",
     ) -> None:
-        if mode not in _MODES:
-            raise ConfigError("mode", expected=f"one of {_MODES}", found=repr(mode), do=nearest(mode, _MODES))
+        for setting, value, known in (("mode", mode, _MODES), ("episode_end", episode_end, ("all", "any"))):
+            if value not in known:
+                raise ConfigError(setting, expected=f"one of {known}", found=repr(value), do=nearest(value, known))
         self.mode = mode
         self.name = "environment" if name is None else f"environment {name!r}"
         self.closed = False

@@ -120,9 +120,11 @@ def test_agents_that_wait_at_a_horizon_end_with_their_last_observation(runner_of
 
 
 @pytest.mark.parametrize("setting", ["horizon", "random_first_horizon"])
-def test_environments_without_resets_of_their_own_have_no_horizon(setting, runner_of):
+def test_settings_that_cannot_be_held(setting, runner_of):
     with pytest.raises(ConfigError, match=rf"env_runners\.{setting}[\s\S]*env_config={{'max_episode_steps'"):
         runner_of("CartPole-v1", gym_env_vectorize_mode="vector_entry_point", **{setting: 5})
+    with pytest.raises(ConfigError, match=r"soft_horizon\n.*a horizon with it"):
+        runner_of(CountingEnv, soft_horizon=True)
     with pytest.raises(ConfigError, match=r"no wrapper that counts steps[\s\S]*Horizon"):
         runner_of(CountingEnv, env_resets_itself=True, missing_final_obs="keep", **{setting: 5})
 
@@ -400,3 +402,24 @@ def test_shared_values_are_those_of_the_agents_that_are_left():
     assert [rewards[0] for _, rewards in steps][2:] == [{"b": 1.5, "c": 1.5}, {"c": 2.0}]
     assert envs.ended.tolist() == [True]
     envs.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("settings", [{"random_first_horizon": 9, "horizon": 12}, {"horizon": 6, "soft_horizon": True}])
+def test_a_run_is_resumed_exactly(settings, several, tmp_path):
+    config = PPOConfig().environment(TurnsEnv if several else RandomEnv).debugging(seed=0)
+    if several:
+        config.multi_agent(policies=["p"], policy_mapping_fn=lambda agent_id, episode, **kwargs: "p")
+    settings = {"keep_running_episodes": True, "batch_mode": "complete_episodes", **settings}
+    config.env_runners(num_envs_per_env_runner=4, **settings).rl_module(model_config={"fcnet_hiddens": [4]})
+    algo = config.training(train_batch_size=60, minibatch_size=30, num_epochs=1).build_algo()
+    algo.train()
+    algo.save_to_path(tmp_path / "checkpoint", end_episodes=True)
+    resumed = type(algo).from_checkpoint(tmp_path / "checkpoint", config=config)
+    for _ in range(2):
+        left, right = (one.train()["env_runners"] for one in (algo, resumed))
+        for name in ("episode_return_mean", "episode_len_mean", "num_episodes_lifetime"):
+            assert left[name] == right[name]
+    algo.stop()
+    resumed.stop()
