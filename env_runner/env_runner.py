@@ -503,7 +503,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             self._report_environment()
         self._callbacks.before_reset(range(self.num_envs))
         try:
-            observations, infos = self._stepper.reset(self._reset_seeds.next)
+            observations, infos = self._stepper.reset(self._reset_seeds.next(self._stepper.num_seeds))
         except Exception as error:
             observations, infos = self._restart_all(error)
         self._recorder.reset(observations, infos)
@@ -545,7 +545,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
 
         def make(_: int | None) -> tuple[Any, Any]:
             self._remake_env()
-            observations, infos = self._stepper.reset(self._reset_seeds.next)
+            observations, infos = self._stepper.reset(self._reset_seeds.next(self._stepper.num_seeds))
             self._reset_seeds.used()
             return observations, infos
 

@@ -125,6 +125,7 @@ class EnvStepper:
         mode: When reset observations come: "next_step", "same_step" or "disabled".
         seconds: Spent in steps so far.
         broken: True if the environment must be made again before the next reset.
+        num_seeds: How many seeds a reset takes: N, or 1 where only a single number is known to work.
         restarts_one: True if single environments fail, and can be made again.
         reward_shape: Shape of a reward, () for numbers.
     """
@@ -150,6 +151,8 @@ class EnvStepper:
         self._envs = env if isinstance(env, (SyncEnvs, AsyncEnvs)) else None
         if self._envs is not None:
             self._envs.raises = False
+        self._takes_seeds = type(env).reset in _TAKE_SEEDS
+        self.num_seeds: int = env.num_envs if self._takes_seeds else 1
         self.restarts_one = self._envs is not None
         checks = restarts.enabled and not self.restarts_one
         self.reward_shape = reward_shape(env) if self._envs is None else self._envs.reward_shape
@@ -159,14 +162,13 @@ class EnvStepper:
         """Reset all environments, or some.
 
         Args:
-            seeds: For each environment; a vector environment that may not take several gets one number. They also seed
-                the random actions. None leaves the random streams as they are.
+            seeds: As many as `num_seeds`; they also seed the random actions. None leaves the random streams alone.
             mask: The environments to reset: bool, [N]; None: all.
         """
         seed: Any = seeds
         if seeds is not None:
             self.env.action_space.seed(seed_of(np.random.SeedSequence(seeds)))
-            seed = seeds if type(self.env).reset in _TAKE_SEEDS else seeds[0] >> 1  # room for seed + i within 31 bits
+            seed = seeds if self._takes_seeds else seeds[0] >> 1  # room for seed + i within 31 bits
         try:
             result = self.env.reset(seed=seed, **({} if mask is None else {"options": {"reset_mask": mask.copy()}}))
         except BaseException as error:  # Ctrl-C too: worker processes may be in the middle of a call
@@ -416,13 +418,14 @@ class MultiAgentStepper:
 
     Attributes:
         seconds: Spent in steps so far.
+        num_seeds: N, the seeds that a reset takes.
         restarts_one: True: single environments fail, and can be made again.
     """
 
     restarts_one = True
 
     def __init__(self, env: VectorMultiAgentEnv, *, restarts: EnvRestarts, seconds: float = 0.0) -> None:
-        self.env = env
+        self.env, self.num_seeds = env, env.num_envs
         self._restarts = restarts
         self.seconds = seconds
         spaces = {agent: copy.deepcopy(space) for agent, space in env.action_spaces.items()}

@@ -33,7 +33,7 @@ def environment_seeds(seed: int, num_envs: int, worker_index: int = 0) -> list[i
     """
     seeds = ResetSeeds(num_envs)
     seeds.seed(runner_stream(seed, worker_index))
-    return seeds.next or []
+    return seeds.next(num_envs) or []
 
 
 class ResetSeeds:
@@ -48,7 +48,7 @@ class ResetSeeds:
     Example:
         >>> seeds = ResetSeeds(2)
         >>> seeds.seed(np.random.SeedSequence(7))
-        >>> first = seeds.next
+        >>> first = seeds.next(2)
         >>> seeds.draw(0) in first
         False
     """
@@ -66,10 +66,9 @@ class ResetSeeds:
         self._begin(random_stream(stream, "environments"))
         self._seeded = self._pending = True
 
-    @property
-    def next(self) -> list[int] | None:
-        """Each environment's seed of the next reset; None: that reset is not seeded."""
-        return [self._newest_of(env) for env in range(len(self._counts))] if self._pending else None
+    def next(self, count: int) -> list[int] | None:
+        """Return the first environments' seeds of the next reset; None: that reset is not seeded."""
+        return [self._newest_of(env) for env in range(count)] if self._pending else None
 
     def _newest_of(self, env: int) -> int:
         return seed_of(np.random.SeedSequence(self._entropy, spawn_key=(env, self._counts[env])))
