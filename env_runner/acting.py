@@ -34,6 +34,7 @@ def act(
     *,
     explore: bool,
     t: int,
+    envs: Sequence[int] | None = None,
     **call: Any,
 ) -> dict[str, Any]:
     """Return the columns of one vector step: actions and the module's other outputs.
@@ -45,6 +46,7 @@ def act(
         episodes: The running episodes, one per environment.
         explore: Whether actions explore.
         t: The steps taken so far, for the module.
+        envs: The numbers of their environments; None: all from 0.
         **call: `shared_data` and `metrics` for the pipeline.
 
     Raises:
@@ -58,8 +60,10 @@ def act(
     try:
         columns = module_to_env(rl_module=module, batch=outputs, episodes=episodes, explore=explore, **call)
     except ColumnError as error:
-        newest = ((f"environment {env}", episode.get_observations(-1)) for env, episode in enumerate(episodes))
-        raise_if_nan_observations(error, newest, [("environment", batch.get(Columns.OBS))])
+        numbers = range(len(episodes)) if envs is None else envs
+        newest = ((f"environment {env}", episode.get_observations(-1)) for env, episode in zip(numbers, episodes))
+        rows = "environment" if envs is None else f"row, of environments {envs},"
+        raise_if_nan_observations(error, newest, [(rows, batch.get(Columns.OBS))])
         raise
     check_actions(columns, len(episodes))
     return columns

@@ -329,6 +329,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._observing(),
             explore=explore,
             t=self._metrics.steps,
+            envs=self._observed,
             shared_data=self._shared,
             metrics=self._metrics.logged,
         )

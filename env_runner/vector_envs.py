@@ -548,6 +548,8 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _check_answered(self, call: str, mask: Any = None) -> None:
         """Refuse a call of environments whose processes are at work on another one."""
+        if not self._sent:
+            return
         chosen = range(self.num_envs) if mask is None else _chosen(mask, self.num_envs, f"AsyncEnvs.{call}")
         busy = self._workers.together(self._sent).intersection(chosen)
         if busy:

@@ -297,9 +297,8 @@ class VectorRecorder:
         for column, value in columns:
             if not column.leaves:
                 column.put(block.row, map_struct(np.zeros_like, value), block.capacity)
-            for env in envs:
-                row = map_struct(lambda leaf, env=env: leaf[env], value)
-                column.put_one(block.newest(env), env, row, block.capacity)
+            own = map_struct(lambda leaf: np.asarray(leaf)[envs], value)
+            column.put_rows([block.newest(env) for env in envs], envs, own, block.capacity)
 
     def _add_outputs(self, row: int, extras: dict[str, Any]) -> None:
         """Make the columns of model outputs at the first step; later ones must have the same."""

@@ -23,7 +23,6 @@ from .arrays import (
     leaves_like,
     owned,
     promoted,
-    store,
     unaliased,
 )
 
@@ -104,21 +103,26 @@ class BlockColumn:
         """Write one environment's row if it has the column's nesting, shapes and types exactly."""
         return self._take([self._roomy(i, row, capacity)[:, env] for i in range(len(self.leaves))], row, value)
 
-    def put_one(self, row: int, env: int, value: Any, capacity: int) -> None:
-        """Write one environment's row into a column that has rows.
+    def put_rows(self, rows: list[int], envs: list[int], value: Any, capacity: int) -> None:
+        """Write one row of each of some environments into a column that has rows.
 
         Args:
-            row: Row of the block.
-            env: The environment.
-            value: Nested like the stream.
+            rows: Rows of the block.
+            envs: The environments.
+            value: Arrays of shape [len(envs), ...], nested like the stream.
             capacity: Rows to make room for when the column is full.
         """
         for i, item in enumerate(unaliased(flatten_like(self.form, value))):
-            leaf = self._roomy(i, row, capacity)
-            dtype = fits(leaf[:, env], item)
+            values, leaf = as_value(item), self._roomy(i, max(rows, default=0), capacity)
+            dtype = fits(leaf[:, 0], values, values.shape[1:])
             if dtype is None or dtype != leaf.dtype:
                 self.promote(i, dtype)
-            store(self.leaves[i][:, env], row, item)
+                leaf = self.leaves[i]
+            if leaf.dtype == object:
+                for row, env, element in zip(rows, envs, values):
+                    leaf[row, env] = owned(element)
+            else:
+                leaf[rows, envs] = values
 
     def _take(self, leaves: list[Leaf], row: int, value: Any) -> bool:
         values = leaves_like(self.form, value)
@@ -309,7 +313,8 @@ class Block:
         """
         if self.behind:
             for env, row in self.written.items():
-                self.observations.put_one(self.newest(env), env, row, self.capacity)
+                one = map_struct(lambda leaf: as_value(leaf)[None], row)
+                self.observations.put_rows([self.newest(env)], [env], one, self.capacity)
             self.written = {}
         elif self.written or self.pending is not None:
             rows, column = self.latest_observations(), self.observations

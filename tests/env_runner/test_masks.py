@@ -502,6 +502,23 @@ def test_what_cannot_be_masked_is_named_and_loses_nothing() -> None:
         native.reset(mask=[True, False, True])
 
 
+class Gap(Walk):
+    """Its second observation is NaN."""
+
+    def now(self) -> Any:
+        return super().now() * (np.nan if self.at == 1 else 1)
+
+
+def test_an_error_names_the_environment_among_those_that_step() -> None:
+    envs = SyncEnvs([Walk, Walk, Gap])
+    config = PPOConfig().environment(Walk).env_runners(num_envs_per_env_runner=N)
+    runner = Walkers(made=envs, config=config)
+    runner.step(mask=[True, False, True])
+    with pytest.raises(ColumnError, match="observation of environment 2, of which the module made its outputs"):
+        runner.step(mask=[False, True, True])
+    runner.stop()
+
+
 def test_a_recorder_leaves_dropped_episodes_as_they_were_and_refuses_masks_that_do_not_fit() -> None:
     recorder = VectorRecorder(2)
     step: Any = (np.zeros(2, int), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), np.zeros((2, 1)))
