@@ -188,7 +188,7 @@ class MultiAgentRecorder:
             self.episodes[env] = self._begun(env, step.observations[env], step.infos[env])
             return
         episode, truncateds = self.episodes[env], step.truncateds[env]
-        at_limit = self._has_limit and truncateds[_ALL]
+        at_limit = self._has_limit and truncateds[_ALL] and not step.terminateds[env][_ALL]
         episode.add_env_step(
             step.observations[env],
             actions,

@@ -22,7 +22,7 @@ ACTIONS = gym.spaces.Discrete(3)
 class Plan:
     """All that happens in an episode: who observes, rewards and flags of each step, and which call fails (0: reset)."""
 
-    def __init__(self, seed, episode, faults, agents):
+    def __init__(self, seed, episode, faults, agents, horizon=None):
         rng = np.random.default_rng((seed, episode))
         self.length = int(rng.integers(1, 8))
         self.fails_at = int(rng.integers(0, 8)) if rng.random() < faults else None
@@ -39,6 +39,9 @@ class Plan:
                 self.flags[-1][0][seen[-1]] = True
                 alive.discard(seen[-1])
             self.seen.append(seen)
+        self.is_cut = horizon is not None and horizon < self.length
+        if self.is_cut:
+            self.length = horizon
 
 
 class Player:
@@ -124,6 +127,7 @@ def played(env, schedule):
             num_envs_per_worker=schedule["per_process"] or 1,
             gym_env_vectorize_mode="async" if schedule["per_process"] else "sync",
             gym_env_autoreset_mode=schedule["mode"] if env is OneAgent else None,
+            horizon=schedule["horizon"],
             env_to_module_connector=lambda *args, **kwargs: Seen(seen=seen),
         )
         .rl_module(model_config={"fcnet_hiddens": [4]})
@@ -149,7 +153,7 @@ def check_streams(found, schedule, agents):
     """Without a gap each stream of a seed has its episodes up to its failure, and as many go on as there are places."""
     streams = defaultdict(dict)
     for (seed, episode), (steps, done) in found.items():
-        plan = Plan(seed, episode, schedule["faults"], agents)
+        plan = Plan(seed, episode, schedule["faults"], agents, schedule["horizon"])
         assert done == (steps == plan.length) or plan.fails_at == steps + 1
         assert plan.fails_at is None or steps < plan.fails_at
         streams[seed][episode] = (steps, done, plan)
@@ -160,7 +164,9 @@ def check_streams(found, schedule, agents):
         assert sorted(episodes) == list(range(len(episodes)))
         assert all(steps == plan.length for number, (steps, _, plan) in episodes.items() if number < len(episodes) - 1)
         steps, done, plan = episodes[len(episodes) - 1]
-        after = Plan(seed, len(episodes), schedule["faults"], agents) if steps == plan.length else plan
+        after = (
+            Plan(seed, len(episodes), schedule["faults"], agents, schedule["horizon"]) if steps == plan.length else plan
+        )
         going_on += after.fails_at is None or after.fails_at > (1 if after is not plan else steps + 1)
     assert going_on <= schedule["num_envs"]
 
@@ -172,6 +178,7 @@ def schedules():
             "per_process": st.sampled_from([None, None, 1, 2, 3]),
             "mode": st.sampled_from(["next_step", "same_step", "disabled"]),
             "faults": st.sampled_from([0.0, 0.3]),
+            "horizon": st.sampled_from([None, None, 3]),
             "seed": st.integers(0, 10_000),
         }
     ).flatmap(
@@ -191,7 +198,7 @@ def test_one_agent(schedule):
     for chunk in chunks:
         rows, start = chunk.get_observations(), chunk.t_started
         key = tuple(rows[0, :2].astype(int))
-        plan = Plan(*key, schedule["faults"], ("a",))
+        plan = Plan(*key, schedule["faults"], ("a",), schedule["horizon"])
         before, done = found.get(key, (0, False))
         steps = before + len(chunk)
         assert (before, done) == (start, False) and len(chunk) > 0
@@ -201,7 +208,7 @@ def test_one_agent(schedule):
         assert [info["t"] for info in chunk.get_infos()] == list(range(start, steps + 1))
         ends = (False, "env_failure" in chunk.get_infos(-1))
         if steps == plan.length:
-            ends = plan.flags[-1][0]["__all__"], plan.flags[-1][1]["__all__"]
+            ends = plan.flags[steps - 1][0]["__all__"], plan.flags[steps - 1][1]["__all__"] or plan.is_cut
         assert (chunk.is_terminated, chunk.is_truncated) == ends
         shown.update((None, *row[:3]) for row in rows[start > 0 :].tolist())
         found[key] = steps, chunk.is_done
@@ -228,7 +235,7 @@ def test_several_agents(schedule):
     assert max(seen.values()) == 1
     for key, episode in joined.items():
         steps, done = found[key]
-        expected = plain_loop(Plan(*key, schedule["faults"], AGENTS), key, steps, done)
+        expected = plain_loop(Plan(*key, schedule["faults"], AGENTS, schedule["horizon"]), key, steps, done)
         assert (episode.is_terminated, episode.is_truncated) == (expected.is_terminated, expected.is_truncated)
         assert episode.get_return(include_hanging_rewards=True) == expected.get_return(include_hanging_rewards=True)
         assert set(episode.agent_episodes) == set(expected.agent_episodes)
