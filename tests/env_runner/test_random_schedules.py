@@ -128,6 +128,7 @@ def played(env, schedule):
             gym_env_vectorize_mode="async" if schedule["per_process"] else "sync",
             gym_env_autoreset_mode=schedule["mode"] if env is OneAgent else None,
             horizon=schedule["horizon"],
+            keep_running_episodes=schedule["keeps"],
             env_to_module_connector=lambda *args, **kwargs: Seen(seen=seen),
         )
         .rl_module(model_config={"fcnet_hiddens": [4]})
@@ -158,6 +159,7 @@ def check_streams(found, schedule, agents):
         assert plan.fails_at is None or steps < plan.fails_at
         streams[seed][episode] = (steps, done, plan)
     if schedule["amount"] == "num_episodes":
+        assert not schedule["keeps"] or all(sorted(own) == list(range(len(own))) for own in streams.values())
         return
     going_on = 0
     for seed, episodes in streams.items():
@@ -179,6 +181,7 @@ def schedules():
             "mode": st.sampled_from(["next_step", "same_step", "disabled"]),
             "faults": st.sampled_from([0.0, 0.3]),
             "horizon": st.sampled_from([None, None, 3]),
+            "keeps": st.booleans(),
             "seed": st.integers(0, 10_000),
         }
     ).flatmap(
