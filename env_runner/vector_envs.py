@@ -527,13 +527,14 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             The values of `step`, and the environments that they are about: bool, [N]. Rows of the others mean nothing.
 
         Raises:
-            RunnerError: `send` was not called. If an environment failed, its error is raised, and the next call returns
-                the results of the others.
+            RunnerError: `send` was not called. If an environment failed in its step, its error is raised, and the next
+                call returns the results of the others that had answered.
         """
         if not self._sent:
             do = "call send(actions) before recv()"
             raise RunnerError("AsyncEnvs.recv", expected="environments at work", found="none", do=do)
-        answers, self.failures = self._noted(self._workers.receive(self._workers.ready()))
+        numbers = () if self._answers else self._workers.ready()
+        answers, self.failures = self._noted(self._workers.receive(numbers))
         self._answers.update(answers)
         if self.raises and self.failures:
             for i in self.failures:

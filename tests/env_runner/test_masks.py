@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
 from functools import cache, partial
 from typing import Any
@@ -210,7 +212,7 @@ def check_schedule(mode: str, vectorize: Any, schedule: Any, skips: Any) -> None
     check(chunks, steps)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.sampled_from(sorted(MODES)), schedules, st.lists(st.booleans(), max_size=60))
 def test_episodes_are_those_of_environments_that_step_alone(mode: str, schedule: Any, skips: Any) -> None:
     check_schedule(mode, SyncEnvs, schedule, skips)
@@ -321,8 +323,8 @@ def test_a_predicate_that_is_true_at_even_times_halves_the_calls_of_the_environm
         return is_even
 
     runner = runner_of(walks("same_step", numbers=[0]), partial(Skip, predicate=even), *PIECES)
-    for time in range(20):
-        assert len(runner.step()) == time % 2
+    for step in range(20):
+        assert len(runner.step()) == step % 2
     assert runner.env.call("steps") == (10,)
     assert len(runner.sample(num_timesteps=7)) >= 1 and runner.env.call("steps") == (17,)  # samples always end
     runner.stop()
@@ -387,6 +389,37 @@ def test_receipts_of_some_environments_make_the_episodes_that_they_play_alone() 
             assert (episode.get_rewards(at), episode.get_infos(at + 1)) == (reward, info)
         np.testing.assert_array_equal(episode.get_observations(-1), row)
         assert (episode.is_terminated, episode.is_truncated) == (terminated, truncated)
+
+
+class Dying(Walk):
+    """Fails in its second step, or ends its process."""
+
+    def step(self, action: Any) -> Any:
+        if self.at == 1:
+            if self.number == 2:
+                os._exit(3)
+            raise ConnectionError("no step")
+        return super().step(action)
+
+
+def test_a_receipt_raises_what_an_environment_raised_and_keeps_those_of_the_others() -> None:
+    envs = AsyncEnvs([Walk, partial(Dying, 1), partial(Dying, 2)])
+    actions, answered, errors = np.zeros(N, np.int64), np.zeros(N, np.int64), []
+    envs.reset()
+    for mask in (np.ones(N, np.bool_), np.array([True, True, False]), np.array([False, False, True])):
+        envs.send(actions, mask=mask)
+        time.sleep(0.1)  # so that those that answer do so in one receipt
+        while mask.any():
+            try:
+                *_, receipt = envs.recv()
+                answered += receipt
+                mask = mask & ~receipt
+            except Exception as error:
+                errors.append(str(error).partition("\n")[0])
+                mask = mask & [env not in envs.failures for env in range(N)]
+    assert answered.tolist() == [2, 1, 1] and errors == ["no step", "worker process"]
+    assert envs.restart(1, None, {})[0][1].tolist() == [10_000, 0, 1]
+    envs.close()
 
 
 class Faulty(Walk):
