@@ -134,4 +134,4 @@ def test_the_file_trains_from_the_repository_root(tmp_path, monkeypatch):
     arguments = ["train", "examples/two_cartpoles.yaml", "--allow-imports", "--iterations", "1", *settings]
     result = CliRunner().invoke(app, [*arguments, "--run", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
-    assert "two_cartpoles | 104" in result.output
+    assert "run | 104" in result.output
