@@ -238,8 +238,11 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             step.restarted,
             mask,
         )
-        cut = [chunk for chunk in ended if chunk.env in step.restarted]
+        cut: list[Any] = []
+        num_cut = 0
         if step.failures or step.restarted:
+            cut = [chunk for chunk in ended if chunk.env in step.restarted]
+            num_cut = sum(len(chunk) > 0 for chunk in cut)
             for chunk in cut:
                 self._metrics.episodes.end(chunk.env)  # before this step, which is none of theirs
             ended = [chunk for chunk in ended if chunk.env not in step.restarted]
@@ -260,7 +263,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         self._callbacks.stepped(
             ended, skipped, begun=at_once, idle=idle, cut=cut, restarted=step.restarted, split=split
         )
-        return len([chunk for chunk in cut if len(chunk)]) + len(ended) + len(split)
+        return num_cut + len(ended) + len(split)
 
     def _observe_terminal(self, ended: list[Any], explore: bool) -> None:
         """Run the env-to-module pipeline on terminal observations; placeholders of missing ones are none."""
