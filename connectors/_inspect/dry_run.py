@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, SpaceError, add_context
+from epibatch.core.errors import ColumnError, EpibatchWarning, SpaceError, add_context
 from epibatch.core.runtime import preserve_random_state
 from epibatch.core.spaces import get_base_struct_from_space, space_like, space_of_struct
 from epibatch.core.structs import BatchedNdArray, Form, flatten, flatten_like, map_struct, stack_rows, unflatten
@@ -173,7 +174,9 @@ def _run(pipeline: Any, module: Any, episodes: list[Any], actions: Any) -> dict[
 
         batch[Columns.ACTIONS] = map_struct(torch.as_tensor, stack_rows([actions.sample() for _ in episodes]))
     shared: dict[str, Any] = {}
-    batch = pipeline(rl_module=module, batch=batch, episodes=episodes, shared_data=shared)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EpibatchWarning)  # about the drawn values
+        batch = pipeline(rl_module=module, batch=batch, episodes=episodes, shared_data=shared)
     columns = dict(_columns(batch, module, isinstance(episodes[0], MultiAgentEpisode)))
     has_time_axis = shared.get("_added_single_ts_time_rank")
     for module_id, name in columns:

@@ -99,6 +99,7 @@ def test_chunks_that_are_all_too_short_are_an_error(lab, burn_in, lengths):
     assert str(raised.value).count(", ...") == (len(lengths) > 8)
 
 
+@pytest.mark.filterwarnings("ignore::epibatch.core.errors.EpibatchWarning")  # no states are stored
 def test_advantages_need_every_row_and_sequences_of_the_modules_settings(lab):
     def longer(batch, episodes):
         return {name: torch.cat([leaf, leaf]) if torch.is_tensor(leaf) else leaf for name, leaf in batch.items()}
