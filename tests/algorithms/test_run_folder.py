@@ -294,17 +294,17 @@ def test_the_first_best_iteration_is_kept_beside_the_newest(tmp_path, capsys, or
 
 def test_a_resumed_run_replaces_the_best_only_by_a_better_one(tmp_path):
     settings = scored().callbacks(on_train_result=None)
-    path = tmp_path / "config.yaml"
+    path, run = tmp_path / "config.yaml", tmp_path / "checkpoints" / "run"  # a user's folder of that name
     path.write_text(settings.checkpointing(checkpoint_score_attribute="time_this_iter_s").to_yaml())
-    TrainingRun.start(path, tmp_path / "run").run(1)
-    best = tmp_path / "run" / "checkpoints" / "best"
-    stored = tmp_path / "run" / "checkpoints" / "best.json"
+    TrainingRun.start(path, run).run(1)
+    best = run / "checkpoints" / "best"
+    stored = run / "checkpoints" / "best.json"
     score = json.loads(stored.read_text())["score"]
     for factor, kept in ((1000.0, 1), (1e-6, 3)):  # as if the first iteration had taken so much longer
         stored.write_text(json.dumps({"score": score * factor}))
-        TrainingRun.resume(tmp_path / "run").run(1)
+        TrainingRun.resume(run).run(1)
         assert iteration_of(best) == kept
-    played = command("play", tmp_path / "run", "--checkpoint", "best", "--episodes", 1)
+    played = command("play", run, "--checkpoint", "best", "--episodes", 1)
     assert played.exit_code == 0 and "checkpoints/best" in "".join(played.output.split()), played.output
 
 

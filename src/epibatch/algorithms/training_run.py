@@ -129,7 +129,7 @@ class TrainingRun:
         from epibatch.core.rl_module.module_data import weight_limit
 
         path = Path(run)
-        is_named = path.parent.name == CHECKPOINTS
+        is_named = path.parent.name == CHECKPOINTS and not RunFolder(path).config_path.is_file()
         folder = RunFolder.open_existing(path.parent.parent if is_named else path)
         if not folder.config_path.is_file():
             raise CheckpointError(
