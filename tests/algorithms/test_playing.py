@@ -18,7 +18,7 @@ from epibatch.algorithms.playing import Player, VideoWriter, checkpoint_of
 from epibatch.cli import app
 from epibatch.core.errors import CheckpointError, ConfigError, NotAvailableError, RunnerError, UnknownNameError
 from epibatch.core.registry import register_env
-from epibatch.env_runner import environment_seeds
+from epibatch.env_runner import MultiAgentEnv, environment_seeds
 from fixture_configs import cart_pole, same_weights
 
 
@@ -56,7 +56,7 @@ class Picky(Lamp):
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    for each in (Lamp, Blind, Picky):
+    for each in (Lamp, Blind, Picky, Leavers):
         register_env(each.__name__, each)
 
 
@@ -127,6 +127,45 @@ def test_a_video_of_cart_pole(built, tmp_path, read_video):
     assert result.exit_code == 0, result.output
     length = int(rows_of(result.output)[0][2])
     assert read_video(tmp_path / "out.mp4")[1].shape == (length + 1, 400, 600, 3)
+
+
+class Leavers(MultiAgentEnv):
+    """Agent a ends after three steps, and b after eight."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.agents = self.possible_agents = ["a", "b"]
+        self.observation_spaces = dict.fromkeys("ab", Lamp.observation_space)
+        self.action_spaces = dict.fromkeys("ab", Lamp.action_space)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return dict.fromkeys("ab", np.zeros(2, np.float32)), {}
+
+    def step(self, action_dict):
+        self.t += 1
+        ends = {"a": self.t == 3, "b": self.t == 8, "__all__": self.t == 8}
+        values = [dict.fromkeys(action_dict, each) for each in (np.zeros(2, np.float32), 1.0)]
+        return *values, ends, {"__all__": False}, {}
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "length", "ended"),
+    [
+        ("Lamp", {"horizon": 3}, 3, "truncated"),
+        ("Lamp", {"horizon": 4, "soft_horizon": True}, 4, "truncated"),
+        ("Leavers", {}, 8, "terminated"),
+        ("Leavers", {"episode_end": "any"}, 3, "terminated"),
+    ],
+)
+def test_episodes_end_as_in_training(built, tmp_path, env, settings, length, ended):
+    config = cart_pole(env).env_runners(**{key: value for key, value in settings.items() if "horizon" in key})
+    if env == "Leavers":
+        config.multi_agent(policies=["p"], policy_mapping_fn={"*": "p"}, episode_end=settings.get("episode_end", "all"))
+    built(config).save_to_path(tmp_path / "saved")
+    assert [row[2:] for row in rows_of(command(tmp_path / "saved", "--episodes", 2).output)[:2]] == [
+        [str(length), ended]
+    ] * 2
 
 
 def test_other_checkpoints(run, tmp_path):

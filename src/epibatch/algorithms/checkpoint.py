@@ -39,8 +39,13 @@ ACTING: dict[str, set[str] | None] = {
 }
 """Sections of a description that a policy is built from -> their settings; None: all of them."""
 
-PLAYING: dict[str, set[str] | None] = {**ACTING, "environment": None}
-"""The same of what `epibatch play` needs: the environment too."""
+PLAYING: dict[str, set[str] | None] = {
+    **ACTING,
+    "environment": None,
+    "env_runners": {*(ACTING["env_runners"] or ()), "horizon"},
+    "multi_agent": {*(ACTING["multi_agent"] or ()), "episode_end"},
+}
+"""The same of what `epibatch play` needs: the environment too, and when its episodes end."""
 
 
 def config_class(algorithm: str) -> type[AlgorithmConfig]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,12 +120,12 @@ class Player:
 
     def _several_agents(self, seed: int | None, show_frame: Callable[[], None]) -> Episode:
         """Play an episode; its return is the sum over all agents."""
-        obs, infos = self.env.reset(seed=seed)
+        (obs,), (infos,) = self._vector.reset(seed=seed)
         show_frame()
         actions, state = self.policy.act(obs, explore=self._explore, infos=infos)
         rewards: list[float] = []
         while True:
-            obs, by_agent, terminateds, truncateds, infos = self.env.step(actions)
+            (obs,), (by_agent,), (terminateds,), (truncateds,), (infos,) = self._vector.step([actions])
             rewards.append(float(sum(by_agent.values())))
             show_frame()
             ended = {"terminateds": terminateds, "truncateds": truncateds}
@@ -151,8 +152,9 @@ def _config(path: Path, allow_imports: bool) -> Any:
 def _made(config: Any, render: bool) -> Any:
     """A vector environment of one, as the runner makes it."""
     env_config = {**config.env_config, "render_mode": "rgb_array"} if render else config.env_config
-    config = config.copy().env_runners(soft_horizon=False, random_first_horizon=None)
-    make: Any = make_vector_multi_agent_env if config.is_multi_agent else make_vector_env
+    make: Any = make_vector_env
+    if config.is_multi_agent:
+        make = partial(make_vector_multi_agent_env, episode_end=config.episode_end)
     try:
         return make(config.env, 1, "sync", env_config, wrappers=wrappers_of(config))
     except Exception as error:
