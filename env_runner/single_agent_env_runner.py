@@ -207,13 +207,13 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     def _run_env_to_module(self, explore: bool, envs: list[int] | None = None) -> None:
         self._observed, self._shared = envs, {}
-        self._to_module = self._observe_through_pipeline(self._observing(), explore, self._shared)
+        episodes = self._recorder.episodes if envs is None else self._observing(envs)
+        self._to_module = self._observe_through_pipeline(episodes, explore, self._shared)
         self._recorder.commit()
 
-    def _observing(self) -> Sequence[SingleAgentEpisode]:
-        """Return the running episodes of the newest env-to-module call."""
-        episodes = self._recorder.episodes
-        return episodes if self._observed is None else [episodes[env] for env in self._observed]
+    def _observing(self, envs: list[int]) -> list[SingleAgentEpisode]:
+        """Return the running episodes of some environments."""
+        return [self._recorder.episodes[env] for env in envs]
 
     def _take_step(self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> int:
         idle = [] if mask is None else np.flatnonzero(~mask).tolist()
@@ -224,7 +224,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             step = self._all_restarted(error)
             mask, idle = None, []
         skipped = self._recorder.waiting if mask is None else [env for env in self._recorder.waiting if mask[env]]
-        failure = next(iter(step.failures.values()), step.failure)
+        failure = next(iter(step.failures.values())) if step.failures else step.failure
         ended = self._recorder.step(
             actions,
             step.rewards,
@@ -296,22 +296,23 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     def _choose_actions(
         self, explore: bool, random_actions: bool, kept: Sequence[int] = ()
     ) -> tuple[Any, Any, dict[str, Any]]:
-        envs: Any = self._observed
+        envs = self._observed
         chosen: tuple[Any, Any, dict[str, Any]] = self._chosen
         if envs is None or envs:
-            actions, for_env, extras = self._random_actions() if random_actions else self._actions(explore)
+            new = self._random_actions() if random_actions else self._actions(explore)
             if self._sequence[0] != self._acts_as:
                 self._sequence = np.full(self.num_envs, self._acts_as)
-            extras[WEIGHTS_SEQ_NO] = self._sequence if envs is None else self._sequence[: len(envs)]
-            if envs is None:
-                chosen = actions, for_env, extras
-            else:
-                join = partial(_joined, envs=envs, num_envs=self.num_envs)
-                outputs = {key: join(chosen[2].get(key), rows) for key, rows in extras.items()}
-                chosen = join(chosen[0], actions), join(chosen[1], for_env), outputs
+            new[2][WEIGHTS_SEQ_NO] = self._sequence if envs is None else self._sequence[: len(envs)]
+            chosen = new if envs is None else self._with_earlier(new, envs)
         if kept:
             self._chosen, self._observed = chosen, []
         return chosen
+
+    def _with_earlier(self, new: tuple[Any, Any, dict[str, Any]], envs: list[int]) -> tuple[Any, Any, dict[str, Any]]:
+        """Return actions and outputs of all environments: new ones of some, and those chosen before of the others."""
+        join, before = partial(_joined, envs=envs, num_envs=self.num_envs), self._chosen
+        outputs = {key: join(before[2].get(key), rows) for key, rows in new[2].items()}
+        return join(before[0], new[0]), join(before[1], new[1]), outputs
 
     def _random_actions(self) -> tuple[Any, Any, dict[str, Any]]:
         legal = sample_masked_actions(
@@ -329,7 +330,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             self.module,
             self._module_to_env,
             self._to_module,
-            self._observing(),
+            self._recorder.episodes if self._observed is None else self._observing(self._observed),
             explore=explore,
             t=self._metrics.steps,
             envs=self._observed,

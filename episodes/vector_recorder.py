@@ -115,7 +115,8 @@ class VectorRecorder:
         observations = self._checks.observations(observations)
         if mask is not None:
             self._checks.check_flags("mask", mask)
-            self._check_reset("reset(mask=...)")
+            if not self.episodes.chunks:
+                raise _not_reset("reset(mask=...)")
             self._reset_some(np.flatnonzero(mask).tolist(), observations, infos or {})
             return
         self._block, self._rows_before = Block(self.num_envs, self._capacity), 0
@@ -146,12 +147,6 @@ class VectorRecorder:
         for env in envs:
             block.write_newest(env, map_struct(lambda leaf, env=env: leaf[env], observations))
             block.own_infos[block.newest(env), env] = env_infos(infos, env)
-
-    def _check_reset(self, call: str) -> None:
-        if not self.episodes.chunks:
-            raise EpisodeStateError(
-                f"VectorRecorder.{call}", expected="reset() first", found="no episode", do="call reset()"
-            )
 
     def step(
         self,
@@ -200,7 +195,8 @@ class VectorRecorder:
                 After any of these no step was added.
         """
         block = self._block
-        self._check_reset("step")
+        if not self.episodes.chunks:
+            raise _not_reset("step")
         if block.views:
             self._refuse_ended_views()
         row, extras = block.row, extras or {}
@@ -537,3 +533,7 @@ def _check_placeholder(value: Any, space: gym.Space[Any]) -> None:
                 found=repr(value),
                 do="set it to 'keep' for the observation before, or to a number of that type",
             ) from error
+
+
+def _not_reset(call: str) -> EpisodeStateError:
+    return EpisodeStateError(f"VectorRecorder.{call}", expected="reset() first", found="no episode", do="call reset()")
