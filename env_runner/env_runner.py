@@ -155,10 +155,14 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._acted_randomly = False
         self._required_lookback: int | None = 0
         self._rescued: Sequence[EpisodeT] = []
+        self._surplus: Sequence[EpisodeT] = (
+            self._rescued
+        )  # is `_rescued` if no failed call or callback left episodes there
         self._sampling = threading.Lock()
         self._to_module: dict[str, Any] = {}
         self._shared: dict[str, Any] = {}
         self._observed: list[int] | None = None  # environments of the newest env-to-module call; None: all
+        self._skips: Any = None  # bool [N]: environments that pieces asked to skip and that were not left out yet
         self._chosen: Any = None  # actions of environments that were not stepped since they were chosen
         self._weights_seq_no = 0
         self._edits_shown = 0
@@ -231,11 +235,12 @@ class EnvRunner(ABC, Generic[EpisodeT]):
                 steps. Running episodes are cut and continue at the next call.
             num_episodes: Reset, then return exactly this many whole episodes; the next call resets
                 again. Without either number the config's `batch_mode` decides. With `keep_running_episodes` the
-                running episodes go on in the next call instead, and it only resets if they were cut before.
+                running episodes go on in the next call instead, and it only resets if they were cut before. More
+                episodes may end in a step than this number; the next call returns these first.
             explore: Whether actions explore; default: the config's.
             random_actions: Act at random instead of with the module. Such steps have no model outputs, so
-                switching between the two resets the environments. The stored actions are the environment's.
-            force_reset: Drop running episodes and reset first.
+                switching between the two is like `force_reset`. The stored actions are the environment's.
+            force_reset: Drop running episodes, and ended ones that earlier calls did not need, and reset first.
 
         If an environment fails, its error is raised here. The next call first returns the episodes that had ended, also
         those that ended in the failed step. They count towards its number: `sample(num_timesteps=1)` returns them
@@ -257,9 +262,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     ) -> Sequence[EpisodeT]:
         """Take one vector step of all environments, or of some, and return the recorded chunks.
 
-        Without a mask this is `sample()` of as many steps as there are environments. The first call, and one after a
-        failure, resets all environments before. An environment that is left out keeps its episode, its observation and
-        the action that the module chose for it.
+        The first call, and one after a failure, resets all environments before. An environment that is left out keeps
+        its episode, its observation and the action that the module chose for it.
 
         Args:
             mask: The environments to step: bool [N]; None: all. Those that a piece asks to skip are left out too.
@@ -268,7 +272,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
 
         Returns:
             A chunk of one step for each environment that took one, those of ended episodes first, with the terminal
-            observation. An environment that the step only reset (autoreset mode NEXT_STEP) has none.
+            observation. An environment that the step only reset (autoreset mode NEXT_STEP) has none. After a failed
+            call the episodes that had ended come first. Those that `sample(num_episodes=...)` did not need stay for it.
 
         Raises:
             RunnerError: a mask of another type or shape, a vector environment that cannot step some environments, or
@@ -348,10 +353,18 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         if num_timesteps == 0 or num_episodes == 0:
             return []
         goes_on = num_episodes is None or (self.config.keep_running_episodes and self._runs_whole)
-        if not goes_on or force_reset or random_actions != self._acted_randomly:
+        begins_again = force_reset or random_actions != self._acted_randomly
+        if begins_again and self._rescued is self._surplus:
+            self._rescued = self._surplus = []
+        if begins_again or not goes_on:
             self._reset_wanted = True
         self._acted_randomly = random_actions
-        rescued, left, missing = self._split_rescued(num_timesteps, num_episodes)
+        if go_on is None:
+            rescued, left, missing = self._split_rescued(num_timesteps, num_episodes)
+        elif self._rescued is self._surplus:
+            rescued, left, missing = [], self._surplus, 1
+        else:
+            rescued, left, missing = self._rescued, [], 1
         episodes: Sequence[EpisodeT] = []
         if missing > 0:
             with evaluation_mode(self.module):
@@ -367,7 +380,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._rescued = [*episodes, *left] if left else episodes  # until callbacks have had them
         self._keep_rescued(self._rescued)
         self._callbacks.sample_end(episodes)
-        self._rescued = left
+        self._rescued = self._surplus = left
         return episodes
 
     def _amounts(self, num_timesteps: Any, num_episodes: Any) -> tuple[int | None, int | None]:
@@ -509,7 +522,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._recorder.reset(observations, infos)
         self._reset_seeds.used()
         self._metrics.forget()
-        self._chosen = None
+        self._chosen = self._skips = None
         self._run_env_to_module(explore)
         self._callbacks.after_reset(range(self.num_envs))
         self._reset_wanted, self._runs_whole = False, True
@@ -517,6 +530,9 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     def _reset_some(self, mask: np.ndarray[Any, np.dtype[np.bool_]], envs: list[int], explore: bool) -> None:
         """Reset some environments; actions for the observations of the others are chosen before."""
         try:
+            self._note_skips()
+            if self._skips is not None:
+                self._skips &= ~mask
             self._choose_actions(explore, self._acted_randomly, kept=np.flatnonzero(~mask).tolist())
             self._callbacks.before_reset(envs)
             observations, infos = self._stepper.reset(None, mask)
@@ -602,9 +618,11 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             self.num_edits += self._edits is not None
             self._edits = edits
         try:
-            skip = self._shared.pop(SKIP_ENV_STEP, None)
-            if skip is not None:
-                mask = self._without(skip, mask)
+            if SKIP_ENV_STEP in self._shared:
+                self._note_skips()
+            if self._skips is not None:
+                skips, self._skips = self._skips, None if mask is None else self._skips & ~mask
+                mask = ~skips if mask is None else mask & ~skips
             if mask is not None and not mask.any():
                 return 0
             return self._take_step(explore, random_actions, mask)
@@ -612,15 +630,17 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             self._rescue()
             raise
 
-    def _without(
-        self, skip: Any, mask: np.ndarray[Any, np.dtype[np.bool_]] | None
-    ) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """Return the mask of a step without the environments that a piece asks to skip."""
+    def _note_skips(self) -> None:
+        """Add the environments that pieces asked to skip in the newest call to those not left out yet."""
+        skip = self._shared.pop(SKIP_ENV_STEP, None)
+        if skip is None:
+            return
         envs = list(range(self.num_envs)) if self._observed is None else self._observed
         asked = np.zeros(self.num_envs, np.bool_)
         asked[envs] = checked_mask(skip, len(envs), f"what pieces left, shared_data[{SKIP_ENV_STEP!r}]")
         asked[self._recorder.waiting] = False  # their episodes have ended: a reset is not skipped
-        return mask if not asked.any() else ~asked if mask is None else mask & ~asked
+        if asked.any():
+            self._skips = asked if self._skips is None else self._skips | asked
 
     @abstractmethod
     def _take_step(self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> int:
@@ -698,6 +718,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
 
         with restore_on_error(put_back), restoring(f"{type(self).__name__}.set_state", "runner"):
             self._restore(state, is_complete)
+        if is_complete:
+            self._rescued = []
 
     def _restore(self, state: dict[str, Any], is_complete: bool) -> None:
         for name, pipeline in self.pipelines.items():

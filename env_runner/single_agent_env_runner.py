@@ -153,7 +153,8 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             `obs`, `new_obs` (the observations after the steps, at ends the terminal ones, or those before if these are
             missing), `actions`, `rewards`,
             `terminateds`, `truncateds`, the model outputs, and `mask`: bool, False where an environment took no step,
-            because it had ended before or was only reset. There all other columns are zeros.
+            because it had ended before or was only reset. There all other columns are zeros. If a piece asks to skip
+            steps, an environment's row t is its own step t. `mask` is then False at its end.
 
         Raises:
             RunnerArgumentError: `max_steps` is no number of at least 1, or both ways to break are chosen.
@@ -166,9 +167,9 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
                 do="leave one of them out",
             )
         explore = explores(explore, self.config.explore)
-        self._acted_randomly = random_actions
         with self._only_call("rollout"), evaluation_mode(self.module):
             self._restarts.begin_call()
+            self._reset_wanted = True
             self._reset(explore)
             for _ in range(max_steps):
                 ended = self._step(explore, random_actions)

@@ -13,7 +13,7 @@ import torch
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors.authoring import episode_function
 from epibatch.connectors.learner import default_pipeline
-from epibatch.core.errors import ConfigError, EpibatchWarning, NotAvailableError, RunnerArgumentError
+from epibatch.core.errors import ConfigError, EpibatchWarning, NotAvailableError, RunnerArgumentError, RunnerError
 from epibatch.env_runner import (
     MultiAgentEnv,
     MultiAgentEnvRunner,
@@ -30,9 +30,10 @@ MODES = ("next_step", "same_step", "disabled")
 def runner_of():
     made = []
 
-    def make(env, num_envs=1, *, env_config=None, seed=0, several=None, **settings):
+    def make(env, num_envs=1, *, env_config=None, seed=0, several=None, callbacks=None, **settings):
         config = PPOConfig().environment(env, env_config=env_config or {}).debugging(seed=seed)
         config.env_runners(num_envs_per_env_runner=num_envs, **settings).rl_module(model_config={"fcnet_hiddens": [4]})
+        config.callbacks(**(callbacks or {}))
         if several is not None:
             config.multi_agent(policies=["p"], policy_mapping_fn=lambda agent_id, episode, **kwargs: "p", **several)
         made.append((SingleAgentEnvRunner if several is None else MultiAgentEnvRunner)(config=config))
@@ -306,6 +307,29 @@ def test_running_episodes_of_several_agents_go_on(numbered, runner_of):
     assert len(seen) == 3 and all(numbers == list(range(len(numbers))) for numbers in seen.values())
 
 
+@pytest.mark.parametrize("several", [None, {}])
+def test_episodes_that_a_call_did_not_need_wait_for_one_like_it(several, runner_of):
+    env = CountingEnv if several is None else make_multi_agent(CountingEnv)
+    mode = {"gym_env_autoreset_mode": "same_step"} if several is None else {}
+    runner = runner_of(env, 3, several=several, env_config={"length": 3}, keep_running_episodes=True, **mode)
+
+    def stepped(call, **arguments):
+        before = runner.num_env_steps_sampled_lifetime
+        lengths = [len(episode) for episode in call(**arguments)]
+        return runner.num_env_steps_sampled_lifetime - before, lengths
+
+    state = runner.get_state()
+    for drop in ({"random_actions": True}, {"force_reset": True}, {}):
+        assert stepped(runner.sample, num_episodes=1, force_reset=True) == (9, [3])
+        for _ in range(1 if several is None else 2):  # of several agents the first one resets
+            taken, lengths = stepped(runner.step)
+        assert (taken, lengths) == (3, [1, 1, 1])
+        if not drop:
+            runner.set_state(state)
+        assert stepped(runner.sample, num_episodes=2, **drop) == (9, [3, 3])
+        assert stepped(runner.sample, num_episodes=1, **drop) == ((9, [3]) if "force_reset" in drop else (0, [3]))
+
+
 # ------------------------------------------------------------------------------------------- rollouts
 
 
@@ -339,6 +363,28 @@ def test_rollouts_that_break(numbered, runner_of):
     several = runner_of(make_multi_agent("CartPole-v1"), several={})
     with pytest.raises(NotAvailableError, match=r"rollout[\s\S]*use sample\(\)"):
         several.rollout(5)
+
+
+def test_a_rollout_that_fails_or_is_refused(runner_of):
+    class Failing(CountingEnv):
+        fails = False
+
+        def reset(self, **keywords):
+            if Failing.fails:
+                raise ConnectionError("no answer")
+            return super().reset(**keywords)
+
+    def on_sample_end(env_runner, **kwargs):
+        with pytest.raises(RunnerError, match="one call at a time"):
+            env_runner.rollout(2, random_actions=True)
+
+    runner = runner_of(Failing, callbacks={"on_sample_end": on_sample_end})
+    assert [runner.sample(num_timesteps=3)[0].t_started for _ in range(2)] == [0, 3]
+    Failing.fails = True
+    with pytest.raises(ConnectionError):
+        runner.rollout(2)
+    Failing.fails = False
+    assert runner.sample(num_timesteps=3)[0].t_started == 0
 
 
 # ------------------------------------------------------------------------- flags of several agents

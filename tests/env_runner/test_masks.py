@@ -330,6 +330,17 @@ def test_a_predicate_that_is_true_at_even_times_halves_the_calls_of_the_environm
     runner.stop()
 
 
+def test_a_skip_that_was_asked_for_waits_for_a_step_of_its_environment() -> None:
+    runner = runner_of(walks("disabled"), partial(Skip, predicate=lambda episode: episode.t == 1), *PIECES)
+    first = np.arange(N) == 0
+    runner.step()
+    assert len(runner.step(mask=first)) == 0
+    runner.reset(mask=first)
+    assert [int(chunk.get_observations(0)[0]) for chunk in runner.step()] == [100]
+    assert len(runner.step()) == N - 1
+    runner.stop()
+
+
 def test_the_reset_of_an_ended_episode_is_not_skipped() -> None:
     runner = runner_of(walks("next_step", numbers=[0]), partial(Skip, predicate=lambda episode: True), *PIECES)
     found = [len(runner.step()) for _ in range(9)]
