@@ -314,6 +314,9 @@ def test_spaces_inferred_from_columns_of_different_lengths():
         ({"a": np.zeros(0, int)}, ["a"], SpaceError, r"array of shape \(0,\)"),
         ({"obs": {"cell": np.zeros(2, int)}}, ["cell"], SpaceError, "discrete=\\['cell'\\]\n.*did you mean 'obs/cell'"),
         ([np.zeros(2), np.zeros(3)], False, ColumnError, r"\(2,\), \(3,\)"),
+        (np.array([2**63 + 5], np.uint64), True, SpaceError, r"fewer than 2\*\*63 choices\n.*0 to 9223372036854775813"),
+        (np.array([[-(2**63)], [2**63 - 1]]), True, SpaceError, r"-9223372036854775808 to 9223372036854775807"),
+        (np.zeros((2, 3), np.longdouble), False, SpaceError, r"\(2, 3\)\n.*leave the part out"),
     ],
 )
 def test_data_without_a_space_is_named(batch, discrete, error, message):

@@ -585,7 +585,8 @@ def infer_spaces(batch: Any, *, discrete: bool | Sequence[str] = False) -> gym.S
 def _space_of_rows(rows: npt.NDArray[Any], name: str) -> gym.Space[Any]:
     space = space_like(rows.shape[1:], rows.dtype) if rows.ndim else None
     if space is None:
-        do = "add the batch axis" if rows.dtype.kind in "biuf" else "leave the part out, or encode it as numbers"
+        needs_axis = not rows.ndim and rows.dtype.kind in "biuf"
+        do = "add the batch axis" if needs_axis else "leave the part out, or encode it as numbers of up to 64 bits"
         raise _not_inferred(name, "numbers of shape [B, ...]", _describe(rows), do)
     if rows.dtype.kind == "f" and np.isnan(rows).any():
         raise _not_inferred(name, "numbers", f"NaN in row {np.argwhere(np.isnan(rows))[0][0]}", "leave the row out")
@@ -595,6 +596,9 @@ def _space_of_rows(rows: npt.NDArray[Any], name: str) -> gym.Space[Any]:
 def _space_of_choices(rows: npt.NDArray[Any], name: str) -> gym.Space[Any]:
     if rows.dtype.kind not in "iu" or not rows.ndim or not len(rows):
         raise _not_inferred(name, "integers of shape [B, ...]", _describe(rows), "leave it out of `discrete`")
+    low, high = min(int(rows.min()), 0), int(rows.max())
+    if high - low + 1 >= 2**63:
+        raise _not_inferred(name, "fewer than 2**63 choices", f"{low} to {high}", "leave it out of `discrete`")
     start = np.minimum(rows.min(0), 0).astype(np.int64)
     counts = rows.max(0).astype(np.int64) - start + 1
     if rows.ndim == 1:
