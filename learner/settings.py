@@ -90,10 +90,12 @@ def loss_problem(loss: Any) -> tuple[str, str] | None:
         function = "a function (batch, outputs, distribution_class) -> (loss, metrics)"
         return f"a Loss, a class of one, {function}, or the import path of these", brief(loss)
     names = ["batch", "outputs", "distribution_class", *(["coefficients"] if is_loss else [])]
-    signature = _signature(loss.__call__ if is_class else loss)
+    call = inspect.getattr_static(loss if is_class else type(loss), "__call__", None)
+    is_bound = isinstance(call, (staticmethod, classmethod))
+    signature = _signature(loss.__call__ if is_class or is_bound else loss)
     if signature is not None:
         try:
-            signature.bind(*(["self"] if is_class else []), *names)
+            signature.bind(*(["self"] if is_class and not is_bound else []), *names)
         except TypeError as error:
             name = getattr(loss, "__name__", type(loss).__name__)
             return f"{name}({', '.join(names)}) -> (loss, metrics)", f"{signature}: {error}"

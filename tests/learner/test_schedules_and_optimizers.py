@@ -215,7 +215,21 @@ class Fixed(PPOLoss):
         super().__init__(PPOSettings(clip_param=0.05))
 
 
-@pytest.mark.parametrize("given", [Watched, Watched(PPOSettings(clip_param=0.4)), plain_loss, Fixed])
+class Static(PPOLoss):
+    @staticmethod
+    def __call__(batch, outputs, distribution_class, coefficients):
+        return outputs["vf_preds"].mean(), {"rows": 1.0, "mean_kl": 0.0}
+
+
+class OfClass(PPOLoss):
+    @classmethod
+    def __call__(cls, batch, outputs, distribution_class, coefficients):
+        return outputs["vf_preds"].mean(), {"rows": 1.0, "mean_kl": 0.0}
+
+
+@pytest.mark.parametrize(
+    "given", [Watched, Watched(PPOSettings(clip_param=0.4)), plain_loss, Fixed, Static, Static(), OfClass(), OfClass]
+)
 def test_a_loss_stands_in_a_config_and_in_a_file_by_its_import_path(given, monkeypatch):
     own = types.ModuleType("own_losses")
     own.chosen = given
@@ -226,7 +240,7 @@ def test_a_loss_stands_in_a_config_and_in_a_file_by_its_import_path(given, monke
     for made in (PPOConfig.from_yaml(text, allow_imports=True), config(loss=given)):
         algo = made.build_algo()
         loss, results = algo.learner.loss_of("default_policy"), learned(algo)
-        if given is plain_loss:
+        if given is plain_loss or {given, type(given)} & {Static, OfClass}:
             assert results["rows"] > 0
             continue
         expected = {Watched: 0.3, Fixed: 0.05}.get(given, 0.4)
@@ -251,7 +265,9 @@ def test_a_module_can_have_a_loss_and_an_optimiser_of_its_own():
 
 
 def test_a_loss_that_is_not_there_is_named():
-    with pytest.raises(ConfigError, match=r"training\.loss \(line \d+, column \d+\): [\s\S]*no_such_module"):
+    with pytest.raises(
+        ConfigError, match=r"training\.loss \(line \d+, column \d+\): expected the loss no_such_module:loss; found M"
+    ):
         PPOConfig.from_yaml(from_path("no_such_module:loss"), allow_imports=True)
     with pytest.raises(ConfigError, match=r"training\.loss: expected a Loss"):
         config(loss="my_loss")

@@ -12,7 +12,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from epibatch.core.errors import ConfigError, NotAvailableError, nearest
+from epibatch.core.errors import ConfigError, EpibatchError, NotAvailableError, nearest
 from epibatch.core.imports import ALLOW_IMPORTS
 
 ClassT = TypeVar("ClassT")
@@ -297,6 +297,9 @@ def path_text(place: Place) -> str:
 def _text(detail: ErrorDetails) -> str:
     if detail["type"] in ("problem", "not_available"):
         return detail["msg"]
+    error = detail.get("ctx", {}).get("error")
+    if isinstance(error, EpibatchError) and error.expected is not None:
+        return f"expected {error.expected}; found {error.found}; {error.do}"
     message = detail["msg"].removeprefix("Value error, ")
     return f"{message[0].lower()}{message[1:]}, found {brief(detail['input'])}"
 
