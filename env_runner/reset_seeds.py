@@ -27,6 +27,9 @@ def environment_seeds(seed: int, num_envs: int, worker_index: int = 0) -> list[i
     Returns:
         N seeds of 31 bits. Environment i has the same one whatever N is.
 
+    Raises:
+        ConfigError: a seed or worker index that is no whole number of at least 0.
+
     Example:
         >>> environment_seeds(7, 3), environment_seeds(8, 1), environment_seeds(7, 1, worker_index=1)
         ([751416801, 29763231, 1489665414], [736031211], [1651255010])

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epibatch.algorithms import PPOConfig
+from epibatch.core.errors import ConfigError
 from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, SingleAgentEnvRunner, environment_seeds
 
 UNIT = gym.spaces.Box(0.0, 1.0, (1,), np.float64)
@@ -161,6 +162,12 @@ class OwnReset(gym.vector.SyncVectorEnv):
 
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=None if seed is None else seed + 1, options=options)
+
+
+@pytest.mark.parametrize("arguments", [(-1, 2), (1.5, 2), ("one", 2), (1, 2, -1)])
+def test_wrong_seeds_are_named(arguments):
+    with pytest.raises(ConfigError, match=r"seed\n.*whole numbers of at least 0"):
+        environment_seeds(*arguments)
 
 
 @pytest.mark.parametrize("env", [OneNumber, OwnReset])

@@ -6,6 +6,8 @@ import hashlib
 
 import numpy as np
 
+from epibatch.core.errors import ConfigError
+
 
 def random_stream(source: int | np.random.SeedSequence | None, *path: str | int) -> np.random.SeedSequence:
     """Return one of the independent streams of a seed.
@@ -17,15 +19,22 @@ def random_stream(source: int | np.random.SeedSequence | None, *path: str | int)
         source: A seed of at least 0, or another stream. None: a random seed.
         path: What the stream is for: names, and numbers of at least 0.
 
+    Raises:
+        ConfigError: a number below 0, or no whole number.
+
     Example:
         >>> random_stream(7, "runner", 1).generate_state(2)
         array([3334956859, 2437877780], dtype=uint32)
         >>> seed_of(random_stream(7, "runner", 2)) == seed_of(random_stream(random_stream(7, "runner"), 2))
         True
     """
-    parent = source if isinstance(source, np.random.SeedSequence) else np.random.SeedSequence(source)
     key = (_number_of(part) if isinstance(part, str) else part for part in path)
-    return np.random.SeedSequence(parent.entropy, spawn_key=(*parent.spawn_key, *key))
+    try:
+        parent = source if isinstance(source, np.random.SeedSequence) else np.random.SeedSequence(source)
+        return np.random.SeedSequence(parent.entropy, spawn_key=(*parent.spawn_key, *key))
+    except (TypeError, ValueError) as error:
+        found = f"{source!r} for {path!r}: {error}"
+        raise ConfigError("seed", expected="whole numbers of at least 0", found=found, do="correct the seed") from error
 
 
 def runner_stream(seed: int, worker_index: int) -> np.random.SeedSequence:
