@@ -316,7 +316,11 @@ def check_reward(where: str, reward: Any) -> None:
         number = True
     if not number:
         raise misfit(where, "a number as reward", reward, "return float(...) as reward")
-    if not math.isfinite(reward):
+    try:
+        is_finite = math.isfinite(reward)
+    except OverflowError:  # an int beyond the range of floats
+        is_finite = False
+    if not is_finite:
         raise misfit(where, "a finite reward", reward, "return 0.0 where there is no reward")
 
 

@@ -66,6 +66,7 @@ WRONG_FIRST_STEPS = [
     ),
     (step_with(reward=float("nan")), "expected: a finite reward\n  found:    nan"),
     (step_with(reward=np.float32(np.inf)), "expected: a finite reward"),
+    (step_with(reward=10**400), "expected: a finite reward\n  found:    int"),
     (step_with(info=[]), "expected: a dict as info\n  found:    list"),
     *((step_with(**changes), found) for changes, found in WRONG_VALUES),
 ]
