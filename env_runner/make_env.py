@@ -157,8 +157,9 @@ def _class_at(env: str) -> type[Any] | None:
         return None
     try:
         found = getattr(importlib.import_module(module), name, None)
-    except ModuleNotFoundError:
-        return None  # Gymnasium says so
+    except ModuleNotFoundError as error:
+        do = f"check the spelling; {error.name} has to be installed, or in the folder that this runs in"
+        raise UnknownNameError("environment", expected=f"the module of {env}", found=str(error), do=do) from error
     return found if name not in gym.registry and _is_environment(found) else None
 
 

@@ -233,6 +233,52 @@ def test_faults_of_several_calls(env, level, path, step, text):
     assert (finding.level, finding.path, finding.step) == (level, path, step) and text in str(finding)
 
 
+def test_two_faults_of_one_value_are_two_findings():
+    class Both(RandomEnv):
+        count = 0
+
+        def _observe(self):
+            self.count += 1
+            return np.full(1, {2: 7, 4: np.nan}.get(self.count, 0), np.float32)
+
+    found = [finding.found for finding in findings_of(lambda: Both(Box(-1, 1, (1,))))]
+    assert found[:2] == ["7.0 at (0,)", "nan at (0,)"]
+
+
+class Locked(gym.Env):
+    """Refuses actions that its mask forbids: 1 for the first entry, and 0 for the second."""
+
+    observation_space, action_space = Dict(action_mask=MultiBinary(5)), MultiDiscrete([2, 3])
+    taken: frozenset = frozenset()
+
+    def reset(self, *, seed=None, options=None):
+        return {"action_mask": np.int8([1, 0, 0, 1, 1])}, {}
+
+    def step(self, action):
+        assert action[0] == 0 and action[1] > 0
+        self.taken |= {int(action[1])}
+        return self.reset()[0], 0.0, False, False, {}
+
+
+class LockedChoice(Locked):
+    """The same of one choice of five."""
+
+    action_space = Discrete(5)
+
+    def step(self, action):
+        assert action in (0, 3, 4)
+        return super().step([0, 1])
+
+
+def test_masks_of_several_choices_are_heeded():
+    env = Locked()
+    assert not check_env(env, num_steps=30).findings and env.taken == {1, 2}
+    report = check_env(
+        lambda num_envs: gym.vector.SyncVectorEnv([LockedChoice] * num_envs), num_steps=30, timeout_s=None
+    )
+    assert not report.findings, str(report)
+
+
 class WithoutOptions(Robot):
     def reset(self, *, seed=None):
         return super().reset(seed=seed)
@@ -348,12 +394,20 @@ def test_what_cannot_be_made():
         ("CartPole-v99", UnknownNameError, "CartPole-v1"),
         (lambda: None, ConfigError, "None: does the function return it"),
         (3, ConfigError, "int: 3"),
-        ("CartPole-v1", ConfigError, "num_steps"),
     ):
         with pytest.raises(error, match=text):
-            check_env(env, num_steps=0 if text == "num_steps" else 5)
+            check_env(env, num_steps=5)
     with pytest.raises(ConfigError, match="none with a made environment"):
         check_env(Robot(), env_config={"fault": None})
+
+
+def test_settings_out_of_range_are_no_fault_of_the_environment():
+    wrong = {"num_steps": (0, True, 1.5), "seed": (-1, 1.5, None), "timeout_s": (0, -1.0, "5", np.nan)}
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(ConfigError, match=name):
+                check_env("CartPole-v1", **{name: value})
+    assert check_env(RandomEnv, num_steps=np.int64(3), timeout_s=None).num_steps == 3
 
 
 MODULE = """
@@ -389,6 +443,7 @@ def test_the_command(run):
     for words, text in (
         (("my_carts:Cart",), "--allow-imports"),
         (("CartPole-v99",), "CartPole-v1"),
+        (("no_such_module:Cart", "--allow-imports"), "No module named 'no_such_module'"),
         (("CartPole-v1", "--env-config", "high"), "key=value"),
         ((*cart, "--env-config", "low=1"), "high"),
     ):

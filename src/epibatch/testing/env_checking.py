@@ -12,6 +12,7 @@ from epibatch.core.errors import (
     EnvironmentCheckError,
     RunnerError,
 )
+from epibatch.core.settings import Count, Positive, PositiveNumber, SettingsModel
 from epibatch.env_runner.env_workers import LocalEnvs, WorkerEnvs
 from epibatch.env_runner.make_env import make_any_env
 from epibatch.testing.env_rollouts import ERROR, NOT_MADE, EnvFinding, EnvRollouts, Progress, raised_text
@@ -65,6 +66,14 @@ def _counted(count: int, noun: str) -> str:
     return f"{count or 'no'} {noun}{'s' * (count != 1)}"
 
 
+class CheckEnvSettings(SettingsModel):
+    """The numbers that `check_env` takes."""
+
+    num_steps: Positive
+    seed: Count
+    timeout_s: PositiveNumber | None
+
+
 def check_env(
     env: Any,
     *,
@@ -94,7 +103,7 @@ def check_env(
 
     Raises:
         EnvironmentCheckError: all errors and warnings; it is also an AssertionError. It has the report as `report`.
-        ConfigError: no environment, no steps, or a wrong `env_config`.
+        ConfigError: no environment, a wrong `env_config`, or settings out of range.
         UnknownNameError: an id that Gymnasium does not know.
 
     Example:
@@ -119,16 +128,15 @@ def report_on(
     env: Any, *, env_config: dict[str, Any] | None, num_steps: int, seed: int, timeout_s: float | None
 ) -> EnvReport:
     """Return the report of `check_env`, also if it has errors."""
-    if not isinstance(num_steps, int) or num_steps < 1:
-        raise ConfigError("check_env(num_steps=...)", expected="1 or more", found=repr(num_steps), do="ask for steps")
+    settings = CheckEnvSettings(num_steps=num_steps, seed=seed, timeout_s=timeout_s)
     given = not isinstance(env, (str, type)) and hasattr(env, "reset")
     if given and env_config:
         do = "pass the class or function that makes it"
         raise ConfigError("check_env(env_config=...)", expected="none with a made environment", found="one", do=do)
     name = env if isinstance(env, str) else getattr(env, "__name__", type(getattr(env, "unwrapped", env)).__name__)
     make = partial(_the_same, env) if given else partial(make_any_env, env, env_config)
-    rollouts: list[Any] = [partial(EnvRollouts, make, name, num_steps, seed, given=given)]
-    envs: Any = LocalEnvs(rollouts) if given or timeout_s is None else WorkerEnvs(rollouts, timeout=timeout_s)
+    rollouts: list[Any] = [partial(EnvRollouts, make, name, settings.num_steps, settings.seed, given=given)]
+    envs: Any = LocalEnvs(rollouts) if given or timeout_s is None else WorkerEnvs(rollouts, timeout=settings.timeout_s)
     progress, findings = Progress(), dict[tuple[str, ...], EnvFinding]()
     try:
         _, failures = envs.start()
@@ -136,7 +144,7 @@ def report_on(
             answers, failures = envs.ask({0: ("advance",)})
             progress = answers.get(0, progress)
             for finding in progress.findings if not failures else ():
-                key = (finding.level, finding.path, finding.do)
+                key = (finding.level, finding.path, finding.expected, finding.do)
                 first = findings.setdefault(key, replace(finding, times=0))
                 findings[key] = replace(first, times=first.times + 1)
         for error in failures.values():

@@ -22,7 +22,7 @@ from epibatch.core.errors import (
     SpaceError,
     UnknownNameError,
 )
-from epibatch.core.spaces import check_row, get_base_struct_from_space
+from epibatch.core.spaces import check_row, choice_counts, get_base_struct_from_space, random_legal_actions
 from epibatch.core.structs import map_struct
 from epibatch.env_runner.env_calls import MultiAgentCalls
 from epibatch.env_runner.env_checks import (
@@ -53,7 +53,8 @@ _MEND = {
     "close()": "mend what raises it",
 }
 _ROUNDING = 4  # units in the last place by which a float may miss a bound
-_BOUNDED = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+_CHOSEN = (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+_BOUNDED = (gym.spaces.Box, *_CHOSEN)
 
 
 @dataclass(frozen=True)
@@ -345,8 +346,8 @@ class _Rollout:
         space = self._spaces[agent][1]
         for holder in self._seen.get(agent, ()):
             mask = holder.get("action_mask") if isinstance(holder, dict) else None
-            if isinstance(space, gym.spaces.Discrete) and mask is not None and np.shape(mask) == (space.n,):
-                return space.sample(np.asarray(mask, np.int8))
+            if mask is not None and isinstance(space, _CHOSEN) and np.size(mask) == sum(choice_counts(space)):
+                return random_legal_actions(space, np.reshape(mask, (1, -1)) != 0, space.np_random)[0]
         action = space.sample()
         if self._num_actions > 1:
             return action
