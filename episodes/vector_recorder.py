@@ -347,7 +347,11 @@ class VectorRecorder:
             chunk, view, row = self.episodes.chunks[env], self.episodes.views[env], self._block.newest(env) - 1
             if info is not None and (row > chunk.start or chunk.t_started):
                 chunk.finish(row, False, True)
-                self._block.own_infos[row, env] = {**chunk.info_at(row - chunk.low), **info}
+                shown = chunk.shown
+                last = {**(chunk.info_at(row - chunk.low) if shown is None else shown.infos.last()), **info}
+                self._block.own_infos[row, env] = last
+                if shown is not None:
+                    shown.set_infos(new_data=last, at_indices=-1)
                 if row > chunk.start:
                     self._finished[id(chunk)] = chunk, view
                 cut.append(chunk)

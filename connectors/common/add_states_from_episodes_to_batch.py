@@ -171,7 +171,7 @@ def _warn_of_lost_states(group: ChunkGroup) -> None:
             EpibatchWarning(
                 f"AddStatesFromEpisodesToBatch, {type(group.rl_module).__name__}",
                 expected=f"a {Columns.STATE_OUT!r} for each step that the module acted in",
-                found=f"none in {int(lost.sum())} of {len(lost)} episodes, which have {Columns.ACTION_LOGP!r}, so "
+                found=f"episodes with {Columns.ACTION_LOGP!r} and without it, so "
                 "their sequences start from the initial state",
                 do=f"store it with each step: extra_model_outputs={{{Columns.STATE_OUT!r}: ...}}",
             ),

@@ -138,6 +138,10 @@ class Chunk:
         own = 0 if cut else end - self.start
         view = self.shown
         custom = self.custom_data if view is None else view.custom_data
+        if view is not None:
+            shift = self.low - end + row
+            read = view.infos.rows_read().items()
+            block.own_infos.update({(at + shift, self.env): copy.copy(info) for at, info in read if at + shift >= 0})
         return Chunk(
             block,
             self.env,

@@ -108,6 +108,10 @@ class InfosBuffer(LookbackBuffer):
         if self._chunk is not None:
             self._data, self._chunk = self.data, None
 
+    def rows_read(self) -> dict[int, Any]:
+        """Return the rows that were read or written, which may have been changed, by their position."""
+        return {position: row for position, row in enumerate(self._data) if row is not EMPTY}
+
     def len_incl_lookback(self) -> int:
         """Number of rows, lookback included."""
         chunk, data = self._chunk, self._data
@@ -166,5 +170,8 @@ class InfosBuffer(LookbackBuffer):
 
 def mark_placeholders(buffers: Sequence[InfosBuffer]) -> list[bool]:
     """Return for the infos of each chunk whether its last observation is a placeholder of a terminal one."""
-    rows = [buffer._data[-1] if buffer._chunk is None and buffer._data else buffer.last() for buffer in buffers]
-    return [row is not EMPTY and MISSING_FINAL_OBS in row for row in rows]
+    rows: list[Any] = [buffer._data[-1] if buffer._chunk is None and buffer._data else EMPTY for buffer in buffers]
+    return [
+        row is not EMPTY and MISSING_FINAL_OBS in row if buffer._chunk is None else buffer._chunk.lacks_final_obs
+        for buffer, row in zip(buffers, rows)
+    ]

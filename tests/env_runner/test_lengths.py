@@ -307,6 +307,18 @@ def test_running_episodes_of_several_agents_go_on(numbered, runner_of):
     assert len(seen) == 3 and all(numbers == list(range(len(numbers))) for numbers in seen.values())
 
 
+@pytest.mark.parametrize("amounts", [{"num_episodes": 1}, {"num_timesteps": 4}])
+def test_infos_that_a_callback_changed_stay_so_in_the_next_chunks(amounts, numbered, runner_of):
+    def on_episode_step(episode, **kwargs):
+        episode.get_infos(-1)["note"] = episode.t
+
+    runner = runner_of(numbered, 3, keep_running_episodes=True, callbacks={"on_episode_step": on_episode_step})
+    for _ in range(8):
+        for episode in runner.sample(**amounts):
+            start, t = episode.t_started, episode.t
+            assert [info.get("note", 0) for info in episode.get_infos()] == list(range(start, t + 1))
+
+
 @pytest.mark.parametrize("several", [None, {}])
 def test_episodes_that_a_call_did_not_need_wait_for_one_like_it(several, runner_of):
     env = CountingEnv if several is None else make_multi_agent(CountingEnv)

@@ -361,6 +361,17 @@ def test_the_info_of_a_step_that_failed_is_not_the_next_episodes():
     assert all(set(episode.get_infos(0)) == {"seed"} for episode in episodes)
 
 
+def test_a_failure_is_in_an_info_that_a_callback_read_and_changed():
+    def on_episode_step(episode, **kwargs):
+        episode.get_infos(-1)["read"] = len(episode)
+
+    runner = runner_of(OneAgent, 2, faults={"every": 9})
+    Faulty.calls = 0
+    runner = SingleAgentEnvRunner(config=runner.config.copy().callbacks(on_episode_step=on_episode_step))
+    cut = [episode for episode in runner.sample(num_timesteps=40) if episode.is_truncated]
+    assert cut and all({"env_failure", "read"} <= set(episode.get_infos(-1)) for episode in cut)
+
+
 def test_an_integer_that_is_no_byte_is_an_error_in_every_process():
     class Bytes(OneAgent):
         observation_space = gym.spaces.Box(0, 255, (2,), np.uint8)

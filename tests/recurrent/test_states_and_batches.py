@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import warnings
 
 import gymnasium as gym
 import numpy as np
@@ -295,6 +297,12 @@ def test_episodes_without_the_states_that_their_module_left_are_warned_of(pipeli
         len_lookback_buffer=0,
     )
     pipeline = pipelines.default_pipeline(*spaces)
-    with pytest.warns(EpibatchWarning, match="state_out.*\n.*none in 1 of 1 episodes"):
+    with pytest.warns(EpibatchWarning, match="state_out.*\n.*episodes with 'action_logp' and without it"):
         batch = pipeline(rl_module=module, batch={}, episodes=[episode], explore=True, shared_data={})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for count in (1, 2, 3):
+            episodes = [copy.deepcopy(episode) for _ in range(count)]
+            pipeline(rl_module=module, batch={}, episodes=episodes, explore=True, shared_data={})
+    assert len(caught) == 1
     assert not batch["state_in"]["h"].any()
