@@ -622,7 +622,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
                 self._note_skips()
             if self._skips is not None:
                 skips, self._skips = self._skips, None if mask is None else self._skips & ~mask
-                mask = ~skips if mask is None else mask & ~skips
+                if skips.any():
+                    mask = ~skips if mask is None else mask & ~skips
             if mask is not None and not mask.any():
                 return 0
             return self._take_step(explore, random_actions, mask)
@@ -639,8 +640,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         asked = np.zeros(self.num_envs, np.bool_)
         asked[envs] = checked_mask(skip, len(envs), f"what pieces left, shared_data[{SKIP_ENV_STEP!r}]")
         asked[self._recorder.waiting] = False  # their episodes have ended: a reset is not skipped
-        if asked.any():
-            self._skips = asked if self._skips is None else self._skips | asked
+        self._skips = asked if self._skips is None else self._skips | asked
 
     @abstractmethod
     def _take_step(self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> int:

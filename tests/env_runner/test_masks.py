@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from epibatch.algorithms import PPOConfig
@@ -214,6 +214,7 @@ def check_schedule(mode: str, vectorize: Any, schedule: Any, skips: Any) -> None
 
 @settings(max_examples=10)
 @given(st.sampled_from(sorted(MODES)), schedules, st.lists(st.booleans(), max_size=60))
+@example("disabled", [np.array([False, True, True]), 1, 1], [False, True, True])
 def test_episodes_are_those_of_environments_that_step_alone(mode: str, schedule: Any, skips: Any) -> None:
     check_schedule(mode, SyncEnvs, schedule, skips)
 
