@@ -22,6 +22,7 @@ from ..episodes._storage.arrays import owned
 from ..episodes._storage.vector_checks import VectorChecks
 from .env_checks import autoreset_mode, mark_environment, reward_shape
 from .env_restarts import EnvRestarts
+from .env_workers import CONNECTION_ERRORS
 from .vector_envs import AsyncEnvs, SyncEnvs, VectorAgentStep, VectorMultiAgentEnv
 
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -76,8 +77,6 @@ def _check_others_unchanged(before: Any, after: Any, running: Flags) -> None:
 
 _OF_INNER_RESETS = frozenset({"final_observation", "terminal_observation"})
 _FIVE = "(observation, reward, terminated, truncated, info)"
-
-_CONNECTION_ERRORS = (EOFError, BrokenPipeError, ConnectionResetError)
 
 
 class VectorStep(NamedTuple):
@@ -341,7 +340,7 @@ class EnvStepper:
             with warnings.catch_warnings():  # about the interrupted call
                 warnings.simplefilter("ignore")
                 self.env.close(terminate=self.broken)
-        except _CONNECTION_ERRORS:
+        except CONNECTION_ERRORS:
             for process, pipe in zip(env.processes, env.parent_pipes):
                 process.terminate()
                 process.join()
@@ -392,7 +391,7 @@ class EnvStepper:
         where += f", number {env} of {self.env.num_envs}," if env is not None and self.env.num_envs > 1 else ""
         where += "" if steps is None else f"{',' * (where[-1] != ',')} {steps} steps into its episode,"
         where += f" failed in {call}()" + ("" if action is None else f" with action {action}") + ":"
-        if isinstance(error, _CONNECTION_ERRORS) and isinstance(self.env.unwrapped, gym.vector.AsyncVectorEnv):
+        if isinstance(error, CONNECTION_ERRORS) and isinstance(self.env.unwrapped, gym.vector.AsyncVectorEnv):
             return RunnerError(
                 where,
                 expected="an answer from every worker process",

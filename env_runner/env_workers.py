@@ -7,6 +7,7 @@ import copy
 import multiprocessing
 import os
 import pickle
+import random
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from epibatch.core.errors import RunnerError, add_note
@@ -42,9 +44,14 @@ def workers_ignore_ctrl_c() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_CONNECTION_ERRORS = (EOFError, BrokenPipeError, ConnectionResetError)
-_PATIENCE = 5
-"""Seconds that a process has to end."""
+CONNECTION_ERRORS = (EOFError, BrokenPipeError, ConnectionResetError)
+"""What a pipe raises if the process at its other end has ended."""
+
+_PATIENCE = 10
+"""Seconds that a process has to close its environments and to end."""
+
+_BUFFER = 2**16
+"""A message of at most so many bytes can be sent to a process that does not read."""
 
 Calls = Mapping[int, tuple[Any, ...]]
 """The number of an environment -> the name of a method of its `EnvCalls`, and the arguments."""
@@ -156,7 +163,7 @@ class WorkerEnvs:
         """Start calls of environments; return the numbers of their processes.
 
         Raises:
-            RunnerError: they were closed.
+            RunnerError: they were closed, or an argument cannot be sent to another process; then no call was started.
         """
         if not self._processes:
             raise RunnerError(
@@ -166,9 +173,10 @@ class WorkerEnvs:
         for index, call in calls.items():
             number, slot = divmod(index, self._per_process)
             groups.setdefault(number, []).append((slot, call))
-        for number, requests in groups.items():
-            self._processes[number].send(requests, self._timeout)
-            self._sent[number] = requests
+        messages = {number: _pickled(requests) for number, requests in groups.items()}
+        for number, message in messages.items():
+            self._processes[number].send(message, self._timeout)
+            self._sent[number] = groups[number]
         return list(groups)
 
     def together(self, indices: Iterable[int]) -> set[int]:
@@ -215,6 +223,7 @@ class WorkerEnvs:
         """
         number = index // self._per_process
         if self._processes[number].broken:
+            self._processes[number].tell_to_end()
             self._processes[number].close()
             self._processes[number] = self._new_process(number * self._per_process)
         answers, failures = self.ask({index: ("make",)})
@@ -228,7 +237,9 @@ class WorkerEnvs:
         return _EnvProcess(makers, self._context, self._memory)
 
     def close(self) -> None:
-        """Close the environments and end their processes; one that does not respond is killed."""
+        """Close the environments and end their processes, all at the same time; one that takes too long is killed."""
+        for process in self._processes:
+            process.tell_to_end()
         while self._processes:
             self._processes.pop().close()
 
@@ -262,19 +273,20 @@ class _EnvProcess:
         """True if the process has ended, or still works on calls whose results were not received."""
         return self._gone or self._waiting
 
-    def send(self, requests: list[tuple[int, tuple[Any, ...]]], timeout: float | None) -> None:
+    def send(self, message: bytes, timeout: float | None) -> None:
         """Start calls of environments, one after the other; a process that was interrupted at work is killed."""
         self._deadline = None if timeout is None else time.monotonic() + timeout
         if self._waiting:  # its answers would be taken for those of these calls
             self._end()
         self._waiting = True
-        try:
-            self.pipe.send_bytes(pickle.dumps(requests))  # send() pickles as well, in three times the time
-        except (*_CONNECTION_ERRORS, OSError):
-            return  # receive() says so
-        except BaseException:
-            self._waiting = False  # nothing was sent: arguments that cannot be pickled
-            raise
+        watch = None
+        if timeout is not None and len(message) > _BUFFER:
+            watch = threading.Timer(timeout, self._process.kill)
+            watch.start()
+        with contextlib.suppress(*CONNECTION_ERRORS, OSError):  # receive() says so
+            self.pipe.send_bytes(message)
+        if watch is not None:
+            watch.cancel()
 
     def seconds_left(self) -> float | None:
         """Return the time that is left for the calls; None: no limit."""
@@ -298,7 +310,7 @@ class _EnvProcess:
                     do="find out where the environment waits, or allow more time",
                 )
             results: list[tuple[bool, Any]] = self.pipe.recv()
-        except (*_CONNECTION_ERRORS, OSError) as error:
+        except (*CONNECTION_ERRORS, OSError) as error:
             self._gone = True
             self._process.join(_PATIENCE)
             raise RunnerError(
@@ -315,16 +327,18 @@ class _EnvProcess:
         self._process.kill()
         self._process.join()
 
-    def close(self) -> None:
-        """Close the environments and end the process; one that does not respond is killed."""
-        if not self.broken:
-            with contextlib.suppress(*_CONNECTION_ERRORS, OSError):
-                self.pipe.send(None)
-                if self.pipe.poll(_PATIENCE):
-                    self.pipe.recv()
-        else:
+    def tell_to_end(self) -> None:
+        """Tell the process to close its environments and to end, if it listens; otherwise terminate it."""
+        self._deadline = time.monotonic() + _PATIENCE
+        if self.broken:
             self._process.terminate()
-        self._process.join(_PATIENCE)
+            return
+        with contextlib.suppress(*CONNECTION_ERRORS, OSError):
+            self.pipe.send(None)
+
+    def close(self) -> None:
+        """Wait until the process has ended; if it does not, kill it."""
+        self._process.join(self.seconds_left())
         if self._process.is_alive():
             self._end()
         self.pipe.close()
@@ -333,20 +347,21 @@ class _EnvProcess:
 def _serve(makers: Any, memory: Any, pipe: Connection, parents: Connection) -> None:
     """Answer calls of environments in the process until it is closed or the parent ends."""
     parents.close()  # otherwise this process would keep its own pipe open
+    if hasattr(os, "register_at_fork"):  # the same for processes that an environment forks, which may outlive this one
+        os.register_at_fork(after_in_child=pipe.close)
+    np.random.seed()  # forked processes have their parent's state; Python seeds `random` itself
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     makers = getattr(makers, "fn", makers)  # unpickled in a process that was not forked, it is the list itself
     envs: dict[int, EnvCalls] = {}
     try:
         while (requests := pipe.recv()) is not None:
             _send(pipe, [_answer(makers, memory, envs, slot, *call) for slot, call in requests])
-    except _CONNECTION_ERRORS:
+    except CONNECTION_ERRORS:
         pass  # the parent has ended
     finally:
         for calls in envs.values():
             with contextlib.suppress(Exception):
                 calls.close()
-    with contextlib.suppress(*_CONNECTION_ERRORS):
-        pipe.send(None)
 
 
 def _end_with(parent: int) -> None:
@@ -354,6 +369,8 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1.0)
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_PATIENCE)
+    os.kill(os.getpid(), signal.SIGKILL)  # the environment handles SIGTERM
 
 
 def _answer(
@@ -375,6 +392,9 @@ def _answer(
                 found="none: its process ended with a failure of another environment",
                 do="see what the process printed, or give each environment a process: num_envs_per_worker=1",
             )
+        if call == "reset" and arguments and arguments[0] is not None:
+            for generator in (random, np.random):
+                generator.seed(int(arguments[0]) % 2**32)
         return True, getattr(envs[slot], call)(*arguments)
     except Exception as error:
         return False, _portable(error)
@@ -393,21 +413,27 @@ def _portable(error: Exception) -> Exception:
 
 def _send(pipe: Connection, answers: list[tuple[bool, Any]]) -> None:
     try:
-        pipe.send_bytes(pickle.dumps(answers))
-    except _CONNECTION_ERRORS:
-        raise
-    except Exception:
-        pipe.send([_sendable(*answer) for answer in answers])
+        message = _pickled(answers)
+    except RunnerError:
+        message = _pickled([_sendable(*answer) for answer in answers])
+    pipe.send_bytes(message)  # send() pickles as well, in three times the time
 
 
 def _sendable(good: bool, answer: Any) -> tuple[bool, Any]:
     try:
-        pickle.dumps(answer)
+        _pickled(answer)
+    except RunnerError as error:
+        return False, error
+    return good, answer
+
+
+def _pickled(values: Any) -> bytes:
+    try:
+        return pickle.dumps(values)
     except Exception as error:
-        return False, RunnerError(
+        raise RunnerError(
             "worker process",
             expected="values that can be sent to another process",
             found=f"{type(error).__name__}: {error}",
-            do="leave them out of what the environment returns, or use gym_env_vectorize_mode='sync'",
-        )
-    return good, answer
+            do="leave them out of what the environment gets or returns, or use gym_env_vectorize_mode='sync'",
+        ) from error

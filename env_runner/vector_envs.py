@@ -191,7 +191,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
                             flags[:, i] = ends
                             self._ended.add(i)
                     if resets and i in self._ended:
-                        check_row(env.observation_space, rows[i], _place(env))
+                        _check_alone(self.single_observation_space, rows[i], _place(env))
                         infos = self._add_info(infos, {"final_obs": rows[i], "final_info": info}, i)
                         rows[i], info = env.reset()
             except Exception as error:
@@ -233,10 +233,8 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         space, found = self.single_observation_space, []
         for i, (env, row) in enumerate(zip(self.envs, self._rows)):
             try:
-                check_row(space, row, _place(env))
-                concatenate(space, [row], create_empty_array(space, n=1))
-            except Exception as error:
-                problem = error if isinstance(error, SpaceError) else unjoined(space, _place(env), error)
+                _check_alone(space, row, _place(env))
+            except SpaceError as problem:
                 self.failures.setdefault(i, problem)
                 found.append(i)
         spare = next(iter(iterate(batch_space(space, 1), create_empty_array(space, n=1))))
@@ -269,6 +267,23 @@ def _with_text(space: Any, rows: Sequence[Any]) -> Any:
         else:
             stacked.append(concatenate(leaf, column, create_empty_array(leaf, n=len(column))))
     return unflatten(form, stacked)
+
+
+def _check_alone(space: Any, row: Any, where: str) -> None:
+    """Check that an observation can be stacked.
+
+    Raises:
+        SpaceError: it is of another nesting, shape or type than the space.
+    """
+    if type(row) is np.ndarray and (row.shape, row.dtype) == (space.shape, space.dtype):
+        return
+    try:
+        check_row(space, row, where)
+        concatenate(space, [row], create_empty_array(space, n=1))
+    except SpaceError:
+        raise
+    except Exception as error:
+        raise unjoined(space, where, error) from error
 
 
 def _flags(env: Any, terminated: Any, truncated: Any) -> tuple[bool, bool]:
@@ -442,7 +457,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         self.failures: dict[int, Exception] = {}
         self._ended: set[int] = set()
         self._sent: dict[int, tuple[Any, ...]] = {}
-        self._answers: dict[int, Any] = {}  # of environments beside one whose failure was raised
+        self._kept: Any = None  # results of environments beside one whose failure was raised
         space, memory = self.single_observation_space, None
         self._texts: list[Any] | None = None  # observations with text come with the answers
         if has_text(space):
@@ -527,25 +542,27 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             The values of `step`, and the environments that they are about: bool, [N]. Rows of the others mean nothing.
 
         Raises:
-            RunnerError: `send` was not called. If an environment failed in its step, its error is raised, and the next
-                call returns the results of the others that had answered.
+            RunnerError: `send` was not called. If an environment failed, its error is raised, and the next call returns
+                the results of all steps that had succeeded; that of its own, too, if it failed in the reset afterwards.
         """
         if not self._sent:
             do = "call send(actions) before recv()"
             raise RunnerError("AsyncEnvs.recv", expected="environments at work", found="none", do=do)
-        numbers = () if self._answers else self._workers.ready()
-        answers, self.failures = self._noted(self._workers.receive(numbers))
-        self._answers.update(answers)
-        if self.raises and self.failures:
-            for i in self.failures:
+        kept, self._kept, self.failures = self._kept, None, {}
+        if kept is None:
+            answers, failures = self._noted(self._workers.receive(self._workers.ready()))
+            for i in failures:
                 del self._sent[i]
-            self._raise_first()
-        answers, self._answers = self._answers, {}
-        result = self._result({i: self._sent.pop(i) for i in (*answers, *self.failures)}, answers)
-        mask = np.zeros(self.num_envs, np.bool_)
-        mask[[*answers, *self.failures]] = True
-        self._raise_first()
-        return (*result, mask)
+            self.failures = dict(failures)  # those of resets are added
+            mask = np.zeros(self.num_envs, np.bool_)
+            mask[[*answers, *(() if self.raises else failures)]] = True
+            kept = (*self._result(self._sent, answers), mask)
+            if self.raises and self.failures:
+                self._kept = kept if answers else None
+                self._raise_first()
+        for i in np.flatnonzero(kept[-1]).tolist():
+            self._sent.pop(i, None)
+        return kept  # type: ignore[no-any-return]
 
     def _check_answered(self, call: str, mask: Any = None) -> None:
         """Refuse a call of environments whose processes are at work on another one."""
@@ -844,8 +861,7 @@ class VectorMultiAgentEnv:
             a mask, one for each of the N, empty for the others.
 
         Raises:
-            RunnerError: closed or broken environments, a seed or index too many or too few, a mask of another type or
-                shape.
+            RunnerError: closed environments, a seed or index too many or too few, a mask of another type or shape.
         """
         observations, infos, failures = self.try_reset(seed=seed, options=options, indices=indices, mask=mask)
         self._raise_first(failures)
@@ -904,8 +920,8 @@ class VectorMultiAgentEnv:
             those that were not stepped.
 
         Raises:
-            RunnerError: closed or broken environments, not one dict per environment. An environment's error begins
-                with its number.
+            RunnerError: closed environments, not one dict per environment. An environment's error begins with its
+                number.
         """
         result = self.try_step(actions, mask)
         self._raise_first(result.failures)
@@ -919,8 +935,7 @@ class VectorMultiAgentEnv:
             mask: The environments to step: bool, [N]; None: all.
 
         Raises:
-            RunnerError: closed or broken environments, not one dict per environment, or a mask of another type or
-                shape.
+            RunnerError: closed environments, not one dict per environment, or a mask of another type or shape.
         """
         self._check_actions(actions)
         chosen: Sequence[int] = range(self.num_envs)
@@ -958,7 +973,7 @@ class VectorMultiAgentEnv:
             **kwargs: For the method.
 
         Raises:
-            RunnerError: closed or broken environments.
+            RunnerError: closed environments, or a worker process that has ended.
         """
         answers, failures = self._ask(dict.fromkeys(range(self.num_envs), ("get", name, args, kwargs)))
         self._raise_first(failures)
@@ -977,7 +992,8 @@ class VectorMultiAgentEnv:
 
     def _ask(self, calls: dict[int, tuple[Any, ...]]) -> tuple[dict[int, Any], dict[int, Exception]]:
         """Call environments, in parallel if possible; return their results, and the errors of those that fail."""
-        self._check_usable()
+        if self.closed:
+            raise RunnerError(self.name, expected="environments to call", found="closed ones", do="make new ones")
         answers, failures = self._envs.ask(calls)
         for index, error in failures.items():
             call, where = calls[index], f"{self.name}, number {index} of {self.num_envs},"
@@ -991,11 +1007,6 @@ class VectorMultiAgentEnv:
     def _raise_first(self, failures: dict[int, Exception]) -> None:
         if failures:
             raise next(iter(failures.values()))
-
-    def _check_usable(self) -> None:
-        if self.closed or self.broken:
-            found = "closed ones" if self.closed else "a worker process that has ended, or was interrupted at work"
-            raise RunnerError(self.name, expected="environments to call", found=found, do="make new ones")
 
     def _check_actions(self, actions: Any) -> None:
         right = isinstance(actions, (list, tuple)) and len(actions) == self.num_envs

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
 import signal
 import sys
 import time
+import warnings
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +39,11 @@ class Doer(MultiAgentEnv):
         self.agents = self.possible_agents = ["a"]
         self.observation_space = self.action_space = Discrete(9)
         self.closed = closed
+        if closed == "deaf":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def drawn(self):
+        return random.random(), np.random.rand()
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -49,6 +56,13 @@ class Doer(MultiAgentEnv):
             raise Local(1, 2)
         if what == "leave":
             raise SystemExit(5)
+        if what == "leave a process":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # there are threads
+                if os.fork():
+                    os._exit(5)
+            time.sleep(3)
+            os._exit(0)
         if what == "sleep":
             time.sleep(60)
         if what == "send":
@@ -84,7 +98,7 @@ def test_errors_and_values_that_cannot_be_sent_are_told(worker):
             envs.step([{"a": what}])
         assert not envs.broken
         envs.reset()
-    with pytest.raises(AttributeError, match="lambda"):
+    with pytest.raises(RunnerError, match=r"can be sent to another process[\s\S]*lambda"):
         envs.step([{"a": lambda: None}])
     assert envs.reset()[1][0]["a"]["process"] == process
 
@@ -96,13 +110,16 @@ def test_a_closed_environment_was_closed(tmp_path, mode):
     assert (tmp_path / "closed").read_text() == "yes"
 
 
-def test_a_process_that_ends_on_its_own_is_named(worker):
+@pytest.mark.parametrize("how", ["leave", "leave a process"])
+def test_a_process_that_ends_on_its_own_is_named(worker, monkeypatch, how):
     envs, _ = worker
+    monkeypatch.setattr("epibatch.env_runner.env_workers._PATIENCE", 0.2)
+    started = time.monotonic()
     with pytest.raises(RunnerError, match=r"number 0 of 1, 0 steps into its[\s\S]*exit code 5[\s\S]*'sync'"):
-        envs.step([{"a": "leave"}])
-    assert envs.broken
+        envs.step([{"a": how}])
+    assert envs.broken and time.monotonic() - started < 2.5
     for use in (envs.reset, lambda: envs.step([{}]), lambda: envs.call("render")):
-        with pytest.raises(RunnerError, match=r"worker process that has ended[\s\S]*make new ones"):
+        with pytest.raises(RunnerError, match="it has ended, with exit code 5"):
             use()
     envs.close()
     with pytest.raises(RunnerError, match="closed ones"):
@@ -115,6 +132,23 @@ def test_a_process_that_is_killed_while_it_waits(worker):
     next(one for one in multiprocessing.active_children() if one.pid == process).join()
     with pytest.raises(RunnerError, match="exit code -9"):
         envs.reset()
+
+
+def test_the_time_limit_holds_for_messages_that_a_process_does_not_read():
+    envs = VectorMultiAgentEnv([Doer], mode="async", timeout=0.3)
+    os.kill(envs.reset()[1][0]["a"]["process"], signal.SIGSTOP)
+    with pytest.raises(RunnerError, match="exit code -9"):
+        envs.step([{"a": "x" * 10**6}])
+    envs.close()
+
+
+def test_global_generators_differ_between_processes_and_repeat_with_the_seed():
+    envs, drawn = VectorMultiAgentEnv([Doer] * 2, mode="async", context="fork"), []
+    for seed in (None, 3, 3):
+        envs.reset(seed=seed)
+        drawn.append(envs.call("drawn"))
+    envs.close()
+    assert drawn[1] == drawn[2] and len({number for pairs in drawn for pair in pairs for number in pair}) == 8
 
 
 def test_an_environment_that_is_interrupted_at_work_is_ended(worker):
@@ -130,7 +164,7 @@ def test_an_environment_that_is_interrupted_at_work_is_ended(worker):
     finally:
         signal.signal(signal.SIGALRM, before)
     assert envs.broken
-    with pytest.raises(RunnerError, match="was interrupted at work"):
+    with pytest.raises(RunnerError, match="it has ended, with exit code -9"):
         envs.reset()
     started = time.monotonic()
     envs.close()
@@ -221,7 +255,7 @@ def test_an_environment_that_takes_too_long_to_be_made():
 
 
 def _train_until_killed(pipe):
-    envs, process = working()
+    envs, process = working("deaf")
     pipe.send(process)
     envs.step([{"a": "sleep"}])
 
@@ -234,7 +268,8 @@ def _runs(process):
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
-def test_no_process_outlives_a_parent_that_was_killed_while_it_hangs():
+def test_no_process_outlives_a_parent_that_was_killed_while_it_hangs(monkeypatch):
+    monkeypatch.setattr("epibatch.env_runner.env_workers._PATIENCE", 0.2)
     context = multiprocessing.get_context("fork")
     pipe, theirs = context.Pipe()
     parent = context.Process(target=_train_until_killed, args=(theirs,))
@@ -249,13 +284,14 @@ def test_no_process_outlives_a_parent_that_was_killed_while_it_hangs():
     assert not _runs(process)
 
 
-def test_one_that_does_not_come_to_its_end_is_ended(monkeypatch):
-    monkeypatch.setattr("epibatch.env_runner.env_workers._PATIENCE", 0.2)
-    envs, process = working("never")
+def test_those_that_do_not_come_to_their_end_are_ended_together(monkeypatch):
+    monkeypatch.setattr("epibatch.env_runner.env_workers._PATIENCE", 0.5)
+    envs = VectorMultiAgentEnv([partial(Doer, "never")] * 4, mode="async")
+    processes = {info["a"]["process"] for info in envs.reset()[1]}
     started = time.monotonic()
     envs.close()
-    assert time.monotonic() - started < 30, "60 s are what the environment takes"
-    assert process not in [one.pid for one in multiprocessing.active_children()]
+    assert time.monotonic() - started < 1.9, "60 s are what an environment takes"
+    assert processes.isdisjoint(one.pid for one in multiprocessing.active_children())
 
 
 def test_an_environment_that_cannot_be_made_there():

@@ -434,6 +434,34 @@ def test_a_receipt_raises_what_an_environment_raised_and_keeps_those_of_the_othe
     envs.close()
 
 
+class OneEpisode(Walk):
+    """Cannot be reset again."""
+
+    def reset(self, **keywords: Any) -> Any:
+        if self.episode == 0:
+            raise ConnectionError("no reset")
+        return super().reset(**keywords)
+
+
+def test_a_reset_that_fails_after_an_episodes_end_keeps_the_receipts_of_the_steps() -> None:
+    envs = AsyncEnvs([Walk, partial(Walk, 1), partial(OneEpisode, 2)], autoreset_mode=AutoresetMode.SAME_STEP)
+    envs.reset()
+    errors, finals = [], []
+    for _ in range(2):
+        answered = np.zeros(N, np.int64)
+        envs.send(answered)
+        while not answered.all():
+            try:
+                *_, infos, receipt = envs.recv()
+                answered += receipt
+                finals += [row.tolist() for row in infos.get("final_obs", ()) if row is not None]
+            except ConnectionError as error:
+                errors.append((str(error), list(envs.failures)))
+        assert answered.tolist() == [1, 1, 1]
+    assert errors == [("no reset", [2])] and finals == [[20_000, 2, 4]]
+    envs.close()
+
+
 class Faulty(Walk):
     """Fails in every ninth step, and in every fifth reset, of all environments; `log` has what it returned."""
 

@@ -385,6 +385,16 @@ def test_an_integer_that_is_no_byte_is_an_error_in_every_process():
             runner.sample(num_timesteps=4)
         runner.stop()
 
+    class AtTheEnd(Bytes):
+        def observed(self):
+            return np.array([0, self.t], np.int64 if self.t == LENGTH else np.uint8)
+
+    for vectorize in ("sync", "async"):
+        runner = runner_of(AtTheEnd, 2, vectorize, mode="same_step")
+        ends = [len(episode) for episode in runner.sample(num_timesteps=20) if episode.is_done]
+        assert ends == [LENGTH - 1] * 2
+        runner.stop()
+
 
 def test_messages_say_how_far_an_episode_of_several_agents_was():
     episode = runner_of(TwoAgents, 1, faults={"every": 5}).sample(num_timesteps=8)[0]
@@ -442,6 +452,9 @@ def test_attributes_methods_and_pictures_of_environments_in_processes():
         envs.step(np.array([0]))
     with pytest.raises(RunnerError, match="2 values"):
         envs.set_attr("task", [3])
+    with pytest.raises(RunnerError, match="can be sent to another process"):
+        envs.set_attr("task", [3, lambda: 4])
+    assert envs.get_attr("task") == (5, 5)
     runner.stop()
     with pytest.raises(RunnerError, match="closed ones"):
         envs.call("describe", "task")
@@ -504,6 +517,19 @@ def test_a_second_environment_of_a_process_that_died_is_made_again_too():
     episodes = [episode for _ in range(3) for episode in runner.sample(num_timesteps=60)]
     restarts = runner.get_metrics()["num_env_restarts_lifetime"]
     assert sum(map(len, episodes)) >= 180 and restarts >= 4 and restarts % 2 == 0
+    runner.stop()
+
+
+@pytest.mark.parametrize("env", [OneAgent, TwoAgents])
+def test_one_environment_steps_on_alone_in_a_process_that_died(env):
+    runner = runner_of(env, 2, "async", {"every": 4, "how": "die"})
+    config = runner.config.copy().env_runners(num_envs_per_worker=2)
+    runner.stop()
+    runner = (SingleAgentEnvRunner if env is OneAgent else MultiAgentEnvRunner)(config=config)
+    alone = np.array([True, False])
+    chunks = [[len(chunk) for chunk in runner.step(mask=mask)] for mask in (None, alone, alone, alone, None)]
+    assert chunks == [[1, 1], [1], [], [1], [1]]
+    assert runner.get_metrics()["num_env_restarts_lifetime"] == 2
     runner.stop()
 
 
