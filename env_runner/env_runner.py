@@ -237,7 +237,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
                 again. Without either number the config's `batch_mode` decides. With `keep_running_episodes` the
                 running episodes go on in the next call instead, and it only resets if they were cut before. More
                 episodes may end in a step than this number; the next call returns these first.
-            explore: Whether actions explore; default: the config's.
+            explore: Whether actions explore; default: the config's. Steps of earlier calls stay as they are.
             random_actions: Act at random instead of with the module. Such steps have no model outputs, so
                 switching between the two is like `force_reset`. The stored actions are the environment's.
             force_reset: Drop running episodes, and ended ones that earlier calls did not need, and reset first.
