@@ -22,6 +22,8 @@ from epibatch.core.runtime import evaluation_mode
 from epibatch.core.state_codec import require_mapping, select_components
 
 from ..connectors.authoring.column_transform import undo_actions
+from ..episodes.multi_agent_episode import MultiAgentEpisode
+from ..episodes.single_agent_episode import SingleAgentEpisode
 from .acting import explores
 from .callbacks import EpisodeCallbacks
 from .env_checks import check_space, is_of_environment
@@ -103,7 +105,7 @@ _PATIENCE, _PATIENCE_OF_ONE = 100_000, 5_000
 SKIP_ENV_STEP = "skip_env_step"
 """In `shared_data` of an env-to-module call: bool [episodes], whose environments skip the next step."""
 
-EpisodeT = TypeVar("EpisodeT")
+EpisodeT = TypeVar("EpisodeT", bound=SingleAgentEpisode | MultiAgentEpisode)
 
 
 class EnvRunner(ABC, Generic[EpisodeT]):
@@ -158,6 +160,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._surplus: Sequence[EpisodeT] = (
             self._rescued
         )  # is `_rescued` if no failed call or callback left episodes there
+        self._partial: set[str] = set()  # ids of episodes that were returned in parts, and still run or ended last
         self._sampling = threading.Lock()
         self._to_module: dict[str, Any] = {}
         self._shared: dict[str, Any] = {}
@@ -379,7 +382,10 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             episodes = [*rescued, *episodes]
         self._rescued = [*episodes, *left] if left else episodes  # until callbacks have had them
         self._keep_rescued(self._rescued)
+        partial: set[str] = self._recorder.partial
+        self._partial |= partial
         self._callbacks.sample_end(episodes)
+        self._partial = self._partial if left else partial
         self._rescued = self._surplus = left
         return episodes
 
@@ -407,17 +413,13 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         rescued = self._rescued
         if num_episodes is None:
             return rescued, [], (num_timesteps or 0) - (self._steps_of(rescued) if rescued else 0)
-        complete = [episode for episode in rescued if self._is_whole(episode)][:num_episodes]
+        complete = [episode for episode in rescued if episode.id_ not in self._partial][:num_episodes]
         ids = {id(episode) for episode in complete}
         return complete, [episode for episode in rescued if id(episode) not in ids], num_episodes - len(complete)
 
     def _steps_of(self, episodes: Sequence[Any]) -> int:
         """Return the steps of episodes that `num_timesteps` counts."""
         return sum(len(episode) for episode in episodes)
-
-    @abstractmethod
-    def _is_whole(self, episode: EpisodeT) -> bool:
-        """True if an ended episode has its first step, too."""
 
     def _sample_steps(self, num_timesteps: int, explore: bool, random_actions: bool) -> Sequence[EpisodeT]:
         goal = self._steps_counted() + num_timesteps
@@ -645,13 +647,6 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     @abstractmethod
     def _take_step(self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> int:
         """Act, step the environments, record, and run the env-to-module pipeline; return how many episodes ended."""
-
-    def _split(self, steps: int) -> Sequence[Any]:
-        """End episodes at the soft horizon, before the pipeline processes the first observations of the next ones."""
-        ended: Sequence[Any] = self._recorder.split(steps, self.lookback)
-        for item in ended:
-            self._metrics.episodes.end(item.env)
-        return ended
 
     def _make_on_episode_callback(self, which: str, idx: int, episodes: Any) -> None:
         """Call the callbacks of an event of the episode at `idx`; RLlib's name."""

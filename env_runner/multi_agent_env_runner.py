@@ -63,6 +63,7 @@ class MultiAgentRecorder:
         self._ended: list[MultiAgentEpisode] = []
         self._coming: dict[int, MultiAgentEpisode] = {}
         self._since = [0] * num_envs  # the env step at which each running episode began
+        self._splitting: dict[int, str] = {}  # the ids of the episodes between begin_split and split
         self._numbers: dict[str, int] = {}
         self._kept: set[str] = set()
 
@@ -173,10 +174,10 @@ class MultiAgentRecorder:
         Returns:
             The episode that was truncated, if it has steps; those may all be in earlier chunks.
         """
-        episode = self.episodes[env]
+        episode, since = self.episodes[env], self._since[env]
         self.episodes[env] = self._begun(env, observations, infos)
         self.observed = sorted({*self.observed, env} if observations else {*self.observed}.difference([env]))
-        if info is None or episode.is_done or not episode.env_t:
+        if info is None or episode.is_done or episode.env_t == since:
             return []
         episode.truncate(info)
         if len(episode):
@@ -201,28 +202,37 @@ class MultiAgentRecorder:
         if at_limit and not episode.is_done:
             episode.truncate()
 
-    def split(self, steps: int, lookback: int) -> list[EndedEpisode]:
-        """End the running episodes that have so many steps without a flag; others begin where they stand.
+    def begin_split(self, steps: int) -> None:
+        """Give the running episodes that have so many steps the ids of those that follow, until `split`.
+
+        So pieces that match agents by the id find those that act next.
+
+        Args:
+            steps: Env steps of an episode.
+        """
+        self._splitting = {
+            env: _rename(episode, self._new_episode().id_)
+            for env, episode in enumerate(self.episodes)
+            if not episode.is_done and episode.env_t - self._since[env] >= steps
+        }
+
+    def split(self, lookback: int) -> list[EndedEpisode]:
+        """End the episodes of `begin_split` without a flag; others begin where they stand.
 
         The new ones have what waits for an agent's next observation, and the environment's count of steps.
 
         Args:
-            steps: Env steps of an episode.
             lookback: Number of earlier steps that the new ones keep, as for `flush`.
 
         Returns:
             The episodes that ended.
         """
         ended = []
-        for env, episode in enumerate(self.episodes):
-            if episode.is_done or episode.env_t - self._since[env] < steps:
-                continue
-            following = episode.cut(lookback, agent_steps=lookback)
-            following.id_ = self._new_episode().id_
+        for env, id_ in self._splitting.items():
+            episode = self.episodes[env]
+            following = self.episodes[env] = episode.cut(lookback, agent_steps=lookback)
             following.custom_data.clear()
-            for segment in following.segments:
-                segment.episode.multi_agent_episode_id = following.id_
-            self.episodes[env] = following
+            _rename(episode, id_)
             self._numbers[following.id_], self._since[env] = env, episode.env_t
             self._ended.append(episode)
             ended.append(EndedEpisode(env, episode))
@@ -234,6 +244,11 @@ class MultiAgentRecorder:
 
     def reserve(self, vector_steps: int) -> None:
         """Do nothing: multi-agent episodes allocate memory themselves."""
+
+    @property
+    def partial(self) -> set[str]:
+        """Return the ids of the running episodes that have steps in earlier chunks."""
+        return {episode.id_ for env, episode in enumerate(self.episodes) if episode.env_t_started > self._since[env]}
 
     @property
     def history(self) -> int:
@@ -264,6 +279,14 @@ class MultiAgentRecorder:
         ids = {episode.id_ for episode in (*ended, *self.episodes)} | self._kept
         self._numbers = {id_: env for id_, env in self._numbers.items() if id_ in ids}
         return ended
+
+
+def _rename(episode: MultiAgentEpisode, id_: str) -> str:
+    """Change the id of an episode, and return the one before."""
+    before, episode.id_ = episode.id_, id_
+    for segment in episode.segments:
+        segment.episode.multi_agent_episode_id = id_
+    return before
 
 
 _ALL = "__all__"
@@ -381,9 +404,6 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
             return sum(episode.agent_steps() for episode in episodes)
         return super()._steps_of(episodes)
 
-    def _is_whole(self, episode: MultiAgentEpisode) -> bool:
-        return episode.env_t_started == 0 or self.config.soft_horizon  # whose steps go on from episode to episode
-
     def env_of(self, episode: MultiAgentEpisode) -> int:
         """Return the number of the environment of an episode of the last `sample()`.
 
@@ -421,17 +441,22 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         reset = np.flatnonzero(step.was_reset).tolist()
         cut, left = self._restart(failures) if failures else ([], {})
         self._count(step, [*reset, *failures], ended, idle)
+        if self._soft_horizon is not None:
+            self._recorder.begin_split(self._soft_horizon)
         if left:
-            self._fail(left, ended, cut, explore)
-        split = () if self._soft_horizon is None else self._split(self._soft_horizon)
+            self._fail(left, [*ended, *self._split()], cut, explore)
         self._run_env_to_module(explore)
-        for env, episode in split:  # what pieces wrote for the next episode's first observation is this one's last
-            episode.set_observations(new_data=self._recorder.episodes[env].get_observations(-1), at_indices=-1)
-            self._agents.end(env, episode)
+        split = self._split()  # after the pipeline, as agents that end in this step are not in the next episodes
         restarted = {*failures}.difference(reset)
         self._callbacks.stepped(ended, reset, begun=False, idle=idle, cut=cut, restarted=restarted, split=split)
         self._see_that_somebody_acts()
         return sum(len(item.episode) > 0 for item in cut) + len(ended) + len(split)
+
+    def _split(self) -> Sequence[EndedEpisode]:
+        """End episodes at the soft horizon."""
+        split = () if self._soft_horizon is None else self._recorder.split(self.lookback)
+        self._count_ends(split)
+        return split
 
     def _restart(self, failures: dict[int, Exception]) -> tuple[list[EndedEpisode], dict[int, Exception]]:
         """Make environments again, as far as the budget reaches; return the cut episodes, and the errors that stay."""
@@ -444,9 +469,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
                 left[env] = error
                 continue
             cut += self._recorder.restart(env, observations, infos, self._restarts.info_of(failure))
-        for env, episode in cut:
-            self._metrics.episodes.end(env)
-            self._agents.end(env, episode)
+        self._count_ends(cut)
         self._agents.forget([*failures])
         return cut, left
 
@@ -468,8 +491,9 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         """Report finished episodes, then re-raise the environment's error."""
         others = {*range(self.num_envs)}.difference(item.env for item in ended)  # the next call resets them
         try:
-            if ended:
-                self._observe_through_pipeline([item.episode for item in ended], explore, {})
+            observed = [item.episode for item in ended if item.env in self._recorder.observed]
+            if observed:
+                self._observe_through_pipeline(observed, explore, {})
             self._callbacks.stepped(
                 ended, (), begun=False, failed=others, cut=cut, restarted={item.env for item in cut}
             )
@@ -481,6 +505,9 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         self._metrics.add(rewards, sorted({*skipped}), idle)
         for env in {*range(self.num_envs)}.difference(skipped, idle):
             self._agents.add(self._recorder.episodes[env], step.observations[env])
+        self._count_ends(ended)
+
+    def _count_ends(self, ended: Sequence[EndedEpisode]) -> None:
         for env, episode in ended:
             self._metrics.episodes.end(env)
             self._agents.end(env, episode)

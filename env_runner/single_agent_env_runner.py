@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -199,9 +199,6 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         ended = self._recorder.flush(0, cut=not self.config.keep_running_episodes)
         return ended.first(count), ended[count:] if self.config.keep_running_episodes else []
 
-    def _is_whole(self, episode: SingleAgentEpisode) -> bool:
-        return episode.t_started == 0 or self.config.soft_horizon  # whose steps go on from episode to episode
-
     def _reset_some(self, mask: np.ndarray[Any, np.dtype[np.bool_]], envs: list[int], explore: bool) -> None:
         super()._reset_some(mask, envs, explore)
         self._recorder.flush(0, cut=False)  # so the next fragment writes rows of all environments together
@@ -254,17 +251,24 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         self._metrics.add(rewards, skipped, idle)
         for chunk in ended:
             self._metrics.episodes.end(chunk.env)
+        split = [] if self._soft_horizon is None else self._split(self._soft_horizon, step.failures)
         if failure is not None:
-            self._fail(failure, ended, cut, explore)
+            self._fail(failure, [*ended, *split], cut, explore)
         at_once = self._stepper.mode != "next_step"
         if ended and at_once:  # no action follows these, as none does when resets come a step later
             self._observe_terminal(ended, explore)
-        split = () if self._soft_horizon is None else self._split(self._soft_horizon)
         self._run_env_to_module(explore, None if mask is None else np.flatnonzero(mask).tolist())
         self._callbacks.stepped(
             ended, skipped, begun=at_once, idle=idle, cut=cut, restarted=step.restarted, split=split
         )
         return num_cut + len(ended) + len(split)
+
+    def _split(self, steps: int, failed: Collection[int]) -> list[Any]:
+        """End episodes at the soft horizon, before the pipeline processes the first observations of the next ones."""
+        ended = self._recorder.split(steps, self.lookback, failed)
+        for chunk in ended:
+            self._metrics.episodes.end(chunk.env)
+        return ended
 
     def _observe_terminal(self, ended: list[Any], explore: bool) -> None:
         """Run the env-to-module pipeline on terminal observations; placeholders of missing ones are none."""

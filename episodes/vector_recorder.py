@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -345,7 +345,7 @@ class VectorRecorder:
         cut = []
         for env, info in restarted.items():
             chunk, view, row = self.episodes.chunks[env], self.episodes.views[env], self._block.newest(env) - 1
-            if info is not None and (row > chunk.start or chunk.t_started):
+            if info is not None and (row > chunk.start or chunk.continues):
                 chunk.finish(row, False, True)
                 shown = chunk.shown
                 last = {**(chunk.info_at(row - chunk.low) if shown is None else shown.infos.last()), **info}
@@ -396,6 +396,11 @@ class VectorRecorder:
             chunk.tail_infos = {**chunk.tail_infos, _STATISTICS: found}
             block.own_infos[row, env] = infos
 
+    @property
+    def partial(self) -> set[str]:
+        """The names of the running episodes that have steps in earlier chunks."""
+        return {chunk.id_ for chunk in self.episodes.chunks if chunk.continues}
+
     def reserve(self, vector_steps: int) -> None:
         """Make room for so many vector steps in the next fragments."""
         self._capacity = vector_steps
@@ -440,7 +445,7 @@ class VectorRecorder:
                     do="overwrite its rows with the episode's setter; or work on a copy: copy.deepcopy(episode)",
                 )
 
-    def split(self, steps: int, lookback: int) -> list[Chunk]:
+    def split(self, steps: int, lookback: int, failed: Collection[int] = ()) -> list[Chunk]:
         """End the running episodes that have so many steps without a flag; others begin at their newest observations.
 
         The new ones go on counting steps from the reset.
@@ -448,6 +453,7 @@ class VectorRecorder:
         Args:
             steps: Of an episode.
             lookback: Steps that the new ones keep from before, if there are so many.
+            failed: Environments whose newest rows are no steps.
 
         Returns:
             The chunks that ended.
@@ -456,7 +462,7 @@ class VectorRecorder:
         for env, chunk in enumerate(self.episodes.chunks):
             row = chunk.end
             t = chunk.t_started + row - chunk.start
-            if env in self._waiting or t - self._since[env] < steps:
+            if env in self._waiting or env in failed or t - self._since[env] < steps:
                 continue
             chunk.finish(row, False, False)
             self._finished[id(chunk)] = chunk, self.episodes.views[env]

@@ -70,9 +70,14 @@ class Chunk:
         return self.block.newest(self.env) if self.stop is None else self.stop
 
     @property
+    def continues(self) -> bool:
+        """True if the episode has steps in earlier chunks."""
+        return self.t_started > 0 and not self.is_first
+
+    @property
     def return_before(self) -> float:
         """Sum of the episode's rewards before row `start`; NaN if it is not known."""
-        if not self.t_started or self.is_first:
+        if not self.continues:
             return 0.0
         return float("nan") if self.block.returns_before is None else float(self.block.returns_before[self.env])
 
@@ -151,7 +156,7 @@ class Chunk:
             self.id_,
             self.t_started + end - self.start - own,
             copy.deepcopy(custom) if custom else None,
-            self.is_first and not cut,
+            self.is_first and own == end - self.start,
         )
 
     def view(self) -> SingleAgentEpisode:

@@ -21,7 +21,7 @@ from epibatch.env_runner import (
     VectorMultiAgentEnv,
     make_multi_agent,
 )
-from fixture_envs import CountingEnv, RandomEnv, TurnsEnv
+from fixture_envs import CountingEnv, FailingEnv, RandomEnv, TurnsEnv
 
 MODES = ("next_step", "same_step", "disabled")
 
@@ -30,10 +30,10 @@ MODES = ("next_step", "same_step", "disabled")
 def runner_of():
     made = []
 
-    def make(env, num_envs=1, *, env_config=None, seed=0, several=None, callbacks=None, **settings):
+    def make(env, num_envs=1, *, env_config=None, seed=0, several=None, callbacks=None, restart=False, **settings):
         config = PPOConfig().environment(env, env_config=env_config or {}).debugging(seed=seed)
         config.env_runners(num_envs_per_env_runner=num_envs, **settings).rl_module(model_config={"fcnet_hiddens": [4]})
-        config.callbacks(**(callbacks or {}))
+        config.callbacks(**(callbacks or {})).fault_tolerance(restart_failed_sub_environments=restart)
         if several is not None:
             config.multi_agent(policies=["p"], policy_mapping_fn=lambda agent_id, episode, **kwargs: "p", **several)
         made.append((SingleAgentEnvRunner if several is None else MultiAgentEnvRunner)(config=config))
@@ -213,6 +213,53 @@ def test_rows_of_several_agents_do_not_depend_on_a_soft_horizon(runner_of):
         (33, 6, True),
     ]
     assert len({part.id_ for part in episodes[:5]}) == 4 and split["num_episodes"] == 9 > whole["num_episodes"] == 2
+
+
+def test_an_agent_that_ends_at_a_soft_horizon_has_a_processed_last_observation(runner_of):
+    runner = runner_of(
+        Team,
+        env_config={"shared": (), "own_flags": True},
+        several={},
+        horizon=2,
+        soft_horizon=True,
+        env_to_module_connector=[{"piece": "flatten_observations"}],
+    )
+    for part in runner.sample(num_timesteps=8):
+        for segment in part.segments:
+            rows = segment.episode.get_observations()
+            assert rows.shape[1] == 9 and rows.argmax(1).tolist() == list(segment.steps[-len(rows) :])
+
+
+@pytest.mark.parametrize("several", [None, {}])
+@pytest.mark.parametrize("calls", [(9,), (5, 4)])
+def test_a_failure_right_after_a_soft_horizon_makes_no_episode(calls, several, runner_of):
+    def make(config):
+        return FailingEnv(step=6, length=99)
+
+    env = make if several is None else make_multi_agent(make)
+    runner = runner_of(env, several=several, restart=True, horizon=5, soft_horizon=True)
+    parts = [part for steps in calls for part in runner.sample(num_timesteps=steps)]
+    assert ends_of(parts) == [(5, False, False), (4, False, False)] and "env_failure" not in str(parts[0].get_infos(-1))
+    metrics = runner.get_metrics()
+    assert (metrics["num_episodes"], metrics["episode_len_min"]) == (1, 5)
+
+
+@pytest.mark.parametrize("several", [None, {}])
+@pytest.mark.parametrize("before", [0, 6])
+def test_an_episode_at_its_soft_horizon_is_kept_when_another_environment_fails(before, several, runner_of):
+    numbers = itertools.count()
+
+    def make(config):
+        return FailingEnv(step=5 if next(numbers) == 1 else None, length=99)
+
+    env = make if several is None else make_multi_agent(make)
+    runner = runner_of(env, 2, several=several, horizon=5, soft_horizon=True)
+    runner.sample(num_timesteps=before)
+    with pytest.raises(ConnectionError):
+        runner.sample(num_timesteps=40)
+    (whole,), (part, *_) = runner.sample(num_episodes=1), runner.sample(num_timesteps=1)
+    assert len(whole) == 5 and len(part) == (2 if before else 1)  # a part is not whole, and waits
+    assert runner.get_metrics()["num_episodes"] == (3 if before else 1)
 
 
 class Two(torch.nn.Linear):
