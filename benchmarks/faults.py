@@ -170,6 +170,8 @@ class Run(NamedTuple):
         mode: The autoreset mode.
         failures: Calls go on until there were so many failures; 0: four calls.
         steps: Timesteps of a call.
+        per_process: Environments in a process. With several, use "outside" only: a process that dies at work takes the
+            newest steps of its other environments with it, which are in their logs.
     """
 
     agents: int
@@ -180,6 +182,7 @@ class Run(NamedTuple):
     mode: str | None = None
     failures: int = 0
     steps: int = 60
+    per_process: int = 1
 
     @property
     def row(self) -> tuple[str, ...]:
@@ -224,7 +227,7 @@ def _runner(run: Run, log: Path) -> Any:
         PPOConfig()
         .environment(OneAgent if run.agents == 1 else TwoAgents, env_config=faults)
         .env_runners(num_envs_per_env_runner=run.num_envs, gym_env_autoreset_mode=run.mode)
-        .env_runners(gym_env_vectorize_mode="async" if in_processes else "sync")
+        .env_runners(gym_env_vectorize_mode="async" if in_processes else "sync", num_envs_per_worker=run.per_process)
         .rl_module(model_config={"fcnet_hiddens": [4]})
         .fault_tolerance(
             restart_failed_sub_environments=True, sub_environment_timeout_s=TIME_LIMIT if run.how == "hang" else None

@@ -18,12 +18,13 @@ def test_nothing_is_lost_or_returned_twice():
     runs += [
         faults.Run(2, "kill", "step", 40, 2, failures=1, steps=100),  # an episode of 12 steps ends in it
         faults.Run(1, "hang", "reset", 4, 1, failures=1, steps=13),
+        *(faults.Run(agents, "outside", "", 1, 4, failures=4, per_process=2) for agents in (1, 2)),
         faults.Run(1, "raise", "step", 1, 1),
     ]
     lines = [line.strip("| ").split(" | ") for line in faults.table(runs).splitlines()]
     names, figures = lines[0][2:], np.array([line[2:] for line in lines[2:]]).T
     counts = {name: [int(text.replace(",", "")) for text in column] for name, column in zip(names, figures)}
-    assert len(lines) == 2 + 6
+    assert len(lines) == 2 + 8
     for name in ("unreturned", "lost", "differing"):
         assert not any(counts[name]), (name, lines)
     assert all(counts["failures"]) and all(counts["finished"]) and all(counts["steps"])
