@@ -640,7 +640,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             return
         envs = list(range(self.num_envs)) if self._observed is None else self._observed
         asked = np.zeros(self.num_envs, np.bool_)
-        asked[envs] = checked_mask(skip, len(envs), f"what pieces left, shared_data[{SKIP_ENV_STEP!r}]")
+        do = "write one for each episode of the piece's call: True for those whose environments skip the next step"
+        asked[envs] = checked_mask(skip, len(envs), f"shared_data[{SKIP_ENV_STEP!r}], written by a piece", do)
         asked[self._recorder.waiting] = False  # their episodes have ended: a reset is not skipped
         self._skips = asked if self._skips is None else self._skips | asked
 

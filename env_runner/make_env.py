@@ -6,6 +6,7 @@ import difflib
 import importlib
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ConfigError, EnvironmentContractError, UnknownNameError, nearest
+from epibatch.core.errors import ConfigError, EnvironmentContractError, EpibatchWarning, UnknownNameError, nearest
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.registry import env_creator, registered_envs
 
@@ -414,6 +415,7 @@ def make_vector_env(
                 do="leave gym_env_autoreset_mode out",
             )
         reset_mode = _SAME_STEP
+    _warn_of_no_limit(mode, timeout)
     with _missing_packages_named():
         workers = {"resets_itself": resets_itself, "per_process": per_process, "timeout": timeout}
         vector_env = _vectorized(env, num_envs, mode, config, reset_mode, wrappers, workers)
@@ -588,10 +590,22 @@ def make_vector_multi_agent_env(
     creator = pettingzoo_creator(env) if named else _creator_of(env)
     around = _wrapper_functions(wrappers)
     maker = partial(_single, env, creator, config, around, check_multi_agent_env, disable_env_checker=True)
+    _warn_of_no_limit(mode, timeout)
     with _missing_packages_named():
         workers: dict[str, Any] = {"per_process": per_process, "timeout": timeout, "episode_end": episode_end}
         name = getattr(env, "__name__", env)
         return VectorMultiAgentEnv([maker] * num_envs, mode=mode, copy=copy, name=name, **workers)
+
+
+def _warn_of_no_limit(mode: str, timeout: float | None) -> None:
+    if timeout is not None and mode != "async":
+        warning = EpibatchWarning(
+            "sub_environment_timeout_s",
+            expected="gym_env_vectorize_mode 'async': a process can be stopped when it does not answer",
+            found=f"{timeout} seconds, with {mode!r}: an environment that hangs is waited for",
+            do="set gym_env_vectorize_mode='async', or leave the limit out",
+        )
+        warnings.warn(warning, stacklevel=3)
 
 
 def make_multi_agent(env_name_or_creator: Any) -> type[MultiAgentEnv]:

@@ -326,13 +326,16 @@ def _chosen(mask: Any, count: int, where: str) -> set[int]:
     return set(np.flatnonzero(checked_mask(mask, count, where)).tolist())
 
 
-def checked_mask(mask: Any, count: int, where: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def checked_mask(
+    mask: Any, count: int, where: str, do: str = "give one for each environment: True for those that take part"
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return a mask of environments.
 
     Args:
         mask: What should be one.
-        count: The number of environments.
+        count: Its length.
         where: The call, for the message.
+        do: What to do, for the message.
 
     Raises:
         RunnerError: it is no bool array of shape [count].
@@ -341,9 +344,9 @@ def checked_mask(mask: Any, count: int, where: str) -> np.ndarray[Any, np.dtype[
     if array.dtype != np.bool_ or array.shape != (count,):
         raise RunnerError(
             f"{where}, mask",
-            expected=f"an array, bool of shape ({count},): one per environment",
+            expected=f"bools of shape ({count},)",
             found=f"{array.dtype} of shape {array.shape}" if isinstance(mask, np.ndarray) else repr(mask),
-            do="pass True for the environments that take part, or no mask for all",
+            do=do,
         )
     return array
 

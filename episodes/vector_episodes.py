@@ -85,6 +85,10 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         """The episodes' names."""
         return [chunk.name for chunk in self.chunks]
 
+    def envs(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The number of each chunk's environment: int64, shape [len(self)]."""
+        return np.array([chunk.env for chunk in self.chunks], np.int64)
+
     def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Number of steps of each chunk: int64, shape [len(self)]."""
         return np.array(list(map(len, self.chunks)), np.int64)

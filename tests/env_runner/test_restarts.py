@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from epibatch.algorithms import PPOConfig
-from epibatch.core.errors import EpisodeStateError, RunnerError, SpaceError
+from epibatch.core.errors import EpibatchWarning, EpisodeStateError, RunnerError, SpaceError
 from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, SingleAgentEnvRunner
 from epibatch.episodes import MultiAgentEpisode
 
@@ -587,3 +587,9 @@ def test_a_value_that_cannot_be_sent_fails_its_own_environment_alone():
     assert len(cut) == 1 or all(len(episode) == 2 for episode in cut)
     assert any(episode.is_terminated and len(episode) == LENGTH for episode in episodes)
     runner.stop()
+
+
+@pytest.mark.parametrize("env", [OneAgent, TwoAgents])
+def test_a_time_limit_without_processes_is_warned_of(env):
+    with pytest.warns(EpibatchWarning, match="'sync': an environment that hangs is waited for"):
+        runner_of(env, 1, "sync", {}, sub_environment_timeout_s=1.0).stop()
