@@ -1009,13 +1009,15 @@ class MultiAgentEpisode:
             )
         at, lookback = self.env_t, check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_)
         agent_steps = check_steps(agent_steps, "agent_steps", self.id_)
-        living = [segment for record in self.records.values() if (segment := record.live) is not None]
+        living = {segment: record.action for record in self.records.values() if (segment := record.live) is not None}
+        if lookback:
+            waiting = [segment for segment, action in living.items() if action is not NOTHING]
+            rows = [(segment, segment.row_at(at - lookback + 1)) for segment in waiting]
+            lookback = max([lookback, *(at - segment.steps[row] for segment, row in rows if row >= 0)])
         return self._part(at, at, self._reach(at, lookback, living, agent_steps))
 
-    def _reach(self, at: int, lookback: int, living: Sequence[AgentSegment], agent_steps: int = 0) -> int:
+    def _reach(self, at: int, lookback: int, living: Iterable[AgentSegment], agent_steps: int = 0) -> int:
         """The lookback at env step `at`: what there is of it, and back to the newest observation of each living agent.
-
-        An agent that acted and waits keeps its steps back to the last observation that is `lookback` - 1 steps old.
 
         Args:
             at: Env step of the cut.
@@ -1025,10 +1027,6 @@ class MultiAgentEpisode:
                 as many env steps before its newest observation, or before the cut if no agent goes on.
         """
         rows = [(segment.steps, segment.row_at(at)) for segment in living]
-        if lookback:
-            waiting = [segment for segment, (steps, row) in zip(living, rows) if steps[row] < at]
-            olds = [(segment.steps, segment.row_at(at - lookback + 1)) for segment in waiting]
-            lookback = max([lookback, *(at - steps[row] for steps, row in olds if row >= 0)])
         newest = [at - steps[max(row - agent_steps, 0)] for steps, row in rows]
         others = [agent_steps, *(at - steps[row] + agent_steps for steps, row in rows)]
         available = self.lookback + at - self.env_t_started
@@ -1065,7 +1063,8 @@ class MultiAgentEpisode:
 
         Args:
             slice_: Env steps of this chunk, by Python's rules, without a step.
-            len_lookback_buffer: Earlier env steps to keep, as for `cut`; default: as many as this chunk keeps.
+            len_lookback_buffer: Earlier env steps to keep, as for `cut`, though agents that wait at the start add none;
+                default: as many as this chunk keeps.
 
         Returns:
             The chunk, with each agent's steps that ended in it. A step of an agent that was under way at the stop is
