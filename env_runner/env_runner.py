@@ -157,9 +157,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._acted_randomly = False
         self._required_lookback: int | None = 0
         self._rescued: Sequence[EpisodeT] = []
-        self._surplus: Sequence[EpisodeT] = (
-            self._rescued
-        )  # is `_rescued` if no failed call or callback left episodes there
+        self._failed = False  # True if a call or callback failed and left episodes in `_rescued`
         self._partial: set[str] = set()  # ids of episodes that were returned in parts, and still run or ended last
         self._sampling = threading.Lock()
         self._to_module: dict[str, Any] = {}
@@ -357,17 +355,17 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             return []
         goes_on = num_episodes is None or (self.config.keep_running_episodes and self._runs_whole)
         begins_again = force_reset or random_actions != self._acted_randomly
-        if begins_again and self._rescued is self._surplus:
-            self._rescued = self._surplus = []
+        if begins_again and not self._failed:
+            self._rescued = []
         if begins_again or not goes_on:
             self._reset_wanted = True
         self._acted_randomly = random_actions
         if go_on is None:
             rescued, left, missing = self._split_rescued(num_timesteps, num_episodes)
-        elif self._rescued is self._surplus:
-            rescued, left, missing = [], self._surplus, 1
-        else:
+        elif self._failed:
             rescued, left, missing = self._rescued, [], 1
+        else:
+            rescued, left, missing = [], self._rescued, 1
         episodes: Sequence[EpisodeT] = []
         if missing > 0:
             with evaluation_mode(self.module):
@@ -380,13 +378,13 @@ class EnvRunner(ABC, Generic[EpisodeT]):
                     left = [*left, *surplus]
         if rescued:
             episodes = [*rescued, *episodes]
-        self._rescued = [*episodes, *left] if left else episodes  # until callbacks have had them
+        self._rescued, self._failed = [*episodes, *left] if left else episodes, True  # until callbacks have had them
         self._keep_rescued(self._rescued)
         partial: set[str] = self._recorder.partial
         self._partial |= partial
         self._callbacks.sample_end(episodes)
         self._partial = self._partial if left else partial
-        self._rescued = self._surplus = left
+        self._rescued, self._failed = left, False
         return episodes
 
     def _amounts(self, num_timesteps: Any, num_episodes: Any) -> tuple[int | None, int | None]:
@@ -657,7 +655,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """Keep ended episodes for the next call, which will reset."""
         self._reset_wanted = True
         self._stepper.interrupted()
-        self._rescued = [*self._rescued, *self._recorder.abort()]
+        self._rescued, self._failed = [*self._rescued, *self._recorder.abort()], True
         self._keep_rescued(self._rescued)
 
     def _keep_rescued(self, episodes: Sequence[EpisodeT]) -> None:

@@ -17,7 +17,7 @@ from epibatch.core.runtime import evaluation_mode
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ..connectors.authoring.column_transform import acted_at_random
-from ..episodes.reader import reader_of
+from ..episodes.flat_columns import episodes_to_columns
 from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_episodes import VectorEpisodes
 from ..episodes.vector_recorder import VectorRecorder
@@ -27,6 +27,8 @@ from .env_stepper import EnvStepper, VectorStep
 from .make_env import make_vector_env, wrappers_of
 
 __all__ = ["SingleAgentEnvRunner"]
+
+_OF_EPISODES = (Columns.INFOS, Columns.T, Columns.EPS_ID)  # columns that arrays by time and environment leave out
 
 
 class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
@@ -359,26 +361,19 @@ def _columns_of(
         num_envs: N.
         time_major: True for arrays [T, N, ...], False for [N, T, ...].
     """
-    shape = max((start + len(episode) for (start, _), episode in parts), default=0), num_envs
-    columns: dict[str, Any] = {}
-    for (start, env), episode in parts:
-        steps = len(episode)
-        at = slice(start, start + steps), env
-        flags = np.zeros((2, steps), np.bool_)
-        flags[:, -1] = episode.is_terminated, episode.is_truncated
-        rows = {
-            Columns.OBS: episode.get_observations(slice(0, steps)),
-            Columns.NEXT_OBS: reader_of([episode]).rows(Columns.OBS, 1, steps + 1).joined(),
-            Columns.ACTIONS: episode.get_actions(),
-            Columns.REWARDS: episode.get_rewards(),
-            Columns.TERMINATEDS: flags[0],
-            Columns.TRUNCATEDS: flags[1],
-            **{key: episode.get_extra_model_outputs(key) for key in episode.extra_model_outputs},
-            "mask": np.ones(steps, np.bool_),
-        }
-        for name, values in rows.items():
-            columns.setdefault(name, map_struct(lambda leaf: np.zeros((*shape, *leaf.shape[1:]), leaf.dtype), values))
-            map_struct(lambda out, leaf, at=at: out.__setitem__(at, leaf), columns[name], values)
+    rows = [start + t for (start, _), episode in parts for t in range(len(episode))]
+    envs = [env for (_, env), episode in parts for _ in range(len(episode))]
+    shape = max(rows, default=-1) + 1, num_envs
+
+    def placed(leaf: Any) -> Any:
+        out = np.zeros((*shape, *leaf.shape[1:]), leaf.dtype)
+        out[rows, envs] = leaf
+        return out
+
+    steps = episodes_to_columns([episode for _, episode in parts])
+    columns = {name: map_struct(placed, column) for name, column in steps.items() if name not in _OF_EPISODES}
+    if columns:
+        columns["mask"] = placed(np.ones(len(rows), np.bool_))
     if not time_major:
         columns = map_struct(lambda leaf: leaf.swapaxes(0, 1), columns)
     return columns
