@@ -105,7 +105,7 @@ def test_second_spellings():
 
 @pytest.mark.parametrize(
     ("section", "name"),
-    [("env_runners", "num_env_runners"), ("learners", "num_learners"), ("evaluation", "evaluation_num_env_runners")],
+    [("learners", "num_aggregator_actors_per_learner"), ("evaluation", "evaluation_num_env_runners")],
 )
 def test_other_processes_are_not_there_yet(section, name):
     assert getattr(PPOConfig().change("method", {section: {name: 0}}), name) == 0

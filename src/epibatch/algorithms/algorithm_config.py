@@ -121,17 +121,24 @@ class AlgorithmConfig:
         return self._changes_nothing("framework", "networks are always PyTorch's")
 
     def resources(self: ConfigT, **settings: Any) -> ConfigT:
-        """Warn that one process samples and learns; RLlib's settings change nothing.
+        """Set the `placement_strategy`; warn that RLlib's other settings change nothing.
 
         Args:
             **settings: RLlib's, such as `num_cpus_for_main_process`.
         """
+        if "placement_strategy" in settings:
+            self.change("resources", {"env_runners": {"placement_strategy": settings.pop("placement_strategy")}})
+        if not settings:
+            return self
         return self._changes_nothing(
-            "resources", "one process samples and learns, and learners(device='cuda') chooses a GPU"
+            f"resources({', '.join(settings)})",
+            "the main process takes what it needs; env_runners(num_cpus_per_env_runner=...) and "
+            "learners(num_gpus_per_learner=...) are for the others, and learners(device='cuda') chooses a GPU",
         )
 
     def _changes_nothing(self: ConfigT, method: str, reason: str) -> ConfigT:
-        text = f"{type(self).__name__}.{method}(...) changes nothing: {reason}. Leave the call out."
+        call = method if method.endswith(")") else f"{method}(...)"
+        text = f"{type(self).__name__}.{call} changes nothing: {reason}. Leave the call out."
         warnings.warn(text, stacklevel=3)
         return self
 
@@ -312,10 +319,17 @@ class AlgorithmConfig:
         return int(self.train_batch_size) * max(1, int(self.num_learners))
 
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
-        """Steps that each environment of a runner contributes to one `sample()`, at least 1."""
+        """Steps that each environment of a runner contributes to one `sample()`, at least 1.
+
+        With "auto", all runners together cover the train batch in one `sample()` each.
+
+        Args:
+            worker_index: The runner's number; RLlib's argument.
+        """
         if self.rollout_fragment_length != "auto":
             return int(self.rollout_fragment_length)
-        return max(1, -(-self.total_train_batch_size // int(self.num_envs_per_env_runner)))
+        num_envs = int(self.num_envs_per_env_runner) * max(1, int(self.num_env_runners))
+        return max(1, -(-self.total_train_batch_size // num_envs))
 
     @classmethod
     def overrides(cls, **settings: Any) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class AlgorithmConfig:
         """
         ...
     def resources(self: ConfigT, **settings: Any) -> ConfigT:
-        """Warn that one process samples and learns; RLlib's settings change nothing.
+        """Set the `placement_strategy`; warn that RLlib's other settings change nothing.
 
         Args:
             **settings: RLlib's, such as `num_cpus_for_main_process`.
@@ -140,7 +140,13 @@ class AlgorithmConfig:
         """Env steps of one training iteration, over all learners."""
         ...
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
-        """Steps that each environment of a runner contributes to one `sample()`, at least 1."""
+        """Steps that each environment of a runner contributes to one `sample()`, at least 1.
+
+        With "auto", all runners together cover the train batch in one `sample()` each.
+
+        Args:
+            worker_index: The runner's number; RLlib's argument.
+        """
         ...
     @classmethod
     def overrides(cls, **settings: Any) -> dict[str, Any]:
@@ -317,6 +323,16 @@ class AlgorithmConfig:
         self,
         *,
         num_env_runners: int = 0,
+        num_cpus_per_env_runner: float = 1,
+        num_gpus_per_env_runner: float = 0,
+        custom_resources_per_env_runner: dict[str, float] = ...,
+        placement_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] | None = None,
+        sample_timeout_s: float | None = 60.0,
+        max_requests_in_flight_per_env_runner: int = 1,
+        max_bytes_in_flight: int | None = None,
+        sample_while_learning: bool = False,
+        merge_env_runner_states: Literal["training_only"] | bool = "training_only",
+        broadcast_env_runner_states: bool = True,
         env_runner_cls: type[Any] | str | None = None,
         num_envs_per_env_runner: int = 1,
         gym_env_vectorize_mode: Literal["sync", "async", "vector_entry_point"] = "sync",
@@ -337,11 +353,29 @@ class AlgorithmConfig:
         episode_lookback_horizon: int = 1,
         env_to_module_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None = None,
         module_to_env_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None = None,
+        update_worker_filter_stats: bool = True,
     ) -> Self:
         """Set how environments step, how episodes are cut, and the pieces of the two acting pipelines.
 
         Args:
-            num_env_runners: Must be 0: this process samples.
+            num_env_runners: Processes that sample, as Ray actors; 0: this process samples, without Ray.
+            num_cpus_per_env_runner: Cores that Ray reserves for each of these processes; fractions are allowed.
+            num_gpus_per_env_runner: GPUs that Ray reserves for each of them.
+            custom_resources_per_env_runner: Ray's custom resources for each of them: name -> amount.
+            placement_strategy: How Ray places the processes on nodes, as a placement group; None: wherever there is
+                room.
+            sample_timeout_s: Seconds without a step after which a process is taken to hang, and is replaced; None:
+                no limit.
+            max_requests_in_flight_per_env_runner: Samples that each process is asked for before earlier ones were
+                taken; more than 1 needs `sample_while_learning`.
+            max_bytes_in_flight: Bytes of samples that were asked for and not taken, of all processes together;
+                None: no limit but `max_requests_in_flight_per_env_runner`.
+            sample_while_learning: True: the next batch is sampled while the modules learn from this one, so it is
+                one update older.
+            merge_env_runner_states: False: statistics of connectors are not merged, so that each process has its
+                own.
+            broadcast_env_runner_states: False: merged statistics are not sent to the processes, which go on with
+                their own.
             env_runner_cls: A subclass of `SingleAgentEnvRunner`, with policies of `MultiAgentEnvRunner`, or its
                 import path.
             num_envs_per_env_runner: Environments that step together.
@@ -375,6 +409,8 @@ class AlgorithmConfig:
                 a list of piece specs.
             module_to_env_connector: Your pieces from the module to the environments: `lambda env, spaces: ...`, or
                 a list of piece specs.
+            update_worker_filter_stats: False: merged statistics are not sent to the processes, which go on with
+                their own.
 
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
@@ -383,21 +419,30 @@ class AlgorithmConfig:
         self,
         *,
         num_learners: int = 0,
+        num_cpus_per_learner: float | Literal["auto"] = "auto",
+        num_gpus_per_learner: float = 0,
+        num_aggregator_actors_per_learner: int = 0,
         device: str | Any = "cpu",
         add_default_connectors_to_learner_pipeline: bool = True,
         columns: Literal["all", "auto"] = "all",
         learner_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None = None,
+        num_aggregator_actors: int = 0,
     ) -> Self:
         """Set the learner's pipeline, and where the network lives.
 
         Args:
-            num_learners: Must be 0: this process learns.
+            num_learners: Processes that learn together, as Ray actors, each from its share of the batch; 0: this
+                process learns.
+            num_cpus_per_learner: Cores that Ray reserves for each of them; "auto": 1, or none beside a GPU.
+            num_gpus_per_learner: GPUs that Ray reserves for each of them; with at least one, its modules are there.
+            num_aggregator_actors_per_learner: Must be 0: each learner makes its own batches.
             device: Device of the network and of all tensors that it is given: "cpu", "cuda", "cuda:0".
             add_default_connectors_to_learner_pipeline: False: the pipeline has only your pieces, and none of the
                 algorithm's.
             columns: "auto": train batches omit columns that are not read.
             learner_connector: Your pieces from episodes to train batches: `lambda obs_space, act_space: ...`, or a
                 list of piece specs.
+            num_aggregator_actors: Must be 0: each learner makes its own batches.
 
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
@@ -565,6 +610,13 @@ class AlgorithmConfig:
         max_sub_environment_restarts: int | None = None,
         sub_environment_timeout_s: float | None = None,
         failed_episodes: Literal["truncate", "drop"] = "truncate",
+        restart_failed_env_runners: bool = True,
+        ignore_env_runner_failures: bool = False,
+        max_num_env_runner_restarts: int = 1000,
+        num_consecutive_env_runner_failures_tolerance: int = 100,
+        env_runner_health_probe_timeout_s: float = 30.0,
+        restart_failed_learners: bool = True,
+        max_num_learner_restarts: int = 100,
     ) -> Self:
         """Set what happens if an environment fails: raises, breaks its contract, hangs, or loses its process.
 
@@ -579,6 +631,18 @@ class AlgorithmConfig:
                 killed; None: no limit.
             failed_episodes: "truncate" ends the episode of a failed environment before the failed step, "drop"
                 forgets it.
+            restart_failed_env_runners: True if a process that samples is replaced when it dies or hangs; only with
+                `num_env_runners`.
+            ignore_env_runner_failures: True: without restarts the others go on, as long as there is one; False:
+                `train()` raises.
+            max_num_env_runner_restarts: Restarts of each process that samples.
+            num_consecutive_env_runner_failures_tolerance: Failures in a row of one process that samples, without a
+                sample between them.
+            env_runner_health_probe_timeout_s: Seconds in which a process must say how far it is, when its sample is
+                late.
+            restart_failed_learners: True if processes that learn are replaced when one dies; the update that it was
+                in is made again.
+            max_num_learner_restarts: Restarts of the processes that learn, which are replaced together.
 
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
@@ -679,6 +743,16 @@ class AlgorithmConfig:
     normalize_actions: bool
     clip_actions: bool
     num_env_runners: int
+    num_cpus_per_env_runner: float
+    num_gpus_per_env_runner: float
+    custom_resources_per_env_runner: dict[str, float]
+    placement_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] | None
+    sample_timeout_s: float | None
+    max_requests_in_flight_per_env_runner: int
+    max_bytes_in_flight: int | None
+    sample_while_learning: bool
+    merge_env_runner_states: Literal["training_only"] | bool
+    broadcast_env_runner_states: bool
     env_runner_cls: type[Any] | str | None
     num_envs_per_env_runner: int
     gym_env_vectorize_mode: Literal["sync", "async", "vector_entry_point"]
@@ -699,11 +773,16 @@ class AlgorithmConfig:
     episode_lookback_horizon: int
     env_to_module_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None
     module_to_env_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None
+    update_worker_filter_stats: bool
     num_learners: int
+    num_cpus_per_learner: float | Literal["auto"]
+    num_gpus_per_learner: float
+    num_aggregator_actors_per_learner: int
     device: str | Any
     add_default_connectors_to_learner_pipeline: bool
     columns: Literal["all", "auto"]
     learner_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None
+    num_aggregator_actors: int
     lr: float | Sequence[Sequence[float]]
     gamma: float
     train_batch_size: int
@@ -745,6 +824,13 @@ class AlgorithmConfig:
     max_sub_environment_restarts: int | None
     sub_environment_timeout_s: float | None
     failed_episodes: Literal["truncate", "drop"]
+    restart_failed_env_runners: bool
+    ignore_env_runner_failures: bool
+    max_num_env_runner_restarts: int
+    num_consecutive_env_runner_failures_tolerance: int
+    env_runner_health_probe_timeout_s: float
+    restart_failed_learners: bool
+    max_num_learner_restarts: int
     seed: int | None
     log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"]
     time_pieces: bool

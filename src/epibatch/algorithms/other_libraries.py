@@ -26,8 +26,7 @@ _SCHEDULE = "use {0}=[[0, first value], [environment steps, value], ...]"
 _OPTIMIZER = "use optimizer: training(optimizer={'optimizer': 'adam', 'weight_decay': 0.01, 'eps': 1e-5})"
 _STANDARDIZE = "use standardize_advantages: 'batch' (or True), 'minibatch', or False"
 _DEVICE = "use learners(device='cuda')"
-_ONE_PROCESS = "leave it out: one process samples and learns"
-_ONE_RUNNER = "leave it out: one process samples; for environments there is restart_failed_sub_environments"
+_NO_WAIT = "leave it out: processes are replaced at once, and the others go on meanwhile"
 
 OTHER_SETTINGS: dict[str, str] = {
     "adam_epsilon": _OPTIMIZER,
@@ -38,35 +37,27 @@ OTHER_SETTINGS: dict[str, str] = {
     "clip_range_vf": "leave it out; vf_clip_param is something else: it bounds the squared error of each value",
     "clip_rewards": "use the piece RewardClipping or RewardSign in the learner pipeline",
     "clip_vloss": "leave it out; vf_clip_param is something else: it bounds the squared error of each value",
-    "delay_between_env_runner_restarts_s": _ONE_RUNNER,
+    "delay_between_env_runner_restarts_s": _NO_WAIT,
     "discount_factor": "use gamma",
     "ent_coef": "use entropy_coeff",
     "entropy_coeff_schedule": _SCHEDULE.format("entropy_coeff"),
-    "env_runner_health_probe_timeout_s": _ONE_RUNNER,
-    "env_runner_restore_timeout_s": _ONE_RUNNER,
+    "env_runner_restore_timeout_s": _NO_WAIT,
     "eps": _OPTIMIZER,
     "eps_clip": "use clip_param",
     "gae_lambda": "use lambda_",
     "hidden_sizes": "use model_config: rl_module(model_config={'fcnet_hiddens': [...]})",
-    "ignore_env_runner_failures": _ONE_RUNNER,
     "learning_rate": "use lr",
     "lr_schedule": _SCHEDULE.format("lr"),
     "max_grad_norm": "use grad_clip",
-    "max_num_env_runner_restarts": _ONE_RUNNER,
     "n_envs": "use num_envs_per_env_runner",
     "n_epochs": "use num_epochs",
     "n_steps": "use rollout_fragment_length (steps of each environment)",
     "norm_adv": _STANDARDIZE,
     "normalize_advantage": _STANDARDIZE,
     "normalize_advantages": _STANDARDIZE,
-    "num_consecutive_env_runner_failures_tolerance": _ONE_RUNNER,
-    "num_cpus_per_env_runner": _ONE_PROCESS,
-    "num_cpus_per_learner": _ONE_PROCESS,
     "num_envs": "use num_envs_per_env_runner",
     "num_envs_per_worker": "use num_envs_per_env_runner",
     "num_gpus": _DEVICE,
-    "num_gpus_per_env_runner": _DEVICE,
-    "num_gpus_per_learner": _DEVICE,
     "num_minibatches": "use minibatch_size: train_batch_size / num_minibatches",
     "num_rollout_workers": "use num_env_runners",
     "num_sgd_iter": "use num_epochs",
@@ -77,7 +68,6 @@ OTHER_SETTINGS: dict[str, str] = {
     "optimizer_kwargs": _OPTIMIZER,
     "policy_kwargs": "use model_config: rl_module(model_config={...})",
     "repeat_per_collect": "use num_epochs",
-    "restart_failed_env_runners": _ONE_RUNNER,
     "sgd_minibatch_size": "use minibatch_size",
     "step_per_collect": "use train_batch_size (steps of an iteration)",
     "tensorboard_log": "use loggers: reporting(loggers=['tensorboard'])",

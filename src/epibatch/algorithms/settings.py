@@ -35,6 +35,7 @@ from epibatch.core.imports import load_object
 from epibatch.core.registry import registered_envs
 from epibatch.core.runtime import device_name
 from epibatch.core.settings import (
+    Coefficient,
     Count,
     ErrorList,
     Fraction,
@@ -321,16 +322,32 @@ class EnvironmentSettings(SettingsModel):
 class EnvRunnerSettings(SettingsModel):
     """Set how environments step, how episodes are cut, and the pieces of the two acting pipelines."""
 
-    num_env_runners: Annotated[
-        Count,
-        AfterValidator(
-            partial(
-                _must_be_zero,
-                advice="this process samples; raise num_envs_per_env_runner to step more environments at once",
-            )
-        ),
-    ] = 0
-    """Must be 0: this process samples."""
+    num_env_runners: Count = 0
+    """Processes that sample, as Ray actors; 0: this process samples, without Ray."""
+    num_cpus_per_env_runner: Coefficient = 1
+    """Cores that Ray reserves for each of these processes; fractions are allowed."""
+    num_gpus_per_env_runner: Coefficient = 0
+    """GPUs that Ray reserves for each of them."""
+    custom_resources_per_env_runner: dict[str, Coefficient] = Field(default_factory=dict)
+    """Ray's custom resources for each of them: name -> amount."""
+    placement_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] | None = None
+    """How Ray places the processes on nodes, as a placement group; None: wherever there is room."""
+    sample_timeout_s: PositiveNumber | None = 60.0
+    """Seconds without a step after which a process is taken to hang, and is replaced; None: no limit."""
+    max_requests_in_flight_per_env_runner: Positive = 1
+    """Samples that each process is asked for before earlier ones were taken; more than 1 needs
+    `sample_while_learning`."""
+    max_bytes_in_flight: Positive | None = None
+    """Bytes of samples that were asked for and not taken, of all processes together; None: no limit but
+    `max_requests_in_flight_per_env_runner`."""
+    sample_while_learning: Switch = False
+    """True: the next batch is sampled while the modules learn from this one, so it is one update older."""
+    merge_env_runner_states: Literal["training_only"] | Switch = "training_only"
+    """False: statistics of connectors are not merged, so that each process has its own."""
+    broadcast_env_runner_states: Switch = Field(
+        default=True, validation_alias=AliasChoices("broadcast_env_runner_states", "update_worker_filter_stats")
+    )
+    """False: merged statistics are not sent to the processes, which go on with their own."""
     env_runner_cls: Annotated[
         type[Any] | str | None, PlainValidator(_runner_class), WithJsonSchema({"type": ["string", "null"]})
     ] = None
@@ -391,10 +408,18 @@ class EnvRunnerSettings(SettingsModel):
 class LearnerSectionSettings(SettingsModel):
     """Set the learner's pipeline, and where the network lives."""
 
-    num_learners: Annotated[
-        Count, AfterValidator(partial(_must_be_zero, advice="this process learns; leave num_learners at 0"))
-    ] = 0
-    """Must be 0: this process learns."""
+    num_learners: Count = 0
+    """Processes that learn together, as Ray actors, each from its share of the batch; 0: this process learns."""
+    num_cpus_per_learner: Coefficient | Literal["auto"] = "auto"
+    """Cores that Ray reserves for each of them; "auto": 1, or none beside a GPU."""
+    num_gpus_per_learner: Coefficient = 0
+    """GPUs that Ray reserves for each of them; with at least one, its modules are there."""
+    num_aggregator_actors_per_learner: Annotated[
+        Count, AfterValidator(partial(_must_be_zero, advice="each learner runs the learner pipeline on its own share"))
+    ] = Field(
+        default=0, validation_alias=AliasChoices("num_aggregator_actors_per_learner", "num_aggregator_actors")
+    )
+    """Must be 0: each learner makes its own batches."""
     device: Annotated[str | Any, PlainValidator(device_name), WithJsonSchema({"type": "string"})] = "cpu"
     """Device of the network and of all tensors that it is given: "cpu", "cuda", "cuda:0"."""
     add_default_connectors_to_learner_pipeline: Switch = True
@@ -572,6 +597,20 @@ class FaultToleranceSettings(SettingsModel):
     """Seconds after which a worker process ("async") that does not answer is killed; None: no limit."""
     failed_episodes: Literal["truncate", "drop"] = "truncate"
     """"truncate" ends the episode of a failed environment before the failed step, "drop" forgets it."""
+    restart_failed_env_runners: Switch = True
+    """True if a process that samples is replaced when it dies or hangs; only with `num_env_runners`."""
+    ignore_env_runner_failures: Switch = False
+    """True: without restarts the others go on, as long as there is one; False: `train()` raises."""
+    max_num_env_runner_restarts: Count = 1000
+    """Restarts of each process that samples."""
+    num_consecutive_env_runner_failures_tolerance: Count = 100
+    """Failures in a row of one process that samples, without a sample between them."""
+    env_runner_health_probe_timeout_s: PositiveNumber = 30.0
+    """Seconds in which a process must say how far it is, when its sample is late."""
+    restart_failed_learners: Switch = True
+    """True if processes that learn are replaced when one dies; the update that it was in is made again."""
+    max_num_learner_restarts: Count = 100
+    """Restarts of the processes that learn, which are replaced together."""
 
 
 class DebuggingSettings(SettingsModel):
