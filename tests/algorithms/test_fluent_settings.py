@@ -54,7 +54,10 @@ def test_methods_return_the_config_and_settings_read_flat():
             r"(?s)learner_connector.*training\.lr.*2 settings",
         ),
         (lambda c: c.environment("A", env_confg={}), "did you mean 'env_config'"),
-        (lambda c: c.evaluation(evaluation_num_env_runners=2, num_runnr=3), r"(?s)available yet.*num_runnr: .*these 2 settings"),
+        (
+            lambda c: c.evaluation(evaluation_num_env_runners=2, num_runnr=3),
+            r"(?s)available yet.*num_runnr: .*these 2 settings",
+        ),
         (lambda c: c.training(learner_connector={"piece": "clip"}), "learner_connector"),
         (lambda c: c.stopping(reward=1), r"PPOConfig\.stopping"),
         (lambda c: setattr(c, "lrr", 1), "did you mean 'lr'"),

@@ -46,9 +46,10 @@ def test_calls_that_change_nothing_warn():
     assert [warning.filename for warning in caught] == [__file__]
     with pytest.warns(UserWarning, match=r"framework\(\.\.\.\) changes nothing: networks are always PyTorch's"):
         assert config.framework("torch", eager_tracing=True) is config
-    with pytest.warns(UserWarning, match=r"resources\(\.\.\.\) changes nothing: one process samples and learns"):
+    with pytest.warns(UserWarning, match=r"resources\(num_gpus\) changes nothing: the main process takes what"):
         assert config.resources(num_gpus=0) is config
     assert config.to_dict() == before
+    assert config.resources(placement_strategy="SPREAD").placement_strategy == "SPREAD"
 
 
 def test_what_cannot_be_had_is_an_error():
@@ -66,7 +67,7 @@ def test_what_cannot_be_had_is_an_error():
     [
         ("env_runners", "num_envs", "use num_envs_per_env_runner"),
         ("env_runners", "n_envs", "use num_envs_per_env_runner"),
-        ("learners", "num_gpus_per_learner", "use learners(device='cuda')"),
+        ("learners", "num_gpus", "use learners(device='cuda')"),
         ("training", "learning_rat", "use lr"),
         ("training", "num_sgd_iter", "use num_epochs"),
         ("rl_module", "use_lstm", "rl_module(model_config={'use_lstm': ...})"),

@@ -324,9 +324,9 @@ class EnvRunnerSettings(SettingsModel):
 
     num_env_runners: Count = 0
     """Processes that sample, as Ray actors; 0: this process samples, without Ray."""
-    num_cpus_per_env_runner: Coefficient = 1
+    num_cpus_per_env_runner: Coefficient = 1.0
     """Cores that Ray reserves for each of these processes; fractions are allowed."""
-    num_gpus_per_env_runner: Coefficient = 0
+    num_gpus_per_env_runner: Coefficient = 0.0
     """GPUs that Ray reserves for each of them."""
     custom_resources_per_env_runner: dict[str, Coefficient] = Field(default_factory=dict)
     """Ray's custom resources for each of them: name -> amount."""
@@ -412,13 +412,11 @@ class LearnerSectionSettings(SettingsModel):
     """Processes that learn together, as Ray actors, each from its share of the batch; 0: this process learns."""
     num_cpus_per_learner: Coefficient | Literal["auto"] = "auto"
     """Cores that Ray reserves for each of them; "auto": 1, or none beside a GPU."""
-    num_gpus_per_learner: Coefficient = 0
+    num_gpus_per_learner: Coefficient = 0.0
     """GPUs that Ray reserves for each of them; with at least one, its modules are there."""
     num_aggregator_actors_per_learner: Annotated[
         Count, AfterValidator(partial(_must_be_zero, advice="each learner runs the learner pipeline on its own share"))
-    ] = Field(
-        default=0, validation_alias=AliasChoices("num_aggregator_actors_per_learner", "num_aggregator_actors")
-    )
+    ] = Field(default=0, validation_alias=AliasChoices("num_aggregator_actors_per_learner", "num_aggregator_actors"))
     """Must be 0: each learner makes its own batches."""
     device: Annotated[str | Any, PlainValidator(device_name), WithJsonSchema({"type": "string"})] = "cpu"
     """Device of the network and of all tensors that it is given: "cpu", "cuda", "cuda:0"."""

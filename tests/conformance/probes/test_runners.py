@@ -179,9 +179,10 @@ def test_whether_evaluation_explores(library: Any) -> Any:
     return config.get_evaluation_config_object().explore
 
 
-@probe("not-available", ours=Raises(NotAvailableError, "num_env_runners"), theirs=2)
-def test_several_runners(library: Any) -> Any:
-    return library.PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=2).num_env_runners
+@probe("not-available", ours=Raises(NotAvailableError, "evaluation_num_env_runners"), theirs=2)
+def test_several_runners_for_evaluation(library: Any) -> Any:
+    config = library.PPOConfig().environment("CartPole-v1").evaluation(evaluation_num_env_runners=2)
+    return config.evaluation_num_env_runners
 
 
 def listener(library: Any, methods: dict[str, Any]) -> type:
