@@ -1,4 +1,5 @@
 from .learner import Learner as Learner
+from .learner_group import LearnerGroup as LearnerGroup
 from .loss import Loss as Loss, LossFunction as LossFunction
 from .minibatches import Minibatches as Minibatches
 from .settings import MultiAgentSettings as MultiAgentSettings

@@ -37,6 +37,7 @@ from ..connectors._engine.run import PieceSeconds
 from ..connectors.views.view import View, as_views
 from ..env_runner.callbacks import ALGORITHM_EVENTS, CallbackDispatcher
 from ..env_runner.env_checks import is_of_environment
+from ..learner.learner_group import LearnerGroup
 from ..learner.schedules import count_steps
 from .checkpoint import config_from_checkpoint, describe, read_checkpoint, write_checkpoint
 from .evaluation import Evaluation, make_runner
@@ -57,28 +58,6 @@ if TYPE_CHECKING:
 __all__ = ["Algorithm", "LearnerGroup", "count_agent_steps", "sample_train_batch"]
 
 AlgorithmT = TypeVar("AlgorithmT", bound="Algorithm")
-ResultT = TypeVar("ResultT")
-
-
-class LearnerGroup:
-    """All learners of an algorithm: one, in this process.
-
-    Args:
-        learner: the learner.
-
-    Example:
-        >>> LearnerGroup("the learner").foreach_learner(len)
-        [11]
-    """
-
-    is_local = True
-
-    def __init__(self, learner: Any) -> None:
-        self._learner = learner
-
-    def foreach_learner(self, func: Callable[[Any], ResultT]) -> list[ResultT]:
-        """Return a function's result for each learner."""
-        return [func(self._learner)]
 
 
 class Algorithm(ABC):
