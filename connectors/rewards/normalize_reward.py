@@ -201,7 +201,12 @@ class NormalizeReward(ModuleStatistics):
 
     def merged(self, states: list[Any], where: str) -> dict[str, Any]:
         """One state of several copies."""
-        running = {id_: list(entry) for state in states for id_, entry in state["running"].items()}
+        running: dict[str, list[Any]] = {}
+        for state in states:
+            for id_, entry in state["running"].items():
+                if id_ not in running or entry[0] > running[id_][0]:  # other copies know an earlier step
+                    running.pop(id_, None)
+                    running[id_] = list(entry)
         return {**merge_shared_moments(states, where), "running": running}
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections import deque
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors import ConnectorPipelineV2
@@ -15,10 +18,12 @@ from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter
 from epibatch.connectors.learner import LearnerConnectorPipeline
+from epibatch.connectors.rewards import CountBasedReward, NormalizeReward
 from epibatch.core.errors import CheckpointError, PieceError, UnknownNameError
+from epibatch.core.shared_moments import rebased
 from epibatch.env_runner import SingleAgentEnvRunner
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
-from fixture_pieces import Lab, UserPiece
+from fixture_pieces import Lab, UserPiece, played, trained
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
 
@@ -220,3 +225,96 @@ def test_a_state_that_does_not_fit_changes_no_piece(state, error, match):
     with pytest.raises(error, match=match):
         pipe.set_state(state)
     assert pipe.get_state() == state_of(1, 2, 3)
+
+
+# -- copies that are synchronised at different times -----------------------------------------------
+
+AGENTS = gym.spaces.Dict(a=BOX, b=BOX)
+
+
+class Filters:
+    """Runs env-to-module pipelines with a filter, of one agent or of several that appear by chance."""
+
+    def __init__(self, several):
+        self.several = several
+
+    def pipeline(self):
+        piece = MeanStdFilter(AGENTS, multi_agent=True) if self.several else MeanStdFilter(BOX)
+        return EnvToModulePipeline(AGENTS if self.several else BOX, connectors=[piece])
+
+    def run(self, pipeline, values):
+        for value in values:
+            episode = SingleAgentEpisode(observations=[np.array([value])])
+            if self.several:
+                episode = MultiAgentEpisode(observation_space=AGENTS)
+                episode.add_env_reset(observations={"ab"[int(value) % 2]: np.array([value])})
+            pipeline(rl_module=None, batch={}, episodes=[episode])
+
+
+class Rewards:
+    """Runs a learner pipeline with a piece that keeps statistics of rewards or observations."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def pipeline(self):
+        return LearnerConnectorPipeline(connectors=[self.make()])
+
+    def run(self, pipeline, values):
+        trained([pipeline[0].share()], [played([*map(int, values), 0], list(values))])
+
+
+KINDS = {
+    "filter": Filters(several=False),
+    "filter of agents": Filters(several=True),
+    "rewards": Rewards(lambda: NormalizeReward(gamma=None)),
+    "visits": Rewards(CountBasedReward),
+}
+
+
+def statistics_of(state):
+    """Path -> count, mean and squares, or visits by key, of synchronised statistics and newer ones together."""
+    if "since" not in state:
+        parts = {key: statistics_of(part) for key, part in state.items() if isinstance(part, dict)}
+        return {(key, *path): values for key, own in parts.items() for path, values in own.items()}
+    old, new = state["synchronised"], state["since"]
+    if "keys" in old:
+        visits = {int(key): 0 for part in (old, new) for key in part["keys"]}
+        for part in (old, new):
+            for key, number in zip(part["keys"], part["numbers"]):
+                visits[int(key)] += int(number)
+        return {(): [visits[key] for key in sorted(visits)]}
+    counts, means = np.array([old["count"], new["count"]]), np.array([old["mean"], new["mean"]])
+    mean = counts @ means / max(counts.sum(), 1)
+    squares = old["squares"] + new["squares"] + counts @ (means - mean) ** 2
+    return {(): [counts.sum(), *mean, *squares]}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@settings(max_examples=20, deadline=None)
+@given(
+    turns=st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=12, max_size=30),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_copies_synchronised_at_different_times_know_together_what_one_knows_that_saw_all(kind, turns, seed):
+    rng, pooled, merged = np.random.default_rng(seed), kind.pipeline(), {}
+    copies = [kind.pipeline() for _ in range(3)]
+    requests = [deque() for _ in copies]  # each with the state that was merged when it was sent
+    for index, answers in turns:
+        if not answers or not requests[index]:
+            requests[index].append(copy.deepcopy(merged))
+            continue
+        state = requests[index].popleft()
+        copies[index].set_state(state) if state else copies[index].reset_state()
+        values = rng.integers(0, 9, rng.integers(1, 5)).astype(np.float64) + rng.choice([0.0, 50.0])
+        kind.run(copies[index], values)
+        kind.run(pooled, values)
+        answer = copies[index].get_state()
+        untouched = copy.deepcopy(answer)
+        merged = pooled.merge_states([merged, rebased(answer, merged)])
+        np.testing.assert_equal(answer, untouched)
+    actual, expected = statistics_of(merged), statistics_of(pooled.get_state())
+    seen = {path: values for path, values in expected.items() if any(values)}
+    assert seen.keys() <= actual.keys()
+    for path, values in seen.items():
+        np.testing.assert_allclose(actual[path], values, rtol=1e-10, atol=1e-10)

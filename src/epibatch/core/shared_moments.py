@@ -15,7 +15,16 @@ import numpy.typing as npt
 
 from epibatch.core.errors import ColumnError, EpibatchWarning, StateError
 
-__all__ = ["HUGE", "LARGEST", "LeafShapes", "RunningMoments", "SharedMoments", "merge_shared_moments", "warn_of_huge"]
+__all__ = [
+    "HUGE",
+    "LARGEST",
+    "LeafShapes",
+    "RunningMoments",
+    "SharedMoments",
+    "merge_shared_moments",
+    "rebased",
+    "warn_of_huge",
+]
 
 Floats = npt.NDArray[np.float64]
 
@@ -295,6 +304,39 @@ def merge_shared_moments(states: Sequence[Any], where: str) -> dict[str, Any]:
             )
     moments = first.synchronised.merged([copy.since for copy in copies])
     return SharedMoments(first.shapes, moments, RunningMoments(len(moments.mean))).to_state()
+
+
+def rebased(state: Any, base: Any) -> Any:
+    """Return the state of a copy as if it had been synchronised with `base` before it saw what is new to it.
+
+    Statistics keep apart what all copies knew at the last merge (`synchronised`) and what this copy has seen
+    (`since`). Wherever a dict of the state has both keys, `synchronised` becomes that of the base at the same place.
+    The states of copies that were synchronised at different times can then be merged: each counts once.
+
+    Args:
+        state: What `get_state` of a piece or pipeline gave, or a part of it.
+        base: What `merge_states` gave for all copies so far; places that it lacks stay as they are.
+
+    Returns:
+        The state, in new dicts; arrays are shared with `state` and `base`.
+
+    Example:
+        >>> base = SharedMoments.nothing({"x": [1]})
+        >>> base.add(np.array([[1.0], [2.0]]))
+        >>> base = merge_shared_moments([base.to_state()], "example")
+        >>> late = SharedMoments.nothing({"x": [1]})  # it began before the base was merged
+        >>> late.add(np.array([[6.0]]))
+        >>> merged = merge_shared_moments([base, rebased(late.to_state(), base)], "example")
+        >>> SharedMoments.from_state(merged, "example").total.mean
+        array([3.])
+    """
+    if not isinstance(state, Mapping) or not isinstance(base, Mapping):
+        return state
+    result = {name: rebased(part, base.get(name)) for name, part in state.items()}
+    if {"synchronised", "since"} <= state.keys():
+        result["synchronised"] = base.get("synchronised", state["synchronised"])
+        result["since"] = state["since"]
+    return result
 
 
 def _size(shapes: LeafShapes) -> int:

@@ -199,6 +199,21 @@ def test_a_merged_state_keeps_the_returns_of_running_episodes():
     assert known(copies[0], "synchronised")["mean"] == pytest.approx([np.mean(returns)])
 
 
+def test_of_several_copies_the_one_that_saw_most_of_a_running_episode_counts():
+    copies = [NormalizeReward(gamma=0.5) for _ in range(2)]
+    first, second, third = chunks_of_rewards([[8.0, 4.0], [1.0], [2.0]])
+    scaled(copies[0], [first])
+    merged = copies[0].merge_states([piece.get_state() for piece in copies if piece.get_state()])
+    for piece in copies:
+        piece.set_state(copy.deepcopy(merged))
+    scaled(copies[0], [second])  # the other copy knows the first chunk's end only
+    for order in (copies, copies[::-1]):
+        last = NormalizeReward(gamma=0.5)
+        last.set_state(last.merge_states([piece.get_state() for piece in order]))
+        scaled(last, [third])
+        assert known(last)["mean"] == pytest.approx([discounted([8.0, 4.0, 1.0, 2.0], 0.5)[-1]])
+
+
 def test_a_piece_that_does_not_update_applies_what_it_was_given():
     first, second = chunks_of_rewards([[1.0, 2.0, 4.0], [16.0]])
     piece, frozen = NormalizeReward(gamma=0.9), NormalizeReward(gamma=0.9, update_stats=False)
