@@ -1,4 +1,5 @@
 from .env_runner import EnvRunner as EnvRunner
+from .env_runner_group import EnvRunnerGroup as EnvRunnerGroup
 from .metrics import EpisodeMetrics as EpisodeMetrics
 from .multi_agent_env import MultiAgentEnv as MultiAgentEnv, make_multi_agent as make_multi_agent
 from .multi_agent_env_runner import MultiAgentEnvRunner as MultiAgentEnvRunner

@@ -27,6 +27,7 @@ from epibatch.core.errors import (
 )
 from epibatch.core.lazy import MovedAttribute
 from epibatch.core.metrics import MetricsLogger, merge_logged
+from epibatch.core.random_state import get_random_state, seed_everything, set_random_state
 from epibatch.core.random_streams import random_stream
 from epibatch.core.restoring import check_count, restore_on_error, restoring
 from epibatch.core.rl_module.module_data import weight_limit
@@ -37,16 +38,16 @@ from ..connectors._engine.run import PieceSeconds
 from ..connectors.views.view import View, as_views
 from ..env_runner.callbacks import ALGORITHM_EVENTS, CallbackDispatcher
 from ..env_runner.env_checks import is_of_environment
+from ..env_runner.make_runner import make_runner
 from ..learner.learner_group import LearnerGroup
 from ..learner.schedules import count_steps
 from .checkpoint import config_from_checkpoint, describe, read_checkpoint, write_checkpoint
-from .evaluation import Evaluation, make_runner
+from .evaluation import Evaluation
 from .module_specs import check_module, check_sequence_settings, config_with_views, module_views
 from .other_libraries import ACT
 from .pipelines import check_same_pieces, given_pieces, is_edited
 from .policy import MultiAgentPolicy, Policy, policy_for
 from .policy_spec import PolicySpec, settings_of
-from .random_state import get_random_state, seed_everything, set_random_state
 from .results import judge
 from .saved_checkpoints import read_newest
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import time
 from collections import defaultdict
@@ -12,19 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from epibatch.core.errors import ConfigError
-from epibatch.core.imports import load_object
 from epibatch.core.metrics import MetricsLogger, merge_logged
+from epibatch.core.random_state import random_state_apart
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.restoring import check_count
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
+from ..env_runner.make_runner import make_runner
 from ..env_runner.metrics import AgentMetrics
-from ..env_runner.multi_agent_env_runner import MultiAgentEnvRunner
-from ..env_runner.single_agent_env_runner import SingleAgentEnvRunner
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .pipelines import FrozenStates, check_same_pieces
-from .random_state import random_state_apart
 
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
@@ -32,37 +29,6 @@ if TYPE_CHECKING:
 _AT_ONCE = 16
 """Steps that each environment takes between two looks at which episodes have ended."""
 _BY_AGENT = ("agent_episode_returns_mean", "module_episode_returns_mean", "agent_steps")
-
-
-def make_runner(config: AlgorithmConfig, worker_index: int) -> Any:
-    """Make the runner that a config asks for: a `MultiAgentEnvRunner` if it has policies, or a subclass.
-
-    Args:
-        config: The config.
-        worker_index: Distinguishes the runners of one algorithm.
-
-    Raises:
-        ConfigError: the config's class is not such a subclass, has abstract methods, or takes other arguments.
-    """
-    base: type[Any] = MultiAgentEnvRunner if config.is_multi_agent else SingleAgentEnvRunner
-    cls = config.env_runner_cls or base
-    runner = load_object(cls, "env_runners.env_runner_cls") if isinstance(cls, str) else cls
-    arguments = {"config": config, "worker_index": worker_index}
-    problem = None if issubclass(runner, base) else "which does not inherit from it"
-    if inspect.isabstract(runner):
-        problem = f"which lacks {', '.join(sorted(runner.__abstractmethods__))}"
-    try:
-        inspect.signature(runner).bind(**arguments)
-    except TypeError as error:
-        problem = f"whose constructor does not take these: {error}"
-    if problem is not None:
-        raise ConfigError(
-            "env_runners.env_runner_cls",
-            expected=f"a subclass of {base.__name__} that is made with {', '.join(arguments)}",
-            found=f"{runner.__name__}, {problem}",
-            do=f"write class {runner.__name__}({base.__name__}); an __init__ takes *, config, **kwargs",
-        )
-    return runner(**arguments)
 
 
 class Evaluation:
