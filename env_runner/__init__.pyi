@@ -1,6 +1,6 @@
 from .env_runner import EnvRunner as EnvRunner
 from .env_runner_group import EnvRunnerGroup as EnvRunnerGroup
-from .metrics import EpisodeMetrics as EpisodeMetrics
+from .metrics import AgentMetrics as AgentMetrics, EpisodeMetrics as EpisodeMetrics, SamplingMetrics as SamplingMetrics
 from .multi_agent_env import MultiAgentEnv as MultiAgentEnv, make_multi_agent as make_multi_agent
 from .multi_agent_env_runner import MultiAgentEnvRunner as MultiAgentEnvRunner
 from .make_env import make_vector_multi_agent_env as make_vector_multi_agent_env

@@ -100,8 +100,12 @@ class EnvRestarts:
         """Return the restarts since the last report and over the lifetime; nothing if there can be none."""
         if not self.enabled:
             return {}
+        return {"num_env_restarts": self.take(), "num_env_restarts_lifetime": self.count}
+
+    def take(self) -> int:
+        """Return the restarts since the last report, and count this as one."""
         new, self._reported = self.count - self._reported, self.count
-        return {"num_env_restarts": new, "num_env_restarts_lifetime": self.count}
+        return new
 
     def get_state(self) -> dict[str, int]:
         """Return the number of restarts."""

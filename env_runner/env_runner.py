@@ -669,6 +669,21 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         sequence = {WEIGHTS_SEQ_NO: self._weights_seq_no, "env_step_timer": seconds}
         return {**self._metrics.report(), **self._restarts.report(), **sequence}
 
+    def take_metrics(self) -> dict[str, Any]:
+        """Return what was counted and logged since the last metrics as data for `add_metrics` of another runner."""
+        seconds, self._stepper.seconds = self._stepper.seconds, 0.0
+        return {"sampling": self._metrics.take(), "env_restarts": self._restarts.take(), "env_step_timer": seconds}
+
+    def add_metrics(self, data: dict[str, Any]) -> None:
+        """Count what `take_metrics` of another runner gave, as if it were this runner's.
+
+        Raises:
+            ConfigError: the runners log a key with other options.
+        """
+        self._metrics.add_from(data["sampling"])
+        self._restarts.count += data["env_restarts"]
+        self._stepper.seconds += data["env_step_timer"]
+
     def checkpoint_reset(self) -> None:
         """Start new episodes at the next call, from new seeds of the environments' streams.
 

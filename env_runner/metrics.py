@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class EpisodeMetrics:
         self._steps = 0
         self._begun = [0] * num_envs  # the step before each environment's episode
         self._ended: deque[tuple[float, int]] = deque(maxlen=window)
-        self._new: list[float] = []
+        self._new: list[tuple[float, int]] = []  # those that ended since the last report
         self.lifetime = 0
 
     def add(self, rewards: Any, skipped: list[int], idle: Collection[int] = ()) -> None:
@@ -54,9 +54,9 @@ class EpisodeMetrics:
 
     def end(self, env: int) -> None:
         """Count the running episode of an environment as ended."""
-        value = self._returns.item(env)
-        self._ended.append((value, self._steps - self._begun[env]))
-        self._new.append(value)
+        ended = self._returns.item(env), self._steps - self._begun[env]
+        self._ended.append(ended)
+        self._new.append(ended)
         self.lifetime += 1
         self._returns[env] = 0.0
         self._begun[env] = self._steps
@@ -75,7 +75,7 @@ class EpisodeMetrics:
         """
         out: dict[str, float] = {"num_episodes": len(self._new), "num_episodes_lifetime": self.lifetime}
         if self._new:
-            out["episode_return_mean_this_iter"] = float(np.mean(self._new))
+            out["episode_return_mean_this_iter"] = float(np.mean([value for value, _ in self._new]))
         self._new = []
         for name, values in zip(("return", "len"), zip(*self._ended) if self._ended else ((), ())):
             array = np.array(values or [np.nan], np.float64)
@@ -83,6 +83,17 @@ class EpisodeMetrics:
             out[f"episode_{name}_min"] = float(array.min())
             out[f"episode_{name}_max"] = float(array.max())
         return out
+
+    def take(self) -> list[tuple[float, int]]:
+        """Return returns and lengths of the episodes that ended since the last report, and count this as one."""
+        new, self._new = self._new, []
+        return new
+
+    def add_from(self, ended: Sequence[tuple[float, int]]) -> None:
+        """Count the episodes that another object's `take` gave as ended here."""
+        self._ended.extend(ended)
+        self._new.extend(ended)
+        self.lifetime += len(ended)
 
     def get_state(self) -> dict[str, Any]:
         """Return the stored episodes and the lifetime count, without running sums."""
@@ -131,10 +142,10 @@ class AgentMetrics:
         self.steps = 0
         self._window = window
         self._lifetime: dict[str, Counter[str]] = {"agent": Counter(), "module": Counter()}
-        self._reported: dict[str, Counter[str]] = {"agent": Counter(), "module": Counter()}
         self._ended: dict[str, defaultdict[str, deque[float]]] = {
             name: defaultdict(self._remembered) for name in ("agent_returns", "module_returns", "agent_steps")
         }
+        self._begin_report()
         self._earlier: list[_Totals] = [_Totals() for _ in range(num_envs)]
 
     def _remembered(self) -> deque[float]:
@@ -168,12 +179,16 @@ class AgentMetrics:
         for agent, value in totals.returns.items():
             if not (value or totals.steps.get(agent)):
                 continue  # it only saw the end
-            self._ended["agent_returns"][str(agent)].append(value)
-            self._ended["agent_steps"][str(agent)].append(totals.steps.get(agent, 0))
+            self._store("agent_returns", str(agent), [value])
+            self._store("agent_steps", str(agent), [totals.steps.get(agent, 0)])
             if agent in totals.steps:  # one that never appeared has no module
                 modules[str(chunk.module_for(agent))] += value
         for module_id, value in modules.items():
-            self._ended["module_returns"][module_id].append(value)
+            self._store("module_returns", module_id, [value])
+
+    def _store(self, name: str, key: str, values: Sequence[float]) -> None:
+        self._ended[name][key].extend(values)
+        self._new[name][key] += len(values)
 
     def forget(self, envs: list[int] | None = None) -> None:
         """Start counting again, in all environments or some."""
@@ -190,8 +205,35 @@ class AgentMetrics:
         for kind, counts in self._lifetime.items():
             out[_STEPS.format(kind)] = dict(counts - self._reported[kind])
             out[f"{_STEPS.format(kind)}_lifetime"] = dict(counts)
-            self._reported[kind] = Counter(counts)
+        self._begin_report()
         return out
+
+    def _begin_report(self) -> None:
+        self._reported = {kind: Counter(counts) for kind, counts in self._lifetime.items()}
+        self._steps_reported = self.steps
+        self._new: dict[str, Counter[str]] = {name: Counter() for name in self._ended}  # number of new values
+
+    def take(self) -> dict[str, Any]:
+        """Return steps and ended episodes since the last report as data, and count this as one."""
+        data = {
+            "steps": self.steps - self._steps_reported,
+            "counts": {kind: dict(counts - self._reported[kind]) for kind, counts in self._lifetime.items()},
+            "ended": {
+                name: {key: list(self._ended[name][key])[-count:] for key, count in counts.items() if count}
+                for name, counts in self._new.items()
+            },
+        }
+        self._begin_report()
+        return data
+
+    def add_from(self, data: Mapping[str, Any]) -> None:
+        """Count the steps and episodes that another object's `take` gave, too."""
+        self.steps += data["steps"]
+        for kind, counts in data["counts"].items():
+            self._lifetime[kind].update(counts)
+        for name, by_key in data["ended"].items():
+            for key, values in by_key.items():
+                self._store(name, key, values)
 
     def get_state(self) -> dict[str, Any]:
         """Return the stored episodes and the lifetime counts, without running sums."""
@@ -209,11 +251,12 @@ class AgentMetrics:
         self.steps = check_count(f"{where}, 'steps'", state["steps"])
         for kind in self._lifetime:
             counts = {key: check_count(f"{where}, {key!r}", count) for key, count in state["lifetime"][kind].items()}
-            self._lifetime[kind], self._reported[kind] = Counter(counts), Counter(counts)
+            self._lifetime[kind] = Counter(counts)
         for name in self._ended:
             self._ended[name].clear()
             for key, values in state["ended"][name].items():
                 self._ended[name][key].extend(value if type(value) is int else float(value) for value in values)
+        self._begin_report()
         self.forget()
 
 
@@ -301,6 +344,31 @@ class SamplingMetrics:
         }
         self._reported, self.seconds = self.steps, 0.0
         return merge_logged(metrics, self.logged, "environment runner")
+
+    def take(self) -> dict[str, Any]:
+        """Return what was counted and logged since the last report as data for `add_from`, and count this as one."""
+        data = {
+            "steps": self.steps - self._reported,
+            "seconds": self.seconds,
+            "episodes": self.episodes.take(),
+            "agents": None if self.agents is None else self.agents.take(),
+            "logged": self.logged.take(),
+        }
+        self._reported, self.seconds = self.steps, 0.0
+        return data
+
+    def add_from(self, data: Mapping[str, Any]) -> None:
+        """Count what `take` of another runner's metrics gave, as if it were counted here now.
+
+        Raises:
+            ConfigError: the runners log a key with other options.
+        """
+        self.logged.add_from(data["logged"])
+        self.steps += data["steps"]
+        self.seconds += data["seconds"]
+        self.episodes.add_from(data["episodes"])
+        if self.agents is not None and data["agents"] is not None:
+            self.agents.add_from(data["agents"])
 
     def get_state(self) -> dict[str, Any]:
         """Return the lifetime counts, the stored episodes, and the values that pieces logged."""

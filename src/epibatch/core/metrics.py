@@ -105,7 +105,7 @@ _REDUCED: dict[Any, Callable[[list[Any]], Any]] = {
 class _Metric:
     """The values of one key, and how they become one number."""
 
-    __slots__ = ("_combine", "_count", "_recent", "_since", "_value", "_values", "settings")
+    __slots__ = ("_combine", "_count", "_first", "_new", "_recent", "_since", "_value", "_values", "settings")
 
     def __init__(self, settings: tuple[Any, ...]) -> None:
         self.settings = settings
@@ -113,6 +113,8 @@ class _Metric:
         self._combine: Any = _COMBINED.get(reduce) if coeff is None else partial(_moving_average, coeff)
         self._since = time.perf_counter()
         self._recent: float = 0
+        self._first: Any = 0  # the value that a moving average began with
+        self._new: _Metric | None = None  # what came since the last `take`, if there was one
         self.clear()
 
     def clear(self) -> None:
@@ -132,8 +134,12 @@ class _Metric:
         self._count += 1
         if self._values is not None:
             self._values.append(value)
+        elif self._count == 1:
+            self._value = self._first = value
         else:
-            self._value = value if self._count == 1 else self._combine(self._value, value)
+            self._value = self._combine(self._value, value)
+        if self._new is not None:
+            self._new.push(value)
 
     def result(self, default: Any = _MISSING) -> Any:
         """The reduced value; `default` if there is none."""
@@ -158,6 +164,28 @@ class _Metric:
         values = None if self._values is None else list(self._values)
         return {"settings": self.settings, "count": self._count, "value": self._value, "values": values}
 
+    def take(self) -> dict[str, Any]:
+        """Return what came since the last call, and begin a new round."""
+        new, self._new = self._new or self, _Metric(self.settings)
+        data = {**new.get_state(), "first": new._first, "recent": self._recent}
+        self.end_round()
+        return data
+
+    def add_from(self, data: Mapping[str, Any]) -> None:
+        """Take in what `take` of another metric with these settings gave, as if the values came now, in their order."""
+        coeff = self.settings[2]
+        self._recent += data["recent"]
+        count, value = data["count"], data["value"]
+        if self._values is not None:
+            self._values.extend(data["values"])
+        elif count and not self._count:
+            self._value, self._first = value, data["first"]
+        elif count and coeff is not None:
+            self._value = value + (1 - coeff) ** count * (self._value - data["first"])
+        elif count:
+            self._value = self._combine(self._value, value)
+        self._count += count
+
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> _Metric:
         settings: Any = tuple(state["settings"])
@@ -172,6 +200,7 @@ class _Metric:
         if metric._values is not None:
             metric._values.extend(values)
             metric._count = metric._count if values else 0
+        metric._new = cls(settings)
         return metric
 
 
@@ -314,6 +343,28 @@ class MetricsLogger:
         for metric in self._metrics.values():
             metric.end_round()
         return results
+
+    def take(self) -> dict[str, Any]:
+        """What was logged since the last call, as data for `add_from`; keys with `clear_on_reduce` start over.
+
+        Example:
+            >>> here, there = MetricsLogger(), MetricsLogger()
+            >>> for value in (1.0, 2.0, 6.0):
+            ...     there.log_value("loss", value)
+            ...     here.add_from(there.take())
+            >>> here.reduce(), there.reduce()
+            ({'loss': 3.0}, {'loss': 3.0})
+        """
+        return {"metrics": {key: metric.take() for key, metric in self._metrics.items()}}
+
+    def add_from(self, data: Mapping[str, Any]) -> None:
+        """Log what another logger gave with `take`, as if it were logged here now.
+
+        Raises:
+            ConfigError: a key is logged with other options here, or is a parent of one.
+        """
+        for key, values in data["metrics"].items():
+            self._metric(key, tuple(values["settings"])).add_from(values)
 
     def get_state(self) -> dict[str, Any]:
         """All values and options, as data."""
