@@ -12,15 +12,13 @@ import pytest
 import torch
 
 from epibatch.algorithms import PPO, Algorithm, AlgorithmConfig, PPOConfig
-from epibatch.algorithms.algorithm import sample_train_batch
 from epibatch.algorithms.algorithm_classes import get_trainable_cls
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.learner import GeneralAdvantageEstimation
 from epibatch.connectors.rewards import NormalizeReward
-from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, RunnerError, UnknownNameError
+from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, UnknownNameError
 from epibatch.core.registry import register_env
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
-from epibatch.episodes import SingleAgentEpisode
 from epibatch.learner import PPOSettings
 from fixture_configs import cart_pole, learned, same_weights, weights
 from fixture_envs import CountingEnv
@@ -91,29 +89,6 @@ def test_iterations_end_with_the_goal_or_the_limit_and_go_on_without_either(buil
     assert episodes[-1] >= 10 > max([0, *episodes[:-1]])  # the mean must be one of ten episodes
     assert len(lengths(small().stopping(training_iteration=3))) == 3
     assert len(lengths(small(), most=5)) == 5
-
-
-class Gives:
-    """A runner whose samples have given numbers of steps."""
-
-    def __init__(self, *counts):
-        self._counts = iter(counts)
-
-    def sample(self):
-        rows = list(range(next(self._counts)))
-        columns = {"observations": [*rows, 0], "actions": rows, "rewards": rows}
-        return [SingleAgentEpisode(**columns, len_lookback_buffer=0)] if rows else []
-
-
-@pytest.mark.parametrize(("counts", "taken"), [((5,), 1), ((4, 1), 2), ((2, 2, 9, 9), 3)])
-def test_as_many_samples_as_it_takes(counts, taken):
-    assert [len(episode) for episode in sample_train_batch(Gives(*counts), 5)] == list(counts[:taken])
-
-
-@pytest.mark.parametrize("counts", [(0, 0), (3, 0)])
-def test_a_sample_without_steps(counts):
-    with pytest.raises(RunnerError, match=rf"found: +{counts[0]}, and a sample without any"):
-        sample_train_batch(Gives(*counts), 5)
 
 
 # ---------------------------------------------------------------------------------------- save and restore

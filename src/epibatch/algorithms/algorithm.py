@@ -20,7 +20,6 @@ from epibatch.core.errors import (
     CheckpointError,
     ConfigError,
     EpibatchError,
-    RunnerError,
     UnknownNameError,
     add_context,
     nearest,
@@ -38,7 +37,7 @@ from ..connectors._engine.run import PieceSeconds
 from ..connectors.views.view import View, as_views
 from ..env_runner.callbacks import ALGORITHM_EVENTS, CallbackDispatcher
 from ..env_runner.env_checks import is_of_environment
-from ..env_runner.make_runner import make_runner
+from ..env_runner.env_runner_group import EnvRunnerGroup
 from ..learner.learner_group import LearnerGroup
 from ..learner.schedules import count_steps
 from .checkpoint import config_from_checkpoint, describe, read_checkpoint, write_checkpoint
@@ -50,13 +49,14 @@ from .policy import MultiAgentPolicy, Policy, policy_for
 from .policy_spec import PolicySpec, settings_of
 from .results import judge
 from .saved_checkpoints import read_newest
+from .train_batches import TrainBatches
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
     from ..learner.learner import Learner
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["Algorithm", "LearnerGroup", "count_agent_steps", "sample_train_batch"]
+__all__ = ["Algorithm", "LearnerGroup", "TrainBatches"]
 
 AlgorithmT = TypeVar("AlgorithmT", bound="Algorithm")
 
@@ -114,14 +114,15 @@ class Algorithm(ABC):
         self._time_total_s = 0.0
         self._env_steps = 0
         self._edits_learned = 0
-        self.env_runner = make_runner(self.config, 0)
+        self.env_runner_group = EnvRunnerGroup(config=self.config)
         try:
             module = self.env_runner.module
             modules = dict(module.items()) if self.config.is_multi_agent else {"": module}
             for module_id, module in modules.items():
                 self._check(module_id, module)
             check_sequence_settings(modules.values())
-            self.learner = self._make_learner()
+            self.learner_group = LearnerGroup(self._make_learner())
+            self._batches = TrainBatches(self.env_runner_group, self.config)
             self.pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
             self._built = {name: given_pieces(pipeline) for name, pipeline in self.env_runner.pipelines.items()}
             self._piece_metrics = MetricsLogger(times_pieces=False)
@@ -136,8 +137,19 @@ class Algorithm(ABC):
             self.metrics = MetricsLogger(times_pieces=False)
             self._call("on_algorithm_init")
         except BaseException:
-            self.env_runner.stop()
+            self._stop_groups()
             raise
+
+    @property
+    def env_runner(self) -> Any:
+        """The runner of this process; with `num_env_runners` it has the statistics and metrics of all."""
+        return self.env_runner_group.local_env_runner
+
+    @property
+    def learner(self) -> Learner:
+        """The learner of this process; with `num_learners` it has the newest state of all."""
+        learner: Learner = self.learner_group.learner
+        return learner
 
     def _check(self, module_id: str, module: Any, config: AlgorithmConfig | None = None) -> None:
         try:
@@ -213,15 +225,14 @@ class Algorithm(ABC):
             RunnerError: the runner returned no steps.
         """
         start = time.perf_counter()
-        by_agent = self.config.is_multi_agent and self.config.count_steps_by == "agent_steps"
-        count = count_agent_steps if by_agent else count_steps
-        episodes = sample_train_batch(self.env_runner, self.config.total_train_batch_size, count)
+        episodes = self._batches.sample()
         steps = count_steps(episodes)
         if self.env_runner.num_edits != self._edits_learned:
-            self.learner.check_next_update()
+            self.learner_group.check_next_update()
             self._edits_learned = self.env_runner.num_edits
         sampled = time.perf_counter()
-        learner_results = self.learner.update(episodes=episodes, metrics=self._piece_metrics)
+        self._batches.sample_ahead()
+        learner_results = self.learner_group.update(episodes=episodes, metrics=self._piece_metrics)
         self.env_runner.weights_updated()
         self._share_lookback()
         end = time.perf_counter()
@@ -279,11 +290,6 @@ class Algorithm(ABC):
         """
         connector = self.learner.connector
         self.env_runner.require_lookback(connector.lookback_needed if connector.lookback_known else None)
-
-    @property
-    def learner_group(self) -> LearnerGroup:
-        """The learner as a group of one, for code that knows RLlib's groups."""
-        return LearnerGroup(self.learner)
 
     def get_module(self, module_id: str = DEFAULT_MODULE_ID) -> Any:
         """The module that is trained."""
@@ -455,7 +461,7 @@ class Algorithm(ABC):
             module_id, new_should_module_be_updated=None if rule is None else planned.policies_to_train
         )
         self._apply_module_change("remove_module", parts, {})
-        self.env_runner.checkpoint_reset()
+        self._begin_episodes()
         return result
 
     def learner_overrides(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -497,7 +503,7 @@ class Algorithm(ABC):
         kept = self.env_runner.lookback
         self._set_added_views({**self.added_views, **views}, where)
         if views[name].lookback > kept:
-            self.env_runner.checkpoint_reset()
+            self._begin_episodes()
 
     def remove_view(self, name: str) -> None:
         """Take away a view that `add_view` gave, from the next batch on, as if it had not been given.
@@ -547,6 +553,11 @@ class Algorithm(ABC):
             self._modules_changed()
             self._share_lookback()
         self.added_views = added
+
+    def _begin_episodes(self) -> None:
+        """Let the runners begin new episodes; what was sampled for a batch that is not complete is dropped."""
+        self._batches.forget()
+        self.env_runner.checkpoint_reset()
 
     def _modules_changed(self) -> None:
         """Rebuild the parts that depend on the modules."""
@@ -667,7 +678,7 @@ class Algorithm(ABC):
             UnknownNameError: a name that is none of the parts'.
         """
         parts: dict[str, Callable[[], Any]] = {
-            "learner": self.learner.get_state,
+            "learner": self.learner_group.get_state,
             "env_runner": lambda: self.env_runner.get_state(not_components="rl_module"),  # the learner's state has it
             "counters": self._get_counters,
             "evaluation": self._evaluation.get_state,
@@ -703,7 +714,7 @@ class Algorithm(ABC):
         before = self.get_state(not_components="env_runner")
         with restore_on_error(lambda: self._restore_parts(before)):
             self._restore_parts(state)
-        self.env_runner.checkpoint_reset()
+        self._begin_episodes()
         self._policy_steps = None  # also if the runner has sampled as much
 
     def _restore_parts(self, state: Mapping[str, Any]) -> None:
@@ -711,7 +722,7 @@ class Algorithm(ABC):
         takers: dict[str, Any] = {
             # first: they are pieces; checkpoints of earlier versions have none
             "added_views": lambda views: self._set_added_views(views, where),
-            "learner": self.learner.set_state,
+            "learner": self.learner_group.set_state,
             "counters": self._set_counters,
             "evaluation": self._evaluation.set_state,  # checkpoints of earlier versions have none
             "random": set_random_state,
@@ -752,7 +763,7 @@ class Algorithm(ABC):
         """
         saved = write_checkpoint(Path(path), describe(self.config, self.env_runner, self._built), self.get_state())
         if end_episodes:
-            self.env_runner.checkpoint_reset()
+            self._begin_episodes()
         return str(saved)
 
     def restore_from_path(self, path: str | Path) -> None:
@@ -816,44 +827,17 @@ class Algorithm(ABC):
         return algorithm
 
     def stop(self) -> None:
-        """Close the environments; the algorithm cannot be used afterwards."""
+        """Close the environments and end all processes; the algorithm cannot be used afterwards."""
         self._evaluation.stop()
-        self.env_runner.stop()
+        self._stop_groups()
 
-
-def count_agent_steps(episodes: Sequence[Any]) -> int:
-    """Steps of all agents in multi-agent chunks together."""
-    return sum(episode.agent_steps() for episode in episodes)
-
-
-def sample_train_batch(runner: Any, wanted: int, count: Callable[[Sequence[Any]], int] = count_steps) -> Sequence[Any]:
-    """Chunks with so many steps, or a few more; one `sample()` unless fragments are shorter.
-
-    Args:
-        runner: what samples.
-        wanted: steps, at least.
-        count: how they are counted: `count_steps` (env steps) or `count_agent_steps`.
-
-    Raises:
-        RunnerError: a sample has no steps.
-    """
-    episodes: Sequence[Any] = runner.sample()
-    steps = count(episodes)
-    # A runner also counts observations that end no step, so that a sample may have a few steps less than asked for.
-    rest = count is count_agent_steps and runner.config.batch_mode == "truncate_episodes"
-    while steps < wanted:
-        more = runner.sample(num_timesteps=wanted - steps) if rest else runner.sample()
-        new = count(more)
-        if new == 0:
-            raise RunnerError(
-                "Algorithm.train",
-                expected=f"{wanted} {'agent' if count is count_agent_steps else 'env'} steps",
-                found=f"{steps}, and a sample without any",
-                do="check that the environment's steps succeed",
-            )
-        episodes = [*episodes, *more]
-        steps += new
-    return episodes
+    def _stop_groups(self) -> None:
+        """End what samples and what learns; the first also if the others do not end."""
+        try:
+            if hasattr(self, "learner_group"):  # not if the constructor failed before
+                self.learner_group.stop()
+        finally:
+            self.env_runner_group.stop()
 
 
 def _is_default(spec: RLModuleSpec, module: Any) -> bool:

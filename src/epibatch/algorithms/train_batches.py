@@ -1,0 +1,105 @@
+"""Train batches: as many sampled steps as an iteration needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from epibatch.core.errors import RunnerError
+
+from ..learner.schedules import count_steps
+
+if TYPE_CHECKING:
+    from .algorithm_config import AlgorithmConfig
+
+
+class TrainBatches:
+    """Samples the train batches of an algorithm, one after the other.
+
+    What was sampled stays if a later sample fails, and is part of the batch of the next call.
+
+    Args:
+        group: The runners, an `EnvRunnerGroup`.
+        config: The algorithm's.
+    """
+
+    def __init__(self, group: Any, config: AlgorithmConfig) -> None:
+        self._group = group
+        self._config = config
+        self._parts: list[tuple[int, Sequence[Any]]] = []
+        self._steps = 0
+
+    @property
+    def _by_agent(self) -> bool:
+        return self._config.is_multi_agent and self._config.count_steps_by == "agent_steps"
+
+    @property
+    def _ahead(self) -> bool:
+        return self._config.sample_while_learning and self._config.num_env_runners > 0
+
+    def sample(self) -> Sequence[Any]:
+        """Return chunks with `train_batch_size` steps, or a few more; one `sample()` unless fragments are shorter.
+
+        Raises:
+            RunnerError: a sample has no steps, though no runner failed.
+        """
+        wanted, is_first = self._config.total_train_batch_size, not self._parts
+        while self._steps < wanted:
+            before, faults = self._steps, self._faults()
+            self._take_part(wanted)
+            if self._steps == before and not is_first and self._faults() == faults:
+                raise RunnerError(
+                    "Algorithm.train",
+                    expected=f"{wanted} {'agent' if self._by_agent else 'env'} steps",
+                    found=f"{self._steps}, and a sample without any",
+                    do="check that the environment's steps succeed",
+                )
+            is_first = False
+        parts = [part for _, part in sorted(self._parts, key=lambda pair: pair[0])]
+        self.forget()
+        return parts[0] if len(parts) == 1 else [chunk for part in parts for chunk in part]
+
+    def sample_ahead(self) -> None:
+        """Let the runners sample the next batch from now on, with `sample_while_learning`; does not wait for it."""
+        if self._ahead:
+            self._group.request()
+
+    def forget(self) -> None:
+        """Drop what was sampled for a batch that is not complete."""
+        self._parts, self._steps = [], 0
+
+    def _take_part(self, wanted: int) -> None:
+        """Sample once, or take what was sampled meanwhile."""
+        if self._ahead:
+            asked = self._group.num_in_flight_async_reqs() * self._steps_of_sample()
+            if self._steps + asked < wanted:
+                self._group.request()
+            for index, part in self._group.ready():
+                self._add(index, part)
+            return
+        # A runner also counts observations that end no step, so that a sample may have a few steps less than asked for.
+        has_short_samples = self._by_agent or self._config.num_env_runners > 0
+        if self._parts and has_short_samples and self._asks_for_steps():
+            self._add(0, self._group.sample(num_timesteps=wanted - self._steps))
+        else:
+            self._add(0, self._group.sample())
+
+    def _faults(self) -> Any:
+        """What has happened to the runners' processes so far."""
+        return self._group.fault_report() if self._config.num_env_runners else None
+
+    def _asks_for_steps(self) -> bool:
+        """True if the rest of a batch may be shorter than the fragments are."""
+        config = self._config
+        is_cut = config.batch_mode == "truncate_episodes"
+        return is_cut and (self._by_agent or config.rollout_fragment_length == "auto")
+
+    def _steps_of_sample(self) -> int:
+        """The steps of one runner's `sample()`, about."""
+        config = self._config
+        return int(config.get_rollout_fragment_length()) * int(config.num_envs_per_env_runner)
+
+    def _add(self, index: int, part: Sequence[Any]) -> None:
+        if len(part):
+            self._parts.append((index, part))
+        self._steps += sum(chunk.agent_steps() for chunk in part) if self._by_agent else count_steps(part)
