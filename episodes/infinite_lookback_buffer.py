@@ -138,7 +138,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
     def over(cls, source: RowSource, lookback: int, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:
         """Return a buffer that shows rows which `source` owns."""
         buffer = cls(None, 0, space)
-        buffer._source = source
+        buffer._source, buffer._read_only = source, source.column.read_only
         buffer.lookback = lookback
         return buffer
 
@@ -154,6 +154,14 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         """
         self._form, self._leaves, self._stop = form, leaves, stop
         self._pending, self.provisional = pending, provisional
+
+    def make_writable(self) -> None:
+        """Copy rows that lie in read-only memory; of a block the whole column, which its other episodes show too."""
+        if self._source is None:
+            self.own()
+        else:
+            self._source.column.make_writable()
+            self._read_only = False
 
     def own(self, change: str = "an operation that adds or removes rows") -> None:
         """Copy the rows out of the block, or the read-only memory, that they lie in, if they do.
@@ -448,7 +456,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         if not may_write():
             return shielded(self._span(0, self.len_incl_lookback()))
         if self._read_only:
-            self.own()
+            self.make_writable()
         return self._span(0, self.len_incl_lookback())
 
     @data.setter

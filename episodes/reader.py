@@ -16,8 +16,8 @@ from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unfla
 from ._parts.acting_rewards import known
 from ._storage.arrays import Leaf, fits
 from ._storage.block import Block, BlockColumn
-from ._storage.chunk import Chunk, chunk_of
-from ._storage.column_rows import BlockRows, ColumnRows
+from ._storage.chunk import chunk_of
+from ._storage.column_rows import BlockRows, ColumnRows, SeveralBlockRows
 from ._storage.infos_buffer import mark_placeholders
 from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer, lengths_of, newest_of, rows_of
 from .single_agent_episode import SingleAgentEpisode, no_column
@@ -45,28 +45,21 @@ def reader_of(episodes: Sequence[Any]) -> EpisodeReader:
         >>> reader.lengths.tolist(), reader.rows("actions").joined().tolist()
         ([2, 2], [7, 8, 7, 8])
     """
-    if type(episodes) is VectorEpisodes:
-        if episodes.recording:
-            return EpisodeReader(episodes.views_of_all()) if episodes.block.behind else RecorderReader(episodes)
-        if not episodes.block.views or not any(chunk.replaced for chunk in episodes.chunks):
-            return BlockReader(episodes, episodes.block, episodes.chunks)
-        return EpisodeReader(episodes.views_of_all())
-    chunks = []
-    for episode in episodes:
-        chunk = chunk_of(episode)
-        if chunk is None:
+    if type(episodes) is not VectorEpisodes:
+        chunks: list[Any] = []
+        for episode in episodes:
+            chunks.append(chunk_of(episode))
+            if chunks[-1] is None:
+                return EpisodeReader(episodes)
+        if not chunks:
             return EpisodeReader(episodes)
-        chunks.append(chunk)
-    blocks = {id(chunk.block): chunk.block for chunk in chunks}
-    if len(blocks) < 2:
-        return BlockReader(episodes, chunks[0].block, chunks) if chunks else EpisodeReader(episodes)
-    owners = np.array([id(chunk.block) for chunk in chunks])
-    places = [np.flatnonzero(owners == owner) for owner in blocks]
-    readers = [
-        BlockReader([episodes[i] for i in at.tolist()], block, [chunks[i] for i in at.tolist()])
-        for block, at in zip(blocks.values(), places)
-    ]
-    return SeveralBlocksReader(episodes, readers, places)
+        episodes = VectorEpisodes(chunks[0].block, chunks, episodes)
+    elif episodes.recording:
+        return EpisodeReader(episodes.views_of_all()) if episodes.block.behind else RecorderReader(episodes)
+    elif any(chunk.replaced for chunk in episodes.chunks if chunk.block.views):
+        return EpisodeReader(episodes.views_of_all())
+    parts = episodes.by_block()
+    return BlockReader(episodes, parts[0][0]) if len(parts) < 2 else SeveralBlocksReader(episodes, parts)
 
 
 class EpisodeReader:
@@ -387,14 +380,13 @@ class BlockReader(EpisodeReader):
     """Reads whole columns of finished chunks out of the block that they lie in.
 
     Args:
-        episodes: The episode objects, as a sequence that makes each object on first access.
+        episodes: The episodes; none of them shows other rows than its chunk's.
         block: The block of the rows.
-        chunks: The chunks that the episodes show; no episode shows other rows.
     """
 
-    def __init__(self, episodes: Sequence[Any], block: Block, chunks: Sequence[Chunk]) -> None:
-        super().__init__(episodes, chunks)
-        self.block, self.chunks = block, chunks
+    def __init__(self, episodes: VectorEpisodes, block: Block) -> None:
+        super().__init__(episodes, episodes.chunks)
+        self.block, self.chunks = block, episodes.chunks
         self._known_places: dict[Any, Ints] = {}
 
     @cached_property
@@ -587,37 +579,86 @@ class SeveralBlocksReader(EpisodeReader):
     """Reads chunks of several blocks, block by block.
 
     Args:
-        episodes: The episode objects of all chunks.
-        readers: One for each block.
-        places: For each of them the positions of its chunks among all: int64.
+        episodes: The episodes; none of them shows other rows than its chunk's.
+        parts: The blocks, each with the positions of its chunks: int64.
     """
 
-    def __init__(self, episodes: Sequence[Any], readers: list[BlockReader], places: list[Ints]) -> None:
-        super().__init__(episodes)
-        self._readers, self._places = readers, places
+    def __init__(self, episodes: VectorEpisodes, parts: Sequence[tuple[Block, Ints]]) -> None:
+        super().__init__(episodes, episodes.chunks)
+        self._readers = [BlockReader(episodes.take(places.tolist()), block) for block, places in parts]
+        self._places = [places for _, places in parts]
+        order = np.concatenate(self._places)
+        self._back = None if (np.diff(order) > 0).all() else np.argsort(order)
+
+    def _of_all(self, parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """What the readers say of their chunks (the last axis), in the order of all chunks."""
+        values = np.concatenate(parts, axis=-1)
+        return values if self._back is None else values[..., self._back]
 
     @cached_property
     def lengths(self) -> Ints:
         """Steps of each chunk: int64 [C]."""
-        lengths = np.empty(len(self._sequence), np.int64)
-        for reader, at in zip(self._readers, self._places):
-            lengths[at] = reader.lengths
-        return lengths
+        return self._of_all([reader.lengths for reader in self._readers])
+
+    @cached_property
+    def lookbacks(self) -> Ints:
+        """Return the number of steps that each chunk keeps before its start: int64 [C]."""
+        return self._of_all([reader.lookbacks for reader in self._readers])
+
+    @property
+    def ends(self) -> Flags:
+        """Return the flags (terminated, truncated) at each chunk's end: bool [2, C]."""
+        return self._of_all([reader.ends for reader in self._readers])
+
+    @cached_property
+    def lack_final_obs(self) -> Flags:
+        """Return a mask of the chunks whose last observation is a placeholder (see `EpisodeReader.lack_final_obs`)."""
+        return self._of_all([reader.lack_final_obs for reader in self._readers])
+
+    def holds(self, column: str) -> Flags:
+        """Return a mask of the chunks that have a column: bool [C]."""
+        return self._of_all([reader.holds(column) for reader in self._readers])
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the model outputs (see `EpisodeReader.outputs`)."""
+        first, *others = (reader.outputs for reader in self._readers)
+        return first if all(set(names) == set(first) for names in others) else super().outputs
 
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
         """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
-        columns = [reader.block.column(column) for reader in self._readers]
-        if any(item is None or columns[0] is None or item.form != columns[0].form for item in columns):
+        if not self._alike(column):
             return super().rows(column, first, stop, step)
         firsts, stops = np.zeros_like(self.lengths) + first, self._stops(stop)
         parts = [reader.rows(column, firsts[at], stops[at], step) for reader, at in zip(self._readers, self._places)]
         if not all(part.sound for part in parts):
             return super().rows(column, first, stop, step)
-        order = np.argsort(np.concatenate(self._places)).tolist()
+        if self._back is None:
+            return SeveralBlockRows(parts, column, self.describe)
         chunk_rows = [part.of_chunk(chunk) for part in parts for chunk in range(len(part.counts))]
         counts = [count for part in parts for count in part.counts]
-        leaves = [[chunk_rows[i][leaf] for i in order] for leaf in range(len(chunk_rows[0]))]
-        return ColumnRows(parts[0].form, leaves, [counts[i] for i in order], column, self.describe)
+        leaves = [[chunk_rows[i][leaf] for i in self._back.tolist()] for leaf in range(len(chunk_rows[0]))]
+        return ColumnRows(parts[0].form, leaves, [counts[i] for i in self._back.tolist()], column, self.describe)
+
+    def _alike(self, column: str) -> bool:
+        """Return True if all blocks have a column, in one nesting and shape."""
+        columns = [reader.block.column(column) for reader in self._readers]
+        kinds = {item and repr((item.form, [leaf.shape[2:] for leaf in item.leaves])) for item in columns}
+        return len(kinds) == 1 and columns[0] is not None
+
+    def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
+        """Copies of rows at given steps of given chunks (see `EpisodeReader.at`)."""
+        if not len(chunks) or not self._alike(column):
+            return super().at(column, chunks, steps)
+        owners, numbers = np.empty((2, len(self.lengths)), np.int64)
+        for owner, places in enumerate(self._places):
+            owners[places], numbers[places] = owner, np.arange(len(places))
+        wanted = [np.flatnonzero(owners[chunks] == owner) for owner in range(len(self._readers))]
+        found = [
+            reader.at(column, numbers[chunks[at]], steps[at]) for reader, at in zip(self._readers, wanted) if len(at)
+        ]
+        back = np.argsort(np.concatenate(wanted))
+        return map_struct(lambda *leaves: np.concatenate(leaves)[back], *found)
 
 
 def _spread(rows: Leaf, chunks: Ints, count: int) -> Leaf:

@@ -1,7 +1,8 @@
-"""Episodes that were recorded together, as a sequence over one time-major block."""
+"""Episodes that were recorded together, as a sequence over time-major blocks."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, overload
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ._storage.block import Block
 from ._storage.chunk import Chunk
+from ._storage.packed_chunks import pack_chunks, unpack_chunks
 from .single_agent_episode import SingleAgentEpisode
 
 
@@ -19,13 +21,17 @@ class _Delivery:
 
 
 class VectorEpisodes(Sequence[SingleAgentEpisode]):
-    """A sequence of episodes whose rows live in one block of shape [T, N, ...].
+    """A sequence of episodes whose rows live in a block of shape [T, N, ...], or in several.
 
     Its items are persistent `SingleAgentEpisode` objects that show the block's rows. Each object is made on first
     access. Built-in pieces read whole columns instead.
 
+    A pickle has the rows of these chunks as arrays of all of them, and so has what is made of it. With the buffers of
+    pickle's protocol 5 the arrays are not copied. Those in read-only memory are copied by the first getter or setter
+    that may write. `copy.copy` and `copy.deepcopy` give lists of episodes.
+
     Args:
-        block: The block of the rows.
+        block: The block of the rows; of several the first one.
         chunks: One per episode or chunk of one.
         views: Episode objects that exist already; None for those that were not accessed yet.
         recording: Whether these are the N episodes that a recorder is adding to.
@@ -33,7 +39,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
     Attributes:
         low_rows: The first row of each running chunk in the block, its lookback included; only while recording.
         newest_start: The highest of them.
-        delivery: Shared by the sequences made with `first`. A weak reference to it shows when all of them are gone.
+        delivery: Kept by the sequences made of this one. A weak reference to it shows when all of them are gone.
     """
 
     def __init__(
@@ -43,7 +49,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         self.recording = recording
         self.chunks = list(chunks)
         self.views: list[SingleAgentEpisode | None] = list(views) if views is not None else [None] * len(self.chunks)
-        self.delivery = _Delivery()
+        self.delivery: Any = _Delivery()
         self.low_rows = np.array([self._low(chunk) for chunk in self.chunks] if recording else [], np.int64)
         self.newest_start = int(self.low_rows.max(initial=0))
 
@@ -66,17 +72,50 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         """A list of all episode objects: what `list()` gives, at no cost per episode once all were made."""
         return list(self) if None in self.views else self.views.copy()  # type: ignore[return-value]
 
+    def __copy__(self) -> list[SingleAgentEpisode]:
+        return list(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[SingleAgentEpisode]:
+        return copy.deepcopy(list(self), memo)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return list, (list(self),)
+        if self.recording or not self.chunks:
+            return list, (list(self),)
+        parts = self.by_block()
+        order = np.concatenate([places for _, places in parts])
+        packed = [pack_chunks([self.chunks[i] for i in places.tolist()]) for _, places in parts]
+        return _unpickled, (packed, None if (np.diff(order) > 0).all() else order)
 
     def __repr__(self) -> str:
         return f"VectorEpisodes({len(self)} chunks, {int(self.lengths().sum())} steps)"
 
     def first(self, count: int) -> VectorEpisodes:
         """The first `count` of these episodes."""
-        part = VectorEpisodes(self.block, self.chunks[:count], self.views[:count])
+        return self.take(range(min(count, len(self))))
+
+    def take(self, indices: Sequence[int]) -> VectorEpisodes:
+        """Some of these episodes, in the given order; nothing is copied."""
+        chunks, views = self.chunks, self.views
+        part = VectorEpisodes(self.block, [chunks[i] for i in indices], [views[i] for i in indices])
         part.delivery = self.delivery
         return part
+
+    @classmethod
+    def joined(cls, parts: Sequence[VectorEpisodes]) -> VectorEpisodes:
+        """The episodes of one or more sequences, one after the other; nothing is copied."""
+        chunks = [chunk for part in parts for chunk in part.chunks]
+        episodes = cls(parts[0].block, chunks, [view for part in parts for view in part.views])
+        episodes.delivery = [part.delivery for part in parts]
+        return episodes
+
+    def by_block(self) -> list[tuple[Block, np.ndarray[Any, np.dtype[np.int64]]]]:
+        """The blocks in the order of their first chunks, each with the positions of its chunks: int64."""
+        chunks = self.chunks
+        blocks = {id(chunk.block): chunk.block for chunk in chunks}
+        if len(blocks) < 2:
+            return [(block, np.arange(len(chunks))) for block in blocks.values()] or [(self.block, np.arange(0))]
+        owners = np.array([id(chunk.block) for chunk in chunks])
+        return [(block, np.flatnonzero(owners == owner)) for owner, block in blocks.items()]
 
     # -- facts about all chunks --------------------------------------------------------------------
 
@@ -87,7 +126,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
 
     def envs(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The number of each chunk's environment: int64, shape [len(self)]."""
-        return np.array([chunk.env for chunk in self.chunks], np.int64)
+        return np.array([chunk.env if (at := chunk.origin) is None else at[0] for chunk in self.chunks], np.int64)
 
     def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Number of steps of each chunk: int64, shape [len(self)]."""
@@ -133,3 +172,8 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
     def _low(self, chunk: Chunk) -> int:
         """The chunk's first row in this block, which may hold the end of a chunk of the block before."""
         return chunk.low if chunk.block is self.block else max(0, chunk.low - chunk.end + self.block.row)
+
+
+def _unpickled(parts: list[Any], order: Any) -> VectorEpisodes:
+    episodes = VectorEpisodes.joined([VectorEpisodes(*unpack_chunks(part)) for part in parts])
+    return episodes if order is None else episodes.take(np.argsort(order).tolist())

@@ -9,6 +9,7 @@ One episode:
 Environments that step together:
     block: time-major arrays of all environments, and the infos of whole steps.
     chunk: the part of a block that is one episode.
+    packed_chunks: chunks as data for another process.
     vector_checks: checks what a vector environment returns.
 
 Rows of many chunks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,27 @@ _OBJECT = np.dtype(object)
 
 
 class BlockColumn:
-    """One stream of a block: each leaf is one array of shape [capacity, N, ...]."""
+    """One stream of a block: each leaf is one array of shape [capacity, N, ...].
 
-    __slots__ = ("form", "leaves")
+    Args:
+        form: Nesting of its rows.
+        leaves: Its arrays, as given; none before there are rows.
 
-    def __init__(self) -> None:
-        self.form: Form = None
-        self.leaves: list[Leaf] = []
+    Attributes:
+        read_only: Whether the arrays lie in memory of another process, which cannot be written to.
+    """
+
+    __slots__ = ("form", "leaves", "read_only")
+
+    def __init__(self, form: Form = None, leaves: Sequence[Leaf] = ()) -> None:
+        self.form = form
+        self.leaves: list[Leaf] = list(leaves)
+        self.read_only = not all(leaf.flags.writeable for leaf in self.leaves)
+
+    def make_writable(self) -> None:
+        """Copy arrays that cannot be written to; episodes that show them show the copies from then on."""
+        if self.read_only:
+            self.leaves, self.read_only = list(map(copied, self.leaves)), False
 
     def put(self, row: int, value: Any, capacity: int) -> None:
         """Write one vector step.
@@ -164,8 +178,7 @@ class BlockColumn:
             capacity: How many rows the column gets.
             behind: Environment -> how many rows before those its rows lie.
         """
-        column = BlockColumn()
-        column.form = self.form
+        column = BlockColumn(self.form)
         for leaf in self.leaves:
             target = empty_leaf(leaf[0], capacity)
             low = max(start, 0)

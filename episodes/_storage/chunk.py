@@ -36,6 +36,9 @@ class Chunk:
         t_started: Step of the episode at row `start`.
         custom_data: What the episode's earlier chunks carried.
         is_first: True if the episode begins with this chunk, though its steps before belong to another episode.
+
+    Attributes:
+        origin: The environment and the return before, if the rows were moved to a block with other environments.
     """
 
     block: Block
@@ -52,6 +55,7 @@ class Chunk:
     truncated: bool = field(default=False, init=False)
     tail: Any = field(default=NOTHING, init=False)
     tail_infos: Any = field(default=None, init=False)
+    origin: tuple[int, float] | None = field(default=None, init=False)
     _view: weakref.ref[SingleAgentEpisode] | None = field(default=None, init=False)
 
     @property
@@ -79,6 +83,8 @@ class Chunk:
         """Sum of the episode's rewards before row `start`; NaN if it is not known."""
         if not self.continues:
             return 0.0
+        if self.origin is not None:
+            return self.origin[1]
         return float("nan") if self.block.returns_before is None else float(self.block.returns_before[self.env])
 
     @property
@@ -164,9 +170,13 @@ class Chunk:
         view = self.shown
         if view is None:
             view = self._make_view()
-            self.block.views += 1
-            self._view = weakref.ref(view)
+            self.show_in(view)
         return view
+
+    def show_in(self, view: SingleAgentEpisode) -> None:
+        """Let an episode object that was made elsewhere be the one that shows this chunk."""
+        self.block.views += 1
+        self._view = weakref.ref(view)
 
     def _make_view(self) -> SingleAgentEpisode:
         block, (observation_space, action_space) = self.block, self.spaces

@@ -260,23 +260,81 @@ class BlockRows(ColumnRows):
         Args:
             halved: Whether leaves that are float64 throughout become float32.
         """
+        return unflatten(self.form, [self.joined_leaf(i, halved) for i in range(len(self.block_leaves))])
+
+    def joined_leaf(self, i: int, halved: bool, out: Leaf | None = None) -> Leaf:
+        """Copies of all rows of leaf `i`, in `out` if it is given and of the type that they have."""
         counts = self._rows + 1 if self._bootstrap else self._rows
         at = self._places(self._firsts, counts, self._step)
         ends = np.cumsum(counts) if self._bootstrap or self.tails else counts
-        return unflatten(self.form, [self._taken(i, at, ends, halved) for i in range(len(self.block_leaves))])
-
-    def _taken(self, leaf: int, at: Indices, ends: Indices, halved: bool) -> Leaf:
-        rows = self.block_leaves[leaf]
+        rows = self.block_leaves[i]
         flat = rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])
-        out: Leaf = np.take(flat, at, axis=0, mode="clip")  # what lies past a chunk's rows is overwritten
+        target = out if out is not None and out.dtype == rows.dtype else None
+        joined: Leaf = np.take(flat, at, axis=0, out=target, mode="clip")  # rows past a chunk's are overwritten
         for chunk, tail in self.tails.items():
-            if tail[leaf].dtype != out.dtype:
-                out = out.astype(np.result_type(out, tail[leaf]), copy=False)
-            out[ends[chunk] - 1 - self._bootstrap] = tail[leaf][0]
+            if tail[i].dtype != joined.dtype:
+                joined = joined.astype(np.result_type(joined, tail[i]), copy=False)
+            joined[ends[chunk] - 1 - self._bootstrap] = tail[i][0]
         if self._bootstrap:
-            out = out.astype(self._with_last(out.dtype), copy=False)
-            out[ends - 1] = out[ends - 2] if self._last is None else self._last
-        return out.astype(np.float32) if halved and out.dtype == np.float64 else out
+            joined = joined.astype(self._with_last(joined.dtype), copy=False)
+            joined[ends - 1] = joined[ends - 2] if self._last is None else self._last
+        return joined.astype(np.float32) if halved and joined.dtype == np.float64 else joined
+
+
+class SeveralBlockRows(ColumnRows):
+    """Rows of a column of several blocks of one nesting and shape, in one gather for each block.
+
+    Args:
+        parts: The rows of each block, one after the other.
+        name: The column, for messages.
+        describe: Names a chunk, for messages.
+    """
+
+    def __init__(self, parts: Sequence[Any], name: str, describe: Callable[[int], str]) -> None:
+        self.parts, self.form, self.sound = parts, parts[0].form, True
+        self.counts, self.tails = [], {}
+        for part in parts:
+            self.tails.update({len(self.counts) + chunk: tail for chunk, tail in part.tails.items()})
+            self.counts += part.counts
+        self._name, self._describe = name, describe
+
+    @cached_property
+    def leaves(self) -> list[list[Leaf]]:  # type: ignore[override]
+        """For each leaf the chunks' arrays, without those of `tails`."""
+        return [[leaf for leaves in own for leaf in leaves] for own in zip(*(part.leaves for part in self.parts))]
+
+    def with_bootstraps(self, last: Any = None) -> ColumnRows:
+        """Give each chunk one row more (see `ColumnRows.with_bootstraps`)."""
+        super().with_bootstraps(last)
+        for part in self.parts:
+            part.with_bootstraps(last)
+        return self
+
+    padded = LazyRows.padded
+
+    def joined(self, *, halved: bool = False) -> Any:
+        """Copies of all rows, chunk after chunk, in the column's nesting.
+
+        Args:
+            halved: Whether leaves that are float64 throughout become float32.
+        """
+        sizes = [sum(part.counts) + len(part.counts) * self._bootstrap for part in self.parts]
+        ends = np.cumsum(sizes).tolist()
+        places = [slice(end - size, end) for size, end in zip(sizes, ends)]
+        return unflatten(self.form, [self._leaf(i, places, halved) for i in range(len(self.parts[0].block_leaves))])
+
+    def _leaf(self, i: int, places: list[slice], halved: bool) -> Leaf:
+        leaves = [part.block_leaves[i] for part in self.parts]
+        halved = halved and all(leaf.dtype == np.float64 for leaf in leaves)
+        dtype = np.float32 if halved else np.result_type(*leaves)
+        out: Leaf = np.empty((places[-1].stop, *leaves[0].shape[2:]), dtype)
+        found = [part.joined_leaf(i, halved, out[place]) for part, place in zip(self.parts, places)]
+        if np.result_type(*found) != dtype:
+            return np.concatenate(found)
+        for rows, place in zip(found, places):
+            if not np.may_share_memory(rows, out):
+                out[place] = rows
+        return out
 
 
 def _narrow(parts: list[Leaf], halved: bool) -> Any:

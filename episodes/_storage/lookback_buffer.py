@@ -35,9 +35,8 @@ class LookbackBuffer(ABC):
     t_started: int
     _read_only = False
 
-    @abstractmethod
-    def own(self) -> None:
-        """Copy rows that lie in memory of another object, because that memory may be read-only."""
+    def make_writable(self) -> None:  # noqa: B027 - most have nothing to do
+        """Copy rows that lie in read-only memory."""
 
     @abstractmethod
     def len_incl_lookback(self) -> int:
@@ -104,7 +103,7 @@ class LookbackBuffer(ABC):
             SpaceError: one-hot rows of a column without a space.
         """
         if self._read_only and may_write():
-            self.own()
+            self.make_writable()
         if one_hot_discrete:
             return self._one_hot(indices, neg_index_as_lookback, fill)
         total = self.len_incl_lookback()
@@ -192,7 +191,7 @@ class LookbackBuffer(ABC):
         if watch is not None and not watch.writable:
             check_writable()
         if self._read_only:
-            self.own()
+            self.make_writable()
         total = self.len_incl_lookback()
         if type(at_indices) is int:
             position = self.lookback + at_indices if at_indices >= 0 or neg_index_as_lookback else total + at_indices

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import operator
 import pickle
 import weakref
 
@@ -40,7 +41,10 @@ def test_it_is_a_sequence_of_episodes() -> None:
     assert [e.is_terminated for e in episodes] == [True, False, False]
     assert repr(episodes) == "VectorEpisodes(3 chunks, 7 steps)" and not episodes.recording
     twins = pickle.loads(pickle.dumps(episodes))
-    assert type(twins) is list and all(twin.equals(episode) for twin, episode in zip(twins, episodes, strict=True))
+    assert twins.ids == episodes.ids and type(copy.deepcopy(episodes)) is type(copy.copy(episodes)) is list
+    for twin, deep, episode in zip(twins, copy.deepcopy(episodes), episodes, strict=True):
+        assert twin.equals(episode) and deep.equals(episode) and deep is not episode
+    assert all(map(operator.is_, copy.copy(episodes), episodes))
 
 
 def test_the_newest_step_while_recording() -> None:

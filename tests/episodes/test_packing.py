@@ -1,0 +1,150 @@
+"""Episodes that are joined, and that go to another process and come back."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from epibatch.episodes import (
+    SingleAgentEpisode,
+    VectorEpisodes,
+    VectorRecorder,
+    join_episodes,
+    pack_episodes,
+    reader_of,
+)
+from fixture_episodes import OBSERVATIONS, backwards, harvests, numbered, one_apart, sent
+
+
+def facts(episode: SingleAgentEpisode) -> tuple[Any, ...]:
+    """What `equals` does not compare."""
+    return (
+        episode.lookback,
+        episode.return_before,
+        episode.observation_space,
+        episode.action_space,
+        episode.given_observation_space,
+        episode.get_duration_s(),
+        episode.lacks_final_obs,
+        episode.observations.provisional,
+    )
+
+
+def assert_twins(found: Any, expected: Any) -> None:
+    assert len(found) == len(expected)
+    for twin, episode in zip(found, expected, strict=True):
+        assert twin.equals(episode) and facts(twin) == facts(episode)
+
+
+def bytes_sent(value: Any) -> int:
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return len(data) + sum(memoryview(own).nbytes for own in buffers)
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+@pytest.mark.parametrize("kind", OBSERVATIONS)
+def test_sent_blocks_are_the_same_episodes(kind: str, autoreset: Any) -> None:
+    both = join_episodes(harvests(kind, autoreset=autoreset))
+    for episodes in (both, backwards(both), both.take(range(1, len(both), 3)), both.first(2)):
+        twins = sent(episodes)
+        assert type(twins) is VectorEpisodes and twins.ids == episodes.ids
+        assert twins.envs().tolist() == episodes.envs().tolist()
+        assert_twins(twins, copy.deepcopy(episodes))
+        assert_twins(sent(sent(episodes)), copy.deepcopy(episodes))
+
+
+def steps_of_wide_rows(num_envs: int, steps: int) -> VectorEpisodes:
+    recorder = VectorRecorder(num_envs, capacity=1)
+    recorder.reset(np.zeros((num_envs, 100), np.float32))
+    none = np.zeros(num_envs, bool)
+    for i in range(steps):
+        recorder.step(np.zeros(num_envs, int), np.ones(num_envs), none, none, np.full((num_envs, 100), i, np.float32))
+    return recorder.flush(0)
+
+
+def test_only_the_rows_of_the_episodes_travel_and_no_unused_room() -> None:
+    episodes = steps_of_wide_rows(16, 33)
+    row, last = 100 * 4 + 2 * 8, 100 * 4
+    for some in (episodes, episodes.take([3]), episodes.take(range(0, 16, 2))):
+        used = len(some) * (33 * row + last)
+        assert used <= bytes_sent(some) < 1.02 * used + 1500
+
+
+def test_large_arrays_are_not_copied() -> None:
+    episodes, buffers = steps_of_wide_rows(4, 8), []
+    shared = pickle.loads(pickle.dumps(episodes, protocol=5, buffer_callback=buffers.append), buffers=buffers)
+    shared[2].set_rewards(new_data=7.0, at_indices=3)
+    assert episodes[2].get_rewards().tolist() == [1, 1, 1, 7, 1, 1, 1, 1]
+
+
+def test_what_was_done_to_the_episode_objects_is_sent_too() -> None:
+    episodes = one_apart(harvests()[1])
+    episodes[0].custom_data["seen"] = [1]
+    episodes[2].id_, episodes[2].is_truncated = "renamed", True
+    episodes[3].get_infos(0)["mark"] = 3
+    episodes[3].get_infos(-1)["last"] = 4
+    episodes[4].agent_id = "a"
+    twins = sent(episodes)
+    assert_twins(twins, copy.deepcopy(episodes))
+    assert twins[2].id_ == "renamed" and twins[3].get_infos(0)["mark"] == 3 and twins[0].custom_data == {"seen": [1]}
+    assert reader_of(twins).lengths.tolist() == [len(episode) for episode in episodes]
+
+
+def test_read_only_columns_are_copied_by_what_writes_once_for_all_episodes() -> None:
+    local, twins = harvests()[1], sent(harvests()[1])
+    rewards = twins[2].get_rewards()
+    rewards += 1
+    assert twins[2].get_rewards().tolist() == rewards.tolist() == (local[2].get_rewards() + 1).tolist()
+    first = twins[1].get_rewards()
+    first *= 2
+    twins[0].set_actions(new_data=3, at_indices=0)
+    assert twins[1].get_rewards().tolist() == (2 * local[1].get_rewards()).tolist() and twins[0].get_actions(0) == 3
+    assert reader_of(twins).rows("rewards").joined().tolist() == [r for episode in twins for r in episode.get_rewards()]
+    newest = twins[0].get_observations(-1)
+    newest[:] = 5
+    assert twins[0].get_observations(-1).tolist() == [5, 5]
+
+
+def test_infos_go_with_their_rows() -> None:
+    recorder = VectorRecorder(3, autoreset="same_step")
+    recorder.reset(np.zeros((3, 1)), {"start": np.arange(3)})
+    for i in range(6):
+        done = np.array([i == 2, False, i == 4])
+        infos = {"i": np.array([i, 10 + i, 20 + i]), "_i": np.array([True, i % 2 == 0, False])}
+        final = {"final_info": {"end": np.full(3, i)}} if done.any() else {}
+        recorder.step(
+            np.zeros(3, int), np.ones(3), done, np.zeros(3, bool), np.full((3, 1), i), {**infos, **final},
+            final_observations=np.zeros((3, 1)),
+        )  # fmt: skip
+    episodes = recorder.flush(0)
+    for some in (episodes, episodes.take([1, 3])):
+        assert [twin.get_infos() for twin in sent(some)] == [episode.get_infos() for episode in some]
+    assert sent(episodes.take([0]))[0].get_infos(-1) == {"end": 2}
+
+
+def test_joining_keeps_the_order_and_makes_no_objects() -> None:
+    first, second = harvests()
+    joined = join_episodes([first, [], second])
+    assert type(joined) is VectorEpisodes and joined.views == [None] * (len(first) + len(second))
+    assert joined.ids == [*first.ids, *second.ids] and joined[len(first)] is second[0]
+    assert join_episodes([first]) is first and join_episodes([]) == [] == join_episodes([[], []])
+    assert join_episodes([first, [second[1]]]) == [*first, second[1]]
+
+
+def test_running_episodes_are_sent_as_a_list() -> None:
+    recorder = VectorRecorder(2)
+    recorder.reset(np.zeros((2, 1)))
+    twins = sent(recorder.episodes)
+    assert type(twins) is list and [len(twin) for twin in twins] == [0, 0]
+
+
+def test_episodes_of_their_own_are_sent() -> None:
+    episodes = [numbered(3, 1, id_="a", terminated=True), numbered(2), SingleAgentEpisode(id_="empty")]
+    assert_twins(sent(episodes), episodes)
+    assert_twins(sent(episodes, [2, 0]), [episodes[2], episodes[0]])
+    assert len(pack_episodes([])) == 0
