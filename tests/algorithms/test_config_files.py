@@ -99,6 +99,19 @@ def test_contradictions_and_what_is_not_there_are_reported_with_the_rest():
     assert "these 5 settings" in str(caught.value)
 
 
+def test_settings_of_processes_that_have_no_meaning():
+    data = {
+        "learners": {"num_gpus_per_learner": 1},
+        "evaluation": {"evaluation_config": {"num_env_runners": 2}},
+    }
+    with pytest.raises(ConfigError) as caught:
+        PPOConfig.from_dict(data)
+    assert "- learners.num_gpus_per_learner: needs num_learners; device='cuda'" in str(caught.value)
+    assert "- evaluation.evaluation_config.num_env_runners: expected 0" in str(caught.value)
+    data["learners"]["num_learners"], data["evaluation"]["evaluation_config"]["num_env_runners"] = 1, 0
+    assert PPOConfig.from_dict(data).num_gpus_per_learner == 1
+
+
 def test_what_the_command_needs_is_reported_with_the_rest(tmp_path):
     (tmp_path / "my.yaml").write_text("training: {lr: 0}")
     with pytest.raises(ConfigError) as caught:

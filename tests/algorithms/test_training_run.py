@@ -90,6 +90,11 @@ def runner(mean, **more):
     return {"env_runners": {"episode_return_mean": mean, "num_episodes_lifetime": 200, **more}}
 
 
+def faults(runners, healthy, restarts):
+    counts = {"num_env_runners": runners, "num_healthy_env_runners": healthy, "num_env_runner_restarts": restarts}
+    return {"fault_tolerance": counts}
+
+
 def measured(mean):
     return {"evaluation": {"env_runners": {"episode_return_mean": mean, "num_episodes": 10}}}
 
@@ -364,6 +369,13 @@ def test_reports_of_named_errors_and_of_other_libraries():
         ({"training_iteration": 9}, {}, "r | 1/9 iterations | return 100.0 | 10,000 steps/s | "),
         ({}, {"time_this_iter_s": 0}, "r | 1,000 steps | return 100.0 | loss policy 0.1, value 5, entropy 0.69 | "),
         ({}, measured(7), "r | 1,000 steps | return 100.0 | evaluation 7.0 | "),
+        ({}, faults(4, 4, 0), "r | 1,000 steps | return 100.0 | 10,000 steps/s | runners 4/4 | "),
+        ({}, faults(4, 3, 1), "r | 1,000 steps | return 100.0 | 10,000 steps/s | runners 3/4, 1 restart | "),
+        (
+            {},
+            {"fault_tolerance": {"num_learner_restarts": 2}},
+            "r | 1,000 steps | return 100.0 | 10,000 steps/s | 2 re",
+        ),
     ],
 )
 def test_plain_lines_where_there_is_no_terminal(folder, capsys, rules, results, line):

@@ -217,8 +217,9 @@ class Algorithm(ABC):
         Returns:
             `env_runners` (returns, lengths, counts), `learners` (losses), `training_iteration`,
             `num_env_steps_sampled_lifetime` (those of finished iterations), `time_this_iter_s`, `time_total_s`,
-            `timers` with the seconds of `sample` and `learn`, and of every piece if the config has `time_pieces`; and
-            `evaluation`, what `evaluate` returned, in iterations that `evaluation_interval` divides. If
+            `timers` with the seconds of `sample` and `learn`, and of every piece if the config has `time_pieces`;
+            with several processes `fault_tolerance`, counts of their failures; and `evaluation`, what `evaluate`
+            returned, in iterations that `evaluation_interval` divides. If
             that fails, it is missing, and a warning says why.
 
         Raises:
@@ -253,12 +254,23 @@ class Algorithm(ABC):
                 **{name: watch.take() for name, watch in self._watches.items()},
             },
         }
+        if self.config.num_env_runners or self.config.num_learners:
+            results["fault_tolerance"] = self._fault_report()
         interval = self.config.evaluation_interval
         if interval is not None and self.training_iteration % interval == 0:
             results.update(self._evaluated())
         results = merge_logged(results, self.metrics, "algorithm")
         self._call("on_train_result", result=results)
         return results
+
+    def _fault_report(self) -> dict[str, Any]:
+        """How many processes there are, how many of them are healthy, and what was lost so far."""
+        report: dict[str, Any] = {}
+        if self.config.num_env_runners:
+            report.update(num_env_runners=self.config.num_env_runners, **self.env_runner_group.fault_report())
+        if self.config.num_learners:
+            report.update(num_learners=self.config.num_learners, **self.learner_group.fault_report())
+        return report
 
     def _call(self, event: str, **keywords: Any) -> None:
         """Call the callbacks of an event."""

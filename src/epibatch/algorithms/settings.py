@@ -825,6 +825,12 @@ def add_contradictions(settings: AlgorithmSettings, errors: ErrorList) -> None:
     size, batch = settings.training.minibatch_size, settings.training.train_batch_size
     if size is not None and size > batch:
         errors.add("training.minibatch_size", f"expected at most train_batch_size ({batch}), found {size}")
+    if settings.learners.num_gpus_per_learner and not settings.learners.num_learners:
+        errors.add(
+            "learners.num_gpus_per_learner", "needs num_learners; device='cuda' lets this process learn on a GPU"
+        )
+    if settings.evaluation.evaluation_config.get("num_env_runners"):
+        errors.add("evaluation.evaluation_config.num_env_runners", "expected 0: this process evaluates")
     goal = settings.stop.evaluation_return_mean
     if goal is not None and settings.evaluation.evaluation_interval is None:
         errors.add("stop.evaluation_return_mean", "needs evaluations: set evaluation.evaluation_interval")

@@ -25,7 +25,7 @@ _WIDTH = 80
 
 
 def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
-    """One line about one iteration: return, evaluation, steps per second, losses, as far as they fit.
+    """One line about one iteration: return, evaluation, steps per second, processes, losses, as far as they fit.
 
     Args:
         results: what `Algorithm.train` returned.
@@ -44,6 +44,7 @@ def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
     steps, seconds = runner.get("num_env_steps_sampled"), results.get("time_this_iter_s")
     if steps is not None and seconds:
         parts.append(f"{steps / seconds:,.0f} steps/s")
+    parts += _processes(results.get("fault_tolerance", {}))
     for module_id, module in results.get("learners", {}).items():
         losses = [f"{label} {module[name]:.3g}" for name, label in _LOSSES.items() if name in _names(module)]
         if losses:
@@ -54,6 +55,17 @@ def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
             break
         line = f"{line} | {part}"
     return line
+
+
+def _processes(faults: Mapping[str, Any]) -> list[str]:
+    """How many of the processes that sample are healthy, and how often any was made again."""
+    runners, parts = faults.get("num_env_runners"), []
+    if runners is not None:
+        parts.append(f"runners {faults['num_healthy_env_runners']}/{runners}")
+    restarts = faults.get("num_env_runner_restarts", 0) + faults.get("num_learner_restarts", 0)
+    if restarts:
+        parts.append(f"{restarts} restart{'' if restarts == 1 else 's'}")
+    return [", ".join(parts)] if parts else []
 
 
 def _names(module: Any) -> Mapping[str, Any]:
