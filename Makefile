@@ -11,6 +11,7 @@ RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RAY_READY := $(VENV)/.ready-ray
 CONFORMANCE_READY := $(VENV)/.ready-conformance
 BENCH_READY := $(VENV)/.ready-bench
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e
@@ -20,7 +21,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-latest test-oldest lint format types unit examples learning bench bench-memory faults generated conformance conformance-page dist-check clean
+.PHONY: help setup demo test test-slow test-ray test-latest test-oldest lint format types unit examples learning bench bench-memory faults generated conformance conformance-page dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +32,10 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) '.[dev]'
+	touch $@
+
+$(RAY_READY): $(READY)
+	$(INSTALL) '.[dev,ray]'
 	touch $@
 
 $(CONFORMANCE_READY): $(READY)
@@ -49,17 +54,21 @@ test: $(CONFORMANCE_READY) ## lint, types and tests without the slow ones, 4 min
 
 test-slow: $(CONFORMANCE_READY) ## the slow tests, 3 minutes on 2 cores
 	@echo "The slow tests: about 3 minutes on 2 cores."
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow and not ray"
+
+test-ray: $(RAY_READY) ## the tests of processes on Ray, under 5 minutes on 2 cores
+	@echo "Processes on Ray: under 5 minutes on 2 cores."
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray tests/ray
 
 test-latest: ## the tests on the newest releases that pyproject.toml allows, in .venv-latest (torch is the pinned one)
 	$(PYTHON) -m venv .venv-latest
 	.venv-latest/bin/python -m pip install --quiet $(PIP_FLAGS) -U --upgrade-strategy eager -e '.[dev]' $(TORCH)
-	OMP_NUM_THREADS=1 .venv-latest/bin/python -m pytest -n 2 -m ""
+	OMP_NUM_THREADS=1 .venv-latest/bin/python -m pytest -n 2 -m "not ray"
 
 test-oldest: ## the tests on the oldest supported releases, constraints-oldest.txt, in .venv-oldest
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet $(PIP_FLAGS) -c constraints-oldest.txt -e '.[dev]' $(TORCH)
-	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n 2 -m ""
+	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n 2 -m "not ray"
 
 lint: $(READY) ## ruff, rules and format
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Imports point down: face > env_runner | learner > connectors > episodes > core."""
+"""Imports point down: face > env_runner | learner > connectors > episodes > cluster > core."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from sources import Source
 
 MAY_IMPORT = {
     "core": {"core"},
-    "episodes": {"core", "episodes"},
-    "connectors": {"core", "episodes", "connectors"},
-    "env_runner": {"core", "episodes", "connectors", "env_runner"},
-    "learner": {"core", "episodes", "connectors", "learner"},
-    "face": {"core", "episodes", "connectors", "env_runner", "learner", "face"},
+    "cluster": {"core", "cluster"},
+    "episodes": {"core", "cluster", "episodes"},
+    "connectors": {"core", "cluster", "episodes", "connectors"},
+    "env_runner": {"core", "cluster", "episodes", "connectors", "env_runner"},
+    "learner": {"core", "cluster", "episodes", "connectors", "learner"},
+    "face": {"core", "cluster", "episodes", "connectors", "env_runner", "learner", "face"},
 }
 PARTS = {"episodes", "connectors", "env_runner", "learner"}
 
@@ -45,8 +46,8 @@ def faults_in(source):
             faults.append(f"{module}:{line} ({here}) must not import {target} ({there})")
         elif here in PARTS and there in PARTS and not relative:
             faults.append(f"{module}:{line} imports {there} absolutely; between parts write `from ..{there} import`")
-        elif here in PARTS and there == "core" and relative:
-            faults.append(f"{module}:{line} imports core relatively; write `from epibatch.core... import`")
+        elif here in PARTS and there in ("core", "cluster") and relative:
+            faults.append(f"{module}:{line} imports {there} relatively; write `from epibatch.{there}... import`")
     return faults
 
 
@@ -56,6 +57,7 @@ def test_arrows_point_down(sources):
 
 FORBIDDEN = [
     ("epibatch.core.spaces", "from ..connectors import X", r"\(core\) must not import epibatch.connectors "),
+    ("epibatch.cluster.connect", "from epibatch.episodes import X", r"\(cluster\) must not import epibatch.episodes "),
     ("epibatch.episodes.replay", "from .. import connectors", r"\(episodes\) must not import epibatch.connectors "),
     ("epibatch.connectors.a.b", "def f():\n    import epibatch.cli", r"a.b:2 \(connectors\) must not .*face"),
     ("epibatch.connectors.a", "import importlib\nimportlib.import_module('epibatch.cli')", "must not import"),

@@ -44,6 +44,7 @@ __all__ = [
     "StateError",
     "StorageError",
     "UnknownNameError",
+    "WorkerLostError",
     "add_context",
     "add_note",
     "error_context",
@@ -208,6 +209,10 @@ class RunnerArgumentError(RunnerError, ValueError, AssertionError):
 
     Also an AssertionError, so that code written against RLlib's runners catches it.
     """
+
+
+class WorkerLostError(EpibatchError, RuntimeError):
+    """A process that samples or learns died, hung or could not be reached, or its machine did."""
 
 
 class NonFiniteLossError(EpibatchError, FloatingPointError):

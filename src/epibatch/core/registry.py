@@ -46,6 +46,7 @@ __all__ = [
     "register_env",
     "registered_envs",
     "registered_name",
+    "registered_pieces",
     "snake_case",
     "spec_problems",
     "unregister",
@@ -350,6 +351,11 @@ def pieces_of_counterpart(name: str) -> tuple[str, list[str]]:
     for label, pieces in sorted(found.items()):
         return f"{label} is {' or '.join(pieces)} here", pieces
     return "", []
+
+
+def registered_pieces() -> dict[str, type]:
+    """Return the names given to `register`, with their classes."""
+    return dict(_registered)
 
 
 def registered_name(cls: type) -> str | None:

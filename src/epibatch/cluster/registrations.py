@@ -1,0 +1,88 @@
+"""Names that this process registered and that other processes lack: environments, pieces, Gymnasium's ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
+from epibatch.core.errors import ConfigError
+from epibatch.core.registry import env_creator, register, register_env, registered_envs, registered_pieces
+
+
+@dataclass(frozen=True)
+class Registrations:
+    """Names and what they stand for, to register them in another process.
+
+    Args:
+        envs: Names given to `register_env`, with their functions.
+        pieces: Names given to `register`, with their classes.
+        gym_specs: Specs of Gymnasium's registry that do not come with Gymnasium.
+    """
+
+    envs: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    pieces: dict[str, type] = field(default_factory=dict)
+    gym_specs: list[EnvSpec] = field(default_factory=list)
+
+    def sendable(self, is_picklable: Callable[[Any], bool]) -> Registrations:
+        """Return these registrations; what cannot be pickled becomes a function that raises an error when it is used.
+
+        Args:
+            is_picklable: True if an object can be sent.
+        """
+
+        def kept(name: str, value: Any) -> Any:
+            return value if is_picklable(value) else partial(_refuse, name)
+
+        return Registrations(
+            envs={name: kept(name, creator) for name, creator in self.envs.items()},
+            pieces={name: cls for name, cls in self.pieces.items() if is_picklable(cls)},
+            gym_specs=[
+                spec if is_picklable(spec) else EnvSpec(spec.id, kept(spec.id, spec)) for spec in self.gym_specs
+            ],
+        )
+
+    def apply(self) -> None:
+        """Register in this process what it does not know by these names."""
+        for name, creator in self.envs.items():
+            if name not in registered_envs():
+                register_env(name, creator)
+        for name, cls in self.pieces.items():
+            if name not in registered_pieces():
+                register(name)(cls)
+        for spec in self.gym_specs:
+            gym.registry.setdefault(spec.id, spec)
+
+
+def registrations() -> Registrations:
+    """Return what was registered in this process.
+
+    Example:
+        >>> from epibatch.core.registry import register_env
+        >>> register_env("my_env", lambda env_config: None)
+        >>> "my_env" in registrations().envs
+        True
+    """
+    return Registrations(
+        envs={name: env_creator(name) for name in registered_envs()},
+        pieces=registered_pieces(),
+        gym_specs=[spec for spec in gym.registry.values() if not _comes_with_gymnasium(spec)],
+    )
+
+
+def _refuse(name: str, *_: Any, **__: Any) -> Any:
+    raise ConfigError(
+        f"environment {name!r} in another process",
+        expected="a registered function or class that can be pickled",
+        found="one that cannot",
+        do="open files and connections inside of the function, when it is called",
+    )
+
+
+def _comes_with_gymnasium(spec: EnvSpec) -> bool:
+    points = [point for point in (spec.entry_point, spec.vector_entry_point) if point is not None]
+    return all(isinstance(point, str) and point.startswith("gymnasium.") for point in points)
