@@ -1,8 +1,10 @@
 from .learner import Learner as Learner
 from .learner_group import LearnerGroup as LearnerGroup
+from .learners import Learners as Learners
 from .loss import Loss as Loss, LossFunction as LossFunction
 from .minibatches import Minibatches as Minibatches
 from .settings import MultiAgentSettings as MultiAgentSettings
 from .ppo_loss import PPOLoss as PPOLoss
 from .settings import LearnerSettings as LearnerSettings, PPOSettings as PPOSettings
+from .torch_learners import TorchLearners as TorchLearners, free_address as free_address
 from .unread_columns import ColumnUse as ColumnUse, trace_columns as trace_columns

@@ -30,6 +30,7 @@ from epibatch.core.state_codec import require_mapping
 from epibatch.core.structs import map_struct
 
 from .first_update_check import CheckMode, FirstUpdateCheck
+from .learners import Learners
 from .loss import Loss, LossFunction, as_loss
 from .minibatches import has_loss
 from .module_trainer import ModuleTrainer
@@ -58,6 +59,8 @@ class Learner:
         columns: "all", or "auto": columns that are not read in a module's first update are not made for later ones.
         check_first_update: "warn", "error" or "off": the comparison, before the first gradient step of each
             module, of its outputs in training with those recorded while it acted. Turn it off for off-policy data.
+        learners: the learners that update together, each with its share of the episodes: a `TorchLearners`, say. All
+            are made alike and have the same state. None: this learner is alone.
 
     Raises:
         ConfigError: the module is none of epibatch's, such as a plain `torch.nn.Module`.
@@ -76,6 +79,7 @@ class Learner:
         multi_agent: MultiAgentSettings | None = None,
         columns: Literal["all", "auto"] = "all",
         check_first_update: CheckMode = "warn",
+        learners: Learners | None = None,
     ) -> None:
         self._module = _as_multi(module)
         self._learner_connector = connector
@@ -86,6 +90,7 @@ class Learner:
         self._multi_agent.check_ids(self._module.keys())
         self._unread = UnreadColumns(connector) if columns == "auto" else None
         self._check = FirstUpdateCheck(check_first_update)
+        self._learners = learners or Learners()
         self._num_updates = 0
         self._num_gradient_steps = 0
         self._num_env_steps = 0
@@ -106,6 +111,11 @@ class Learner:
     def settings(self) -> LearnerSettings:
         """The common settings."""
         return self._settings
+
+    @property
+    def learners(self) -> Learners:
+        """The learners that update together."""
+        return self._learners
 
     def settings_of(self, module_id: str) -> LearnerSettings:
         """Return one module's settings, including its overrides."""

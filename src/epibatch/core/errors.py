@@ -31,6 +31,7 @@ __all__ = [
     "MissingExtraError",
     "NonFiniteLossError",
     "NotAvailableError",
+    "OtherLearnerError",
     "PieceCheckError",
     "PieceError",
     "PieceOutputError",
@@ -217,6 +218,10 @@ class WorkerLostError(EpibatchError, RuntimeError):
 
 class NonFiniteLossError(EpibatchError, FloatingPointError):
     """A loss, one of its metrics or the gradient norm is NaN or infinite; the step was not applied."""
+
+
+class OtherLearnerError(EpibatchError, RuntimeError):
+    """Another one of the learners that update together failed, or the connection to it is lost."""
 
 
 class FirstUpdateError(EpibatchError, ValueError):
