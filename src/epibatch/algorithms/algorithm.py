@@ -114,7 +114,7 @@ class Algorithm(ABC):
         self._time_total_s = 0.0
         self._env_steps = 0
         self._edits_learned = 0
-        self.env_runner_group = EnvRunnerGroup(config=self.config)
+        self.env_runner_group: Any = EnvRunnerGroup(config=self.config)
         try:
             module = self.env_runner.module
             modules = dict(module.items()) if self.config.is_multi_agent else {"": module}
