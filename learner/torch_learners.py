@@ -28,7 +28,7 @@ class TorchLearners(Learners):
         index: the number of this learner, from 1 to `count`.
         count: the number of learners, at least 1.
         address: where the learners meet: "tcp://host:port" on the machine of learner 1, as `free_address` returns it
-            there, or "file://" and the path of a file that does not exist, on a file system of all learners.
+            there; or another `init_method` of `torch.distributed.init_process_group`.
         device: the device of this learner's modules. With a CUDA device gradients are added up by NCCL.
         timeout_s: seconds that this learner waits for the others in the constructor, and in each call.
 
