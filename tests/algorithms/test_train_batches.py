@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
 from epibatch.algorithms.algorithm import TrainBatches
-from epibatch.core.errors import RunnerError
+from epibatch.core.errors import MissingExtraError, RunnerError
 from epibatch.episodes import SingleAgentEpisode
 
 
@@ -123,3 +125,11 @@ def test_without_the_setting_nothing_is_sampled_ahead():
     batches.sample()
     batches.sample_ahead()
     assert group.asked == [None]
+
+
+@pytest.mark.parametrize("settings", [{"env_runners": {"num_env_runners": 1}}, {"learners": {"num_learners": 1}}])
+def test_other_processes_need_ray(monkeypatch, settings):
+    for name in ("ray", "ray.cloudpickle"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'epibatch\[ray\]'"):
+        PPOConfig.from_dict({"environment": {"env": "CartPole-v1"}, **settings}).build_algo()

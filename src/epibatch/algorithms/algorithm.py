@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from epibatch.cluster import check_picklable
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import arrays_size
 from epibatch.core.errors import (
@@ -80,7 +81,9 @@ class Algorithm(ABC):
         pipelines: `env_to_module`, `module_to_env` and `learner`.
 
     Raises:
-        ConfigError: the config has no environment, or its settings contradict each other.
+        ConfigError: the config has no environment, its settings contradict each other, or one of them cannot be sent to
+            the processes that it asks for.
+        MissingExtraError: it asks for other processes, and Ray is not installed.
     """
 
     added_views: Mapping[str, View] = MappingProxyType({})
@@ -114,6 +117,8 @@ class Algorithm(ABC):
         self._time_total_s = 0.0
         self._env_steps = 0
         self._edits_learned = 0
+        if self.config.num_env_runners or self.config.num_learners:
+            check_picklable(self.config.by_place())
         self.env_runner_group: Any = EnvRunnerGroup(config=self.config)
         try:
             module = self.env_runner.module
