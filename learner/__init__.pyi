@@ -1,5 +1,6 @@
 from .learner import Learner as Learner
-from .learner_group import LearnerGroup as LearnerGroup
+from .hosted_learner import HostedLearner as HostedLearner
+from .learner_group import LearnerGroup as LearnerGroup, even_shares as even_shares
 from .learners import Learners as Learners
 from .loss import Loss as Loss, LossFunction as LossFunction
 from .minibatches import Minibatches as Minibatches

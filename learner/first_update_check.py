@@ -65,7 +65,7 @@ class FirstUpdateCheck:
             raise ConfigError(
                 "check_first_update", expected=f"one of {get_args(CheckMode)}", found=repr(mode), do="choose one"
             )
-        self._mode = mode
+        self.mode = mode
         self._pieces: Sequence[Any] = ()
         self._checked: dict[str, Any] = {}
         self._updated = False
@@ -112,11 +112,11 @@ class FirstUpdateCheck:
         return pending
 
     def _pending(self, modules: Any) -> list[str]:
-        off = self._mode == "off"
+        off = self.mode == "off"
         return [key for key, module in modules.items() if not off and self._checked.get(key) is not module]
 
     def _cannot(self, error: Exception, why: str) -> None:
-        if self._mode == "error":
+        if self.mode == "error":
             add_context(error, "in the first-update check:")
             raise error
         _LOG.warning("no first-update check: %s: %s", why, error)
@@ -135,7 +135,7 @@ class FirstUpdateCheck:
         pending = [key for key in self._pending({key: item.module for key, item in trainers.items()}) if key in batch]
         differences = [difference for key in pending for difference in self._differences(key, trainers[key], batch)]
         self._batch, self._episodes = None, ()
-        if differences and self._mode == "error":
+        if differences and self.mode == "error":
             self.repeat()
             raise FirstUpdateError("\n".join(map(str, differences)))
         self._updated = True

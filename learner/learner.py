@@ -127,6 +127,19 @@ class Learner:
         self._module[module_id]
         return self._trainers()[module_id].loss
 
+    def parts(self) -> dict[str, Any]:
+        """Return the arguments from which another learner like this one is built, with the same parts as this one."""
+        return {
+            "module": self._module,
+            "connector": self._learner_connector,
+            "settings": self._settings,
+            "loss": self._loss,
+            "device": self._device,
+            "multi_agent": self._multi_agent,
+            "columns": "all" if self._unread is None else "auto",
+            "check_first_update": self._check.mode,
+        }
+
     @property
     def column_use(self) -> dict[str, ColumnUse]:
         """Module id -> the columns that it reads and those that are left out; empty without `columns="auto"`."""

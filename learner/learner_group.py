@@ -1,36 +1,114 @@
-"""`LearnerGroup`: all learners of an algorithm."""
+"""`LearnerGroup`: all learners of an algorithm, in this process or in processes of their own."""
 
 from __future__ import annotations
 
+import heapq
+import io
+import pickle
+import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
-__all__ = ["LearnerGroup"]
+import cloudpickle
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from epibatch.cluster import ActorGroup, check_picklable
+from epibatch.core.errors import EpibatchWarning, EpisodeError, OtherLearnerError, WorkerLostError
+
+from ..connectors._engine.run import PieceSeconds
+from ..episodes import pack_episodes
+from .hosted_learner import HostedLearner, Setup, UpdateAnswer
+
+__all__ = ["LearnerGroup", "even_shares"]
 
 ResultT = TypeVar("ResultT")
 
+_REST_S = 60.0
+"""Seconds in which all learners answer once one of them failed; they tell each other of failures."""
+_NEWS_S = 5.0
+"""Seconds in which a dead process becomes known, after others lost it."""
+
 
 class LearnerGroup:
-    """All learners of an algorithm: one, in this process.
+    """All learners of an algorithm: one in this process, or several in processes of their own that learn together.
+
+    Several learners share the episodes of an update. Each runs the learner pipeline on its share; gradients are
+    reduced over all of them before each step, so they keep equal weights. The learner that is given is their copy
+    here: before an update they take over what was changed in it, and after the update it has their new state.
+
+    If a process dies or does not answer, all are started again, take over the state after the last finished update,
+    and the update is made again with the same episodes.
 
     Args:
-        learner: the learner.
+        learner: the learner; the others are built from its parts.
+        num_learners: processes that learn, as Ray actors; 0: the learner learns itself, without Ray.
+        num_cpus_per_learner: cores that Ray reserves for each of them; "auto": 1, or none beside a GPU.
+        num_gpus_per_learner: GPUs that Ray reserves for each of them; with at least one, its modules are there.
+        restart_failed_learners: whether processes are started again; otherwise the first loss is an error.
+        max_num_learner_restarts: how often all of them are.
+        timeout_s: seconds that one of them waits for the others in a gradient step, before they are taken to hang.
+        actor_group: the class that starts processes and takes requests to them.
 
     Attributes:
         learner: the learner; its modules and connector are those that the algorithm shows and saves.
-        is_local: True: the learner learns in this process.
-        num_learners: learners in processes of their own, so 0.
+        num_learners: as given.
+
+    Raises:
+        MissingExtraError: Ray is needed and not installed.
+        ConfigError: a part of the learner cannot be sent to other processes, or the cluster is too small.
 
     Example:
         >>> LearnerGroup("the learner").foreach_learner(len)
         [11]
     """
 
-    is_local = True
-    num_learners = 0
-
-    def __init__(self, learner: Any) -> None:
+    def __init__(
+        self,
+        learner: Any,
+        *,
+        num_learners: int = 0,
+        num_cpus_per_learner: float | Literal["auto"] = "auto",
+        num_gpus_per_learner: float = 0,
+        restart_failed_learners: bool = True,
+        max_num_learner_restarts: int = 100,
+        timeout_s: float = 600.0,
+        actor_group: Callable[..., Any] = ActorGroup,
+    ) -> None:
         self.learner = learner
+        self.num_learners = num_learners
+        self._max_restarts = max_num_learner_restarts if restart_failed_learners else 0
+        self._num_restarts = 0
+        self._actors: Any = None
+        self._have_met = False
+        self._has_checked = False
+        self._sent_parts: bytes | None = None
+        self._sent_state: bytes | None = None
+        if num_learners == 0:
+            return
+        check_picklable({f"learner.{name}": part for name, part in learner.parts().items()})
+        cpus = (0 if num_gpus_per_learner else 1) if num_cpus_per_learner == "auto" else num_cpus_per_learner
+        self._actors = actor_group(
+            HostedLearner,
+            count=num_learners,
+            arguments={
+                "count": num_learners,
+                "seed": learner.settings.seed,
+                "device": "cuda" if num_gpus_per_learner else "cpu",
+                "timeout_s": timeout_s,
+            },
+            name="learner",
+            options={"num_cpus": cpus, "num_gpus": num_gpus_per_learner},
+            max_restarts=max_num_learner_restarts,
+            restart=restart_failed_learners,
+        )
+
+    @property
+    def is_local(self) -> bool:
+        """True if the learner learns in this process."""
+        return self._actors is None
 
     def update(self, *, episodes: Sequence[Any], metrics: Any = None) -> dict[str, dict[str, float]]:
         """Learn from episodes, as `Learner.update` does.
@@ -38,17 +116,65 @@ class LearnerGroup:
         Args:
             episodes: chunks as an environment runner returns them.
             metrics: logger passed to the pipeline.
+
+        Raises:
+            WorkerLostError: a process was lost, and all were started again as often as they may be.
+            Exception: as `Learner.update`; the learners go on with what they have then.
         """
-        results: dict[str, dict[str, float]] = self.learner.update(episodes=episodes, metrics=metrics)
-        return results
+        if self._actors is None:
+            results: dict[str, dict[str, float]] = self.learner.update(episodes=episodes, metrics=metrics)
+            return results
+        if len(episodes) == 0:
+            raise EpisodeError(
+                "LearnerGroup.update", expected="at least one episode", found="none", do="sample episodes first"
+            )
+        shares = even_shares(_lengths(episodes), self.num_learners)
+        packed = [pack_episodes(episodes, share.tolist()) for share in shares]
+        times_pieces = None if metrics is None else metrics.times_pieces
+        answers: dict[int, UpdateAnswer] = self._on_all(
+            "update", lambda setup: [(setup, share, times_pieces) for share in packed]
+        )
+        self._has_checked = True
+        self._take_over(answers, metrics)
+        return answers[1].results
+
+    def _take_over(self, answers: Mapping[int, UpdateAnswer], metrics: Any) -> None:
+        """Let the learner here have what the others learned, and tell what they logged and warned of."""
+        self._set_learner_state(answers[1].state)
+        connector = self.learner.connector
+        history, watch = getattr(connector, "history", None), getattr(connector, "watch", None)
+        if history is not None:
+            depths, calls = zip(*(answer.history for answer in answers.values()))
+            history.depth, history.calls = max(history.depth, *depths), max(history.calls, *calls)
+        if isinstance(watch, PieceSeconds):
+            watch.add(answers[1].piece_seconds)
+        if metrics is not None:
+            for answer in answers.values():
+                metrics.add_from(answer.logged)
+        for warning in next((answer.warnings for answer in answers.values() if answer.warnings), []):
+            warnings.warn(warning, stacklevel=4)
+        self._note_sent()
 
     def check_next_update(self) -> None:
         """Compare acting and training again in the next update, as after an edit of a pipeline that acts."""
         self.learner.check_next_update()
+        self._has_checked, self._sent_parts = False, None
 
     def foreach_learner(self, func: Callable[[Any], ResultT]) -> list[ResultT]:
-        """Return a function's result for each learner."""
-        return [func(self.learner)]
+        """Return a function's result for each learner.
+
+        Args:
+            func: it may change the state of the learners, in the same way for all; with processes it is sent to them,
+                and the learner here takes over the first one's state.
+        """
+        if self._actors is None:
+            return [func(self.learner)]
+        answers = self._on_all("apply", lambda setup: [(setup, func)] * self.num_learners)
+        self._set_learner_state(answers[1][1])
+        self._note_sent()
+        return [result for result, _ in answers.values()]
+
+    # ------------------------------------------------------------------------------------- state
 
     def get_state(self) -> dict[str, Any]:
         """Return the learners' state, as `Learner.get_state` does."""
@@ -65,7 +191,189 @@ class LearnerGroup:
 
     def fault_report(self) -> dict[str, int]:
         """Return counts of failures of processes; empty without processes."""
-        return {}
+        if self._actors is None:
+            return {}
+        return {"num_learner_restarts": self._num_restarts, "num_healthy_learners": len(self._actors.indexes)}
 
     def stop(self) -> None:
         """End the processes of the learners, if there are any."""
+        if self._actors is not None:
+            self._actors.stop()
+
+    def _set_learner_state(self, state: Mapping[str, Any] | None) -> None:
+        if state is not None:
+            self.learner.set_state(state)
+
+    # ------------------------------------------------------------------------------------- what is sent
+
+    def _changes(self) -> Setup:
+        """What the learners must know before they do anything: what differs here from what they have."""
+        parts, state = self._fingerprint(), self.learner.get_state()
+        learner: bytes | None = None
+        if parts != self._sent_parts:
+            if self._sent_parts is not None:
+                self._has_checked = False
+            learner = Setup.pack(self.learner, **({"check_first_update": "off"} if self._has_checked else {}))
+        pickled = pickle.dumps(state)
+        is_old = learner is not None or pickled != self._sent_state
+        self._sent_parts, self._sent_state = parts, pickled
+        return Setup(learner, state if is_old else None)
+
+    def _note_sent(self) -> None:
+        """Remember what the learners have, which is what the learner here has."""
+        self._sent_parts, self._sent_state = self._fingerprint(), pickle.dumps(self.learner.get_state())
+
+    def _fingerprint(self) -> bytes:
+        """Return bytes that change with any part of the learner, but not with the values of its modules."""
+        buffer = io.BytesIO()
+        _Fingerprint(buffer, self.learner.module).dump(self.learner.parts())
+        return buffer.getvalue()
+
+    # ------------------------------------------------------------------------------------- requests
+
+    def _on_all(self, method: str, arguments: Callable[[Setup], Sequence[tuple[Any, ...]]]) -> dict[int, Any]:
+        """Call a method of all learners with the newest parts and state; again, if a process is lost meanwhile.
+
+        Args:
+            method: a method of `HostedLearner` that takes a `Setup`.
+            arguments: called with that; returns all arguments for each learner.
+
+        Returns:
+            What it returned, by index.
+        """
+        while True:
+            try:
+                self._meet()
+                return self._answers(method, arguments(self._changes()))
+            except WorkerLostError as error:
+                self._start_again(error)
+            except BaseException:
+                self._sent_parts = self._sent_state = None  # it is not known what they have
+                raise
+
+    def _meet(self) -> None:
+        """Let new processes meet each other."""
+        if self._have_met or self.num_learners == 1:
+            return
+        places = self._answers("open", [()] * self.num_learners)
+        host, address = places[1]
+        if len({other for other, _ in places.values()}) > 1:
+            address = f"tcp://{host}:{address.rpartition(':')[2]}"
+        self._answers("join", [(address,)] * self.num_learners)
+        self._have_met = True
+
+    def _answers(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> dict[int, Any]:
+        actors, values, errors = self._actors, dict[int, Any](), dict[int, Exception]()
+        while actors.in_flight():  # of a call that was interrupted
+            actors.wait()
+        for index, own in enumerate(arguments, 1):
+            actors.submit(index, method, *own)
+        end: float | None = None
+        while len(values) + len(errors) < len(arguments):
+            answers = actors.wait(None if end is None else max(0.0, end - time.monotonic()))
+            lost = [answer.error for answer in answers if answer.died]
+            if lost:
+                raise self._first_lost(lost[0])
+            values.update((answer.index, answer.value) for answer in answers if answer.error is None)
+            errors.update((answer.index, answer.error) for answer in answers if answer.error is not None)
+            if errors and end is None:
+                end = time.monotonic() + _REST_S
+            elif end is not None and time.monotonic() >= end:
+                break
+        if errors:
+            self._after_errors(len(values) + len(errors) == len(arguments))
+            own_errors = [error for error in errors.values() if not isinstance(error, OtherLearnerError)]
+            raise [*own_errors, *errors.values()][0]
+        return dict(sorted(values.items()))
+
+    def _first_lost(self, error: WorkerLostError) -> WorkerLostError:
+        """Return the error of the process that is gone, if others have answered first that it does not answer them."""
+        end = time.monotonic() + _NEWS_S
+        while len(self._actors.indexes) == self.num_learners and self._actors.in_flight() and time.monotonic() < end:
+            for answer in self._actors.wait(max(0.0, end - time.monotonic())):
+                if answer.died and answer.index not in self._actors.indexes:
+                    return cast("WorkerLostError", answer.error)
+        return error
+
+    def _after_errors(self, all_answered: bool) -> None:
+        """Let the learner here have the state that the others have after an error."""
+        if not all_answered:
+            self._replace_all()
+            return
+        state = self._actors.call("get_state", indexes=[1]).get(1)
+        self._set_learner_state(state)
+
+    def _start_again(self, error: WorkerLostError) -> None:
+        found = str(error) if error.where is None else f"{error.where}: {error.found}"
+        if not self._replace_all():
+            raise WorkerLostError(
+                "LearnerGroup",
+                expected=f"{self.num_learners} processes that learn, started again at most {self._max_restarts} times "
+                "(restart_failed_learners, max_num_learner_restarts)",
+                found=found,
+                do="look for the cause there; a checkpoint that is saved now has the last finished update",
+            ) from error
+        warning = EpibatchWarning(
+            f"LearnerGroup, restart {self._num_restarts} of at most {self._max_restarts}",
+            expected=f"{self.num_learners} processes that learn until they are stopped",
+            found=found,
+            do="nothing: all are started again, and the update is made again; look for the cause if it happens often",
+        )
+        warnings.warn(warning, stacklevel=4)
+
+    def _replace_all(self) -> bool:
+        """Start all processes again, whatever they do; False if they were started again as often as they may be."""
+        self._have_met, self._sent_parts, self._sent_state = False, None, None
+        if self._num_restarts >= self._max_restarts:
+            self._actors.stop()
+            return False
+        self._num_restarts += 1
+        for index in range(1, self.num_learners + 1):
+            self._actors.replace(index)
+        return True
+
+
+class _Fingerprint(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles without the values of a module's weights."""
+
+    def __init__(self, buffer: io.BytesIO, module: torch.nn.Module) -> None:
+        super().__init__(buffer)
+        self._names = {id(value): name for name, value in module.state_dict(keep_vars=True).items()}
+
+    def persistent_id(self, value: Any) -> Any:
+        name = self._names.get(id(value))
+        return None if name is None else (name, tuple(value.shape), str(value.dtype), value.requires_grad)
+
+
+def even_shares(steps: npt.ArrayLike, count: int) -> list[npt.NDArray[np.int64]]:
+    """Divide chunks into shares with about as many steps each; chunks stay whole.
+
+    The longest chunk goes first, each to the share with the fewest steps until then, so that two shares differ by no
+    more than the longest chunk.
+
+    Args:
+        steps: int [N], the steps of each chunk.
+        count: number of shares; with fewer chunks some are empty.
+
+    Returns:
+        The indices of each share's chunks, in increasing order.
+
+    Example:
+        >>> [share.tolist() for share in even_shares([5, 9, 4, 1], 2)]
+        [[1, 3], [0, 2]]
+    """
+    steps = np.asarray(steps, dtype=np.int64)
+    loads = [(0, share) for share in range(count)]
+    shares: list[list[int]] = [[] for _ in loads]
+    for chunk in np.argsort(-steps, kind="stable").tolist():
+        load, share = loads[0]
+        shares[share].append(chunk)
+        heapq.heapreplace(loads, (load + int(steps[chunk]), share))
+    return [np.sort(np.array(share, dtype=np.int64)) for share in shares]
+
+
+def _lengths(episodes: Sequence[Any]) -> npt.NDArray[np.int64]:
+    """Return the environment steps of each chunk."""
+    if hasattr(episodes, "lengths"):
+        return np.asarray(episodes.lengths())
+    return np.array([len(episode) for episode in episodes])

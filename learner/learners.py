@@ -29,7 +29,7 @@ class Learners:
             value: this learner's value; it can be pickled.
 
         Raises:
-            OtherLearnerError: the connection to another learner is lost.
+            WorkerLostError: the connection to another learner is lost.
         """
         return [value]
 
@@ -40,5 +40,5 @@ class Learners:
             tensor: floats, of the same shape and type on all learners.
 
         Raises:
-            OtherLearnerError: the connection to another learner is lost.
+            WorkerLostError: the connection to another learner is lost.
         """

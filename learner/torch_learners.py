@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed
 
-from epibatch.core.errors import ConfigError, NotAvailableError, OtherLearnerError
+from epibatch.core.errors import ConfigError, NotAvailableError, WorkerLostError
 
 from .learners import Learners
 
@@ -35,7 +35,7 @@ class TorchLearners(Learners):
     Raises:
         ConfigError: an index or number of learners that does not exist.
         NotAvailableError: this torch was built without `torch.distributed`.
-        OtherLearnerError: the other learners did not come in time.
+        WorkerLostError: the other learners did not come in time.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class TorchLearners(Learners):
         try:
             yield
         except RuntimeError as error:  # torch.distributed has subclasses for some causes alone
-            raise OtherLearnerError(
+            raise WorkerLostError(
                 f"learner {self.index} of {self.count}",
                 expected="an answer of all other learners",
                 found=f"{type(error).__name__}: {error}",

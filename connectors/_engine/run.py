@@ -67,6 +67,15 @@ class PieceSeconds(StepWatch):
         """Add one piece's seconds."""
         self._seconds[step.name] = self._seconds.get(step.name, 0.0) + seconds
 
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Add what another object took.
+
+        Args:
+            seconds: by piece.
+        """
+        for name, value in seconds.items():
+            self._seconds[name] = self._seconds.get(name, 0.0) + value
+
     def take(self) -> dict[str, float]:
         """Seconds by piece since the last call of this method."""
         seconds, self._seconds = self._seconds, {}

@@ -52,6 +52,14 @@ def reserves_cores(ray: Any) -> bool:
     return ray.get_runtime_context().gcs_address not in _own_addresses
 
 
+def node_address() -> str:
+    """Return the IP address of this machine as the other nodes of the connected Ray know it."""
+    from ray.util import get_node_ip_address
+
+    address: str = get_node_ip_address()
+    return address
+
+
 def _join(ray: Any, address: str) -> None:
     try:
         ray.init(address=address, logging_level=logging.ERROR)

@@ -221,7 +221,7 @@ class NonFiniteLossError(EpibatchError, FloatingPointError):
 
 
 class OtherLearnerError(EpibatchError, RuntimeError):
-    """Another one of the learners that update together failed, or the connection to it is lost."""
+    """Another one of the learners that update together failed; it raises the error itself."""
 
 
 class FirstUpdateError(EpibatchError, ValueError):

@@ -1,0 +1,237 @@
+"""`HostedLearner`: a learner in a process of its own, one of several that learn together."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import struct
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import cloudpickle
+import torch
+
+from epibatch.cluster import node_address
+from epibatch.core.errors import OtherLearnerError
+from epibatch.core.metrics import MetricsLogger
+from epibatch.core.random_state import seed_everything
+from epibatch.core.random_streams import random_stream, seed_of
+
+from ..connectors._engine.run import PieceSeconds
+from ..episodes import unpack_episodes
+from .learner import Learner
+from .learners import Learners
+from .torch_learners import TorchLearners, free_address
+
+__all__ = ["HostedLearner", "Setup", "UpdateAnswer"]
+
+ResultT = TypeVar("ResultT")
+
+_ADDRESS_OF_INTERFACE = 0x8915  # SIOCGIFADDR
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a hosted learner becomes before it does what it is asked for.
+
+    Args:
+        learner: another learner to build, packed; None: the learner stays.
+        state: the state to take over, as `Learner.get_state` gives it; None: it has the newest.
+    """
+
+    learner: bytes | None = None
+    state: Mapping[str, Any] | None = None
+
+    @staticmethod
+    def pack(learner: Learner, **changes: Any) -> bytes:
+        """Return all that a learner is built from, as bytes.
+
+        Args:
+            learner: the learner.
+            **changes: arguments of it that are to have other values.
+        """
+        buffer = io.BytesIO()  # torch's format, as tensors of a GPU can be loaded where there is none
+        torch.save((type(learner), {**learner.parts(), **changes}), buffer, pickle_module=cloudpickle)
+        return buffer.getvalue()
+
+    def build(self, device: str, learners: Learners) -> Learner:
+        """Build the packed learner.
+
+        Args:
+            device: where its modules and minibatches are.
+            learners: the learners that it is one of.
+        """
+        buffer = io.BytesIO(self.learner or b"")
+        learner_class, parts = torch.load(buffer, map_location=device, weights_only=False)
+        built: Learner = learner_class(**{**parts, "device": None if device == "cpu" else device}, learners=learners)
+        return built
+
+
+@dataclass(frozen=True)
+class UpdateAnswer:
+    """What an update of one of several learners gave.
+
+    Args:
+        results: as `Learner.update` returns them; equal on all learners.
+        state: the state after the update; None on all learners but the first.
+        warnings: what was warned of.
+        history: the depth and the calls of the learner pipeline's `history`.
+        logged: what pieces logged, for `MetricsLogger.add_from`; None without a logger.
+        piece_seconds: seconds of each piece, if the pipeline's `watch` adds them up.
+    """
+
+    results: dict[str, Any]
+    state: dict[str, Any] | None
+    warnings: list[Warning]
+    history: tuple[int, int]
+    logged: Any = None
+    piece_seconds: dict[str, float] = field(default_factory=dict)
+
+
+class HostedLearner:
+    """Hosts one of several learners that update the same modules, each from its share of the episodes.
+
+    Args:
+        index: its number, from 1.
+        restarts: how many processes of this number there were before.
+        count: number of learners.
+        seed: the seed of the run; None: a random one.
+        device: where modules and minibatches are.
+        timeout_s: seconds to wait for the others in an exchange.
+    """
+
+    def __init__(
+        self, *, index: int, restarts: int, count: int, seed: int | None, device: str, timeout_s: float
+    ) -> None:
+        self._index, self._count, self._device, self._timeout_s = index, count, device, timeout_s
+        self._learners = Learners()
+        self._learner: Learner | None = None
+        if seed is not None:
+            seed_everything(seed_of(random_stream(seed, "learner process", index, restarts)))
+
+    def open(self) -> tuple[str, str]:
+        """Return this machine's address for other machines, and an address on it where all learners can meet."""
+        return node_address(), free_address()
+
+    def join(self, address: str) -> None:
+        """Meet the other learners.
+
+        Args:
+            address: where they meet, as `open` of learner 1 returned it, under its machine's name for all of them.
+
+        Raises:
+            WorkerLostError: they do not come in time.
+        """
+        host = address.removeprefix("tcp://").rpartition(":")[0]
+        interface = _interface_to(host)
+        if interface is not None:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        self._learners = TorchLearners(
+            index=self._index, count=self._count, address=address, device=self._device, timeout_s=self._timeout_s
+        )
+
+    def update(self, setup: Setup, packed: Any, times_pieces: bool | None) -> UpdateAnswer:
+        """Learn from this learner's share of the episodes.
+
+        Args:
+            setup: what changed since the last call.
+            packed: the share, as `pack_episodes` gave it.
+            times_pieces: for the logger that the pipeline is given; None: it is given none.
+
+        Raises:
+            WorkerLostError: another learner is gone.
+            OtherLearnerError: another learner failed, and raises the error itself.
+        """
+        logged = None if times_pieces is None else MetricsLogger(times_pieces=times_pieces)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            learner, episodes = self._agree(lambda: (self._become(setup), unpack_episodes(packed)))
+            results = learner.update(episodes=episodes, metrics=logged)
+        connector = learner.connector
+        history, watch = getattr(connector, "history", None), getattr(connector, "watch", None)
+        return UpdateAnswer(
+            results=results,
+            state=learner.get_state() if self._index == 1 else None,
+            warnings=[warning.message for warning in caught if isinstance(warning.message, Warning)],
+            history=(0, 0) if history is None else (history.depth, history.calls),
+            logged=None if logged is None else logged.take(),
+            piece_seconds=watch.take() if isinstance(watch, PieceSeconds) else {},
+        )
+
+    def apply(self, setup: Setup, function: Callable[[Learner], ResultT]) -> tuple[ResultT, dict[str, Any] | None]:
+        """Call a function with the learner.
+
+        Args:
+            setup: what changed since the last call.
+            function: what to call.
+
+        Returns:
+            Its result, and the learner's state after it; None on all learners but the first.
+        """
+        learner = self._agree(lambda: self._become(setup))
+        result = function(learner)
+        return result, learner.get_state() if self._index == 1 else None
+
+    def get_state(self) -> dict[str, Any] | None:
+        """Return the learner's state; None if there is no learner yet."""
+        return None if self._learner is None else self._learner.get_state()
+
+    def stop(self) -> None:
+        """Leave the other learners."""
+        if isinstance(self._learners, TorchLearners):
+            self._learners.close()
+
+    def _become(self, setup: Setup) -> Learner:
+        if setup.learner is not None:
+            self._learner = None  # frees its memory first
+            self._learner = setup.build(self._device, self._learners)
+        learner = self._learner
+        if learner is None:
+            raise RuntimeError("the first setup has a learner")
+        if setup.state is not None:
+            learner.set_state(setup.state)
+        return learner
+
+    def _agree(self, prepare: Callable[[], ResultT]) -> ResultT:
+        """Return what a function returns, if it succeeds on all learners; all of them must call this."""
+        failure: Exception | None = None
+        try:
+            result = prepare()
+        except Exception as error:
+            failure = error
+        texts = self._learners.gather(None if failure is None else f"{type(failure).__name__}: {failure}")
+        if failure is not None:
+            raise failure
+        for index, text in enumerate(texts, 1):
+            if text is not None:
+                raise OtherLearnerError(f"learner {index} failed: {text}")
+        return result
+
+
+def _interface_to(host: str) -> str | None:
+    """Return the name of the network interface of this machine that reaches another one; None if it is not known.
+
+    Gloo else takes the interface of the machine's name, which may be another one, or unknown without a network.
+
+    Args:
+        host: the other machine, or this one.
+    """
+    if sys.platform != "linux":
+        return None
+    import fcntl  # here, because only Linux has it
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # sends nothing
+        probe.connect((host, 9))
+        own_address = socket.inet_aton(probe.getsockname()[0])
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(probe.fileno(), _ADDRESS_OF_INTERFACE, struct.pack("256s", name.encode()[:15]))
+            except OSError:  # it has none
+                continue
+            if answer[20:24] == own_address:
+                return name
+    return None
