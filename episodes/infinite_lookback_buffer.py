@@ -927,8 +927,8 @@ def rows_of(
         spans: How many rows of each.
 
     Returns:
-        Their nesting, and for each leaf the buffers' rows; None unless all rows lie in numeric arrays that their
-        buffers own, in one nesting and shape.
+        Their nesting, and for each leaf the buffers' rows; None unless all rows lie in numeric arrays that belong to
+        their buffers, in one nesting and shape.
 
     Example:
         >>> rows_of([InfiniteLookbackBuffer([1.0, 2.0, 3.0], lookback=1)], [-1], [2])
@@ -937,7 +937,7 @@ def rows_of(
     if set(map(type, buffers)) != {InfiniteLookbackBuffer}:
         return None
     if buffers[0]._flat is None:
-        return _nested_rows_of(buffers, firsts, spans)
+        return _leaf_rows_of(buffers, firsts, spans)
     shape, parts = buffers[0]._shape, []
     for buffer, first, span in zip(buffers, firsts, spans):
         leaf, low = buffer._flat, buffer.lookback + first
@@ -948,11 +948,12 @@ def rows_of(
     return None, [parts]
 
 
-def _nested_rows_of(
+def _leaf_rows_of(
     buffers: Sequence[Any], firsts: Sequence[int], spans: Sequence[int]
 ) -> tuple[Form, list[list[Leaf]]] | None:
+    """Rows of buffers that are nested, or lie in read-only memory (see `rows_of`)."""
     form, example = buffers[0]._form, buffers[0]._leaves
-    if form is None or example is None:
+    if example is None:
         return None
     shapes = [leaf.shape[1:] for leaf in example]
     leaves: list[list[Leaf]] = [[] for _ in shapes]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from ._parts.packed_columns import PackedColumns
 from ._storage.chunk import chunk_of
 from .vector_episodes import VectorEpisodes
 
@@ -52,7 +54,10 @@ def pack_episodes(episodes: Sequence[Any], indices: Sequence[int] | None = None)
     chunks = [chunk_of(episode) for episode in chosen]
     if chunks and None not in chunks:
         return VectorEpisodes(chunks[0].block, chunks, chosen)  # type: ignore[union-attr, arg-type]
-    return chosen
+    try:
+        return PackedColumns(chosen)
+    except (pickle.PicklingError, AttributeError, TypeError):  # what sends them may be able to pickle more
+        return chosen
 
 
 def unpack_episodes(packed: Any) -> Sequence[Any]:
@@ -67,5 +72,5 @@ def unpack_episodes(packed: Any) -> Sequence[Any]:
     Returns:
         A `VectorEpisodes` or a list.
     """
-    episodes: Sequence[Any] = packed
+    episodes: Sequence[Any] = packed.unpacked() if isinstance(packed, PackedColumns) else packed
     return episodes

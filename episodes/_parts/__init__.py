@@ -10,6 +10,7 @@ Acting from outside a runner:
     acting_rewards: rewards that a caller may not have given.
 
 Any episode:
+    packed_columns: episodes as a few arrays, for another process.
     arguments: validates and converts constructor arguments, and makes ids.
 """
 

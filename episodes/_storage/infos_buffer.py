@@ -153,8 +153,9 @@ class InfosBuffer(LookbackBuffer):
         return {"count": count, "rows": rows, "lookback": self.lookback, "t_started": self.t_started}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        rows = state["rows"]
-        self._data, self._chunk = [rows.get(i, EMPTY) for i in range(state["count"])], None
+        self._data, self._chunk = [EMPTY] * state["count"], None
+        for i, row in state["rows"].items():
+            self._data[i] = row
         self.lookback, self.t_started = state["lookback"], state["t_started"]
 
     def __eq__(self, other: object) -> bool:

@@ -6,6 +6,7 @@ import copy
 import pickle
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -16,15 +17,27 @@ from epibatch.episodes import (
     join_episodes,
     pack_episodes,
     reader_of,
+    unpack_episodes,
 )
-from fixture_episodes import OBSERVATIONS, backwards, harvests, numbered, one_apart, sent
+from fixture_episodes import (
+    OBSERVATIONS,
+    add_numbered,
+    backwards,
+    check_numbered,
+    harvests,
+    joint_step,
+    meeting,
+    numbered,
+    one_apart,
+    sent,
+)
 
 
 def facts(episode: SingleAgentEpisode) -> tuple[Any, ...]:
     """What `equals` does not compare."""
     return (
         episode.lookback,
-        episode.return_before,
+        str(episode.return_before),
         episode.observation_space,
         episode.action_space,
         episode.given_observation_space,
@@ -143,8 +156,93 @@ def test_running_episodes_are_sent_as_a_list() -> None:
     assert type(twins) is list and [len(twin) for twin in twins] == [0, 0]
 
 
+# ---------------------------------------------------------------- episodes with rows of their own
+class Marked(SingleAgentEpisode):
+    """An episode of a user's class."""
+
+    mark = 0
+
+
+def text_and_ragged() -> SingleAgentEpisode:
+    episode = SingleAgentEpisode(observations=["a", "b"], actions=[np.zeros(1), np.zeros(2)][:1], rewards=[1.0])
+    episode.set_observations(new_data={"other": np.ones(3)}, at_indices=-1)
+    return episode
+
+
+def with_spaces(id_: str) -> SingleAgentEpisode:
+    box, discrete = SPACES
+    return SingleAgentEpisode(
+        id_=id_, observations=np.zeros((3, 2), np.float32), actions=np.array([0, 1]), rewards=np.array([1.0, 2.0]),
+        observation_space=box, action_space=discrete, len_lookback_buffer=1, t_started=7, agent_id="a", module_id="m",
+        multi_agent_episode_id="whole",
+    )  # fmt: skip
+
+
+SPACES = gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Discrete(2)
+
+
 def test_episodes_of_their_own_are_sent() -> None:
-    episodes = [numbered(3, 1, id_="a", terminated=True), numbered(2), SingleAgentEpisode(id_="empty")]
-    assert_twins(sent(episodes), episodes)
+    stepped = SingleAgentEpisode(id_="stepped")
+    stepped.add_env_reset({"x": np.zeros(2), "n": 1}, {"i": 0})
+    stepped.add_env_step({"x": np.ones(2), "n": 2}, (1, np.zeros(3)), 1.0, {"i": [1]}, extra_model_outputs={"v": 0.5})
+    stepped.custom_data["kept"] = np.arange(3)
+    marked = Marked(observations=[0, 1], actions=[2], rewards=[3.0], len_lookback_buffer=0)
+    marked.mark = 5
+    cut = stepped.cut(len_lookback_buffer=1)
+    own = harvests()[1][0]
+    own.own_columns()
+    whole = numbered(3, 1, id_="a", terminated=True)
+    episodes = [whole, numbered(2), SingleAgentEpisode(id_="empty"), stepped, cut, text_and_ragged(), own]
+    episodes += [with_spaces("b"), with_spaces("c"), marked, harvests()[0][1], whole]
+    for twins in (sent(episodes), unpack_episodes(pack_episodes(episodes)), sent(sent(episodes))):
+        assert_twins(twins, episodes)
+        assert type(twins[9]) is Marked and twins[9].mark == 5 and twins[0] is twins[-1]
+        assert twins[7].observation_space is twins[8].observation_space
     assert_twins(sent(episodes, [2, 0]), [episodes[2], episodes[0]])
-    assert len(pack_episodes([])) == 0
+    assert sent([]) == []
+
+
+def test_sent_episodes_can_be_changed_and_none_changes_another() -> None:
+    twins = sent([numbered(2, id_="a"), numbered(3, id_="b")])
+    rewards = twins[0].get_rewards()
+    rewards += 1
+    add_numbered(twins[0], 3)
+    twins[0].set_actions(new_data=99, at_indices=0)
+    assert twins[0].get_rewards().tolist() == [1.0, 1.5, 1.0] and twins[0].get_actions().tolist() == [99, 11, 12]
+    check_numbered(twins[1], 0, 3)
+
+
+def test_their_columns_become_a_few_large_buffers() -> None:
+    def size_and_number(count: int) -> tuple[int, int]:
+        buffers: list[pickle.PickleBuffer] = []
+        pickle.dumps(pack_episodes([numbered(5) for _ in range(count)]), protocol=5, buffer_callback=buffers.append)
+        return sum(memoryview(own).nbytes for own in buffers), len(buffers)
+
+    (small, few), (large, many) = size_and_number(10), size_and_number(1000)
+    assert few == many < 10 and large == 100 * small
+
+
+def test_what_pickle_refuses_is_left_to_the_sender() -> None:
+    class Local:
+        pass
+
+    episode = numbered(2)
+    episode.custom_data["object"] = Local()
+    (same,) = unpack_episodes(pack_episodes([episode]))
+    assert same is episode
+
+
+def test_functions_of_multi_agent_episodes_are_left_to_the_sender_too() -> None:
+    def mapping(agent_id: Any, episode: Any, **_: Any) -> str:
+        return f"module_{agent_id}"
+
+    episodes = [meeting("a", "b", agent_to_module_mapping_fn=mapping) for _ in range(2)]
+    for episode in episodes:
+        episode.add_env_step(**joint_step("a", "b"))
+    twins = unpack_episodes(pack_episodes(episodes))
+    for twin, episode in zip(twins, episodes, strict=True):
+        assert twin.equals(episode) and twin is not episode and twin.agent_to_module_mapping_fn is mapping
+        twin.add_env_step({"a": 2.0, "c": 5.0}, {"a": 1}, {"a": 1.0})
+        assert twin.module_for("c") == "module_c" and "c" not in episode.agent_ids
+    with pytest.raises((AttributeError, pickle.PicklingError), match="mapping"):
+        pickle.dumps(pack_episodes(episodes))

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.episodes import MultiAgentEpisode
+from epibatch.episodes import MultiAgentEpisode, pack_episodes, unpack_episodes
+from fixture_episodes import sent
 from oracle.agents import Schedule, empty_step, schedules
 from oracle.slow_episode import SlowAgents
 
@@ -199,6 +200,8 @@ def test_state_copy_and_pickle_are_the_same_episode(schedule: Schedule, cuts: li
         MultiAgentEpisode.from_state(chunk.get_state()),
         copy.deepcopy(chunk),
         pickle.loads(pickle.dumps(chunk)),
+        *sent([chunk]),
+        *unpack_episodes(pack_episodes([chunk])),
     ]
     for other in copies:
         assert other.equals(chunk)
