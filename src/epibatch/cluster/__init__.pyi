@@ -1,4 +1,4 @@
 from .actor_group import ActorGroup as ActorGroup, Answer as Answer
-from .connect import connect as connect, node_address as node_address
+from .connection import connect as connect, node_address as node_address
 from .pickling import check_picklable as check_picklable
-from .registrations import Registrations as Registrations, registrations as registrations
+from .registered import Registrations as Registrations, registrations as registrations

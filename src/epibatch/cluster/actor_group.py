@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from epibatch.core.errors import ConfigError, EpibatchError, EpibatchWarning, WorkerLostError, add_note
 
-from .connect import connect, reserves_cores
+from .connection import connect, reserves_cores
 from .host import ActorHost, Failure
-from .pickling import is_picklable
-from .registrations import registrations
+from .pickling import check_picklable, is_picklable
+from .registered import registrations
 
 PlacementStrategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 
@@ -115,7 +115,7 @@ class ActorGroup:
         self._release = weakref.finalize(self, _kill_all, self._ray, self._actors, self._placement)
         try:
             self._place(count, placement_strategy)
-            self._parts = self._ray.put((actor_class, registrations().sendable(is_picklable), dict(arguments)))
+            self._parts = self._put_parts(actor_class, arguments)
             self._class = self._ray.remote(concurrency_groups={"progress": 1})(ActorHost)
             self._actors.update((index, self._made(index, 0)) for index in range(1, count + 1))
             self._await_start()
@@ -332,8 +332,18 @@ class ActorGroup:
         group = placement_group([bundle or {"CPU": 0.001}] * count, strategy=strategy)
         self._placement.append(group)
         if not group.wait(timeout_seconds=self._start_timeout_s):
-            raise self._no_room(f"{count} times {bundle} with placement_strategy {strategy}")
+            raise self._no_room(f"{count} times {_amounts(bundle)} with placement_strategy {strategy}")
         self._options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(placement_group=group)
+
+    def _put_parts(self, actor_class: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+        names = registrations()
+        if not is_picklable(names):
+            names = names.sendable(is_picklable)
+        try:
+            return self._ray.put((actor_class, names, dict(arguments)))
+        except TypeError:
+            check_picklable({f"{self.name}s, argument {key}": value for key, value in arguments.items()})
+            raise
 
     def _made(self, index: int, restarts: int) -> _Actor:
         handle = self._class.options(**self._options).remote([path or os.getcwd() for path in sys.path])
@@ -463,6 +473,8 @@ class ActorGroup:
             if isinstance(cause, errors.RaySystemError) or not isinstance(cause, errors.RayError):
                 return Answer(index, request, error=self._not_sent(index, cause))
             found = str(cause)
+        except errors.ObjectLostError:
+            found = "an answer that was lost with its node"
         except errors.RayError as error:
             found = str(error)
         else:

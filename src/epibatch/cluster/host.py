@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from epibatch.core.errors import EpibatchError, add_note
 
-from .registrations import Registrations
+from .registered import Registrations
 
 Parts: TypeAlias = tuple[Callable[..., Any], Registrations, Mapping[str, Any]]
 

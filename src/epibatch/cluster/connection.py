@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import os
+import signal
+import threading
 import warnings
 from typing import Any
 
@@ -35,13 +37,8 @@ def connect(*, num_cpus_needed: float, object_store_memory: int | None = None) -
     elif os.environ.get("RAY_ADDRESS"):
         _join(ray, os.environ["RAY_ADDRESS"])
     else:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # this Ray is nobody's but ours: it reports to nobody
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            logging_level=logging.ERROR,
-            object_store_memory=object_store_memory,
-        )
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        _init(ray, address="local", include_dashboard=False, object_store_memory=object_store_memory)
         _own_addresses.add(ray.get_runtime_context().gcs_address)
     _warn_of_few_cores(ray, num_cpus_needed)
     return ray
@@ -62,7 +59,7 @@ def node_address() -> str:
 
 def _join(ray: Any, address: str) -> None:
     try:
-        ray.init(address=address, logging_level=logging.ERROR)
+        _init(ray, address=address)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ConfigError(
             f"RAY_ADDRESS={address}",
@@ -70,6 +67,14 @@ def _join(ray: Any, address: str) -> None:
             found=f"{type(error).__name__}: {error}",
             do="start it with `ray start --head`, or unset RAY_ADDRESS to use this machine alone",
         ) from error
+
+
+def _init(ray: Any, **settings: Any) -> None:
+    """Initialise Ray, and keep the caller's handler of SIGTERM, which Ray replaces."""
+    before = signal.getsignal(signal.SIGTERM)
+    ray.init(logging_level=logging.ERROR, **settings)
+    if callable(before) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
 
 
 def _warn_of_few_cores(ray: Any, needed: float) -> None:

@@ -21,7 +21,7 @@ class Registrations:
     Args:
         envs: Names given to `register_env`, with their functions.
         pieces: Names given to `register`, with their classes.
-        gym_specs: Specs of Gymnasium's registry that do not come with Gymnasium.
+        gym_specs: The specs of Gymnasium's registry.
     """
 
     envs: dict[str, Callable[..., Any]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def registrations() -> Registrations:
     return Registrations(
         envs={name: env_creator(name) for name in registered_envs()},
         pieces=registered_pieces(),
-        gym_specs=[spec for spec in gym.registry.values() if not _comes_with_gymnasium(spec)],
+        gym_specs=list(gym.registry.values()),
     )
 
 
@@ -81,8 +81,3 @@ def _refuse(name: str, *_: Any, **__: Any) -> Any:
         found="one that cannot",
         do="open files and connections inside of the function, when it is called",
     )
-
-
-def _comes_with_gymnasium(spec: EnvSpec) -> bool:
-    points = [point for point in (spec.entry_point, spec.vector_entry_point) if point is not None]
-    return all(isinstance(point, str) and point.startswith("gymnasium.") for point in points)

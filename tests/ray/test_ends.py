@@ -1,0 +1,50 @@
+"""However a script ends, its workers and their processes end with it; Ray is one that the script started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def is_alive(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks processes up in /proc")
+@pytest.mark.parametrize(
+    ("how", "number", "code"),
+    [("raise", None, 1), ("ctrl-c", signal.SIGINT, 1), ("kill -9", signal.SIGKILL, -signal.SIGKILL)],
+)
+def test_nothing_is_left(how, number, code):
+    environment = {**os.environ, "RAY_DEDUP_LOGS": "0"}
+    environment.pop("RAY_ADDRESS", None)
+    command = [sys.executable, str(FIXTURES / "script_with_workers.py"), how]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    output, pids = "", []
+    with subprocess.Popen(command, **streams, env=environment, start_new_session=True) as script:
+        for line in script.stdout:
+            output += line
+            if line.startswith("pids "):
+                pids = [int(word) for word in line.split()[1:]]
+                if number is not None:  # a terminal sends Ctrl-C to the processes of the script too
+                    time.sleep(0.5)
+                    (os.killpg if number == signal.SIGINT else os.kill)(script.pid, number)
+    assert script.returncode == code, output
+    assert len(pids) == 4 and "warned 1 True" in output and "hello from 1" in output and "hello from 2" in output
+    assert "KeyboardInterrupt" in output or how != "ctrl-c"
+    end = time.monotonic() + 15
+    while any(map(is_alive, pids)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert [pid for pid in pids if is_alive(pid)] == []
