@@ -389,15 +389,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
 
     def _amounts(self, num_timesteps: Any, num_episodes: Any) -> tuple[int | None, int | None]:
         """Return the number of steps or of episodes to sample; without either the config's `batch_mode` decides."""
-        amounts = {"num_timesteps": num_timesteps, "num_episodes": num_episodes}
-        invalid = [n for n in amounts.values() if n is not None and not is_amount(n)]
-        if invalid or None not in amounts.values():
-            raise RunnerArgumentError(
-                "sample(...)",
-                expected="one of num_timesteps and num_episodes, an int of at least 0",
-                found=", ".join(f"{name}={value}" for name, value in amounts.items()),
-                do="leave one of them out",
-            )
+        check_amounts(num_timesteps, num_episodes)
         if num_timesteps is not None or num_episodes is not None:
             return num_timesteps, num_episodes
         if self.config.batch_mode == "complete_episodes":
@@ -753,6 +745,36 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """Count that the module's weights changed."""
         self._weights_seq_no += 1
 
+    def catch_up(self, weights: Any, *, weights_seq_no: int, num_edits: int, num_env_steps: int) -> None:
+        """Take over weights and counts of the runner that this one samples for in another process.
+
+        Args:
+            weights: What the module's `get_state` gave; None: those that it has.
+            weights_seq_no: Their sequence number, also if it is lower than before.
+            num_edits: Edits of the pipelines so far.
+            num_env_steps: Environment steps of all runners over the lifetime, by which exploration is scheduled.
+        """
+        if weights is not None:
+            self.module.set_state(weights)
+        self._weights_seq_no, self.num_edits = weights_seq_no, num_edits
+        self._metrics.continue_from(num_env_steps)
+
+    def replace_parts(self, *, config: Any, pipelines: dict[str, Any], module: Any, spaces: dict[str, Any]) -> None:
+        """Go on with another config, pipelines and module; the next call drops running episodes and resets.
+
+        Args:
+            config: From now on the runner's; its environments stay those that it has.
+            pipelines: `env_to_module` and `module_to_env`.
+            module: The module.
+            spaces: Those of the modules, by name; the environments' are left out of account.
+        """
+        self.config, self.pipelines, self.module = config, pipelines, module
+        self._env_to_module, self._module_to_env = pipelines["env_to_module"], pipelines["module_to_env"]
+        environments = {name: self.spaces[name] for name in ("__env__", "__env_single__")}
+        self.spaces = {**spaces, **environments}
+        self._edits, self._edits_shown = None, 0
+        self._reset_wanted, self._rescued = True, []
+
     def assert_healthy(self) -> None:
         """Check that the runner has an environment.
 
@@ -778,3 +800,20 @@ class EnvRunner(ABC, Generic[EpisodeT]):
 def is_amount(value: object) -> bool:
     """True if a value is a whole number of at least 0."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 0)
+
+
+def check_amounts(num_timesteps: Any, num_episodes: Any) -> None:
+    """Check the two numbers that `EnvRunner.sample` takes.
+
+    Raises:
+        RunnerArgumentError: both are given, or one is no whole number of at least 0.
+    """
+    amounts = {"num_timesteps": num_timesteps, "num_episodes": num_episodes}
+    invalid = [n for n in amounts.values() if n is not None and not is_amount(n)]
+    if invalid or None not in amounts.values():
+        raise RunnerArgumentError(
+            "sample(...)",
+            expected="one of num_timesteps and num_episodes, an int of at least 0",
+            found=", ".join(f"{name}={value}" for name, value in amounts.items()),
+            do="leave one of them out",
+        )

@@ -2,20 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import math
+import pickle
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from epibatch.cluster.actor_group import ActorGroup, Answer
+from epibatch.cluster.pickling import check_picklable
+from epibatch.core.errors import EpibatchWarning, RunnerError, add_note
+from epibatch.core.metrics import WEIGHTS_SEQ_NO
+from epibatch.core.restoring import restoring
+from epibatch.core.shared_moments import rebased, unsynchronised
+
+from ..episodes.packing import join_episodes, unpack_episodes
+from .env_runner import check_amounts
+from .hosted_env_runner import Delivery, HostedEnvRunner, SampleRequest
 from .make_runner import make_runner
+
+_LATE = 0.2  # share of `sample_timeout_s` between two looks at which runners are late
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A request that runs a function with the runner."""
+
+    tag: str | None
+
+
+@dataclass
+class _Member:
+    """What the group knows of the runner of one index."""
+
+    parts: int = 0
+    """Version of the pipelines and modules that it has."""
+    weights: Any = None
+    states: int = 0
+    """Versions of what was sent last."""
+    delivered: int = 0
+    """Number of its newest delivery whose statistics are among the merged ones."""
+    progress: int = 0
+    """Steps that it had taken when it was heard of last."""
+    heard: float = 0.0
+    """When that was, or when it got something to do."""
+    running: int = 0
+    """Episodes that go on after the newest delivery."""
+    num_bytes: int = 0
+    failures: int = 0
+    """In a row."""
+    last_states: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of its pipelines, with its newest delivery that was returned."""
+    own_states: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What a runner that replaced another one gets of that one's states."""
 
 
 class EnvRunnerGroup:
     """The runners of an algorithm.
 
+    Without `num_env_runners` it is the runner of this process. Otherwise each of N processes has a runner, and the
+    runner of this process never samples: it has spaces, pipelines, module and metrics for all. Its pipelines' running
+    statistics are those of all episodes that were returned. Weights and statistics travel with the requests. Pieces
+    whose states cannot be merged go by what their own runner saw; here they have the first runner's state.
+
+    A runner whose process is lost, or hangs, is replaced within the budget of the config's `fault_tolerance` section.
+    The others go on meanwhile. What an environment raises counts as a failure of its runner, which then samples again.
+
     Args:
         config: Environment, pipelines, module and the number of runners.
+        make_actors: Makes the processes; it takes the arguments of `ActorGroup`, which is the default.
 
     Attributes:
         local_env_runner: The runner of this process.
+
+    Raises:
+        MissingExtraError: `num_env_runners` needs Ray, which is not installed.
+        ConfigError: A setting cannot be sent to other processes, or as for `EnvRunner`.
 
     Example:
         >>> from epibatch.algorithms.ppo import PPOConfig
@@ -25,8 +89,51 @@ class EnvRunnerGroup:
         >>> group.stop()
     """
 
-    def __init__(self, *, config: Any) -> None:
-        self.local_env_runner = make_runner(config, 0)
+    def __init__(self, *, config: Any, make_actors: Callable[..., Any] = ActorGroup) -> None:
+        self._config = config
+        self._actors: Any = None
+        self.local_env_runner = make_runner(_local_config(config) if config.num_env_runners else config, 0)
+        self._members: dict[int, _Member] = {}
+        self._replaced: set[int] = set()  # those that have not started yet
+        self._arrived: list[tuple[int, Delivery]] = []
+        self._results: list[tuple[str | None, int, Any]] = []
+        self._parts, self._parts_ref, self._seen = 0, None, self._structure()
+        self._weights: tuple[Any, Any] = (None, None)
+        self._weights_pushed = 0
+        self._states, self._states_ref = 0, None
+        self._states_data = pickle.dumps({name: {} for name in self.local_env_runner.pipelines})
+        self._merges = bool(config.merge_env_runner_states)
+        self._broadcasts = self._merges and config.broadcast_env_runner_states
+        self._warned: set[Any] = set()
+        self._steps_lost = self._episodes_lost = self._failures = 0
+        if config.num_env_runners:
+            try:
+                self._start(make_actors)
+            except BaseException:
+                self.local_env_runner.stop()
+                raise
+
+    def _start(self, make_actors: Callable[..., Any]) -> None:
+        config = self._config
+        settings = ((name, getattr(config.settings, name)) for name in config.model.sections())
+        check_picklable({f"{name}.{key}": value for name, part in settings for key, value in part.given().items()})
+        self._actors = make_actors(
+            HostedEnvRunner,
+            count=config.num_env_runners,
+            arguments={"config": _hosted_config(config)},
+            name="env runner",
+            options={
+                "num_cpus": config.num_cpus_per_env_runner,
+                "num_gpus": config.num_gpus_per_env_runner,
+                "resources": config.custom_resources_per_env_runner,
+            },
+            max_restarts=config.max_num_env_runner_restarts,
+            restart=config.restart_failed_env_runners,
+            placement_strategy=config.placement_strategy,
+        )
+        self._members = {index: _Member() for index in self._actors.indexes}
+
+    # -- sampling ------------------------------------------------------------------------------
 
     def sample(
         self,
@@ -37,16 +144,653 @@ class EnvRunnerGroup:
         random_actions: bool = False,
         force_reset: bool = False,
     ) -> Sequence[Any]:
-        """Step the environments of all runners and return the recorded episodes; see `EnvRunner.sample`."""
-        episodes: Sequence[Any] = self.local_env_runner.sample(
-            num_timesteps=num_timesteps,
-            num_episodes=num_episodes,
-            explore=explore,
-            random_actions=random_actions,
-            force_reset=force_reset,
+        """Let all runners sample at the same time, and return their episodes in the order of the runners.
+
+        Runners that are in the middle of a `request` finish it, and its episodes are returned; no other is made then.
+        If a runner fails, the episodes of the others are returned, which are fewer than were asked for. If all fail,
+        they sample again.
+
+        Args:
+            num_timesteps: As for `EnvRunner.sample`, of all runners together.
+            num_episodes: Likewise. Without either number each runner samples as if it were the only one.
+            explore: As for `EnvRunner.sample`.
+            random_actions: Likewise.
+            force_reset: Likewise.
+
+        Raises:
+            RunnerError: A runner is lost and is not replaced; or as `EnvRunner.sample`.
+            Exception: What a piece, a callback or the module raised in a runner, or an environment too often.
+        """
+        arguments = {
+            "num_timesteps": num_timesteps,
+            "num_episodes": num_episodes,
+            "explore": explore,
+            "random_actions": random_actions,
+            "force_reset": force_reset,
+        }
+        if self._actors is None:
+            episodes: Sequence[Any] = self.local_env_runner.sample(**arguments)
+            return episodes
+        check_amounts(num_timesteps, num_episodes)
+        self._check_running()
+        while True:
+            if not self.num_in_flight_async_reqs() and not self._arrived:
+                self._ask(self._available(), arguments, 1)
+            while self.num_in_flight_async_reqs():
+                self._receive(None)
+            parts = self._taken()
+            if parts:
+                return join_episodes([part for _, part in parts])
+
+    def request(self, **arguments: Any) -> int:
+        """Let the runners sample, without waiting for them; `ready` returns their episodes.
+
+        Each runner gets as many requests as `max_requests_in_flight_per_env_runner` and `max_bytes_in_flight` allow.
+
+        Args:
+            **arguments: Those of `EnvRunner.sample`, for each runner.
+
+        Returns:
+            The number of new requests.
+        """
+        if self._actors is None:
+            raise _no_processes("request")
+        check_amounts(arguments.get("num_timesteps"), arguments.get("num_episodes"))
+        self._check_running()
+        self._receive(0.0)
+        return self._ask(self._available(), arguments, self._config.max_requests_in_flight_per_env_runner, split=False)
+
+    def ready(self, timeout: float | None = None) -> list[tuple[int, Sequence[Any]]]:
+        """Wait until a runner has answered a request, and return the episodes of all that have.
+
+        Args:
+            timeout: Seconds to wait at most; None: until there is one, or no request is left.
+
+        Returns:
+            Pairs of a runner's number and its episodes, in the order of the numbers.
+
+        Raises:
+            Exception: As `sample`.
+        """
+        if self._actors is None:
+            raise _no_processes("ready")
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            left = end - time.monotonic()
+            if not self._arrived and self.num_in_flight_async_reqs():
+                self._receive(None if left == math.inf else max(left, 0.0))
+            parts = self._taken()
+            if parts or left <= 0 or not self.num_in_flight_async_reqs():
+                return parts
+
+    def _check_running(self) -> None:
+        """Replace runners that were lost since the last answer.
+
+        Raises:
+            RunnerError: The group was stopped, or no runner is left.
+        """
+        self.local_env_runner.assert_healthy()
+        lost = [i for i in self._members if i not in self._actors.indexes and not self._actors.in_flight(i)]
+        errors = [self._lose(index, [], _lost(index, "a process that was lost")) for index in lost]
+        _raise_first(errors)
+        if not self._members:
+            raise RunnerError(
+                "EnvRunnerGroup",
+                expected="at least one runner",
+                found=f"none of {self._config.num_env_runners}: all were lost, and not replaced",
+                do="build a new Algorithm, from a checkpoint",
+            )
+
+    def _available(self) -> list[int]:
+        """Return the runners to ask: those whose processes have started, or all if none has."""
+        self._note_started()
+        return [index for index in self._members if index not in self._replaced] or list(self._members)
+
+    def _note_started(self) -> list[int]:
+        """Return runners that were replaced and have started meanwhile."""
+        if not self._replaced:
+            return []
+        started = sorted(self._replaced & self._actors.pids().keys())
+        self._replaced.difference_update(started)
+        return started
+
+    def _ask(self, indexes: Sequence[int], arguments: Mapping[str, Any], most: int, *, split: bool = True) -> int:
+        """Send requests to runners until each has so many; return how many were sent."""
+        self._update()
+        amounts = {name: arguments.get(name) for name in ("num_timesteps", "num_episodes")}
+        sent = 0
+        for turn in range(most):
+            for position, index in enumerate(indexes):
+                own = dict(arguments)
+                if split:
+                    own.update({name: _share(amounts[name], position, len(indexes)) for name in amounts})
+                has_nothing_to_do = split and 0 in (own["num_timesteps"], own["num_episodes"]) and position
+                if self._actors.in_flight(index) > turn or has_nothing_to_do or not self._has_room(index):
+                    continue
+                self._submit(index, own)
+                sent += 1
+        return sent
+
+    def _has_room(self, index: int) -> bool:
+        """True if the bytes of one more sample are allowed; the first one always is."""
+        most = self._config.max_bytes_in_flight
+        if most is None or not self._actors.in_flight():
+            return True
+        asked = sum(member.num_bytes * self._actors.in_flight(i) for i, member in self._members.items())
+        return bool(asked + self._members[index].num_bytes <= most)
+
+    def _submit(self, index: int, arguments: Mapping[str, Any]) -> None:
+        """Send a request, with what the runner does not have of parts, weights and statistics."""
+        member, local = self._members[index], self.local_env_runner
+        counts = local.get_state((WEIGHTS_SEQ_NO, "required_lookback", "num_env_steps_sampled_lifetime"))
+        request = SampleRequest(
+            arguments=arguments,
+            weights_seq_no=counts[WEIGHTS_SEQ_NO],
+            num_edits=local.num_edits,
+            num_env_steps=counts["num_env_steps_sampled_lifetime"],
+            lookback=counts["required_lookback"],
+            included=member.delivered,
+            most_lost=self._steps_of(arguments),
         )
-        return episodes
+        parts = self._parts_ref if member.parts != self._parts else None
+        weights = self._weights[1] if member.weights != self._weights[0] or parts is not None else None
+        states = self._states_ref if member.states != self._states or parts is not None else None
+        if not self._actors.in_flight(index):
+            member.heard = time.monotonic()
+        self._actors.submit(index, "sample", request, parts, weights, states, member.own_states, request=request)
+        member.parts, member.weights, member.states = self._parts, self._weights[0], self._states
+        member.own_states = {}
+
+    def _steps_of(self, arguments: Mapping[str, Any]) -> int:
+        """Return the environment steps that a request asks for; 0 if it asks for episodes."""
+        config = self._config
+        if arguments.get("num_timesteps") is not None:
+            return int(arguments["num_timesteps"])
+        if arguments.get("num_episodes") is not None or config.batch_mode == "complete_episodes":
+            return 0
+        return int(config.get_rollout_fragment_length() * config.num_envs_per_env_runner)
+
+    # -- what travels with requests ----------------------------------------------------------------
+
+    def _structure(self) -> tuple[Any, ...]:
+        """Return what is new in another object if pipelines, modules or settings are changed."""
+        local = self.local_env_runner
+        for pipeline in local.pipelines.values():
+            pipeline.plan()
+        edits = tuple(pipeline.num_edits for pipeline in local.pipelines.values())
+        modules = tuple(local.module.values()) if hasattr(local.module, "values") else (local.module,)
+        return edits, modules, self._config.settings
+
+    def _update(self) -> None:
+        """Prepare what runners get with their next requests."""
+        local = self.local_env_runner
+        seen = self._structure()
+        edits, modules, settings = self._seen
+        same = len(modules) == len(seen[1]) and all(old is new for old, new in zip(modules, seen[1]))
+        if seen[0] != edits or not same or seen[2] is not settings:
+            local.num_edits += seen[0] != edits
+            self._seen, self._parts = seen, self._parts + 1
+            self._parts_ref = self._actors.put(self._whole_parts())
+        sequence = local.get_state(WEIGHTS_SEQ_NO)[WEIGHTS_SEQ_NO], self._weights_pushed
+        if self._weights[0] != sequence:
+            self._weights = sequence, self._actors.put(local.module.get_state())
+        if self._broadcasts:
+            states = {name: self._merged(pipeline, []) for name, pipeline in local.pipelines.items()}
+            data = pickle.dumps(states)
+            if data != self._states_data:
+                self._states, self._states_data, self._states_ref = self._states + 1, data, self._actors.put(states)
+
+    def _whole_parts(self) -> dict[str, Any]:
+        local, config = self.local_env_runner, _hosted_config(self._config)
+        module = local.module
+        if config.device != self._config.device:
+            module = copy.deepcopy(module).to(config.device)
+        return {"config": config, "pipelines": local.pipelines, "module": module, "spaces": local.get_spaces()}
+
+    def sync_weights(self, **_: Any) -> None:
+        """Let the runners act with the module's present weights from their next samples on.
+
+        Weights travel by themselves after `EnvRunner.weights_updated`. Call this if you changed them otherwise.
+        """
+        self._weights_pushed += 1
+
+    def sync_env_runner_states(self, **_: Any) -> None:
+        """Do nothing: merged statistics travel with every request; RLlib's name."""
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def _receive(self, timeout: float | None) -> None:
+        """Wait for answers, keep what came, and replace runners that are lost or hang.
+
+        Args:
+            timeout: Seconds to wait at most; None: until there is one, or a runner was lost.
+        """
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        limit = self._config.sample_timeout_s
+        while True:
+            waits = min(max(end - time.monotonic(), 0.0), math.inf if limit is None else limit * _LATE)
+            answers = self._actors.wait(None if waits == math.inf else waits)
+            now = time.monotonic()
+            lost: dict[int, list[Answer]] = {}
+            errors: list[Exception | None] = []
+            for answer in answers:
+                self._members[answer.index].heard = now
+                if answer.died or self._failed_to_start(answer):
+                    lost.setdefault(answer.index, []).append(answer)
+                else:
+                    errors.append(self._take(answer))
+            for index, unanswered in lost.items():
+                errors.append(self._lose(index, [answer.request for answer in unanswered], unanswered[0].error))
+            hanging = [] if limit is None else self._hanging(limit)
+            for index in hanging:
+                error = _lost(index, f"no step for {limit:g} s (sample_timeout_s)")
+                errors.append(self._lose(index, self._actors.requests(index), error))
+            _raise_first(errors)
+            if answers or hanging or time.monotonic() >= end or not self._actors.in_flight():
+                return
+
+    def _failed_to_start(self, answer: Answer) -> bool:
+        """True if a request was answered with what the constructor of a replaced runner raised."""
+        index = answer.index
+        return answer.error is not None and index in self._replaced and index not in self._actors.pids()
+
+    def _take(self, answer: Answer) -> Exception | None:
+        """Keep an answer, and return the error that the caller has to raise; None if it has none."""
+        index, request = answer.index, answer.request
+        if answer.error is not None:
+            return answer.error
+        if isinstance(request, _Call):
+            self._results.append((request.tag, index, answer.value))
+            return None
+        delivery, member = answer.value, self._members[index]
+        member.progress, member.running = delivery.progress, delivery.running
+        member.num_bytes = delivery.num_bytes or member.num_bytes
+        self._arrived.append((index, delivery))
+        if delivery.failure is None:
+            member.failures = 0
+            return None
+        return self._failed(index, delivery.failure.exception(f"env runner {index}"))
+
+    def _failed(self, index: int, error: Exception) -> Exception | None:
+        """Count a failure of a runner; return the error if it has to be raised."""
+        member, config = self._members[index], self._config
+        member.failures += 1
+        self._failures += 1
+        most = config.num_consecutive_env_runner_failures_tolerance
+        if member.failures > most:
+            add_note(
+                error,
+                f"It is failure {member.failures} of env runner {index} in a row; the limit of {most} is "
+                "num_consecutive_env_runner_failures_tolerance.",
+            )
+            return error
+        if not (config.restart_failed_env_runners or config.ignore_env_runner_failures):
+            return error
+        if index not in self._warned:
+            self._warned.add(index)
+            notes = "\n".join(getattr(error, "__notes__", []))
+            warning = EpibatchWarning(
+                f"env runner {index}, sample()",
+                expected="environments that do not fail",
+                found=f"{type(error).__name__}: {error}\n{notes}",
+                do="correct the environment; its runner samples again. Later failures of this runner are not shown",
+            )
+            warnings.warn(warning, stacklevel=2)
+        return None
+
+    def _hanging(self, limit: float) -> list[int]:
+        """Return the runners that should have answered and take no steps."""
+        hanging = []
+        for index, member in self._members.items():
+            if not self._actors.in_flight(index) or time.monotonic() - member.heard < limit:
+                continue
+            progress = self._actors.progress(index, self._config.env_runner_health_probe_timeout_s)
+            if progress is None or 0 <= progress <= member.progress:
+                hanging.append(index)
+                continue
+            member.heard = time.monotonic()
+            if progress > 0:
+                member.progress = progress
+                self._warn_of_slow(limit)
+        return hanging
+
+    def _warn_of_slow(self, limit: float) -> None:
+        if "slow" in self._warned:
+            return
+        self._warned.add("slow")
+        warning = EpibatchWarning(
+            "env_runners.sample_timeout_s",
+            expected=f"samples that take at most {limit:g} s",
+            found="runners that take longer; they are waited for as long as they step",
+            do="set a larger sample_timeout_s, or a smaller rollout_fragment_length or train_batch_size",
+        )
+        warnings.warn(warning, stacklevel=2)
+
+    def _lose(self, index: int, requests: Iterable[Any], error: Exception | None) -> RunnerError | None:
+        """Count what is lost with a runner, and replace it; return an error if the others do not go on without it."""
+        member, config = self._members.pop(index), self._config
+        self._steps_lost += sum(request.most_lost for request in requests if isinstance(request, SampleRequest))
+        self._episodes_lost += member.running
+        self._failures += 1
+        failures = member.failures + 1
+        too_often = failures > config.num_consecutive_env_runner_failures_tolerance
+        self._replaced.discard(index)
+        if not too_often and self._actors.replace(index):
+            own_states = self._own_states(member.last_states or member.own_states)
+            self._members[index] = _Member(failures=failures, own_states=own_states)
+            self._members = dict(sorted(self._members.items()))
+            self._replaced.add(index)
+            return None
+        if index in self._actors.indexes:
+            self._actors.kill(index)
+        if config.ignore_env_runner_failures and self._members and not too_often:
+            self._warn_of_fewer(index, error)
+            return None
+        restarts = self._actors.restarts_of(index)
+        found = f"{failures} failures in a row" if too_often else "a process that was lost or hung"
+        raised = RunnerError(
+            f"env runner {index}",
+            expected="a runner that samples until it is stopped",
+            found=f"{found}, after {restarts} restarts: {error}",
+            do="look for the cause above. Set restart_failed_env_runners=True for restarts, "
+            "max_num_env_runner_restarts for more of them, num_consecutive_env_runner_failures_tolerance for more "
+            "failures in a row, or ignore_env_runner_failures=True to go on with the others",
+        )
+        raised.__cause__ = error
+        return raised
+
+    def _warn_of_fewer(self, index: int, error: Exception | None) -> None:
+        warning = EpibatchWarning(
+            f"env runner {index}",
+            expected="a runner that samples until it is stopped",
+            found=f"{error}; the other {len(self._members)} go on (ignore_env_runner_failures)",
+            do="set restart_failed_env_runners=True, and max_num_env_runner_restarts high enough, to replace it",
+        )
+        warnings.warn(warning, stacklevel=2)
+
+    def _taken(self) -> list[tuple[int, Sequence[Any]]]:
+        """Add the statistics and metrics of deliveries that arrived, in the order of runners; return their episodes."""
+        arrived, self._arrived = sorted(self._arrived, key=lambda entry: (entry[0], entry[1].number)), []
+        for _, delivery in arrived:
+            self.local_env_runner.add_metrics(delivery.metrics)
+        self._merge(arrived)
+        parts = [(index, unpack_episodes(d.episodes)) for index, d in arrived if d.failure is None]
+        return parts
+
+    def _merge(self, arrived: Sequence[tuple[int, Delivery]]) -> None:
+        """Add the statistics of deliveries to those of the local pipelines."""
+        for index, delivery in arrived:
+            if index in self._members:
+                self._members[index].delivered = delivery.number
+                self._members[index].last_states = delivery.states
+        for name, pipeline in self.local_env_runner.pipelines.items():
+            for _, delivery in arrived:
+                if delivery.history.get(name) is not None:
+                    pipeline.history.depth = max(pipeline.history.depth, delivery.history[name])
+                    pipeline.history.calls += 1
+            states = [delivery.states[name] for _, delivery in arrived if any(delivery.states.get(name, {}).values())]
+            if not states:
+                continue
+            merged = self._merged(pipeline, states) if self._merges else {}
+            pipeline.set_state({**merged, **self._first_ones(pipeline, states[0], merged)})
+
+    def _merged(self, pipeline: Any, states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return a pipeline's statistics together with what is new in states of the runners."""
+        base = pipeline.merge_states([pipeline.get_state()])
+        merged: dict[str, Any] = pipeline.merge_states([base, *(rebased(unsynchronised(s), base) for s in states)])
+        return merged if states else base
+
+    def _own_states(self, states: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Return the states of a runner that no other has, by pipeline, without those of random generators."""
+        own = {}
+        for name, pipeline in self.local_env_runner.pipelines.items():
+            merged = self._merged(pipeline, []) if self._broadcasts else {}
+            kept = _without_generators(pipeline, states.get(name, {}))
+            own[name] = {piece: state for piece, state in kept.items() if piece not in merged}
+        return own
+
+    def _first_ones(self, pipeline: Any, state: Mapping[str, Any], merged: Mapping[str, Any]) -> dict[str, Any]:
+        """Return states of a runner that are not merged, without those of random generators."""
+        own = _without_generators(pipeline, state)
+        names = [name for name in own if name not in merged]
+        if names and self._merges and "states" not in self._warned:
+            self._warned.add("states")
+            warning = EpibatchWarning(
+                f"{type(pipeline).__name__}, states of {', '.join(names)}",
+                expected="pieces whose states can be merged, as runners in several processes have one each",
+                found="pieces without merge_states; each runner goes by its own, and this process by the first one's",
+                do="write merge_states(states) in the piece, or keep the state in the episodes",
+            )
+            warnings.warn(warning, stacklevel=3)
+        return {name: copy.deepcopy(own[name]) for name in names}
+
+    # -- the runners -------------------------------------------------------------------------------
+
+    def foreach_env_runner(
+        self,
+        func: Callable[..., Any],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        local_env_runner: bool = True,
+        remote_worker_ids: Iterable[int] | None = None,
+        timeout_seconds: float | None = None,
+        **_: Any,
+    ) -> list[Any]:
+        """Return a function's value for each runner, the local one first; RLlib's name.
+
+        Args:
+            func: Called with the runner, in its process.
+            kwargs: Further keyword arguments.
+            local_env_runner: False: leave the runner of this process out.
+            remote_worker_ids: Numbers of the other runners; None: all.
+            timeout_seconds: Seconds to wait for the others; those that do not answer in time are left out.
+        """
+        keywords = dict(kwargs or {})
+        values = [func(self.local_env_runner, **keywords)] if local_env_runner or self._actors is None else []
+        if self._actors is not None:
+            indexes = self._chosen(remote_worker_ids)
+            answers = self._actors.call("apply", func, keywords, indexes=indexes, timeout=timeout_seconds)
+            values += [answers[index] for index in sorted(answers)]
+        return values
+
+    def foreach_env_runner_async(
+        self,
+        func: Callable[..., Any],
+        *,
+        tag: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        remote_worker_ids: Iterable[int] | None = None,
+        **_: Any,
+    ) -> int:
+        """Call a function with the runner in each of the other processes; `fetch_ready_async_reqs` has the values.
+
+        Args:
+            func: Called with the runner.
+            tag: A name to fetch these values by.
+            kwargs: Further keyword arguments.
+            remote_worker_ids: Numbers of the runners; None: all.
+
+        Returns:
+            The number of calls.
+        """
+        indexes = self._chosen(remote_worker_ids) if self._actors is not None else []
+        for index in indexes:
+            self._actors.submit(index, "apply", func, dict(kwargs or {}), request=_Call(tag))
+        return len(indexes)
+
+    def fetch_ready_async_reqs(
+        self, *, tags: str | Iterable[str] | None = None, timeout_seconds: float | None = 0.0, **_: Any
+    ) -> list[tuple[int, Any]]:
+        """Return the values of `foreach_env_runner_async` that came: pairs of a runner's number and its value.
+
+        Args:
+            tags: Those of the calls; None: all.
+            timeout_seconds: Seconds to wait until there is one; None: as long as it takes.
+        """
+        if self._actors is not None and self._actors.in_flight():
+            self._receive(timeout_seconds)
+        chosen = None if tags is None else {tags} if isinstance(tags, str) else set(tags)
+        fetched = [(index, value) for tag, index, value in self._results if chosen is None or tag in chosen]
+        self._results = [entry for entry in self._results if chosen is not None and entry[0] not in chosen]
+        return fetched
+
+    def _chosen(self, indexes: Iterable[int] | None) -> list[int]:
+        return list(self._members) if indexes is None else [index for index in indexes if index in self._members]
+
+    def num_remote_env_runners(self) -> int:
+        """Return the number of runners in other processes, lost ones included."""
+        return 0 if self._actors is None else int(self._config.num_env_runners)
+
+    def healthy_env_runner_ids(self) -> list[int]:
+        """Return the numbers of the runners in other processes that have started and are not lost."""
+        self._note_started()
+        return [index for index in self._members if index not in self._replaced]
+
+    def num_healthy_remote_env_runners(self) -> int:
+        """Return the number of runners in other processes that have started and are not lost."""
+        return len(self.healthy_env_runner_ids())
+
+    def num_healthy_env_runners(self) -> int:
+        """Return the number of runners that have started and are not lost, the local one included."""
+        return 1 + self.num_healthy_remote_env_runners()
+
+    def num_remote_worker_restarts(self) -> int:
+        """Return how often runners were replaced."""
+        return 0 if self._actors is None else int(self._actors.num_restarts)
+
+    def num_in_flight_async_reqs(self, tag: str | None = None) -> int:
+        """Return the number of requests without an answer.
+
+        Args:
+            tag: That of `foreach_env_runner_async`; None: requests for episodes.
+        """
+        if self._actors is None:
+            return 0
+        requests = [request for index in self._actors.indexes for request in self._actors.requests(index)]
+        if tag is None:
+            return sum(isinstance(request, SampleRequest) for request in requests)
+        return sum(isinstance(request, _Call) and request.tag == tag for request in requests)
+
+    def probe_unhealthy_env_runners(self, **_: Any) -> list[int]:
+        """Return the numbers of runners that were replaced and have started since the last look; RLlib's name."""
+        return self._note_started()
+
+    def fault_report(self) -> dict[str, int]:
+        """Return how many runners are healthy, and what failed or was lost so far.
+
+        Returns:
+            `num_healthy_env_runners` in other processes; `num_env_runner_restarts`; `num_env_runner_failures`, those of
+            environments included; `num_env_steps_lost`, the steps of requests that were never answered, at most;
+            `num_episodes_lost`, running episodes of lost runners whose earlier chunks were returned.
+        """
+        return {
+            "num_healthy_env_runners": self.num_healthy_remote_env_runners(),
+            "num_env_runner_restarts": self.num_remote_worker_restarts(),
+            "num_env_runner_failures": self._failures,
+            "num_env_steps_lost": self._steps_lost,
+            "num_episodes_lost": self._episodes_lost,
+        }
+
+    # -- state -------------------------------------------------------------------------------------
+
+    def checkpoint_reset(self) -> None:
+        """Start new episodes at the next call, as `EnvRunner.checkpoint_reset`; unanswered requests are dropped."""
+        self.local_env_runner.checkpoint_reset()
+        if self._actors is not None:
+            self._drain()
+            self._actors.call("checkpoint_reset")
+
+    def _drain(self) -> None:
+        """Wait for the requests in flight, and drop their episodes; statistics and metrics have seen them."""
+        while self.num_in_flight_async_reqs():
+            self._receive(None)
+        self._taken()
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what runners in other processes share with no other: random streams and states that are not merged.
+
+        Everything else is in the state of the local runner. Requests in flight are finished first.
+        """
+        if self._actors is None:
+            return {}
+        while self.num_in_flight_async_reqs():
+            self._receive(None)
+        return {"runners": {str(index): state for index, state in self._actors.call("get_state").items()}}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Restore a state from `get_state`, and start new episodes.
+
+        Runners that the state lacks begin their random streams, so the number of runners may be another one.
+
+        Raises:
+            CheckpointError: It is none that `get_state` gave.
+        """
+        if self._actors is None:
+            return
+        self._drain()
+        with restoring("EnvRunnerGroup.set_state", "runners"):
+            runners = {int(index): part for index, part in state.get("runners", {}).items()}
+            for index in self._members:
+                self._actors.call("set_state", runners.get(index), indexes=[index])
+        for member in self._members.values():
+            member.weights, member.states, member.running = None, 0, 0
 
     def stop(self) -> None:
-        """Close the environments of all runners."""
-        self.local_env_runner.stop()
+        """End all processes, and close the environments."""
+        try:
+            if self._actors is not None:
+                self._actors.stop()
+        finally:
+            self._members = {}
+            self.local_env_runner.stop()
+
+
+def _share(amount: int | None, position: int, count: int) -> int | None:
+    """Return one of `count` shares of an amount; the first ones are larger by 1 if it cannot be divided."""
+    return None if amount is None else (amount + count - 1 - position) // count
+
+
+def _without_generators(pipeline: Any, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the states of pieces that the pipeline has, except of those that draw random numbers."""
+    pieces = dict(zip(pipeline.names, pipeline))
+    return {name: part for name, part in state.items() if part and name in pieces and not hasattr(pieces[name], "seed")}
+
+
+def _raise_first(errors: Iterable[Exception | None]) -> None:
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def _local_config(config: Any) -> Any:
+    """Return the config of the runner that stays in this process and does not sample: with one environment."""
+    config = config.copy()
+    if config.gym_env_vectorize_mode == "vector_entry_point":
+        return config
+    one = {"num_envs_per_env_runner": 1, "gym_env_vectorize_mode": "sync", "num_envs_per_worker": 1}
+    return config.change("EnvRunnerGroup", {"env_runners": one})
+
+
+def _hosted_config(config: Any) -> Any:
+    """Return the config of a runner in another process, which has a GPU only if Ray reserves one for it."""
+    if config.num_gpus_per_env_runner or config.device == "cpu":
+        return config
+    return config.copy().change("EnvRunnerGroup", {"learners": {"device": "cpu"}})
+
+
+def _lost(index: int, found: str) -> RunnerError:
+    return RunnerError(
+        f"env runner {index}",
+        expected="a runner that takes steps",
+        found=found,
+        do="look at what its environments do; a larger sample_timeout_s waits longer for their steps",
+    )
+
+
+def _no_processes(method: str) -> RunnerError:
+    return RunnerError(
+        f"EnvRunnerGroup.{method}",
+        expected="runners in other processes, num_env_runners > 0",
+        found="the runner of this process alone",
+        do="call sample()",
+    )

@@ -345,6 +345,10 @@ class SamplingMetrics:
         self._reported, self.seconds = self.steps, 0.0
         return merge_logged(metrics, self.logged, "environment runner")
 
+    def continue_from(self, steps: int) -> None:
+        """Let the lifetime have this many steps, besides those that were not reported yet."""
+        self.steps, self._reported = steps + self.steps - self._reported, steps
+
     def take(self) -> dict[str, Any]:
         """Return what was counted and logged since the last report as data for `add_from`, and count this as one."""
         data = {

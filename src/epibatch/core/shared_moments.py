@@ -23,6 +23,7 @@ __all__ = [
     "SharedMoments",
     "merge_shared_moments",
     "rebased",
+    "unsynchronised",
     "warn_of_huge",
 ]
 
@@ -337,6 +338,37 @@ def rebased(state: Any, base: Any) -> Any:
         result["synchronised"] = base.get("synchronised", state["synchronised"])
         result["since"] = state["since"]
     return result
+
+
+def unsynchronised(state: Any) -> Any:
+    """Return the state of a copy as if it had never been synchronised: only what it has seen since the last time.
+
+    Args:
+        state: What `get_state` of a piece or pipeline gave, or a part of it; see `rebased`.
+
+    Returns:
+        The state, in new dicts; wherever a dict has `synchronised` and `since`, the numbers of the first are 0.
+
+    Example:
+        >>> unsynchronised({"piece": {"synchronised": {"count": 7}, "since": {"count": 2}}})
+        {'piece': {'synchronised': {'count': 0}, 'since': {'count': 2}}}
+    """
+    if not isinstance(state, Mapping):
+        return state
+    result = {name: unsynchronised(part) for name, part in state.items()}
+    if {"synchronised", "since"} <= state.keys():
+        result["synchronised"], result["since"] = _zeros(state["synchronised"]), state["since"]
+    return result
+
+
+def _zeros(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _zeros(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_zeros, value))
+    if isinstance(value, (np.ndarray, np.generic)):
+        return np.zeros_like(value)[()]
+    return type(value)() if isinstance(value, (int, float)) else value
 
 
 def _size(shapes: LeafShapes) -> int:
