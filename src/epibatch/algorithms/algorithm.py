@@ -126,7 +126,14 @@ class Algorithm(ABC):
             for module_id, module in modules.items():
                 self._check(module_id, module)
             check_sequence_settings(modules.values())
-            self.learner_group = LearnerGroup(self._make_learner())
+            self.learner_group = LearnerGroup(
+                self._make_learner(),
+                num_learners=self.config.num_learners,
+                num_cpus_per_learner=self.config.num_cpus_per_learner,
+                num_gpus_per_learner=self.config.num_gpus_per_learner,
+                restart_failed_learners=self.config.restart_failed_learners,
+                max_num_learner_restarts=self.config.max_num_learner_restarts,
+            )
             self._batches = TrainBatches(self.env_runner_group, self.config)
             self.pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
             self._built = {name: given_pieces(pipeline) for name, pipeline in self.env_runner.pipelines.items()}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from epibatch.core.errors import RunnerError
 
+from ..episodes import join_episodes
 from ..learner.schedules import count_steps
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class TrainBatches:
             is_first = False
         parts = [part for _, part in sorted(self._parts, key=lambda pair: pair[0])]
         self.forget()
-        return parts[0] if len(parts) == 1 else [chunk for part in parts for chunk in part]
+        return join_episodes(parts)
 
     def sample_ahead(self) -> None:
         """Let the runners sample the next batch from now on, with `sample_while_learning`; does not wait for it."""
@@ -100,6 +101,5 @@ class TrainBatches:
         return int(config.get_rollout_fragment_length()) * int(config.num_envs_per_env_runner)
 
     def _add(self, index: int, part: Sequence[Any]) -> None:
-        if len(part):
-            self._parts.append((index, part))
+        self._parts.append((index, part))
         self._steps += sum(chunk.agent_steps() for chunk in part) if self._by_agent else count_steps(part)
