@@ -130,7 +130,9 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
 
     def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Number of steps of each chunk: int64, shape [len(self)]."""
-        return np.array(list(map(len, self.chunks)), np.int64)
+        if self.recording or any(chunk.block.views for chunk in self.chunks):
+            return np.array(list(map(len, self.chunks)), np.int64)
+        return np.array([chunk.stop - chunk.start for chunk in self.chunks], np.int64)  # type: ignore[operator]
 
     def terminateds(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """The flags of chunks whose episode was terminated at their end: bool, shape [len(self)]."""

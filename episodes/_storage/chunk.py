@@ -36,6 +36,9 @@ class Chunk:
         t_started: Step of the episode at row `start`.
         custom_data: What the episode's earlier chunks carried.
         is_first: True if the episode begins with this chunk, though its steps before belong to another episode.
+        stop: Row after the last step of a finished chunk.
+        terminated: Whether the episode was terminated there.
+        truncated: Whether it was truncated there.
 
     Attributes:
         origin: The environment and the return before, if the rows were moved to a block with other environments.
@@ -50,9 +53,9 @@ class Chunk:
     t_started: int = 0
     custom_data: dict[str, Any] | None = None
     is_first: bool = False
-    stop: int | None = field(default=None, init=False)
-    terminated: bool = field(default=False, init=False)
-    truncated: bool = field(default=False, init=False)
+    stop: int | None = None
+    terminated: bool = False
+    truncated: bool = False
     tail: Any = field(default=NOTHING, init=False)
     tail_infos: Any = field(default=None, init=False)
     origin: tuple[int, float] | None = field(default=None, init=False)

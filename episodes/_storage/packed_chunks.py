@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.structs import unflatten
+from epibatch.core.structs import Form, flatten, unflatten
 
 from ..infinite_lookback_buffer import NOTHING
 from ..single_agent_episode import SingleAgentEpisode
@@ -42,7 +44,13 @@ def pack_chunks(chunks: Sequence[Chunk]) -> dict[str, Any]:
         spaces[i] = (view.observation_space, view.action_space)
     kinds = {(id(pair[0]), id(pair[1])): pair for pair in spaces}
     order = list(kinds)
-    customs = {i: custom for i, chunk in enumerate(chunks) if (custom := _custom_data(chunk, views.get(i)))}
+    own_infos, infos = moved.infos(chunks)
+    objects = {
+        "own_infos": own_infos,
+        "custom_data": {i: data for i, chunk in enumerate(chunks) if (data := _custom_data(chunk, views.get(i)))},
+        "tail_infos": {i: chunk.tail_infos for i, chunk in enumerate(chunks) if chunk.tail_infos is not None},
+        "read_infos": {i: read for i, view in views.items() if (read := _changed_infos(chunks[i], view))},
+    }
     return {
         "columns": {name: moved.column(name) for name in (*_COLUMNS, *block.extras)},
         "unknown_rewards": block.unknown_rewards,
@@ -51,16 +59,14 @@ def pack_chunks(chunks: Sequence[Chunk]) -> dict[str, Any]:
         "spans": moved.spans,
         "origins": moved.origins(chunks),
         "returns_before": block.returns_before,
-        "infos": moved.infos(chunks),
+        "infos": infos,
         "ids": [chunk.name for chunk in chunks],
         "t_started": np.array([chunk.t_started for chunk in chunks], np.int64),
-        "flags": np.array([(*chunk.ends, chunk.is_first) for chunk in chunks], np.bool_),
+        "flags": np.array([(*chunk.ends, chunk.is_first) for chunk in chunks], np.bool_).T,
         "spaces": list(kinds.values()),
         "space_of": [order.index((id(pair[0]), id(pair[1]))) for pair in spaces] if len(kinds) > 1 else None,
-        "custom_data": customs,
         "tails": _stacked_tails(block.observations, chunks),
-        "tail_infos": {i: chunk.tail_infos for i, chunk in enumerate(chunks) if chunk.tail_infos is not None},
-        "read_infos": {i: read for i, view in views.items() if (read := _changed_infos(chunks[i], view))},
+        "objects": _in_band(objects) if any(objects.values()) else objects,
         "whole": whole,
     }
 
@@ -72,23 +78,22 @@ def unpack_chunks(data: dict[str, Any]) -> tuple[Block, list[Chunk], list[Single
     block.observations, block.actions, block.rewards = (columns.pop(name) for name in _COLUMNS)
     block.extras, block.unknown_rewards = columns, data["unknown_rewards"]
     block.returns_before = data["returns_before"]
-    block.infos, block.own_infos = data["infos"]
-    spaces, space_of, customs, origins = data["spaces"], data["space_of"], data["custom_data"], data["origins"]
-    chunks = []
-    facts = zip(data["spans"].T.tolist(), data["ids"], data["t_started"].tolist(), data["flags"].tolist())
-    for i, ((env, low, start, stop), name, t_started, (terminated, truncated, is_first)) in enumerate(facts):
-        pair = spaces[0 if space_of is None else space_of[i]]
-        chunk = Chunk(block, env, low, start, pair, name, t_started, customs.get(i), is_first)
-        chunk.stop, chunk.terminated, chunk.truncated = stop, terminated, truncated
-        if origins is not None:
-            chunk.origin = origins[i]
-        chunks.append(chunk)
+    objects = pickle.loads(data["objects"]) if isinstance(data["objects"], bytes) else data["objects"]
+    block.infos, block.own_infos = data["infos"], objects["own_infos"]
+    spaces, space_of = data["spaces"], data["space_of"]
+    (envs, lows, starts, stops), (terminated, truncated, is_first) = data["spans"].tolist(), data["flags"].tolist()
+    pairs = repeat(spaces[0]) if space_of is None else [spaces[i] for i in space_of]
+    custom_data = map(objects["custom_data"].get, range(len(envs)))
+    ids, t_started, ends = data["ids"], data["t_started"].tolist(), (stops, terminated, truncated)
+    chunks = list(map(Chunk, repeat(block), envs, lows, starts, pairs, ids, t_started, custom_data, is_first, *ends))
+    for chunk, origin in zip(chunks, data["origins"] or ()):
+        chunk.origin = origin
     for i, tail in _tails(data["tails"]):
         chunks[i].tail = tail
-    for i, infos in data["tail_infos"].items():
+    for i, infos in objects["tail_infos"].items():
         chunks[i].tail_infos = infos
     views: list[SingleAgentEpisode | None] = [None] * len(chunks)
-    for i, read in data["read_infos"].items():
+    for i, read in objects["read_infos"].items():
         view = views[i] = chunks[i].view()
         for position, info in read.items():
             view.infos.set(info, at_indices=position - view.lookback, neg_index_as_lookback=True)
@@ -143,14 +148,14 @@ class _Rows:
             return None
         return [(chunk.env if chunk.origin is None else chunk.origin[0], chunk.return_before) for chunk in chunks]
 
-    def infos(self, chunks: Sequence[Chunk]) -> tuple[dict[int, Any], dict[tuple[int, int], Any]]:
-        """The infos of whole vector steps, and those of single environments, by their new places."""
+    def infos(self, chunks: Sequence[Chunk]) -> tuple[dict[tuple[int, int], Any], Any]:
+        """The infos of single environments, and those of whole vector steps, by their new places."""
         block, first, last = self._block, self._first, self._last
         if not block.infos and not block.own_infos:
             return {}, {}
         if self._at is None:
             own = {(row - first, env): info for (row, env), info in block.own_infos.items() if first <= row <= last}
-            return {row - first: infos for row, infos in block.infos.items() if first <= row <= last}, own
+            return own, _StackedInfos({row - first: i for row, i in block.infos.items() if first <= row <= last})
         rows = np.array(sorted({*block.infos, *(row for row, _ in block.own_infos)}), np.int64)
         moved = {}
         for chunk, low, shift in zip(chunks, self._from[1].tolist(), (self.spans[1] - self._from[1]).tolist()):
@@ -158,7 +163,49 @@ class _Rows:
             for row in rows[np.searchsorted(rows, low) : np.searchsorted(rows, stop)].tolist():
                 if info := block.info_at(row, chunk.env):
                     moved[row + shift, 0] = info
-        return {}, moved
+        return moved, {}
+
+
+class _StackedInfos(Mapping[int, Any]):
+    """The infos of many vector steps, by row: arrays of those that are alike, which is how they are pickled."""
+
+    def __init__(self, infos: Mapping[int, Any]) -> None:
+        self._places: dict[int, tuple[int, int]] = {}
+        self._kinds: list[tuple[Form, list[Leaf]]] = []
+        alike: dict[Any, list[tuple[int, list[Leaf]]]] = {}
+        self._others = {}
+        for row, info in infos.items():
+            leaves, form = flatten(info)
+            if leaves and all(type(leaf) is np.ndarray and leaf.ndim and not leaf.dtype.hasobject for leaf in leaves):
+                alike.setdefault((form, *((leaf.dtype, leaf.shape) for leaf in leaves)), []).append((row, leaves))
+            else:
+                self._others[row] = info
+        for (form, *_), found in alike.items():
+            self._places.update({row: (len(self._kinds), i) for i, (row, _) in enumerate(found)})
+            self._kinds.append((form, [np.array(leaf) for leaf in zip(*(leaves for _, leaves in found))]))
+
+    def __getitem__(self, row: int) -> Any:
+        if row in self._others:
+            return self._others[row]
+        kind, i = self._places[row]
+        form, leaves = self._kinds[kind]
+        if not leaves[0].flags.writeable:  # who reads an info may write to it
+            leaves[:] = map(np.array, leaves)
+        return unflatten(form, [leaf[i] for leaf in leaves])
+
+    def __iter__(self) -> Iterator[int]:
+        return chain(self._places, self._others)
+
+    def __len__(self) -> int:
+        return len(self._places) + len(self._others)
+
+
+def _in_band(objects: Any) -> Any:
+    """Return a pickle of objects, so that the small arrays in them are no buffers; as they are if that fails."""
+    try:
+        return pickle.dumps(objects, protocol=5)
+    except (pickle.PicklingError, AttributeError, TypeError):  # what sends them may be able to pickle more
+        return objects
 
 
 def _is_plain(view: SingleAgentEpisode, chunk: Chunk) -> bool:

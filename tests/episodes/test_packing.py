@@ -6,6 +6,7 @@ import copy
 import pickle
 from typing import Any
 
+import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -140,6 +141,34 @@ def test_infos_go_with_their_rows() -> None:
     assert sent(episodes.take([0]))[0].get_infos(-1) == {"end": 2}
 
 
+def recorded_infos(steps: int, info: Any) -> VectorEpisodes:
+    recorder = VectorRecorder(2)
+    recorder.reset(np.zeros((2, 1)), {"at": np.zeros((2, 3))})
+    no = np.zeros(2, bool)
+    for _ in range(steps):
+        recorder.step(np.zeros(2, int), np.ones(2), no, no, np.ones((2, 1)), info)
+    return recorder.flush(0)
+
+
+def test_infos_of_many_steps_are_few_buffers_and_can_be_changed() -> None:
+    buffers: list[pickle.PickleBuffer] = []
+    pickle.dumps(recorded_infos(500, {"at": np.ones((2, 3))}), protocol=5, buffer_callback=buffers.append)
+    assert len(buffers) < 15
+    twins = sent(recorded_infos(2, {"at": np.ones((2, 3))}))
+    twins[1].get_infos(1)["at"][:] = 7
+    assert [info["at"].tolist() for info in twins[1].get_infos()] == [[0] * 3, [7] * 3, [1] * 3]
+    assert twins[0].get_infos(1)["at"].tolist() == [1] * 3
+
+
+def test_objects_that_pickle_refuses_are_left_to_the_sender() -> None:
+    episodes = recorded_infos(1, {"f": np.array([None, None])})
+    episodes[0].custom_data["f"] = lambda: 3
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        pickle.dumps(pack_episodes(episodes))
+    twins = unpack_episodes(cloudpickle.loads(cloudpickle.dumps(pack_episodes(episodes))))
+    assert twins[0].custom_data["f"]() == 3 and twins[1].get_infos(1) == {"f": None}
+
+
 def test_joining_keeps_the_order_and_makes_no_objects() -> None:
     first, second = harvests()
     joined = join_episodes([first, [], second])
@@ -246,3 +275,5 @@ def test_functions_of_multi_agent_episodes_are_left_to_the_sender_too() -> None:
         assert twin.module_for("c") == "module_c" and "c" not in episode.agent_ids
     with pytest.raises((AttributeError, pickle.PicklingError), match="mapping"):
         pickle.dumps(pack_episodes(episodes))
+    (twin, _) = unpack_episodes(cloudpickle.loads(cloudpickle.dumps(pack_episodes(episodes))))
+    assert twin.equals(episodes[0]) and twin.agent_to_module_mapping_fn("x", twin) == "module_x"
