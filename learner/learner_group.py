@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from epibatch.cluster import ActorGroup, check_picklable
-from epibatch.core.errors import EpibatchWarning, EpisodeError, OtherLearnerError, WorkerLostError
+from epibatch.core.errors import ConfigError, EpibatchWarning, EpisodeError, OtherLearnerError, WorkerLostError
 
 from ..connectors._engine.run import PieceSeconds
 from ..episodes import pack_episodes
@@ -27,7 +27,7 @@ __all__ = ["LearnerGroup", "even_shares"]
 ResultT = TypeVar("ResultT")
 
 _REST_S = 60.0
-"""Seconds in which all learners answer once one of them failed; they tell each other of failures."""
+"""Seconds in which all learners answer after one of them failed, as they tell each other of failures."""
 _NEWS_S = 5.0
 """Seconds in which a dead process becomes known, after others lost it."""
 
@@ -49,7 +49,7 @@ class LearnerGroup:
         num_gpus_per_learner: GPUs that Ray reserves for each of them; with at least one, its modules are there.
         restart_failed_learners: whether processes are started again; otherwise the first loss is an error.
         max_num_learner_restarts: how often all of them are.
-        timeout_s: seconds that one of them waits for the others in a gradient step, before they are taken to hang.
+        timeout_s: seconds that one of them waits for the others, before they are taken to hang.
         actor_group: the class that starts processes and takes requests to them.
 
     Attributes:
@@ -79,6 +79,7 @@ class LearnerGroup:
     ) -> None:
         self.learner = learner
         self.num_learners = num_learners
+        self._timeout_s = timeout_s
         self._max_restarts = max_num_learner_restarts if restart_failed_learners else 0
         self._num_restarts = 0
         self._actors: Any = None
@@ -88,6 +89,13 @@ class LearnerGroup:
         self._sent_state: bytes | None = None
         if num_learners == 0:
             return
+        if num_learners > 1 and 0 < num_gpus_per_learner < 1:
+            raise ConfigError(
+                "num_gpus_per_learner",
+                expected="a GPU for each of several learners, which NCCL needs, or none",
+                found=f"{num_gpus_per_learner}, and num_learners={num_learners}",
+                do="use num_gpus_per_learner=1, or fewer learners",
+            )
         check_picklable({f"learner.{name}": part for name, part in learner.parts().items()})
         cpus = (0 if num_gpus_per_learner else 1) if num_cpus_per_learner == "auto" else num_cpus_per_learner
         self._actors = actor_group(
@@ -129,7 +137,7 @@ class LearnerGroup:
                 "LearnerGroup.update", expected="at least one episode", found="none", do="sample episodes first"
             )
         shares = even_shares(_lengths(episodes), self.num_learners)
-        packed = [pack_episodes(episodes, share.tolist()) for share in shares]
+        packed = [pack_episodes(episodes, share.tolist() if len(shares) > 1 else None) for share in shares]
         times_pieces = None if metrics is None else metrics.times_pieces
         answers: dict[int, UpdateAnswer] = self._on_all(
             "update", lambda setup: [(setup, share, times_pieces) for share in packed]
@@ -276,14 +284,21 @@ class LearnerGroup:
                 raise self._first_lost(lost[0])
             values.update((answer.index, answer.value) for answer in answers if answer.error is None)
             errors.update((answer.index, answer.error) for answer in answers if answer.error is not None)
-            if errors and end is None:
-                end = time.monotonic() + _REST_S
-            elif end is not None and time.monotonic() >= end:
+            if not answers and end is not None and time.monotonic() >= end:
                 break
+            end = time.monotonic() + (min(_REST_S, self._timeout_s) if errors else self._timeout_s)
+        missing = [index for index in range(1, len(arguments) + 1) if index not in {*values, *errors}]
         if errors:
-            self._after_errors(len(values) + len(errors) == len(arguments))
+            self._after_errors(bool(missing))
             own_errors = [error for error in errors.values() if not isinstance(error, OtherLearnerError)]
             raise [*own_errors, *errors.values()][0]
+        if missing:
+            raise WorkerLostError(
+                f"learner {missing[0]}",
+                expected="an answer when the others have answered",
+                found=f"none {self._timeout_s:g} s later",
+                do="look at what its process does",
+            )
         return dict(sorted(values.items()))
 
     def _first_lost(self, error: WorkerLostError) -> WorkerLostError:
@@ -295,9 +310,9 @@ class LearnerGroup:
                     return cast("WorkerLostError", answer.error)
         return error
 
-    def _after_errors(self, all_answered: bool) -> None:
+    def _after_errors(self, some_hang: bool) -> None:
         """Let the learner here have the state that the others have after an error."""
-        if not all_answered:
+        if some_hang:
             self._replace_all()
             return
         state = self._actors.call("get_state", indexes=[1]).get(1)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fixture_learners import Died, Rewards, Threads, episode_of, point_learner
+from fixture_learners import Died, Hangs, Rewards, Threads, episode_of, point_learner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -162,6 +162,37 @@ def test_an_error_of_a_piece_is_raised_as_it_is_and_the_group_goes_on(place):
     assert group.update(episodes=EPISODES)["main"]["num_minibatches"] == 1
     assert group.fault_report() == {"num_learner_restarts": 0, "num_healthy_learners": 2}
     group.stop()
+
+
+def test_after_an_interrupt_the_update_counts_as_not_made(monkeypatch):
+    calm, learner = point_learner(), point_learner()
+    group, undisturbed = group_of(learner), group_of(calm)
+    for own in (group, undisturbed):
+        own.update(episodes=EPISODES)
+    before = learner.get_state()
+    with monkeypatch.context() as patch:
+        patch.setattr(Threads, "wait", Threads.interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            group.update(episodes=EPISODES)
+    np.testing.assert_equal(learner.get_state(), before)
+    for own in (group, undisturbed):
+        own.update(episodes=EPISODES)
+    np.testing.assert_equal(learner.get_state(), calm.get_state())
+    assert group.fault_report()["num_learner_restarts"] == 0
+    group.stop()
+    undisturbed.stop()
+
+
+def test_a_learner_that_does_not_answer_after_the_others_is_started_again():
+    calm, learner = point_learner(), point_learner()
+    group, undisturbed = group_of(learner, timeout_s=0.2), group_of(calm)
+    Rewards.events["d", 1] = Hangs(seconds=2.0)
+    with pytest.warns(EpibatchWarning, match=r"(?s)restart 1 of.*0.2 s"):
+        group.update(episodes=EPISODES)
+    undisturbed.update(episodes=EPISODES)
+    np.testing.assert_equal(learner.get_state(), calm.get_state())
+    group.stop()
+    undisturbed.stop()
 
 
 # ------------------------------------------------------------------------------------------------ changes here
