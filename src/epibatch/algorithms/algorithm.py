@@ -14,7 +14,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from epibatch.cluster import check_picklable
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import arrays_size
 from epibatch.core.errors import (
@@ -117,9 +116,7 @@ class Algorithm(ABC):
         self._time_total_s = 0.0
         self._env_steps = 0
         self._edits_learned = 0
-        if self.config.num_env_runners or self.config.num_learners:
-            check_picklable(self.config.by_place())
-        self.env_runner_group: Any = EnvRunnerGroup(config=self.config)
+        self.env_runner_group = EnvRunnerGroup(config=self.config)
         try:
             module = self.env_runner.module
             modules = dict(module.items()) if self.config.is_multi_agent else {"": module}
@@ -581,7 +578,7 @@ class Algorithm(ABC):
     def _begin_episodes(self) -> None:
         """Let the runners begin new episodes; what was sampled for a batch that is not complete is dropped."""
         self._batches.forget()
-        self.env_runner.checkpoint_reset()
+        self.env_runner_group.checkpoint_reset()
 
     def _modules_changed(self) -> None:
         """Rebuild the parts that depend on the modules."""
@@ -709,6 +706,8 @@ class Algorithm(ABC):
             "added_views": lambda: {name: view.to_dict() for name, view in self.added_views.items()},
             "random": get_random_state,
         }
+        if self.config.num_env_runners:
+            parts["env_runner_group"] = self.env_runner_group.get_state
         return select_components(parts, components, not_components, where=f"{type(self).__name__}.get_state(...)")
 
     def _get_counters(self) -> dict[str, Any]:
@@ -750,8 +749,12 @@ class Algorithm(ABC):
             "counters": self._set_counters,
             "evaluation": self._evaluation.set_state,  # checkpoints of earlier versions have none
             "random": set_random_state,
+            # before the local runner's: samples that are asked for end, and count for the statistics that go
+            "env_runner_group": self.env_runner_group.set_state,
             "env_runner": self.env_runner.set_state,  # last: one that is refused leaves the running episodes alone
         }
+        if self.config.num_env_runners:
+            state = {"env_runner_group": {}, **state}  # a state of one process, or of an earlier version, has none
         for part in (name for name in takers if name in state):
             with restoring(where, part):
                 takers[part](state[part])
