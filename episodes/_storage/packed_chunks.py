@@ -34,37 +34,39 @@ def pack_chunks(chunks: Sequence[Chunk]) -> dict[str, Any]:
         chunks: Finished ones of one block, at least one. What was done to the episode objects that show them counts.
     """
     block = chunks[0].block
-    spans = np.array([(chunk.env, chunk.low, chunk.start, chunk.stop) for chunk in chunks], np.int64).T
-    moved = _Rows(block, spans)
     views = {i: view for i, chunk in enumerate(chunks) if (view := chunk.shown) is not None} if block.views else {}
-    whole = {i: view for i, view in views.items() if chunks[i].replaced or not _is_plain(view, chunks[i])}
-    views = {i: view for i, view in views.items() if i not in whole}
-    spaces = [chunk.spaces for chunk in chunks]
+    ids, ends = [chunk.id_ for chunk in chunks], [(chunk.terminated, chunk.truncated) for chunk in chunks]
+    pairs, customs = [chunk.spaces for chunk in chunks], [chunk.custom_data for chunk in chunks]
     for i, view in views.items():
-        spaces[i] = (view.observation_space, view.action_space)
-    kinds = {(id(pair[0]), id(pair[1])): pair for pair in spaces}
-    order = list(kinds)
+        ids[i], ends[i], customs[i] = view.id_, (view.is_terminated, view.is_truncated), view.custom_data
+        if view.observation_space is not pairs[i][0] or view.action_space is not pairs[i][1]:
+            pairs[i] = (view.observation_space, view.action_space)
+    facts = [(c.env, c.low, c.start, c.stop, c.t_started, c.is_first, *end) for c, end in zip(chunks, ends)]
+    moved = _Rows(block, np.array(facts, np.int64).T)
+    whole = {i: view for i, view in views.items() if chunks[i].replaced or not _is_plain(view, chunks[i])}
+    kinds = {id(pair): pair for pair in pairs}
+    numbers = {kind: number for number, kind in enumerate(kinds)}
     own_infos, infos = moved.infos(chunks)
     objects = {
         "own_infos": own_infos,
-        "custom_data": {i: data for i, chunk in enumerate(chunks) if (data := _custom_data(chunk, views.get(i)))},
+        "custom_data": {i: custom for i, custom in enumerate(customs) if custom},
         "tail_infos": {i: chunk.tail_infos for i, chunk in enumerate(chunks) if chunk.tail_infos is not None},
-        "read_infos": {i: read for i, view in views.items() if (read := _changed_infos(chunks[i], view))},
+        "read_infos": {
+            i: read for i, view in views.items() if i not in whole and (read := _changed_infos(chunks[i], view))
+        },
     }
     return {
         "columns": {name: moved.column(name) for name in (*_COLUMNS, *block.extras)},
         "unknown_rewards": block.unknown_rewards,
         "num_rows": moved.num_rows,
         "num_envs": moved.num_envs,
-        "spans": moved.spans,
+        "facts": moved.facts,
         "origins": moved.origins(chunks),
         "returns_before": block.returns_before,
         "infos": infos,
-        "ids": [chunk.name for chunk in chunks],
-        "t_started": np.array([chunk.t_started for chunk in chunks], np.int64),
-        "flags": np.array([(*chunk.ends, chunk.is_first) for chunk in chunks], np.bool_).T,
+        "ids": ids,
         "spaces": list(kinds.values()),
-        "space_of": [order.index((id(pair[0]), id(pair[1]))) for pair in spaces] if len(kinds) > 1 else None,
+        "space_of": [numbers[id(pair)] for pair in pairs] if len(kinds) > 1 else None,
         "tails": _stacked_tails(block.observations, chunks),
         "objects": _in_band(objects) if any(objects.values()) else objects,
         "whole": whole,
@@ -81,11 +83,12 @@ def unpack_chunks(data: dict[str, Any]) -> tuple[Block, list[Chunk], list[Single
     objects = pickle.loads(data["objects"]) if isinstance(data["objects"], bytes) else data["objects"]
     block.infos, block.own_infos = data["infos"], objects["own_infos"]
     spaces, space_of = data["spaces"], data["space_of"]
-    (envs, lows, starts, stops), (terminated, truncated, is_first) = data["spans"].tolist(), data["flags"].tolist()
     pairs = repeat(spaces[0]) if space_of is None else [spaces[i] for i in space_of]
-    custom_data = map(objects["custom_data"].get, range(len(envs)))
-    ids, t_started, ends = data["ids"], data["t_started"].tolist(), (stops, terminated, truncated)
-    chunks = list(map(Chunk, repeat(block), envs, lows, starts, pairs, ids, t_started, custom_data, is_first, *ends))
+    envs, lows, starts, stops, t_started = data["facts"][:5].tolist()
+    is_first, *ends = data["facts"][5:].astype(np.bool_).tolist()
+    customs = map(objects["custom_data"].get, range(len(envs)))
+    whose = repeat(block), envs, lows, starts, pairs, data["ids"]
+    chunks = list(map(Chunk, *whose, t_started, customs, is_first, stops, *ends))
     for chunk, origin in zip(chunks, data["origins"] or ()):
         chunk.origin = origin
     for i, tail in _tails(data["tails"]):
@@ -108,29 +111,30 @@ class _Rows:
 
     Args:
         block: The block.
-        spans: Environment, first row, start and stop of each chunk: int64 [4, C].
+        facts: Environment, first row, start and stop of each chunk, and further facts: int64 [F, C].
 
     Attributes:
-        spans: The same in the block that the rows are for.
+        facts: The same in the block that the rows are for.
         num_envs: Environments of that block; gathered rows are those of one.
         num_rows: Its steps.
     """
 
-    def __init__(self, block: Block, spans: Ints) -> None:
+    def __init__(self, block: Block, facts: Ints) -> None:
         self._block = block
-        envs, lows, starts, stops = self._from = spans
+        envs, lows, starts, stops = self._from = facts[:4]
         self._first, self._last = int(lows.min()), int(stops.max())
         counts = stops + 1 - lows
         self._at: Ints | None = None
         self.num_envs, self.num_rows = block.num_envs, self._last - self._first
-        self.spans = spans - self._first * np.array([[0], [1], [1], [1]])
+        self.facts = facts.copy()
+        self.facts[1:4] -= self._first
         if counts.sum() < _MOST * (self.num_rows + 1) * block.num_envs:
             ends = np.cumsum(counts)
             at = np.arange(ends[-1], dtype=np.int64) * block.num_envs
             self._at = at + np.repeat(lows * block.num_envs + envs - (ends - counts) * block.num_envs, counts)
             self.num_envs, self.num_rows = 1, int(ends[-1]) - 1
             shift = ends - counts - lows
-            self.spans = np.stack([np.zeros_like(envs), ends - counts, starts + shift, stops + shift])
+            self.facts[:4] = np.zeros_like(envs), ends - counts, starts + shift, stops + shift
 
     def column(self, name: str) -> tuple[Any, list[Leaf]]:
         """Form and leaves of a column, as much of it as is needed."""
@@ -158,7 +162,7 @@ class _Rows:
             return own, _StackedInfos({row - first: i for row, i in block.infos.items() if first <= row <= last})
         rows = np.array(sorted({*block.infos, *(row for row, _ in block.own_infos)}), np.int64)
         moved = {}
-        for chunk, low, shift in zip(chunks, self._from[1].tolist(), (self.spans[1] - self._from[1]).tolist()):
+        for chunk, low, shift in zip(chunks, self._from[1].tolist(), (self.facts[1] - self._from[1]).tolist()):
             stop = chunk.end + (chunk.tail_infos is None)
             for row in rows[np.searchsorted(rows, low) : np.searchsorted(rows, stop)].tolist():
                 if info := block.info_at(row, chunk.env):
@@ -214,10 +218,6 @@ def _is_plain(view: SingleAgentEpisode, chunk: Chunk) -> bool:
     if type(view) is not SingleAgentEpisode or names != (None,) * 4 or view.get_duration_s():
         return False
     return type(view.infos) is InfosBuffer and view.infos.len_incl_lookback() == chunk.end + 1 - chunk.low
-
-
-def _custom_data(chunk: Chunk, view: SingleAgentEpisode | None) -> dict[str, Any] | None:
-    return chunk.custom_data if view is None else view.custom_data
 
 
 def _changed_infos(chunk: Chunk, view: SingleAgentEpisode) -> dict[int, Any]:

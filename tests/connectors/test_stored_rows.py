@@ -25,8 +25,8 @@ from epibatch.connectors.learner import (
 )
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.rl_module import RLModule
-from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorRecorder
-from fixture_episodes import ENVS, assert_same, shuffled, twins_of
+from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorRecorder, join_episodes
+from fixture_episodes import ENVS, assert_same, sent, shuffled, twins_of
 from fixture_pieces import Lab, played
 
 
@@ -101,8 +101,12 @@ def pieces(bootstrap, stacked, replaced):
         lambda first, second: second[-1],
         lambda first, second: list(chain(*first, *second)),
         lambda first, second: shuffled(chain(*first), chain(*second)),
+        lambda first, second: join_episodes([*first, *second]),
+        lambda first, second: join_episodes(list(map(sent, [*first, *second]))),
+        lambda first, second: sent(join_episodes([*first, *second]), range(1, len(first[0]) + 5, 2)),
+        lambda first, second: sent(twins_of(chain(*first, *second))),
     ],
-    ids=["a block", "deliveries one after another", "in turns"],
+    ids=["a block", "one after another", "in turns", "joined", "sent and joined", "a share", "sent one by one"],
 )
 def test_blocks_and_lists_of_several_deliveries(bootstrap, stacked, replaced, given):
     episodes = given(blocks(0), blocks(1))
