@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from epibatch.cluster.actor_group import ActorGroup, Answer
-from epibatch.cluster.pickling import check_picklable
 from epibatch.core.errors import EpibatchWarning, RunnerError, add_note
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.restoring import restoring
@@ -23,6 +22,7 @@ from .env_runner import check_amounts
 from .hosted_env_runner import Delivery, HostedEnvRunner, SampleRequest
 from .make_runner import make_runner
 
+_STEPS = "num_env_steps_sampled_lifetime"
 _LATE = 0.2  # share of `sample_timeout_s` between two looks at which runners are late
 
 
@@ -79,7 +79,7 @@ class EnvRunnerGroup:
 
     Raises:
         MissingExtraError: `num_env_runners` needs Ray, which is not installed.
-        ConfigError: A setting cannot be sent to other processes, or as for `EnvRunner`.
+        ConfigError: As for `EnvRunner`, or as for `ActorGroup`.
 
     Example:
         >>> from epibatch.algorithms.ppo import PPOConfig
@@ -115,8 +115,6 @@ class EnvRunnerGroup:
 
     def _start(self, make_actors: Callable[..., Any]) -> None:
         config = self._config
-        settings = ((name, getattr(config.settings, name)) for name in config.model.sections())
-        check_picklable({f"{name}.{key}": value for name, part in settings for key, value in part.given().items()})
         self._actors = make_actors(
             HostedEnvRunner,
             count=config.num_env_runners,
@@ -256,7 +254,7 @@ class EnvRunnerGroup:
 
     def _ask(self, indexes: Sequence[int], arguments: Mapping[str, Any], most: int, *, split: bool = True) -> int:
         """Send requests to runners until each has so many; return how many were sent."""
-        self._update()
+        counts = self._update()
         amounts = {name: arguments.get(name) for name in ("num_timesteps", "num_episodes")}
         sent = 0
         for turn in range(most):
@@ -267,7 +265,7 @@ class EnvRunnerGroup:
                 has_nothing_to_do = split and 0 in (own["num_timesteps"], own["num_episodes"]) and position
                 if self._actors.in_flight(index) > turn or has_nothing_to_do or not self._has_room(index):
                     continue
-                self._submit(index, own)
+                self._submit(index, own, counts)
                 sent += 1
         return sent
 
@@ -279,15 +277,14 @@ class EnvRunnerGroup:
         asked = sum(member.num_bytes * self._actors.in_flight(i) for i, member in self._members.items())
         return bool(asked + self._members[index].num_bytes <= most)
 
-    def _submit(self, index: int, arguments: Mapping[str, Any]) -> None:
+    def _submit(self, index: int, arguments: Mapping[str, Any], counts: Mapping[str, Any]) -> None:
         """Send a request, with what the runner does not have of parts, weights and statistics."""
-        member, local = self._members[index], self.local_env_runner
-        counts = local.get_state((WEIGHTS_SEQ_NO, "required_lookback", "num_env_steps_sampled_lifetime"))
+        member = self._members[index]
         request = SampleRequest(
             arguments=arguments,
             weights_seq_no=counts[WEIGHTS_SEQ_NO],
-            num_edits=local.num_edits,
-            num_env_steps=counts["num_env_steps_sampled_lifetime"],
+            num_edits=self.local_env_runner.num_edits,
+            num_env_steps=counts[_STEPS],
             lookback=counts["required_lookback"],
             included=member.delivered,
             most_lost=self._steps_of(arguments),
@@ -321,24 +318,30 @@ class EnvRunnerGroup:
         modules = tuple(local.module.values()) if hasattr(local.module, "values") else (local.module,)
         return edits, modules, self._config.settings
 
-    def _update(self) -> None:
-        """Prepare what runners get with their next requests."""
+    def _update(self) -> dict[str, Any]:
+        """Prepare what runners get with their next requests; return the local runner's counts."""
         local = self.local_env_runner
-        seen = self._structure()
-        edits, modules, settings = self._seen
-        same = len(modules) == len(seen[1]) and all(old is new for old, new in zip(modules, seen[1]))
-        if seen[0] != edits or not same or seen[2] is not settings:
-            local.num_edits += seen[0] != edits
-            self._seen, self._parts = seen, self._parts + 1
-            self._parts_ref = self._actors.put(self._whole_parts())
-        sequence = local.get_state(WEIGHTS_SEQ_NO)[WEIGHTS_SEQ_NO], self._weights_pushed
-        if self._weights[0] != sequence:
-            self._weights = sequence, self._actors.put(local.module.get_state())
+        self._update_parts()
+        counts: dict[str, Any] = local.get_state((WEIGHTS_SEQ_NO, "required_lookback", _STEPS))
+        version = counts[WEIGHTS_SEQ_NO], self._weights_pushed
+        if self._weights[0] != version:
+            self._weights = version, self._actors.put(local.module.get_state())
         if self._broadcasts:
             states = {name: self._merged(pipeline, []) for name, pipeline in local.pipelines.items()}
             data = pickle.dumps(states)
             if data != self._states_data:
                 self._states, self._states_data, self._states_ref = self._states + 1, data, self._actors.put(states)
+        return counts
+
+    def _update_parts(self) -> None:
+        """Prepare pipelines and modules for the runners if they were changed."""
+        seen = self._structure()
+        edits, modules, settings = self._seen
+        same = len(modules) == len(seen[1]) and all(old is new for old, new in zip(modules, seen[1]))
+        if seen[0] != edits or not same or seen[2] is not settings:
+            self.local_env_runner.num_edits += seen[0] != edits
+            self._seen, self._parts = seen, self._parts + 1
+            self._parts_ref = self._actors.put(self._whole_parts())
 
     def _whole_parts(self) -> dict[str, Any]:
         local, config = self.local_env_runner, _hosted_config(self._config)
@@ -519,20 +522,23 @@ class EnvRunnerGroup:
 
     def _merge(self, arrived: Sequence[tuple[int, Delivery]]) -> None:
         """Add the statistics of deliveries to those of the local pipelines."""
+        if not arrived:
+            return
         for index, delivery in arrived:
             if index in self._members:
                 self._members[index].delivered = delivery.number
-                self._members[index].last_states = delivery.states
+                self._members[index].last_states = delivery.states[-1]
+        first = next((d.states[-1] for index, d in arrived if index == min(self._members, default=0)), {})
         for name, pipeline in self.local_env_runner.pipelines.items():
             for _, delivery in arrived:
                 if delivery.history.get(name) is not None:
                     pipeline.history.depth = max(pipeline.history.depth, delivery.history[name])
                     pipeline.history.calls += 1
-            states = [delivery.states[name] for _, delivery in arrived if any(delivery.states.get(name, {}).values())]
-            if not states:
-                continue
-            merged = self._merged(pipeline, states) if self._merges else {}
-            pipeline.set_state({**merged, **self._first_ones(pipeline, states[0], merged)})
+                if pipeline.watch is not None:
+                    pipeline.watch.add(delivery.piece_seconds.get(name, {}))
+            new = [states[name] for _, delivery in arrived for states in delivery.states if name in states]
+            merged = self._merged(pipeline, new) if self._merges else {}
+            pipeline.set_state({**merged, **self._first_ones(pipeline, first.get(name, {}), merged)})
 
     def _merged(self, pipeline: Any, states: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return a pipeline's statistics together with what is new in states of the runners."""
@@ -694,17 +700,23 @@ class EnvRunnerGroup:
     # -- state -------------------------------------------------------------------------------------
 
     def checkpoint_reset(self) -> None:
-        """Start new episodes at the next call, as `EnvRunner.checkpoint_reset`; unanswered requests are dropped."""
+        """Start new episodes at the next call, as `EnvRunner.checkpoint_reset`.
+
+        What was requested and not returned is dropped, with its metrics and statistics.
+        """
         self.local_env_runner.checkpoint_reset()
         if self._actors is not None:
             self._drain()
             self._actors.call("checkpoint_reset")
 
     def _drain(self) -> None:
-        """Wait for the requests in flight, and drop their episodes; statistics and metrics have seen them."""
+        """Wait for the requests in flight, and drop what they bring."""
+        self._finish()
+        self._arrived = []
+
+    def _finish(self) -> None:
         while self.num_in_flight_async_reqs():
             self._receive(None)
-        self._taken()
 
     def get_state(self) -> dict[str, Any]:
         """Return what runners in other processes share with no other: random streams and states that are not merged.
@@ -713,8 +725,7 @@ class EnvRunnerGroup:
         """
         if self._actors is None:
             return {}
-        while self.num_in_flight_async_reqs():
-            self._receive(None)
+        self._finish()
         return {"runners": {str(index): state for index, state in self._actors.call("get_state").items()}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -728,9 +739,13 @@ class EnvRunnerGroup:
         if self._actors is None:
             return
         self._drain()
+        self._update_parts()
         with restoring("EnvRunnerGroup.set_state", "runners"):
             runners = {int(index): part for index, part in state.get("runners", {}).items()}
-            for index in self._members:
+            for index, member in self._members.items():
+                if member.parts != self._parts:
+                    self._actors.call("replace_parts", self._parts_ref, indexes=[index])
+                    member.parts = self._parts
                 self._actors.call("set_state", runners.get(index), indexes=[index])
         for member in self._members.values():
             member.weights, member.states, member.running = None, 0, 0

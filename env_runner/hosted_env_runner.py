@@ -18,6 +18,7 @@ from epibatch.core.random_state import get_random_state, seed_everything, set_ra
 from epibatch.core.random_streams import random_stream, runner_stream, seed_of
 from epibatch.core.shared_moments import rebased, unsynchronised
 
+from ..connectors._engine.run import PieceSeconds
 from ..episodes.packing import pack_episodes
 from ..episodes.vector_episodes import VectorEpisodes
 from .env_checks import is_of_environment
@@ -56,8 +57,10 @@ class Delivery:
         episodes: As `pack_episodes` makes them.
         running: Number of episodes among them that go on.
         metrics: What came since the delivery before, for `EnvRunner.add_metrics`.
-        states: States of the pipelines by name; `since` is what came since the delivery before.
+        states: States of the pipelines by name; `since` is what is new. The last ones are the present ones; there are
+            earlier ones if requests before this one failed.
         history: Pipeline -> steps before a chunk's start that its pieces have read so far; None before its first call.
+        piece_seconds: Pipeline -> the seconds of each piece, with `time_pieces`.
         progress: What `HostedEnvRunner.progress` returns from now on.
         num_bytes: Size of the episodes; 0 if it was not measured.
         seconds: Time that the request took.
@@ -68,8 +71,9 @@ class Delivery:
     episodes: Any
     running: int
     metrics: dict[str, Any]
-    states: dict[str, dict[str, Any]]
+    states: list[dict[str, dict[str, Any]]]
     history: dict[str, int | None]
+    piece_seconds: dict[str, dict[str, float]]
     progress: int
     num_bytes: int
     seconds: float
@@ -102,8 +106,15 @@ class HostedEnvRunner:
             self.runner.seed(stream)
         self._number = 0
         self._pending: list[tuple[int, dict[str, Any]]] = []  # deliveries that are not in the group's statistics yet
+        self._undelivered: list[dict[str, dict[str, Any]]] = []  # states at the ends of requests that failed
+        self._is_delivered = True
         self._replaced = 0
+        self._watch()
         self._steps, self._first = 0, self.runner.num_env_steps_sampled_lifetime
+
+    def _watch(self) -> None:
+        for pipeline in self.runner.pipelines.values():
+            pipeline.watch = PieceSeconds() if self._config.time_pieces else None
 
     def _stream(self) -> np.random.SeedSequence | None:
         if self._config.seed is None:
@@ -137,8 +148,11 @@ class HostedEnvRunner:
         """
         started = time.perf_counter()
         runner = self.runner
+        if not self._is_delivered:
+            self._undelivered.append(self._states())
+        self._is_delivered = False
         if parts is not None:
-            self._replace_parts(parts)
+            self.replace_parts(parts)
         self._steps = self.progress()
         runner.catch_up(
             weights,
@@ -162,9 +176,10 @@ class HostedEnvRunner:
 
     def _delivery(self, episodes: Any, failure: Failure | None, started: float) -> Delivery:
         self._number += 1
-        states = {name: pipeline.get_state() for name, pipeline in self.runner.pipelines.items()}
+        states = [*self._undelivered, self._states()]
         if self._config.merge_env_runner_states and self._config.broadcast_env_runner_states:
-            self._pending.append((self._number, unsynchronised(states)))
+            self._pending += ((self._number, unsynchronised(part)) for part in states)
+        self._undelivered, self._is_delivered = [], True
         packed = pack_episodes(episodes)
         return Delivery(
             number=self._number,
@@ -176,11 +191,15 @@ class HostedEnvRunner:
                 name: pipeline.history.depth if pipeline.history.calls else None
                 for name, pipeline in self.runner.pipelines.items()
             },
+            piece_seconds={n: p.watch.take() for n, p in self.runner.pipelines.items() if p.watch is not None},
             progress=self.progress(),
             num_bytes=0 if self._config.max_bytes_in_flight is None else _size(packed),
             seconds=time.perf_counter() - started,
             failure=failure,
         )
+
+    def _states(self) -> dict[str, dict[str, Any]]:
+        return {name: pipeline.get_state() for name, pipeline in self.runner.pipelines.items()}
 
     def _take_states(self, states: Mapping[str, dict[str, Any]] | None, included: int) -> None:
         """Begin with the group's statistics, and those of own deliveries that these lack, as what is known."""
@@ -190,17 +209,23 @@ class HostedEnvRunner:
             known = pipeline.merge_states([pipeline.get_state()])
             if states is not None:
                 base = copy.deepcopy(states[name])  # arrays from another process are read-only
-                others = [rebased(own[name], base) for _, own in self._pending if name in own]
+                own = [part[name] for _, part in self._pending] + [unsynchronised(p[name]) for p in self._undelivered]
+                others = [rebased(part, base) for part in own]
                 merged = pipeline.merge_states([base, *others]) if others else base
                 known = {**{piece: {} for piece in known}, **merged}
             pipeline.set_state(known)
 
-    def _replace_parts(self, parts: Mapping[str, Any]) -> None:
-        """Replace pipelines and modules; pieces that were there before by their names keep their states."""
+    def replace_parts(self, parts: Mapping[str, Any]) -> None:
+        """Replace pipelines and modules; pieces that were there before by their names keep their states.
+
+        Args:
+            parts: Arguments of `EnvRunner.replace_parts`.
+        """
         self._replaced += 1
-        states = {name: pipeline.get_state() for name, pipeline in self.runner.pipelines.items()}
+        states = self._states()
         self.runner.replace_parts(**parts)
         self._config = self.runner.config
+        self._watch()
         stream = random_stream(self._stream() or np.random.SeedSequence(), "pipelines", self._replaced)
         for (name, pipeline), child in zip(self.runner.pipelines.items(), stream.spawn(2)):
             pipeline.seed(child)  # else all runners would draw as the group's pipelines
@@ -213,8 +238,14 @@ class HostedEnvRunner:
         return function(self.runner, **keywords)
 
     def checkpoint_reset(self) -> None:
-        """Start new episodes at the next request, as `EnvRunner.checkpoint_reset`."""
+        """Start new episodes at the next request, as `EnvRunner.checkpoint_reset`; drop what was not returned."""
         self.runner.checkpoint_reset()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what was counted and not delivered, or delivered and dropped."""
+        self.runner.take_metrics()
+        self._pending, self._undelivered, self._is_delivered = [], [], True
 
     def get_state(self) -> dict[str, Any]:
         """Return what this runner shares with no other: random streams and states that are not merged."""
@@ -231,8 +262,7 @@ class HostedEnvRunner:
 
         What was counted and not delivered is dropped.
         """
-        self.runner.take_metrics()
-        self._pending = []
+        self._forget()
         for pipeline in self.runner.pipelines.values():
             pipeline.set_state({piece: {} for piece in pipeline.merge_states([pipeline.get_state()])})
         if state is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from functools import partial
+import warnings
 
 import numpy as np
 import pytest
@@ -12,10 +12,9 @@ from fake_actors import FakeActors
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.env_to_module import MeanStdFilter
-from epibatch.core.errors import RunnerError
+from epibatch.core.errors import EpibatchWarning, RunnerError
 from epibatch.env_runner import EnvRunnerGroup, SingleAgentEnvRunner
-
-pytest.importorskip("ray")
+from fixture_envs import CountingEnv, FailingEnv
 
 
 class LogSeen(ConnectorV2):
@@ -38,23 +37,33 @@ def config_of(num_env_runners=0, seed=3, envs=2, **settings):
     return PPOConfig().environment("CartPole-v1").env_runners(**runners).debugging(seed=seed)
 
 
-@pytest.fixture
-def group_of():
-    """Makes groups with fake actors, and stops them."""
-    groups = []
-
-    def make(config, **actors):
-        groups.append(EnvRunnerGroup(config=config, make_actors=partial(FakeActors, **actors)))
-        return groups[-1]
-
-    yield make
-    for group in groups:
-        group.stop()
+ACTORS = {}
 
 
 def actors_of(group):
-    """The fake actors of a group, through a function that runs in each: objects are all in this process."""
-    return group._actors
+    """The fake actors of a group."""
+    return ACTORS[group]
+
+
+@pytest.fixture
+def group_of():
+    """Makes groups with fake actors, and stops them."""
+
+    def make(config, **settings):
+        made = []
+
+        def make_actors(*args, **keywords):
+            made.append(FakeActors(*args, **keywords, **settings))
+            return made[0]
+
+        group = EnvRunnerGroup(config=config, make_actors=make_actors)
+        ACTORS[group] = made[0]
+        return group
+
+    yield make
+    for group in list(ACTORS):
+        group.stop()
+        assert ACTORS.pop(group).stopped
 
 
 def facts(episodes):
@@ -205,3 +214,176 @@ def test_statistics_are_those_of_deliveries_if_runners_die(group_of, seed):
     assert report["num_env_runner_restarts"] == report["num_env_runner_failures"] >= 3
     assert report["num_env_steps_lost"] > 0 and report["num_episodes_lost"] > 0
     assert group.local_env_runner.num_env_steps_sampled_lifetime == steps > 50
+
+
+# ------------------------------------------------------------------------------------ failures
+
+
+class Scenario:
+    """Lets chosen requests of chosen runners end with an event: {(index, number of the request): event}."""
+
+    def __init__(self, events):
+        self.events = events
+
+    def __call__(self, actors, index, ran):
+        return self.events.pop((index, ran), None)
+
+
+def failing(step=5, **settings):
+    """A config whose environments raise in this step of theirs."""
+    config = config_of(2, envs=1, **settings)
+    return config.environment(FailingEnv, env_config={"step": step, "length": 3})
+
+
+def test_the_others_go_on_and_the_lost_one_comes_back(group_of):
+    group = group_of(config_of(3, envs=1), scenario=Scenario({(2, 1): "die"}))
+    actors = actors_of(group)
+    assert sum(map(len, group.sample(num_timesteps=60))) == 60
+    actors.slow_to_start.add(2)
+    assert sum(map(len, group.sample(num_timesteps=60))) == 40
+    assert group.healthy_env_runner_ids() == [1, 3] and group.num_healthy_env_runners() == 3
+    assert sum(map(len, group.sample(num_timesteps=60))) == 60  # the two that run share it
+    assert actors.ran[2] == 0
+    actors.slow_to_start.clear()
+    assert group.probe_unhealthy_env_runners() == [2]
+    assert sum(map(len, group.sample(num_timesteps=60))) == 60 and actors.ran[2] == 1
+    report = group.fault_report()
+    assert (report["num_env_steps_lost"], report["num_episodes_lost"]) == (20, 1)
+    assert (report["num_healthy_env_runners"], report["num_env_runner_restarts"]) == (3, 1)
+    assert group.num_remote_worker_restarts() == 1
+
+
+def test_if_all_are_lost_they_sample_again(group_of):
+    group = group_of(config_of(2), scenario=Scenario({(1, 0): "die", (2, 0): "die"}))
+    assert sum(map(len, group.sample(num_timesteps=20))) == 20
+
+
+@pytest.mark.parametrize("settings", [{"restart_failed_env_runners": False}, {"max_num_env_runner_restarts": 0}])
+def test_without_restarts_a_lost_runner_is_an_error_or_is_left_out(group_of, settings):
+    strict = config_of(2).fault_tolerance(**settings)
+    group = group_of(strict, scenario=Scenario({(1, 0): "die"}))
+    with pytest.raises(RunnerError, match="restart_failed_env_runners") as caught:
+        group.sample(num_timesteps=20)
+    assert "env runner 1" in str(caught.value) and "death" in str(caught.value.__cause__)
+    tolerant = strict.copy().fault_tolerance(ignore_env_runner_failures=True)
+    group = group_of(tolerant, scenario=Scenario({(1, 1): "die", (2, 3): "die"}))
+    assert sum(map(len, group.sample(num_timesteps=20))) == 20
+    with pytest.warns(EpibatchWarning, match="env runner 1"):
+        assert sum(map(len, group.sample(num_timesteps=20))) == 10
+    assert sum(map(len, group.sample(num_timesteps=20))) == 20 and group.healthy_env_runner_ids() == [2]
+    for _ in range(2):
+        with pytest.raises(RunnerError):
+            group.sample(num_timesteps=20)
+
+
+def test_restarts_end_with_the_budget(group_of):
+    config = config_of(1).fault_tolerance(max_num_env_runner_restarts=3)
+    group = group_of(config, scenario=lambda actors, index, ran: "die")
+    with pytest.raises(RunnerError, match="after 3 restarts"):
+        group.sample(num_timesteps=10)
+
+
+def test_a_runner_that_hangs_is_replaced(group_of):
+    config = config_of(2, sample_timeout_s=0.05)
+    group = group_of(config, scenario=Scenario({(1, 1): "hang"}))
+    assert sum(map(len, group.sample(num_timesteps=20))) == 20
+    assert sum(map(len, group.sample(num_timesteps=20))) == 10
+    report = group.fault_report()
+    assert (report["num_env_runner_restarts"], report["num_env_steps_lost"]) == (1, 10)
+    assert sum(map(len, group.sample(num_timesteps=20))) == 20
+
+
+def test_a_slow_runner_is_waited_for(group_of):
+    config = config_of(1, sample_timeout_s=0.05)
+    group = group_of(config, scenario=Scenario({(1, 0): "hang"}))
+    steps = iter(range(1, 4))
+
+    def progress(index, timeout):
+        step = next(steps)
+        if step == 3:
+            actors_of(group).hanging.clear()
+        return step
+
+    actors_of(group).progress = progress
+    with pytest.warns(EpibatchWarning, match="sample_timeout_s") as caught:
+        assert sum(map(len, group.sample(num_timesteps=10))) == 10
+    assert len(caught) == 1 and group.fault_report()["num_env_runner_restarts"] == 0
+
+
+def test_a_runner_that_steps_no_more_is_replaced(group_of):
+    group = group_of(config_of(1, sample_timeout_s=0.05), scenario=Scenario({(1, 0): "hang"}))
+    actors_of(group).progress = lambda index, timeout: 7  # after the first look it has not gone on
+    with pytest.warns(EpibatchWarning, match="sample_timeout_s"):
+        assert sum(map(len, group.sample(num_timesteps=10))) == 10
+    assert group.fault_report()["num_env_runner_restarts"] == 1
+
+
+def test_an_environment_that_fails_is_warned_of_and_its_runner_goes_on(group_of):
+    group = group_of(failing())
+    with pytest.warns(EpibatchWarning, match="simulator lost") as caught:
+        first = group.sample(num_timesteps=12)  # 6 steps each, and both fail in the fifth: they sample again
+    assert len(caught) == 2 and "FailingEnv" in str(caught[0].message)  # once for each runner, with the traceback
+    assert [len(episode) for episode in first if episode.is_done][:1] == [3]
+    assert group.fault_report()["num_env_runner_failures"] == 2
+    assert group.fault_report()["num_env_runner_restarts"] == 0
+    assert sum(map(len, group.sample(num_timesteps=12))) == 12
+
+
+def test_an_environment_that_fails_again_and_again_is_an_error(group_of):
+    config = failing(step=1).fault_tolerance(num_consecutive_env_runner_failures_tolerance=3)
+    config.environment(AlwaysFailing)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EpibatchWarning)
+        group = group_of(config)
+        with pytest.raises(ConnectionError, match="no simulator") as caught:
+            group.sample(num_timesteps=10)
+    assert any("num_consecutive_env_runner_failures_tolerance" in note for note in notes(caught.value))
+    assert group.fault_report()["num_env_runner_failures"] in (7, 8)  # 4 of one, and 3 or 4 of the other
+    group = group_of(config.copy().fault_tolerance(restart_failed_env_runners=False))
+    with pytest.raises(ConnectionError, match="no simulator"):
+        group.sample(num_timesteps=10)
+    assert group.fault_report()["num_env_runner_failures"] <= 2
+
+
+class AlwaysFailing(CountingEnv):
+    def __init__(self, step=None, length=5):
+        super().__init__(length)
+
+    def step(self, action):
+        raise ConnectionError("no simulator")
+
+
+def notes(error):
+    return getattr(error, "__notes__", [])
+
+
+class FailsOnce(ConnectorV2):
+    """Raises in one of its calls in runner 2, after which nothing is wrong."""
+
+    def __call__(self, *, batch, episodes, metrics, **kwargs):
+        calls = metrics.peek("calls", 0)
+        metrics.log_value("calls", 1, reduce="lifetime_sum")
+        if calls == 7 and metrics.peek("fails", 0):
+            raise ValueError("a bug of the user")
+        return batch
+
+
+def with_bug(env=None, spaces=None, device=None):
+    return [LogSeen(), MeanStdFilter(), FailsOnce()]
+
+
+def tell(env_runner, metrics_logger, **kwargs):
+    metrics_logger.log_value("fails", int(env_runner.worker_index == 2), reduce="item")
+
+
+def test_a_users_error_is_raised_at_once_and_nothing_counts_twice_or_is_lost(group_of):
+    config = config_of(3, envs=1, env_to_module_connector=with_bug).callbacks(on_environment_created=tell)
+    group = group_of(config)
+    statistics = Statistics(group)
+    assert sum(map(len, group.sample(num_timesteps=9))) == 9
+    with pytest.raises(ValueError, match="a bug of the user"):
+        group.sample(num_timesteps=30)
+    assert sum(map(len, group.sample(num_timesteps=30))) == 20  # what the others had sampled
+    assert sum(map(len, group.sample(num_timesteps=30))) == 30
+    statistics.check()
+    assert group.fault_report()["num_env_runner_failures"] == 0
