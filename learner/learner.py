@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
 
-from epibatch.core import ALL_MODULES, POLICIES_TO_TRAIN
+from epibatch.core import ALL_MODULES, LEARNERS, POLICIES_TO_TRAIN
 from epibatch.core.columns import COLUMNS_LEFT_OUT
 from epibatch.core.errors import (
     BatchLayoutError,
@@ -32,10 +33,12 @@ from epibatch.core.structs import map_struct
 from .first_update_check import CheckMode, FirstUpdateCheck
 from .learners import Learners
 from .loss import Loss, LossFunction, as_loss
-from .minibatches import has_loss
-from .module_trainer import ModuleTrainer
+from .minibatches import Minibatches, has_loss
+from .module_trainer import ModuleShare, ModuleTrainer
 from .schedules import count_steps
 from .settings import LearnerSettings, MultiAgentSettings, PoliciesToTrain
+from .shared_states import SharedStates
+from .shared_update import SharedUpdate
 from .unread_columns import ColumnUse, UnreadColumns
 
 if TYPE_CHECKING:
@@ -91,6 +94,7 @@ class Learner:
         self._unread = UnreadColumns(connector) if columns == "auto" else None
         self._check = FirstUpdateCheck(check_first_update)
         self._learners = learners or Learners()
+        self._states = SharedStates(connector)
         self._num_updates = 0
         self._num_gradient_steps = 0
         self._num_env_steps = 0
@@ -267,26 +271,16 @@ class Learner:
             NonFiniteLossError: a loss, metric or gradient of a module is not finite; that step was not taken.
                 All other modules were updated before it was raised.
         """
-        if len(episodes) == 0:
-            raise EpisodeError(
-                "Learner.update", expected="at least one episode", found="none", do="sample episodes first"
-            )
         start = time.perf_counter()
-        num_env_steps = count_steps(episodes)
-        known_ids = self._multi_agent.known_ids
-        shared_data: dict[str, Any] = {} if known_ids is None else {POLICIES_TO_TRAIN: known_ids}
-        pending = self._check.begin(self._learner_connector, self._module, episodes, known_ids)
-        if self._unread is not None:
-            shared_data.update(self._unread.begin(self._trainers()))
-            for module_id in pending:  # the check needs all columns
-                shared_data[COLUMNS_LEFT_OUT].pop(module_id, None)
-        with evaluation_mode(self._module):
-            batch = self._learner_connector(
-                rl_module=self._module, batch={}, episodes=episodes, shared_data=shared_data, metrics=metrics
-            )
-        self._check_batch(batch)
-        connected = time.perf_counter()
-        results = self._update_modules(batch)
+        if self._learners.count == 1:
+            batch = self._batch_of(episodes, metrics)
+            num_env_steps = count_steps(episodes)
+            connected = time.perf_counter()
+            results = self._update_modules(batch)
+        else:
+            batch, shares, num_env_steps = self._agree(SharedUpdate(self._learners), episodes, metrics)
+            connected = time.perf_counter()
+            results = self._update_modules_together(shares)
         self._num_updates += 1
         self._num_env_steps += num_env_steps
         results[ALL_MODULES] = {
@@ -301,34 +295,127 @@ class Learner:
             results[ALL_MODULES]["bytes_left_out"] = self._unread.end(batch, self._trainers())
         return results
 
+    def _batch_of(self, episodes: Sequence[Any], metrics: Any, shared: SharedUpdate | None = None) -> dict[str, Any]:
+        """Return the train batch of episodes, checked; with other learners it may have no module."""
+        if len(episodes) == 0 and shared is None:
+            raise _no_episodes()
+        known_ids = self._multi_agent.known_ids
+        shared_data: dict[str, Any] = {} if known_ids is None else {POLICIES_TO_TRAIN: known_ids}
+        if shared is not None:
+            shared_data[LEARNERS] = shared
+        pending = self._check.begin(self._learner_connector, self._module, episodes, known_ids)
+        if self._unread is not None:
+            shared_data.update(self._unread.begin(self._trainers()))
+            for module_id in pending:  # the check needs all columns
+                shared_data[COLUMNS_LEFT_OUT].pop(module_id, None)
+        if len(episodes) == 0:
+            return {}
+        with evaluation_mode(self._module):
+            batch: dict[str, Any] = self._learner_connector(
+                rl_module=self._module, batch={}, episodes=episodes, shared_data=shared_data, metrics=metrics
+            )
+        self._check_batch(batch, may_be_empty=known_ids is not None or shared is not None)
+        return batch
+
     def check_next_update(self) -> None:
         """Compare acting and training again in the next update, as after an edit of a pipeline that acts."""
         self._check.repeat()
 
     def _update_modules(self, batch: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-        results: dict[str, dict[str, float]] = {}
-        failures: list[NonFiniteLossError] = []
         trainers = self._trainers()
         chosen = [module_id for module_id in batch if self.should_module_be_updated(module_id, batch)]
         self._check.compare({module_id: trainers[module_id] for module_id in chosen}, batch)
-        for module_id in chosen:
-            if len(trainers) > 1 and not has_loss(batch[module_id]):
+        learnable = {key: len(trainers) == 1 or has_loss(batch[key]) for key in chosen}
+        return self._run({key: partial(trainers[key].update, batch[key]) if learnable[key] else None for key in chosen})
+
+    def _run(self, updates: Mapping[str, Callable[[int], dict[str, float]] | None]) -> dict[str, dict[str, float]]:
+        """Run the updates of modules, None for one without rows; a loss that is not finite is raised after all."""
+        results: dict[str, dict[str, float]] = {}
+        failures: list[NonFiniteLossError] = []
+        for module_id, update in updates.items():
+            if update is None:
                 results[module_id] = {"num_rows": 0, "num_minibatches": 0}
                 continue
             try:
-                results[module_id] = trainers[module_id].update(batch[module_id], self._num_env_steps)
+                results[module_id] = update(self._num_env_steps)
             except NonFiniteLossError as error:
                 failures.append(error)
             except Exception as error:
                 add_context(error, f"in the update of module {module_id!r}:")
                 raise
             finally:
-                self._num_gradient_steps += trainers[module_id].num_gradient_steps
+                self._num_gradient_steps += self._trainers_by_id[module_id].num_gradient_steps
         if len(failures) > 1:
             raise NonFiniteLossError("\n".join(map(str, failures))) from failures[0]
         if failures:
             raise failures[0]
         return results
+
+    # ------------------------------------------------------------------------------- several learners
+
+    def _update_modules_together(self, shares: Mapping[str, ModuleShare | None]) -> dict[str, dict[str, float]]:
+        trainers = self._trainers()
+        return self._run(
+            {key: share and partial(trainers[key].update_together, share) for key, share in shares.items()}
+        )
+
+    def _agree(
+        self, shared: SharedUpdate, episodes: Sequence[Any], metrics: Any
+    ) -> tuple[dict[str, Any], dict[str, ModuleShare | None], int]:
+        """Run the pipeline over this learner's episodes, and agree with the others on the minibatches.
+
+        Returns:
+            The train batch of this learner; for each module that any learner updates its share, None if no learner
+            has rows with loss; and the environment steps of all learners.
+        """
+        own = shared.attempt(self._contribution, shared, episodes, metrics)
+        answers = shared.finish(own and own[2])
+        batch, minibatches, _ = cast("tuple[dict[str, Any], dict[str, Minibatches], _Contribution]", own)
+        if not any(answer.num_episodes for answer in answers):
+            raise _no_episodes()
+        if not any(answer.has_batch for answer in answers) and self._multi_agent.known_ids is None:
+            raise _no_batch_of_modules({}, self._module)
+        if any(answer.state != answers[0].state for answer in answers):
+            raise _other_states(answers)
+        self._states.merge(shared, [answer.connector_states for answer in answers])
+        sizes = {key: [answer.sizes.get(key, (0, 0)) for answer in answers] for key in self._module}
+        chosen = [key for key in self._module if any(key in answer.chosen for answer in answers)]
+        shares: dict[str, ModuleShare | None] = {}
+        for key in chosen:
+            rows = [size[0] for size in sizes[key]]
+            if len(self._module) == 1 and not any(rows):  # raises the error about a batch without loss
+                shared.attempt(self._trainers()[key].minibatches, batch.get(key, {}))
+                shared.finish(None)
+            largest = rows.index(max(rows)) + 1
+            number = max(size[1] for size in sizes[key])
+            share = ModuleShare(shared, minibatches.get(key), sum(rows), number, largest == shared.index)
+            shares[key] = share if any(rows) else None
+        return batch, shares, sum(answer.num_env_steps for answer in answers)
+
+    def _contribution(
+        self, shared: SharedUpdate, episodes: Sequence[Any], metrics: Any
+    ) -> tuple[dict[str, Any], dict[str, Minibatches], _Contribution]:
+        self._states.begin()
+        batch = self._batch_of(episodes, metrics, shared)
+        trainers = self._trainers()
+        chosen = [module_id for module_id in batch if self.should_module_be_updated(module_id, batch)]
+        self._check.compare({module_id: trainers[module_id] for module_id in chosen}, batch)
+        may_be_chosen = batch if callable(self.policies_to_train) else chosen
+        with_loss = [module_id for module_id in may_be_chosen if has_loss(batch[module_id])]
+        minibatches = {key: trainers[key].minibatches(batch[key], together=True) for key in with_loss}
+        return (
+            batch,
+            minibatches,
+            _Contribution(
+                len(episodes),
+                count_steps(episodes),
+                bool(batch),
+                (self._num_updates, self._num_gradient_steps, self._num_env_steps),
+                chosen,
+                {key: (item.num_rows, item.num_per_epoch) for key, item in minibatches.items()},
+                self._states.changed(),
+            ),
+        )
 
     # ----------------------------------------------------------------------------------------- state
 
@@ -376,6 +463,7 @@ class Learner:
         if "connector" in state and hasattr(self._learner_connector, "set_state"):
             with restoring("learner state", "connector"):
                 self._learner_connector.set_state(state["connector"])
+        self._states.forget()
 
     def _trainers(self) -> dict[str, ModuleTrainer]:
         """Return one trainer for each current module, with an optimiser if the module is known to be trained."""
@@ -393,8 +481,8 @@ class Learner:
                 trainers[module_id].prepare()
         return trainers
 
-    def _check_batch(self, batch: Any) -> None:
-        empty = isinstance(batch, dict) and not batch and self._multi_agent.known_ids is None
+    def _check_batch(self, batch: Any, *, may_be_empty: bool = False) -> None:
+        empty = isinstance(batch, dict) and not batch and not may_be_empty
         if not isinstance(batch, dict) or empty or not all(isinstance(value, dict) for value in batch.values()):
             raise _no_batch_of_modules(batch, self._module)
         module_ids = list(self._module)
@@ -419,6 +507,32 @@ def _as_multi(module: Any) -> MultiRLModule:
         )
     multi: MultiRLModule = module.as_multi_rl_module()
     return multi
+
+
+class _Contribution(NamedTuple):
+    """What one of several learners says of its share of an update."""
+
+    num_episodes: int
+    num_env_steps: int
+    has_batch: bool
+    state: tuple[int, ...]
+    chosen: list[str]
+    sizes: dict[str, tuple[int, int]]  # module id -> rows, and minibatches of an epoch
+    connector_states: dict[str, Any]
+
+
+def _no_episodes() -> EpisodeError:
+    return EpisodeError("Learner.update", expected="at least one episode", found="none", do="sample episodes first")
+
+
+def _other_states(contributions: Sequence[_Contribution]) -> ConfigError:
+    found = (f"learner {index}: {answer.state}" for index, answer in enumerate(contributions, 1))
+    return ConfigError(
+        "Learner.update with other learners",
+        expected="learners in the same state: as many updates, gradient steps and environment steps learned from",
+        found="; ".join(found),
+        do="give all learners the state of one of them: learner.set_state(state)",
+    )
 
 
 def _no_batch_of_modules(batch: Any, modules: Any) -> BatchLayoutError:

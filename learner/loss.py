@@ -60,6 +60,14 @@ class Loss(ABC):
         """
         return {}
 
+    def standardized_columns(self) -> tuple[str, ...]:
+        """Return the columns that the loss standardizes over each minibatch; by default none.
+
+        Of several learners that update together each has a part of the minibatch. The coefficients then have
+        `<column>_mean` and `<column>_std` of the rows of all learners.
+        """
+        return ()
+
     def ends_update(self, metrics: Mapping[str, float]) -> bool:
         """True if the update ends before the step of the minibatch with these metrics."""
         return False
@@ -78,7 +86,8 @@ class Loss(ABC):
             batch: one minibatch, column -> tensor.
             outputs: the output of `forward_train`, with `vf_preds` added for modules that predict values.
             distribution_class: the module's action distribution for training.
-            coefficients: those of `initial_coefficients` or `adapt`, and those of `scheduled_coefficients`.
+            coefficients: those of `initial_coefficients` or `adapt`, and those of `scheduled_coefficients`; for
+                several learners also those that `standardized_columns` names.
         """
 
     def adapt(self, coefficients: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:

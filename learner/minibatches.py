@@ -18,7 +18,9 @@ from epibatch.core.structs import Form, flatten, unflatten
 from .settings import LearnerSettings
 
 
-def _minibatch_sizes(steps: npt.NDArray[np.int64], size: int | None, remainder: str) -> list[int]:
+def _minibatch_sizes(
+    steps: npt.NDArray[np.int64], size: int | None, remainder: str, count: int | None = None
+) -> list[int]:
     """Divide rows, in their order, into minibatches of about `size` timesteps.
 
     A row is never divided. A minibatch ends with the row that makes it nearest to `size`, and has at least one row.
@@ -40,9 +42,10 @@ def _minibatch_sizes(steps: npt.NDArray[np.int64], size: int | None, remainder: 
     """
     ends = np.cumsum(steps)
     rows, total = len(ends), int(ends[-1])
-    if size is None or total <= size:
+    if count is None and (size is None or total <= size):
         return [rows]
-    left = min(rows, total // size) if remainder == "spread" else 0
+    size = size or total
+    left = min(rows, count or (total // size if remainder == "spread" else 0))
     sizes: list[int] = []
     start = done = 0
     while start < rows:
@@ -57,7 +60,15 @@ def _minibatch_sizes(steps: npt.NDArray[np.int64], size: int | None, remainder: 
             stop = _nearest(ends, goal, first=start + 1, last=rows - max(0, left - 1))
         sizes.append(stop - start)
         start, done, left = stop, int(ends[stop - 1]), left - 1 if left else 0
-    return sizes
+    return sizes if count is None else _with_empty(sizes, count)
+
+
+def _with_empty(sizes: list[int], count: int) -> list[int]:
+    """Return sizes with zeros between them, so that they are `count`."""
+    result = [0] * count
+    for i, size in enumerate(sizes):
+        result[i * count // len(sizes)] = size
+    return result
 
 
 def _nearest(ends: npt.NDArray[np.int64], goal: float, *, first: int, last: int) -> int:
@@ -133,19 +144,32 @@ class Minibatches:
         """Rows (sequences, if recurrent) that one epoch draws from."""
         return self._num_rows
 
+    @property
+    def num_per_epoch(self) -> int:
+        """Minibatches of an epoch if rows are spread over them evenly."""
+        steps = self._num_rows if self._steps is None else int(self._steps.sum())
+        if self._size is None or steps <= self._size:
+            return 1
+        return min(self._num_rows, steps // self._size if self._remainder != "keep" else -(-steps // self._size))
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for epoch in self.by_epoch():
             yield from epoch
 
-    def by_epoch(self) -> Iterator[Iterator[dict[str, Any]]]:
-        """Yield the minibatches of each epoch as an iterator; exhaust it before taking the next one."""
+    def by_epoch(self, num_per_epoch: int | None = None) -> Iterator[Iterator[dict[str, Any]]]:
+        """Yield the minibatches of each epoch as an iterator; exhaust it before taking the next one.
+
+        Args:
+            num_per_epoch: minibatches of an epoch, over which rows are spread evenly, as several learners that update
+                together need; with fewer rows some are empty. None: as `size` and `remainder` say.
+        """
         if self._shuffle == "epoch":
             for _ in range(self._epochs):
-                yield self._one_epoch(self._order())
+                yield self._one_epoch(self._order(), num_per_epoch)
             return
         order = self._order() if self._shuffle == "once" else self._kept
         leaves = self._leaves if order is None else [_select(leaf, order) for leaf in self._leaves]
-        sizes = self._sizes(order)
+        sizes = self._sizes(order, num_per_epoch)
         for _ in range(self._epochs):
             yield self._slices(leaves, sizes)
 
@@ -153,16 +177,16 @@ class Minibatches:
         order = torch.randperm(self._num_rows, generator=self._generator)
         return order if self._kept is None else self._kept[order]
 
-    def _sizes(self, order: torch.Tensor | None) -> list[int]:
+    def _sizes(self, order: torch.Tensor | None, count: int | None) -> list[int]:
         """Return the number of rows of each minibatch for this order of rows."""
         if self._steps is None:
             steps = np.ones(self._num_rows, np.int64)
         else:
             steps = self._steps if order is None else self._steps[order.numpy()]
-        return _minibatch_sizes(steps, self._size, self._remainder)
+        return _minibatch_sizes(steps, self._size, self._remainder, count)
 
-    def _one_epoch(self, order: torch.Tensor) -> Iterator[dict[str, Any]]:
-        sizes = self._sizes(order)
+    def _one_epoch(self, order: torch.Tensor, num_per_epoch: int | None) -> Iterator[dict[str, Any]]:
+        sizes = self._sizes(order, num_per_epoch)
         if len(sizes) >= _COPY_FROM:
             yield from self._slices([_select(leaf, order) for leaf in self._leaves], sizes)
             return

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from epibatch.core.columns import Columns, TrackedBatch, add_column_hint
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, NonFiniteLossError, add_context
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.restoring import restore_torch_generator
+from epibatch.core.shared_moments import moments_of, pooled_moments
 from epibatch.core.structs import map_struct
 
 from ..connectors._engine.modules import describe_batch
@@ -21,7 +23,10 @@ from .minibatches import Minibatches
 from .optimizers import ModuleOptimizer
 from .schedules import value_at
 from .settings import LearnerSettings
+from .shared_update import SharedGradients, SharedUpdate
 from .unread_columns import ColumnUse
+
+Floats = npt.NDArray[np.float64]
 
 
 class _UpdateMetrics:
@@ -43,15 +48,18 @@ class _UpdateMetrics:
         self._predictions.clear()
         self._targets.clear()
 
-    def add(self, values: Mapping[str, float], minibatch: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        """Add one minibatch's metrics, value predictions and targets."""
-        mask = minibatch.get(Columns.LOSS_MASK)
-        recurrent = mask is not None and mask.ndim > 1
+    def add(self, values: Mapping[str, float], num_rows: int) -> None:
+        """Add one minibatch's metrics and valid rows."""
         self._values.append(values)
-        self._weights.append(int(mask.sum()) if mask is not None and recurrent else _num_rows(minibatch))
-        self._num_rows += self._weights[-1] if self._epochs == 1 else 0  # later epochs may end early
+        self._weights.append(num_rows)
+        self._num_rows += num_rows if self._epochs == 1 else 0  # later epochs may end early
+
+    def add_predictions(self, minibatch: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """Add one minibatch's value predictions and targets."""
         if Columns.VF_PREDS in outputs and Columns.VALUE_TARGETS in minibatch:
             predictions, targets = outputs[Columns.VF_PREDS].detach(), minibatch[Columns.VALUE_TARGETS]
+            mask = minibatch.get(Columns.LOSS_MASK)
+            recurrent = mask is not None and mask.ndim > 1
             self._predictions.append(predictions[mask] if recurrent else predictions)
             self._targets.append(targets[mask] if recurrent else targets)
 
@@ -59,14 +67,40 @@ class _UpdateMetrics:
         """Return means over the last epoch."""
         return self._means(self._first_of_epoch)
 
-    def result(self) -> dict[str, float]:
-        """Return means over the whole update, with `explained_variance`, `num_rows` and `num_minibatches`."""
+    def result(self, shared: SharedUpdate | None = None) -> dict[str, float]:
+        """Return means over the whole update, with `explained_variance`, `num_rows` and `num_minibatches`.
+
+        Args:
+            shared: the update of several learners, whose value predictions count together.
+        """
         means = self._means(0)
-        if self._targets:
-            means["explained_variance"] = _explained_variance(torch.cat(self._predictions), torch.cat(self._targets))
+        means.update(self._explained() if shared is None else self._explained_together(shared))
         means["num_rows"] = self._num_rows
         means["num_minibatches"] = len(self._values)
         return means
+
+    def _explained(self) -> dict[str, float]:
+        if not self._targets:
+            return {}
+        targets, errors = self._targets_and_errors()
+        return {"explained_variance": _explained_variance(*(float(x.var(correction=0)) for x in (targets, errors)))}
+
+    def _explained_together(self, shared: SharedUpdate) -> dict[str, float]:
+        moments = [part for part in shared.finish(shared.attempt(self._moments)) if part is not None]
+        if not moments:
+            return {}
+        counts, _, squares = pooled_moments(moments)
+        return {"explained_variance": _explained_variance(*(squares / counts).tolist())}
+
+    def _moments(self) -> Floats | None:
+        """Return the moments of targets and errors, float64 [3, 2]; None without any."""
+        if not self._targets:
+            return None
+        return np.stack([moments_of(values.cpu().numpy()) for values in self._targets_and_errors()], axis=1)
+
+    def _targets_and_errors(self) -> tuple[torch.Tensor, torch.Tensor]:
+        targets = torch.cat(self._targets).double()
+        return targets, targets - torch.cat(self._predictions).double()
 
     def _means(self, start: int) -> dict[str, float]:
         total = sum(self._weights[start:])
@@ -74,19 +108,51 @@ class _UpdateMetrics:
         return {name: sum(values[name] * weight for values, weight in pairs) / total for name in self._values[start]}
 
 
-def _explained_variance(predictions: torch.Tensor, targets: torch.Tensor) -> float:
+def _explained_variance(of_targets: float, of_errors: float) -> float:
     """Return the share of the targets' variance that the predictions explain; 0 if the targets do not vary."""
-    variance = float(targets.double().var(correction=0))
-    if variance == 0.0:
-        return 0.0
-    return 1.0 - float((targets.double() - predictions.double()).var(correction=0)) / variance
+    return 1.0 - of_errors / of_targets if of_targets else 0.0
 
 
 def _num_rows(minibatch: Mapping[str, Any]) -> int:
+    """Return the rows of a minibatch; of sequences the steps with loss."""
+    mask = minibatch.get(Columns.LOSS_MASK)
+    if mask is not None and mask.ndim > 1:
+        return int(mask.sum())
     for column in minibatch.values():
         if isinstance(column, torch.Tensor):
             return len(column)
     return 1
+
+
+def _moments_of_columns(minibatches: Sequence[Mapping[str, Any] | None], names: Sequence[str]) -> Floats:
+    """Return moments of columns over the rows with loss, float64 [3, minibatches, columns]."""
+    result = np.zeros((3, len(minibatches), len(names)))
+    for i, minibatch in enumerate(minibatches):
+        if minibatch is None:
+            continue
+        mask = minibatch.get(Columns.LOSS_MASK)
+        for j, name in enumerate(names):
+            values = minibatch[name] if mask is None else minibatch[name][torch.as_tensor(mask).bool()]
+            result[:, i, j] = moments_of(values.detach().cpu().double().numpy().reshape(-1))
+    return result
+
+
+class ModuleShare(NamedTuple):
+    """One learner's share of the minibatches of a module that several learners update together.
+
+    Args:
+        shared: the update.
+        minibatches: of this learner's rows, as `ModuleTrainer.minibatches` makes them; None without rows.
+        num_rows: rows of all learners, of which an epoch draws.
+        num_per_epoch: minibatches of an epoch, the same on all learners.
+        is_source: True for the learner with the most rows, which gives the others the module's buffers.
+    """
+
+    shared: SharedUpdate
+    minibatches: Minibatches | None
+    num_rows: int
+    num_per_epoch: int
+    is_source: bool
 
 
 _MISSING = (
@@ -112,6 +178,7 @@ class ModuleTrainer:
         coefficients: the loss's adapted coefficients.
         optimizer: made by `prepare`; None before, and for a module without trainable parameters.
         num_gradient_steps: steps taken in the last update.
+        has_computed: True if the last update computed a loss; one of several learners may have had no rows.
         read: set that collects the columns that are read; None: they are not recorded.
         column_use: the columns that are read, if known; others are not in batches.
     """
@@ -128,11 +195,14 @@ class ModuleTrainer:
         self.coefficients = loss.initial_coefficients()
         self.optimizer: ModuleOptimizer | None = None
         self.num_gradient_steps = 0
+        self.has_computed = False
         self.read: set[str] | None = None
         self.column_use: ColumnUse | None = None
         self._module_id = module_id
         self._device = device
         self._generator = _row_order(settings.seed, module_id)
+        self._share_generator = torch.Generator()  # of this learner's share of the rows, seeded in each update
+        self._gradients: SharedGradients | None = None
         if device is not None and isinstance(module, torch.nn.Module):
             module.to(device)
 
@@ -143,6 +213,27 @@ class ModuleTrainer:
             if parameters:
                 self.optimizer = ModuleOptimizer(parameters, self.settings)
         return self.optimizer
+
+    def minibatches(self, columns: Mapping[str, Any], *, together: bool = False) -> Minibatches:
+        """Return the minibatches of the module's batch.
+
+        Args:
+            columns: column -> tensor, the learner pipeline's output for this module.
+            together: True if they are for `update_together`.
+
+        Raises:
+            BatchLayoutError: no row has loss.
+            ColumnError: a column does not fit the others.
+        """
+        settings = self.settings
+        return Minibatches(
+            columns,
+            size=settings.minibatch_size,
+            epochs=settings.num_epochs,
+            shuffle=settings.shuffle,
+            generator=self._share_generator if together else self._generator,
+            remainder=settings.remainder,
+        )
 
     def update(self, columns: Mapping[str, Any], num_env_steps: int = 0) -> dict[str, float]:
         """Run all epochs of minibatches of the module's batch, or until the loss ends the update.
@@ -157,27 +248,62 @@ class ModuleTrainer:
         Raises:
             NonFiniteLossError: a loss, metric or gradient is not finite; that step is not taken.
         """
-        self.num_gradient_steps = 0
-        settings = self.settings
-        minibatches = Minibatches(
-            columns,
-            size=settings.minibatch_size,
-            epochs=settings.num_epochs,
-            shuffle=settings.shuffle,
-            generator=self._generator,
-            remainder=settings.remainder,
-        )
+        minibatches = self.minibatches(columns)
+
+        def run(optimizer: ModuleOptimizer, coefficients: Mapping[str, float], means: _UpdateMetrics) -> None:
+            self._run_epochs(optimizer, minibatches, coefficients, means)
+
+        return self._update(run, minibatches.num_rows, num_env_steps)
+
+    def update_together(self, share: ModuleShare, num_env_steps: int = 0) -> dict[str, float]:
+        """Run all epochs of minibatches together with other learners, as `update` does alone.
+
+        Args:
+            share: what this learner contributes.
+            num_env_steps: environment steps learned from so far by all learners.
+
+        Raises:
+            NonFiniteLossError: as `update` does, on all learners.
+            Exception: what went wrong on this learner.
+            OtherLearnerError: another learner failed.
+        """
+        shared = share.shared
+        if self.settings.shuffle is not None:  # one draw, so that all learners' generators stay equal
+            draw = int(torch.randint(2**63 - 1, (), generator=self._generator))
+            self._share_generator.manual_seed(seed_of(random_stream(draw, shared.index), bits=63))
+
+        def run(optimizer: ModuleOptimizer, coefficients: Mapping[str, float], means: _UpdateMetrics) -> None:
+            self._run_epochs_together(optimizer, share, coefficients, means)
+
+        result = self._update(run, share.num_rows, num_env_steps, shared)
+        buffers = dict(self.module.named_buffers()) if isinstance(self.module, torch.nn.Module) else {}
+        if buffers:
+            answers = shared.finish({name: value.cpu() for name, value in buffers.items()} if share.is_source else None)
+            values = next(answer for answer in answers if answer is not None)
+            for name, buffer in buffers.items():
+                buffer.copy_(values[name])
+        return result
+
+    def _update(
+        self,
+        run: Callable[[ModuleOptimizer, Mapping[str, float], _UpdateMetrics], None],
+        num_rows: int,
+        num_env_steps: int,
+        shared: SharedUpdate | None = None,
+    ) -> dict[str, float]:
+        self.num_gradient_steps, self.has_computed = 0, False
         optimizer = self.prepare()
         if optimizer is None:  # a fixed policy: nothing to train
-            return {"num_rows": minibatches.num_rows, "num_minibatches": 0}
-        lr = value_at(settings.lr, num_env_steps)
+            return {"num_rows": num_rows, "num_minibatches": 0}
+        lr = value_at(self.settings.lr, num_env_steps)
         optimizer.set_lr(lr)
         means = _UpdateMetrics()
         scheduled = self.loss.scheduled_coefficients(num_env_steps)
         used = {**self.coefficients, **scheduled}
-        self._run_epochs(optimizer, minibatches, used, means)
+        run(optimizer, used, means)
+        result = means.result(shared)
         self.coefficients = self.loss.adapt(self.coefficients, means.last_epoch())
-        return {**means.result(), "lr": lr, **used}
+        return {**result, "lr": lr, **used}
 
     def _run_epochs(
         self,
@@ -189,8 +315,49 @@ class ModuleTrainer:
         for epoch in minibatches.by_epoch():
             means.begin_epoch()
             for minibatch in epoch:
-                if not self._step(optimizer, minibatch, coefficients, means):
+                tensors, columns, outputs = self._backward(optimizer, minibatch, coefficients)
+                values = self._checked({**tensors, "grad_norm": optimizer.clip()})
+                means.add(values, _num_rows(columns))
+                means.add_predictions(columns, outputs)
+                if self.loss.ends_update(values):
                     return
+                self._take_step(optimizer)
+
+    def _run_epochs_together(
+        self, optimizer: ModuleOptimizer, share: ModuleShare, coefficients: Mapping[str, float], means: _UpdateMetrics
+    ) -> None:
+        shared, count = share.shared, share.num_per_epoch
+        gradients = self._gradients
+        if gradients is None or gradients.parameters is not optimizer.parameters:
+            gradients = self._gradients = SharedGradients(optimizer.parameters)
+        epochs = iter(()) if share.minibatches is None else share.minibatches.by_epoch(count)
+        for _ in range(self.settings.num_epochs):
+            means.begin_epoch()
+            epoch = shared.attempt(lambda: list(next(epochs, ()))) or [{}] * count
+            for minibatch, moments in zip(epoch, self._moments(shared, epoch)):
+                num_rows = _num_rows(minibatch) if minibatch else 0
+                used = {**coefficients, **moments}
+                own = shared.attempt(self._backward, optimizer, minibatch, used) if num_rows else None
+                values = None if own is None else shared.attempt(_numbers, own[0])
+                reduced, num_rows = gradients.reduce(shared, values, num_rows)
+                values = self._checked({**reduced, "grad_norm": optimizer.clip()})
+                means.add(values, num_rows)
+                if own is not None:
+                    shared.attempt(means.add_predictions, *own[1:])
+                if self.loss.ends_update(values):
+                    return
+                shared.attempt(self._take_step, optimizer)
+
+    def _moments(self, shared: SharedUpdate, epoch: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+        """Return the moments of the columns that the loss standardizes, over all learners' rows, by minibatch."""
+        names = self.loss.standardized_columns()
+        if not names:
+            return [{} for _ in epoch]
+        parts = shared.finish(shared.attempt(_moments_of_columns, epoch, names))
+        counts, means, squares = pooled_moments(parts)
+        deviations = np.sqrt(squares / np.maximum(counts, 1))
+        keys = [f"{name}_mean" for name in names] + [f"{name}_std" for name in names]
+        return [dict(zip(keys, row)) for row in np.concatenate([means, deviations], axis=1).tolist()]
 
     def get_order(self) -> np.ndarray[Any, Any]:
         """Return the state of the generator that orders rows, as bytes."""
@@ -200,14 +367,10 @@ class ModuleTrainer:
         """Restore the generator that orders rows to a state from `get_order`."""
         restore_torch_generator(f"the order of rows of {self._module_id!r}", self._generator, state)
 
-    def _step(
-        self,
-        optimizer: ModuleOptimizer,
-        minibatch: dict[str, Any],
-        coefficients: Mapping[str, float],
-        means: _UpdateMetrics,
-    ) -> bool:
-        """Take a gradient step on a minibatch; return False if the loss ends the update before it."""
+    def _backward(
+        self, optimizer: ModuleOptimizer, minibatch: dict[str, Any], coefficients: Mapping[str, float]
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Compute the gradients of a minibatch; return the loss and metrics, the columns, and the module's outputs."""
         module = self.module
         columns = minibatch = self.to_device(minibatch)
         if self.read is not None:
@@ -225,16 +388,19 @@ class ModuleTrainer:
             raise
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        tensors = {"total_loss": loss.detach(), **metrics, "grad_norm": optimizer.clip()}
-        values_now = _numbers(tensors)
-        if not all(map(math.isfinite, values_now.values())):
-            raise _not_finite(self._module_id, values_now)
-        means.add(values_now, columns, outputs)
-        if self.loss.ends_update(values_now):
-            return False
+        self.has_computed = True
+        return {"total_loss": loss.detach(), **metrics}, columns, outputs
+
+    def _checked(self, tensors: Mapping[str, Any]) -> dict[str, float]:
+        """Return the values of scalar tensors; raise if one is not finite."""
+        values = _numbers(tensors)
+        if not all(map(math.isfinite, values.values())):
+            raise _not_finite(self._module_id, values)
+        return values
+
+    def _take_step(self, optimizer: ModuleOptimizer) -> None:
         optimizer.step()
         self.num_gradient_steps += 1
-        return True
 
     def to_device(self, minibatch: dict[str, Any]) -> dict[str, Any]:
         """Return a minibatch on the module's device; the same one if the learner has no device."""

@@ -42,6 +42,11 @@ class ModuleOptimizer:
         self._optimizer = _make_optimizer(settings.optimizer, self._parameters, first)
         self._shares = [group["lr"] / first for group in self._optimizer.param_groups]
 
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """The parameters."""
+        return self._parameters
+
     def set_lr(self, lr: float) -> None:
         """Set the learning rate of the steps from here on; groups of parameters keep their share of it."""
         for group, share in zip(self._optimizer.param_groups, self._shares):

@@ -63,7 +63,14 @@ class PPOLoss(Loss):
         """Return `ppo_loss` under the current coefficients."""
         scheduled = {name: coefficients[name] for name in self._scheduled() if name in coefficients}
         settings = self.settings.model_copy(update=scheduled) if scheduled else self.settings
-        return ppo_loss(batch, outputs, distribution_class, settings, coefficients["kl_coeff"])
+        moments = None
+        if f"{Columns.ADVANTAGES}_mean" in coefficients:
+            moments = coefficients[f"{Columns.ADVANTAGES}_mean"], coefficients[f"{Columns.ADVANTAGES}_std"]
+        return ppo_loss(batch, outputs, distribution_class, settings, coefficients["kl_coeff"], moments)
+
+    def standardized_columns(self) -> tuple[str, ...]:
+        """Return the advantages, with `standardize_advantages="minibatch"`."""
+        return (Columns.ADVANTAGES,) if self.settings.standardize_advantages == "minibatch" else ()
 
     def _scheduled(self) -> list[str]:
         return [name for name in _SCHEDULED if isinstance(getattr(self.settings, name), list)]
@@ -112,6 +119,7 @@ def ppo_loss(
     distribution_class: Any,
     settings: PPOSettings,
     kl_coeff: float,
+    advantage_moments: tuple[float, float] | None = None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the PPO loss of one minibatch: clipped surrogate, clipped value error, entropy and KL terms.
 
@@ -125,6 +133,8 @@ def ppo_loss(
         distribution_class: offers `from_logits`; its instances `logp`, `entropy` and `kl`.
         settings: the hyperparameters.
         kl_coeff: current weight of the KL term.
+        advantage_moments: mean and standard deviation for `standardize_advantages="minibatch"`; None: those of the
+            minibatch.
 
     Returns:
         The scalar loss, and detached scalars `total_loss`, `policy_loss`, `vf_loss`, `vf_loss_unclipped`,
@@ -143,7 +153,7 @@ def ppo_loss(
     if logp.shape != rows:
         raise _unfit(Columns.ACTIONS, columns[Columns.ACTIONS], rows, "one action of the action space per row")
     if settings.standardize_advantages == "minibatch":
-        advantages = _standardized(advantages, mask)
+        advantages = _standardized(advantages, mask, advantage_moments)
     log_ratio = logp - columns[Columns.ACTION_LOGP]
     ratio = torch.exp(log_ratio)
     clipped = ratio.clamp(1.0 - settings.clip_param, 1.0 + settings.clip_param)
@@ -249,6 +259,7 @@ def _unfit(name: str, value: Any, rows: Any, expected: str = "") -> ColumnError:
     )
 
 
+_LEAST_DEVIATION = 1e-4
 _SCHEDULED = ("clip_param", "entropy_coeff")
 _NUMBERS = (Columns.ACTION_LOGP, Columns.ADVANTAGES, Columns.VALUE_TARGETS, "vf_preds")
 _BATCH_COLUMNS = (
@@ -284,10 +295,14 @@ def _fill_masked(column: Any, mask: torch.Tensor) -> Any:
     return torch.where(shaped, column, torch.zeros((), dtype=column.dtype, device=column.device))
 
 
-def _standardized(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Return the entries scaled to mean 0 and standard deviation 1 over the valid rows."""
+def _standardized(
+    x: torch.Tensor, mask: torch.Tensor | None, moments: tuple[float, float] | None = None
+) -> torch.Tensor:
+    """Return the entries scaled to mean 0 and standard deviation 1 over the valid rows, or by other rows' moments."""
+    if moments is not None:
+        return (x - moments[0]) / max(moments[1], _LEAST_DEVIATION)
     centred = x - _mean(x, mask)
-    return centred / _mean(centred.square(), mask).sqrt().clamp(min=1e-4)
+    return centred / _mean(centred.square(), mask).sqrt().clamp(min=_LEAST_DEVIATION)
 
 
 def _mean(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:

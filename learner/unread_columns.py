@@ -122,7 +122,7 @@ class UnreadColumns:
             trainer = trainers[module_id]
             if trainer.column_use is not None:
                 saved += trainer.column_use.bytes_saved
-            elif trainer.num_gradient_steps:
+            elif trainer.num_gradient_steps and trainer.has_computed:
                 trainer.column_use = _use(columns, self._read[module_id] | self._read[None], self._pieces)
                 _LOG.info("module %s: %s", module_id, trainer.column_use)
         return saved

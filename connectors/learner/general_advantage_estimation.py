@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Interval
 
+from epibatch.core import LEARNERS
 from epibatch.core.advantages import generalized_advantages, td_errors
 from epibatch.core.columns import COLUMNS_READ, Columns, TrackedBatch
 from epibatch.core.errors import ColumnError, ConfigError, add_context, nearest
+from epibatch.core.shared_moments import moments_of, pooled_moments
 
+from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
+from .._engine.columns import Batch
 from .._engine.modules import check_given, describe_batch, is_multi, method_of
 from .._engine.sequences import layout_of
 from ..authoring.fields import check_values
@@ -25,9 +30,10 @@ class GeneralAdvantageEstimation(ColumnarPiece):
     """Adds `advantages`, standardised by default, and `value_targets` (Schulman et al. 2016).
 
     The method is generalized advantage estimation. Advantages are standardised: mean 0 and standard deviation 1 over
-    the module's rows that carry loss. Do not normalise them again, or pass `standardize_advantages=False`. Values come
-    from the module's `compute_values`, once for the whole batch, bootstrap rows included. Only termination stops
-    bootstrapping. On rows without loss advantages are 0, and the target is the value itself.
+    the module's rows that carry loss, of all learners that update together. Do not normalise them again, or pass
+    `standardize_advantages=False`. Values come from the module's `compute_values`, once for the whole batch, bootstrap
+    rows included. Only termination stops bootstrapping. On rows without loss advantages are 0, and the target is the
+    value itself.
 
     Counterparts: RLlib's `GeneralAdvantageEstimation`.
 
@@ -64,6 +70,18 @@ class GeneralAdvantageEstimation(ColumnarPiece):
                 raise ConfigError(f"{where}{name}", expected=expected, found=repr(name), do=do)
             check_values(GeneralAdvantageEstimation, settings, where)
 
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
+        """Add the columns of each group; several learners standardise advantages by the moments of all their rows."""
+        batch = super().run_all(batch, call)
+        learners = call.shared_data.get(LEARNERS)
+        if learners is not None:
+            raw: dict[str, tuple[Any, ...]] = call.shared_data.pop(_RAW, {})
+            shares = learners.gather({key: moments_of(values[real]) for key, (_, values, real, _) in raw.items()})
+            for key, (columns, values, real, place) in raw.items():
+                count, mean, squares = pooled_moments([share[key] for share in shares if key in share])
+                columns[Columns.ADVANTAGES] = place(_scaled(values, real, mean, (squares / max(count, 1)) ** 0.5))
+        return batch
+
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the columns, if the module has a value function; a module that stands alone must have one."""
         if is_multi(group.call.rl_module) and not hasattr(group.rl_module, "compute_values"):
@@ -98,10 +116,16 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         targets = (advantages + flat_values).astype(np.float32)
         if not np.isfinite(targets).all():
             raise _not_numbers(module, group, flat_rewards, flat_values, targets)
-        if settings.get("standardize_advantages", self.standardize_advantages):
-            advantages = np.where(real, _standardised(advantages, real), 0)
         batch[Columns.VALUE_TARGETS] = _placed(targets, rows, shape, device)
-        batch[Columns.ADVANTAGES] = _placed(advantages.astype(np.float32), rows, shape, device)
+        if settings.get("standardize_advantages", self.standardize_advantages):
+            if LEARNERS in group.shared_data:
+                place = partial(_placed, rows=rows, shape=shape, device=device)
+                group.shared_data.setdefault(_RAW, {})[group.module_id] = batch, advantages, real, place
+            else:
+                values = advantages[real]
+                if len(values):
+                    advantages = _scaled(advantages, real, values.mean(), float(values.std()))
+        batch[Columns.ADVANTAGES] = _placed(advantages, rows, shape, device)
 
 
 def _values(batch: dict[str, Any], group: ChunkGroup) -> Any:
@@ -173,6 +197,8 @@ def _check_values(module: Any) -> None:
 
 
 _SETTINGS = ("gamma", "lambda_", "standardize_advantages")
+_RAW = "general_advantage_estimation"
+"""In shared_data, in a call of one of several learners: module id -> advantages to standardise, and where they go."""
 
 
 def _real_rows(batch: dict[str, Any], group: ChunkGroup, shape: Any) -> Any:
@@ -204,16 +230,14 @@ def _flat(tensor: Any, rows: Any) -> Any:
     return flat if rows is None else flat[rows]
 
 
-def _standardised(advantages: Any, real: Any) -> Any:
-    values = advantages[real]
-    if not len(values):
-        return advantages
-    return (advantages - values.mean()) / max(1e-4, float(values.std()))
+def _scaled(advantages: Any, real: Any, mean: float, deviation: float) -> Any:
+    return np.where(real, (advantages - mean) / max(1e-4, deviation), 0)
 
 
 def _placed(flat: Any, rows: Any, shape: Any, device: Any) -> Any:
     import torch
 
+    flat = flat.astype(np.float32, copy=False)
     if rows is not None:
         padded = np.zeros(int(np.prod(shape)), flat.dtype)
         padded[rows] = flat

@@ -9,5 +9,6 @@ DEFAULT_MODULE_ID = "default_policy"
 DEFAULT_POLICY_ID = "default_policy"
 ALL_MODULES = "__all_modules__"
 POLICIES_TO_TRAIN = "policies_to_train"  # in shared_data: a frozenset of the ids of the modules to update
+LEARNERS = "learners"  # in shared_data, if several learners update together: an object with `gather(value) -> list`
 
 __getattr__, __dir__ = lazy_exports(__name__)

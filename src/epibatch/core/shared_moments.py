@@ -22,6 +22,8 @@ __all__ = [
     "RunningMoments",
     "SharedMoments",
     "merge_shared_moments",
+    "moments_of",
+    "pooled_moments",
     "rebased",
     "unsynchronised",
     "warn_of_huge",
@@ -369,6 +371,34 @@ def _zeros(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return np.zeros_like(value)[()]
     return type(value)() if isinstance(value, (int, float)) else value
+
+
+def moments_of(values: Floats) -> Floats:
+    """Return the count, mean and sum of squared deviations of values, float64 [3]; of no values zeros.
+
+    Args:
+        values: float64 [N]; others than finite ones give NaN.
+    """
+    if not len(values):
+        return np.zeros(3)
+    mean = values.mean()
+    return np.array([len(values), mean, np.square(values - mean).sum()])
+
+
+def pooled_moments(parts: Sequence[Floats]) -> Floats:
+    """Return the moments of all values from those of parts of them.
+
+    Args:
+        parts: What `moments_of` gave for each part, float64 [3]; or several of these side by side, [3, ...].
+
+    Example:
+        >>> pooled_moments([moments_of(np.array([1.0, 2.0])), moments_of(np.array([6.0]))])
+        array([ 3.,  3., 14.])
+    """
+    counts, means, squares = np.stack(parts, axis=1)
+    count = counts.sum(0)
+    mean = (counts * means).sum(0) / np.maximum(count, 1)
+    return np.stack([count, mean, squares.sum(0) + (counts * np.square(means - mean)).sum(0)])
 
 
 def _size(shapes: LeafShapes) -> int:
