@@ -385,3 +385,32 @@ def test_states_of_a_piece_are_merged_after_each_update_and_count_once(points):
         learner.set_state({**learner.get_state(), "connector": {"old": 1.0, "new": 2.0}})
     group.update()
     assert pieces[2].get_state() == {"old": 13.0, "new": 0.0}
+
+
+class Drawing(ConnectorV2):
+    """Adds noise to the rows."""
+
+    def __init__(self, share):
+        super().__init__()
+        self.share, self.generator = share, np.random.default_rng(3)
+
+    def __call__(self, **kwargs):
+        return {"red": batch_of("red", self.share + self.generator.normal(size=self.share.shape))}
+
+    def get_state(self, components=None, *, not_components=None, **kwargs):
+        return {"generator": self.generator.bit_generator.state}
+
+    def set_state(self, state):
+        self.generator.bit_generator.state = state["generator"]
+
+
+@pytest.mark.parametrize("absent", [0, 1])
+def test_pieces_without_merge_states_have_the_state_of_a_learner_that_called_them(points, absent):
+    shares = [rows_of(0, 4), rows_of(10, 6)]
+    group = Group(points, [{}] * 2, connectors=[Drawing(share) for share in shares], at={"red": (0.0, 0.0)})
+    group.episodes[absent] = []
+    group.update()
+    expected = np.random.default_rng(3)
+    expected.normal(size=shares[1 - absent].shape)
+    for learner in group.members:
+        assert learner.get_state()["connector"]["generator"] == expected.bit_generator.state
