@@ -270,12 +270,16 @@ class EnvRunnerGroup:
         return sent
 
     def _has_room(self, index: int) -> bool:
-        """True if the bytes of one more sample are allowed; the first one always is."""
-        most = self._config.max_bytes_in_flight
+        """True if the bytes of one more sample are allowed; of a size that is not known, one of each runner is."""
+        most, known = self._config.max_bytes_in_flight, max(member.num_bytes for member in self._members.values())
         if most is None or not self._actors.in_flight():
             return True
-        asked = sum(member.num_bytes * self._actors.in_flight(i) for i, member in self._members.items())
-        return bool(asked + self._members[index].num_bytes <= most)
+        if not known:
+            return not self._actors.in_flight(index)
+        sizes = {i: member.num_bytes or known for i, member in self._members.items()}
+        waiting = sum(delivery.num_bytes for _, delivery in self._arrived)
+        asked = sum(size * self._actors.in_flight(i) for i, size in sizes.items())
+        return bool(waiting + asked + sizes[index] <= most)
 
     def _submit(self, index: int, arguments: Mapping[str, Any], counts: Mapping[str, Any]) -> None:
         """Send a request, with what the runner does not have of parts, weights and statistics."""
@@ -524,6 +528,7 @@ class EnvRunnerGroup:
         """Add the statistics of deliveries to those of the local pipelines."""
         if not arrived:
             return
+        self._states_data = b""
         for index, delivery in arrived:
             if index in self._members:
                 self._members[index].delivered = delivery.number
@@ -542,9 +547,9 @@ class EnvRunnerGroup:
 
     def _merged(self, pipeline: Any, states: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return a pipeline's statistics together with what is new in states of the runners."""
-        base = pipeline.merge_states([pipeline.get_state()])
-        merged: dict[str, Any] = pipeline.merge_states([base, *(rebased(unsynchronised(s), base) for s in states)])
-        return merged if states else base
+        own = pipeline.get_state()
+        merged: dict[str, Any] = pipeline.merge_states([own, *(rebased(unsynchronised(s), own) for s in states)])
+        return merged
 
     def _own_states(self, states: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """Return the states of a runner that no other has, by pipeline, without those of random generators."""
@@ -708,6 +713,8 @@ class EnvRunnerGroup:
         if self._actors is not None:
             self._drain()
             self._actors.call("checkpoint_reset")
+            for member in self._members.values():
+                member.states = 0
 
     def _drain(self) -> None:
         """Wait for the requests in flight, and drop what they bring."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import warnings
 
 import numpy as np
 import pytest
-from fake_actors import FakeActors
+from fake_actors import FakeActors, sent
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.env_to_module import MeanStdFilter
 from epibatch.core.errors import EpibatchWarning, RunnerError
-from epibatch.env_runner import EnvRunnerGroup, SingleAgentEnvRunner
+from epibatch.env_runner import EnvRunnerGroup, SingleAgentEnvRunner, make_multi_agent
 from fixture_envs import CountingEnv, FailingEnv
 
 
@@ -202,7 +204,7 @@ def test_statistics_are_those_of_deliveries_if_runners_die(group_of, seed):
     rng = random.Random(seed)
 
     def scenario(actors, index, ran):
-        return "die" if rng.random() < 0.2 else None
+        return "die" if rng.random() < 0.25 else None
 
     group = group_of(config_of(3, max_requests_in_flight_per_env_runner=2), order=rng, scenario=scenario)
     statistics, steps = Statistics(group), 0
@@ -387,3 +389,430 @@ def test_a_users_error_is_raised_at_once_and_nothing_counts_twice_or_is_lost(gro
     assert sum(map(len, group.sample(num_timesteps=30))) == 30
     statistics.check()
     assert group.fault_report()["num_env_runner_failures"] == 0
+
+
+# ------------------------------------------------------------------------------------ what travels
+
+
+def requests_of(group):
+    """The arguments of the requests for episodes, by runner."""
+    sent = [(index, args) for index, method, args in actors_of(group).sent if method == "sample"]
+    return {index: [args for i, args in sent if i == index] for index in range(1, 4)}
+
+
+def sequence_numbers(episodes):
+    return {int(n) for e in episodes for n in np.asarray(e.get_extra_model_outputs("weights_seq_no"))}
+
+
+def test_weights_are_sent_once_for_each_update(group_of):
+    group = group_of(config_of(2))
+    local, seen = group.local_env_runner, []
+    for update in range(4):
+        for _ in range(2):
+            seen.append(sequence_numbers(group.sample(num_timesteps=20)))
+        bias = next(name for name in local.module.get_state() if name.endswith("bias"))
+        local.module.set_state({**local.module.get_state(), bias: local.module.get_state()[bias] + update})
+        local.weights_updated()
+    assert seen == [{0}, {0}, {1}, {1}, {2}, {2}, {3}, {3}]
+    for requests in list(requests_of(group).values())[:2]:
+        assert [weights is not None for _, _, weights, _, _ in requests] == [True, False] * 4
+    refs = [args[2] for index, _, args in actors_of(group).sent if args[2] is not None]
+    assert len(set(map(id, refs))) == 4  # one put for all runners
+    group.sample(num_timesteps=10)
+    for weights in group.foreach_env_runner(lambda runner: runner.module.get_state()):
+        for name, value in local.module.get_state().items():
+            np.testing.assert_array_equal(weights[name], value)
+
+
+def test_a_lower_sequence_number_is_taken_too(group_of):
+    group = group_of(config_of(1))
+    local = group.local_env_runner
+    saved = local.get_state()
+    for _ in range(3):
+        local.weights_updated()
+    assert sequence_numbers(group.sample(num_timesteps=10)) == {3}
+    local.set_state(saved)
+    assert sequence_numbers(group.sample(num_timesteps=10)) == {0}
+
+
+def test_changed_pipelines_and_settings_reach_the_runners(group_of):
+    group = group_of(config_of(2))
+    local, config = group.local_env_runner, None
+    statistics = Statistics(group)
+    group.sample(num_timesteps=20)
+    local.pipelines["env_to_module"].prepend(LogDoubled())
+    episodes = group.sample(num_timesteps=20)
+    assert sequence_numbers(episodes) == {1}  # an edit counts, as in one process
+    assert all(episode.t_started == 0 for episode in episodes)  # running episodes were dropped
+    metrics = local.get_metrics()
+    assert metrics["doubled"] == len(metrics["seen"][-metrics["doubled"] :]) > 20
+    statistics.rows += metrics["seen"]
+    group.sample(num_timesteps=20)
+    statistics.check()
+    assert [args[1] is not None for args in requests_of(group)[1]] == [False, True, False]
+    local.pipelines["env_to_module"].remove("log_doubled")
+    assert sequence_numbers(group.sample(num_timesteps=20)) == {2}
+    statistics.check()
+    config = group.foreach_env_runner(lambda runner: runner.config, local_env_runner=False)[0]
+    assert config.num_envs_per_env_runner == 2
+
+
+class LogDoubled(ConnectorV2):
+    """Counts its episodes."""
+
+    def __call__(self, *, batch, episodes, metrics, **kwargs):
+        metrics.log_value("doubled", len(episodes), reduce="sum", clear_on_reduce=True)
+        return batch
+
+
+def test_a_replaced_runner_gets_changed_pipelines_too(group_of):
+    group = group_of(config_of(2), scenario=Scenario({(2, 2): "die"}))
+    group.sample(num_timesteps=20)
+    group.local_env_runner.pipelines["env_to_module"].prepend(LogDoubled())
+    for _ in range(3):
+        group.sample(num_timesteps=20)
+    assert group.fault_report()["num_env_runner_restarts"] == 1
+    names = group.foreach_env_runner(lambda runner: runner.pipelines["env_to_module"].names)
+    assert [name[0] for name in names] == ["log_doubled"] * 3
+
+
+def test_history_that_pieces_read_is_known_here(group_of):
+    group = group_of(config_of(2))
+    assert not group.local_env_runner.pipelines["env_to_module"].lookback_known
+    group.sample(num_timesteps=20)
+    assert group.local_env_runner.pipelines["env_to_module"].lookback_known
+    group.local_env_runner.require_lookback(3)
+    group.sample(num_timesteps=20)
+    group.sample(num_timesteps=20)
+    assert set(group.foreach_env_runner(lambda runner: runner.lookback, local_env_runner=False)) == {3}
+
+
+class Watch:
+    """Has what a pipeline's watch has, and keeps what is added."""
+
+    def __init__(self):
+        self.added = []
+
+    def stepped(self, step, seconds, batch):
+        raise AssertionError("the pipelines here do not run")
+
+    def add(self, seconds):
+        self.added.append(seconds)
+
+
+def test_seconds_of_pieces_add_up(group_of):
+    group = group_of(config_of(2).debugging(time_pieces=True))
+    group.local_env_runner.pipelines["env_to_module"].watch = watch = Watch()
+    group.sample(num_timesteps=20)
+    assert len(watch.added) == 2
+    assert all(seconds["mean_std_filter"] > 0 for seconds in watch.added)
+
+
+@pytest.mark.parametrize("amount", [1, 3])
+def test_requests_in_flight_are_bounded(group_of, amount):
+    group = group_of(config_of(2, envs=1, max_requests_in_flight_per_env_runner=amount), order=random.Random(0))
+    assert group.request(num_timesteps=8) == group.num_in_flight_async_reqs() == 2 * amount
+    for _ in range(5):
+        ((index, episodes),) = group.ready()
+        assert index in (1, 2) and sum(map(len, episodes)) == 8
+        assert group.request(num_timesteps=8) == 1
+
+
+def test_bytes_in_flight_are_bounded(group_of):
+    config = config_of(3, envs=1, max_requests_in_flight_per_env_runner=3, max_bytes_in_flight=1)
+    group = group_of(config, order=random.Random(0))
+    assert group.request(num_timesteps=100) == 3  # their sizes are not known
+    sizes = [len(pickle.dumps(group.ready()[0][1])) for _ in range(3)]
+    for _ in range(3):
+        assert (group.request(num_timesteps=100), group.request(num_timesteps=100)) == (1, 0)
+        group.ready()
+    config = config.copy().env_runners(max_bytes_in_flight=5 * max(sizes))
+    group = group_of(config, order=random.Random(0))
+    group.request(num_timesteps=100)
+    for _ in range(3):
+        group.ready()
+    group.request(num_timesteps=100)
+    assert 4 <= group.num_in_flight_async_reqs() <= 6
+
+
+def test_requests_that_run_are_what_sample_returns(group_of):
+    group = group_of(config_of(2))
+    assert group.request(num_timesteps=6) == 2
+    assert sum(map(len, group.sample())) == 12
+    assert group.num_in_flight_async_reqs() == 0
+
+
+def test_functions_run_in_each_runner(group_of):
+    group = group_of(config_of(2))
+    index = lambda runner, plus=0: runner.worker_index + plus  # noqa: E731
+    assert group.foreach_env_runner(index) == [0, 1, 2]
+    assert group.foreach_env_runner(index, local_env_runner=False, remote_worker_ids=[2], kwargs={"plus": 5}) == [7]
+    assert group.foreach_env_runner_async(index, tag="one") == 2
+    assert group.foreach_env_runner_async(index, tag="two", kwargs={"plus": 10}) == 2
+    assert (group.num_in_flight_async_reqs("one"), group.num_in_flight_async_reqs()) == (2, 0)
+    assert group.fetch_ready_async_reqs(tags="two", timeout_seconds=None) == [(1, 11), (2, 12)]
+    assert group.fetch_ready_async_reqs() == [(1, 1), (2, 2)]
+    assert group.fetch_ready_async_reqs() == []
+    assert group.num_remote_env_runners() == 2 and group.healthy_env_runner_ids() == [1, 2]
+
+
+# ------------------------------------------------------------------------------------ states of other kinds
+
+
+class Counter(ConnectorV2):
+    """Counts its calls; the counts of copies cannot be merged."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.calls = 0
+
+    def __call__(self, *, batch, **kwargs):
+        self.calls += 1
+        return batch
+
+    def get_state(self, *args, **kwargs):
+        return {"calls": self.calls} if self.calls else {}
+
+    def set_state(self, state):
+        self.calls = state["calls"]
+
+    def reset_state(self):
+        self.calls = 0
+
+
+class AddedCounter(Counter):
+    """Counts the calls of all copies: `synchronised` are those of all at the last merge, `since` are new."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.before = 0
+
+    def get_state(self, *args, **kwargs):
+        return {"synchronised": self.before, "since": self.calls} if self.before + self.calls else {}
+
+    def set_state(self, state):
+        self.before, self.calls = state["synchronised"], state["since"]
+
+    def reset_state(self):
+        self.before = self.calls = 0
+
+    def merge_states(self, states):
+        before = max(state["synchronised"] for state in states)
+        return {"synchronised": before + sum(state["since"] for state in states), "since": 0}
+
+
+def counters(env=None, spaces=None, device=None):
+    return [Counter(), AddedCounter()]
+
+
+def counts(runner):
+    return [piece.get_state() for piece in list(runner.pipelines["env_to_module"])[:2]]
+
+
+def test_states_that_cannot_be_merged_stay_those_of_each_runner(group_of):
+    config = config_of(2, envs=1, env_to_module_connector=counters)
+    group = group_of(config, scenario=Scenario({(1, 3): "die"}))
+    with pytest.warns(EpibatchWarning, match="states of counter\n"):
+        group.sample(num_timesteps=20)
+    for _ in range(2):
+        group.sample(num_timesteps=20)  # warnings are errors: it is said once
+    own = group.foreach_env_runner(counts)
+    calls = [state[0]["calls"] for state in own]
+    assert calls[0] == calls[1] >= 31 and calls[2] >= 31
+    assert own[0][1] == {"synchronised": calls[1] + calls[2], "since": 0}
+    group.sample(num_timesteps=20)
+    assert group.fault_report()["num_env_runner_restarts"] == 1
+    group.sample(num_timesteps=20)  # the new one goes on from what the old one delivered last
+    again = [state[0]["calls"] for state in group.foreach_env_runner(counts)]
+    assert calls[1] + 10 <= again[1] <= calls[1] + 15
+
+
+@pytest.mark.parametrize("setting", ["merge_env_runner_states", "broadcast_env_runner_states"])
+def test_without_merging_or_broadcasting_each_runner_goes_by_its_own(group_of, setting):
+    config = config_of(2, envs=1, **{setting: False})
+    group = group_of(config, scenario=Scenario({(2, 3): "die"}))
+    statistics = Statistics(group)
+    for _ in range(3):
+        group.sample(num_timesteps=20)
+    own = group.foreach_env_runner(_total)
+    if setting == "merge_env_runner_states":
+        assert own[0] == own[1]  # here are those of the first one
+    else:
+        assert own[0] == own[1] + own[2] == statistics.check()
+    assert all(30 < seen < 40 for seen in own[1:])
+    group.sample(num_timesteps=20)
+    group.sample(num_timesteps=20)
+    after = group.foreach_env_runner(_total, local_env_runner=False)
+    assert after[0] >= own[1] + 20 and own[2] + 10 <= after[1] <= own[2] + 15  # as delivered last, and 10 steps
+
+
+def test_forgotten_statistics_are_forgotten_by_all(group_of):
+    group = group_of(config_of(2))
+    group.sample(num_timesteps=50)
+    group.local_env_runner.get_metrics()
+    group.local_env_runner.pipelines["env_to_module"]["mean_std_filter"].reset_state()
+    statistics = Statistics(group)
+    group.sample(num_timesteps=10)
+    assert 10 <= statistics.check() <= 20
+    assert max(group.foreach_env_runner(_total)) <= 20
+
+
+# ------------------------------------------------------------------------------------ saving
+
+
+def run(group, count=2):
+    return [facts(group.sample(num_timesteps=30)) for _ in range(count)]
+
+
+def test_a_restored_group_goes_on_as_the_one_that_saved(group_of):
+    first = group_of(config_of(2))
+    run(first)
+    saved, local = first.get_state(), first.local_env_runner.get_state()
+    first.checkpoint_reset()
+    second = group_of(config_of(2))
+    second.local_env_runner.set_state(local)
+    second.set_state(sent(saved))
+    second.checkpoint_reset()
+    assert run(first) == run(second)
+    totals = [group.local_env_runner.pipelines["env_to_module"].get_state() for group in (first, second)]
+    assert np.array_equal(*[total["mean_std_filter"]["synchronised"]["mean"] for total in totals])
+
+
+def test_saving_changes_nothing(group_of):
+    groups = [group_of(config_of(2)) for _ in range(2)]
+    results = [[], []]
+    for _ in range(3):
+        for position, group in enumerate(groups):
+            results[position].append(run(group, 1))
+            if position:
+                group.get_state()
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (0, 2), (2, 0)])
+def test_a_group_is_restored_with_another_number_of_runners(group_of, before, after):
+    first = group_of(config_of(before)) if before else EnvRunnerGroup(config=config_of(0))
+    statistics = Statistics(first)
+    run(first)
+    count = statistics.check()
+    second = group_of(config_of(after)) if after else EnvRunnerGroup(config=config_of(0))
+    run(second)
+    states = sent((first.get_state(), first.local_env_runner.get_state()))
+    second.local_env_runner.set_state(states[1])
+    second.set_state(states[0])
+    fresh = Statistics(second)
+    fresh.rows = list(statistics.rows)
+    second.local_env_runner.get_metrics()
+    run(second)
+    assert fresh.check() > count
+    if before and after:
+        entropies = [group.get_state()["runners"]["2"]["runner"]["reset_seeds"]["entropy"] for group in (first, second)]
+        assert entropies[0] == entropies[1]
+    for group, number in ((first, before), (second, after)):
+        if not number:
+            group.stop()
+
+
+def test_dropped_requests_leave_nothing_behind(group_of):
+    group = group_of(config_of(2))
+    statistics = Statistics(group)
+    group.sample(num_timesteps=20)
+    group.request(num_timesteps=40)
+    group.checkpoint_reset()
+    steps = group.local_env_runner.num_env_steps_sampled_lifetime
+    assert 20 <= steps <= 24
+    assert all(episode.t_started == 0 for episode in group.sample(num_timesteps=20))
+    statistics.check()
+    assert max(group.foreach_env_runner(_total, local_env_runner=False)) <= len(statistics.rows)
+
+
+def test_metrics_are_those_of_all_runners(group_of):
+    group, lengths = group_of(config_of(3, envs=1)), []
+    for _ in range(4):
+        episodes = group.sample(num_timesteps=90)
+        by_id = {}
+        for episode in episodes:
+            by_id[episode.id_] = by_id.get(episode.id_, 0) + len(episode)
+        metrics = group.local_env_runner.get_metrics()
+        lengths += [episode.t for episode in episodes if episode.is_done]
+        assert metrics["num_env_steps_sampled"] == sum(map(len, episodes)) == 90
+        assert metrics["num_episodes_lifetime"] == len(lengths)
+        assert metrics["episode_len_mean"] == pytest.approx(np.mean(lengths[-100:]))
+        assert metrics["episode_return_max"] == max(lengths[-100:])
+        assert metrics["sample"] > 0 and metrics["env_step_timer"] > 0
+
+
+# ------------------------------------------------------------------------------------ several agents
+
+
+def agents_config(count, **settings):
+    config = PPOConfig().environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2})
+    mapping = {"0": "a", "1": "b"}
+    config.multi_agent(policies=["a", "b"], policy_mapping_fn=mapping, **settings)
+    config.env_runners(num_env_runners=count, num_envs_per_env_runner=2)
+    return config.env_runners(env_to_module_connector=[{"piece": "mean_std_filter"}]).debugging(seed=1)
+
+
+@pytest.mark.parametrize("count_steps_by", ["env_steps", "agent_steps"])
+def test_several_agents(group_of, count_steps_by):
+    group = group_of(agents_config(2, count_steps_by=count_steps_by))
+    rows, steps = {"0": 0, "1": 0}, 0
+    for _ in range(3):
+        episodes = group.sample(num_timesteps=40)
+        steps += sum(episode.agent_steps() for episode in episodes)
+    metrics = group.local_env_runner.get_metrics()
+    assert sum(metrics["num_agent_steps_sampled_lifetime"].values()) >= steps > 100
+    assert set(metrics["module_episode_returns_mean"]) == {"a", "b"}
+    agents = group.local_env_runner.pipelines["env_to_module"].get_state()["mean_std_filter"]["agents"]
+    assert {str(agent) for agent in agents} == set(rows)
+    counted = sum(state["synchronised"]["count"] for state in agents.values())
+    assert steps + 2 * 4 <= counted <= steps + 2 * (4 + metrics["num_episodes_lifetime"])  # and first observations
+
+
+def test_a_new_module_reaches_the_runners(group_of):
+    config = agents_config(2)
+    group = group_of(config)
+    local = group.local_env_runner
+    group.sample(num_timesteps=20)
+    module = copy.deepcopy(local.module["a"])
+    local.module.add_module("c", module)
+    spec = dict(local.config.policies)
+    config.multi_agent(policies=[*spec, "c"], policy_mapping_fn={"0": "a", "1": "c"})
+    config.update_modules(local.pipelines["env_to_module"])
+    local.get_spaces()["c"] = local.get_spaces()["a"]
+    local.weights_updated()
+    episodes = group.sample(num_timesteps=20)
+    assert {episode.module_for(agent) for episode in episodes for agent in episode.agent_ids} == {"a", "c"}
+    for names in group.foreach_env_runner(lambda runner: list(runner.module)):
+        assert names == ["a", "b", "c"]
+
+
+# ------------------------------------------------------------------------------------ bad input
+
+
+def test_a_constructor_that_fails_leaves_nothing_running(group_of):
+    with pytest.raises(ValueError, match="no room"):
+        group_of(config_of(2).environment(Picky, env_config={"here": True}))
+    assert Picky.open == 0
+
+
+class Picky(CountingEnv):
+    """Can only be made once."""
+
+    open = 0
+
+    def __init__(self, here=False):
+        super().__init__()
+        if Picky.open:
+            raise ValueError("no room")
+        Picky.open += 1
+
+    def close(self):
+        Picky.open -= 1
+
+
+def test_a_stopped_group_is_an_error(group_of):
+    group = group_of(config_of(2))
+    group.stop()
+    with pytest.raises(RunnerError, match="stopped"):
+        group.sample()
