@@ -124,11 +124,11 @@ def _num_rows(minibatch: Mapping[str, Any]) -> int:
     return 1
 
 
-def _moments_of_columns(minibatches: Sequence[Mapping[str, Any] | None], names: Sequence[str]) -> Floats:
-    """Return moments of columns over the rows with loss, float64 [3, minibatches, columns]."""
+def _moments_of_columns(minibatches: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Floats:
+    """Return moments of columns over the rows with loss, float64 [3, minibatches, columns]; {} has no rows."""
     result = np.zeros((3, len(minibatches), len(names)))
     for i, minibatch in enumerate(minibatches):
-        if minibatch is None:
+        if not minibatch:
             continue
         mask = minibatch.get(Columns.LOSS_MASK)
         for j, name in enumerate(names):
