@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, repeat
 from typing import Any
 
@@ -65,7 +66,7 @@ def pack_chunks(chunks: Sequence[Chunk]) -> dict[str, Any]:
         "returns_before": block.returns_before,
         "infos": infos,
         "ids": ids,
-        "spaces": list(kinds.values()),
+        "spaces": _in_band(tuple(kinds.values())),
         "space_of": [numbers[id(pair)] for pair in pairs] if len(kinds) > 1 else None,
         "tails": _stacked_tails(block.observations, chunks),
         "objects": _in_band(objects) if any(objects.values()) else objects,
@@ -82,7 +83,7 @@ def unpack_chunks(data: dict[str, Any]) -> tuple[Block, list[Chunk], list[Single
     block.returns_before = data["returns_before"]
     objects = pickle.loads(data["objects"]) if isinstance(data["objects"], bytes) else data["objects"]
     block.infos, block.own_infos = data["infos"], objects["own_infos"]
-    spaces, space_of = data["spaces"], data["space_of"]
+    spaces, space_of = _spaces(data["spaces"]), data["space_of"]
     pairs = repeat(spaces[0]) if space_of is None else [spaces[i] for i in space_of]
     envs, lows, starts, stops, t_started = data["facts"][:5].tolist()
     is_first, *ends = data["facts"][5:].astype(np.bool_).tolist()
@@ -202,6 +203,16 @@ class _StackedInfos(Mapping[int, Any]):
 
     def __len__(self) -> int:
         return len(self._places) + len(self._others)
+
+
+def _spaces(packed: Any) -> Any:
+    """Return the pairs of spaces: the same objects for every block that comes with the same ones."""
+    return _unpickled_spaces(packed) if isinstance(packed, bytes) else packed
+
+
+@lru_cache(maxsize=64)
+def _unpickled_spaces(packed: bytes) -> Any:
+    return pickle.loads(packed)
 
 
 def _in_band(objects: Any) -> Any:
