@@ -10,13 +10,12 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import cloudpickle
 import torch
 
 from epibatch.cluster import node_address
-from epibatch.core.errors import OtherLearnerError
 from epibatch.core.metrics import MetricsLogger
 from epibatch.core.random_state import seed_everything
 from epibatch.core.random_streams import random_stream, seed_of
@@ -25,6 +24,7 @@ from ..connectors._engine.run import PieceSeconds
 from ..episodes import unpack_episodes
 from .learner import Learner
 from .learners import Learners
+from .shared_update import SharedUpdate
 from .torch_learners import TorchLearners, free_address
 
 __all__ = ["HostedLearner", "Setup", "UpdateAnswer"]
@@ -198,18 +198,10 @@ class HostedLearner:
 
     def _agree(self, prepare: Callable[[], ResultT]) -> ResultT:
         """Return what a function returns, if it succeeds on all learners; all of them must call this."""
-        failure: Exception | None = None
-        try:
-            result = prepare()
-        except Exception as error:
-            failure = error
-        texts = self._learners.gather(None if failure is None else f"{type(failure).__name__}: {failure}")
-        if failure is not None:
-            raise failure
-        for index, text in enumerate(texts, 1):
-            if text is not None:
-                raise OtherLearnerError(f"learner {index} failed: {text}")
-        return result
+        shared = SharedUpdate(self._learners)
+        prepared = shared.attempt(prepare)
+        shared.finish(None)
+        return cast("ResultT", prepared)
 
 
 def _interface_to(host: str) -> str | None:

@@ -28,7 +28,7 @@ ResultT = TypeVar("ResultT")
 
 _REST_S = 60.0
 """Seconds in which all learners answer after one of them failed, as they tell each other of failures."""
-_NEWS_S = 5.0
+_NEWS_S = 2.0
 """Seconds in which a dead process becomes known, after others lost it."""
 
 

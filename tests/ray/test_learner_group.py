@@ -1,0 +1,133 @@
+"""Learners in processes of their own: what they learn together, and what happens when one dies, hangs or fails."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from fixture_fates import Fate
+
+from epibatch.algorithms.ppo import PPOConfig
+from epibatch.core.errors import EpibatchWarning
+from epibatch.learner import LearnerGroup
+
+
+def algo_of(folder):
+    """PPO on CartPole whose minibatches are whole batches, so that any number of learners makes the same steps."""
+    return (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .env_runners(num_envs_per_env_runner=4)
+        .training(train_batch_size=400, minibatch_size=None, num_epochs=3, lr=1e-3)
+        .rl_module(model_config={"fcnet_hiddens": [16, 16]})
+        .learners(learner_connector=lambda *spaces: Fate(str(folder)))
+        .debugging(seed=3)
+        .build_algo()
+    )
+
+
+def weights(learner):
+    """All weights in one vector."""
+    return np.concatenate([value.detach().numpy().ravel() for value in learner.module.state_dict().values()])
+
+
+def assert_same(state, expected, rtol):
+    """Compare the modules and optimisers of two states."""
+    for part in ("module", "optimizers"):
+        for module_id in expected[part]:
+            for name, values in expected[part][module_id].items():
+                np.testing.assert_allclose(
+                    *(
+                        np.concatenate([np.ravel(item) for item in (own.values() if isinstance(own, dict) else [own])])
+                        for own in (state[part][module_id][name], values)
+                    ),
+                    rtol=rtol,
+                    atol=rtol,
+                    err_msg=f"{part} {module_id} {name}",
+                )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("fates")
+
+
+@pytest.fixture(scope="module")
+def algo(cluster, folder):
+    made = algo_of(folder)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def group(algo):
+    made = LearnerGroup(algo.learner, num_learners=2, timeout_s=6.0)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def alone(algo, folder):
+    """A learner of this process in the state in which the group begins."""
+    made = algo_of(folder)
+    made.learner.set_state(algo.learner.get_state())
+    yield made.learner
+    made.stop()
+
+
+def test_two_learners_make_the_steps_of_one(algo, group, alone):
+    assert not group.is_local and group.num_learners == 2
+    for _ in range(3):
+        episodes = algo.env_runner.sample(num_timesteps=400)
+        results, expected = group.update(episodes=episodes), alone.update(episodes=episodes)
+        for name in ("total_loss", "grad_norm", "explained_variance", "num_rows", "num_minibatches"):
+            assert results["default_policy"][name] == pytest.approx(expected["default_policy"][name], rel=1e-4)
+        assert_same(algo.learner.get_state(), alone.get_state(), rtol=1e-5)
+    first, second = group.foreach_learner(weights)
+    assert (first == second).all() and (first == weights(algo.learner)).all()
+    pids = group.foreach_learner(lambda learner: os.getpid())
+    assert len({*pids, os.getpid()}) == 3
+
+
+@pytest.mark.parametrize("fate", ["dies", "hangs"])
+def test_after_a_loss_the_update_is_made_again(algo, group, alone, folder, fate):
+    report = group.fault_report()
+    episodes = algo.env_runner.sample(num_timesteps=400)
+    (folder / fate).touch()
+    with pytest.warns(EpibatchWarning, match=r"(?s)LearnerGroup, restart.*learner [12]"):
+        group.update(episodes=episodes)
+    alone.update(episodes=episodes)
+    assert_same(algo.learner.get_state(), alone.get_state(), rtol=1e-5)
+    assert not (folder / fate).exists()
+    assert group.fault_report() == {**report, "num_learner_restarts": report["num_learner_restarts"] + 1}
+
+
+def test_an_error_of_one_learner_is_raised_here_once_and_all_go_on(algo, group, folder):
+    report = group.fault_report()
+    episodes = algo.env_runner.sample(num_timesteps=400)
+    (folder / "raises").touch()
+    with pytest.raises(ZeroDivisionError, match="a mistake of the user") as raised:
+        group.update(episodes=episodes)
+    assert str(raised.value.__notes__).count("Traceback") == 1
+    group.update(episodes=episodes)
+    first, second = group.foreach_learner(weights)
+    assert (first == second).all() and group.fault_report() == report
+
+
+def test_a_state_goes_on_with_another_number_of_learners(algo, group):
+    episodes = algo.env_runner.sample(num_timesteps=400)
+    before = group.get_state()
+    group.update(episodes=episodes)
+    after = group.get_state()
+    group.set_state(before)
+    group.update(episodes=episodes)
+    np.testing.assert_equal(group.get_state()["module"], after["module"])
+    group.set_state(before)
+    group.stop()
+    one = LearnerGroup(algo.learner, num_learners=1)
+    one.update(episodes=episodes)
+    assert_same(one.get_state(), after, rtol=1e-5)
+    one.stop()
+    assert torch.is_grad_enabled()
