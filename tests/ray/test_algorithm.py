@@ -28,14 +28,14 @@ def config(num_env_runners=2, num_learners=0, env="CartPole-v1"):
             num_env_runners=num_env_runners, num_cpus_per_env_runner=0, env_to_module_connector=["mean_std_filter"]
         )
         .learners(num_learners=num_learners, num_cpus_per_learner=0)
-        .training(train_batch_size=100, minibatch_size=50, num_epochs=2, lr=1e-3)
+        .training(train_batch_size=200 // max(1, num_learners), minibatch_size=50, num_epochs=2, lr=1e-3)
         .rl_module(model_config={"fcnet_hiddens": [8]})
         .evaluation(evaluation_duration=3)
         .debugging(seed=3)
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def built(cluster):
     algorithms = []
 
@@ -48,16 +48,33 @@ def built(cluster):
         algorithm.stop()
 
 
-def delivered_to(algorithm):
-    """A list that gets the episodes of each iteration from now on."""
-    chunks, update = [], algorithm.learner_group.update
+@pytest.fixture(scope="module")
+def several(built):
+    """An algorithm with two runners and two learners; nothing has trained it when the first test begins."""
+    return built(config(2, 2))
 
-    def learn(*, episodes, metrics):
-        chunks.append(list(episodes))
-        return update(episodes=episodes, metrics=metrics)
 
-    algorithm.learner_group.update = learn
-    return chunks
+@pytest.fixture(scope="module")
+def sampled(built):
+    """An algorithm with two runners that learns in this process; nothing has trained it when the first test begins."""
+    return built(config(2))
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """`batches(algorithm)`: a list that gets the episodes of each iteration from now on."""
+
+    def follow(algorithm):
+        found, update = [], algorithm.learner_group.update
+
+        def learn(*, episodes, metrics):
+            found.append(list(episodes))
+            return update(episodes=episodes, metrics=metrics)
+
+        monkeypatch.setattr(algorithm.learner_group, "update", learn)
+        return found
+
+    return follow
 
 
 def learned(algorithm):
@@ -69,62 +86,105 @@ def learned(algorithm):
     return [results["env_runners"][name] for name in names] + losses
 
 
-def weights(algorithm):
-    return {name: np.array(value) for name, value in algorithm.get_module().get_state().items()}
+def known(algorithm):
+    """Weights, and statistics of observations."""
+    module = {name: np.array(value) for name, value in algorithm.get_module().get_state().items()}
+    return module, algorithm.env_runner.pipelines["env_to_module"].get_state()["mean_std_filter"]
 
 
-def statistics(algorithm):
-    return algorithm.env_runner.pipelines["env_to_module"].get_state()["mean_std_filter"]
-
-
-def same(one, other):
-    np.testing.assert_equal(one, other)
-    return True
+def steps_of(chunk):
+    extra = ("weights_seq_no", "action_logp")
+    columns = [chunk.get_observations(), chunk.get_actions(), chunk.get_rewards()]
+    return [chunk.is_terminated, *columns, *(chunk.get_extra_model_outputs(name) for name in extra)]
 
 
 # ------------------------------------------------------------------------------------------- train and save
 
 
-def test_runners_and_learners_train_save_and_go_on_in_other_numbers(built, tmp_path):
-    """Two runs of one seed are equal; their checkpoint goes on in one process, and that one's with several again."""
-    one, two = built(config(2, 2)), built(config(2, 2))
-    delivered = delivered_to(one)
-    assert [learned(one) for _ in range(2)] == [learned(two) for _ in range(2)]
-    assert same(weights(one), weights(two)) and same(statistics(one), statistics(two))
-    two.stop()
-    chunks = [chunk for batch in delivered for chunk in batch]
-    steps = sum(map(len, chunks))
-    assert one.env_runner.num_env_steps_sampled_lifetime == steps >= 400
-    seen = steps + sum(chunk.t_started == 0 for chunk in chunks)  # an episode has one observation more than steps
-    assert 0 <= sum(statistics(one)[part]["count"] for part in ("synchronised", "since")) - seen <= 2  # just reset
+def test_one_seed_gives_one_run(several, sampled, batches):
+    """The same in other processes, and again in the same ones; every step and first observation is counted once."""
+    found = [batches(algorithm) for algorithm in (several, sampled)]
+    for algorithm in (several, sampled):
+        algorithm.train()
+    first = [list(map(steps_of, delivered[0])) for delivered in found]
+    np.testing.assert_equal(*first)
+    assert sum(map(len, found[0][0])) == 200
 
-    saved = one.save_to_path(tmp_path / "several")
+    chunks = found[1][0]
+    seen = sum(map(len, chunks)) + sum(chunk.t_started == 0 for chunk in chunks)
+    statistics = known(sampled)[1]
+    assert 0 <= sum(statistics[part]["count"] for part in ("synchronised", "since")) - seen <= 2  # just reset
+
+    state, runs = several.get_state(), []
+    for _ in range(2):
+        several.set_state(state)
+        runs.append(([learned(several) for _ in range(2)], known(several)))
+    np.testing.assert_equal(*runs)
+
+
+def test_a_checkpoint_goes_on_with_other_numbers_of_processes(several, sampled, built, tmp_path):
+    several.train()
+    saved = several.save_to_path(tmp_path / "several")
     alone = built(config(0, 0))
-    alone.restore_from_path(saved)
-    assert same(weights(one), weights(alone)) and same(statistics(one), statistics(alone))
-    assert (
-        one.evaluate()["env_runners"]["episode_return_mean"] == alone.evaluate()["env_runners"]["episode_return_mean"]
-    )
+    for algorithm in (alone, sampled):
+        algorithm.restore_from_path(saved)
+        np.testing.assert_equal(known(algorithm), known(several))
+    measured = [algorithm.evaluate()["env_runners"] for algorithm in (several, sampled, alone)]
+    assert len({results["episode_return_mean"] for results in measured}) == 1
     observation = np.array([0.1, -0.2, 0.05, 0.3], np.float32)
-    acted = [algorithm.get_policy().act(observation)[0] for algorithm in (one, alone)]
-    assert acted == [Policy.from_checkpoint(saved).act(observation)[0]] * 2
+    acted = [algorithm.get_policy().act(observation)[0] for algorithm in (several, sampled, alone)]
+    assert acted == [Policy.from_checkpoint(saved).act(observation)[0]] * 3
 
     results = alone.train()
-    assert results["training_iteration"] == 3 and "fault_tolerance" not in results
-    one.restore_from_path(alone.save_to_path(tmp_path / "alone"))
-    assert same(weights(one), weights(alone)) and same(statistics(one), statistics(alone))
-    results = one.train()
-    assert results["training_iteration"] == 4
+    assert "fault_tolerance" not in results
+    several.restore_from_path(alone.save_to_path(tmp_path / "alone"))
+    np.testing.assert_equal(known(several), known(alone))
+    assert several.training_iteration == results["training_iteration"]
+    results = several.train()
     names = ("num_env_runners", "num_healthy_env_runners", "num_learners", "num_healthy_learners")
     assert [results["fault_tolerance"][name] for name in names] == [2, 2, 2, 2]
 
-    one.add_view("prev_rewards", View("rewards", shift=-1))
-    one.pipelines["env_to_module"].remove("mean_std_filter")
-    one.train()
-    firsts = [chunk.get_observations(0) for chunk in delivered[-1] if chunk.t_started == 0]
+
+def test_the_run_that_saved_and_ended_episodes_goes_on_as_the_restored_one(sampled, tmp_path):
+    sampled.save_to_path(tmp_path, end_episodes=True)
+    after = [learned(sampled) for _ in range(2)]
+    sampled.restore_from_path(tmp_path)
+    assert [learned(sampled) for _ in range(2)] == after
+
+
+def test_the_next_batch_is_sampled_while_the_modules_learn(sampled, batches, tmp_path):
+    """All its steps act with the weights before the last update; after a restore with those that were restored."""
+    found = batches(sampled)
+
+    def acted_with():
+        before = sampled.env_runner.get_metrics()["weights_seq_no"]
+        sampled.train()
+        used = {int(number) for chunk in found[-1] for number in chunk.get_extra_model_outputs("weights_seq_no")}
+        assert sum(map(len, found[-1])) == 200
+        return [number - before for number in used]
+
+    sampled.train()
+    sampled.config.env_runners(sample_while_learning=True)
+    assert [acted_with() for _ in range(3)] == [[0], [-1], [-1]]
+    steps = sampled.env_runner.num_env_steps_sampled_lifetime
+    sampled.save_to_path(tmp_path)
+    assert acted_with() == [-1]
+    sampled.restore_from_path(tmp_path)
+    assert sampled.env_runner.num_env_steps_sampled_lifetime == steps
+    assert acted_with() == [0]
+    sampled.config.env_runners(sample_while_learning=False)
+
+
+def test_changes_of_views_and_pipelines_reach_the_runners(sampled, batches):
+    sampled.add_view("prev_rewards", View("rewards", shift=-1))
+    sampled.pipelines["env_to_module"].remove("mean_std_filter")
+    found = batches(sampled)
+    for _ in range(2):
+        sampled.train()
+    firsts = [chunk.get_observations(0) for chunk in found[-1] if chunk.t_started == 0]
     assert np.abs(firsts).max() <= 0.05  # CartPole's own, which nothing normalises any more
     assert (
-        one.env_runner_group.foreach_env_runner(
+        sampled.env_runner_group.foreach_env_runner(
             lambda runner: [list(piece.views) for piece in runner.pipelines["env_to_module"] if hasattr(piece, "views")]
         )
         == [[["prev_rewards"]]] * 3
@@ -137,14 +197,14 @@ def cart_poles(env_config):
     return make_multi_agent("CartPole-v1")(env_config)
 
 
-def test_modules_that_come_and_go_reach_the_runner(built):
+def test_modules_that_come_and_go_reach_the_runner(built, batches):
     settings = config(1, env=lambda env_config: cart_poles(env_config)).environment(env_config={"num_agents": 2})
     algorithm = built(settings.multi_agent(policies=["main"]))
-    delivered = delivered_to(algorithm)
+    found = batches(algorithm)
 
     def acting():
         algorithm.train()
-        return {agent.module_id for episode in delivered[-1] for agent in episode.agent_episodes.values()}
+        return {agent.module_id for episode in found[-1] for agent in episode.agent_episodes.values()}
 
     assert acting() == {"main"}
     spec = RLModuleSpec.from_module(algorithm.get_module("main"))
@@ -152,16 +212,6 @@ def test_modules_that_come_and_go_reach_the_runner(built):
     assert acting() == {"main", "past"}
     algorithm.remove_module("past", new_agent_to_module_mapping_fn={"*": "main"})
     assert acting() == {"main"}
-
-
-def test_one_runner_goes_on_with_the_streams_of_a_checkpoint_of_one(built, tmp_path):
-    """A run that was restored goes on as the one that saved, as with one process."""
-    first = built(config(1))
-    first.train()
-    first.save_to_path(tmp_path, end_episodes=True)
-    after = [learned(first) for _ in range(2)]
-    first.restore_from_path(tmp_path)
-    assert [learned(first) for _ in range(2)] == after
 
 
 # ------------------------------------------------------------------------------------------- wrong settings
@@ -211,7 +261,7 @@ def below(pid):
 def test_ctrl_c_saves_and_leaves_no_process(tmp_path):
     (tmp_path / "run.yaml").write_text(config(0).to_yaml())
     command = [sys.executable, "-m", "epibatch", "train", tmp_path / "run.yaml", "--run", tmp_path / "run"]
-    command += ["--set", "env_runners.num_env_runners=2"]
+    command += ["--set", "env_runners.num_env_runners=1"]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     run = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
@@ -223,7 +273,7 @@ def test_ctrl_c_saves_and_leaves_no_process(tmp_path):
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does
     output, _ = run.communicate(timeout=60)
     assert run.returncode == 128 + signal.SIGINT, output
-    assert "runners 2/2" in output and "finishing this iteration" in output
+    assert "runners 1/1" in output and "finishing this iteration" in output
     assert list((tmp_path / "run" / "checkpoints").iterdir())
     while (left := children & processes().keys()) and time.monotonic() < end:
         time.sleep(0.1)
