@@ -69,12 +69,17 @@ class FirstUpdateCheck:
         self._pieces: Sequence[Any] = ()
         self._checked: dict[str, Any] = {}
         self._updated = False
+        self._skips_next = False
         self._episodes: Sequence[Any] = ()
         self._batch: Mapping[str, Any] | None = None
 
     def repeat(self) -> None:
         """Check all modules again, as after an edit of a pipeline."""
         self._checked = {}
+
+    def skip(self) -> None:
+        """Take all modules for checked in the next update, whose steps acted with earlier weights."""
+        self._skips_next = True
 
     def begin(
         self, pipeline: Any, modules: Any, episodes: Sequence[Any], trained: Collection[str] | None = None
@@ -95,6 +100,8 @@ class FirstUpdateCheck:
         if len(pieces) != len(self._pieces) or any(left is not right for left, right in zip(pieces, self._pieces)):
             self._pieces = pieces
             self.repeat()
+        if self._skips_next:
+            self._skips_next, self._checked = False, dict(modules.items())
         self._episodes, self._batch = episodes, None
         pending = [key for key in self._pending(modules) if trained is None or key in trained]
         if not pending or not any(map(_is_for_training_only, pieces)):

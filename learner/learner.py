@@ -317,9 +317,16 @@ class Learner:
         self._check_batch(batch, may_be_empty=known_ids is not None or shared is not None)
         return batch
 
-    def check_next_update(self) -> None:
-        """Compare acting and training again in the next update, as after an edit of a pipeline that acts."""
-        self._check.repeat()
+    def check_next_update(self, compare: bool = True) -> None:
+        """Compare acting and training again in the next update, as after an edit of a pipeline that acts.
+
+        Args:
+            compare: False: do not compare in the next update, because its steps acted with earlier weights.
+        """
+        if compare:
+            self._check.repeat()
+        else:
+            self._check.skip()
 
     def _update_modules(self, batch: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         trainers = self._trainers()

@@ -84,7 +84,7 @@ class LearnerGroup:
         self._num_restarts = 0
         self._actors: Any = None
         self._have_met = False
-        self._has_checked = False
+        self._has_checked = self._skips_check = False
         self._sent_parts: bytes | None = None
         self._sent_state: bytes | None = None
         if num_learners == 0:
@@ -163,10 +163,13 @@ class LearnerGroup:
             warnings.warn(warning, stacklevel=4)
         self._note_sent()
 
-    def check_next_update(self) -> None:
-        """Compare acting and training again in the next update, as after an edit of a pipeline that acts."""
-        self.learner.check_next_update()
-        self._has_checked, self._sent_parts = False, None
+    def check_next_update(self, compare: bool = True) -> None:
+        """Compare acting and training again in the next update, or do not; see `Learner.check_next_update`."""
+        if compare:
+            self._has_checked, self._sent_parts = False, None
+        self._skips_check = not compare
+        if self._actors is None:
+            self.learner.check_next_update(compare)
 
     def foreach_learner(self, func: Callable[[Any], ResultT]) -> list[ResultT]:
         """Return a function's result for each learner.
@@ -221,7 +224,8 @@ class LearnerGroup:
         if parts != self._sent_parts:
             if self._sent_parts is not None:
                 self._has_checked = False
-            learner = Setup.pack(self.learner, **({"check_first_update": "off"} if self._has_checked else {}))
+            is_off = self._has_checked or self._skips_check
+            learner = Setup.pack(self.learner, **({"check_first_update": "off"} if is_off else {}))
         pickled = pickle.dumps(state)
         is_old = learner is not None or pickled != self._sent_state
         self._sent_parts, self._sent_state = parts, pickled

@@ -114,6 +114,7 @@ def test_the_next_batch_is_one_update_older_and_in_the_order_of_runners():
     batches = TrainBatches(group, config(6, num_env_runners=3, sample_while_learning=True))
     for _ in range(3):
         assert lengths(batches.sample()) == [2, 3, 1]
+        assert batches.is_late == (group.updates > 0)
         batches.sample_ahead()
         group.updates += 1
     assert [updates for _, updates in group.acted_with] == [0, 0, 0, 0, 0, 0, 1, 1, 1]

@@ -240,7 +240,9 @@ class Algorithm(ABC):
         start = time.perf_counter()
         episodes = self._batches.sample()
         steps = count_steps(episodes)
-        if self.env_runner.num_edits != self._edits_learned:
+        if self._batches.is_late:
+            self.learner_group.check_next_update(False)
+        elif self.env_runner.num_edits != self._edits_learned:
             self.learner_group.check_next_update()
             self._edits_learned = self.env_runner.num_edits
         sampled = time.perf_counter()

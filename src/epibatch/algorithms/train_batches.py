@@ -22,6 +22,9 @@ class TrainBatches:
     Args:
         group: The runners, an `EnvRunnerGroup`.
         config: The algorithm's.
+
+    Attributes:
+        is_late: True if steps of the newest batch acted with weights of before the last update.
     """
 
     def __init__(self, group: Any, config: AlgorithmConfig) -> None:
@@ -29,6 +32,7 @@ class TrainBatches:
         self._config = config
         self._parts: list[tuple[int, Sequence[Any]]] = []
         self._steps = 0
+        self.is_late = self._next_is_late = False
 
     @property
     def _by_agent(self) -> bool:
@@ -56,6 +60,7 @@ class TrainBatches:
                     do="check that the environment's steps succeed",
                 )
             is_first = False
+        self.is_late = self._next_is_late
         parts = [part for _, part in sorted(self._parts, key=lambda pair: pair[0])]
         self.forget()
         return join_episodes(parts)
@@ -64,10 +69,11 @@ class TrainBatches:
         """Let the runners sample the next batch from now on, with `sample_while_learning`; does not wait for it."""
         if self._ahead:
             self._group.request()
+            self._next_is_late = True
 
     def forget(self) -> None:
         """Drop what was sampled for a batch that is not complete."""
-        self._parts, self._steps = [], 0
+        self._parts, self._steps, self._next_is_late = [], 0, False
 
     def _take_part(self, wanted: int) -> None:
         """Sample once, or take what was sampled meanwhile."""

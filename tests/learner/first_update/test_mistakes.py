@@ -270,6 +270,14 @@ def test_without_numbers_of_weights_only_the_very_first_update_is_checked(first_
         wrong.update(episodes=[episode])
 
 
+def test_steps_of_earlier_weights_are_not_compared():
+    learner, episode = own_learner([Other()], check_first_update="error")
+    learner.check_next_update(False)
+    for _ in range(2):
+        learner.update(episodes=[episode])
+    assert learner.get_state()["num_updates"] == 2
+
+
 def test_as_an_error_nothing_is_updated(first_update):
     config = first_update.config(check_first_update="error").learners(learner_connector=lambda *_: first_update.tanh())
     algo = config.build_algo()
