@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from epibatch.cluster.actor_group import ActorGroup, Answer
+from epibatch.cluster.pickling import check_picklable
 from epibatch.core.errors import EpibatchWarning, RunnerError, add_note
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.restoring import restoring
@@ -59,6 +60,14 @@ class _Member:
     """What a runner that replaced another one gets of that one's states."""
 
 
+def _ray_actors(actor_class: type, *, arguments: Mapping[str, Any], **settings: Any) -> ActorGroup:
+    """Make the processes, after a check that each setting of the config can be sent to them."""
+    config = arguments["config"]
+    sections = {name: getattr(config.settings, name).given() for name in config.model.sections()}
+    check_picklable({f"{name}.{key}": value for name, given in sections.items() for key, value in given.items()})
+    return ActorGroup(actor_class, arguments=arguments, **settings)
+
+
 class EnvRunnerGroup:
     """The runners of an algorithm.
 
@@ -72,14 +81,14 @@ class EnvRunnerGroup:
 
     Args:
         config: Environment, pipelines, module and the number of runners.
-        make_actors: Makes the processes; it takes the arguments of `ActorGroup`, which is the default.
+        make_actors: Makes the processes, with the arguments of `ActorGroup`; default: one of these.
 
     Attributes:
         local_env_runner: The runner of this process.
 
     Raises:
         MissingExtraError: `num_env_runners` needs Ray, which is not installed.
-        ConfigError: As for `EnvRunner`, or as for `ActorGroup`.
+        ConfigError: A setting cannot be sent to other processes; or as for `EnvRunner` and `ActorGroup`.
 
     Example:
         >>> from epibatch.algorithms.ppo import PPOConfig
@@ -89,7 +98,7 @@ class EnvRunnerGroup:
         >>> group.stop()
     """
 
-    def __init__(self, *, config: Any, make_actors: Callable[..., Any] = ActorGroup) -> None:
+    def __init__(self, *, config: Any, make_actors: Callable[..., Any] = _ray_actors) -> None:
         self._config = config
         self._actors: Any = None
         self.local_env_runner = make_runner(_local_config(config) if config.num_env_runners else config, 0)

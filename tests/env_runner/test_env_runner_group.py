@@ -14,7 +14,7 @@ from fake_actors import FakeActors, sent
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.env_to_module import MeanStdFilter
-from epibatch.core.errors import EpibatchWarning, RunnerError
+from epibatch.core.errors import ConfigError, EpibatchWarning, RunnerError
 from epibatch.env_runner import EnvRunnerGroup, SingleAgentEnvRunner, make_multi_agent
 from fixture_envs import CountingEnv, FailingEnv
 
@@ -816,3 +816,11 @@ def test_a_stopped_group_is_an_error(group_of):
     group.stop()
     with pytest.raises(RunnerError, match="stopped"):
         group.sample()
+
+
+def test_a_setting_that_cannot_be_sent_is_named(tmp_path):
+    pytest.importorskip("ray")
+    with (tmp_path / "log").open("w") as log:
+        config = config_of(2).callbacks(on_sample_end=lambda **_: log.write("sampled"))
+        with pytest.raises(ConfigError, match=r"callbacks.on_sample_end"):
+            EnvRunnerGroup(config=config)
