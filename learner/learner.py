@@ -410,6 +410,8 @@ class Learner:
         may_be_chosen = batch if callable(self.policies_to_train) else chosen
         with_loss = [module_id for module_id in may_be_chosen if has_loss(batch[module_id])]
         minibatches = {key: trainers[key].minibatches(batch[key], together=True) for key in with_loss}
+        for module_id in with_loss:
+            trainers[module_id].prepare_together()
         return (
             batch,
             minibatches,

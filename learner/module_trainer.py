@@ -214,6 +214,19 @@ class ModuleTrainer:
                 self.optimizer = ModuleOptimizer(parameters, self.settings)
         return self.optimizer
 
+    def prepare_together(self) -> SharedGradients | None:
+        """Return the module's gradients as several learners reduce them; None without trainable parameters.
+
+        An error here, such as too little memory, concerns one learner, so that this has to be called where the others
+        can be told.
+        """
+        optimizer = self.prepare()
+        if optimizer is not None and (
+            self._gradients is None or self._gradients.parameters is not optimizer.parameters
+        ):
+            self._gradients = SharedGradients(optimizer.parameters)
+        return self._gradients
+
     def minibatches(self, columns: Mapping[str, Any], *, together: bool = False) -> Minibatches:
         """Return the minibatches of the module's batch.
 
@@ -327,9 +340,9 @@ class ModuleTrainer:
         self, optimizer: ModuleOptimizer, share: ModuleShare, coefficients: Mapping[str, float], means: _UpdateMetrics
     ) -> None:
         shared, count = share.shared, share.num_per_epoch
-        gradients = self._gradients
-        if gradients is None or gradients.parameters is not optimizer.parameters:
-            gradients = self._gradients = SharedGradients(optimizer.parameters)
+        gradients = self.prepare_together()
+        if gradients is None:
+            return
         epochs = iter(()) if share.minibatches is None else share.minibatches.by_epoch(count)
         for _ in range(self.settings.num_epochs):
             means.begin_epoch()

@@ -188,13 +188,13 @@ class SharedGradients:
         elif metrics is not None and list(metrics) != self._names:
             self._numbers[1] = 1.0
         elif metrics is not None:
-            for gradient, parameter, exists in zip(self._gradients, self.parameters, self._exist):
+            for gradient, parameter in zip(self._gradients, self.parameters):
                 if parameter.grad is not None:
                     gradient.copy_(parameter.grad)
-                    exists.fill_(1.0)
             self._buffer.mul_(num_rows)
-            numbers = [value * num_rows for value in metrics.values()]
-            self._numbers[2:] = torch.tensor([num_rows, *numbers], dtype=torch.float64)
+            exist = [parameter.grad is not None for parameter in self.parameters]
+            numbers = [0, 0, num_rows, *(value * num_rows for value in metrics.values()), *exist]
+            self._buffer[: len(numbers)].copy_(torch.tensor(numbers, dtype=torch.float64))
 
     def _agree_on_names(self, shared: SharedUpdate, metrics: Mapping[str, float] | None) -> None:
         lists = [names for names in shared.finish(None if metrics is None else list(metrics)) if names is not None]

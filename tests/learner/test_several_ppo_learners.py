@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fixture_together import learners_in_threads, together
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ColumnarPiece
 from epibatch.connectors.rewards import CountBasedReward, NormalizeReward
+from epibatch.core.errors import FirstUpdateError, OtherLearnerError
 from epibatch.learner import Learner, PPOLoss
 
 KEY = "default_policy"
@@ -222,6 +224,21 @@ def statistics_of(state, name):
     own = state["connector"][name]["modules"][KEY]
     assert not np.any(own["since"].get("count", 0)) and not len(own["since"].get("numbers", ()))
     return {key: np.asarray(value, np.float64) for key, value in own["synchronised"].items()}
+
+
+def test_an_error_of_the_first_update_check_of_one_learner_is_raised_on_all():
+    setting = Setting(2)
+    shares = setting.episodes()
+    other = PPOConfig().environment("CartPole-v1").debugging(seed=5).rl_module(model_config={"fcnet_hiddens": [8]})
+    stranger = other.build_algo()
+    shares[0] = list(stranger.env_runner.sample(num_timesteps=100))  # recorded with other weights
+    changes = {"check_first_update": "error", "loss": setting.parts["loss"]}
+    members = [Learner(**{**own.parts(), **changes}, learners=own.learners) for own in setting.members]
+    before = copy.deepcopy(members[1].module[KEY])
+    first, second = together([partial(own.update, episodes=share) for own, share in zip(members, shares)])
+    assert type(first) is FirstUpdateError and type(second) is OtherLearnerError
+    assert far(members[1].module[KEY], before) == 0.0
+    setting.algorithm.stop(), stranger.stop()
 
 
 def test_statistics_of_pieces_are_those_of_one_learner_that_saw_all():
