@@ -199,6 +199,30 @@ def test_statistics_are_exact_if_requests_pass_deliveries(group_of, seed):
     assert min(known) >= len(statistics.rows)
 
 
+def test_a_runner_knows_all_that_it_saw_if_requests_pass_deliveries(group_of):
+    rng = random.Random(0)
+    group = group_of(config_of(1, envs=1, max_requests_in_flight_per_env_runner=3), order=rng)
+    statistics = Statistics(group)
+    for _ in range(12):
+        group.request(num_timesteps=rng.randint(1, 9))
+        for _ in range(rng.randint(1, 2)):
+            group.ready()
+            assert _total(actors_of(group).objects[1].runner) == statistics.check()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sample_does_not_depend_on_who_is_first(group_of, seed):
+    groups = [group_of(config_of(3)), group_of(config_of(3), order=random.Random(seed))]
+    for _ in range(3):
+        parts = [facts(group.sample(num_timesteps=40)) for group in groups]
+        assert parts[0] == parts[1]
+    states = [group.local_env_runner.pipelines["env_to_module"].get_state()["mean_std_filter"] for group in groups]
+    for part in ("mean", "squares"):
+        np.testing.assert_array_equal(*[state["synchronised"][part] for state in states])
+    metrics = [group.local_env_runner.get_metrics() for group in groups]
+    np.testing.assert_array_equal(*[one["seen"] for one in metrics])
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_statistics_are_those_of_deliveries_if_runners_die(group_of, seed):
     rng = random.Random(seed)
@@ -463,6 +487,31 @@ class LogDoubled(ConnectorV2):
     def __call__(self, *, batch, episodes, metrics, **kwargs):
         metrics.log_value("doubled", len(episodes), reduce="sum", clear_on_reduce=True)
         return batch
+
+
+class Draws(ConnectorV2):
+    """Has a random generator."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.seed(0)
+
+    def seed(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def __call__(self, *, batch, **kwargs):
+        return batch
+
+
+def test_new_pieces_draw_other_numbers_in_each_runner(group_of):
+    numbers = []
+    for _ in range(2):
+        group = group_of(config_of(2))
+        group.sample(num_timesteps=20)
+        group.local_env_runner.pipelines["env_to_module"].prepend(Draws())
+        group.sample(num_timesteps=20)
+        numbers += group.foreach_env_runner(lambda runner: runner.pipelines["env_to_module"][0].rng.random())
+    assert len(set(numbers)) == 3 and numbers[:3] == numbers[3:]  # here, in runner 1 and in runner 2
 
 
 def test_a_replaced_runner_gets_changed_pipelines_too(group_of):
