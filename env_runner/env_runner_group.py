@@ -34,6 +34,11 @@ class _Call:
     tag: str | None
 
 
+@dataclass(frozen=True)
+class _Start:
+    """A request that a replaced runner answers when it has started, or with what its constructor raised."""
+
+
 @dataclass
 class _Member:
     """What the group knows of the runner of one index."""
@@ -272,22 +277,26 @@ class EnvRunnerGroup:
                 if split:
                     own.update({name: _share(amounts[name], position, len(indexes)) for name in amounts})
                 has_nothing_to_do = split and 0 in (own["num_timesteps"], own["num_episodes"]) and position
-                if self._actors.in_flight(index) > turn or has_nothing_to_do or not self._has_room(index):
+                if self._asked(index) > turn or has_nothing_to_do or not self._has_room(index):
                     continue
                 self._submit(index, own, counts)
                 sent += 1
         return sent
 
+    def _asked(self, index: int) -> int:
+        """Return the number of a runner's requests for episodes that have no answer yet."""
+        return sum(isinstance(request, SampleRequest) for request in self._actors.requests(index))
+
     def _has_room(self, index: int) -> bool:
         """True if the bytes of one more sample are allowed; of a size that is not known, one of each runner is."""
         most, known = self._config.max_bytes_in_flight, max(member.num_bytes for member in self._members.values())
-        if most is None or not self._actors.in_flight():
+        if most is None or not self.num_in_flight_async_reqs():
             return True
         if not known:
-            return not self._actors.in_flight(index)
+            return not self._asked(index)
         sizes = {i: member.num_bytes or known for i, member in self._members.items()}
         waiting = sum(delivery.num_bytes for _, delivery in self._arrived)
-        asked = sum(size * self._actors.in_flight(i) for i, size in sizes.items())
+        asked = sum(size * self._asked(i) for i, size in sizes.items())
         return bool(waiting + asked + sizes[index] <= most)
 
     def _submit(self, index: int, arguments: Mapping[str, Any], counts: Mapping[str, Any]) -> None:
@@ -415,6 +424,8 @@ class EnvRunnerGroup:
         index, request = answer.index, answer.request
         if answer.error is not None:
             return answer.error
+        if isinstance(request, _Start):
+            return None
         if isinstance(request, _Call):
             self._results.append((request.tag, index, answer.value))
             return None
@@ -493,9 +504,10 @@ class EnvRunnerGroup:
         self._replaced.discard(index)
         if not too_often and self._actors.replace(index):
             own_states = self._own_states(member.last_states or member.own_states)
-            self._members[index] = _Member(failures=failures, own_states=own_states)
+            self._members[index] = _Member(heard=time.monotonic(), failures=failures, own_states=own_states)
             self._members = dict(sorted(self._members.items()))
             self._replaced.add(index)
+            self._actors.submit(index, "progress", request=_Start())
             return None
         if index in self._actors.indexes:
             self._actors.kill(index)
@@ -655,7 +667,8 @@ class EnvRunnerGroup:
         return fetched
 
     def _chosen(self, indexes: Iterable[int] | None) -> list[int]:
-        return list(self._members) if indexes is None else [index for index in indexes if index in self._members]
+        healthy = self.healthy_env_runner_ids()
+        return healthy if indexes is None else [index for index in indexes if index in healthy]
 
     def num_remote_env_runners(self) -> int:
         """Return the number of runners in other processes, lost ones included."""
@@ -686,9 +699,9 @@ class EnvRunnerGroup:
         """
         if self._actors is None:
             return 0
-        requests = [request for index in self._actors.indexes for request in self._actors.requests(index)]
         if tag is None:
-            return sum(isinstance(request, SampleRequest) for request in requests)
+            return sum(map(self._asked, self._actors.indexes))
+        requests = [request for index in self._actors.indexes for request in self._actors.requests(index)]
         return sum(isinstance(request, _Call) and request.tag == tag for request in requests)
 
     def probe_unhealthy_env_runners(self, **_: Any) -> list[int]:
@@ -721,7 +734,7 @@ class EnvRunnerGroup:
         self.local_env_runner.checkpoint_reset()
         if self._actors is not None:
             self._drain()
-            self._actors.call("checkpoint_reset")
+            self._actors.call("checkpoint_reset", indexes=self.healthy_env_runner_ids())
             for member in self._members.values():
                 member.states = 0
 
@@ -742,7 +755,8 @@ class EnvRunnerGroup:
         if self._actors is None:
             return {}
         self._finish()
-        return {"runners": {str(index): state for index, state in self._actors.call("get_state").items()}}
+        states = self._actors.call("get_state", indexes=self.healthy_env_runner_ids())
+        return {"runners": {str(index): state for index, state in states.items()}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state from `get_state`, and start new episodes.
@@ -758,7 +772,8 @@ class EnvRunnerGroup:
         self._update_parts()
         with restoring("EnvRunnerGroup.set_state", "runners"):
             runners = {int(index): part for index, part in state.get("runners", {}).items()}
-            for index, member in self._members.items():
+            for index in self.healthy_env_runner_ids():
+                member = self._members[index]
                 if member.parts != self._parts:
                     self._actors.call("replace_parts", self._parts_ref, indexes=[index])
                     member.parts = self._parts

@@ -319,6 +319,38 @@ def test_a_runner_that_hangs_is_replaced(group_of):
     assert sum(map(len, group.sample(num_timesteps=20))) == 20
 
 
+def test_a_runner_that_cannot_be_made_again_is_tried_again(group_of):
+    Flaky.failures = 0
+    group = group_of(config_of(2, envs=1).environment(Flaky), scenario=Scenario({(1, 1): "die"}))
+    group.sample(num_timesteps=20)
+    Flaky.failures = 3
+    for _ in range(6):
+        assert sum(map(len, group.sample(num_timesteps=20))) >= 10
+    report = group.fault_report()
+    assert (report["num_env_runner_restarts"], report["num_healthy_env_runners"]) == (4, 2)
+    config = config_of(2, envs=1).environment(Flaky)
+    Flaky.failures = 0
+    config.fault_tolerance(num_consecutive_env_runner_failures_tolerance=5)
+    group = group_of(config, scenario=Scenario({(1, 1): "die"}))
+    group.sample(num_timesteps=20)
+    Flaky.failures = 1000
+    with pytest.raises(RunnerError, match="6 failures in a row") as caught:
+        run(group, 9)
+    assert "licence" in str(caught.value)
+
+
+class Flaky(CountingEnv):
+    """Cannot be made a number of times."""
+
+    failures = 0
+
+    def __init__(self):
+        super().__init__()
+        if Flaky.failures:
+            Flaky.failures -= 1
+            raise OSError("no licence is free")
+
+
 def test_a_slow_runner_is_waited_for(group_of):
     config = config_of(1, sample_timeout_s=0.05)
     group = group_of(config, scenario=Scenario({(1, 0): "hang"}))
@@ -674,6 +706,8 @@ def test_states_that_cannot_be_merged_stay_those_of_each_runner(group_of):
     group.sample(num_timesteps=20)  # the new one goes on from what the old one delivered last
     again = [state[0]["calls"] for state in group.foreach_env_runner(counts)]
     assert calls[1] + 10 <= again[1] <= calls[1] + 15
+    group.sample(num_timesteps=20)
+    assert group.foreach_env_runner(counts)[1][0]["calls"] >= calls[1] + 20
 
 
 @pytest.mark.parametrize("setting", ["merge_env_runner_states", "broadcast_env_runner_states"])
