@@ -5,24 +5,28 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from annotated_types import Gt, Interval
 
+from epibatch.core import LEARNERS
 from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, StateError
 from epibatch.core.shared_moments import HUGE, LARGEST, SharedMoments, merge_shared_moments, warn_of_huge
 
+from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
-from .._engine.columns import EpisodeColumn
+from .._engine.columns import Batch, EpisodeColumn
 from .._engine.gather import column_or_gather
 from .module_statistics import ModuleStatistics
 
 Floats = npt.NDArray[np.float64]
 _SHAPES = {"rewards": [1]}
+_OTHERS = "normalize_reward"
+"""In shared_data, in a call of one of several learners: module id -> chunks of the other learners."""
 _MOST = 10_000
 """Running episodes that are remembered; older ones were left, as by a reset of a runner."""
 
@@ -35,6 +39,18 @@ class _Seen:
 
     def to_state(self) -> dict[str, Any]:
         return {**self.moments.to_state(), "running": {id_: list(entry) for id_, entry in self.running.items()}}
+
+
+class _OtherChunk(NamedTuple):
+    """A chunk of another learner: its discounted return without earlier rewards, and that right before it."""
+
+    id_: str
+    started: int
+    length: int
+    total: float
+    before: float  # by its lookback
+    is_continued: bool  # the return before it may be that of the chunk before
+    ended: bool
 
 
 class NormalizeReward(ModuleStatistics):
@@ -50,7 +66,8 @@ class NormalizeReward(ModuleStatistics):
     small. Chunks of one id that overlap, such as samples of a replay buffer, are counted with a warning. If an earlier
     piece put rewards into the batch, these count.
 
-    `merge_states` merges copies exactly; `freeze` stops counting.
+    `merge_states` merges copies exactly; `freeze` stops counting. Learners that update together tell each other the
+    returns of their chunks, so that the chunks of an episode may be on any of them.
 
     Counterparts: TorchRL's `RewardScaling`, `VecNorm`, `VecNormV2`.
 
@@ -89,6 +106,41 @@ class NormalizeReward(ModuleStatistics):
         if self.center and self.gamma is not None:
             expected, do = "False, or gamma=None: returns are scaled, not shifted", "pass such a value, or leave it out"
             raise ConfigError("NormalizeReward.center", expected=expected, found=repr(self.center), do=do)
+
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
+        """Count and scale the rewards of each group."""
+        learners = call.shared_data.get(LEARNERS)
+        if learners is not None and self.gamma is not None and self.learns:
+            own: dict[Any, list[_OtherChunk]] = {}
+            for key, columns in batch.groups.items():
+                own.setdefault(call.groups[key].module_id, []).extend(self._chunks(columns, call.groups[key]))
+            others: dict[Any, list[_OtherChunk]] = {}
+            for index, chunks in learners.gather((learners.index, own)):
+                for module_id in chunks if index != learners.index else ():
+                    others.setdefault(module_id, []).extend(chunks[module_id])
+            call.shared_data[_OTHERS] = others
+        return super().run_all(batch, call)
+
+    def _chunks(self, columns: dict[str, Any], group: ChunkGroup) -> list[_OtherChunk]:
+        """Return what other learners need to know of this one's chunks."""
+        column = column_or_gather(columns, group, Columns.REWARDS, "NormalizeReward")
+        chunks, stop = [], 0
+        ends: Any = group.reader.ends.any(0)
+        for chunk, (count, length) in enumerate(zip(column.counts, group.lengths)):
+            rewards = np.asarray(column.data[stop : stop + length], np.float64)
+            stop += int(count)
+            if length:
+                id_, started = str(group.episodes[chunk].id_), int(group.episodes[chunk].t_started)
+                is_continued = bool(group.reader.lookbacks[chunk] < started)
+                before = self._before(chunk, started, id_, {}, group)
+                chunks.append(
+                    _OtherChunk(id_, started, int(length), self._last(rewards), before, is_continued, bool(ends[chunk]))
+                )
+        return chunks
+
+    def _last(self, rewards: Floats) -> float:
+        """Return the discounted return at the end of rewards, with nothing before them."""
+        return float(discounted_sums(rewards[::-1], [len(rewards)], self.gamma or 0.0)[0])
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Count the rewards, and scale them."""
@@ -142,24 +194,32 @@ class NormalizeReward(ModuleStatistics):
         filled = np.flatnonzero(lengths)
         starts, ends = (np.cumsum(lengths) - lengths)[filled], np.cumsum(lengths)[filled] - 1
         rows = rewards.copy()
-        order = sorted(range(len(filled)), key=lambda i: int(group.reader.starts[filled[i]]))
+        others = group.shared_data.get(_OTHERS, {}).pop(group.module_id, ())
+        order: list[Any] = sorted(
+            [*range(len(filled)), *others],
+            key=lambda each: each.started if isinstance(each, _OtherChunk) else int(group.reader.starts[filled[each]]),
+        )
         before = np.zeros(len(filled))
         running = dict(statistics.running)
         done: Any = group.reader.ends.any(0)
         reached: dict[str, int] = {}
         for i in order:  # chunks of one episode in their order
-            chunk, gamma = int(filled[i]), self.gamma
-            episode = group.episodes[chunk]
-            id_, started = str(episode.id_), int(episode.t_started)
-            before[i] = self._before(chunk, started, id_, running, group)
-            values = rewards[starts[i] : ends[i] + 1]
-            last = float(discounted_sums(values[::-1], [len(values)], gamma)[0] + gamma ** len(values) * before[i])
+            if isinstance(i, _OtherChunk):
+                id_, started, ended, stop = i.id_, i.started, i.ended, i.started + i.length
+                step, total = running.get(id_, (-1, 0.0))
+                last = i.total + self.gamma**i.length * (total if i.is_continued and step == started else i.before)
+            else:
+                chunk, values = int(filled[i]), rewards[starts[i] : ends[i] + 1]
+                episode, ended = group.episodes[chunk], bool(done[chunk])
+                id_, started = str(episode.id_), int(episode.t_started)
+                before[i] = self._before(chunk, started, id_, running, group)
+                last, stop = self._last(values) + self.gamma ** len(values) * before[i], started + len(values)
             running.pop(id_, None)
             if started < reached.get(id_, 0):
                 self._warn_of_overlap(id_)
-            if not done[chunk]:
-                running[id_] = (started + len(values), last)
-                reached[id_] = started + len(values)
+            if not ended:
+                running[id_] = (stop, float(last))
+                reached[id_] = stop
         statistics.running = dict(list(running.items())[-_MOST:])
         rows[starts] += self.gamma * before
         return discounted_sums(rows[::-1], lengths[::-1], self.gamma)[::-1]

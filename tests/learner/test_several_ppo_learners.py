@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -53,9 +54,9 @@ class Setting:
         own = {name: copy.deepcopy(self.parts[name]) for name in ("module", "connector")}
         return Learner(**{**self.parts, **own, "loss": loss, "check_first_update": "off"}, learners=learners)
 
-    def episodes(self):
+    def episodes(self, steps=300):
         """Chunks for each learner: largest shares first, of different size."""
-        chunks = list(self.algorithm.env_runner.sample(num_timesteps=300))
+        chunks = list(self.algorithm.env_runner.sample(num_timesteps=steps))
         shares = [[] for _ in self.members]
         for i, chunk in enumerate(chunks):
             shares[i % len(shares) if i % 5 else 0].append(chunk)
@@ -241,12 +242,14 @@ def test_an_error_of_the_first_update_check_of_one_learner_is_raised_on_all():
     setting.algorithm.stop(), stranger.stop()
 
 
-def test_statistics_of_pieces_are_those_of_one_learner_that_saw_all():
-    pieces = [lambda: NormalizeReward(gamma=None), lambda: CountBasedReward(columns="actions", add=False)]
+@pytest.mark.parametrize("gamma", [None, 0.9])
+def test_statistics_of_pieces_are_those_of_one_learner_that_saw_all(gamma):
+    pieces = [lambda: NormalizeReward(gamma=gamma), lambda: CountBasedReward(columns="actions", add=False)]
     setting = Setting(3, pieces=pieces, lr=1e-9)
     alone = setting.learner(Recording(settings=setting.settings))
     for _ in range(3):
-        shares = setting.episodes()
+        parts = zip(*(setting.episodes(60) for _ in range(3)))  # chunks of one episode are on several learners
+        shares = [list(itertools.chain(*own)) for own in parts]
         alone.update(episodes=[episode for share in shares for episode in share])
         setting.update(shares)
         states = [learner.get_state() for learner in setting.members]
