@@ -21,7 +21,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-ray test-latest test-oldest lint format types unit examples learning bench bench-memory faults generated conformance conformance-page dist-check clean
+.PHONY: help setup demo test test-slow test-ray test-latest test-oldest lint format types unit examples learning bench bench-memory faults scale generated conformance conformance-page dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,7 +85,7 @@ types: $(READY) ## mypy --strict on the package
 unit: $(CONFORMANCE_READY) ## the tests alone, those beside RLlib included, without the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-examples: $(READY) ## run every example in full
+examples: $(RAY_READY) ## run every example in full
 	set -e; for example in examples/*.py; do echo "== $$example"; OMP_NUM_THREADS=1 $(BIN)/python "$$example"; done
 
 learning: $(READY) ## train the examples to their targets, five seeds each (RUNS="pendulum --seeds 1": some of it)
@@ -99,6 +99,9 @@ bench-memory: $(BENCH_READY) ## memory of a train batch, and of ten million step
 
 faults: $(READY) ## let environments raise, die and hang, and compare what is returned with their own logs, some minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.faults
+
+scale: $(RAY_READY) ## sample with 1 to 32 processes, and write docs/internals/scale.md and docs/scale.png, some minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.scale
 
 generated: $(READY) ## write the stubs of connectors and of configs, and docs/piece-table.md
 	$(BIN)/python tests/house/write_stubs.py

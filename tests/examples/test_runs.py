@@ -44,6 +44,7 @@ RUNS = [
         lambda run: -2000 < run[0] < -300 and 2048 <= run[1] < 2048 + 8,
         "mean return",
     ),
+    ("many_runners", "--runners 0 --steps 2000", lambda run: run[0] > 8, "in the statistics of all runners: 2,"),
     ("action_mask", "--steps 4000", lambda run: run[0] > 2.15 and run[1] >= 4_000, "none illegal"),  # at random 1.95
     (
         "pixel_catch",
