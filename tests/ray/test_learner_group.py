@@ -1,8 +1,9 @@
-"""Learners in processes of their own: what they learn together, and what happens when one dies, hangs or fails."""
+"""Learners on two nodes: what they learn together, and what happens when a node goes away, or one hangs or fails."""
 
 from __future__ import annotations
 
-import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -55,7 +56,17 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def algo(cluster, folder):
+def nodes(cluster):
+    """Two nodes with room for one learner each."""
+    made = [cluster.add_node(num_cpus=10, object_store_memory=100_000_000) for _ in range(2)]
+    yield made
+    for node in made:
+        if node in cluster.worker_nodes:
+            cluster.remove_node(node)
+
+
+@pytest.fixture(scope="module")
+def algo(nodes, folder):
     made = algo_of(folder)
     yield made
     made.stop()
@@ -63,7 +74,7 @@ def algo(cluster, folder):
 
 @pytest.fixture(scope="module")
 def group(algo):
-    made = LearnerGroup(algo.learner, num_learners=2, timeout_s=6.0)
+    made = LearnerGroup(algo.learner, num_learners=2, num_cpus_per_learner=9, timeout_s=6.0)
     yield made
     made.stop()
 
@@ -77,7 +88,8 @@ def alone(algo, folder):
     made.stop()
 
 
-def test_two_learners_make_the_steps_of_one(algo, group, alone):
+def test_two_learners_make_the_steps_of_one(algo, group, alone, nodes):
+    ray = pytest.importorskip("ray")
     assert not group.is_local and group.num_learners == 2
     for _ in range(3):
         episodes = algo.env_runner.sample(num_timesteps=400)
@@ -87,21 +99,40 @@ def test_two_learners_make_the_steps_of_one(algo, group, alone):
         assert_same(algo.learner.get_state(), alone.get_state(), rtol=1e-5)
     first, second = group.foreach_learner(weights)
     assert (first == second).all() and (first == weights(algo.learner)).all()
-    pids = group.foreach_learner(lambda learner: os.getpid())
-    assert len({*pids, os.getpid()}) == 3
+    places = group.foreach_learner(lambda learner: ray.get_runtime_context().get_node_id())
+    assert sorted(places) == sorted(node.node_id for node in nodes)
 
 
-@pytest.mark.parametrize("fate", ["dies", "hangs"])
-def test_after_a_loss_the_update_is_made_again(algo, group, alone, folder, fate):
+def updated_again(algo, group, alone):
+    """Make an update in which a learner is lost; it is made again with all learners, and made once."""
     report = group.fault_report()
     episodes = algo.env_runner.sample(num_timesteps=400)
-    (folder / fate).touch()
     with pytest.warns(EpibatchWarning, match=r"(?s)LearnerGroup, restart.*learner [12]"):
         group.update(episodes=episodes)
     alone.update(episodes=episodes)
     assert_same(algo.learner.get_state(), alone.get_state(), rtol=1e-5)
-    assert not (folder / fate).exists()
     assert group.fault_report() == {**report, "num_learner_restarts": report["num_learner_restarts"] + 1}
+
+
+def test_the_update_is_made_again_after_a_node_went_away(algo, group, alone, folder, cluster, nodes):
+    (folder / "waits").touch()
+    nodes.append(cluster.add_node(num_cpus=10, object_store_memory=100_000_000))
+
+    def remove():
+        time.sleep(0.5)
+        cluster.remove_node(nodes[0])
+        (folder / "waits").unlink()
+
+    with ThreadPoolExecutor() as pool:
+        removed = pool.submit(remove)
+        updated_again(algo, group, alone)
+        removed.result()
+
+
+def test_the_update_is_made_again_after_a_learner_hung(algo, group, alone, folder):
+    (folder / "hangs").touch()
+    updated_again(algo, group, alone)
+    assert not (folder / "hangs").exists()
 
 
 def test_an_error_of_one_learner_is_raised_here_once_and_all_go_on(algo, group, folder):
