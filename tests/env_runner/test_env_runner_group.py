@@ -17,16 +17,7 @@ from epibatch.connectors.env_to_module import MeanStdFilter
 from epibatch.core.errors import ConfigError, EpibatchWarning, RunnerError
 from epibatch.env_runner import EnvRunnerGroup, SingleAgentEnvRunner, make_multi_agent
 from fixture_envs import CountingEnv, FailingEnv
-
-
-class LogSeen(ConnectorV2):
-    """Logs each observation that the pipeline sees, so that the runner's metrics have a list of them."""
-
-    def __call__(self, *, batch, episodes, metrics, **kwargs):
-        for episode in episodes:
-            seen = np.array(episode.get_observations(-1), np.float64)
-            metrics.log_value("seen", seen, reduce=None, clear_on_reduce=True)
-        return batch
+from fixture_pieces import LogSeen
 
 
 def pieces(env=None, spaces=None, device=None):
