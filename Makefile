@@ -21,7 +21,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-ray test-latest test-oldest lint format types unit examples learning bench bench-memory faults scale generated conformance conformance-page dist-check clean
+.PHONY: help setup demo test test-slow test-ray test-latest test-oldest lint format types unit examples learning bench bench-memory faults kills scale generated conformance conformance-page dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ faults: $(READY) ## let environments raise, die and hang, and compare what is re
 
 scale: $(RAY_READY) ## sample with 1 to 32 processes, and write docs/internals/scale.md and docs/scale.png, some minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.scale
+
+kills: $(RAY_READY) ## kill processes that sample and learn at random times, and check what learners get, some 20 minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.kills
 
 generated: $(READY) ## write the stubs of connectors and of configs, and docs/piece-table.md
 	$(BIN)/python tests/house/write_stubs.py

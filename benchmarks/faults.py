@@ -207,7 +207,7 @@ def figures_of(run: Run) -> Figures:
                 os.kill(random.choice(multiprocessing.active_children()).pid or 0, signal.SIGKILL)
             calls += 1
             try:
-                with _limit(MOST_SECONDS):
+                with time_limit(MOST_SECONDS):
                     episodes += runner.sample(num_timesteps=run.steps)
             except RunnerError:
                 refused += 1
@@ -272,7 +272,7 @@ def compare(log: np.ndarray, episodes: Iterable[Any], agents: int, refused: bool
 
 
 @contextlib.contextmanager
-def _limit(seconds: int) -> Iterator[None]:
+def time_limit(seconds: int) -> Iterator[None]:
     """Raise a TimeoutError in the main thread after so many seconds."""
 
     def give_up(*_: object) -> None:

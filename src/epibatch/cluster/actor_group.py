@@ -77,7 +77,7 @@ class ActorGroup:
             `stop()` is called when the group stops, if the actor is idle then.
         count: Number of actors.
         arguments: Keyword arguments of the class, equal for all; they are sent once.
-        name: What one of them is, for messages: "env runner".
+        name: What one of them is, for messages and names of processes: "env runner".
         options: Ray's options of each actor: `num_cpus`, `num_gpus`, `resources`.
         max_restarts: How often each index can be replaced.
         restart: False: no index can be replaced.
@@ -116,7 +116,8 @@ class ActorGroup:
         try:
             self._place(count, placement_strategy)
             self._parts = self._put_parts(actor_class, arguments)
-            self._class = self._ray.remote(concurrency_groups={"progress": 1})(ActorHost)
+            host = type(name.title().replace(" ", ""), (ActorHost,), {})  # the process is ray::EnvRunner
+            self._class = self._ray.remote(concurrency_groups={"progress": 1})(host)
             self._actors.update((index, self._made(index, 0)) for index in range(1, count + 1))
             self._await_start()
         except BaseException:
