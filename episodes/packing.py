@@ -53,7 +53,7 @@ def pack_episodes(episodes: Sequence[Any], indices: Sequence[int] | None = None)
     chosen = list(episodes) if indices is None else [episodes[i] for i in indices]
     chunks = [chunk_of(episode) for episode in chosen]
     if chunks and None not in chunks:
-        return VectorEpisodes(chunks[0].block, chunks, chosen)  # type: ignore[union-attr, arg-type]
+        return VectorEpisodes.over(chunks, chosen)  # type: ignore[arg-type]
     try:
         return PackedColumns(chosen)
     except (pickle.PicklingError, AttributeError, TypeError):  # what sends them may be able to pickle more

@@ -15,11 +15,12 @@ from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unfla
 
 from ._parts.acting_rewards import known
 from ._storage.arrays import Leaf, fits
-from ._storage.block import Block, BlockColumn
+from ._storage.block import BlockColumn
 from ._storage.chunk import chunk_of
 from ._storage.column_rows import BlockRows, ColumnRows, SeveralBlockRows
 from ._storage.infos_buffer import mark_placeholders
-from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer, lengths_of, newest_of, rows_of
+from ._storage.packed_chunks import fact_of
+from .infinite_lookback_buffer import InfiniteLookbackBuffer, lengths_of, newest_of, rows_of
 from .single_agent_episode import SingleAgentEpisode, no_column
 from .vector_episodes import VectorEpisodes
 
@@ -53,13 +54,13 @@ def reader_of(episodes: Sequence[Any]) -> EpisodeReader:
                 return EpisodeReader(episodes)
         if not chunks:
             return EpisodeReader(episodes)
-        episodes = VectorEpisodes(chunks[0].block, chunks, episodes)
+        episodes = VectorEpisodes.over(chunks, episodes)
     elif episodes.recording:
         return EpisodeReader(episodes.views_of_all()) if episodes.block.behind else RecorderReader(episodes)
-    elif any(chunk.replaced for chunk in episodes.chunks if chunk.block.views):
+    elif episodes.has_views and any(chunk.replaced for chunk in episodes.chunks):
         return EpisodeReader(episodes.views_of_all())
     parts = episodes.by_block()
-    return BlockReader(episodes, parts[0][0]) if len(parts) < 2 else SeveralBlocksReader(episodes, parts)
+    return BlockReader(episodes) if len(parts) < 2 else SeveralBlocksReader(episodes, parts)
 
 
 class EpisodeReader:
@@ -380,48 +381,58 @@ class BlockReader(EpisodeReader):
     """Reads whole columns of finished chunks out of the block that they lie in.
 
     Args:
-        episodes: The episodes; none of them shows other rows than its chunk's.
-        block: The block of the rows.
+        episodes: Those of one block; none of them shows other rows than its chunk's.
     """
 
-    def __init__(self, episodes: VectorEpisodes, block: Block) -> None:
+    def __init__(self, episodes: VectorEpisodes) -> None:
         super().__init__(episodes, episodes.chunks)
-        self.block, self.chunks = block, episodes.chunks
+        self.block, self.chunks = episodes.block, episodes.chunks
         self._known_places: dict[Any, Ints] = {}
 
     @cached_property
     def _envs(self) -> Ints:
         """Environment of each chunk."""
-        return np.array([chunk.env for chunk in self.chunks], np.int64)
+        return fact_of(self.chunks, "env")
 
     @cached_property
     def _begins(self) -> Ints:
         """Row of the block at which each chunk starts."""
-        return np.array([chunk.start for chunk in self.chunks], np.int64)
+        return fact_of(self.chunks, "start")
 
     @cached_property
     def lengths(self) -> Ints:
         """Steps of each chunk: int64 [C]."""
-        return np.array([chunk.end for chunk in self.chunks], np.int64) - self._begins
+        lengths: Ints = fact_of(self.chunks, "end") - self._begins
+        return lengths
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Step of the episode at which each chunk starts: int64 [C]."""
+        return fact_of(self.chunks, "t_started")
 
     @cached_property
     def lookbacks(self) -> Ints:
         """Return the number of steps that each chunk keeps before its start: int64 [C]."""
-        return self._begins - np.array([chunk.low for chunk in self.chunks], np.int64)
+        lookbacks: Ints = self._begins - fact_of(self.chunks, "low")
+        return lookbacks
 
     @property
     def ends(self) -> Flags:
         """Return the flags (terminated, truncated) at each chunk's end: bool [2, C]."""
-        chunks: Sequence[Any] = self.chunks
         if self.block.views:
-            flags = np.array([chunk.ends for chunk in chunks], np.bool_)
+            flags = np.array([chunk.ends for chunk in self.chunks], np.bool_)
             return flags.reshape(-1, 2).T
-        return np.array([[chunk.terminated for chunk in chunks], [chunk.truncated for chunk in chunks]], np.bool_)
+        return np.stack([fact_of(self.chunks, "terminated"), fact_of(self.chunks, "truncated")])
 
     @cached_property
     def lack_final_obs(self) -> Flags:
         """Return a mask of the chunks whose last observation is a placeholder (see `EpisodeReader.lack_final_obs`)."""
-        return np.array([chunk.lacks_final_obs for chunk in self.chunks], np.bool_)
+        return fact_of(self.chunks, "lacks_final_obs")
+
+    @cached_property
+    def _have_tails(self) -> Flags:
+        """Whether the last observation of each chunk lies outside the block."""
+        return fact_of(self.chunks, "has_tail")
 
     @property
     def outputs(self) -> list[str]:
@@ -454,13 +465,13 @@ class BlockReader(EpisodeReader):
 
     def _terminal_rows(self, column: BlockColumn, chunks: Ints) -> dict[int, list[Leaf]]:
         """The last observations that lie outside the block, of these chunks: leaves of shape [1, ...]."""
-        tails = {}
-        for i in chunks.tolist():
+        tails: dict[int, list[Leaf]] = {}
+        for i in chunks[self._have_tails[chunks]].tolist() if len(chunks) else ():
             chunk = self.chunks[i]
             tail = chunk.tail
-            if tail is not NOTHING and chunk.lacks_final_obs:
+            if chunk.lacks_final_obs:
                 tails[i] = [leaf[chunk.end - 1 : chunk.end, chunk.env] for leaf in column.leaves]
-            elif tail is not NOTHING:
+            else:
                 values = flatten_like(column.form, tail)
                 kinds = [fits(leaf[:, 0], value) for leaf, value in zip(column.leaves, values)]
                 tails[i] = [np.asarray(value, kind)[None] for value, kind in zip(values, kinds)]
@@ -580,12 +591,12 @@ class SeveralBlocksReader(EpisodeReader):
 
     Args:
         episodes: The episodes; none of them shows other rows than its chunk's.
-        parts: The blocks, each with the positions of its chunks: int64.
+        parts: The episodes of each block, and their positions: int64.
     """
 
-    def __init__(self, episodes: VectorEpisodes, parts: Sequence[tuple[Block, Ints]]) -> None:
+    def __init__(self, episodes: VectorEpisodes, parts: Sequence[tuple[VectorEpisodes, Ints]]) -> None:
         super().__init__(episodes, episodes.chunks)
-        self._readers = [BlockReader(episodes.take(places.tolist()), block) for block, places in parts]
+        self._readers = [BlockReader(part) for part, _ in parts]
         self._places = [places for _, places in parts]
         order = np.concatenate(self._places)
         self._back = None if (np.diff(order) > 0).all() else np.argsort(order)
@@ -599,6 +610,11 @@ class SeveralBlocksReader(EpisodeReader):
     def lengths(self) -> Ints:
         """Steps of each chunk: int64 [C]."""
         return self._of_all([reader.lengths for reader in self._readers])
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Step of the episode at which each chunk starts: int64 [C]."""
+        return self._of_all([reader.starts for reader in self._readers])
 
     @cached_property
     def lookbacks(self) -> Ints:

@@ -10,8 +10,10 @@ import numpy as np
 
 from ._storage.block import Block
 from ._storage.chunk import Chunk
-from ._storage.packed_chunks import pack_chunks, unpack_chunks
+from ._storage.packed_chunks import SentBlock, SentChunks, fact_of, pack_chunks
 from .single_agent_episode import SingleAgentEpisode
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class _Delivery:
@@ -37,6 +39,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         recording: Whether these are the N episodes that a recorder is adding to.
 
     Attributes:
+        blocks: All blocks, and maybe some that none of these episodes is in.
         low_rows: The first row of each running chunk in the block, its lookback included; only while recording.
         newest_start: The highest of them.
         delivery: Kept by the sequences made of this one. A weak reference to it shows when all of them are gone.
@@ -46,8 +49,9 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         self, block: Block, chunks: Sequence[Chunk], views: Sequence[Any] | None = None, recording: bool = False
     ) -> None:
         self.block = block
+        self.blocks = [block]
         self.recording = recording
-        self.chunks = list(chunks)
+        self.chunks: Any = chunks if isinstance(chunks, SentChunks) else list(chunks)
         self.views: list[SingleAgentEpisode | None] = list(views) if views is not None else [None] * len(self.chunks)
         self.delivery: Any = _Delivery()
         self.low_rows = np.array([self._low(chunk) for chunk in self.chunks] if recording else [], np.int64)
@@ -83,7 +87,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             return list, (list(self),)
         parts = self.by_block()
         order = np.concatenate([places for _, places in parts])
-        packed = [pack_chunks([self.chunks[i] for i in places.tolist()]) for _, places in parts]
+        packed = [pack_chunks(part.chunks) for part, _ in parts]
         return _unpickled, (packed, None if (np.diff(order) > 0).all() else order)
 
     def __repr__(self) -> str:
@@ -95,33 +99,56 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
 
     def take(self, indices: Sequence[int]) -> VectorEpisodes:
         """Some of these episodes, in the given order; nothing is copied."""
-        chunks, views = self.chunks, self.views
-        part = VectorEpisodes(self.block, [chunks[i] for i in indices], [views[i] for i in indices])
-        part.delivery = self.delivery
+        chunks, views = [self.chunks[i] for i in indices], [self.views[i] for i in indices]
+        part = VectorEpisodes(chunks[0].block if chunks else self.block, chunks, views)
+        part.delivery, part.blocks = self.delivery, self.blocks
         return part
 
     @classmethod
     def joined(cls, parts: Sequence[VectorEpisodes]) -> VectorEpisodes:
         """The episodes of one or more sequences, one after the other; nothing is copied."""
-        chunks = [chunk for part in parts for chunk in part.chunks]
+        if all(isinstance(part.chunks, SentChunks) for part in parts):
+            chunks: Any = SentChunks([source for part in parts for source in part.chunks.sources])
+        else:
+            chunks = [chunk for part in parts for chunk in part.chunks]
         episodes = cls(parts[0].block, chunks, [view for part in parts for view in part.views])
         episodes.delivery = [part.delivery for part in parts]
+        episodes.blocks = list({id(block): block for part in parts for block in part.blocks}.values())
         return episodes
 
-    def by_block(self) -> list[tuple[Block, np.ndarray[Any, np.dtype[np.int64]]]]:
-        """The blocks in the order of their first chunks, each with the positions of its chunks: int64."""
-        chunks = self.chunks
-        blocks = {id(chunk.block): chunk.block for chunk in chunks}
-        if len(blocks) < 2:
-            return [(block, np.arange(len(chunks))) for block in blocks.values()] or [(self.block, np.arange(0))]
+    @classmethod
+    def over(cls, chunks: Sequence[Chunk], views: Sequence[SingleAgentEpisode]) -> VectorEpisodes:
+        """The episodes of chunks of any blocks, at least one."""
+        episodes = cls(chunks[0].block, chunks, views)
+        episodes.blocks = list({id(chunk.block): chunk.block for chunk in chunks}.values())
+        return episodes
+
+    def by_block(self) -> list[tuple[VectorEpisodes, Ints]]:
+        """The episodes of each block, and their positions among all: int64. The blocks are in order of appearance."""
+        chunks, views = self.chunks, self.views
+        if isinstance(chunks, SentChunks):
+            ends = np.cumsum([len(source.ids) for source in chunks.sources]).tolist()
+            places = [np.arange(end - len(source.ids), end) for source, end in zip(chunks.sources, ends)]
+            owned = [(s.block, SentChunks([s]), views[at[0] : at[-1] + 1]) for s, at in zip(chunks.sources, places)]
+            return [(VectorEpisodes(*own), at) for own, at in zip(owned, places)]
+        if len(self.blocks) == 1:
+            return [(self, np.arange(len(chunks)))]
         owners = np.array([id(chunk.block) for chunk in chunks])
-        return [(block, np.flatnonzero(owners == owner)) for owner, block in blocks.items()]
+        places = [np.flatnonzero(owners == owner) for owner in dict.fromkeys(owners.tolist())]
+        return [(self.take(at.tolist()), at) for at in places]
+
+    @property
+    def has_views(self) -> bool:
+        """True if an episode object was made of a row of the blocks."""
+        return any(block.views for block in self.blocks)
 
     # -- facts about all chunks --------------------------------------------------------------------
 
     @property
     def ids(self) -> list[str]:
         """The episodes' names."""
+        if isinstance(self.chunks, SentChunks) and not self.has_views:
+            return self.chunks.names
         return [chunk.name for chunk in self.chunks]
 
     def envs(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -130,9 +157,10 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
 
     def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Number of steps of each chunk: int64, shape [len(self)]."""
-        if self.recording or any(chunk.block.views for chunk in self.chunks):
+        if self.recording or self.has_views:
             return np.array(list(map(len, self.chunks)), np.int64)
-        return np.array([chunk.stop - chunk.start for chunk in self.chunks], np.int64)  # type: ignore[operator]
+        lengths: Ints = fact_of(self.chunks, "end") - fact_of(self.chunks, "start")
+        return lengths
 
     def terminateds(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """The flags of chunks whose episode was terminated at their end: bool, shape [len(self)]."""
@@ -177,5 +205,8 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
 
 
 def _unpickled(parts: list[Any], order: Any) -> VectorEpisodes:
-    episodes = VectorEpisodes.joined([VectorEpisodes(*unpack_chunks(part)) for part in parts])
+    sources = [SentBlock(part) for part in parts]
+    views = [view for source in sources for view in source.views()]
+    episodes = VectorEpisodes(sources[0].block, SentChunks(sources), views)
+    episodes.blocks = [source.block for source in sources]
     return episodes if order is None else episodes.take(np.argsort(order).tolist())

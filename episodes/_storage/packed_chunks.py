@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, repeat
-from typing import Any
+from operator import attrgetter
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +25,14 @@ from .infos_buffer import InfosBuffer
 Ints = npt.NDArray[np.int64]
 
 _COLUMNS = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
+_FACTS = ("env", "low", "start", "end", "t_started")
+_FLAGS = ("is_first", "terminated", "truncated", "has_tail", "lacks_final_obs")
 _MOST = 0.75
 """The share of a block's rows from which on the block travels as it is, and the rows are not gathered."""
 
 
 def pack_chunks(chunks: Sequence[Chunk]) -> dict[str, Any]:
-    """Return what `unpack_chunks` makes chunks of: data, with arrays that show the block where possible.
+    """Return what `SentBlock` makes chunks of: data, with arrays that show the block where possible.
 
     Args:
         chunks: Finished ones of one block, at least one. What was done to the episode objects that show them counts.
@@ -42,8 +45,8 @@ def pack_chunks(chunks: Sequence[Chunk]) -> dict[str, Any]:
         ids[i], ends[i], customs[i] = view.id_, (view.is_terminated, view.is_truncated), view.custom_data
         if view.observation_space is not pairs[i][0] or view.action_space is not pairs[i][1]:
             pairs[i] = (view.observation_space, view.action_space)
-    facts = [(c.env, c.low, c.start, c.stop, c.t_started, c.is_first, *end) for c, end in zip(chunks, ends)]
-    moved = _Rows(block, np.array(facts, np.int64).T)
+    moved = _Rows(block, np.array([(c.env, c.low, c.start, c.stop, c.t_started) for c in chunks], np.int64).T)
+    flags = [(c.is_first, *end, c.has_tail, c.lacks_final_obs) for c, end in zip(chunks, ends)]
     whole = {i: view for i, view in views.items() if chunks[i].replaced or not _is_plain(view, chunks[i])}
     kinds = {id(pair): pair for pair in pairs}
     numbers = {kind: number for number, kind in enumerate(kinds)}
@@ -62,6 +65,7 @@ def pack_chunks(chunks: Sequence[Chunk]) -> dict[str, Any]:
         "num_rows": moved.num_rows,
         "num_envs": moved.num_envs,
         "facts": moved.facts,
+        "flags": np.array(flags, np.bool_).T,
         "origins": moved.origins(chunks),
         "returns_before": block.returns_before,
         "infos": infos,
@@ -74,37 +78,113 @@ def pack_chunks(chunks: Sequence[Chunk]) -> dict[str, Any]:
     }
 
 
-def unpack_chunks(data: dict[str, Any]) -> tuple[Block, list[Chunk], list[SingleAgentEpisode | None]]:
-    """Return a block of the arrays of packed chunks, the chunks, and the episode objects that exist already."""
-    block = Block(data["num_envs"], data["num_rows"], data["num_rows"])
-    columns = {name: BlockColumn(*parts) for name, parts in data["columns"].items()}
-    block.observations, block.actions, block.rewards = (columns.pop(name) for name in _COLUMNS)
-    block.extras, block.unknown_rewards = columns, data["unknown_rewards"]
-    block.returns_before = data["returns_before"]
-    objects = pickle.loads(data["objects"]) if isinstance(data["objects"], bytes) else data["objects"]
-    block.infos, block.own_infos = data["infos"], objects["own_infos"]
-    spaces, space_of = _spaces(data["spaces"]), data["space_of"]
-    pairs = repeat(spaces[0]) if space_of is None else [spaces[i] for i in space_of]
-    envs, lows, starts, stops, t_started = data["facts"][:5].tolist()
-    is_first, *ends = data["facts"][5:].astype(np.bool_).tolist()
-    customs = map(objects["custom_data"].get, range(len(envs)))
-    whose = repeat(block), envs, lows, starts, pairs, data["ids"]
-    chunks = list(map(Chunk, *whose, t_started, customs, is_first, stops, *ends))
-    for chunk, origin in zip(chunks, data["origins"] or ()):
-        chunk.origin = origin
-    for i, tail in _tails(data["tails"]):
-        chunks[i].tail = tail
-    for i, infos in objects["tail_infos"].items():
-        chunks[i].tail_infos = infos
-    views: list[SingleAgentEpisode | None] = [None] * len(chunks)
-    for i, read in objects["read_infos"].items():
-        view = views[i] = chunks[i].view()
-        for position, info in read.items():
-            view.infos.set(info, at_indices=position - view.lookback, neg_index_as_lookback=True)
-    for i, view in data["whole"].items():
-        views[i] = view
-        chunks[i].show_in(view)
-    return block, chunks, views
+class SentBlock:
+    """A block of the arrays of packed chunks.
+
+    Args:
+        data: What `pack_chunks` returned.
+
+    Attributes:
+        block: The block.
+        facts: Environment, first row, start, stop and first step of each chunk: int64 [5, C].
+        flags: Whether each chunk begins its episode, was terminated, was truncated, has a terminal observation apart,
+            and has a placeholder of one: bool [5, C].
+        ids: The episodes' names.
+    """
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self._data = data
+        self.facts, self.flags, self.ids = data["facts"], data["flags"], data["ids"]
+        self.block = block = Block(data["num_envs"], data["num_rows"], data["num_rows"])
+        columns = {name: BlockColumn(*parts) for name, parts in data["columns"].items()}
+        block.observations, block.actions, block.rewards = (columns.pop(name) for name in _COLUMNS)
+        block.extras, block.unknown_rewards = columns, data["unknown_rewards"]
+        block.returns_before = data["returns_before"]
+        self._objects = pickle.loads(data["objects"]) if isinstance(data["objects"], bytes) else data["objects"]
+        block.infos, block.own_infos = data["infos"], self._objects["own_infos"]
+
+    @cached_property
+    def chunks(self) -> list[Chunk]:
+        """The chunks, made when one of them is asked for."""
+        data, objects = self._data, self._objects
+        spaces, space_of = _spaces(data["spaces"]), data["space_of"]
+        pairs = repeat(spaces[0]) if space_of is None else [spaces[i] for i in space_of]
+        envs, lows, starts, stops, t_started = self.facts.tolist()
+        is_first, *ends = self.flags[:3].tolist()
+        whose = repeat(self.block), envs, lows, starts, pairs, self.ids
+        customs = map(objects["custom_data"].get, range(len(envs)))
+        chunks = list(map(Chunk, *whose, t_started, customs, is_first, stops, *ends))
+        for chunk, origin in zip(chunks, data["origins"] or ()):
+            chunk.origin = origin
+        for i, tail in _tails(data["tails"]):
+            chunks[i].tail = tail
+        for i, infos in objects["tail_infos"].items():
+            chunks[i].tail_infos = infos
+        return chunks
+
+    def views(self) -> list[SingleAgentEpisode | None]:
+        """The episode objects that are more than their chunks, and None for the others."""
+        views: list[SingleAgentEpisode | None] = [None] * len(self.ids)
+        for i, read in self._objects["read_infos"].items():
+            view = views[i] = self.chunks[i].view()
+            for position, info in read.items():
+                view.infos.set(info, at_indices=position - view.lookback, neg_index_as_lookback=True)
+        for i, view in self._data["whole"].items():
+            views[i] = view
+            self.chunks[i].show_in(view)
+        return views
+
+
+class SentChunks(Sequence[Chunk]):
+    """The chunks of blocks that came from other processes, which are made when one of them is asked for.
+
+    Args:
+        sources: The blocks, in the order of their chunks.
+    """
+
+    def __init__(self, sources: Sequence[SentBlock]) -> None:
+        self.sources = sources
+
+    @cached_property
+    def _made(self) -> list[Chunk]:
+        return [chunk for source in self.sources for chunk in source.chunks]
+
+    @overload
+    def __getitem__(self, index: int) -> Chunk: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Chunk]: ...
+    def __getitem__(self, index: int | slice) -> Chunk | list[Chunk]:
+        return self._made[index]
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return sum(len(source.ids) for source in self.sources)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the episodes when they were sent."""
+        return [name for source in self.sources for name in source.ids]
+
+    def fact(self, name: str) -> npt.NDArray[Any]:
+        """An attribute of each chunk, int64 or bool [C]."""
+        if name in _FACTS:
+            return np.concatenate([source.facts[_FACTS.index(name)] for source in self.sources])
+        return np.concatenate([source.flags[_FLAGS.index(name)] for source in self.sources])
+
+
+def fact_of(chunks: Sequence[Chunk], name: str) -> npt.NDArray[Any]:
+    """An attribute of each chunk, int64 or bool [C], without making a chunk that was not made yet.
+
+    Args:
+        chunks: The chunks, where those of a `SentChunks` are as they were sent.
+        name: `env`, `low`, `start`, `end` or `t_started`; `is_first`, `terminated`, `truncated`, `has_tail` or
+            `lacks_final_obs`.
+    """
+    if isinstance(chunks, SentChunks):
+        return chunks.fact(name)
+    return np.array(list(map(attrgetter(name), chunks)), np.int64 if name in _FACTS else np.bool_)
 
 
 class _Rows:
@@ -112,7 +192,7 @@ class _Rows:
 
     Args:
         block: The block.
-        facts: Environment, first row, start and stop of each chunk, and further facts: int64 [F, C].
+        facts: Environment, first row, start, stop and first step of each chunk: int64 [5, C].
 
     Attributes:
         facts: The same in the block that the rows are for.
