@@ -773,7 +773,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         environments = {name: self.spaces[name] for name in ("__env__", "__env_single__")}
         self.spaces = {**spaces, **environments}
         self._edits, self._edits_shown = None, 0
-        self._reset_wanted, self._rescued = True, []
+        self._reset_wanted = True
 
     def assert_healthy(self) -> None:
         """Check that the runner has an environment.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 import pickle
 import time
 import warnings
@@ -18,10 +19,13 @@ from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.restoring import restoring
 from epibatch.core.shared_moments import rebased, unsynchronised
 
+from ..episodes._storage.arrays import same_value
 from ..episodes.packing import join_episodes, unpack_episodes
 from .env_runner import check_amounts
 from .hosted_env_runner import Delivery, HostedEnvRunner, SampleRequest
 from .make_runner import make_runner
+
+__all__ = ["EnvRunnerGroup"]
 
 _STEPS = "num_env_steps_sampled_lifetime"
 _LATE = 0.2  # share of `sample_timeout_s` between two looks at which runners are late
@@ -331,14 +335,15 @@ class EnvRunnerGroup:
 
     # -- what travels with requests ----------------------------------------------------------------
 
-    def _structure(self) -> tuple[Any, ...]:
-        """Return what is new in another object if pipelines, modules or settings are changed."""
-        local = self.local_env_runner
+    def _structure(self) -> tuple[Any, Any, Any]:
+        """Return what tells changes of pipelines, modules and the runners' settings."""
+        local, config = self.local_env_runner, self._config
         for pipeline in local.pipelines.values():
             pipeline.plan()
-        edits = tuple(pipeline.num_edits for pipeline in local.pipelines.values())
-        modules = tuple(local.module.values()) if hasattr(local.module, "values") else (local.module,)
-        return edits, modules, self._config.settings
+        edits = [pipeline.num_edits for pipeline in local.pipelines.values()]
+        modules = list(local.module.values()) if hasattr(local.module, "values") else [local.module]
+        settings = [getattr(config.settings, name).given() for name in ("env_runners", "multi_agent", "rl_module")]
+        return edits, modules, [*settings, config.get_rollout_fragment_length()]
 
     def _update(self) -> dict[str, Any]:
         """Prepare what runners get with their next requests; return the local runner's counts."""
@@ -357,13 +362,13 @@ class EnvRunnerGroup:
 
     def _update_parts(self) -> None:
         """Prepare pipelines and modules for the runners if they were changed."""
-        seen = self._structure()
-        edits, modules, settings = self._seen
-        same = len(modules) == len(seen[1]) and all(old is new for old, new in zip(modules, seen[1]))
-        if seen[0] != edits or not same or seen[2] is not settings:
-            self.local_env_runner.num_edits += seen[0] != edits
-            self._seen, self._parts = seen, self._parts + 1
-            self._parts_ref = self._actors.put(self._whole_parts())
+        (edits, modules, settings), seen = self._seen, self._structure()
+        same_modules = len(modules) == len(seen[1]) and all(map(operator.is_, modules, seen[1]))
+        if edits == seen[0] and same_modules and same_value(settings, seen[2]):
+            return
+        self.local_env_runner.num_edits += seen[0] != edits
+        self._seen, self._parts = seen, self._parts + 1
+        self._parts_ref = self._actors.put(self._whole_parts())
 
     def _whole_parts(self) -> dict[str, Any]:
         local, config = self.local_env_runner, _hosted_config(self._config)

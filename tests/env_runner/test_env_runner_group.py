@@ -537,6 +537,21 @@ def test_new_pieces_draw_other_numbers_in_each_runner(group_of):
     assert len(set(numbers)) == 3 and numbers[:3] == numbers[3:]  # here, in runner 1 and in runner 2
 
 
+def test_settings_of_runners_reach_them_and_others_end_no_episodes(group_of):
+    config = config_of(2, envs=1)
+    group = group_of(config)
+    group.sample(num_timesteps=4)
+    config.training(lr=0.1)
+    assert {episode.t_started for episode in group.sample(num_timesteps=4)} == {2}
+    config.training(train_batch_size=20)
+    assert sum(map(len, group.sample())) == 20
+    config.env_runners(explore=False)
+    group.sample(num_timesteps=4)
+    explores = group.foreach_env_runner(lambda runner: runner.config.explore, local_env_runner=False)
+    assert explores == [False, False]
+    assert [args[1] is not None for args in requests_of(group)[1]] == [False, False, True, True]
+
+
 def test_a_replaced_runner_gets_changed_pipelines_too(group_of):
     group = group_of(config_of(2), scenario=Scenario({(2, 2): "die"}))
     group.sample(num_timesteps=20)

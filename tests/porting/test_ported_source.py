@@ -353,7 +353,6 @@ def test_calls_of_a_config_that_fail_here_are_left():
         (6, "training(lr_schedule=...)"),
         (7, "training(use_critic=...)"),
         (9, "framework(...)"),
-        (9, "learners(num_gpus_per_learner=...)"),
     ]
     assert "from epibatch.env_runner.multi_agent_env import make_multi_agent" in ported.text
     assert port_source(ported.text).leftovers == ported.leftovers

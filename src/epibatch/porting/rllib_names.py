@@ -25,6 +25,7 @@ RULES: dict[str, str] = {
     "ray.rllib.env.utils.infinite_lookback_buffer": "epibatch.episodes",
     "ray.rllib.env.single_agent_env_runner": "epibatch.env_runner.single_agent_env_runner",
     "ray.rllib.env.multi_agent_env_runner": "epibatch.env_runner.multi_agent_env_runner",
+    "ray.rllib.env.env_runner_group": "epibatch.env_runner.env_runner_group",
     "ray.rllib.env.multi_agent_env": "epibatch.env_runner.multi_agent_env",
     "ray.rllib.env.wrappers.pettingzoo_env": "epibatch.env_runner.pettingzoo_env",
     "ray.rllib.callbacks.callbacks": "epibatch.env_runner.callbacks",
