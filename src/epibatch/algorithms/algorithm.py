@@ -14,7 +14,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from epibatch.cluster import check_picklable
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import arrays_size
 from epibatch.core.errors import (
@@ -117,8 +116,6 @@ class Algorithm(ABC):
         self._time_total_s = 0.0
         self._env_steps = 0
         self._edits_learned = 0
-        if self.config.num_env_runners:
-            check_picklable(self.config.by_place())
         self.env_runner_group = EnvRunnerGroup(config=self.config)
         try:
             module = self.env_runner.module

@@ -234,11 +234,6 @@ class AlgorithmConfig:
         """All settings, in sections."""
         return self._settings
 
-    def by_place(self) -> dict[str, Any]:
-        """Return the value of every setting by its place: "environment.env", "training.lr"."""
-        sections = {name: getattr(self._settings, name) for name in self.model.sections()}
-        return {f"{name}.{key}": value for name, section in sections.items() for key, value in section.values().items()}
-
     @property
     def in_evaluation(self) -> bool:
         """True for the config of the environments that `evaluate` measures in."""

@@ -84,9 +84,6 @@ class AlgorithmConfig:
     def settings(self) -> AlgorithmSettings:
         """All settings, in sections."""
         ...
-    def by_place(self) -> dict[str, Any]:
-        """Return the value of every setting by its place: "environment.env", "training.lr"."""
-        ...
     @property
     def in_evaluation(self) -> bool:
         """True for the config of the environments that `evaluate` measures in."""
