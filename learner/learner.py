@@ -251,8 +251,11 @@ class Learner:
         A module that is not trained, or has no episodes, is not in the results. If all rows of one of several modules
         lack loss, it is not changed, and its `num_rows` is 0. For a learner's only module this is an error.
 
+        With other learners each calls this with its share of the episodes. All take the same steps, and have the same
+        results and state; only the seconds and `bytes_left_out` are each one's own.
+
         Args:
-            episodes: chunks as an environment runner returns them.
+            episodes: chunks as an environment runner returns them; with other learners there may be none.
             metrics: logger passed to the pipeline.
 
         Returns:
@@ -270,6 +273,8 @@ class Learner:
                 while it acted; nothing was updated.
             NonFiniteLossError: a loss, metric or gradient of a module is not finite; that step was not taken.
                 All other modules were updated before it was raised.
+            OtherLearnerError: another learner failed, and raises the error itself; that step was not taken.
+            WorkerLostError: the connection to another learner is lost.
         """
         start = time.perf_counter()
         if self._learners.count == 1:

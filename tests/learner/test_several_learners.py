@@ -224,7 +224,7 @@ def broken_piece():
 BROKEN = {"connector": broken_piece, "batch": lambda: {"x": torch.zeros(3)}}
 ERRORS = {
     **{"connector": ZeroDivisionError, "batch": BatchLayoutError},
-    **{"loss": KeyError, "backward": ZeroDivisionError},
+    **{"loss": KeyError, "backward": ZeroDivisionError, "forward": ZeroDivisionError},
 }
 
 
@@ -234,12 +234,17 @@ def test_an_error_of_one_learner_is_raised_on_all_and_nobody_waits(points, what)
     before = group.where(points)
     group.losses[1].fails, group.losses[1].inner.seen = what, []
     group.served[1] = BROKEN.get(what)
+    module = group.members[1].module["red"]
+    forward = module.forward_train
+    if what == "forward":
+        module.forward_train = lambda batch: broken_piece()
     first, second = group.update()
     assert type(second) is ERRORS[what] and type(first) is OtherLearnerError
     assert "learner 2 failed" in str(first) and ERRORS[what].__name__ in str(first)
     places = group.where(points)
     assert (places == before) is (what != "loss"), "the steps before it were taken, everywhere"
     group.losses[1].fails = group.served[1] = None
+    module.forward_train = forward
     assert [type(result) for result in group.update()] == [dict, dict], "they go on"
     group.where(points)
 
