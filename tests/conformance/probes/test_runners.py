@@ -179,6 +179,28 @@ def test_whether_evaluation_explores(library: Any) -> Any:
     return config.get_evaluation_config_object().explore
 
 
+@probe("O39", ours=[True, None], theirs=[False, Raises(TypeError, "takes 2 positional arguments but 3 were given")])
+def test_synchronising_without_a_local_runner(library: Any) -> Any:
+    """Whether a group that is made without one has one, and what synchronising without broadcasting gives."""
+    config = library.PPOConfig().environment("CartPole-v1").env_runners(broadcast_env_runner_states=False)
+    package = "env" if library is RLLIB else "env_runner"
+    group_class = library.module(f"{package}.env_runner_group").EnvRunnerGroup
+    if library is RLLIB:
+        group = object.__new__(group_class)  # no processes: what two runners would have sent is given
+        group._local_env_runner = None
+        group.num_healthy_remote_workers = lambda: 2
+        group._merge_env_runner_connector_states = lambda **_: {}
+    else:
+        group = group_class(config=config)
+    spaces = Counting.observation_space, Counting.action_space
+    pipelines = {
+        "env_to_module": library.env_to_module.EnvToModulePipeline(*spaces, connectors=[]),
+        "module_to_env": library.module_to_env.ModuleToEnvPipeline(*spaces, connectors=[]),
+    }
+    synchronised = tried(lambda: group.sync_env_runner_states(config=config, **pipelines))
+    return [group.local_env_runner is not None, synchronised]
+
+
 @probe("not-available", ours=Raises(NotAvailableError, "evaluation_num_env_runners"), theirs=2)
 def test_several_runners_for_evaluation(library: Any) -> Any:
     config = library.PPOConfig().environment("CartPole-v1").evaluation(evaluation_num_env_runners=2)
