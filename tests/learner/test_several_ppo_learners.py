@@ -18,6 +18,7 @@ from epibatch.connectors import ColumnarPiece
 from epibatch.connectors.rewards import CountBasedReward, NormalizeReward
 from epibatch.core.errors import FirstUpdateError, OtherLearnerError
 from epibatch.learner import Learner, PPOLoss
+from fixture_envs import TurnsEnv
 
 KEY = "default_policy"
 LSTM = {"use_lstm": True, "lstm_cell_size": 6, "max_seq_len": 7}
@@ -34,14 +35,26 @@ class Recording(PPOLoss):
         return super().__call__(batch, outputs, distribution_class, coefficients)
 
 
+class Guests(TurnsEnv):
+    """Agent b comes to some episodes only."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.here = ["a", "b"] if self.np_random.random() < 0.5 else ["a"]
+        return self._observe(), {}
+
+
 class Setting:
     """An algorithm, whose episodes and parts all learners get."""
 
-    def __init__(self, count, model_config=None, pieces=(), **training):
+    def __init__(self, count, model_config=None, pieces=(), several=False, **training):
         options = {"train_batch_size": 300, "minibatch_size": 40, "num_epochs": 2, "lr": 0.01, **training}
         config = PPOConfig().environment("CartPole-v1").training(**options).debugging(seed=0)
         config.env_runners(num_envs_per_env_runner=4, rollout_fragment_length=25)
         config.rl_module(model_config={"fcnet_hiddens": [8], **(model_config or {})})
+        if several:
+            config.environment(lambda env_config: Guests({"agents": ["a", "b"]}))
+            config.multi_agent(policies=["a", "b"], policy_mapping_fn=lambda agent_id, *args, **kwargs: agent_id)
         if pieces:
             config.learners(learner_connector=lambda *_: [make() for make in pieces])
         self.algorithm = config.build_algo()
@@ -188,6 +201,26 @@ def test_advantages_and_explained_variance_are_of_all_rows():
     assert len(rows) == sum(len(episode) for share in shares for episode in share)
     assert abs(actual[:, -1].mean()) < 1e-6 and actual[:, -1].std() == pytest.approx(1.0)
     assert results[0][KEY] == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    setting.algorithm.stop()
+
+
+@pytest.mark.parametrize("network", [{}, LSTM], ids=["stateless", "lstm"])
+def test_agents_that_are_missing_on_a_learner_are_learned_about_as_on_one(network):
+    """Against one learner that has all episodes, whose whole batch is one minibatch."""
+    setting = Setting(2, network, several=True, minibatch_size=None, num_epochs=1, optimizer="sgd", lr=0.1)
+    alone = setting.learner(Recording(settings=setting.settings))
+    for _ in range(3):
+        shares = [[], []]
+        for episode in setting.algorithm.env_runner.sample(num_timesteps=100):
+            shares["b" in episode.agent_ids].append(episode)
+        assert all(shares)
+        expected = alone.update(episodes=[*shares[0], *shares[1]])
+        results = setting.update(shares)
+        assert {key: sum(key in episode.agent_ids for episode in shares[0][:1]) for key in "ab"} == {"a": 1, "b": 0}
+        for key in "ab":
+            assert results[0][key] == results[1][key] == pytest.approx(expected[key], rel=1e-4, abs=1e-5)
+            for learner in setting.members:
+                assert far(learner.module[key], alone.module[key]) < 1e-6
     setting.algorithm.stop()
 
 
