@@ -28,9 +28,9 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
     Its items are persistent `SingleAgentEpisode` objects that show the block's rows. Each object is made on first
     access. Built-in pieces read whole columns instead.
 
-    A pickle has the rows of these chunks as arrays of all of them, and so has what is made of it. With the buffers of
-    pickle's protocol 5 the arrays are not copied. Those in read-only memory are copied by the first getter or setter
-    that may write. `copy.copy` and `copy.deepcopy` give lists of episodes.
+    A pickle has one array for each column of these chunks, and gives a `VectorEpisodes` over such arrays. With the
+    buffers of pickle's protocol 5 they are not copied. A column in read-only memory is copied by the first getter or
+    setter that may write. `copy.copy` and `copy.deepcopy` give lists of episodes.
 
     Args:
         block: The block of the rows; of several the first one.
@@ -39,7 +39,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         recording: Whether these are the N episodes that a recorder is adding to.
 
     Attributes:
-        blocks: All blocks, and maybe some that none of these episodes is in.
+        blocks: All blocks.
         low_rows: The first row of each running chunk in the block, its lookback included; only while recording.
         newest_start: The highest of them.
         delivery: Kept by the sequences made of this one. A weak reference to it shows when all of them are gone.
@@ -100,8 +100,8 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
     def take(self, indices: Sequence[int]) -> VectorEpisodes:
         """Some of these episodes, in the given order; nothing is copied."""
         chunks, views = [self.chunks[i] for i in indices], [self.views[i] for i in indices]
-        part = VectorEpisodes(chunks[0].block if chunks else self.block, chunks, views)
-        part.delivery, part.blocks = self.delivery, self.blocks
+        part = VectorEpisodes.over(chunks, views) if chunks else VectorEpisodes(self.block, [])
+        part.delivery = self.delivery
         return part
 
     @classmethod
@@ -117,7 +117,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         return episodes
 
     @classmethod
-    def over(cls, chunks: Sequence[Chunk], views: Sequence[SingleAgentEpisode]) -> VectorEpisodes:
+    def over(cls, chunks: Sequence[Chunk], views: Sequence[SingleAgentEpisode | None]) -> VectorEpisodes:
         """The episodes of chunks of any blocks, at least one."""
         episodes = cls(chunks[0].block, chunks, views)
         episodes.blocks = list({id(chunk.block): chunk.block for chunk in chunks}.values())
