@@ -623,7 +623,7 @@ class EnvRunnerGroup:
             timeout_seconds: Seconds to wait for the others; those that do not answer in time are left out.
         """
         keywords = dict(kwargs or {})
-        values = [func(self.local_env_runner, **keywords)] if local_env_runner or self._actors is None else []
+        values = [func(self.local_env_runner, **keywords)] if local_env_runner else []
         if self._actors is not None:
             indexes = self._chosen(remote_worker_ids)
             answers = self._actors.call("apply", func, keywords, indexes=indexes, timeout=timeout_seconds)

@@ -90,6 +90,7 @@ def test_without_processes_a_group_samples_as_its_runner():
         runner.module.set_state(group.local_env_runner.module.get_state())
         assert facts(group.sample(**keywords)) == facts(runner.sample(**keywords))
     assert group.foreach_env_runner(lambda runner: runner.worker_index) == [0]
+    assert group.foreach_env_runner(lambda runner: runner.worker_index, local_env_runner=False) == []
     assert (group.num_remote_env_runners(), group.num_healthy_env_runners()) == (0, 1)
     assert group.num_in_flight_async_reqs() == 0 and group.get_state() == {}
     runner.stop()
