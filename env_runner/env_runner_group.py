@@ -45,7 +45,7 @@ class _Start:
 
 @dataclass
 class _Member:
-    """What the group knows of the runner of one index."""
+    """The facts that the group knows of the runner of one index."""
 
     parts: int = 0
     """Version of the pipelines and modules that it has."""
@@ -66,7 +66,7 @@ class _Member:
     last_states: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Of its pipelines, with its newest delivery that was returned."""
     own_states: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What a runner that replaced another one gets of that one's states."""
+    """Return what a runner that replaced another one gets of that one's states."""
 
 
 def _ray_actors(actor_class: type, *, arguments: Mapping[str, Any], **settings: Any) -> ActorGroup:

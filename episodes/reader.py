@@ -431,7 +431,7 @@ class BlockReader(EpisodeReader):
 
     @cached_property
     def _have_tails(self) -> Flags:
-        """Whether the last observation of each chunk lies outside the block."""
+        """Return a mask of the chunks whose last observation lies outside the block: bool [C]."""
         return fact_of(self.chunks, "has_tail")
 
     @property
@@ -602,7 +602,7 @@ class SeveralBlocksReader(EpisodeReader):
         self._back = None if (np.diff(order) > 0).all() else np.argsort(order)
 
     def _of_all(self, parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """What the readers say of their chunks (the last axis), in the order of all chunks."""
+        """Return what the readers say of their chunks (the last axis), in the order of all chunks."""
         values = np.concatenate(parts, axis=-1)
         return values if self._back is None else values[..., self._back]
 

@@ -12,7 +12,6 @@ Run it from the repository root, with the extra `ray`:
     python examples/many_runners.py
     python examples/many_runners.py --runners 1 --learners 2
     python examples/many_runners.py --runners 0              # without Ray: the same in one process
-    python examples/many_runners.py --memory 1               # a recurrent network that does not see velocities
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-
-import gymnasium as gym
-import numpy as np
 
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.env_to_module import MeanStdFilter
@@ -34,27 +30,17 @@ class Options:
 
     runners: int = 2
     learners: int = 0
-    memory: int = 0
     steps: int = 300_000
     goal: float = 400.0
     seed: int = 0
 
 
-def without_velocities(config: dict[str, object]) -> gym.Env[np.ndarray, int]:
-    """CartPole that shows position and angle only."""
-    return gym.wrappers.TransformObservation(
-        gym.make("CartPole-v1"),
-        lambda observation: observation[[0, 2]],
-        gym.spaces.Box(-np.inf, np.inf, (2,), np.float32),
-    )
-
-
 def config_for(options: Options) -> PPOConfig:
     """PPO whose batches are sampled by some processes, and learned from by some."""
     learners = max(1, options.learners)
-    config = (
+    return (
         PPOConfig()
-        .environment(without_velocities if options.memory else "CartPole-v1")
+        .environment("CartPole-v1")
         .env_runners(
             num_env_runners=options.runners,
             num_envs_per_env_runner=8 if options.runners < 2 else 4,
@@ -73,9 +59,6 @@ def config_for(options: Options) -> PPOConfig:
         .debugging(seed=options.seed)
         .stopping(episode_return_mean=options.goal, num_env_steps_sampled_lifetime=options.steps)
     )
-    if options.memory:
-        config.rl_module(model_config={"use_lstm": True, "max_seq_len": 20, "lstm_cell_size": 64})
-    return config
 
 
 def main(options: Options) -> tuple[float, int]:

@@ -275,7 +275,7 @@ class Algorithm(ABC):
         return results
 
     def _fault_report(self) -> dict[str, Any]:
-        """How many processes there are, how many of them are healthy, and what was lost so far."""
+        """Return the number of processes, of healthy ones, and of steps and episodes that were lost so far."""
         report: dict[str, Any] = {}
         if self.config.num_env_runners:
             report.update(num_env_runners=self.config.num_env_runners, **self.env_runner_group.fault_report())

@@ -92,7 +92,7 @@ class TrainBatches:
             self._add(0, self._group.sample())
 
     def _faults(self) -> Any:
-        """What has happened to the runners' processes so far."""
+        """Counts of what has happened to the runners' processes so far."""
         return self._group.fault_report() if self._config.num_env_runners else None
 
     def _asks_for_steps(self) -> bool:

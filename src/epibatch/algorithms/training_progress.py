@@ -58,7 +58,7 @@ def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
 
 
 def _processes(faults: Mapping[str, Any]) -> list[str]:
-    """How many of the processes that sample are healthy, and how often any was made again."""
+    """Return the number of healthy processes that sample, and of restarts."""
     runners, parts = faults.get("num_env_runners"), []
     if runners is not None:
         parts.append(f"runners {faults['num_healthy_env_runners']}/{runners}")

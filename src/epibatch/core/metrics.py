@@ -345,7 +345,7 @@ class MetricsLogger:
         return results
 
     def take(self) -> dict[str, Any]:
-        """What was logged since the last call, as data for `add_from`; keys with `clear_on_reduce` start over.
+        """Return what was logged since the last call, as data for `add_from`; keys with `clear_on_reduce` start over.
 
         Example:
             >>> here, there = MetricsLogger(), MetricsLogger()
