@@ -283,9 +283,10 @@ class Learner:
             connected = time.perf_counter()
             results = self._update_modules(batch)
         else:
-            batch, shares, num_env_steps = self._agree(SharedUpdate(self._learners), episodes, metrics)
+            shared = SharedUpdate(self._learners)
+            batch, shares, num_env_steps = self._agree(shared, episodes, metrics)
             connected = time.perf_counter()
-            results = self._update_modules_together(shares)
+            results = self._update_modules_together(shared, shares)
         self._num_updates += 1
         self._num_env_steps += num_env_steps
         results[ALL_MODULES] = {
@@ -340,8 +341,16 @@ class Learner:
         learnable = {key: len(trainers) == 1 or has_loss(batch[key]) for key in chosen}
         return self._run({key: partial(trainers[key].update, batch[key]) if learnable[key] else None for key in chosen})
 
-    def _run(self, updates: Mapping[str, Callable[[int], dict[str, float]] | None]) -> dict[str, dict[str, float]]:
-        """Run the updates of modules, None for one without rows; a loss that is not finite is raised after all."""
+    def _run(
+        self, updates: Mapping[str, Callable[[int], dict[str, float]] | None], shared: SharedUpdate | None = None
+    ) -> dict[str, dict[str, float]]:
+        """Run the updates of modules, None for one without rows; a loss that is not finite is raised after all.
+
+        Args:
+            updates: by module id.
+            shared: the update of several learners; an error that only this one has is raised at once, as the others
+                make no further exchange.
+        """
         results: dict[str, dict[str, float]] = {}
         failures: list[NonFiniteLossError] = []
         for module_id, update in updates.items():
@@ -350,9 +359,10 @@ class Learner:
                 continue
             try:
                 results[module_id] = update(self._num_env_steps)
-            except NonFiniteLossError as error:
-                failures.append(error)
             except Exception as error:
+                if isinstance(error, NonFiniteLossError) and not (shared and shared.failed):
+                    failures.append(error)
+                    continue
                 add_context(error, f"in the update of module {module_id!r}:")
                 raise
             finally:
@@ -365,10 +375,12 @@ class Learner:
 
     # ------------------------------------------------------------------------------- several learners
 
-    def _update_modules_together(self, shares: Mapping[str, ModuleShare | None]) -> dict[str, dict[str, float]]:
+    def _update_modules_together(
+        self, shared: SharedUpdate, shares: Mapping[str, ModuleShare | None]
+    ) -> dict[str, dict[str, float]]:
         trainers = self._trainers()
         return self._run(
-            {key: share and partial(trainers[key].update_together, share) for key, share in shares.items()}
+            {key: share and partial(trainers[key].update_together, share) for key, share in shares.items()}, shared
         )
 
     def _agree(

@@ -49,7 +49,9 @@ class LearnerGroup:
         num_gpus_per_learner: GPUs that Ray reserves for each of them; with at least one, its modules are there.
         restart_failed_learners: whether processes are started again; otherwise the first loss is an error.
         max_num_learner_restarts: how often all of them are.
-        timeout_s: seconds that one of them waits for the others, before they are taken to hang.
+        timeout_s: seconds in which a request, such as an update, must be answered, and in which a learner must hear of
+            the others in each exchange; then they are taken to hang, and started again. An update that works must not
+            take longer: the default is half an hour.
         actor_group: the class that starts processes and takes requests to them.
 
     Attributes:
@@ -74,7 +76,7 @@ class LearnerGroup:
         num_gpus_per_learner: float = 0,
         restart_failed_learners: bool = True,
         max_num_learner_restarts: int = 100,
-        timeout_s: float = 600.0,
+        timeout_s: float = 1800.0,
         actor_group: Callable[..., Any] = ActorGroup,
     ) -> None:
         self.learner = learner
@@ -277,33 +279,38 @@ class LearnerGroup:
     def _answers(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> dict[int, Any]:
         actors, values, errors = self._actors, dict[int, Any](), dict[int, Exception]()
         while actors.in_flight():  # of a call that was interrupted
-            actors.wait()
+            if not actors.wait(self._timeout_s) and actors.in_flight():
+                raise self._hang("learners")
         for index, own in enumerate(arguments, 1):
             actors.submit(index, method, *own)
-        end: float | None = None
+        end = time.monotonic() + self._timeout_s
         while len(values) + len(errors) < len(arguments):
-            answers = actors.wait(None if end is None else max(0.0, end - time.monotonic()))
+            answers = actors.wait(max(0.0, end - time.monotonic()))
             lost = [answer.error for answer in answers if answer.died]
             if lost:
                 raise self._first_lost(lost[0])
             values.update((answer.index, answer.value) for answer in answers if answer.error is None)
             errors.update((answer.index, answer.error) for answer in answers if answer.error is not None)
-            if not answers and end is not None and time.monotonic() >= end:
+            if not answers and time.monotonic() >= end:
                 break
-            end = time.monotonic() + (min(_REST_S, self._timeout_s) if errors else self._timeout_s)
+            if answers:
+                end = time.monotonic() + (min(_REST_S, self._timeout_s) if errors else self._timeout_s)
         missing = [index for index in range(1, len(arguments) + 1) if index not in {*values, *errors}]
         if errors:
             self._after_errors(bool(missing))
             own_errors = [error for error in errors.values() if not isinstance(error, OtherLearnerError)]
             raise [*own_errors, *errors.values()][0]
         if missing:
-            raise WorkerLostError(
-                f"learner {missing[0]}",
-                expected="an answer when the others have answered",
-                found=f"none {self._timeout_s:g} s later",
-                do="look at what its process does",
-            )
+            raise self._hang(f"learner {', '.join(map(str, missing))}")
         return dict(sorted(values.items()))
+
+    def _hang(self, where: str) -> WorkerLostError:
+        return WorkerLostError(
+            where,
+            expected=f"an answer within {self._timeout_s:g} s (timeout_s)",
+            found="none",
+            do="look at what the process does",
+        )
 
     def _first_lost(self, error: WorkerLostError) -> WorkerLostError:
         """Return the error of the process that is gone, if others have answered first that it does not answer them."""
@@ -357,7 +364,8 @@ class _Fingerprint(cloudpickle.Pickler):  # type: ignore[misc]
 
     def __init__(self, buffer: io.BytesIO, module: torch.nn.Module) -> None:
         super().__init__(buffer)
-        self._names = {id(value): name for name, value in module.state_dict(keep_vars=True).items()}
+        self._state = module.state_dict(keep_vars=True)  # kept, so that no other object gets one of their ids
+        self._names = {id(value): name for name, value in self._state.items() if isinstance(value, torch.Tensor)}
 
     def persistent_id(self, value: Any) -> Any:
         name = self._names.get(id(value))

@@ -103,6 +103,8 @@ class SharedUpdate:
         raise AssertionError("fail() is for learners of which one has failed")
 
     def _exchanged(self, value: Any, *, done: bool) -> list[tuple[bool, Any]]:
+        if self._told is not None:  # the others make no further exchange
+            raise self._told
         text = None if self._error is None else "".join(traceback.format_exception_only(self._error)).strip()
         answers = self._learners.gather((text, done, value))
         texts = {index: answer[0] for index, answer in enumerate(answers, 1) if answer[0] is not None}

@@ -90,6 +90,8 @@ class TorchLearners(Learners):
     def _connected(self) -> Iterator[None]:
         try:
             yield
+        except torch.cuda.OutOfMemoryError:  # of this learner, and a start again does not mend it
+            raise
         except RuntimeError as error:  # torch.distributed has subclasses for some causes alone
             raise WorkerLostError(
                 f"learner {self.index} of {self.count}",

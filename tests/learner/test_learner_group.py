@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fixture_learners import Died, Hangs, Rewards, Threads, episode_of, point_learner
+import torch
+from fixture_learners import Died, Hangs, Point, Rewards, Threads, episode_of, point_learner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epibatch.core.errors import EpibatchWarning, EpisodeError, WorkerLostError
+from epibatch.core.errors import CheckpointError, EpibatchWarning, EpisodeError, WorkerLostError
 from epibatch.core.metrics import MetricsLogger
 from epibatch.learner import LearnerGroup, even_shares
 
@@ -183,16 +184,31 @@ def test_after_an_interrupt_the_update_counts_as_not_made(monkeypatch):
     undisturbed.stop()
 
 
-def test_a_learner_that_does_not_answer_after_the_others_is_started_again():
+@pytest.mark.parametrize(("count", "hanging"), [(2, "d"), (2, "ad"), (1, "a")])
+def test_learners_that_do_not_answer_are_started_again(count, hanging):
     calm, learner = point_learner(), point_learner()
-    group, undisturbed = group_of(learner, timeout_s=0.2), group_of(calm)
-    Rewards.events["d", 1] = Hangs(seconds=2.0)
-    with pytest.warns(EpibatchWarning, match=r"(?s)restart 1 of.*0.2 s"):
+    group, undisturbed = group_of(learner, count, timeout_s=1.0), group_of(calm, count)
+    for place in hanging:
+        Rewards.events[place, 1] = Hangs(seconds=4.0)
+    with pytest.warns(EpibatchWarning, match=r"(?s)restart 1 of.*(within 1 s|waited 1.0 s|learner .*: none)"):
         group.update(episodes=EPISODES)
     undisturbed.update(episodes=EPISODES)
     np.testing.assert_equal(learner.get_state(), calm.get_state())
+    assert group.fault_report()["num_learner_restarts"] == 1
     group.stop()
     undisturbed.stop()
+
+
+def test_a_call_that_was_interrupted_and_hangs_is_not_waited_for_without_end(monkeypatch):
+    group = group_of(point_learner(), count=1, timeout_s=1.0)
+    Rewards.events["a", 1] = Hangs(seconds=4.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Threads, "wait", Threads.interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            group.update(episodes=EPISODES)
+    with pytest.warns(EpibatchWarning, match=r"(?s)restart 1 of.*learners: none"):
+        group.update(episodes=EPISODES)
+    group.stop()
 
 
 # ------------------------------------------------------------------------------------------------ changes here
@@ -215,6 +231,39 @@ def test_a_piece_that_is_changed_here_is_changed_there():
     learner.connector.scale = 3.0
     group.update(episodes=[episode_of("b", [1.0])])
     assert learner.module["main"].at.item() == pytest.approx(0.1 * 2 * 3.0)
+    group.stop()
+
+
+class Counting(Point):
+    """A module with a state of its own beside its weights."""
+
+    updates = 0
+
+    def get_extra_state(self):
+        return torch.tensor(self.updates)
+
+    def set_extra_state(self, state):
+        self.updates = int(state)
+
+
+def test_a_state_of_a_module_beside_its_weights_is_sent():
+    learner = point_learner()
+    learner.add_module("counts", Counting(model_config={"at": 0.0}))
+    group = group_of(learner)
+    for count in (0, 1):
+        learner.module["counts"].updates = count
+        group.update(episodes=EPISODES)
+        assert group.foreach_learner(lambda own: own.module["counts"].updates) == [count, count]
+    group.stop()
+
+
+def test_a_state_beside_the_weights_that_is_no_tensor_is_a_named_error():
+    learner = point_learner()
+    learner.add_module("counts", Counting(model_config={"at": 0.0}))
+    learner.module["counts"].get_extra_state = lambda: None  # an object that many others refer to
+    group = group_of(learner)
+    with pytest.raises(CheckpointError, match=r"Counting\.set_state"):
+        group.update(episodes=EPISODES)
     group.stop()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import numpy as np
@@ -202,6 +203,8 @@ class Failing:
             raise KeyError("a column")
         if self.fails == "nan":
             return loss * torch.nan, metrics
+        if self.fails == "own nan":
+            raise NonFiniteLossError("a loss")
         if self.fails == "backward":
             loss.register_hook(lambda gradient: 1 / 0)
         if self.fails == "metrics":
@@ -257,6 +260,31 @@ def test_a_loss_that_is_not_finite_is_raised_on_all_and_other_modules_are_update
     assert [type(error) for error in errors] == [NonFiniteLossError] * 2 and "module 'red'" in str(errors[0])
     after = group.where(points)
     assert after["red"] == before["red"] and after["blue"] != before["blue"]
+
+
+def test_a_loss_that_raises_that_it_is_not_finite_does_so_for_one_learner(points):
+    group = failing_group(points)
+    before = group.where(points)
+    group.losses[1].fails = "own nan"  # red is first, and learner 1 has rows of blue too
+    first, second = group.update()
+    assert type(second) is NonFiniteLossError and type(first) is OtherLearnerError
+    assert group.where(points) == before
+    group.losses[1].fails = None
+    assert [type(result) for result in group.update()] == [dict, dict], "they go on"
+
+
+def test_a_piece_that_ignores_what_it_is_told_is_told_again(points):
+    class Stubborn(ConnectorV2):
+        def __call__(self, *, shared_data, **kwargs):
+            for _ in range(2):
+                with contextlib.suppress(OtherLearnerError):
+                    shared_data["learners"].gather(1)
+            return {"red": batch_of("red", rows_of(0, 12))}
+
+    shares = [{"red": rows_of(0, 12)}] * 2
+    group = Group(points, shares, connectors=[Stubborn(), lambda **kwargs: broken_piece()], at={"red": (0.0, 0.0)})
+    first, second = group.update()
+    assert type(second) is ZeroDivisionError and type(first) is OtherLearnerError
 
 
 def test_other_metrics_on_one_learner_are_named(points):

@@ -96,3 +96,23 @@ def test_processes_learn_together_and_none_hangs():
 def test_numbers_that_no_learner_has(index, count):
     with pytest.raises(ConfigError, match="from 1"):
         TorchLearners(index=index, count=count, address=free_address())
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("Connection closed by peer"), WorkerLostError),
+        (torch.cuda.OutOfMemoryError("CUDA"), torch.cuda.OutOfMemoryError),
+    ],
+)
+def test_too_little_memory_is_not_a_lost_learner(monkeypatch, error, expected):
+    def all_reduce(tensor):
+        raise error
+
+    learners = TorchLearners(index=1, count=1, address=free_address(), timeout_s=20)
+    try:
+        monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
+        with pytest.raises(expected):
+            learners.add_up(torch.zeros(1))
+    finally:
+        learners.close()
