@@ -402,6 +402,9 @@ class Learner:
         if any(answer.state != answers[0].state for answer in answers):
             raise _other_states(answers)
         self._states.merge(shared, [answer.connector_states for answer in answers])
+        for key, trainer in self._trainers().items():
+            if any(answer.metric_names.get(key) != answers[0].metric_names.get(key) for answer in answers):
+                trainer.forget_metric_names()  # of some a state was set
         sizes = {key: [answer.sizes.get(key, (0, 0)) for answer in answers] for key in self._module}
         chosen = [key for key in self._module if any(key in answer.chosen for answer in answers)]
         shares: dict[str, ModuleShare | None] = {}
@@ -439,6 +442,7 @@ class Learner:
                 (self._num_updates, self._num_gradient_steps, self._num_env_steps),
                 chosen,
                 {key: (item.num_rows, item.num_per_epoch) for key, item in minibatches.items()},
+                {key: trainer.metric_names() for key, trainer in trainers.items()},
                 self._states.changed(),
             ),
         )
@@ -544,6 +548,7 @@ class _Contribution(NamedTuple):
     state: tuple[int, ...]
     chosen: list[str]
     sizes: dict[str, tuple[int, int]]  # module id -> rows, and minibatches of an epoch
+    metric_names: dict[str, list[str] | None]  # of all modules
     connector_states: dict[str, Any]
 
 

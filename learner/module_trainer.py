@@ -227,6 +227,16 @@ class ModuleTrainer:
             self._gradients = SharedGradients(optimizer.parameters)
         return self._gradients
 
+    def metric_names(self) -> list[str] | None:
+        """Return the names of the metrics, as this learner knows them of earlier updates together; None if not."""
+        gradients, optimizer = self._gradients, self.optimizer
+        is_old = gradients is None or optimizer is None or gradients.parameters is not optimizer.parameters
+        return None if is_old or gradients is None else gradients.names
+
+    def forget_metric_names(self) -> None:
+        """Let all learners agree on the names of the metrics again in the next update together."""
+        self._gradients = None
+
     def minibatches(self, columns: Mapping[str, Any], *, together: bool = False) -> Minibatches:
         """Return the minibatches of the module's batch.
 
@@ -276,7 +286,7 @@ class ModuleTrainer:
             num_env_steps: environment steps learned from so far by all learners.
 
         Raises:
-            NonFiniteLossError: as `update` does, on all learners.
+            NonFiniteLossError: as `update` does, on all learners, which have equal buffers then too.
             Exception: what went wrong on this learner.
             OtherLearnerError: another learner failed.
         """
@@ -288,14 +298,24 @@ class ModuleTrainer:
         def run(optimizer: ModuleOptimizer, coefficients: Mapping[str, float], means: _UpdateMetrics) -> None:
             self._run_epochs_together(optimizer, share, coefficients, means)
 
-        result = self._update(run, share.num_rows, num_env_steps, shared)
+        try:
+            result = self._update(run, share.num_rows, num_env_steps, shared)
+        except NonFiniteLossError:
+            if not shared.failed:  # all learners have it, and go on
+                self._share_buffers(share)
+            raise
+        self._share_buffers(share)
+        return result
+
+    def _share_buffers(self, share: ModuleShare) -> None:
+        """Take over the module's buffers of the learner with the most rows."""
+        shared = share.shared
         buffers = dict(self.module.named_buffers()) if isinstance(self.module, torch.nn.Module) else {}
         if buffers:
             answers = shared.finish({name: value.cpu() for name, value in buffers.items()} if share.is_source else None)
             values = next(answer for answer in answers if answer is not None)
             for name, buffer in buffers.items():
                 buffer.copy_(values[name])
-        return result
 
     def _update(
         self,

@@ -130,16 +130,17 @@ class SharedGradients:
 
     Attributes:
         parameters: As given.
+        names: Of the metrics, as all learners know them; None before the first minibatch.
     """
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         self.parameters = parameters
-        self._names: list[str] | None = None  # of the metrics, as all learners know them
+        self.names: list[str] | None = None
         self._allocate()
 
     def _allocate(self) -> None:
         """Make the buffer that learners add up: errors, other names, rows, metrics, gradients that exist, gradients."""
-        self._num_numbers = 3 + len(self._names or ())
+        self._num_numbers = 3 + len(self.names or ())
         sizes = [self._num_numbers, len(self.parameters), *(parameter.numel() for parameter in self.parameters)]
         wide = any(parameter.dtype == torch.float64 for parameter in self.parameters)
         self._buffer = torch.zeros(
@@ -181,13 +182,13 @@ class SharedGradients:
         self._buffer[self._num_numbers + len(self.parameters) :].div_(total)
         for parameter, gradient, number in zip(self.parameters, self._gradients, self._exist.tolist()):
             parameter.grad = gradient.to(parameter.dtype) if number else None
-        return {name: value / total for name, value in zip(self._names or (), sums)}, round(total)
+        return {name: value / total for name, value in zip(self.names or (), sums)}, round(total)
 
     def _fill(self, metrics: Mapping[str, float] | None, num_rows: int, *, failed: bool) -> None:
         self._buffer.zero_()
         if failed:
             self._numbers[0] = 1.0
-        elif metrics is not None and list(metrics) != self._names:
+        elif metrics is not None and list(metrics) != self.names:
             self._numbers[1] = 1.0
         elif metrics is not None:
             for gradient, parameter in zip(self._gradients, self.parameters):
@@ -207,5 +208,5 @@ class SharedGradients:
                 found="; ".join(", ".join(names) for names in lists),
                 do="return the same metrics for every minibatch",
             )
-        self._names = lists[0]
+        self.names = lists[0]
         self._allocate()

@@ -340,6 +340,20 @@ def test_a_restored_group_goes_on_bit_by_bit_and_one_learner_can_take_its_state_
     assert alone.update(episodes=[1])["__all_modules__"]["num_updates"] == 2
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_state_that_is_set_on_one_learner_alone_does_not_keep_them_apart(points, count):
+    shares = [{"red": rows_of(0, 12), "blue": rows_of(20, 9)}, {"red": rows_of(50, 16)}, {"red": rows_of(70, 3)}]
+    group, other = (Group(points, shares[:count], num_epochs=2) for _ in range(2))
+    for each in (group, other):
+        each.update()
+    changed = group.members[1]
+    changed.set_state(changed.get_state())
+    for each in (group, other):
+        assert [type(result) for result in each.update()] == [dict] * count
+    np.testing.assert_equal(group.members[1].get_state(), other.members[0].get_state())
+    group.where(points)
+
+
 def test_buffers_are_those_of_the_learner_with_the_most_rows(points):
     class Buffered(points.Module):
         def setup(self):
@@ -350,12 +364,17 @@ def test_buffers_are_those_of_the_learner_with_the_most_rows(points):
             self.seen += len(batch["x"])
             return {"at": self.at}
 
-    group = Group(points, [{"red": rows_of(0, 3)}, {"red": rows_of(50, 8)}], at={"red": (0.0, 0.0)})
+    losses = [Failing(points.Distances()) for _ in range(2)]
+    shares = [{"red": rows_of(0, 3)}, {"red": rows_of(50, 8)}]
+    group = Group(points, shares, losses=losses, at={"red": (0.0, 0.0)}, minibatch_size=None)
     for learner in group.members:
         learner.remove_module("red")
         learner.add_module("red", Buffered(model_config={"at": [0.0, 0.0]}))
     group.update()
     assert [int(learner.module["red"].seen) for learner in group.members] == [8, 8]
+    losses[0].fails = "nan"
+    assert [type(error) for error in group.update()] == [NonFiniteLossError] * 2
+    assert [int(learner.module["red"].seen) for learner in group.members] == [16, 16]
 
 
 # -- minibatches -----------------------------------------------------------------------------------
