@@ -26,7 +26,7 @@ from ._parts.agent_column import OF_OBSERVATIONS, AgentColumn, RowRequest
 from ._parts.agent_segment import AgentRecord, AgentSegment
 from ._parts.arguments import as_info, as_reward, check_space, check_state, check_steps, fresh_id
 from ._parts.env_step import EnvStep
-from ._storage.arrays import owned, same_value
+from ._storage.arrays import make_writable, owned, same_value
 from ._storage.indexing import Indices, note_history
 from ._storage.infos_buffer import InfosBuffer
 from .infinite_lookback_buffer import NOTHING
@@ -1153,6 +1153,12 @@ class MultiAgentEpisode:
         episode._custom_data = copy.deepcopy(state["custom_data"])
         episode._start_time, episode._last_step_time = 0.0, state["duration_s"]
         return episode
+
+    def __setstate__(self, state: Any) -> None:
+        attributes, slots = state if isinstance(state, tuple) else (state, None)  # slots: of a subclass
+        for name, value in {**attributes, **(slots or {})}.items():
+            setattr(self, name, value)
+        make_writable([self._custom_data, *(record.info for record in self.records.values())])
 
     def equals(self, other: Any) -> bool:
         """True if another episode holds the same: columns (NaN equals NaN), env steps, flags, names, pending values.

@@ -28,7 +28,7 @@ from epibatch.core.spaces import check_row
 from epibatch.core.structs import flatten, flatten_like, form_of, form_text
 
 from ._parts.arguments import as_flag, as_info, as_reward, as_rewards, check_space, check_state, check_steps, fresh_id
-from ._storage.arrays import leaves_like, same_value, shielded
+from ._storage.arrays import leaves_like, make_writable, same_value, shielded
 from ._storage.indexing import WATCH, Indices, check_newest
 from ._storage.infos_buffer import EMPTY, InfosBuffer, mark_placeholders
 from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer, RowPlan, put_step
@@ -929,6 +929,8 @@ class SingleAgentEpisode:
         for values in (attributes, slots):
             for name, value in (values or {}).items():
                 setattr(self, name, value)
+        if self._custom_data:
+            make_writable(self._custom_data)
 
     def equals(self, other: Any) -> bool:
         """True if another episode holds the same: columns (NaN equals NaN), flags, names, infos, custom data.

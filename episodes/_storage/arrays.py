@@ -49,6 +49,34 @@ def owned(row: Any) -> Any:
     return copy.deepcopy(row) if isinstance(row, list) else row
 
 
+def make_writable(value: Any, known: dict[int, tuple[Any, Any]] | None = None) -> Any:
+    """Return nested dicts, lists, tuples and object arrays with copies in place of arrays in read-only memory.
+
+    Args:
+        value: What came from another process; its dicts, lists and object arrays are changed, and stay the same ones.
+        known: What was done already and what came of it, by `id()`: an array that is there twice stays one.
+    """
+    known = {} if known is None else known
+    if id(value) in known:
+        return known[id(value)][1]
+    if isinstance(value, tuple):
+        items = [make_writable(item, known) for item in value]
+        if all(new is old for new, old in zip(items, value)):
+            return value
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if not isinstance(value, (dict, list, np.ndarray)):
+        return value
+    own = value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value
+    known[id(value)] = value, own
+    if isinstance(own, np.ndarray) and own.dtype != _OBJECT:
+        return own
+    places = own.ravel(order="K") if isinstance(own, np.ndarray) else own
+    for key, item in list(places.items() if isinstance(places, dict) else enumerate(places)):
+        if (new := make_writable(item, known)) is not item:
+            places[key] = new
+    return own
+
+
 def empty_leaf(value: Leaf, capacity: int | None = None) -> Leaf:
     """Room for `capacity` rows that look like `value`; default: four kilobytes, but from 16 to 256 rows."""
     if capacity is None:

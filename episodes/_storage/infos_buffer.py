@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeIndexError
 
-from .arrays import same_value
+from .arrays import make_writable, same_value
 from .indexing import Positions
 from .lookback_buffer import LookbackBuffer
 
@@ -154,7 +154,7 @@ class InfosBuffer(LookbackBuffer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._data, self._chunk = [EMPTY] * state["count"], None
-        for i, row in state["rows"].items():
+        for i, row in make_writable(state["rows"]).items():
             self._data[i] = row
         self.lookback, self.t_started = state["lookback"], state["t_started"]
 

@@ -17,7 +17,7 @@ from epibatch.core.structs import Form, flatten, unflatten
 
 from ..infinite_lookback_buffer import NOTHING
 from ..single_agent_episode import SingleAgentEpisode
-from .arrays import Leaf, fits_exactly, leaves_like, same_value
+from .arrays import Leaf, fits_exactly, leaves_like, make_writable, same_value
 from .block import Block, BlockColumn
 from .chunk import Chunk
 from .infos_buffer import InfosBuffer
@@ -100,7 +100,7 @@ class SentBlock:
         block.observations, block.actions, block.rewards = (columns.pop(name) for name in _COLUMNS)
         block.extras, block.unknown_rewards = columns, data["unknown_rewards"]
         block.returns_before = data["returns_before"]
-        self._objects = pickle.loads(data["objects"]) if isinstance(data["objects"], bytes) else data["objects"]
+        self._objects = _from_band(data["objects"])
         block.infos, block.own_infos = data["infos"], self._objects["own_infos"]
 
     @cached_property
@@ -278,6 +278,12 @@ class _StackedInfos(Mapping[int, Any]):
             leaves[:] = map(np.array, leaves)
         return unflatten(form, [leaf[i] for leaf in leaves])
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_others": _in_band(self._others)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _others=_from_band(state["_others"]))
+
     def __iter__(self) -> Iterator[int]:
         return chain(self._places, self._others)
 
@@ -301,6 +307,11 @@ def _in_band(objects: Any) -> Any:
         return pickle.dumps(objects, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError):  # what sends them may be able to pickle more
         return objects
+
+
+def _from_band(packed: Any) -> Any:
+    """Return the objects of `_in_band`, whose arrays can be written to."""
+    return pickle.loads(packed) if isinstance(packed, bytes) else make_writable(packed)
 
 
 def _is_plain(view: SingleAgentEpisode, chunk: Chunk) -> bool:

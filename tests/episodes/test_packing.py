@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import gymnasium as gym
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from epibatch.episodes import (
+    MultiAgentEpisode,
     SingleAgentEpisode,
     VectorEpisodes,
     VectorRecorder,
@@ -159,6 +160,120 @@ def test_infos_of_many_steps_are_few_buffers_and_can_be_changed() -> None:
     twins[1].get_infos(1)["at"][:] = 7
     assert [info["at"].tolist() for info in twins[1].get_infos()] == [[0] * 3, [7] * 3, [1] * 3]
     assert twins[0].get_infos(1)["at"].tolist() == [1] * 3
+
+
+class Pair(NamedTuple):
+    """What a user may keep in an episode."""
+
+    left: Any
+    right: Any
+
+
+def refuse(custom: dict[str, Any]) -> None:
+    """Put in what only cloudpickle sends."""
+
+    class Local:
+        pass
+
+    custom["refused"] = Local()
+
+
+def kept() -> dict[str, Any]:
+    one = np.zeros(3)
+    ragged = np.array([np.zeros(2), None], object)
+    return {"vec": one, "same": one, "in": {"list": [np.zeros((2, 2))], "pair": Pair(np.zeros(1), 0)}, "ragged": ragged}
+
+
+def add_one(found: dict[str, Any]) -> None:
+    """Write to all arrays of `kept`."""
+    found["vec"] += 1
+    for array in (found["in"]["list"][0], found["in"]["pair"].left, found["ragged"][0]):
+        array += 1
+    assert found["same"].tolist() == [1] * 3 and found["in"]["pair"].right == 0 and found["ragged"][1] is None
+    assert found["in"]["list"][0].sum() == 4 and found["in"]["pair"].left == [1] and found["ragged"][0].sum() == 2
+
+
+def recorded_with(info: Any) -> VectorEpisodes:
+    episodes = recorded_infos(2, info)
+    for episode in episodes:
+        episode.custom_data.update(kept())
+    return episodes
+
+
+def stacked_steps() -> VectorEpisodes:
+    return recorded_with({"vec": np.zeros((2, 3)), "kept": np.array([None, kept()], object)})
+
+
+def with_info_set() -> VectorEpisodes:
+    episodes = recorded_with({"vec": np.zeros((2, 3))})
+    for episode in episodes:
+        episode.infos.set(kept(), at_indices=-1)
+    return episodes
+
+
+def of_own_columns() -> VectorEpisodes:
+    episodes = with_info_set()
+    episodes[0].own_columns()
+    episodes[1].agent_id = "a"
+    return episodes
+
+
+def gathered() -> VectorEpisodes:
+    return stacked_steps().take([1])
+
+
+def listed() -> list[SingleAgentEpisode]:
+    episodes = [numbered(2), Marked(observations=[0, 1], actions=[2], rewards=[3.0], infos=[kept(), {}])]
+    for episode in episodes:
+        episode.custom_data.update(kept())
+        episode.infos.set(kept(), at_indices=-1)
+    return episodes
+
+
+def of_several_agents() -> list[MultiAgentEpisode]:
+    episode = meeting("a", "b")
+    episode.add_env_step(**joint_step("a", "b", infos={"a": kept(), "b": kept()}))
+    episode.add_env_step({"a": 2.0}, {"a": 1, "b": 1}, {"a": 1.0}, {"b": kept()})
+    episode.custom_data.update(kept())
+    return [episode]
+
+
+def arrays_read_only(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return [] if value.flags.writeable else [value]
+    is_nested = isinstance(value, (list, tuple, np.ndarray))
+    return [array for item in value for array in arrays_read_only(item)] if is_nested else []
+
+
+@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.parametrize("store", [stacked_steps, with_info_set, of_own_columns, gathered, listed, of_several_agents])
+def test_infos_and_custom_data_of_another_process_can_be_changed(store: Any, refused: bool) -> None:
+    episodes = store()
+    if refused:
+        refuse(episodes[0].custom_data)
+    for twins in (sent_by_cloudpickle(episodes), sent_by_cloudpickle(sent_by_cloudpickle(episodes))):
+        assert len(twins) == len(episodes)
+        for twin in twins:
+            add_one(twin.custom_data)
+            singles = list(twin.agent_episodes.values()) if isinstance(twin, MultiAgentEpisode) else [twin]
+            infos = [info for single in singles for info in single.get_infos()]
+            assert any(infos) and not arrays_read_only(infos)
+            for info in infos:
+                if "ragged" in info:
+                    add_one(info)
+    if store is of_several_agents:
+        twin = twins[0]
+        twin.add_env_step({"b": 2.0}, {"a": 1}, {"b": 1.0})
+        add_one(twin.agent_episodes["b"].get_infos(-1))
+
+
+def sent_by_cloudpickle(episodes: Any) -> Any:
+    """All episodes, as they come to another process."""
+    buffers: list[pickle.PickleBuffer] = []
+    data = cloudpickle.dumps(pack_episodes(episodes), protocol=5, buffer_callback=buffers.append)
+    return unpack_episodes(pickle.loads(data, buffers=[bytes(own.raw()) for own in buffers]))
 
 
 def test_objects_that_pickle_refuses_are_left_to_the_sender() -> None:
