@@ -61,6 +61,8 @@ class _Member:
     running: int = 0
     """Episodes that go on after the newest delivery."""
     num_bytes: int = 0
+    asked: int = 0
+    """Number, among all requests for episodes, of the newest one to it."""
     failures: int = 0
     """In a row."""
     last_states: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -123,7 +125,7 @@ class EnvRunnerGroup:
         self._merges = bool(config.merge_env_runner_states)
         self._broadcasts = self._merges and config.broadcast_env_runner_states
         self._warned: set[Any] = set()
-        self._steps_lost = self._episodes_lost = self._failures = 0
+        self._num_requests = self._steps_lost = self._episodes_lost = self._failures = 0
         if config.num_env_runners:
             try:
                 self._start(make_actors)
@@ -190,20 +192,23 @@ class EnvRunnerGroup:
         check_amounts(num_timesteps, num_episodes)
         self._check_running()
         while True:
-            if not self.num_in_flight_async_reqs() and not self._arrived:
-                self._ask(self._available(), arguments, 1)
-            while self.num_in_flight_async_reqs():
+            shares = {} if self.num_in_flight_async_reqs() or self._arrived else self._shares(arguments)
+            while shares or self.num_in_flight_async_reqs():
+                asked = self._ask(shares) if shares else []
                 self._receive(None)
+                shares = {index: shares[index] for index in self._available() if index in shares.keys() - asked}
             parts = self._taken()
             if parts:
                 return join_episodes([part for _, part in parts])
 
-    def request(self, **arguments: Any) -> int:
+    def request(self, *, at_most: int | None = None, **arguments: Any) -> int:
         """Let the runners sample, without waiting for them; `ready` returns their episodes.
 
-        Each runner gets as many requests as `max_requests_in_flight_per_env_runner` and `max_bytes_in_flight` allow.
+        Each runner gets as many requests as `max_requests_in_flight_per_env_runner` and `max_bytes_in_flight` allow;
+        those that were asked longest ago come first.
 
         Args:
+            at_most: Number of new requests to all runners together; None: no limit.
             **arguments: Those of `EnvRunner.sample`, for each runner.
 
         Returns:
@@ -213,8 +218,8 @@ class EnvRunnerGroup:
             raise _no_processes("request")
         check_amounts(arguments.get("num_timesteps"), arguments.get("num_episodes"))
         self._check_running()
-        self._receive(0.0)
-        return self._ask(self._available(), arguments, self._config.max_requests_in_flight_per_env_runner, split=False)
+        wanted = dict.fromkeys(self._available(), arguments)
+        return len(self._ask(wanted, self._config.max_requests_in_flight_per_env_runner, at_most))
 
     def ready(self, timeout: float | None = None) -> list[tuple[int, Sequence[Any]]]:
         """Wait until a runner has answered a request, and return the episodes of all that have.
@@ -240,14 +245,15 @@ class EnvRunnerGroup:
                 return parts
 
     def _check_running(self) -> None:
-        """Replace runners that were lost since the last answer.
+        """Take what came, and replace runners that were lost since the last answer.
 
         Raises:
             RunnerError: The group was stopped, or no runner is left.
         """
         self.local_env_runner.assert_healthy()
-        lost = [i for i in self._members if i not in self._actors.indexes and not self._actors.in_flight(i)]
-        errors = [self._lose(index, [], _lost(index, "a process that was lost")) for index in lost]
+        self._receive(0.0)
+        lost = {index: self._actors.requests(index) for index in self._members if index not in self._actors.indexes}
+        errors = [self._lose(index, lost[index], _lost(index, "a process that was lost")) for index in lost]
         _raise_first(errors)
         if not self._members:
             raise RunnerError(
@@ -270,21 +276,24 @@ class EnvRunnerGroup:
         self._replaced.difference_update(started)
         return started
 
-    def _ask(self, indexes: Sequence[int], arguments: Mapping[str, Any], most: int, *, split: bool = True) -> int:
-        """Send requests to runners until each has so many; return how many were sent."""
+    def _shares(self, arguments: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+        """Return the arguments of each runner that has something to do, which together take what was asked for."""
+        indexes, shares = self._available(), dict[int, Mapping[str, Any]]()
+        for position, index in enumerate(indexes):
+            amounts = {k: _share(arguments[k], position, len(indexes)) for k in ("num_timesteps", "num_episodes")}
+            if not position or 0 not in amounts.values():
+                shares[index] = {**arguments, **amounts}
+        return shares
+
+    def _ask(self, wanted: Mapping[int, Mapping[str, Any]], each: int = 1, at_most: int | None = None) -> list[int]:
+        """Send requests until each runner has so many, first to those asked longest ago; return whom they went to."""
         counts = self._update()
-        amounts = {name: arguments.get(name) for name in ("num_timesteps", "num_episodes")}
-        sent = 0
-        for turn in range(most):
-            for position, index in enumerate(indexes):
-                own = dict(arguments)
-                if split:
-                    own.update({name: _share(amounts[name], position, len(indexes)) for name in amounts})
-                has_nothing_to_do = split and 0 in (own["num_timesteps"], own["num_episodes"]) and position
-                if self._asked(index) > turn or has_nothing_to_do or not self._has_room(index):
-                    continue
-                self._submit(index, own, counts)
-                sent += 1
+        sent: list[int] = []
+        for turn in range(each):
+            for index in sorted(wanted, key=lambda index: self._members[index].asked):
+                if len(sent) != at_most and self._asked(index) <= turn and self._has_room(index):
+                    self._submit(index, wanted[index], counts)
+                    sent.append(index)
         return sent
 
     def _asked(self, index: int) -> int:
@@ -318,11 +327,16 @@ class EnvRunnerGroup:
         parts = self._parts_ref if member.parts != self._parts else None
         weights = self._weights[1] if member.weights != self._weights[0] or parts is not None else None
         states = self._states_ref if member.states != self._states or parts is not None else None
-        if not self._actors.in_flight(index):
-            member.heard = time.monotonic()
-        self._actors.submit(index, "sample", request, parts, weights, states, member.own_states, request=request)
+        self._send(index, "sample", request, parts, weights, states, member.own_states, request=request)
         member.parts, member.weights, member.states = self._parts, self._weights[0], self._states
         member.own_states = {}
+        self._num_requests += 1
+        member.asked = self._num_requests
+
+    def _send(self, index: int, method: str, *args: Any, request: Any) -> None:
+        if not self._actors.in_flight(index):
+            self._members[index].heard = time.monotonic()
+        self._actors.submit(index, method, *args, request=request)
 
     def _steps_of(self, arguments: Mapping[str, Any]) -> int:
         """Return the environment steps that a request asks for; 0 if it asks for episodes."""
@@ -514,8 +528,7 @@ class EnvRunnerGroup:
             self._replaced.add(index)
             self._actors.submit(index, "progress", request=_Start())
             return None
-        if index in self._actors.indexes:
-            self._actors.kill(index)
+        self._actors.kill(index)
         if config.ignore_env_runner_failures and self._members and not too_often:
             self._warn_of_fewer(index, error)
             return None
@@ -542,34 +555,42 @@ class EnvRunnerGroup:
         warnings.warn(warning, stacklevel=2)
 
     def _taken(self) -> list[tuple[int, Sequence[Any]]]:
-        """Add the statistics and metrics of deliveries that arrived, in the order of runners; return their episodes."""
-        arrived, self._arrived = sorted(self._arrived, key=lambda entry: (entry[0], entry[1].number)), []
+        """Add the statistics and metrics of deliveries that arrived, in the order of runners; return their episodes.
+
+        If that fails they are still there at the next call.
+        """
+        arrived = sorted(self._arrived, key=lambda entry: (entry[0], entry[1].number))
+        parts = [(index, unpack_episodes(d.episodes)) for index, d in arrived if d.failure is None]
+        self._merge(arrived)
         for _, delivery in arrived:
             self.local_env_runner.add_metrics(delivery.metrics)
-        self._merge(arrived)
-        parts = [(index, unpack_episodes(d.episodes)) for index, d in arrived if d.failure is None]
+        self._arrived = []
         return parts
 
     def _merge(self, arrived: Sequence[tuple[int, Delivery]]) -> None:
-        """Add the statistics of deliveries to those of the local pipelines."""
+        """Add the statistics of deliveries to those of the local pipelines, or change nothing if that fails."""
         if not arrived:
             return
+        pipelines = self.local_env_runner.pipelines
+        first = next((d.states[-1] for index, d in arrived if index == min(self._members, default=0)), {})
+        present = {}
+        for name, pipeline in pipelines.items():
+            new = [states[name] for _, delivery in arrived for states in delivery.states if name in states]
+            merged = self._merged(pipeline, new) if self._merges else {}
+            present[name] = {**merged, **self._first_ones(pipeline, first.get(name, {}), merged)}
+        for name, state in present.items():
+            pipelines[name].set_state(state)
         self._states_data = b""
         for index, delivery in arrived:
             if index in self._members:
                 self._members[index].delivered = delivery.number
-                self._members[index].last_states = delivery.states[-1]
-        first = next((d.states[-1] for index, d in arrived if index == min(self._members, default=0)), {})
-        for name, pipeline in self.local_env_runner.pipelines.items():
-            for _, delivery in arrived:
+                self._members[index].last_states = copy.deepcopy(delivery.states[-1])
+            for name, pipeline in pipelines.items():
                 if delivery.history.get(name) is not None:
                     pipeline.history.depth = max(pipeline.history.depth, delivery.history[name])
                     pipeline.history.calls += 1
                 if pipeline.watch is not None:
                     pipeline.watch.add(delivery.piece_seconds.get(name, {}))
-            new = [states[name] for _, delivery in arrived for states in delivery.states if name in states]
-            merged = self._merged(pipeline, new) if self._merges else {}
-            pipeline.set_state({**merged, **self._first_ones(pipeline, first.get(name, {}), merged)})
 
     def _merged(self, pipeline: Any, states: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return a pipeline's statistics together with what is new in states of the runners."""
@@ -652,7 +673,7 @@ class EnvRunnerGroup:
         """
         indexes = self._chosen(remote_worker_ids) if self._actors is not None else []
         for index in indexes:
-            self._actors.submit(index, "apply", func, dict(kwargs or {}), request=_Call(tag))
+            self._send(index, "apply", func, dict(kwargs or {}), request=_Call(tag))
         return len(indexes)
 
     def fetch_ready_async_reqs(
@@ -741,7 +762,7 @@ class EnvRunnerGroup:
             self._drain()
             self._actors.call("checkpoint_reset", indexes=self.healthy_env_runner_ids())
             for member in self._members.values():
-                member.states = 0
+                member.states = member.running = 0
 
     def _drain(self) -> None:
         """Wait for the requests in flight, and drop what they bring."""

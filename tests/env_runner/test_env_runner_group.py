@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import random
 import warnings
+import weakref
 
+import cloudpickle
+import fake_actors
 import numpy as np
 import pytest
 from fake_actors import FakeActors, sent
@@ -271,6 +275,14 @@ def test_the_others_go_on_and_the_lost_one_comes_back(group_of):
     assert group.num_remote_worker_restarts() == 1
 
 
+def test_a_runner_that_is_lost_with_a_call_of_a_function_is_replaced(group_of):
+    group = group_of(config_of(2))
+    group.foreach_env_runner_async(lambda runner: runner.worker_index)
+    actors_of(group).objects.pop(2).stop()
+    assert sum(map(len, group.sample(num_timesteps=20))) == 20
+    assert group.num_remote_worker_restarts() == 1
+
+
 def test_if_all_are_lost_they_sample_again(group_of):
     group = group_of(config_of(2), scenario=Scenario({(1, 0): "die", (2, 0): "die"}))
     assert sum(map(len, group.sample(num_timesteps=20))) == 20
@@ -440,6 +452,19 @@ def test_a_users_error_is_raised_at_once_and_nothing_counts_twice_or_is_lost(gro
 
 
 # ------------------------------------------------------------------------------------ what travels
+
+
+def test_if_statistics_cannot_be_merged_nothing_counts_twice_or_is_lost(group_of, monkeypatch):
+    group = group_of(config_of(2))
+    statistics = Statistics(group)
+    group.request(num_timesteps=20)
+    last = list(group.local_env_runner.pipelines.values())[-1]
+    with monkeypatch.context() as patch:
+        patch.setattr(last, "merge_states", lambda states: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            group.ready()
+    assert sum(len(episode) for _, episodes in group.ready() for episode in episodes) == 40
+    assert statistics.check() >= 40
 
 
 def requests_of(group):
@@ -621,6 +646,21 @@ def test_bytes_in_flight_are_bounded(group_of):
         group.ready()
     group.request(num_timesteps=100)
     assert 4 <= group.num_in_flight_async_reqs() <= 6
+
+
+def test_few_bytes_in_flight_starve_no_runner(group_of):
+    group = group_of(config_of(3, envs=1, max_bytes_in_flight=1))
+    assert [sum(map(len, group.sample(num_timesteps=30))) for _ in range(3)] == [30, 30, 30]
+    asked = []
+    for _ in range(4):
+        assert group.request(num_timesteps=10) == 1
+        asked += [index for index, _ in group.ready()]
+    assert asked == [1, 2, 3, 1]
+
+
+def test_requests_can_be_few(group_of):
+    group = group_of(config_of(3, max_requests_in_flight_per_env_runner=2))
+    assert [group.request(num_timesteps=4, at_most=most) for most in (0, 2, 2, None)] == [0, 2, 2, 2]
 
 
 def test_requests_that_run_are_what_sample_returns(group_of):
@@ -814,6 +854,35 @@ def test_dropped_requests_leave_nothing_behind(group_of):
     assert all(episode.t_started == 0 for episode in group.sample(num_timesteps=20))
     statistics.check()
     assert max(group.foreach_env_runner(_total, local_env_runner=False)) <= len(statistics.rows)
+
+
+def test_episodes_that_were_dropped_are_not_lost_again(group_of):
+    group = group_of(config_of(2), scenario=Scenario({(2, 1): "die"}))
+    group.sample(num_timesteps=20)
+    group.checkpoint_reset()
+    group.sample(num_timesteps=20)
+    assert group.fault_report()["num_env_runner_restarts"] == 1
+    assert group.fault_report()["num_episodes_lost"] == 0
+
+
+def test_nothing_keeps_the_memory_of_samples(group_of, monkeypatch):
+    config = config_of(2, merge_env_runner_states=False, env_to_module_connector=lambda *_, **__: [MeanStdFilter()])
+    group, memories = group_of(config), []
+
+    class Memory(bytearray):
+        """Memory of the object store, of which a test sees whether it is in use."""
+
+    def sent_in_memory(value):
+        buffers = []
+        data = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+        used = [Memory(buffer.raw()) for buffer in buffers]
+        memories.extend(map(weakref.ref, used))
+        return pickle.loads(data, buffers=[memoryview(memory).toreadonly() for memory in used])
+
+    monkeypatch.setattr(fake_actors, "sent", sent_in_memory)
+    group.sample(num_timesteps=20)
+    gc.collect()
+    assert memories and not any(memory() is not None for memory in memories)
 
 
 def test_metrics_are_those_of_all_runners(group_of):
