@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
+from fake_actors import FakeActors
 
 from epibatch.algorithms import PPOConfig
 from epibatch.algorithms.algorithm import TrainBatches
 from epibatch.core.errors import MissingExtraError, RunnerError
+from epibatch.env_runner import EnvRunnerGroup
 from epibatch.episodes import SingleAgentEpisode
 
 
@@ -93,7 +97,8 @@ class Runners:
         self._running = {}
         self.acted_with = []
 
-    def request(self):
+    def request(self, at_most):
+        assert at_most == len(self._sizes) - len(self._running)
         for index in self._sizes:
             self._running.setdefault(index, self.updates)
 
@@ -110,14 +115,33 @@ class Runners:
 
 
 def test_the_next_batch_is_one_update_older_and_in_the_order_of_runners():
-    group = Runners({1: 2, 2: 3, 3: 1}, order=(3, 1, 2, 2, 3, 1, 1, 2, 3))
+    group = Runners({1: 3, 2: 2, 3: 2}, order=(3, 1, 2, 2, 3, 1, 1, 2, 3))
     batches = TrainBatches(group, config(6, num_env_runners=3, sample_while_learning=True))
     for _ in range(3):
-        assert lengths(batches.sample()) == [2, 3, 1]
+        assert lengths(batches.sample()) == [3, 2, 2]
         assert batches.is_late == (group.updates > 0)
         batches.sample_ahead()
         group.updates += 1
     assert [updates for _, updates in group.acted_with] == [0, 0, 0, 0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("settings", [
+    {"max_requests_in_flight_per_env_runner": 3},
+    {"max_requests_in_flight_per_env_runner": 3, "rollout_fragment_length": 4},
+    {"max_requests_in_flight_per_env_runner": 2, "batch_mode": "complete_episodes"},
+])  # fmt: skip
+def test_no_step_is_older_than_one_update(settings):
+    chosen = config(32, num_env_runners=2, sample_while_learning=True, **settings).debugging(seed=1)
+    group = EnvRunnerGroup(config=chosen, make_actors=partial(FakeActors, order=random.Random(0)))
+    batches, oldest = TrainBatches(group, chosen), []
+    for updates in range(6):
+        episodes = batches.sample()
+        assert sum(lengths(episodes)) >= 32
+        oldest.append(max(updates - min(e.get_extra_model_outputs("weights_seq_no")) for e in episodes))
+        batches.sample_ahead()
+        group.local_env_runner.weights_updated()
+    group.stop()
+    assert oldest == [0, 1, 1, 1, 1, 1]
 
 
 def test_without_the_setting_nothing_is_sampled_ahead():

@@ -45,14 +45,16 @@ class TrainBatches:
     def sample(self) -> Sequence[Any]:
         """Return chunks with `train_batch_size` steps, or a few more; one `sample()` unless fragments are shorter.
 
+        No request is left in flight, so that no step is older than one update.
+
         Raises:
             RunnerError: a sample has no steps, though no runner failed.
         """
         wanted, is_first = self._config.total_train_batch_size, not self._parts
-        while self._steps < wanted:
+        while self._steps < wanted or (self._ahead and self._group.num_in_flight_async_reqs()):
             before, faults = self._steps, self._faults()
             self._take_part(wanted)
-            if self._steps == before and not is_first and self._faults() == faults:
+            if self._steps == before < wanted and not is_first and self._faults() == faults:
                 raise RunnerError(
                     "Algorithm.train",
                     expected=f"{wanted} {'agent' if self._by_agent else 'env'} steps",
@@ -68,7 +70,7 @@ class TrainBatches:
     def sample_ahead(self) -> None:
         """Let the runners sample the next batch from now on, with `sample_while_learning`; does not wait for it."""
         if self._ahead:
-            self._group.request()
+            self._request(self._config.total_train_batch_size)
             self._next_is_late = True
 
     def forget(self) -> None:
@@ -78,9 +80,7 @@ class TrainBatches:
     def _take_part(self, wanted: int) -> None:
         """Sample once, or take what was sampled meanwhile."""
         if self._ahead:
-            asked = self._group.num_in_flight_async_reqs() * self._steps_of_sample()
-            if self._steps + asked < wanted:
-                self._group.request()
+            self._request(wanted)
             for index, part in self._group.ready():
                 self._add(index, part)
             return
@@ -90,6 +90,18 @@ class TrainBatches:
             self._add(0, self._group.sample(num_timesteps=wanted - self._steps))
         else:
             self._add(0, self._group.sample())
+
+    def _request(self, wanted: int) -> None:
+        """Let the runners sample what the batch lacks beside their requests in flight, and not more."""
+        each = self._steps_of_sample()
+        lacks = wanted - self._steps - self._group.num_in_flight_async_reqs() * each
+        if lacks <= 0:
+            return
+        arguments = {}
+        if self._parts and self._asks_for_steps():
+            each = -(-lacks // self._config.num_env_runners)
+            arguments["num_timesteps"] = each
+        self._group.request(at_most=-(-lacks // each), **arguments)
 
     def _faults(self) -> Any:
         """Counts of what has happened to the runners' processes so far."""
