@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -22,6 +23,15 @@ def is_alive(pid):
     return state != "Z"
 
 
+@contextlib.contextmanager
+def ended(script):
+    try:
+        yield
+    except BaseException:
+        script.kill()
+        raise
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks processes up in /proc")
 @pytest.mark.parametrize(
     ("how", "number", "code"),
@@ -33,7 +43,7 @@ def test_nothing_is_left(how, number, code):
     command = [sys.executable, str(FIXTURES / "script_with_workers.py"), how]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     output, pids = "", []
-    with subprocess.Popen(command, **streams, env=environment, start_new_session=True) as script:
+    with subprocess.Popen(command, **streams, env=environment, start_new_session=True) as script, ended(script):
         for line in script.stdout:
             output += line
             if line.startswith("pids "):
