@@ -119,7 +119,6 @@ class EnvRunnerGroup:
         self._results: list[tuple[str | None, int, Any]] = []
         self._parts, self._parts_ref, self._seen = 0, None, self._structure()
         self._weights: tuple[Any, Any] = (None, None)
-        self._weights_pushed = 0
         self._states, self._states_ref = 0, None
         self._states_data = pickle.dumps({name: {} for name in self.local_env_runner.pipelines})
         self._merges = bool(config.merge_env_runner_states)
@@ -364,7 +363,7 @@ class EnvRunnerGroup:
         local = self.local_env_runner
         self._update_parts()
         counts: dict[str, Any] = local.get_state((WEIGHTS_SEQ_NO, "required_lookback", _STEPS))
-        version = counts[WEIGHTS_SEQ_NO], self._weights_pushed
+        version = counts[WEIGHTS_SEQ_NO]
         if self._weights[0] != version:
             self._weights = version, self._actors.put(local.module.get_state())
         if self._broadcasts:
@@ -392,11 +391,11 @@ class EnvRunnerGroup:
         return {"config": config, "pipelines": local.pipelines, "module": module, "spaces": local.get_spaces()}
 
     def sync_weights(self, **_: Any) -> None:
-        """Let the runners act with the module's present weights from their next samples on.
+        """Let the runners act with the module's present weights from their next samples on, under the next number.
 
-        Weights travel by themselves after `EnvRunner.weights_updated`. Call this if you changed them otherwise.
+        `EnvRunner.weights_updated` of the local runner does the same; an Algorithm calls it after each update.
         """
-        self._weights_pushed += 1
+        self.local_env_runner.weights_updated()
 
     def sync_env_runner_states(self, **_: Any) -> None:
         """Do nothing: merged statistics travel with every request; RLlib's name."""

@@ -25,7 +25,7 @@ _WIDTH = 80
 
 
 def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
-    """One line about one iteration: return, evaluation, steps per second, processes, losses, as far as they fit.
+    """One line about one iteration: return, processes, evaluation, steps per second, losses, as far as they fit.
 
     Args:
         results: what `Algorithm.train` returned.
@@ -38,13 +38,13 @@ def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
     runner = results.get("env_runners", {})
     mean = runner.get("episode_return_mean")
     parts = ["no episode done yet" if mean is None or mean != mean else f"return {mean:.1f}"]
+    parts += _processes(results.get("fault_tolerance", {}))
     measured = results.get("evaluation", {}).get("env_runners", {}).get("episode_return_mean")
     if measured is not None and measured == measured:
         parts.append(f"evaluation {measured:.1f}")
     steps, seconds = runner.get("num_env_steps_sampled"), results.get("time_this_iter_s")
     if steps is not None and seconds:
         parts.append(f"{steps / seconds:,.0f} steps/s")
-    parts += _processes(results.get("fault_tolerance", {}))
     for module_id, module in results.get("learners", {}).items():
         losses = [f"{label} {module[name]:.3g}" for name, label in _LOSSES.items() if name in _names(module)]
         if losses:
