@@ -803,6 +803,7 @@ class EnvRunnerGroup:
                     self._actors.call("replace_parts", self._parts_ref, indexes=[index])
                     member.parts = self._parts
                 self._actors.call("set_state", runners.get(index), indexes=[index])
+        self._weights = None, None  # other weights may have the number of those that the runners have
         for member in self._members.values():
             member.weights, member.states, member.running = None, 0, 0
 

@@ -477,6 +477,19 @@ def sequence_numbers(episodes):
     return {int(n) for e in episodes for n in np.asarray(e.get_extra_model_outputs("weights_seq_no"))}
 
 
+def test_restored_weights_reach_runners_that_have_others_of_the_same_number(group_of):
+    group = group_of(config_of(2))
+    local = group.local_env_runner
+    group.sync_weights()
+    assert sequence_numbers(group.sample(num_timesteps=20)) == {1}
+    zeros = {name: np.zeros_like(value) for name, value in local.module.get_state().items()}
+    local.set_state({**local.get_state(), "rl_module": zeros})
+    group.set_state(group.get_state())
+    assert sequence_numbers(group.sample(num_timesteps=20)) == {1}
+    for weights in group.foreach_env_runner(lambda runner: runner.module.get_state()):
+        assert all((value == 0).all() for value in weights.values())
+
+
 def test_weights_are_sent_once_for_each_update(group_of):
     group = group_of(config_of(2))
     local, seen = group.local_env_runner, []
