@@ -26,7 +26,7 @@ from epibatch.learner.schedules import count_steps
 PAGE, PICTURE = Path("docs/internals/scale.md"), Path("docs/scale.png")
 RUNNERS = (1, 2, 4, 8, 16, 32)
 SLEEPS = (0.010, 0.050)
-SAMPLES, SECONDS_PER_SAMPLE = 5, 2.0
+SAMPLES, SECONDS_PER_SAMPLE = 3, 2.0
 EPISODE = 200
 MEMORY_GB, NETWORK_BYTES = 0.3, 10e9 / 8
 """Of a runner's process; of a network of 10 Gbit/s, per second."""
