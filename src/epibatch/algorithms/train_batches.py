@@ -36,11 +36,11 @@ class TrainBatches:
 
     @property
     def _by_agent(self) -> bool:
-        return self._config.is_multi_agent and self._config.count_steps_by == "agent_steps"
+        return bool(self._config.is_multi_agent and self._config.count_steps_by == "agent_steps")
 
     @property
     def _ahead(self) -> bool:
-        return self._config.sample_while_learning and self._config.num_env_runners > 0
+        return bool(self._config.sample_while_learning and self._config.num_env_runners)
 
     def sample(self) -> Sequence[Any]:
         """Return chunks with `train_batch_size` steps, or a few more; one `sample()` unless fragments are shorter.
