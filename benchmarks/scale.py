@@ -7,6 +7,7 @@ from the root of the repository. The environments sleep in each step, so that a 
 
 from __future__ import annotations
 
+import os
 import pickle
 import statistics
 import time
@@ -110,7 +111,9 @@ def size_of(episodes: Sequence[Any]) -> int:
 
 
 class Model(NamedTuple):
-    """The time of a sample: `sleep * steps + fixed + per_runner * N + per_step * N * steps`, all in seconds.
+    """The time of a sample: `step * S + fixed + per_runner * N + per_step * N * S`, all in seconds.
+
+    `step` is the time that one runner alone takes for a step, and S the steps of each runner.
 
     Args:
         fixed: Of the driver, for each sample.
@@ -126,18 +129,18 @@ class Model(NamedTuple):
         """Return the driver's seconds for a sample."""
         return self.fixed + self.per_runner * runners + self.per_step * runners * steps
 
-    def rate(self, runners: int, sleep: float, steps: int) -> float:
-        """Return steps of all runners in a second."""
-        return runners * steps / (sleep * steps + self.driver(runners, steps))
+    def step_of(self, one: Measured) -> float:
+        """Return the seconds that a runner takes for a step, of what one runner did."""
+        return 1 / one.rate - self.driver(1, one.steps) / one.steps
 
-    def share(self, runners: int, sleep: float, steps: int) -> float:
-        """Return the part of the ideal line that is left."""
-        return sleep * steps / (sleep * steps + self.driver(runners, steps))
+    def rate(self, runners: int, one: Measured) -> float:
+        """Return steps of all runners in a second, each of which does what one runner did."""
+        return runners * one.steps / (self.step_of(one) * one.steps + self.driver(runners, one.steps))
 
-    def runners_for(self, share: float, sleep: float, steps: int) -> int:
+    def runners_for(self, share: float, one: Measured) -> int:
         """Return the number of runners at which only a part of the ideal line is left."""
-        driver = sleep * steps * (1 / share - 1) - self.fixed
-        return int(driver / (self.per_runner + self.per_step * steps))
+        driver = one.steps / one.rate / share - self.step_of(one) * one.steps - self.fixed
+        return int(driver / (self.per_runner + self.per_step * one.steps))
 
 
 def fitted(measured: Sequence[Measured]) -> Model:
@@ -166,31 +169,32 @@ def table(measured: Sequence[Measured]) -> str:
 
 def forecast(model: Model, measured: Sequence[Measured]) -> str:
     """Return what the model says about up to 1,000 runners, in words."""
-    steps = max(measured, key=lambda one: one.steps).steps
     size = max(one.bytes_per_step for one in measured)
+    singles = [one for one in measured if one.runners == 1]
     lines = [
-        "The model: a sample of N runners with S steps each takes `sleep * S + a + b * N + c * N * S` seconds. Fitted "
-        f"to the driver's times above: a = {1e3 * model.fixed:.2f} ms, b = {1e6 * model.per_runner:.0f} us per runner, "
+        "The model: a sample of N runners with S steps each takes `t * S + a + b * N + c * N * S` seconds; t is the "
+        "time that one runner alone takes for a step. Fitted to the driver's times above: "
+        f"a = {1e3 * model.fixed:.2f} ms, b = {1e6 * model.per_runner:.0f} us per runner, "
         f"c = {1e9 * model.per_step:.1f} ns per step.",
         "",
         "| a step sleeps | runners | steps/s | of the ideal | driver per sample | network | memory of all runners |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for sleep in SLEEPS:
+    for one in singles:
         for runners in (32, 100, 300, 1000):
-            rate = model.rate(runners, sleep, steps)
+            rate = model.rate(runners, one)
             lines.append(
-                f"| {1e3 * sleep:g} ms | {runners:,} | {rate:,.0f} | {model.share(runners, sleep, steps):.0%} | "
-                f"{1e3 * model.driver(runners, steps):,.0f} ms | {rate * size / NETWORK_BYTES:.1%} of 10 Gbit/s | "
+                f"| {1e3 * one.sleep:g} ms | {runners:,} | {rate:,.0f} | {rate / (runners * one.rate):.0%} | "
+                f"{1e3 * model.driver(runners, one.steps):,.0f} ms | {rate * size / NETWORK_BYTES:.2%} of 10 Gbit/s | "
                 f"{MEMORY_GB * runners:,.0f} GB |"
             )
-    limits = ", ".join(f"{model.runners_for(0.5, sleep, steps):,} at {1e3 * sleep:g} ms" for sleep in SLEEPS)
+    limits = " and ".join(f"{model.runners_for(0.5, one):,} at {1e3 * one.sleep:g} ms a step" for one in singles)
     lines += [
         "",
-        f"With {steps:,} steps of each runner in a sample, the first limit is the driver's one core: it needs as long "
-        f"as the environments, so that half of the ideal line is left, from about this many runners on: "
-        f"{limits} a step. `sample_while_learning` hides that time behind the update; longer fragments make b smaller "
-        "for each step. The memory of the runners (0.3 GB each) is spread over the nodes.",
+        "The first limit is the main process, which asks one runner after the other and takes their answers: from "
+        f"about {limits} on, half of the ideal line is left. Longer fragments make b smaller for each step, and "
+        "`sample_while_learning` hides that time behind the update. The memory of the runners (0.3 GB each) is spread "
+        "over the nodes, and a network is far from full.",
     ]
     return "\n".join(lines)
 
@@ -207,7 +211,7 @@ def draw(measured: Sequence[Measured], model: Model, path: Path) -> None:
         own = [one for one in measured if one.sleep == sleep]
         counts = np.geomspace(1, 1000, 50)
         axes.plot(counts, counts * own[0].rate, "--", color="#808080", label="ideal")
-        axes.plot(counts, [model.rate(n, sleep, own[0].steps) for n in counts], color="#6fa8ff", label="model")
+        axes.plot(counts, [model.rate(n, own[0]) for n in counts], color="#6fa8ff", label="model")
         axes.plot([one.runners for one in own], [one.rate for one in own], "o", color="#1f5fbf", label="measured")
         axes.set(xscale="log", yscale="log", xlabel="runners", ylabel="steps per second")
         axes.set_title(f"a step sleeps {1e3 * sleep:g} ms, {own[0].steps:,} steps of each runner in a sample", size=9)
@@ -229,8 +233,14 @@ def main(quick: bool = False) -> None:
         for runners in counts:
             measured.append(measure(runners, sleep, round(SECONDS_PER_SAMPLE / sleep)))
             print(measured[-1], flush=True)
+    report(measured, quick)
+
+
+def report(measured: Sequence[Measured], quick: bool = False) -> None:
+    """Print the figures, and write them and the picture unless it was quick."""
     model = fitted(measured)
-    figures = f"{processor()}, Ray on this machine.\n\n{table(measured)}\n\n{forecast(model, measured)}"
+    machine = f"{processor()}, {os.cpu_count()} cores; Ray on this machine."
+    figures = f"{machine}\n\n{table(measured)}\n\n{forecast(model, measured)}"
     print(figures)
     if not quick:
         text, _, _ = (REPOSITORY / PAGE).read_text(encoding="utf-8").partition(FIGURES)
