@@ -102,7 +102,9 @@ class Runners:
         for index in self._sizes:
             self._running.setdefault(index, self.updates)
 
-    def ready(self):
+    def ready(self, timeout=None):
+        if timeout == 0:  # as if none had answered yet
+            return []
         index = next(self._order)
         self.acted_with.append((index, self._running.pop(index)))
         return [(index, chunks(self._sizes[index]))]

@@ -80,8 +80,11 @@ class TrainBatches:
     def _take_part(self, wanted: int) -> None:
         """Sample once, or take what was sampled meanwhile."""
         if self._ahead:
+            arrived = self._group.ready(timeout=0.0)
+            for index, part in arrived:
+                self._add(index, part)
             self._request(wanted)
-            for index, part in self._group.ready():
+            for index, part in [] if arrived else self._group.ready():
                 self._add(index, part)
             return
         # A runner also counts observations that end no step, so that a sample may have a few steps less than asked for.
