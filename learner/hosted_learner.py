@@ -36,7 +36,7 @@ _ADDRESS_OF_INTERFACE = 0x8915  # SIOCGIFADDR
 
 @dataclass(frozen=True)
 class Setup:
-    """What a hosted learner becomes before it does what it is asked for.
+    """Changes that a hosted learner takes over before it does what it is asked for.
 
     Args:
         learner: another learner to build, packed; None: the learner stays.
@@ -73,7 +73,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class UpdateAnswer:
-    """What an update of one of several learners gave.
+    """Results and state after an update of one of several learners.
 
     Args:
         results: as `Learner.update` returns them; equal on all learners.

@@ -540,7 +540,7 @@ def _as_multi(module: Any) -> MultiRLModule:
 
 
 class _Contribution(NamedTuple):
-    """What one of several learners says of its share of an update."""
+    """Facts that one of several learners tells the others of its share of an update."""
 
     num_episodes: int
     num_env_steps: int

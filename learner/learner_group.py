@@ -220,7 +220,7 @@ class LearnerGroup:
     # ------------------------------------------------------------------------------------- what is sent
 
     def _changes(self) -> Setup:
-        """What the learners must know before they do anything: what differs here from what they have."""
+        """Return what differs here from what the learners have, which they take over before anything else."""
         parts, state = self._fingerprint(), self.learner.get_state()
         learner: bytes | None = None
         if parts != self._sent_parts:
