@@ -4,6 +4,7 @@ from .learner_group import LearnerGroup as LearnerGroup, even_shares as even_sha
 from .learners import Learners as Learners
 from .loss import Loss as Loss, LossFunction as LossFunction
 from .minibatches import Minibatches as Minibatches
+from .rollout_storage import ColumnSpec as ColumnSpec, RolloutStorage as RolloutStorage
 from .settings import MultiAgentSettings as MultiAgentSettings
 from .ppo_loss import PPOLoss as PPOLoss
 from .settings import LearnerSettings as LearnerSettings, PPOSettings as PPOSettings

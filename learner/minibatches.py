@@ -168,7 +168,7 @@ class Minibatches:
                 yield self._one_epoch(self._order(), num_per_epoch)
             return
         order = self._order() if self._shuffle == "once" else self._kept
-        leaves = self._leaves if order is None else [_select(leaf, order) for leaf in self._leaves]
+        leaves = self._leaves if order is None else [select_rows(leaf, order) for leaf in self._leaves]
         sizes = self._sizes(order, num_per_epoch)
         for _ in range(self._epochs):
             yield self._slices(leaves, sizes)
@@ -188,13 +188,13 @@ class Minibatches:
     def _one_epoch(self, order: torch.Tensor, num_per_epoch: int | None) -> Iterator[dict[str, Any]]:
         sizes = self._sizes(order, num_per_epoch)
         if len(sizes) >= _COPY_FROM:
-            yield from self._slices([_select(leaf, order) for leaf in self._leaves], sizes)
+            yield from self._slices([select_rows(leaf, order) for leaf in self._leaves], sizes)
             return
         start = 0
         for size in sizes:
             rows = order[start : start + size]
             start += size
-            yield self._build([_select(leaf, rows) for leaf in self._leaves])
+            yield self._build([select_rows(leaf, rows) for leaf in self._leaves])
 
     def _slices(self, leaves: list[Any], sizes: list[int]) -> Iterator[dict[str, Any]]:
         for parts in zip(*(_split(leaf, sizes) for leaf in leaves)):
@@ -350,7 +350,8 @@ def _check_seq_lens(batch: Mapping[str, Any]) -> None:
         raise _rows_error(Columns.SEQ_LENS, f"whole numbers from 0{most}", found, do)
 
 
-def _select(leaf: Any, rows: torch.Tensor) -> Any:
+def select_rows(leaf: Any, rows: torch.Tensor) -> Any:
+    """Return rows of a tensor, an array or a list, as a copy; rows: int64 [n]."""
     if isinstance(leaf, torch.Tensor):
         if leaf.device.type == "cpu" and leaf.dtype != torch.bfloat16 and not leaf.requires_grad:
             # Same rows as index_select at half its cost on one core.

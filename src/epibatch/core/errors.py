@@ -39,6 +39,7 @@ __all__ = [
     "PortingError",
     "RegistryError",
     "RenamedError",
+    "RolloutOverflowError",
     "RunnerArgumentError",
     "RunnerError",
     "SpaceError",
@@ -173,6 +174,10 @@ class CheckpointError(EpibatchError, ValueError):
 
 class StorageError(EpibatchError, OSError):
     """Something could not be written: the disk is full or broken, or there is no permission."""
+
+
+class RolloutOverflowError(EpibatchError, OverflowError):
+    """Raised when a rollout storage gets more steps than it has room for."""
 
 
 class StateError(EpibatchError, ValueError):

@@ -1,0 +1,676 @@
+"""Time-major storage of rollouts on a device, for many environments that step together."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+
+from epibatch.core.columns import Columns, nearest_column
+from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, EpibatchWarning, RolloutOverflowError
+from epibatch.core.padding import SequenceLayout, padded_layout
+from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, paths_of, unflatten
+
+from .minibatches import Minibatches, select_rows
+
+Unit: TypeAlias = Literal["rows", "sequences", "environments"]
+
+_FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
+_NUMBERS = (Columns.REWARDS, Columns.VF_PREDS, Columns.ACTION_LOGP, Columns.VALUES_BOOTSTRAPPED)
+_WITH_LAST_ROW = (Columns.OBS, Columns.STATE_IN)
+_LEAST_DEVIATION = 1e-4
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """Shape and type of one environment's row of a column.
+
+    Args:
+        shape: without the axes of time and environments.
+        dtype: type of its entries.
+    """
+
+    shape: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
+
+
+class RolloutStorage:
+    """The steps of N environments in tensors `[T, N, ...]` on one device, allocated once.
+
+    A step is a mapping from columns to tensors `[N, ...]`, or dicts and tuples of these. Usual columns are `obs`,
+    `actions`, `rewards`, `terminateds`, `truncateds`, and of the module `vf_preds`, `action_logp`,
+    `action_dist_inputs` and, before the step, `state_in`; any other name is a column of your own. Observation groups
+    are the parts of a dict in `obs`. Only the columns that the schema has take memory.
+
+    Args:
+        num_steps: T, the steps of a rollout.
+        num_envs: N.
+        columns: column -> `ColumnSpec`, or dicts and tuples of these; None: those of the first step.
+        device: where the tensors are; steps have to be there too.
+        lookback: steps that `clear` keeps before the first row, for what reads earlier steps.
+
+    Attributes:
+        columns: column -> `ColumnSpec`, or dicts and tuples of these; empty before there is a schema.
+
+    Raises:
+        ConfigError: a number out of range, or a schema that is none.
+
+    Example:
+        >>> storage = RolloutStorage(num_steps=2, num_envs=3)
+        >>> for reward in (1.0, 2.0):
+        ...     storage.add_step({"obs": torch.zeros(3, 4), "rewards": torch.full((3,), reward)})
+        >>> storage["rewards"].tolist(), storage.batch()["obs"].shape
+        ([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]], torch.Size([6, 4]))
+    """
+
+    def __init__(
+        self,
+        num_steps: int,
+        num_envs: int,
+        columns: Mapping[str, Any] | None = None,
+        *,
+        device: torch.device | str = "cpu",
+        lookback: int = 0,
+    ) -> None:
+        for name, value, least in (("num_steps", num_steps, 1), ("num_envs", num_envs, 1), ("lookback", lookback, 0)):
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+                expected, do = f"a whole number of at least {least}", f"correct {name}"
+                raise ConfigError(f"RolloutStorage, {name}", expected=expected, found=repr(value), do=do)
+        self.num_steps, self.num_envs, self.lookback = int(num_steps), int(num_envs), int(lookback)
+        self.device = torch.empty(0, device=device).device
+        self.columns: dict[str, Any] = {}
+        self._form: Form = None
+        self._names: list[str] = []
+        """Of each leaf: its column and path, for messages."""
+        self._specs: list[ColumnSpec] = []
+        self._buffers: list[torch.Tensor] = []
+        self._rows: list[list[torch.Tensor]] = []
+        """Step -> its row of each leaf."""
+        self._derived: dict[str, Any] = {}
+        self._kept: dict[str, Any] = {}
+        """Memory of derived columns of earlier rollouts."""
+        self._terminal: dict[int, tuple[torch.Tensor, Any]] = {}
+        self._size = self._history = 0
+        self._has_last = False
+        if columns is not None:
+            self._allocate(columns)
+
+    # ------------------------------------------------------------------------------------------ facts
+
+    def __len__(self) -> int:
+        """Return the number of steps added since the last `clear`."""
+        return self._size
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._derived or name in self.columns
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns, those of `add_column` included."""
+        leaves = [*self._buffers, *flatten(self._derived)[0]]
+        return sum(leaf.numel() * leaf.element_size() for leaf in leaves)
+
+    @property
+    def has_last(self) -> bool:
+        """True if `finish` gave the observations after the newest step."""
+        return self._has_last
+
+    @property
+    def history(self) -> int:
+        """Steps before the first row that `clear` kept, at most `lookback`."""
+        return self._history
+
+    @property
+    def terminal_observations(self) -> dict[int, tuple[torch.Tensor, Any]]:
+        """Step -> the environments that ended in it (int64 [n]), and their terminal observations [n, ...]."""
+        return dict(self._terminal)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a column of the steps so far: views `[len(self), N, ...]`.
+
+        Raises:
+            ColumnError: there is no such column.
+        """
+        if name in self._derived:
+            return self._derived[name]
+        return self.rows(name, 0, self._size)
+
+    def rows(self, name: str, start: int, stop: int) -> Any:
+        """Return rows of a column: views `[stop - start, N, ...]`.
+
+        Args:
+            name: the column.
+            start: the first step; from `-history` on.
+            stop: the step after the last; one more than there are steps for `obs` and `state_in` after `finish`.
+
+        Raises:
+            ColumnError: there is no such column.
+        """
+        if name not in self.columns:
+            known = [*self.columns, *self._derived]
+            raise ColumnError(
+                f"RolloutStorage, column {name!r}",
+                expected="a column of the steps" if known else "a storage with a schema, or a first step",
+                found="none of that name",
+                do=nearest_column(name, known) if known else "call add_step first",
+            )
+        column = unflatten(self._form, self._buffers)[name]
+        return map_struct(lambda leaf: leaf[self.lookback + start : self.lookback + stop], column)
+
+    # ------------------------------------------------------------------------------------------ steps
+
+    def add_step(self, step: Mapping[str, Any], *, final_obs: Any = None) -> None:
+        """Copy one step of all environments.
+
+        Args:
+            step: column -> tensors `[N, ...]`: the columns of the schema, no more and no fewer.
+            final_obs: observations after the step, of which rows of environments that ended in it are kept: the
+                terminal observations, where `obs` of the next step is already that of the next episode.
+
+        Raises:
+            RolloutOverflowError: there are `num_steps` steps already.
+            ColumnError: a column is missing or surplus, or has another nesting, shape, type or device; the storage is
+                as before.
+        """
+        if self._size == self.num_steps:
+            raise RolloutOverflowError(
+                f"RolloutStorage.add_step, step {self._size}",
+                expected=f"at most num_steps={self.num_steps} steps before clear()",
+                found="one more",
+                do="learn from the rollout and call clear(), or make num_steps larger",
+            )
+        if not self._specs:
+            self._allocate({name: self._spec_of(name, value) for name, value in step.items()})
+            try:
+                leaves = self._leaves_of(step)
+            except ColumnError:
+                self._forget_schema()
+                raise
+        else:
+            leaves = self._leaves_of(step)
+        ended = None if final_obs is None else self._ended_of(step)
+        if ended is not None:
+            terminal = map_struct(
+                lambda spec, leaf: self._checked(leaf, spec, "final_obs"), self.columns[Columns.OBS], final_obs
+            )
+        for row, leaf in zip(self._rows[self._size], leaves):
+            row.copy_(leaf)
+        if ended is not None and len(ended):
+            self._terminal[self._size] = ended, map_struct(lambda leaf: leaf.index_select(0, ended), terminal)
+        self._size += 1
+        self._has_last = False
+        if self._derived:
+            self._drop_derived()
+
+    def finish(self, obs: Any, state_in: Any = None) -> None:
+        """Copy the observations after the newest step, which the next rollout begins with.
+
+        Args:
+            obs: tensors `[N, ...]`, nested as the column.
+            state_in: recurrent states after the newest step, if the steps have a column `state_in`.
+
+        Raises:
+            ColumnError: they do not fit the columns.
+        """
+        given = {Columns.OBS: obs} if state_in is None else {Columns.OBS: obs, Columns.STATE_IN: state_in}
+        wanted = [name for name in _WITH_LAST_ROW if name in self.columns]
+        if list(given) != wanted:
+            raise ColumnError(
+                "RolloutStorage.finish",
+                expected=f"values of {' and '.join(wanted) or 'columns that the steps have'}",
+                found=f"values of {' and '.join(given)}",
+                do="give what the steps have, after at least one step",
+            )
+        checked = [
+            map_struct(lambda spec, leaf, name=name: self._checked(leaf, spec, name), self.columns[name], value)
+            for name, value in given.items()
+        ]
+        for name, value in zip(given, checked):
+            map_struct(lambda row, leaf: row[0].copy_(leaf), self.rows(name, self._size, self._size + 1), value)
+        self._has_last = True
+
+    def clear(self) -> None:
+        """Begin the next rollout in the same memory; the last `lookback` steps stay readable before its first row."""
+        kept = min(self.lookback, self._history + self._size)
+        if kept and self._size:
+            for buffer in self._buffers:
+                stop = self.lookback + self._size
+                buffer[self.lookback - kept : self.lookback] = buffer[stop - kept : stop].clone()
+        self._history, self._size, self._has_last = kept, 0, False
+        self._terminal.clear()
+        self._drop_derived()
+
+    def reset(self) -> None:
+        """Begin a rollout whose first observations are those of new episodes, in the same memory."""
+        self.clear()
+        self._history = 0
+
+    def add_column(self, name: str, values: Any) -> None:
+        """Add a column that is computed of the steps so far; it lasts until the next step or `clear`.
+
+        Args:
+            name: a name that no step has; a column of that name that was computed before is replaced.
+            values: tensors `[len(self), N, ...]`, or dicts and tuples of these, which are kept, not copied.
+
+        Raises:
+            ColumnError: the steps have a column of that name, or the values have another shape.
+        """
+        lead = (self._size, self.num_envs)
+        found = [tuple(leaf.shape) for leaf in flatten(values)[0]]
+        if name in self.columns or any(shape[:2] != lead for shape in found):
+            raise ColumnError(
+                f"RolloutStorage.add_column({name!r})",
+                expected=f"a name that no step has, and tensors {list(lead)} + [...]",
+                found="a column of the steps" if name in self.columns else f"shapes {found}",
+                do="choose another name, or compute one row for each step and environment",
+            )
+        self._derived[name] = values
+
+    # ---------------------------------------------------------------------------------------- returns
+
+    def ended(self) -> torch.Tensor:
+        """Return bool `[len(self), N]`, True where the step ended an episode."""
+        return self._ended_in(0, self._size)
+
+    def _ended_in(self, start: int, stop: int) -> torch.Tensor:
+        flags = [self.rows(name, start, stop) for name in _FLAGS if name in self.columns]
+        if not flags:
+            return torch.zeros((stop - start, self.num_envs), dtype=torch.bool, device=self.device)
+        ended: torch.Tensor = flags[0] if len(flags) == 1 else flags[0] | flags[1]
+        return ended
+
+    def compute_returns(
+        self, last_values: torch.Tensor, *, gamma: float = 0.99, lambda_: float = 0.95, normalize: bool = True
+    ) -> None:
+        """Add the columns `advantages` and `value_targets`, by generalized advantage estimation.
+
+        Of a truncated step the next value is `values_bootstrapped`, if the steps have this column: the value of the
+        terminal observation. Otherwise it is the value before the step, and a warning says so once. Only termination
+        removes the next value. Schulman et al. 2016, arXiv:1506.02438.
+
+        Args:
+            last_values: float [N], values of the observations after the newest step.
+            gamma: discount, in [0, 1].
+            lambda_: weight of longer returns, in [0, 1].
+            normalize: True: scale advantages to mean 0 and standard deviation 1 over the rollout.
+
+        Raises:
+            ColumnError: no steps, or steps without `rewards`, `vf_preds` or `terminateds`; values of another shape.
+            ConfigError: gamma or lambda_ outside [0, 1].
+        """
+        for name, number in (("gamma", gamma), ("lambda_", lambda_)):
+            if not 0.0 <= number <= 1.0:
+                do = f"correct {name}"
+                raise ConfigError(f"compute_returns, {name}", expected="a number in [0, 1]", found=repr(number), do=do)
+        if not self._size:
+            raise _no_steps("compute_returns")
+        rewards, values, terminateds = self[Columns.REWARDS], self[Columns.VF_PREDS], self[Columns.TERMINATEDS]
+        following = torch.empty_like(values)
+        following[:-1] = values[1:]
+        following[-1] = self._checked(last_values, ColumnSpec(), "last_values")
+        ended = terminateds
+        if Columns.TRUNCATEDS in self.columns:
+            truncateds = self[Columns.TRUNCATEDS]
+            ended = terminateds | truncateds
+            following = torch.where(truncateds, self._after_truncations(values, truncateds), following)
+        following.masked_fill_(terminateds, 0.0)
+        advantages = torch.add(rewards, following, alpha=gamma).sub_(values)
+        decays = torch.where(ended, 0.0, gamma * lambda_)
+        for t in range(self._size - 2, -1, -1):
+            advantages[t].addcmul_(decays[t], advantages[t + 1])
+        self.add_column(Columns.VALUE_TARGETS, self._place(Columns.VALUE_TARGETS, advantages + values))
+        if normalize:
+            advantages.sub_(advantages.mean()).div_(advantages.std(correction=0).clamp_(min=_LEAST_DEVIATION))
+        self.add_column(Columns.ADVANTAGES, self._place(Columns.ADVANTAGES, advantages))
+
+    def _after_truncations(self, values: torch.Tensor, truncateds: torch.Tensor) -> torch.Tensor:
+        if Columns.VALUES_BOOTSTRAPPED in self.columns:
+            after: torch.Tensor = self[Columns.VALUES_BOOTSTRAPPED]
+            return after
+        if bool(truncateds.any()):
+            warnings.warn(
+                EpibatchWarning(
+                    "RolloutStorage.compute_returns",
+                    expected=f"a column {Columns.VALUES_BOOTSTRAPPED!r}, the values of terminal observations",
+                    found="truncated steps without it, which are bootstrapped from the value before the step",
+                    do=f"add {Columns.VALUES_BOOTSTRAPPED!r} to each step, if the environment gives these observations",
+                ),
+                stacklevel=3,
+            )
+        return values
+
+    def _place(self, name: str, values: torch.Tensor) -> torch.Tensor:
+        """Copy a derived column into the memory that it had in earlier rollouts."""
+        kept = self._kept.get(name)
+        if kept is None or len(kept) < self._size:
+            kept = self._kept[name] = torch.empty(
+                (self.num_steps, *values.shape[1:]), dtype=values.dtype, device=values.device
+            )
+        placed: torch.Tensor = kept[: self._size].copy_(values)
+        return placed
+
+    # ---------------------------------------------------------------------------------------- batches
+
+    def batch(self) -> dict[str, Any]:
+        """Return all columns but `state_in` as views `[len(self) * N, ...]`; row `step * num_envs + env`.
+
+        Raises:
+            BatchLayoutError: there are no steps.
+        """
+        return {name: map_struct(lambda leaf: leaf.flatten(0, 1), column) for name, column in self._whole().items()}
+
+    def steps(self) -> Iterator[dict[str, Any]]:
+        """Yield each step, in the order of time: column -> views `[N, ...]`."""
+        columns = self._whole(Columns.STATE_IN)
+        for t in range(self._size):
+            yield map_struct(lambda leaf, t=t: leaf[t], columns)
+
+    def environments(self) -> dict[str, Any]:
+        """Return all columns as views `[N, len(self), ...]`, and `state_in` `[N, ...]`, the states at the first step.
+
+        `seq_lens` is int64 [N], the number of steps.
+
+        Raises:
+            BatchLayoutError: there are no steps.
+        """
+        batch = {name: map_struct(lambda leaf: leaf.transpose(0, 1), column) for name, column in self._whole().items()}
+        if Columns.STATE_IN in self.columns:
+            batch[Columns.STATE_IN] = map_struct(lambda leaf: leaf[0], self[Columns.STATE_IN])
+        batch[Columns.SEQ_LENS] = torch.full((self.num_envs,), self._size, device=self.device)
+        return batch
+
+    def sequences(self, max_seq_len: int | None = None) -> dict[str, Any]:
+        """Return all columns as sequences `[S, L, ...]` with zeros on the right, for recurrent modules.
+
+        A sequence begins at the first step, after each end of an episode, and after `max_seq_len` steps. Those of
+        one environment follow one another, in the order of time.
+
+        Args:
+            max_seq_len: L; None: the longest run of steps without an end.
+
+        Returns:
+            The columns, `seq_lens` int64 [S], `loss_mask` bool [S, L], False in the padding, and `state_in` [S, ...],
+            the states at the first step of each sequence.
+
+        Raises:
+            BatchLayoutError: there are no steps.
+            ConfigError: `max_seq_len` is no number of at least 1.
+        """
+        columns = self._whole()
+        layout, sources = self._layout(max_seq_len)
+        mask = torch.from_numpy(layout.mask)
+        index = torch.zeros(mask.shape, dtype=torch.int64)
+        index[mask] = torch.from_numpy(sources)
+        index, mask = index.to(self.device), mask.to(self.device)
+        padding = torch.nonzero(~mask.flatten()).flatten()
+
+        def padded(leaf: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = select_rows(leaf.flatten(0, 1), index.flatten())
+            out.index_fill_(0, padding, 0)
+            return out.reshape(*mask.shape, *leaf.shape[2:])
+
+        batch = {name: map_struct(padded, column) for name, column in columns.items()}
+        if Columns.STATE_IN in self.columns:
+            first = index[:, 0]
+            states = self[Columns.STATE_IN]
+            batch[Columns.STATE_IN] = map_struct(lambda leaf: select_rows(leaf.flatten(0, 1), first), states)
+        batch[Columns.SEQ_LENS] = torch.from_numpy(layout.seq_lens).to(self.device)
+        batch[Columns.LOSS_MASK] = mask
+        return batch
+
+    def _layout(self, max_seq_len: int | None) -> tuple[SequenceLayout, np.ndarray[Any, np.dtype[np.int64]]]:
+        """Return the layout of rows in sequences, one environment after the other, and each row's place in `batch`."""
+        ended = self.ended().cpu().numpy().T.copy()
+        ended[:, -1] = True
+        counts = np.diff(np.flatnonzero(ended.reshape(-1)), prepend=-1)
+        layout = padded_layout(counts, int(counts.max()) if max_seq_len is None else max_seq_len)
+        envs = np.repeat(np.arange(self.num_envs), self._size)
+        return layout, np.tile(np.arange(self._size), self.num_envs) * self.num_envs + envs
+
+    def minibatches(
+        self,
+        num_minibatches: int | None = None,
+        *,
+        size: int | None = None,
+        epochs: int = 1,
+        shuffle: Literal["once", "epoch"] | None = "once",
+        unit: Unit = "rows",
+        remainder: Literal["keep", "drop", "spread"] = "keep",
+        generator: torch.Generator | None = None,
+        max_seq_len: int | None = None,
+        time_major: bool = False,
+    ) -> Iterable[dict[str, Any]]:
+        """Return minibatches of rows, of sequences or of whole environments.
+
+        Args:
+            num_minibatches: minibatches of an epoch; None: as `size` says.
+            size: timesteps of a minibatch; None, without a number of minibatches: the whole rollout.
+            epochs: passes through the rollout.
+            shuffle: "once", "epoch" or None, see `Minibatches`.
+            unit: "rows" draws from `batch`, "sequences" from `sequences`, "environments" from `environments`.
+            remainder: "keep", "drop" or "spread", see `Minibatches`.
+            generator: source of the random order.
+            max_seq_len: longest sequence.
+            time_major: True: axes of sequences and environments are [time, n, ...] (views), not [n, time, ...].
+
+        Raises:
+            BatchLayoutError: there are no steps; values without returns; sequences without states.
+            ConfigError: an argument is none of the above.
+        """
+        sources: dict[str, Callable[[], dict[str, Any]]] = {
+            "rows": self.batch,
+            "sequences": partial(self.sequences, max_seq_len),
+            "environments": self.environments,
+        }
+        if unit not in sources:
+            do = "choose one of them"
+            raise ConfigError("minibatches, unit", expected=", ".join(sources), found=repr(unit), do=do)
+        if Columns.VF_PREDS in self.columns and Columns.ADVANTAGES not in self:
+            raise BatchLayoutError(
+                "RolloutStorage.minibatches",
+                expected=f"a column {Columns.ADVANTAGES!r}, as the steps have values",
+                found="none since the newest step",
+                do="call compute_returns(last_values) first; batch() gives the rows without it",
+            )
+        if unit == "sequences" and Columns.STATE_IN not in self.columns:
+            raise BatchLayoutError(
+                "RolloutStorage.minibatches, unit='sequences'",
+                expected=f"steps with a column {Columns.STATE_IN!r}, the recurrent states before them",
+                found=", ".join(self.columns),
+                do="add it to each step; sequences() gives sequences without states",
+            )
+        arguments: dict[str, Any] = {"size": size, "epochs": epochs, "shuffle": shuffle, "remainder": remainder}
+        if num_minibatches is not None:
+            arguments["num_minibatches"] = num_minibatches
+        minibatches = Minibatches(sources[unit](), generator=generator, **arguments)
+        return map(_to_time_major, minibatches) if time_major and unit != "rows" else minibatches
+
+    def previous(self, name: str) -> tuple[Any, torch.Tensor]:
+        """Return the row before each row of a column, in the same environment and episode.
+
+        Args:
+            name: the column.
+
+        Returns:
+            The rows, `[len(self) * N, ...]` (copies, in the order of `batch`): a row's own where there is none before
+            it; and bool `[len(self) * N]`, True where there is one. Steps that `clear` kept count.
+        """
+        self._whole()
+        begins = torch.empty((self._size, self.num_envs), dtype=torch.bool, device=self.device)
+        begins[1:] = self.ended()[:-1]
+        begins[0] = True
+        start = 0
+        if self._history and name in self.columns:
+            begins[0] = self._ended_in(-1, 0)[0]
+            start = -1
+
+        def shifted(own: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+            out = own.clone()
+            out[self._size - len(before) :] = before
+            shaped = begins.reshape(begins.shape + (1,) * (own.ndim - 2))
+            return torch.where(shaped, own, out).flatten(0, 1)
+
+        before = self[name]
+        before = map_struct(lambda leaf: leaf[:-1], before) if start == 0 else self.rows(name, -1, self._size - 1)
+        return map_struct(shifted, self[name], before), ~begins.flatten()
+
+    # ------------------------------------------------------------------------------------------ parts
+
+    def _whole(self, *also: str) -> dict[str, Any]:
+        """Return the columns of the steps so far, without `state_in`, and the derived ones."""
+        if not self._size:
+            raise _no_steps("batch")
+        names = [name for name in self.columns if name != Columns.STATE_IN or name in also]
+        return {**{name: self[name] for name in names}, **self._derived}
+
+    def _allocate(self, columns: Mapping[str, Any]) -> None:
+        specs, form = flatten(dict(columns))
+        names = paths_of(form)
+        for name, spec in zip(names, specs):
+            if not isinstance(spec, ColumnSpec):
+                do = "give ColumnSpec(shape, dtype) for each column, or dicts of these"
+                raise ConfigError(f"RolloutStorage, columns{name}", expected="a ColumnSpec", found=repr(spec), do=do)
+        if not specs:
+            do = "name at least one column, or leave it out: the first step says what there is"
+            raise ConfigError("RolloutStorage, columns", expected="columns", found="none", do=do)
+        owners = [name for name, column in columns.items() for _ in flatten(column)[0]]
+        rows = self.lookback + self.num_steps
+        self._buffers = [
+            torch.zeros(
+                (rows + (owner in _WITH_LAST_ROW), self.num_envs, *spec.shape), dtype=spec.dtype, device=self.device
+            )
+            for owner, spec in zip(owners, specs)
+        ]
+        self.columns, self._form, self._names, self._specs = dict(columns), form, names, specs
+        self._rows = [[leaf[self.lookback + t] for leaf in self._buffers] for t in range(self.num_steps)]
+
+    def _forget_schema(self) -> None:
+        self.columns, self._form, self._names, self._specs, self._buffers, self._rows = {}, None, [], [], [], []
+
+    def _spec_of(self, name: str, value: Any) -> Any:
+        """Return the spec of a column of the first step."""
+        if name in _FLAGS or name in _NUMBERS:
+            dtype = torch.bool if name in _FLAGS else torch.float32
+            return map_struct(lambda leaf: ColumnSpec(_row_shape(leaf, self.num_envs), dtype), value)
+        return map_struct(lambda leaf: ColumnSpec(tuple(np.shape(leaf))[1:], _dtype_of(leaf)), value)
+
+    def _leaves_of(self, step: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Return the leaves of a step in the order of the buffers, checked."""
+        step = step if isinstance(step, dict) else dict(step)
+        if step.keys() != self.columns.keys() or (form_of(step) != self._form and not self._is_nested_alike(step)):
+            raise self._wrong_columns(step)
+        leaves = flatten_like(self._form, step)
+        for i, (leaf, spec) in enumerate(zip(leaves, self._specs)):
+            if type(leaf) is not torch.Tensor or leaf.shape != self._rows[0][i].shape or leaf.dtype is not spec.dtype:
+                leaves[i] = self._checked(leaf, spec, self._names[i])
+            elif leaf.device != self.device:
+                raise self._unfit(leaf, spec, self._names[i])
+        return leaves
+
+    def _is_nested_alike(self, step: Mapping[str, Any]) -> bool:
+        try:
+            flatten_like(self._form, step)
+        except ColumnError:
+            return False
+        return True
+
+    def _checked(self, leaf: Any, spec: ColumnSpec, name: str) -> torch.Tensor:
+        """Return a leaf as a tensor [N, ...] that can be copied into its column.
+
+        Raises:
+            ColumnError: it cannot.
+        """
+        if self.device.type == "cpu" and not isinstance(leaf, torch.Tensor):
+            try:
+                leaf = torch.as_tensor(leaf)
+            except (TypeError, ValueError, RuntimeError):
+                raise self._unfit(leaf, spec, name) from None
+        fits = isinstance(leaf, torch.Tensor) and leaf.device == self.device and _converts(leaf.dtype, spec.dtype)
+        if not fits or leaf.numel() != self.num_envs * math.prod(spec.shape) or leaf.shape[:1] != (self.num_envs,):
+            raise self._unfit(leaf, spec, name)
+        if leaf.shape[1:] not in (spec.shape, (*spec.shape, 1)):
+            raise self._unfit(leaf, spec, name)
+        row: torch.Tensor = leaf.reshape(self.num_envs, *spec.shape)
+        return row
+
+    def _unfit(self, leaf: Any, spec: ColumnSpec, name: str) -> ColumnError:
+        found = type(leaf).__name__
+        if isinstance(leaf, torch.Tensor):
+            found = f"shape {list(leaf.shape)} of {leaf.dtype} on {leaf.device}"
+        return ColumnError(
+            f"RolloutStorage, step {self._size}, column {name}",
+            expected=f"a tensor of shape {[self.num_envs, *spec.shape]}, {spec.dtype} on {self.device}",
+            found=found,
+            do="convert it, or give the storage other columns: RolloutStorage(..., columns=..., device=...)",
+        )
+
+    def _wrong_columns(self, step: Mapping[str, Any]) -> ColumnError:
+        missing = [name for name in self.columns if name not in step]
+        surplus = [name for name in step if name not in self.columns]
+        found = [f"no {name!r}" for name in missing] + [f"{name!r} too" for name in surplus]
+        for name in step.keys() & self.columns.keys():
+            if form_of(step[name]) != form_of(self.columns[name]):
+                parts = paths_of(form_of(step[name]))
+                expected = paths_of(form_of(self.columns[name]))
+                found += [f"no {name!r}{part}" for part in expected if part not in parts]
+                found += [f"{name!r}{part} too" for part in parts if part not in expected]
+        return ColumnError(
+            f"RolloutStorage, step {self._size}",
+            expected=f"the columns {', '.join(self.columns)}, nested as in the schema",
+            found=", ".join(found),
+            do="give every step the same columns, or name them all when the storage is made",
+        )
+
+    def _ended_of(self, step: Mapping[str, Any]) -> torch.Tensor:
+        flags = [step[name] for name in _FLAGS if name in step]
+        if not flags or Columns.OBS not in self.columns:
+            raise ColumnError(
+                f"RolloutStorage, step {self._size}, final_obs",
+                expected="steps with obs and terminateds, which say where it counts",
+                found=", ".join(self.columns),
+                do="leave final_obs out, or add these columns",
+            )
+        ended = torch.stack([torch.as_tensor(flag).reshape(self.num_envs).bool() for flag in flags]).any(0)
+        return torch.nonzero(ended).flatten()
+
+    def _drop_derived(self) -> None:
+        self._derived = {}
+
+
+def _row_shape(leaf: Any, num_envs: int) -> tuple[int, ...]:
+    """Return the shape of one environment's number, which some give an axis of 1."""
+    shape = tuple(np.shape(leaf))
+    return () if shape == (num_envs, 1) else shape[1:]
+
+
+def _dtype_of(leaf: Any) -> torch.dtype:
+    dtype = torch.as_tensor(leaf).dtype
+    return torch.float32 if dtype is torch.float64 else dtype
+
+
+def _converts(source: torch.dtype, target: torch.dtype) -> bool:
+    """True if values of a type can be copied into another without a loss of their kind."""
+    if source.is_complex or target.is_complex:
+        return source is target
+    return target.is_floating_point or target is torch.bool or not source.is_floating_point
+
+
+def _to_time_major(minibatch: dict[str, Any]) -> dict[str, Any]:
+    """Return a minibatch whose first two axes are exchanged, but for columns with one row per sequence."""
+    kept = (Columns.STATE_IN, Columns.SEQ_LENS)
+    return {
+        name: column if name in kept else map_struct(lambda leaf: leaf.transpose(0, 1), column)
+        for name, column in minibatch.items()
+    }
+
+
+def _no_steps(call: str) -> BatchLayoutError:
+    return BatchLayoutError(
+        f"RolloutStorage.{call}", expected="at least one step", found="none", do="call add_step before"
+    )

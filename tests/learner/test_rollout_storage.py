@@ -1,0 +1,273 @@
+"""Rollouts in tensors [T, N, ...]: what is kept, returns, batches, sequences, previous rows, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, EpibatchWarning, RolloutOverflowError
+from epibatch.learner import ColumnSpec, RolloutStorage
+
+T, N = 6, 4
+
+
+def steps(num_steps=T, seed=0, **left_out):
+    """Random steps; the observation holds (step, env), so that each row says where it is from."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for t in range(num_steps):
+        ends = rng.random((2, N)) < 0.25
+        where = torch.tensor([[t, n] for n in range(N)], dtype=torch.float32)
+        made.append(
+            {
+                "obs": {"policy": where, "critic": where[:, :1] * 10},
+                "actions": torch.arange(N) + t,
+                "rewards": torch.from_numpy(rng.normal(size=N)).float(),
+                "terminateds": torch.from_numpy(ends[0]),
+                "truncateds": torch.from_numpy(ends[1] & ~ends[0]),
+                "vf_preds": torch.from_numpy(rng.normal(size=N)).float(),
+                "values_bootstrapped": torch.from_numpy(rng.normal(size=N)).float(),
+                "state_in": {"h": where + 0.5},
+            }
+        )
+        for name in left_out:
+            del made[-1][name]
+    return made
+
+
+def stored(given, **arguments):
+    storage = RolloutStorage(arguments.pop("num_steps", len(given)), N, **arguments)
+    for step in given:
+        storage.add_step(step)
+    return storage
+
+
+def slow_advantages(given, last_values, gamma, lambda_):
+    """GAE of one environment after the other, in float64."""
+    out = np.zeros((len(given), N))
+    for n in range(N):
+        advantage = 0.0
+        for t in reversed(range(len(given))):
+            step = {name: float(given[t][name][n]) for name in ("rewards", "vf_preds", "values_bootstrapped")}
+            following = float(last_values[n]) if t == len(given) - 1 else float(given[t + 1]["vf_preds"][n])
+            if given[t]["truncateds"][n]:
+                following, advantage = step["values_bootstrapped"], 0.0
+            if given[t]["terminateds"][n]:
+                following, advantage = 0.0, 0.0
+            advantage = step["rewards"] + gamma * following - step["vf_preds"] + gamma * lambda_ * advantage
+            out[t, n] = advantage
+    return out
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("gamma", "lambda_"), [(0.99, 0.95), (1.0, 1.0), (0.0, 0.5)])
+def test_returns_are_those_of_a_loop_in_float64(seed, gamma, lambda_):
+    given, last = steps(seed=seed), torch.randn(N, generator=torch.Generator().manual_seed(seed))
+    storage = stored(given)
+    storage.compute_returns(last, gamma=gamma, lambda_=lambda_, normalize=False)
+    expected = slow_advantages(given, last, gamma, lambda_)
+    values = torch.stack([step["vf_preds"] for step in given]).numpy()
+    np.testing.assert_allclose(storage["advantages"].numpy(), expected, atol=1e-5)
+    np.testing.assert_allclose(storage["value_targets"].numpy(), expected + values, atol=1e-5)
+    storage.compute_returns(last, gamma=gamma, lambda_=lambda_)
+    scaled = (expected - expected.mean()) / expected.std()
+    np.testing.assert_allclose(storage["advantages"].numpy(), scaled, atol=1e-4)
+    assert abs(float(storage["advantages"].mean())) < 1e-6
+    assert float(storage["advantages"].std(correction=0)) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_truncated_steps_without_terminal_values_are_warned_of():
+    given = steps(values_bootstrapped=True)
+    assert any(bool(step["truncateds"].any()) for step in given)
+    storage = stored(given)
+    with pytest.warns(EpibatchWarning, match="values_bootstrapped"):
+        storage.compute_returns(torch.zeros(N), normalize=False)
+    own = [{**step, "values_bootstrapped": step["vf_preds"]} for step in given]
+    np.testing.assert_allclose(
+        storage["advantages"].numpy(), slow_advantages(own, torch.zeros(N), 0.99, 0.95), atol=1e-5
+    )
+
+
+def test_rows_of_a_batch_are_in_the_order_of_time_and_share_memory():
+    storage = stored(steps())
+    storage.compute_returns(torch.zeros(N))
+    batch = storage.batch()
+    expected = [[t, n] for t in range(T) for n in range(N)]  # row = step * num_envs + env
+    assert batch["obs"]["policy"].tolist() == expected
+    assert batch["obs"]["policy"].data_ptr() == storage["obs"]["policy"].data_ptr()
+    assert batch["advantages"].shape == (T * N,) and "state_in" not in batch
+    assert [step["obs"]["critic"][:, 0].tolist() for step in storage.steps()] == [[10.0 * t] * N for t in range(T)]
+    whole = storage.environments()
+    assert whole["obs"]["policy"][2].tolist() == [[t, 2] for t in range(T)]
+    assert whole["state_in"]["h"].tolist() == [[0.5, n + 0.5] for n in range(N)]
+    assert whole["seq_lens"].tolist() == [T] * N
+
+
+def test_steps_are_copied_and_the_next_rollout_has_the_same_memory():
+    first, second = steps(), steps(seed=1)
+    storage = stored(first)
+    before = storage["actions"].data_ptr()
+    first[0]["actions"].fill_(-1)
+    assert storage["actions"][0].tolist() == list(range(N))
+    size = storage.nbytes
+    storage.clear()
+    assert len(storage) == 0
+    for step in second:
+        storage.add_step(step)
+    assert (storage["actions"].data_ptr(), storage.nbytes) == (before, size)
+    assert torch.equal(storage["rewards"], torch.stack([step["rewards"] for step in second]))
+
+
+def test_only_columns_of_the_schema_take_memory():
+    columns = {"obs": {"policy": ColumnSpec((3,)), "critic": ColumnSpec((5,))}, "rewards": ColumnSpec()}
+    storage = RolloutStorage(T, N, columns)
+    assert storage.nbytes == 4 * N * ((T + 1) * (3 + 5) + T)
+    more = RolloutStorage(T, N, {**columns, "teacher_actions": ColumnSpec((2,)), "flag": ColumnSpec((), torch.bool)})
+    assert more.nbytes - storage.nbytes == N * T * (4 * 2 + 1)
+    assert RolloutStorage(T, N, columns, lookback=2).nbytes - storage.nbytes == 2 * 4 * N * (3 + 5 + 1)
+
+
+@pytest.mark.parametrize("max_seq_len", [None, 1, 2, 4])
+def test_sequences_are_those_of_a_loop_over_environments(max_seq_len):
+    given = steps(seed=3)
+    expected = []
+    for n in range(N):
+        current: list[int] = []
+        for t in range(T):
+            current.append(t)
+            ended = bool(given[t]["terminateds"][n] | given[t]["truncateds"][n])
+            if ended or t == T - 1 or len(current) == max_seq_len:
+                expected.append([[float(step), float(n)] for step in current])
+                current = []
+    batch = stored(given).sequences(max_seq_len)
+    obs, mask = batch["obs"]["policy"], batch["loss_mask"]
+    assert [rows[keep].tolist() for rows, keep in zip(obs, mask)] == expected
+    assert batch["seq_lens"].tolist() == [len(rows) for rows in expected]
+    assert obs.shape[1] == (max_seq_len or max(map(len, expected))) and not obs[~mask].any()
+    assert (batch["state_in"]["h"] - 0.5).tolist() == [rows[0] for rows in expected]
+
+
+@pytest.mark.parametrize("lookback", [0, 1, 2])
+def test_previous_rows_are_of_the_same_episode_and_environment(lookback):
+    rollouts = [steps(seed=4), steps(seed=5)]
+    storage, flat = RolloutStorage(T, N, lookback=lookback), []
+    for number, given in enumerate(rollouts):
+        storage.clear()
+        for step in given:
+            storage.add_step({**step, "obs": {"policy": step["obs"]["policy"] + 100 * number}})
+        rows, mask = storage.previous("obs")
+        expected, there = [], []
+        for t in range(T):
+            for n in range(N):
+                before = rollouts[number][t - 1] if t else rollouts[0][-1] if number and lookback else None
+                ended = before is None or bool(before["terminateds"][n] | before["truncateds"][n])
+                offset = 100 * number if t or ended else 0
+                expected.append([(t if ended else (t - 1) % T) + offset, n + (100 * number if t or ended else 0)])
+                there.append(not ended)
+        flat.append((rows["policy"].tolist(), mask.tolist()))
+        assert flat[-1] == (expected, there)
+
+
+def test_minibatches_have_each_row_once_and_rows_of_all_columns_together():
+    storage = stored(steps())
+    storage.compute_returns(torch.zeros(N))
+    minibatches = list(storage.minibatches(size=5, epochs=2, generator=torch.Generator().manual_seed(0)))
+    assert [len(minibatch["actions"]) for minibatch in minibatches] == [5, 5, 5, 5, 4] * 2
+    rows = torch.cat([minibatch["obs"]["policy"] for minibatch in minibatches[:5]]).tolist()
+    assert sorted(rows) == [[t, n] for t in range(T) for n in range(N)] != rows
+    for minibatch in minibatches:
+        where = minibatch["obs"]["policy"].long()
+        assert torch.equal(minibatch["actions"], where.sum(1))
+        assert torch.equal(minibatch["advantages"], storage["advantages"][where[:, 0], where[:, 1]])
+
+
+@pytest.mark.parametrize("unit", ["sequences", "environments"])
+def test_minibatches_of_sequences_and_of_environments(unit):
+    storage = stored(steps())
+    storage.compute_returns(torch.zeros(N))
+    plain, turned = (list(storage.minibatches(unit=unit, size=8, shuffle=None, time_major=major)) for major in (0, 1))
+    assert sum(int(minibatch["seq_lens"].sum()) for minibatch in plain) == T * N and len(plain) > 1
+    for minibatch, other in zip(plain, turned, strict=True):
+        assert torch.equal(minibatch["obs"]["policy"].transpose(0, 1), other["obs"]["policy"])
+        assert torch.equal(minibatch["state_in"]["h"], other["state_in"]["h"])
+
+
+def test_terminal_observations_are_kept_of_environments_that_ended():
+    given = steps()
+    storage = RolloutStorage(T, N)
+    for step in given:
+        storage.add_step(step, final_obs={"policy": step["obs"]["policy"] + 1000, "critic": step["obs"]["critic"]})
+    ended = [torch.nonzero(step["terminateds"] | step["truncateds"]).flatten().tolist() for step in given]
+    found = storage.terminal_observations
+    assert {t: envs.tolist() for t, (envs, _) in found.items()} == {t: envs for t, envs in enumerate(ended) if envs}
+    for t, (envs, rows) in found.items():
+        assert rows["policy"].tolist() == [[t + 1000, n + 1000] for n in envs.tolist()]
+
+
+def test_unusual_values_are_converted():
+    storage = RolloutStorage(2, 2)
+    storage.add_step({"obs": np.zeros((2, 3)), "rewards": [[1], [2]], "terminateds": torch.tensor([[0], [1]])})
+    storage.add_step({"obs": torch.zeros(2, 3).double(), "rewards": np.ones(2), "terminateds": [True, False]})
+    assert storage["obs"].dtype is torch.float32
+    assert storage["rewards"].tolist() == [[1.0, 2.0], [1.0, 1.0]]
+    assert storage["terminateds"].tolist() == [[False, True], [True, False]]
+
+
+GOOD = steps(1)[0]
+MISTAKES = {
+    "missing": ({key: value for key, value in GOOD.items() if key != "rewards"}, "no 'rewards'"),
+    "surplus": ({**GOOD, "dones": torch.zeros(N)}, "'dones' too"),
+    "missing part": ({**GOOD, "obs": {"policy": torch.zeros(N, 2)}}, r"no 'obs'\['critic'\]"),
+    "shape": ({**GOOD, "actions": torch.zeros(N + 1, dtype=torch.int64)}, r"shape \[5\]"),
+    "type": ({**GOOD, "actions": torch.zeros(N)}, "torch.float32 on cpu"),
+    "device": ({**GOOD, "rewards": torch.zeros(N, device="meta")}, "on meta"),
+    "no numbers": ({**GOOD, "rewards": "one"}, "found:    str"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_step_that_does_not_fit_is_refused_and_changes_nothing(mistake):
+    step, said = MISTAKES[mistake]
+    storage = stored([GOOD], num_steps=T)
+    before = storage["actions"].clone()
+    with pytest.raises(ColumnError, match=said) as error:
+        storage.add_step(step)
+    assert "step 1" in error.value.where and len(storage) == 1
+    assert torch.equal(storage["actions"], before)
+    storage.add_step(GOOD)
+
+
+def test_calls_at_the_wrong_time_are_named_errors():
+    storage = RolloutStorage(1, N)
+    for call in (storage.batch, lambda: storage.compute_returns(torch.zeros(N)), storage.minibatches):
+        with pytest.raises(BatchLayoutError, match="at least one step"):
+            call()
+    with pytest.raises(ColumnError, match="add_step first"):
+        storage["obs"]
+    storage.add_step(GOOD)
+    with pytest.raises(RolloutOverflowError, match="num_steps=1") as error:
+        storage.add_step(GOOD)
+    assert isinstance(error.value, OverflowError) and len(storage) == 1
+    with pytest.raises(BatchLayoutError, match="compute_returns"):
+        storage.minibatches()
+    with pytest.raises(ColumnError, match="did you mean 'rewards'"):
+        storage["reward"]
+    with pytest.raises(ColumnError, match="last_values"):
+        storage.compute_returns(torch.zeros(N + 1))
+    with pytest.raises(ConfigError, match="gamma"):
+        storage.compute_returns(torch.zeros(N), gamma=2.0)
+    storage.compute_returns(torch.zeros(N))
+    with pytest.raises(ConfigError, match="rows, sequences, environments"):
+        storage.minibatches(unit="steps")
+    without = stored(steps(state_in=True, vf_preds=True))
+    with pytest.raises(BatchLayoutError, match="state_in"):
+        without.minibatches(unit="sequences")
+    with pytest.raises(ColumnError, match="a column of the steps"):
+        without.add_column("obs", torch.zeros(T, N))
+
+
+@pytest.mark.parametrize("arguments", [{"num_steps": 0}, {"num_envs": 2.5}, {"lookback": -1}, {"columns": {"obs": 3}}])
+def test_wrong_arguments_are_named(arguments):
+    with pytest.raises(ConfigError, match=f"RolloutStorage, {next(iter(arguments))}"):
+        RolloutStorage(**{"num_steps": T, "num_envs": N, **arguments})
