@@ -151,7 +151,8 @@ def at_random(root: Path) -> None:
 
 def limited(root: Path) -> None:
     """Let runs write files of some size at most, as on a disk that is full."""
-    for size in (0, 200, 2200, 4000, 16000, 40000):
+    config = (root / "first" / "config.yaml").stat().st_size
+    for size in (0, config // 10, config + 100, 2 * config, 16000, 40000):
         folder = root / f"run-{size}"
 
         def act(size: int = size, folder: Path = folder) -> int:
