@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from epibatch.core import MaskedColumn
+from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import ColumnError
 from epibatch.core.spaces import (
     BatchedNdArray,
@@ -179,3 +181,18 @@ def test_to_numpy():
     tensors = {name: torch.ones(1, dtype=getattr(torch, name)) for name in floats}
     assert {name: array.dtype for name, array in convert_to_numpy(tensors, reduce_type=True).items()} == floats
     assert convert_to_numpy(torch.ones(2, dtype=torch.complex64).conj()).dtype == np.complex64
+
+
+def test_a_masked_column_stays_one(tmp_path):
+    rows = [{"ref": MaskedColumn(np.full(2, row, np.float32), np.bool_(row))} for row in range(3)]
+    batched = batch(rows)
+    save_state(tmp_path / "rows", batched)
+    again = convert_to_numpy(convert_to_torch_tensor(batched))
+    for pair in (batched["ref"], again["ref"], load_state(tmp_path / "rows")["ref"], unbatch(batched)[0]["ref"]):
+        assert type(pair) is MaskedColumn
+    assert torch.equal(convert_to_torch_tensor(batched)["ref"].mask, torch.tensor([False, True, True]))
+    assert (
+        again["ref"].value.tolist() == load_state(tmp_path / "rows")["ref"].value.tolist() == [[0, 0], [1, 1], [2, 2]]
+    )
+    with pytest.raises(ColumnError, match=r"MaskedColumn\(leaf, leaf\)"):
+        batch([rows[0], {"ref": np.zeros(2)}])

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epibatch.core import MaskedColumn
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError
 from epibatch.learner import Minibatches
 
@@ -170,6 +171,24 @@ def test_steps_with_loss_count(size, columns, expected):
         batch["loss_mask"] = batch["loss_mask"].bool()
     batch["x"] = torch.zeros(len(batch["seq_lens"]), 9)
     assert [part["seq_lens"].tolist() for part in Minibatches(batch, size=size, shuffle=None)] == expected
+
+
+@pytest.mark.parametrize("shuffle", ["once", "epoch", None])
+@pytest.mark.parametrize("size", [4, 1], ids=["gathered", "sliced"])
+def test_values_and_masks_stay_together(shuffle, size):
+    rows = torch.arange(10)
+    ref = MaskedColumn(rows[:, None].float(), rows % 3 == 0)
+    minibatches = Minibatches(
+        {"obs": {"ref": ref}, "x": rows}, size=size, epochs=2, shuffle=shuffle, generator=generator()
+    )
+    count = 0
+    for minibatch in minibatches:
+        pair, x = minibatch["obs"]["ref"], minibatch["x"]
+        assert type(pair) is MaskedColumn
+        assert torch.equal(pair.value[:, 0], x.float())
+        assert torch.equal(pair.mask, x % 3 == 0)
+        count += len(x)
+    assert count == 20
 
 
 def test_other_columns():

@@ -1,5 +1,6 @@
 from .checkpoints import load_state as load_state, save_state as save_state
 from .columns import Columns as Columns
+from .masked_column import MaskedColumn as MaskedColumn
 
 __version__: str
 DEFAULT_AGENT_ID: str

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.errors import CheckpointError, UnknownNameError, nearest
+from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.structs import convert_to_numpy
 
 _TAG = "$"
@@ -54,6 +55,8 @@ def _encode(value: Any, place: str, depth: int, arrays: dict[str, np.ndarray[Any
     if kind is list:
         packed = _packed(value, place, depth, arrays)
         return packed or [_encode(item, f"{place}[{i}]", depth + 1, arrays) for i, item in enumerate(value)]
+    if kind is MaskedColumn:
+        return {_TAG: "masked", "items": _encode(list(value), place, depth, arrays)}
     if kind is tuple:
         return {_TAG: "tuple", "items": _encode(list(value), place, depth, arrays)}
     if kind is bytes:
@@ -231,6 +234,8 @@ def _decode(data: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
         return arrays.pop(data["name"])
     if tag == "list":
         return _decode_list(data, arrays)
+    if tag == "masked":
+        return MaskedColumn(*_decode(data["items"], arrays))
     if tag == "tuple":
         return tuple(_decode(data["items"], arrays))
     if tag == "dict":

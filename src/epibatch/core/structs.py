@@ -1,8 +1,8 @@
 """Nested structures of arrays: dicts and tuples whose leaves are anything else, and batches of them.
 
-A structure is described by its *form*: `None` for a leaf, `("dict", keys, forms)` or
-`("tuple", (), forms)`. Flattening once and working on the list of leaves is what keeps the
-hot paths free of recursion.
+A structure is described by its *form*: `None` for a leaf, `("dict", keys, forms)`, `("tuple", (), forms)`, or
+`("masked", (), forms)` for a `MaskedColumn`. Flattening once and working on the list of leaves is what keeps
+the hot paths free of recursion.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.errors import ColumnError
+from epibatch.core.masked_column import MaskedColumn
 
 Array: TypeAlias = npt.NDArray[Any]
 Form: TypeAlias = "tuple[str, tuple[Any, ...], tuple[Form, ...]] | None"
@@ -31,8 +32,17 @@ def form_of(struct: Any) -> Form:
     if isinstance(struct, dict):
         return ("dict", tuple(struct), tuple(form_of(value) for value in struct.values()))
     if isinstance(struct, tuple):
-        return ("tuple", (), tuple(form_of(value) for value in struct))
+        return (_tuple_kind(struct), (), tuple(form_of(value) for value in struct))
     return None
+
+
+def _tuple_kind(struct: tuple[Any, ...]) -> str:
+    return "masked" if type(struct) is MaskedColumn else "tuple"
+
+
+def tuple_like(struct: tuple[Any, ...], parts: Iterable[Any]) -> tuple[Any, ...]:
+    """Return a tuple of `parts`, a `MaskedColumn` if `struct` is one."""
+    return MaskedColumn(*parts) if type(struct) is MaskedColumn else tuple(parts)
 
 
 def flatten(struct: Any) -> tuple[list[Any], Form]:
@@ -46,7 +56,7 @@ def _flatten_into(struct: Any, leaves: list[Any]) -> Form:
     if isinstance(struct, dict):
         return ("dict", tuple(struct), tuple([_flatten_into(value, leaves) for value in struct.values()]))
     if isinstance(struct, tuple):
-        return ("tuple", (), tuple([_flatten_into(value, leaves) for value in struct]))
+        return (_tuple_kind(struct), (), tuple([_flatten_into(value, leaves) for value in struct]))
     leaves.append(struct)
     return None
 
@@ -65,7 +75,7 @@ def flatten_like(form: Form, struct: Any) -> list[Any]:
             return _leaves_like(form[2], struct.values())
         if len(struct) == len(form[1]) and all(key in struct for key in form[1]):
             return _leaves_like(form[2], [struct[key] for key in form[1]])
-    elif form[0] == "tuple" and isinstance(struct, tuple) and len(struct) == len(form[2]):
+    elif form[0] != "dict" and isinstance(struct, tuple) and len(struct) == len(form[2]):
         return _leaves_like(form[2], struct)
     raise ColumnError(
         "nested structure",
@@ -96,7 +106,8 @@ def form_text(form: Form) -> str:
         return "leaf"
     if form[0] == "dict":
         return "{" + ", ".join(f"{key}: {form_text(sub)}" for key, sub in zip(form[1], form[2])) + "}"
-    return "(" + ", ".join(form_text(sub) for sub in form[2]) + ")"
+    name = "MaskedColumn" if form[0] == "masked" else ""
+    return f"{name}(" + ", ".join(form_text(sub) for sub in form[2]) + ")"
 
 
 def paths_of(form: Form) -> list[str]:
@@ -127,7 +138,8 @@ def _build(form: Form, leaves: Iterator[Any]) -> Any:
         return next(leaves)
     if form[0] == "dict":
         return {key: _build(sub, leaves) for key, sub in zip(form[1], form[2])}
-    return tuple(_build(sub, leaves) for sub in form[2])
+    parts = [_build(sub, leaves) for sub in form[2]]
+    return MaskedColumn(*parts) if form[0] == "masked" else tuple(parts)
 
 
 def map_struct(function: Callable[..., Any], struct: Any, *others: Any) -> Any:
@@ -137,10 +149,10 @@ def map_struct(function: Callable[..., Any], struct: Any, *others: Any) -> Any:
     if not others:
         if isinstance(struct, dict):
             return {key: map_struct(function, value) for key, value in struct.items()}
-        return tuple([map_struct(function, value) for value in struct])
+        return tuple_like(struct, [map_struct(function, value) for value in struct])
     if isinstance(struct, dict):
         return {key: map_struct(function, value, *(o[key] for o in others)) for key, value in struct.items()}
-    return tuple(map_struct(function, value, *(o[i] for o in others)) for i, value in enumerate(struct))
+    return tuple_like(struct, [map_struct(function, value, *(o[i] for o in others)) for i, value in enumerate(struct)])
 
 
 class BatchedNdArray(np.ndarray[Any, Any]):
@@ -296,7 +308,9 @@ def sorted_struct(struct: Any) -> Any:
     """The same structure with dict entries by sorted key, and lists as tuples."""
     if isinstance(struct, Mapping):
         return {key: sorted_struct(struct[key]) for key in sorted_keys(struct)}
-    return tuple(map(sorted_struct, struct)) if isinstance(struct, (tuple, list)) else struct
+    if isinstance(struct, tuple):
+        return tuple_like(struct, map(sorted_struct, struct))
+    return tuple(map(sorted_struct, struct)) if isinstance(struct, list) else struct
 
 
 def sorted_leaves(struct: Any) -> list[Any]:
@@ -327,7 +341,7 @@ def convert_to_numpy(x: Any, reduce_type: bool = False) -> Any:
     if isinstance(x, Mapping):
         return {key: convert_to_numpy(value, reduce_type) for key, value in x.items()}
     if isinstance(x, tuple):
-        return tuple([convert_to_numpy(value, reduce_type) for value in x])
+        return tuple_like(x, [convert_to_numpy(value, reduce_type) for value in x])
     if isinstance(x, list):
         return [convert_to_numpy(value, reduce_type) for value in x]
     torch = sys.modules.get("torch")

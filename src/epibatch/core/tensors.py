@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from epibatch.core.errors import ColumnError
+from epibatch.core.structs import tuple_like
 
 __all__ = ["FLOAT_MAX", "FLOAT_MIN", "convert_to_torch_tensor", "try_import_torch"]
 
@@ -46,7 +47,7 @@ def convert_to_torch_tensor(struct: Any, device: Any = None, pin_memory: bool = 
         if isinstance(struct, Mapping):
             return {key: convert_to_torch_tensor(value, device, pin_memory) for key, value in struct.items()}
         if isinstance(struct, tuple):
-            return tuple(convert_to_torch_tensor(value, device, pin_memory) for value in struct)
+            return tuple_like(struct, [convert_to_torch_tensor(value, device, pin_memory) for value in struct])
     tensor = _tensor(struct)
     if not isinstance(tensor, torch.Tensor):
         return tensor
