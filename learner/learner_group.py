@@ -360,7 +360,7 @@ class LearnerGroup:
 
 
 class _Fingerprint(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles without the values of a module's weights."""
+    """Pickles without the values of a module's weights, and without measured seconds."""
 
     def __init__(self, buffer: io.BytesIO, module: torch.nn.Module) -> None:
         super().__init__(buffer)
@@ -368,6 +368,8 @@ class _Fingerprint(cloudpickle.Pickler):  # type: ignore[misc]
         self._names = {id(value): name for name, value in self._state.items() if isinstance(value, torch.Tensor)}
 
     def persistent_id(self, value: Any) -> Any:
+        if isinstance(value, PieceSeconds):  # what it adds up is no part of the learner
+            return "piece seconds"
         name = self._names.get(id(value))
         return None if name is None else (name, tuple(value.shape), str(value.dtype), value.requires_grad)
 

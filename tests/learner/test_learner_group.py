@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ from fixture_learners import Died, Hangs, Point, Rewards, Threads, episode_of, p
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epibatch.algorithms import PPOConfig
 from epibatch.core.errors import CheckpointError, EpibatchWarning, EpisodeError, WorkerLostError
 from epibatch.core.metrics import MetricsLogger
 from epibatch.learner import LearnerGroup, even_shares
@@ -291,6 +293,18 @@ def test_parts_are_sent_once():
         builds.append(group.foreach_learner(id))
     assert builds[0] == builds[1] == builds[2]
     group.stop()
+
+
+def test_parts_are_sent_once_also_if_seconds_of_pieces_are_measured(monkeypatch):
+    monkeypatch.setattr("epibatch.algorithms.algorithm.LearnerGroup", partial(LearnerGroup, actor_group=Threads))
+    config = PPOConfig().environment("CartPole-v1").learners(num_learners=1).debugging(time_pieces=True)
+    algorithm = config.training(train_batch_size=32, minibatch_size=32, num_epochs=1).build_algo()
+    builds = []
+    for _ in range(3):
+        algorithm.train()
+        builds.append(algorithm.learner_group.foreach_learner(id))
+    algorithm.stop()
+    assert builds[0] == builds[1] == builds[2]
 
 
 def test_a_function_may_change_the_state_of_all_learners():
