@@ -49,6 +49,18 @@ def test_train_returns_what_a_run_needs(built):
     assert 128 <= algorithm.train()["num_env_steps_sampled_lifetime"] < 128 + 8
 
 
+def test_steps_after_an_update_that_failed_have_another_number_of_weights(built, monkeypatch):
+    """It may have changed the weights before it failed, and runners in other processes get those with a new number."""
+    algorithm = built(small())
+    algorithm.train()
+    with monkeypatch.context() as patch:
+        patch.setattr(algorithm.learner, "update", lambda **_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            algorithm.train()
+    episodes = algorithm.env_runner.sample(num_timesteps=4)
+    assert {number for e in episodes for number in e.get_extra_model_outputs("weights_seq_no").tolist()} == {2}
+
+
 @pytest.mark.parametrize("settings", [{"rollout_fragment_length": 8}, {"batch_mode": "complete_episodes"}])
 def test_short_fragments_and_whole_episodes_fill_the_batch(built, settings):
     assert built(small().env_runners(**settings)).train()["num_env_steps_sampled_lifetime"] >= 64

@@ -244,8 +244,10 @@ class Algorithm(ABC):
             self._edits_learned = self.env_runner.num_edits
         sampled = time.perf_counter()
         self._batches.sample_ahead()
-        learner_results = self.learner_group.update(episodes=episodes, metrics=self._piece_metrics)
-        self.env_runner.weights_updated()
+        try:
+            learner_results = self.learner_group.update(episodes=episodes, metrics=self._piece_metrics)
+        finally:  # an update that fails may have taken steps before
+            self.env_runner.weights_updated()
         self._share_lookback()
         end = time.perf_counter()
         self.training_iteration += 1
