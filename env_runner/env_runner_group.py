@@ -379,9 +379,9 @@ class EnvRunnerGroup:
         same_modules = len(modules) == len(seen[1]) and all(map(operator.is_, modules, seen[1]))
         if edits == seen[0] and same_modules and same_value(settings, seen[2]):
             return
+        self._parts_ref = self._actors.put(self._whole_parts())  # if that fails, nothing counts as sent
         self.local_env_runner.num_edits += seen[0] != edits
         self._seen, self._parts = seen, self._parts + 1
-        self._parts_ref = self._actors.put(self._whole_parts())
 
     def _whole_parts(self) -> dict[str, Any]:
         local, config = self.local_env_runner, _hosted_config(self._config)
@@ -571,7 +571,7 @@ class EnvRunnerGroup:
         if not arrived:
             return
         pipelines = self.local_env_runner.pipelines
-        first = next((d.states[-1] for index, d in arrived if index == min(self._members, default=0)), {})
+        first = next((d.states[-1] for index, d in reversed(arrived) if index == min(self._members, default=0)), {})
         present = {}
         for name, pipeline in pipelines.items():
             new = [states[name] for _, delivery in arrived for states in delivery.states if name in states]
@@ -759,7 +759,7 @@ class EnvRunnerGroup:
         self.local_env_runner.checkpoint_reset()
         if self._actors is not None:
             self._drain()
-            self._actors.call("checkpoint_reset", indexes=self.healthy_env_runner_ids())
+            self._called("checkpoint_reset", indexes=self.healthy_env_runner_ids())
             for member in self._members.values():
                 member.states = member.running = 0
 
@@ -772,6 +772,16 @@ class EnvRunnerGroup:
         while self.num_in_flight_async_reqs():
             self._receive(None)
 
+    def _called(self, method: str, *args: Any, indexes: Sequence[int]) -> dict[int, Any]:
+        """Call a method of runners, and return its values; a runner that hangs has none, and is replaced."""
+        limit, probe = self._config.sample_timeout_s, self._config.env_runner_health_probe_timeout_s
+        values: dict[int, Any] = self._actors.call(method, *args, indexes=indexes, timeout=limit)
+        late = [index for index in indexes if index not in values and index in self._actors.indexes]
+        busy = [index for index in late if self._actors.progress(index, probe) is not None]
+        lost = {i: _lost(i, f"no answer for {limit} s (sample_timeout_s)") for i in late if i not in busy}
+        _raise_first([self._lose(index, self._actors.requests(index), error) for index, error in lost.items()])
+        return {**values, **self._called(method, *args, indexes=busy)} if busy else values
+
     def get_state(self) -> dict[str, Any]:
         """Return what runners in other processes share with no other: random streams and states that are not merged.
 
@@ -780,7 +790,7 @@ class EnvRunnerGroup:
         if self._actors is None:
             return {}
         self._finish()
-        states = self._actors.call("get_state", indexes=self.healthy_env_runner_ids())
+        states = self._called("get_state", indexes=self.healthy_env_runner_ids())
         return {"runners": {str(index): state for index, state in states.items()}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -800,9 +810,9 @@ class EnvRunnerGroup:
             for index in self.healthy_env_runner_ids():
                 member = self._members[index]
                 if member.parts != self._parts:
-                    self._actors.call("replace_parts", self._parts_ref, indexes=[index])
+                    self._called("replace_parts", self._parts_ref, indexes=[index])
                     member.parts = self._parts
-                self._actors.call("set_state", runners.get(index), indexes=[index])
+                self._called("set_state", runners.get(index), indexes=[index])
         self._weights = None, None  # other weights may have the number of those that the runners have
         for member in self._members.values():
             member.weights, member.states, member.running = None, 0, 0

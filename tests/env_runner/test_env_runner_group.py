@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import random
+import threading
 import warnings
 import weakref
 
@@ -467,6 +468,38 @@ def test_if_statistics_cannot_be_merged_nothing_counts_twice_or_is_lost(group_of
     assert statistics.check() >= 40
 
 
+class HasLock(ConnectorV2):
+    """Cannot be sent to another process."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.lock = threading.Lock()
+
+    def __call__(self, *, batch, **kwargs):
+        return batch
+
+
+def test_an_edit_that_cannot_be_sent_is_an_error_each_time_until_it_is_undone(group_of):
+    group = group_of(config_of(2))
+    group.sample(num_timesteps=20)
+    pipeline = group.local_env_runner.pipelines["env_to_module"]
+    pipeline.prepend(HasLock())
+    for _ in range(2):
+        with pytest.raises(TypeError, match="lock"):
+            group.sample(num_timesteps=20)
+    pipeline.remove("has_lock")
+    assert sum(map(len, group.sample(num_timesteps=20))) > 0
+
+
+def test_a_runner_that_hangs_while_the_group_is_saved_is_replaced(group_of):
+    group = group_of(config_of(2, sample_timeout_s=0.1))
+    group.sample(num_timesteps=20)
+    actors_of(group).hanging.add(1)
+    assert list(group.get_state()["runners"]) == ["2"]
+    assert group.num_remote_worker_restarts() == 1
+    assert sum(map(len, group.sample(num_timesteps=20))) > 0
+
+
 def requests_of(group):
     """The arguments of the requests for episodes, by runner."""
     sent = [(index, args) for index, method, args in actors_of(group).sent if method == "sample"]
@@ -740,6 +773,15 @@ class AddedCounter(Counter):
     def merge_states(self, states):
         before = max(state["synchronised"] for state in states)
         return {"synchronised": before + sum(state["since"] for state in states), "since": 0}
+
+
+def test_of_several_deliveries_the_newest_state_that_cannot_be_merged_is_shown(group_of):
+    runners = {"max_requests_in_flight_per_env_runner": 2, "env_to_module_connector": counters}
+    group = group_of(config_of(1, envs=1, **runners))
+    group.request(num_timesteps=5)
+    with pytest.warns(EpibatchWarning, match="states of counter\n"):
+        group.ready()
+    assert counts(group.local_env_runner)[0] == group.foreach_env_runner(counts, local_env_runner=False)[0][0]
 
 
 def counters(env=None, spaces=None, device=None):
