@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,14 +13,14 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import BatchLayoutError, ColumnError
+from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError
 from epibatch.core.structs import Form, flatten, unflatten
 
 from .settings import LearnerSettings
 
 
 def _minibatch_sizes(
-    steps: npt.NDArray[np.int64], size: int | None, remainder: str, count: int | None = None
+    ends: npt.NDArray[np.int64], size: int | None, remainder: str, count: int | None = None
 ) -> list[int]:
     """Divide rows, in their order, into minibatches of about `size` timesteps.
 
@@ -27,20 +28,21 @@ def _minibatch_sizes(
     With one timestep per row it has exactly `size` rows.
 
     Args:
-        steps: int64 [R], the timesteps of each row; R >= 1.
+        ends: int64 [R], the timesteps up to the end of each row; R >= 1.
         size: timesteps per minibatch, None for one minibatch of all rows.
         remainder: handling of the rows at the end that do not reach `size`: "keep" yields them, "drop" leaves
-            them out unless they are the only ones, "spread" makes `sum(steps) // size` minibatches as equal as rows
+            them out unless they are the only ones, "spread" makes `ends[-1] // size` minibatches as equal as rows
             allow.
+        count: number of minibatches, as equal as rows allow; some are empty if there are fewer rows. None: as `size`
+            and `remainder` say.
 
     Returns:
         Rows per minibatch; their sum is R, or less with "drop".
 
     Example:
-        >>> _minibatch_sizes(np.array([4, 4, 1, 4, 2, 4]), size=8, remainder="keep")
+        >>> _minibatch_sizes(np.cumsum([4, 4, 1, 4, 2, 4]), size=8, remainder="keep")
         [2, 3, 1]
     """
-    ends = np.cumsum(steps)
     rows, total = len(ends), int(ends[-1])
     if count is None and (size is None or total <= size):
         return [rows]
@@ -79,12 +81,19 @@ def _nearest(ends: npt.NDArray[np.int64], goal: float, *, first: int, last: int)
     return min(max(reached, first), last)
 
 
-# From this many minibatches per epoch on, one shuffled copy that is sliced beats a gather per minibatch.
-_COPY_FROM = 9
+_HOST = torch.device("cpu")
+
+# Up to so many bytes, an epoch is one shuffled copy that is sliced, because the calls of a gather per minibatch take
+# longer than moving the bytes. Larger batches are gathered, which is no slower and needs memory for one minibatch.
+_COPY_BYTES = 2**22
 
 
 class Minibatches:
     """The minibatches of one module's batch, over `epochs` passes.
+
+    Rows stay on their device. The order is drawn there if the generator is on that device or None, and minibatches copy
+    nothing to the host. `shuffle="once"` needs memory for one more copy of the batch, `shuffle="epoch"` for one
+    minibatch, or for a copy of a batch of at most 4 MiB.
 
     A batch with `seq_lens` is recurrent: its rows are sequences, which are selected whole. `size` counts the timesteps
     that carry loss. Padding and bootstrap steps are included, but do not count. A minibatch of sequences ends with the
@@ -97,6 +106,9 @@ class Minibatches:
     Args:
         batch: column -> tensor [B, ...] (or a struct of them), as a learner pipeline delivers it for one module.
         size: timesteps per minibatch, None for the whole batch.
+        num_minibatches: number of minibatches instead of `size`, which is then `rows // num_minibatches`. With
+            `remainder="drop"` there are exactly so many, of that size; with "keep" more for the rows that are left;
+            with "spread" so many, as equal as possible. Sequences of different lengths are always spread.
         epochs: passes through the batch.
         shuffle: "once" shuffles the rows once, "epoch" in every epoch, None never.
         generator: source of the random order; torch's global one if None.
@@ -105,10 +117,11 @@ class Minibatches:
             equal as whole rows allow.
 
     Raises:
-        BatchLayoutError: the batch has no rows, or no row with loss.
+        BatchLayoutError: the batch has no rows, no row with loss, or fewer rows than `num_minibatches`.
         ColumnError: a column's rows differ in number from the others'; `seq_lens` holds something other than lengths of
             sequences, or `loss_mask` something other than booleans, ones and zeros.
-        ConfigError: size, epochs, shuffle or remainder is none of the above.
+        ConfigError: size, num_minibatches, epochs, shuffle or remainder is none of the above, or both size and
+            num_minibatches are given.
 
     Example:
         >>> minibatches = Minibatches({"obs": torch.arange(5)}, size=2, shuffle=None)
@@ -120,13 +133,15 @@ class Minibatches:
         self,
         batch: Mapping[str, Any],
         *,
-        size: int | None,
+        size: int | None = None,
+        num_minibatches: int | None = None,
         epochs: int = 1,
         shuffle: str | None = "once",
         generator: torch.Generator | None = None,
         remainder: str = "keep",
     ) -> None:
         LearnerSettings.check(minibatch_size=size, num_epochs=epochs, shuffle=shuffle, remainder=remainder)
+        _check_number(num_minibatches, size)
         self._size = size
         self._epochs = epochs
         self._shuffle = shuffle
@@ -138,6 +153,24 @@ class Minibatches:
         self._kept = _rows_with_loss(batch, rows)
         self._num_rows = rows if self._kept is None else len(self._kept)
         self._steps = _steps_per_row(batch)
+        self._device = next((leaf.device for leaf in self._leaves if isinstance(leaf, torch.Tensor)), _HOST)
+        self._count: int | None = None
+        self._most: int | None = None
+        if num_minibatches is not None:
+            self._set_number(num_minibatches)
+
+    def _set_number(self, num_minibatches: int) -> None:
+        """Turn a number of minibatches into their size, or into their number if they cannot have the same size."""
+        if self._num_rows < num_minibatches:
+            raise _too_few_error(self._num_rows, num_minibatches)
+        steps = np.ones(1, np.int64) if self._steps is None else self._steps
+        if self._kept is not None and self._steps is not None:
+            steps = steps[self._kept.cpu().numpy()]
+        if self._remainder == "spread" or steps.min() < steps.max():
+            self._count = num_minibatches
+        else:
+            self._size = self._num_rows // num_minibatches * int(steps[0])
+            self._most = num_minibatches if self._remainder == "drop" else None
 
     @property
     def num_rows(self) -> int:
@@ -147,6 +180,8 @@ class Minibatches:
     @property
     def num_per_epoch(self) -> int:
         """Minibatches of an epoch if rows are spread over them evenly."""
+        if self._count or self._most:
+            return int(self._count or self._most or 0)
         steps = self._num_rows if self._steps is None else int(self._steps.sum())
         if self._size is None or steps <= self._size:
             return 1
@@ -168,33 +203,59 @@ class Minibatches:
                 yield self._one_epoch(self._order(), num_per_epoch)
             return
         order = self._order() if self._shuffle == "once" else self._kept
-        leaves = self._leaves if order is None else [select_rows(leaf, order) for leaf in self._leaves]
+        leaves = self._leaves if order is None else self._selected(order)
         sizes = self._sizes(order, num_per_epoch)
         for _ in range(self._epochs):
             yield self._slices(leaves, sizes)
 
+    def as_tuple(self, order: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Return an iterator over the minibatches as tuples.
+
+        Args:
+            order: names of columns; a dotted name (`"obs.ref"`) is a part of one. A column or part that is not there is
+                None.
+
+        Example:
+            >>> batch = {"obs": {"policy": torch.arange(2)}, "actions": torch.arange(2)}
+            >>> next(Minibatches(batch, shuffle=None).as_tuple(["actions", "obs.policy", "obs.rnd"]))
+            (tensor([0, 1]), tensor([0, 1]), None)
+        """
+        return map(partial(_parts, names=tuple(order)), self)
+
     def _order(self) -> torch.Tensor:
-        order = torch.randperm(self._num_rows, generator=self._generator)
-        return order if self._kept is None else self._kept[order]
+        """Draw an order of rows, on the columns' device if the generator can."""
+        device = self._device if self._generator is None else self._generator.device
+        order = torch.randperm(self._num_rows, generator=self._generator, device=device)
+        return order if self._kept is None else self._kept[order.to(self._kept.device)]
 
     def _sizes(self, order: torch.Tensor | None, count: int | None) -> list[int]:
         """Return the number of rows of each minibatch for this order of rows."""
         if self._steps is None:
-            steps = np.ones(self._num_rows, np.int64)
+            ends = np.arange(1, self._num_rows + 1)
         else:
-            steps = self._steps if order is None else self._steps[order.numpy()]
-        return _minibatch_sizes(steps, self._size, self._remainder, count)
+            ends = np.cumsum(self._steps if order is None else self._steps[order.cpu().numpy()])
+        sizes = _minibatch_sizes(ends, self._size, self._remainder, count or self._count)
+        return sizes if count else sizes[: self._most]
 
     def _one_epoch(self, order: torch.Tensor, num_per_epoch: int | None) -> Iterator[dict[str, Any]]:
         sizes = self._sizes(order, num_per_epoch)
-        if len(sizes) >= _COPY_FROM:
-            yield from self._slices([select_rows(leaf, order) for leaf in self._leaves], sizes)
+        if sum(getattr(leaf, "nbytes", 0) for leaf in self._leaves) <= _COPY_BYTES:
+            yield from self._slices(self._selected(order), sizes)
             return
+        orders = self._by_device(order)
         start = 0
         for size in sizes:
-            rows = order[start : start + size]
+            rows = {device: own[start : start + size] for device, own in orders.items()}
             start += size
-            yield self._build([select_rows(leaf, rows) for leaf in self._leaves])
+            yield self._build([select_rows(leaf, rows[_device_of(leaf)]) for leaf in self._leaves])
+
+    def _by_device(self, order: torch.Tensor) -> dict[torch.device, torch.Tensor]:
+        """Return an order on every device that has columns: a copy per epoch and other device."""
+        return {device: order.to(device) for device in set(map(_device_of, self._leaves))}
+
+    def _selected(self, order: torch.Tensor) -> list[Any]:
+        orders = self._by_device(order)
+        return [select_rows(leaf, orders[_device_of(leaf)]) for leaf in self._leaves]
 
     def _slices(self, leaves: list[Any], sizes: list[int]) -> Iterator[dict[str, Any]]:
         for parts in zip(*(_split(leaf, sizes) for leaf in leaves)):
@@ -285,12 +346,12 @@ def _rows_with_loss(batch: Mapping[str, Any], rows: int) -> torch.Tensor | None:
     mask = batch.get(Columns.LOSS_MASK)
     if mask is None:
         return None
-    valid = torch.as_tensor(mask).to("cpu", torch.bool)
+    valid = torch.as_tensor(mask).to(torch.bool)
     if valid.ndim > 1:
         valid = valid.flatten(1).any(1)
-    if bool(valid.all()):
-        return None
     kept = torch.nonzero(valid).flatten()
+    if len(kept) == rows:
+        return None
     if len(kept) == 0:
         raise _no_loss_error(batch, rows)
     return kept
@@ -303,12 +364,14 @@ def _steps_per_row(batch: Mapping[str, Any]) -> np.ndarray[Any, np.dtype[np.int6
     mask = batch.get(Columns.LOSS_MASK)
     if mask is None:
         return np.asarray(torch.as_tensor(batch[Columns.SEQ_LENS]).cpu(), np.int64)
-    return np.asarray(torch.as_tensor(mask).cpu().reshape(len(mask), -1).sum(1), np.int64)
+    return np.asarray(torch.as_tensor(mask).reshape(len(mask), -1).sum(1).cpu(), np.int64)
 
 
 def _check_mask(batch: Mapping[str, Any]) -> None:
     """Raise if a mask has values other than True and False; NaN would count as True."""
     mask = batch.get(Columns.LOSS_MASK)
+    if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
+        return
     if isinstance(mask, (torch.Tensor, np.ndarray)):
         array = np.asarray(mask.cpu()) if isinstance(mask, torch.Tensor) else mask
         if array.dtype == np.bool_:
@@ -350,16 +413,40 @@ def _check_seq_lens(batch: Mapping[str, Any]) -> None:
         raise _rows_error(Columns.SEQ_LENS, f"whole numbers from 0{most}", found, do)
 
 
+def _device_of(leaf: Any) -> torch.device:
+    return leaf.device if isinstance(leaf, torch.Tensor) else _HOST
+
+
 def select_rows(leaf: Any, rows: torch.Tensor) -> Any:
-    """Return rows of a tensor, an array or a list, as a copy; rows: int64 [n]."""
+    """Return rows of a tensor, an array or a list, as a copy; rows: int64 [n], on the device of the leaf."""
     if isinstance(leaf, torch.Tensor):
-        if leaf.device.type == "cpu" and leaf.dtype != torch.bfloat16 and not leaf.requires_grad:
-            # Same rows as index_select at half its cost on one core.
-            return torch.from_numpy(leaf.numpy().take(rows.numpy(), axis=0))
-        return leaf.index_select(0, rows.to(leaf.device))
+        if leaf.ndim > 1 and not leaf.is_contiguous() and leaf.transpose(0, 1).is_contiguous():
+            return _take(leaf.transpose(0, 1), rows, 1).transpose(0, 1)
+        return _take(leaf, rows, 0)
     if isinstance(leaf, np.ndarray):
         return leaf.take(rows.numpy(), axis=0)
     return [leaf[row] for row in rows.tolist()]
+
+
+def _take(leaf: torch.Tensor, rows: torch.Tensor, axis: int) -> torch.Tensor:
+    if leaf.device.type == "cpu" and leaf.is_contiguous() and leaf.dtype != torch.bfloat16 and not leaf.requires_grad:
+        # Same rows as index_select, faster on one core; of a tensor with gaps it would copy everything first.
+        return torch.from_numpy(leaf.numpy().take(rows.numpy(), axis=axis))
+    return leaf.index_select(axis, rows)
+
+
+def _parts(columns: Mapping[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple([_part(columns, name) for name in names])
+
+
+def _part(columns: Any, name: str) -> Any:
+    """Return a column, or a part of one by its dotted name; None if it is not there."""
+    if not isinstance(columns, Mapping):
+        return None
+    if name in columns:
+        return columns[name]
+    head, dot, rest = name.partition(".")
+    return _part(columns.get(head), rest) if dot else None
 
 
 def _split(leaf: Any, sizes: list[int]) -> list[Any]:
@@ -376,6 +463,32 @@ def _rows_error(name: str, expected: str, found: str, do: str = "") -> ColumnErr
         expected=expected,
         found=found,
         do=do or "find the learner piece that writes this column and make it write one entry per row",
+    )
+
+
+def _check_number(num_minibatches: Any, size: int | None) -> None:
+    """Raise if a number of minibatches is none, or given beside their size."""
+    if num_minibatches is None or (size is None and _is_positive(num_minibatches)):
+        return
+    both = f" beside size {size}" if size is not None else ""
+    raise ConfigError(
+        "minibatches",
+        expected="num_minibatches, a whole number from 1, or a size, not both",
+        found=f"num_minibatches {num_minibatches!r}{both}",
+        do="give one of them",
+    )
+
+
+def _is_positive(number: Any) -> bool:
+    return isinstance(number, (int, np.integer)) and not isinstance(number, bool) and bool(number >= 1)
+
+
+def _too_few_error(rows: int, num_minibatches: int) -> BatchLayoutError:
+    return BatchLayoutError(
+        "minibatches",
+        expected=f"at least {num_minibatches} rows or sequences, for num_minibatches={num_minibatches}",
+        found=f"{rows}",
+        do="collect more steps, or make fewer minibatches",
     )
 
 

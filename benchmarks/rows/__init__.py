@@ -7,7 +7,16 @@ from importlib import import_module
 
 from benchmarks.row import Row
 
-FAMILIES = ("rows.learner", "memory", "rows.kernels", "rows.storage", "rows.acting", "rows.sampling", "rows.training")
+FAMILIES = (
+    "rows.learner",
+    "memory",
+    "rows.kernels",
+    "rows.rollouts",
+    "rows.storage",
+    "rows.acting",
+    "rows.sampling",
+    "rows.training",
+)
 
 
 def all_rows() -> list[Row]:

@@ -1,8 +1,8 @@
-"""Advantages of flat arrays, and minibatches, each by itself."""
+"""Advantages of flat arrays, by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -10,14 +10,11 @@ import numpy as np
 
 from benchmarks.checks import check_all_same
 from benchmarks.floors.learner import discounted_sums, one_step_errors
-from benchmarks.row import FLOOR, OURS, Options, Row, Timed, Workload, at_most, below
+from benchmarks.row import FLOOR, OURS, Options, Row, Timed, Workload, below
 from benchmarks.timing import Side
 from benchmarks.workloads import TERMINATED, lengths
 
 GAE = {"gamma": 0.99, "lambda_": 0.95}
-MINIBATCHES, EPOCHS = 4, 5
-WIDTHS = (48, 26, 48, 26, 19, 19, 19, 19, 48, 0, 0, 0, 0, 0)  # 277 floats a row
-FLAGS = 2
 
 
 def segments(options: Options) -> dict[str, Any]:
@@ -63,67 +60,4 @@ def advantages_floor_side(given: Mapping[str, Any]) -> Side:
     return Side(run)
 
 
-def rollout(options: Options) -> dict[str, Any]:
-    """Return 4,096 environments, 24 steps: 98,304 rows."""
-    import torch
-
-    rows, generator = (256 if options.quick else 4096) * 24, torch.Generator().manual_seed(0)
-    shapes = [(rows, width) if width else (rows,) for width in WIDTHS]
-    columns = [torch.randn(*shape, generator=generator) for shape in shapes]
-    columns += [torch.rand(rows, generator=generator) > 0.5 for _ in range(FLAGS)]
-    return {f"column{i}": column for i, column in enumerate(columns)}
-
-
-def minibatches(options: Options) -> Workload:
-    """Five epochs of four minibatches, shuffled once."""
-    sides = {OURS: partial(minibatches_side, options, by_epibatch), FLOOR: partial(minibatches_side, options, plain)}
-    return Workload(sides, check_all_same)
-
-
-Cut = Callable[[Mapping[str, Any], int, Any], Iterable[Any]]
-
-
-def minibatches_side(options: Options, cut: Cut) -> Side:
-    """Return the side that cuts minibatches of a batch."""
-    import torch
-
-    batch = rollout(options)
-    size = len(batch["column0"]) // MINIBATCHES
-    return Side(lambda _: list(cut(batch, size, torch.Generator().manual_seed(1))), single=True, show=shown)
-
-
-def by_epibatch(batch: Mapping[str, Any], size: int, generator: Any) -> Iterable[Any]:
-    """Cut them by `Minibatches`."""
-    from epibatch.learner import Minibatches
-
-    return Minibatches(batch, size=size, epochs=EPOCHS, shuffle="once", generator=generator)
-
-
-def plain(batch: Mapping[str, Any], size: int, generator: Any) -> Iterable[Any]:
-    """Shuffle every column once, then slice it, the same in every epoch."""
-    import torch
-
-    rows = len(batch["column0"])
-    order = torch.randperm(rows, generator=generator).numpy()
-    shuffled = {name: torch.from_numpy(column.numpy().take(order, axis=0)) for name, column in batch.items()}
-    for _ in range(EPOCHS):
-        for start in range(0, rows, size):
-            yield {name: column[start : start + size] for name, column in shuffled.items()}
-
-
-def shown(minibatches: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return how many there are, and what is in them: the first epoch's rows, and a sum over each."""
-    first = {name: np.concatenate([own[name].numpy() for own in minibatches[:MINIBATCHES]]) for name in minibatches[0]}
-    sums = [[float(column.sum()) for column in own.values()] for own in minibatches]
-    return {"count": len(minibatches), "sums": np.array(sums), **first}
-
-
-ROWS = [
-    Row("GAE", "advantages of 32,768 steps in 160 segments", Timed(advantages), (below(0.5e-3, "<= 0.5 ms"),)),
-    Row(
-        "minibatches",
-        "PPO minibatches: 98,304 rows of 277 floats, 5 epochs of 4",
-        Timed(minibatches),
-        (at_most(1.2),),
-    ),
-]
+ROWS = [Row("GAE", "advantages of 32,768 steps in 160 segments", Timed(advantages), (below(0.5e-3, "<= 0.5 ms"),))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterable
 from itertools import chain, pairwise
 
@@ -203,6 +204,124 @@ def test_other_columns():
         assert part["half"].dtype == torch.bfloat16 and part["half"].tolist() == part["x"].tolist()
 
 
+@pytest.mark.parametrize(
+    ("rows", "number", "remainder", "expected"),
+    [
+        (10, 3, "keep", [3, 3, 3, 1]),
+        (10, 3, "drop", [3, 3, 3]),
+        (10, 3, "spread", [4, 3, 3]),
+        (10, 4, "keep", [2, 2, 2, 2, 2]),
+        (10, 4, "drop", [2, 2, 2, 2]),
+        (10, 4, "spread", [3, 3, 2, 2]),
+        (10, 1, "drop", [10]),
+        (3, 3, "keep", [1, 1, 1]),
+    ],
+)
+@pytest.mark.parametrize("steps", [None, 6])
+def test_a_number_of_minibatches(rows, number, remainder, expected, steps):
+    """Rows, or whole environments of as many steps each."""
+    batch = (
+        {"x": torch.arange(rows)} if steps is None else {"x": torch.arange(rows), "seq_lens": torch.full((rows,), 6)}
+    )
+    for shuffle in ("once", "epoch", None):
+        minibatches = Minibatches(
+            batch, num_minibatches=number, epochs=2, shuffle=shuffle, remainder=remainder, generator=generator()
+        )
+        parts = drawn(minibatches)
+        assert sorted(map(len, parts)) == sorted(expected * 2)
+        assert minibatches.num_per_epoch == len(expected)
+        for half in (parts[: len(expected)], parts[len(expected) :]):
+            assert len(set(flat(half))) == sum(expected)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.data(), st.sampled_from(["keep", "drop", "spread"]))
+def test_a_number_of_minibatches_of_sequences(steps, data, remainder):
+    """Sequences of different lengths are spread over so many, whatever is to happen to a remainder."""
+    number = data.draw(st.integers(1, len(steps)))
+    batch = {"x": torch.arange(len(steps)), "seq_lens": torch.tensor(steps)}
+    parts = list(Minibatches(batch, num_minibatches=number, shuffle=None, remainder=remainder))
+    if len(set(steps)) > 1:
+        assert len(parts) == number and flat(part["x"].tolist() for part in parts) == list(range(len(steps)))
+    elif remainder == "drop":
+        assert [len(part["x"]) for part in parts] == [len(steps) // number] * number
+
+
+def test_orders_are_those_of_the_generator():
+    batch = {"x": torch.arange(1000), "y": torch.zeros(1000, 2000)}  # y: too large for a copy per epoch
+    source = generator(3)
+    orders = [torch.randperm(1000, generator=source).tolist() for _ in range(3)]
+    for names in (["x"], ["x", "y"]):
+        columns = {name: batch[name] for name in names}
+        found = drawn(Minibatches(columns, num_minibatches=4, epochs=3, shuffle="epoch", generator=generator(3)))
+        assert [flat(found[i : i + 4]) for i in (0, 4, 8)] == orders
+        found = drawn(Minibatches(columns, num_minibatches=4, epochs=3, shuffle="once", generator=generator(3)))
+        assert [flat(found[i : i + 4]) for i in (0, 4, 8)] == orders[:1] * 3
+
+
+@pytest.mark.parametrize("shuffle", ["once", "epoch", None])
+@pytest.mark.parametrize("source", [None, generator()])
+def test_columns_on_a_device_are_never_read_by_the_host(shuffle, source):
+    """Tensors of the device "meta" have no values: whatever copies them to the host raises."""
+    batch = {"obs": {"a": torch.zeros(1000, 2000, device="meta")}, "x": torch.zeros(1000, 3, device="meta")}
+    for own in (batch, {"x": batch["x"]}):
+        parts = list(Minibatches(own, num_minibatches=4, epochs=2, shuffle=shuffle, generator=source))
+        assert len(parts) == 8
+        assert all(part["x"].shape == (250, 3) and part["x"].device.type == "meta" for part in parts)
+
+
+def test_columns_of_two_devices_and_lists_go_together():
+    batch = {"far": torch.zeros(10, 2, device="meta"), "near": torch.arange(10), "infos": list(range(10))}
+    for shuffle in ("once", "epoch"):
+        for part in Minibatches(batch, size=5, shuffle=shuffle, generator=generator()):
+            assert part["far"].device.type == "meta" and part["near"].tolist() == part["infos"]
+
+
+def test_views_of_whole_environments_stay_time_major():
+    block = torch.arange(6 * 8 * 2.0).reshape(6, 8, 2)  # [time, environments, ...]
+    gaps = torch.arange(8 * 4.0).reshape(8, 4)[:, 1:3]
+    batch = {"x": torch.arange(8), "obs": block.transpose(0, 1), "gaps": gaps}
+    for part in Minibatches(batch, num_minibatches=4, shuffle="once", generator=generator()):
+        rows = part["x"]
+        assert torch.equal(part["obs"], block[:, rows].transpose(0, 1)) and torch.equal(part["gaps"], gaps[rows])
+    (whole,) = Minibatches(batch, shuffle="once", generator=generator())
+    assert whole["obs"].transpose(0, 1).is_contiguous()
+
+
+@pytest.mark.parametrize(("shuffle", "copied"), [("once", 1.0), ("epoch", 1 / 16)])
+def test_memory(shuffle, copied):
+    batch = {f"x{i}": torch.zeros(16_000, 64) for i in range(4)}
+    size = sum(column.nbytes for column in batch.values())
+    tracemalloc.start()
+    try:
+        for minibatch in Minibatches(batch, num_minibatches=16, epochs=2, shuffle=shuffle):
+            del minibatch
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.99 * copied * size < peak < copied * size + 0.05 * size
+
+
+def test_as_tuple():
+    x = torch.arange(6)
+    masked = MaskedColumn(x * 10.0, x % 2 == 0)
+    batch = {"obs": {"policy": x, "ref": masked, "deep": {"er": x + 1}}, "actions": -x, "a.b": x * 3}
+    order = ["actions", "obs.ref", "obs.policy", "rnd_state", "obs.rnd", "obs.deep.er", "a.b", "actions.x", "obs.deep"]
+    parts = list(Minibatches(batch, num_minibatches=2, generator=generator()).as_tuple(order))
+    assert len(parts) == 2
+    assert sorted(flat((-actions).tolist() for actions, *_ in parts)) == list(range(6))
+    for actions, (value, mask), policy, rnd_state, missing, deeper, dotted, none, deep in parts:
+        assert torch.equal(actions, -policy) and torch.equal(deeper, policy + 1) and torch.equal(dotted, policy * 3)
+        assert torch.equal(value, policy * 10.0) and torch.equal(mask, policy % 2 == 0)
+        assert rnd_state is missing is none is None and torch.equal(deep["er"], deeper)
+
+
+def test_a_masked_column_stays_one():
+    column = MaskedColumn(torch.arange(6.0), torch.arange(6) > 2)
+    for shuffle in ("once", "epoch", None):
+        for part in Minibatches({"ref": column}, size=4, shuffle=shuffle):
+            assert isinstance(part["ref"], MaskedColumn) and torch.equal(part["ref"].mask, part["ref"].value > 2)
+
+
 def without_loss(lengths):
     """Sequences of four places, none of which carries loss."""
     return {"x": torch.zeros(2, 4), "seq_lens": torch.tensor(lengths), "loss_mask": torch.zeros(2, 4).bool()}
@@ -224,6 +343,12 @@ NO_FLAGS = (float("nan"), 0.5, 2.0)
         ({"x": torch.zeros(3)}, {"epochs": 0}, ConfigError, "num_epochs"),
         ({"x": torch.zeros(3)}, {"shuffle": "epochs"}, ConfigError, "shuffle: .*'epoch' or 'once'"),
         ({"x": torch.zeros(3)}, {"remainder": "dropp"}, ConfigError, "remainder: .*'drop'"),
+        ({"x": torch.zeros(3)}, {"num_minibatches": 2}, ConfigError, "num_minibatches 2 beside size 2"),
+        *(
+            ({"x": torch.zeros(3)}, {"size": None, "num_minibatches": number}, ConfigError, "num_minibatches")
+            for number in (0, -1, True, 1.5, "2")
+        ),
+        ({"x": torch.zeros(3)}, {"size": None, "num_minibatches": 4}, BatchLayoutError, "at least 4 rows"),
         ({}, {}, BatchLayoutError, "without rows"),
         ({"x": torch.zeros(0)}, {}, BatchLayoutError, "without rows"),
         ({"x": torch.zeros(2), "loss_mask": torch.zeros(2).bool()}, {}, BatchLayoutError, "False loss_mask"),
