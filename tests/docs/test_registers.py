@@ -52,7 +52,7 @@ def doubled(names):
 # ------------------------------------------------------------------------------------ features.md
 
 FEATURES = (DOCS / "internals/features.md").read_text(encoding="utf-8")
-FEATURE_ROWS = rows_of(FEATURES, r"[TVX]\d+")
+FEATURE_ROWS = rows_of(FEATURES, r"[MTVX]\d+")
 
 
 def test_features_are_in_order_and_each_is_there_once():
@@ -61,11 +61,12 @@ def test_features_are_in_order_and_each_is_there_once():
         "Environments": ("T", range(1, 81)),
         "Trajectory views": ("V", range(14, 34)),
         "Transforms": ("X", range(1, 65)),
+        "RolloutStorageMM": ("M", range(1, 31)),
     }
     found = []
     for section, (letter, known) in numbers.items():
         body = FEATURES.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-        ids = [row[0] for row in rows_of(body, r"[TVX]\d+")]
+        ids = [row[0] for row in rows_of(body, r"[MTVX]\d+")]
         assert ids == [f"{letter}{number}" for number in known if f"{letter}{number}" in ids] and ids
         found += ids
     assert found == [row[0] for row in FEATURE_ROWS] and doubled(found) == []
