@@ -16,7 +16,7 @@ from benchmarks.growth import draw
 from benchmarks.row import FLOOR, OURS, RLLIB, Measured, Row, Target
 from benchmarks.timing import spread
 
-PACKAGES = ("epibatch", "numpy", "torch", "gymnasium", "ray", "stable-baselines3")
+PACKAGES = ("epibatch", "numpy", "torch", "gymnasium", "ray", "stable-baselines3", "rsl-rl-lib")
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE, PICTURE = Path("docs/benchmarks.md"), Path("docs/growth.png")
 RESULTS = Path("benchmarks/results.json")

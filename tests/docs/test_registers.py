@@ -119,6 +119,17 @@ def test_rows_name_their_own_probes():
     assert len(re.findall(r"tests/[\w/.]+::\w+", REGISTER)) == len(NODE.findall(REGISTER)), "one is not in backticks"
 
 
+# ---------------------------------------------------------------------- differences-from-rsl-rl.md
+
+
+def test_every_difference_from_rsl_rl_names_its_test():
+    page = (DOCS / "differences-from-rsl-rl.md").read_text(encoding="utf-8")
+    rows = rows_of(page, r"R\d+")
+    assert [row[0] for row in rows] == [f"R{i + 1}" for i in range(len(rows))] and len(rows) > 5
+    assert [row for row in rows if len(row) != 4 or not all(row) or not NODE.search(row[-1])] == []
+    assert missing_tests(page) == []
+
+
 # ----------------------------------------------------------------------- conformance.md: behaviours
 
 PAGE = (DOCS / "internals/conformance.md").read_text(encoding="utf-8")

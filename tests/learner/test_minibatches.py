@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from epibatch.core import MaskedColumn
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError
-from epibatch.learner import Minibatches
+from epibatch.learner import Minibatches, RolloutStorage
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -285,6 +285,37 @@ def test_views_of_whole_environments_stay_time_major():
         assert torch.equal(part["obs"], block[:, rows].transpose(0, 1)) and torch.equal(part["gaps"], gaps[rows])
     (whole,) = Minibatches(batch, shuffle="once", generator=generator())
     assert whole["obs"].transpose(0, 1).is_contiguous()
+
+
+def numbered_rollout(num_steps, num_envs):
+    """A storage whose column says step and environment in one number."""
+    storage = RolloutStorage(num_steps, num_envs)
+    for t in range(num_steps):
+        number = torch.arange(num_envs) + t * num_envs
+        storage.add_step({"obs": {"a": number[:, None] * torch.ones(3)}, "actions": number})
+    return storage
+
+
+def test_the_minibatches_of_a_rollout():
+    storage = numbered_rollout(24, 64)
+    parts = list(storage.minibatches(4, epochs=5, shuffle="epoch", generator=generator()))
+    assert len(parts) == 20
+    for epoch in range(5):
+        own = parts[4 * epoch : 4 * epoch + 4]
+        assert sorted(flat(part["actions"].tolist() for part in own)) == list(range(24 * 64))
+    assert all(torch.equal(part["obs"]["a"][:, 2], part["actions"].float()) for part in parts)
+    assert len(list(storage.minibatches(4))) == 4
+
+
+def test_random_and_sequential_access_to_one_storage():
+    storage = numbered_rollout(6, 5)
+    size = storage.nbytes
+    drawn_rows, steps = [], []
+    for minibatch, step in zip(storage.minibatches(6), storage.steps(), strict=True):
+        drawn_rows += minibatch["actions"].tolist()
+        steps += step["actions"].tolist()
+        assert step["actions"].untyped_storage().data_ptr() == storage["actions"].untyped_storage().data_ptr()
+    assert steps == sorted(drawn_rows) == list(range(30)) and storage.nbytes == size
 
 
 @pytest.mark.parametrize(("shuffle", "copied"), [("once", 1.0), ("epoch", 1 / 16)])
