@@ -52,6 +52,15 @@ def _burn_in(value: int, info: ValidationInfo) -> int:
     return value
 
 
+def _networks(groups: dict[str, list[str]] | None) -> dict[str, list[str]] | None:
+    """The groups with `actor` for `policy`."""
+    if groups is None:
+        return None
+    expect(groups.keys() <= {"actor", "policy", "critic"}, "lists for the networks actor (or policy) and critic")
+    expect(not {"actor", "policy"} <= groups.keys(), "actor or policy, which are two names of one network")
+    return {"actor" if network == "policy" else network: names for network, names in groups.items()}
+
+
 _Activation = Literal["elu", "gelu", "leaky_relu", "linear", "relu", "sigmoid", "silu", "softplus", "swish", "tanh"]
 ACTIVATIONS: tuple[str, ...] = get_args(_Activation)
 
@@ -74,6 +83,11 @@ Sizes = Annotated[
 Filters = Annotated[
     Annotated[list[_Layer], Field(max_length=_DEEPEST), BeforeValidator(_listed)] | None,
     Expected(f"None or a list of [channels, kernel, stride] up to {_WIDEST}, at most {_DEEPEST}"),
+]
+Groups = Annotated[
+    dict[str, Annotated[list[str], Field(min_length=1), BeforeValidator(_listed)]] | None,
+    AfterValidator(_networks),
+    Expected('None or lists of names, {"actor": [...], "critic": [...]}'),
 ]
 Initializer = Annotated[str | Callable[..., Any] | None, Expected("a name, a callable or None")]
 Keywords = Annotated[dict[str, Any] | None, AfterValidator(_with_initializer), Expected("a dict or None")]
@@ -128,6 +142,12 @@ class DefaultModelConfig:
             not depend on the observation.
         log_std_clip_param: log standard deviations are clipped to plus or minus this value.
         vf_share_layers: let policy and value function share the encoder; recurrent modules always do.
+        obs_groups: the parts of a Dict observation that each network gets, joined in this order, as in rsl_rl:
+            `{"actor": ["policy"], "critic": ["policy", "critic"]}`. "policy" is another name of "actor". Without
+            "actor" the actor gets the part `actor`, else `policy`. Without "critic" the critic gets the actor's
+            parts; so it does, with a warning, if it asks for a part `critic` that observations do not have. A
+            recurrent module joins the critic's encoded parts to the output of the recurrent layer, which sees the
+            actor's. None: both get all parts, by sorted key.
         use_lstm: put an LSTM after the encoder.
         use_gru: put a GRU there instead, with the options that begin with `lstm_`.
         use_prev_action: with `use_lstm` or `use_gru`, the action before each observation is an input of that layer.
@@ -174,6 +194,7 @@ class DefaultModelConfig:
     free_log_std: Switch = False
     log_std_clip_param: Annotated[float, Field(gt=0), Expected("a positive number")] = 20.0
     vf_share_layers: Switch = False
+    obs_groups: Groups = None
     use_lstm: Switch = False
     use_gru: Annotated[Switch, AfterValidator(_without_lstm)] = False
     use_prev_action: SwitchOfLSTM = False

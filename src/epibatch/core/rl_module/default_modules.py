@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from epibatch.core.columns import Columns
 from epibatch.core.distributions.choosing import distribution_for
 from epibatch.core.distributions.distribution import Distribution
-from epibatch.core.errors import ColumnError
+from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import (
     MLP,
@@ -24,8 +24,8 @@ from epibatch.core.rl_module.networks import (
     run,
 )
 from epibatch.core.rl_module.observation_input import (
-    ObservationInput,
     PreviousSteps,
+    group_inputs,
     observations_of,
     previous_step_views,
 )
@@ -65,7 +65,14 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
         """Build the networks."""
         config = DefaultModelConfig.from_dict(self.model_config)
         self._squash = config.squash_actions
-        self._input = ObservationInput(self.observation_space, config)
+        self._input, self._vf_input = group_inputs(self.observation_space, config, with_critic=not self.inference_only)
+        if config.vf_share_layers and self._vf_input is not self._input:
+            raise ConfigError(
+                "model_config",
+                expected="the same obs_groups for actor and critic, as they share the encoder (vf_share_layers)",
+                found=repr(config.obs_groups),
+                do="set vf_share_layers to False, or leave the critic's groups out",
+            )
         size, hiddens = self._input.size, config.fcnet_hiddens
         features = hiddens[-1] if hiddens else size
         self.images = self._input.cnns()
@@ -75,9 +82,10 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
         self.vf: MLP | None = None
         self.vf_images: nn.ModuleList | None = None
         if not self.inference_only:
+            size = self._vf_input.size
             layers = [] if config.vf_share_layers else fc_layers(config, "fcnet", size)
-            self.vf = MLP(*layers, *fc_layers(config, "head_fcnet", features, 1))
-            self.vf_images = None if config.vf_share_layers else self._input.cnns()
+            self.vf = MLP(*layers, *fc_layers(config, "head_fcnet", hiddens[-1] if hiddens else size, 1))
+            self.vf_images = None if config.vf_share_layers else self._vf_input.cnns()
 
     def _make_dist_cls(self) -> type[Distribution]:
         return distribution_for(self.action_space, squash=self._squash)
@@ -99,7 +107,7 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
             raise no_value_function(self)
         if embeddings is None:
             if self.encoder is None:
-                embeddings = self._input(observations_of(batch), self.vf_images)
+                embeddings = self._vf_input(observations_of(batch), self.vf_images)
             else:
                 embeddings = self.encoder(self._input(observations_of(batch), self.images))
         return run(self.vf, embeddings).squeeze(-1)
@@ -149,7 +157,7 @@ class DefaultRecurrentActorCritic(TorchRLModule, ValueFunctionAPI):
         """Build the networks."""
         config = DefaultModelConfig.from_dict(self.model_config)
         self._squash = config.squash_actions
-        self._input = ObservationInput(self.observation_space, config)
+        self._input, self._vf_input = group_inputs(self.observation_space, config, with_critic=not self.inference_only)
         self.images = self._input.cnns()
         size, hiddens = self._input.size, config.fcnet_hiddens
         self._cell_size = config.lstm_cell_size
@@ -162,8 +170,14 @@ class DefaultRecurrentActorCritic(TorchRLModule, ValueFunctionAPI):
         initialize(config, "lstm", weights[:2], weights[2:])
         self.pi = PolicyHead([], self._cell_size, self.action_space, config)
         self.vf: MLP | None = None
+        self.vf_encoder: MLP | None = None
+        self.vf_images: nn.ModuleList | None = None
+        if self._vf_input is not self._input:
+            size = self._vf_input.size
+            self.vf_images, self.vf_encoder = self._vf_input.cnns(), MLP(*fc_layers(config, "fcnet", size))
         if not self.inference_only:
-            self.vf = MLP(*fc_layers(config, "head_fcnet", self._cell_size, 1))
+            extra = 0 if self.vf_encoder is None else hiddens[-1] if hiddens else size
+            self.vf = MLP(*fc_layers(config, "head_fcnet", self._cell_size + extra, 1))
 
     def _make_dist_cls(self) -> type[Distribution]:
         return distribution_for(self.action_space, squash=self._squash)
@@ -185,11 +199,14 @@ class DefaultRecurrentActorCritic(TorchRLModule, ValueFunctionAPI):
             raise no_value_function(self)
         if embeddings is None:
             embeddings, _ = self._encode(batch)
+        if self.vf_encoder is not None:
+            extra = self.vf_encoder(self._vf_input(observations_of(batch), self.vf_images))
+            embeddings = torch.cat([embeddings, extra], -1)
         values: torch.Tensor = self.vf(embeddings)
         return values.squeeze(-1)
 
     def get_non_inference_attributes(self) -> list[str]:
-        return ["vf"]
+        return ["vf", "vf_encoder", "vf_images"]
 
     def _encode(self, batch: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Features `[B, T, H]` of every timestep and the state after the last one."""

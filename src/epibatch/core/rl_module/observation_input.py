@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 import gymnasium as gym
@@ -12,7 +13,8 @@ from gymnasium import spaces
 from torch import nn
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, SpaceError
+from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, SpaceError, nearest
+from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import CNN, conv_size, default_conv_filters, sizes_of, with_shape
 from epibatch.core.spaces import encoding_advice
@@ -33,9 +35,14 @@ class ObservationInput:
     with three axes [height, width, channels] (or as `conv_channels` says) are images, and go through a CNN of the
     encoder's own if `conv_filters` or `default_conv_filters` has layers for them.
 
+    A Dict of a Box `value` and a `mask` is a pair. It becomes the value, with zeros where the mask is 0, then the mask.
+    The mask is a Discrete(2), or a MultiBinary or a Box from 0 to 1 with one entry or the value's shape. A batch
+    may have a `MaskedColumn` there.
+
     Args:
         space: the observation space.
         config: the `conv_` options; None for the defaults.
+        groups: the parts of a Dict space to encode, in this order; None for all.
 
     Attributes:
         size: length of the vectors.
@@ -50,7 +57,12 @@ class ObservationInput:
                 [1., 0., 0., 1., 1.]])
     """
 
-    def __init__(self, space: gym.Space[Any] | None, config: DefaultModelConfig | None = None) -> None:
+    def __init__(
+        self,
+        space: gym.Space[Any] | None,
+        config: DefaultModelConfig | None = None,
+        groups: Sequence[str] | None = None,
+    ) -> None:
         self._config = config or DefaultModelConfig()
         if space is None:
             raise SpaceError(
@@ -60,21 +72,26 @@ class ObservationInput:
                 do="give it to the module's spec: RLModuleSpec(observation_space=..., action_space=...); if a "
                 "piece makes observations of a type without a space, of complex numbers, let it give real ones",
             )
-        leaves = list(_leaves(space, ()))
-        self._paths = [path for path, _ in leaves]
-        self._encoders: list[Encoder | None] = []
+        if groups is None:
+            leaves = _leaves(space, ())
+        else:
+            leaves = [leaf for name in groups for leaf in _leaves(_parts_of(space)[name], (name,))]
+        self._parts: list[tuple[tuple[Any, ...], Encoder | None, tuple[Any, ...], int]] = []
         self._images: list[tuple[tuple[int, ...], list[Any]]] = []
         self.size = 0
         for path, leaf in leaves:
-            filters = self._filters(leaf)
+            value, mask_size = path, _mask_size(leaf)
+            if mask_size:
+                value, leaf = (*path, "value"), leaf["value"]
+            filters = self._filters(leaf) if mask_size <= 1 else []
+            encoder: Encoder | None = None
             if filters:
                 self._images.append((leaf.shape, filters))
-                self._encoders.append(None)
-                self.size += conv_size(sizes_of(leaf.shape, self._config), filters)
+                size = conv_size(sizes_of(leaf.shape, self._config), filters)
             else:
-                encoder, size = _encoder(leaf, path, space)
-                self._encoders.append(encoder)
-                self.size += size
+                encoder, size = _encoder(leaf, value, space)
+            self._parts.append((value, encoder, (*path, "mask"), mask_size))
+            self.size += size + mask_size
         if not self.size:
             raise SpaceError(
                 "observation space of a default module",
@@ -82,7 +99,7 @@ class ObservationInput:
                 found=f"none in {space}",
                 do="give the environment an observation, a constant if there is nothing to see: Box(0, 1, (1,))",
             )
-        self._only = self._encoders[0] if self._paths == [()] else None
+        self._only = self._parts[0][1] if self._parts[0][0] == () else None
 
     def _filters(self, leaf: Any) -> list[Any]:
         """The convolutions for a part, none if it is no image."""
@@ -115,12 +132,16 @@ class ObservationInput:
             return self._only(obs)
         images = iter(cnns or ())
         parts = []
-        for path, encoder in zip(self._paths, self._encoders):
+        for path, encoder, mask_path, mask_size in self._parts:
             part = _part(obs, path)
             if encoder is None:
                 part = next(images)(part)
             else:
                 part = encoder(part)
+            if mask_size:
+                mask = _mask(_part(obs, mask_path), part.shape[:-1], mask_size)
+                parts.append(part.masked_fill(mask == 0, 0.0))
+                part = mask.float()
             parts.append(part)
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
@@ -143,8 +164,91 @@ def observations_of(batch: Any) -> Any:
         ) from error
 
 
+def group_inputs(
+    space: gym.Space[Any] | None, config: DefaultModelConfig, *, with_critic: bool = True
+) -> tuple[ObservationInput, ObservationInput]:
+    """The inputs of actor and critic, as `obs_groups` says; one object if they have the same parts.
+
+    Args:
+        space: the observation space.
+        config: the `conv_` options and `obs_groups`.
+        with_critic: False for modules without a critic, whose observations need not have its parts.
+
+    Raises:
+        ConfigError: `obs_groups` names parts that the space does not have, or none for the actor.
+        SpaceError: the space is no Dict, though there are groups, or has parts without an encoding.
+    """
+    groups = config.obs_groups
+    if groups is None:
+        return (both := ObservationInput(space, config)), both
+    names = list(_parts_of(space))
+    actor = groups.get("actor") or next(([name] for name in ("actor", "policy") if name in names), ["policy"])
+    critic = groups.get("critic", actor) if with_critic else actor
+    is_absent = critic != actor and "critic" in critic and "critic" not in names
+    for name in (*actor, *critic):
+        if name not in names and not (is_absent and name == "critic"):
+            raise ConfigError(
+                "obs_groups of model_config",
+                expected="names of parts of the observation space",
+                found=repr(name),
+                do=nearest(name, names),
+            )
+    if is_absent:
+        warning = EpibatchWarning(
+            "obs_groups of model_config",
+            expected="the part 'critic', which the critic asks for, in the observations",
+            found=f"parts {', '.join(map(repr, names))}",
+            do=f"let the environment give it; until then the critic gets the actor's parts, {', '.join(actor)}",
+        )
+        warnings.warn(warning, stacklevel=2)
+        critic = actor
+    first = ObservationInput(space, config, actor)
+    return first, first if critic == actor else ObservationInput(space, config, critic)
+
+
+def _parts_of(space: Any) -> dict[str, Any]:
+    """The parts of a Dict space."""
+    if isinstance(space, spaces.Dict):
+        return dict(space.spaces)
+    raise SpaceError(
+        "observation space of a default module with obs_groups",
+        expected="a Dict, whose parts obs_groups names",
+        found=space,
+        do="let the environment give its parts in a dict, and take pieces that join them (flatten_observations) out "
+        "of the pipelines; or leave obs_groups out",
+    )
+
+
+def _mask_size(space: Any) -> int:
+    """Entries of the mask of a pair; 0 for other spaces."""
+    if not isinstance(space, spaces.Dict) or space.spaces.keys() != {"value", "mask"}:
+        return 0
+    value, mask = space["value"], space["mask"]
+    is_mask = (
+        mask == spaces.Discrete(2)
+        or isinstance(mask, spaces.MultiBinary)
+        or (isinstance(mask, spaces.Box) and bool((mask.low == 0).all() and (mask.high == 1).all()))
+    )
+    size = int(np.prod(mask.shape or ()))
+    return size if is_mask and isinstance(value, spaces.Box) and (size == 1 or mask.shape == value.shape) else 0
+
+
+def _mask(mask: torch.Tensor, lead: Sequence[int], size: int) -> torch.Tensor:
+    """A mask as [*lead, size]."""
+    if mask.shape[: len(lead)] == tuple(lead) and mask.numel() == size * int(np.prod(lead)):
+        return mask.reshape(*lead, size)
+    raise SpaceError(
+        "mask of observations of a default module",
+        expected=f"{size} for each of the values {list(lead)}",
+        found=f"shape {list(mask.shape)}",
+        do="give each row of the value its mask",
+    )
+
+
 def _leaves(space: Any, path: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], Any]]:
-    """The parts of a space with the keys that lead there, dict entries by sorted key."""
+    """The parts of a space with the keys that lead there, dict entries by sorted key; pairs are not opened."""
+    if _mask_size(space):
+        return [(path, space)]
     if isinstance(space, spaces.Dict):
         keys = sorted_keys(dict(space.spaces))
     elif isinstance(space, spaces.Tuple):
@@ -157,6 +261,8 @@ def _leaves(space: Any, path: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], An
 def _part(obs: Any, path: tuple[Any, ...]) -> torch.Tensor:
     part = obs
     for key in path:
+        if isinstance(part, MaskedColumn) and isinstance(key, str):
+            part = part._asdict()
         try:
             part = part[key] if isinstance(part, (dict, tuple)) else None
         except (KeyError, IndexError):

@@ -51,7 +51,7 @@ from epibatch.core.rl_module.module_data import (
     state_at,
     weight_limit,
 )
-from epibatch.core.rl_module.observation_input import ObservationInput
+from epibatch.core.rl_module.observation_input import group_inputs
 from epibatch.core.state_codec import require_mapping, select_components
 from epibatch.core.structs import convert_to_numpy
 
@@ -914,7 +914,7 @@ def default_module_spec(
         'DefaultLSTMActorCritic'
     """
     config = DefaultModelConfig.from_dict(model_config)
-    ObservationInput(observation_space, config)
+    group_inputs(observation_space, config, with_critic=False)
     distribution_for(action_space)
     name = f"Default{'LSTM' if config.use_lstm else 'GRU' if config.use_gru else ''}ActorCritic"
     return RLModuleSpec(
