@@ -14,6 +14,7 @@ import torch
 
 from epibatch.core.columns import Columns, nearest_column
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, EpibatchWarning, RolloutOverflowError
+from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.padding import SequenceLayout, padded_layout
 from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, paths_of, unflatten
 
@@ -165,6 +166,7 @@ class RolloutStorage:
 
     # ------------------------------------------------------------------------------------------ steps
 
+    @torch.no_grad()
     def add_step(self, step: Mapping[str, Any], *, final_obs: Any = None) -> None:
         """Copy one step of all environments.
 
@@ -208,6 +210,7 @@ class RolloutStorage:
         if self._derived:
             self._drop_derived()
 
+    @torch.no_grad()
     def finish(self, obs: Any, state_in: Any = None) -> None:
         """Copy the observations after the newest step, which the next rollout begins with.
 
@@ -285,6 +288,7 @@ class RolloutStorage:
         ended: torch.Tensor = flags[0] if len(flags) == 1 else flags[0] | flags[1]
         return ended
 
+    @torch.no_grad()
     def compute_returns(
         self, last_values: torch.Tensor, *, gamma: float = 0.99, lambda_: float = 0.95, normalize: bool = True
     ) -> None:
@@ -349,9 +353,9 @@ class RolloutStorage:
         """Copy a derived column into the memory that it had in earlier rollouts."""
         kept = self._kept.get(name)
         if kept is None or len(kept) < self._size:
-            kept = self._kept[name] = torch.empty(
-                (self.num_steps, *values.shape[1:]), dtype=values.dtype, device=values.device
-            )
+            with torch.inference_mode(False):
+                shape = (self.num_steps, *values.shape[1:])
+                kept = self._kept[name] = torch.empty(shape, dtype=values.dtype, device=values.device)
         placed: torch.Tensor = kept[: self._size].copy_(values)
         return placed
 
@@ -491,34 +495,98 @@ class RolloutStorage:
         minibatches = Minibatches(sources[unit](), generator=generator, **arguments)
         return map(_to_time_major, minibatches) if time_major and unit != "rows" else minibatches
 
-    def previous(self, name: str) -> tuple[Any, torch.Tensor]:
+    def previous(self, name: str, extractor: Callable[[Any], Any] | None = None) -> tuple[Any, torch.Tensor]:
         """Return the row before each row of a column, in the same environment and episode.
 
         Args:
             name: the column.
+            extractor: function that returns what is wanted of rows `[R, ...]`, each row by itself; None: the rows.
 
         Returns:
             The rows, `[len(self) * N, ...]` (copies, in the order of `batch`): a row's own where there is none before
             it; and bool `[len(self) * N]`, True where there is one. Steps that `clear` kept count.
+
+        Raises:
+            BatchLayoutError: there are no steps.
+            ColumnError: there is no such column, or the extractor returned another number of rows.
+        """
+        rows, mask = self._previous(name, extractor)
+        return map_struct(lambda leaf: leaf.flatten(0, 1), rows), mask.flatten()
+
+    def add_previous(self, name: str, of: str, extractor: Callable[[Any], Any] | None = None) -> None:
+        """Add a column `MaskedColumn(value, mask)` with the row before each row, as `previous` has it.
+
+        Minibatches have it too: motion priors (AMP, Peng et al. 2021, arXiv:2104.02180) learn from pairs of steps.
+
+        Args:
+            name: a name that no step has.
+            of: the column whose rows are meant.
+            extractor: as in `previous`. If it returns a `MaskedColumn`, the column's mask is False where either is.
+
+        Raises:
+            BatchLayoutError: there are no steps.
+            ColumnError: as in `previous` and `add_column`.
+
+        Example:
+            >>> storage = RolloutStorage(num_steps=3, num_envs=1)
+            >>> for t, end in enumerate([False, True, False]):
+            ...     storage.add_step({"obs": torch.tensor([[t, 10 * t]]), "terminateds": torch.tensor([end])})
+            >>> storage.add_previous("before", "obs", lambda obs: obs[:, 1])
+            >>> storage["before"].value.flatten().tolist(), storage["before"].mask.flatten().tolist()
+            ([0, 0, 20], [False, True, False])
+        """
+        value, mask = self._previous(of, extractor)
+        if isinstance(value, MaskedColumn):
+            value, mask = value.value, value.mask.bool() & _with_axes(mask, value.mask.ndim)
+        self.add_column(name, MaskedColumn(value, mask))
+
+    @torch.no_grad()
+    def _previous(self, name: str, extractor: Callable[[Any], Any] | None) -> tuple[Any, torch.Tensor]:
+        """Return the rows of `previous` as `[len(self), N, ...]`, and their mask `[len(self), N]`."""
+        self._whole()
+        ended = self.ended()[:-1]
+        if self._history and name in self.columns:
+            ended = torch.cat([self._ended_in(-1, 0), ended])
+        begins = torch.cat([ended.new_ones((self._size - len(ended), self.num_envs)), ended])
+        rows = self.rows(name, self._size - len(ended) - 1, self._size) if name in self.columns else self[name]
+        lead = (len(ended) + 1, self.num_envs)
+        if extractor is not None:
+            rows = extractor(map_struct(lambda leaf: leaf.flatten(0, 1), rows))
+            found = [list(np.shape(leaf)) for leaf in flatten(rows)[0]]
+            if any(shape[:1] != [math.prod(lead)] for shape in found):
+                raise ColumnError(
+                    f"RolloutStorage, extractor of {name!r}",
+                    expected=f"tensors of {math.prod(lead)} rows, one for each row that it gets",
+                    found=f"shapes {found}",
+                    do="return a part or a function of each row",
+                )
+            rows = map_struct(lambda leaf: leaf.unflatten(0, lead), rows)
+
+        def shifted(leaf: torch.Tensor) -> torch.Tensor:
+            own = leaf[-self._size :]
+            before = leaf[:-1] if len(leaf) > self._size else torch.cat([leaf[:1], leaf[:-1]])
+            return torch.where(_with_axes(begins, own.ndim), own, before)
+
+        return map_struct(shifted, rows), ~begins
+
+    # -------------------------------------------------------------------------------------- statistics
+
+    def statistics(self) -> dict[str, torch.Tensor]:
+        """Return the means of the rollout as tensors []: `trajectory_length` in steps and `reward` of a step.
+
+        A trajectory is a run of steps of one environment that an end or the end of the rollout ends, so the unfinished
+        one of each environment counts, with the steps that it has.
+
+        Raises:
+            BatchLayoutError: there are no steps.
+            ColumnError: the steps have no rewards.
         """
         self._whole()
-        begins = torch.empty((self._size, self.num_envs), dtype=torch.bool, device=self.device)
-        begins[1:] = self.ended()[:-1]
-        begins[0] = True
-        start = 0
-        if self._history and name in self.columns:
-            begins[0] = self._ended_in(-1, 0)[0]
-            start = -1
-
-        def shifted(own: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-            out = own.clone()
-            out[self._size - len(before) :] = before
-            shaped = begins.reshape(begins.shape + (1,) * (own.ndim - 2))
-            return torch.where(shaped, own, out).flatten(0, 1)
-
-        before = self[name]
-        before = map_struct(lambda leaf: leaf[:-1], before) if start == 0 else self.rows(name, -1, self._size - 1)
-        return map_struct(shifted, self[name], before), ~begins.flatten()
+        rewards = self[Columns.REWARDS]
+        return {
+            "trajectory_length": self._size * self.num_envs / (self.ended()[:-1].sum() + self.num_envs),
+            "reward": rewards.mean(),
+        }
 
     # ------------------------------------------------------------------------------------------ parts
 
@@ -541,14 +609,12 @@ class RolloutStorage:
             raise ConfigError("RolloutStorage, columns", expected="columns", found="none", do=do)
         owners = [name for name, column in columns.items() for _ in flatten(column)[0]]
         rows = self.lookback + self.num_steps
-        self._buffers = [
-            torch.zeros(
-                (rows + (owner in _WITH_LAST_ROW), self.num_envs, *spec.shape), dtype=spec.dtype, device=self.device
-            )
-            for owner, spec in zip(owners, specs)
-        ]
+        shapes = [(rows + (owner in _WITH_LAST_ROW), self.num_envs, *spec.shape) for owner, spec in zip(owners, specs)]
+        with torch.inference_mode(False):  # a loop may act in this mode, and learn from the tensors outside of it
+            buffers = [torch.zeros(shape, dtype=spec.dtype, device=self.device) for shape, spec in zip(shapes, specs)]
+            self._rows = [[leaf[self.lookback + t] for leaf in buffers] for t in range(self.num_steps)]
         self.columns, self._form, self._names, self._specs = dict(columns), form, names, specs
-        self._rows = [[leaf[self.lookback + t] for leaf in self._buffers] for t in range(self.num_steps)]
+        self._buffers = buffers
 
     def _forget_schema(self) -> None:
         self.columns, self._form, self._names, self._specs, self._buffers, self._rows = {}, None, [], [], [], []
@@ -668,6 +734,10 @@ def _to_time_major(minibatch: dict[str, Any]) -> dict[str, Any]:
         name: column if name in kept else map_struct(lambda leaf: leaf.transpose(0, 1), column)
         for name, column in minibatch.items()
     }
+
+
+def _with_axes(mask: torch.Tensor, ndim: int) -> torch.Tensor:
+    return mask.reshape(mask.shape + (1,) * (ndim - mask.ndim))
 
 
 def _no_steps(call: str) -> BatchLayoutError:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from epibatch.core import MaskedColumn
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, EpibatchWarning, RolloutOverflowError
 from epibatch.learner import ColumnSpec, RolloutStorage
 
@@ -167,6 +168,66 @@ def test_previous_rows_are_of_the_same_episode_and_environment(lookback):
                 there.append(not ended)
         flat.append((rows["policy"].tolist(), mask.tolist()))
         assert flat[-1] == (expected, there)
+
+
+@pytest.mark.parametrize("lookback", [0, 1, 2])
+def test_a_column_of_previous_rows_is_what_a_function_returns_of_the_rows_before(lookback):
+    storage = RolloutStorage(T, N, lookback=lookback)
+    for seed in (4, 5):
+        storage.clear()
+        for t, step in enumerate(steps(seed=seed)):
+            where = step["obs"]["policy"]
+            storage.add_step({**step, "obs": {"policy": where, "ref": MaskedColumn(where, where[:, 1] % 2 == t % 2)}})
+        storage.compute_returns(torch.zeros(N))
+        storage.add_previous("before", "obs", lambda obs: {"sum": obs["policy"].sum(1)})
+        storage.add_previous("ref_before", "obs", lambda obs: obs["ref"])
+        rows, mask = storage.previous("obs")
+        batch = storage.batch()
+        assert torch.equal(batch["before"].value["sum"], rows["policy"].sum(1))
+        assert torch.equal(batch["before"].mask, mask)
+        assert torch.equal(batch["ref_before"].value, rows["policy"])
+        assert torch.equal(batch["ref_before"].mask, mask & rows["ref"].mask)
+        for minibatch in storage.minibatches(size=5):
+            where = minibatch["obs"]["policy"].long()
+            assert torch.equal(minibatch["ref_before"].value, rows["policy"][where[:, 0] * N + where[:, 1]])
+    with pytest.raises(ColumnError, match="extractor of 'obs'"):
+        storage.add_previous("before", "obs", lambda obs: obs["policy"].sum())
+    with pytest.raises(ColumnError, match="a column of the steps"):
+        storage.add_previous("obs", "obs")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_statistics_are_those_of_a_loop_over_environments(seed):
+    given = steps(seed=seed)
+    lengths = []
+    for n in range(N):
+        length = 0
+        for t, step in enumerate(given):
+            length += 1
+            if t == T - 1 or bool(step["terminateds"][n] | step["truncateds"][n]):
+                lengths.append(length)
+                length = 0
+    found = stored(given).statistics()
+    assert float(found["trajectory_length"]) == pytest.approx(np.mean(lengths))
+    assert float(found["reward"]) == pytest.approx(np.mean([step["rewards"].numpy() for step in given]), abs=1e-6)
+    with pytest.raises(BatchLayoutError, match="at least one step"):
+        RolloutStorage(T, N).statistics()
+
+
+def test_tensors_of_a_loop_in_inference_mode_can_be_learned_from_outside_of_it():
+    storage, weight = RolloutStorage(T, N, lookback=1), torch.ones(2, requires_grad=True)
+    for _ in range(2):
+        with torch.inference_mode():
+            for step in steps():
+                storage.add_step(step)
+            storage.compute_returns(torch.zeros(N))
+        for minibatch in storage.minibatches(size=6, shuffle=None):
+            ((minibatch["obs"]["policy"] @ weight) * minibatch["advantages"]).sum().backward()
+        storage.clear()
+    first = {**GOOD, "vf_preds": GOOD["vf_preds"].clone().requires_grad_()}
+    storage.add_step(first)
+    storage.compute_returns(torch.ones(N, requires_grad=True))
+    assert not storage["vf_preds"].requires_grad and not storage["value_targets"].requires_grad
 
 
 def test_minibatches_have_each_row_once_and_rows_of_all_columns_together():

@@ -31,6 +31,7 @@ __all__ = [
     "MissingExtraError",
     "NonFiniteLossError",
     "NotAvailableError",
+    "NotStoredError",
     "OtherLearnerError",
     "PieceCheckError",
     "PieceError",
@@ -120,6 +121,10 @@ class SpaceError(EpibatchError, ValueError):
 
 class ColumnError(EpibatchError, ValueError):
     """A column has the wrong rows, shape or type, or is missing."""
+
+
+class NotStoredError(ColumnError, KeyError, AttributeError):
+    """A storage has no such column, because its configuration does not ask for it or it is not computed yet."""
 
 
 class BatchLayoutError(EpibatchError, ValueError):

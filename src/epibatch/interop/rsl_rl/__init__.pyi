@@ -1,0 +1,1 @@
+from .rollout_storage_mm import RolloutStorageMM as RolloutStorageMM
