@@ -612,9 +612,18 @@ class RolloutStorage:
         shapes = [(rows + (owner in _WITH_LAST_ROW), self.num_envs, *spec.shape) for owner, spec in zip(owners, specs)]
         with torch.inference_mode(False):  # a loop may act in this mode, and learn from the tensors outside of it
             buffers = [torch.zeros(shape, dtype=spec.dtype, device=self.device) for shape, spec in zip(shapes, specs)]
-            self._rows = [[leaf[self.lookback + t] for leaf in buffers] for t in range(self.num_steps)]
+            self._buffers, self._rows = buffers, self._rows_of(buffers)
         self.columns, self._form, self._names, self._specs = dict(columns), form, names, specs
-        self._buffers = buffers
+
+    def _rows_of(self, buffers: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+        return [[leaf[self.lookback + t] for leaf in buffers] for t in range(self.num_steps)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_rows": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._rows = self._rows_of(self._buffers)  # pickle makes tensors of their own of views
 
     def _forget_schema(self) -> None:
         self.columns, self._form, self._names, self._specs, self._buffers, self._rows = {}, None, [], [], [], []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -118,6 +121,17 @@ def test_steps_are_copied_and_the_next_rollout_has_the_same_memory():
         storage.add_step(step)
     assert (storage["actions"].data_ptr(), storage.nbytes) == (before, size)
     assert torch.equal(storage["rewards"], torch.stack([step["rewards"] for step in second]))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda storage: pickle.loads(pickle.dumps(storage))])
+def test_a_copy_goes_on_in_memory_of_its_own(copied):
+    storage = stored(steps(3), num_steps=T)
+    other = copied(storage)
+    for step in steps(3, seed=1):
+        other.add_step(step)
+    expected = torch.stack([step["rewards"] for step in [*steps(3), *steps(3, seed=1)]])
+    assert torch.equal(other["rewards"], expected) and torch.equal(storage["rewards"], expected[:3])
+    assert not storage.rows("rewards", 3, T).any()
 
 
 def test_only_columns_of_the_schema_take_memory():

@@ -137,6 +137,8 @@ def test_columns_of_the_other_training_type_are_named_errors():
         _ = storage.privileged_actions
     with pytest.raises(AttributeError, match="compute_returns"):
         _ = storage.returns
+    with pytest.raises(AttributeError, match="arguments that ask for this column"):
+        storage.rnd_state = torch.zeros(T, N, 9)
     assert not hasattr(made("distillation"), "values") and hasattr(made("distillation"), "privileged_actions")
     with pytest.raises(ValueError, match="training_type='distillation'"):
         storage.generator()
@@ -400,7 +402,7 @@ def states(seed):
 
 @pytest.mark.parametrize("networks", ["both", "actor"])
 def test_trajectories_begin_with_the_stored_hidden_states(networks):
-    steps, storage = transitions(seed=2), made()
+    steps, storage = transitions(seed=2), made(amp_cfg=AMP)
     for t, step in enumerate(steps):
         step.hidden_states = states(t) if networks == "both" else (states(t)[0], None)
     filled(storage, steps).compute_returns(torch.zeros(N), 0.99, 0.95)
@@ -414,6 +416,8 @@ def test_trajectories_begin_with_the_stored_hidden_states(networks):
             t, n = rows[0]
             assert rows == [[t + i, n] for i in range(len(rows))]
             assert t == 0 or steps[t - 1].dones[n]
+            assert batch["obs_prev"][: len(rows), s].tolist() == [rows[0], *rows[:-1]]
+            assert not batch["ref_prev_mask"][0, s]
             assert torch.equal(actor[:, s], steps[t].hidden_states[0][:, n])
             assert torch.equal(batch["advantages"][masks[:, s], s, 0], storage.advantages[t : t + len(rows), n, 0])
             if networks == "both":

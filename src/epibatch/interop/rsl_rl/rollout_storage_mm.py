@@ -40,31 +40,35 @@ def _view_of(column: str, part: str = "", field: str = "", *, needs: str = "", n
         number: True: the rows are numbers, which get an axis of 1, and flags, which become bytes.
     """
 
-    def read(self: RolloutStorageMM) -> Any:
-        value: Any
+    def find(self: RolloutStorageMM, *, is_needed: bool) -> Any:
+        value: Any = None
         if column in self.storage.columns:
             value = self.storage.rows(column, 0, self.num_transitions_per_env)
         elif column in self.storage:
             value = self.storage[column]
-        elif needs:
-            raise NotStoredError(
-                f"RolloutStorageMM, column {column!r}",
-                expected=needs,
-                found=f"training_type={self.training_type!r} and {self.step} steps",
-                do="read it only then",
-            )
-        else:
-            return None
         if part:
             value = value.get(part)
         if field:
             value = getattr(value, field, None)
-        if number:
+        if value is None and is_needed:
+            raise NotStoredError(
+                f"RolloutStorageMM, {source}",
+                expected=needs or "arguments that ask for this column",
+                found=f"training_type={self.training_type!r}, {self.step} steps, and no such column",
+                do="change the arguments of the storage, or use the column later",
+            )
+        if number and value is not None:
             value = (value.view(torch.uint8) if value.dtype is torch.bool else value).unsqueeze(-1)
         return value
 
+    def read(self: RolloutStorageMM) -> Any:
+        return find(self, is_needed=bool(needs))
+
+    def write(self: RolloutStorageMM, values: torch.Tensor) -> None:
+        find(self, is_needed=True).copy_(values)
+
     source = f"storage[{column!r}]" + (f"[{part!r}]" if part else "") + (f".{field}" if field else "")
-    return property(read, lambda self, values: read(self).copy_(values), doc=f"View of `{source}`, all T steps.")
+    return property(read, write, doc=f"View of `{source}`, all T steps.")
 
 
 class RolloutStorageMM:
