@@ -230,6 +230,8 @@ class ObservationRewriter(ColumnarPiece):
     rewrites_observations = True
     uses_spaces: ClassVar[bool] = True
     needs_episodes: ClassVar[bool] = True
+    takes_tensors: ClassVar[bool] = False
+    """True if `rewrite` works on tensors as it does on arrays, so that a TensorEnvRunner can call it."""
 
     @abstractmethod
     def rewrite(self, observations: Any, group: ChunkGroup) -> Any:

@@ -23,6 +23,7 @@ from ..episodes._storage.vector_checks import VectorChecks
 from .env_checks import autoreset_mode, mark_environment, reward_shape
 from .env_restarts import EnvRestarts
 from .env_workers import CONNECTION_ERRORS
+from .tensor_envs import device_of, to_arrays
 from .vector_envs import AsyncEnvs, SyncEnvs, VectorAgentStep, VectorMultiAgentEnv
 
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -47,7 +48,7 @@ def _reset_done(env: Any, done: Flags, observations: Any = None) -> tuple[Any, d
         EnvironmentContractError: it reset running environments too.
     """
     try:
-        reset_observations, infos = env.reset(options={"reset_mask": np.array(done)})
+        reset_observations, infos = to_arrays(env.reset(options={"reset_mask": np.array(done)}))
     except Exception as error:
         raise RunnerError(
             "resetting ended environments",
@@ -73,6 +74,12 @@ def _check_others_unchanged(before: Any, after: Any, running: Flags) -> None:
                 found="other observations of running environments: they were reset as well",
                 do="heed the mask in the vector environment's reset, or use autoreset mode NEXT_STEP or SAME_STEP",
             )
+
+
+def _on_device(actions: Any, device: Any) -> Any:
+    import torch
+
+    return torch.as_tensor(actions, device=device)
 
 
 _OF_INNER_RESETS = frozenset({"final_observation", "terminal_observation"})
@@ -119,6 +126,7 @@ class EnvStepper:
         restarts: Decides whether an environment that failed is made again.
         steps_of: Returns the steps of an environment's running episode; None: there is none, so it is being reset.
         seconds: Spent in steps of an environment that this one replaces.
+        arrays: True to convert tensors that the environment returns to arrays, and actions to tensors for it.
 
     Attributes:
         mode: When reset observations come: "next_step", "same_step" or "disabled".
@@ -137,8 +145,11 @@ class EnvStepper:
         restarts: EnvRestarts,
         steps_of: Callable[[int], int | None],
         seconds: float = 0.0,
+        arrays: bool = True,
     ) -> None:
         self.env = env
+        self._arrays = arrays
+        self._device: Any = None  # where the environment's tensors are, if it has some
         self._restarts, self._steps_of = restarts, steps_of
         self.mode = autoreset_mode(env)
         self.seconds = seconds
@@ -237,6 +248,8 @@ class EnvStepper:
         started = time.perf_counter()
         if mask is not None:
             self.check_masks("step")
+        if self._device is not None:
+            actions = map_struct(partial(_on_device, device=self._device), actions)
         try:
             result = self.env.step(actions) if mask is None else self.env.step(actions, mask=mask.copy())
         except Exception as error:
@@ -349,6 +362,8 @@ class EnvStepper:
 
     def _unpacked(self, result: Any, call: str, count: int) -> Any:
         if isinstance(result, tuple) and len(result) == count and isinstance(result[-1], (dict, type(None))):
+            if self._arrays and (self._device is not None or count == 2):
+                result = self._as_arrays(result)
             return (*result[:-1], self._owned(result[-1])) if self._keeps_infos else result
         names = "observations, infos" if count == 2 else "observations, rewards, terminateds, truncateds, infos"
         found = [type(value).__name__ for value in result] if isinstance(result, tuple) else type(result).__name__
@@ -358,6 +373,18 @@ class EnvStepper:
             found=f"{len(found)} values: {', '.join(found)}" if isinstance(found, list) else found,
             do="return what gymnasium.vector.VectorEnv says",
         )
+
+    def _as_arrays(self, result: Any) -> Any:
+        """Return the values of a reset or step as arrays, if the environment has tensors."""
+        if len(result) == 2:
+            self._device = device_of(result[0])
+        if self._device is None:
+            return result
+        observations, *numbers, infos = to_arrays(result)
+        if numbers:
+            rewards, *flags = numbers
+            numbers = [rewards, *(np.asarray(flag) != 0 for flag in flags)]
+        return (observations, *numbers, infos)
 
     def _resets_at_once(self) -> EnvironmentContractError:
         return EnvironmentContractError(

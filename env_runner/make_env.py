@@ -29,6 +29,7 @@ from .env_checks import (
 )
 from .multi_agent_base import MultiAgentEnv, mark_end
 from .pettingzoo_env import PETTINGZOO, pettingzoo_creator
+from .tensor_envs import VectorEnvAdapter
 from .vector_envs import AsyncEnvs, SyncEnvs, VectorMultiAgentEnv
 from .wrappers import ActionChunks, EpisodicLife, FrameSkip, Horizon, NoopStarts, without_time_limits
 
@@ -419,6 +420,8 @@ def make_vector_env(
     with _missing_packages_named():
         workers = {"resets_itself": resets_itself, "per_process": per_process, "timeout": timeout}
         vector_env = _vectorized(env, num_envs, mode, config, reset_mode, wrappers, workers)
+    if mode == "vector_entry_point" and not isinstance(vector_env, gym.vector.VectorEnv):
+        vector_env = VectorEnvAdapter(vector_env) if VectorEnvAdapter.fits(vector_env) else vector_env
     if resets_itself and isinstance(vector_env, gym.vector.VectorEnv) and "autoreset_mode" not in vector_env.metadata:
         vector_env.metadata = {**vector_env.metadata, "autoreset_mode": reset_mode}
     return check_vector_env(vector_env, num_envs, reset_mode)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +22,7 @@ from epibatch.core.shared_moments import (
     warn_of_huge,
 )
 from epibatch.core.spaces import get_base_struct_from_space, map_space
-from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
+from epibatch.core.structs import convert_to_numpy, flatten, flatten_like, paths_of, unflatten
 
 from .._engine.agent_copies import no_space
 from .._engine.call import PipelineCall
@@ -88,7 +88,7 @@ class BoxLeaves:
         """The Boxes' entries side by side.
 
         Args:
-            leaves: All leaves of a batch of observations, arrays of shape [number of rows, ...].
+            leaves: All leaves of a batch of observations, arrays or tensors of shape [number of rows, ...].
 
         Returns:
             float64, shape [number of rows, size]; a copy.
@@ -97,7 +97,7 @@ class BoxLeaves:
             SpaceError: a leaf of another shape than its Box.
         """
         for box in self._boxes:
-            shape = np.shape(leaves[box.position])[1:]
+            shape = tuple(leaves[box.position].shape[1:])
             if shape != box.shape:
                 raise SpaceError(
                     box.name,
@@ -106,6 +106,11 @@ class BoxLeaves:
                     do="let the earlier piece say in recompute_output_observation_space what it makes",
                 )
         count = len(leaves[0]) if leaves else 0
+        if self._boxes and not isinstance(leaves[0], np.ndarray):
+            import torch
+
+            joined: Any = torch.cat([leaves[box.position].reshape(count, -1).double() for box in self._boxes], 1)
+            return joined  # type: ignore[no-any-return]
         if len(self._boxes) == 1:
             single: Floats = leaves[self._boxes[0].position].reshape(count, self.size).astype(np.float64)
             return single
@@ -118,7 +123,11 @@ class BoxLeaves:
         """The observations with `rows` in the place of the Boxes' entries; other leaves as they are."""
         out = list(leaves)
         for box in self._boxes:
-            out[box.position] = rows[:, box.columns].astype(box.dtype).reshape(len(rows), *box.shape)
+            own, leaf = rows[:, box.columns].reshape(len(rows), *box.shape), leaves[box.position]
+            if isinstance(own, np.ndarray):
+                out[box.position] = own.astype(box.dtype)
+            else:
+                out[box.position] = own.to(leaf.dtype) if leaf.is_floating_point() else own.float()
         return unflatten(self.form, out)
 
     def name_of(self, column: int) -> str:
@@ -180,6 +189,7 @@ class MeanStdFilter(ObservationRewriter):
         [[-0.756, 0.0], [-0.378, 0.0], [1.134, 0.0]]
     """
 
+    takes_tensors: ClassVar[bool] = True
     multi_agent: bool = False
     de_mean_to_zero: bool = True
     de_std_to_one: bool = True
@@ -216,7 +226,7 @@ class MeanStdFilter(ObservationRewriter):
         boxes = self._leaves()
         leaves = flatten_like(boxes.form, observations)
         rows = boxes.rows(leaves)
-        moments = self._moments(boxes)
+        moments = self._moments(boxes, rows)
         if self._update_stats:
             try:
                 moments.add(rows)
@@ -225,7 +235,7 @@ class MeanStdFilter(ObservationRewriter):
             self._scaling = None
             if moments.since.largest > HUGE and not self._warned:
                 self._warned = True
-                where, value = _first(np.abs(rows) > HUGE, rows, boxes, group)
+                where, value = _first(abs(rows) > HUGE, rows, boxes, group)
                 warn_of_huge(where, value, "observations")
         if moments.total.count:
             rows = self._filtered(rows, moments.total)
@@ -242,8 +252,8 @@ class MeanStdFilter(ObservationRewriter):
         """
         boxes = self._leaves()
         leaves = flatten_like(boxes.form, observations)
-        moments = self._moments(boxes).total
         rows = boxes.rows(leaves)
+        moments = self._moments(boxes, rows).total
         if moments.count:
             if self.de_std_to_one:
                 rows = rows * _divisor(moments)
@@ -260,7 +270,9 @@ class MeanStdFilter(ObservationRewriter):
         if divisor is not None:
             rows = rows / divisor
         limit = self.clip_by_value
-        return rows if limit is None else np.minimum(np.maximum(rows, -limit), limit)
+        if limit is None:
+            return rows
+        return np.minimum(np.maximum(rows, -limit), limit) if isinstance(rows, np.ndarray) else rows.clip(-limit, limit)
 
     def _leaves(self) -> BoxLeaves:
         """The Boxes of the input space, which may have changed since the last time."""
@@ -272,12 +284,16 @@ class MeanStdFilter(ObservationRewriter):
             self._boxes = BoxLeaves(space)
         return self._boxes
 
-    def _moments(self, boxes: BoxLeaves) -> SharedMoments:
+    def _moments(self, boxes: BoxLeaves, rows: Any = None) -> SharedMoments:
+        """Return the moments, which are arrays or tensors as the rows are."""
         if self._seen is None:
             self._seen = SharedMoments.nothing(boxes.shapes)
         elif self._seen.shapes is not boxes.shapes:
             self._seen.check(boxes.shapes, "MeanStdFilter")
             self._seen.shapes = boxes.shapes
+        if rows is not None and type(rows) is not type(self._seen.total.mean):
+            self._seen.place_beside(rows)
+            self._scaling = None
         return self._seen
 
     # -- state -----------------------------------------------------------------------------------
@@ -352,18 +368,20 @@ class MeanStdFilter(ObservationRewriter):
         return merge_shared_moments(states, "MeanStdFilter.merge_states") if states else {}
 
 
-def _divisor(moments: RunningMoments) -> Floats:
+def _divisor(moments: RunningMoments) -> Any:
     """The deviations; 1 for entries that have not varied beyond the rounding of their mean."""
-    deviation = moments.std()
-    varied = deviation > _ROUNDING * np.abs(moments.mean)
-    return np.where(varied, deviation + _SMALL, 1.0)
+    deviation: Any = moments.std()
+    varied: Any = deviation > _ROUNDING * abs(moments.mean)
+    if isinstance(varied, np.ndarray):
+        return np.where(varied, deviation + _SMALL, 1.0)
+    return (deviation + _SMALL).where(varied, 1.0)
 
 
 # -- errors ----------------------------------------------------------------------------------------
 
 
 def _not_finite(rows: Any, boxes: BoxLeaves, group: ChunkGroup) -> ColumnError:
-    where, value = _first(~(np.abs(rows) <= LARGEST), rows, boxes, group)
+    where, value = _first(~(abs(rows) <= float(LARGEST)), rows, boxes, group)
     return ColumnError(
         where,
         expected=f"finite numbers of at most {LARGEST:g}; others would spoil the statistics for good",
@@ -374,5 +392,6 @@ def _not_finite(rows: Any, boxes: BoxLeaves, group: ChunkGroup) -> ColumnError:
 
 def _first(odd: Any, rows: Any, boxes: BoxLeaves, group: ChunkGroup) -> tuple[str, Any]:
     """Return where the first odd value is, and the value."""
-    row, column = (int(at[0]) for at in np.nonzero(odd))
-    return f"MeanStdFilter, {boxes.name_of(column)} of {group.describe(row)}", rows[row, column]
+    row, column = (int(at[0]) for at in np.nonzero(convert_to_numpy(odd)))
+    whose = group.describe(row) if len(group.episodes) else f"row {row}"
+    return f"MeanStdFilter, {boxes.name_of(column)} of {whose}", convert_to_numpy(rows)[row, column]

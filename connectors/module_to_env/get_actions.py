@@ -38,7 +38,13 @@ class GetActions(ColumnarPiece):
     distribution, a plain `torch.nn.Module`, has the one that `distribution_for` gives for the action space.
 
     Counterparts: RLlib's `GetActions`.
+
+    Attributes:
+        on_device: True if actions are drawn on the device of the inputs, from a random stream of its own; otherwise on
+            the CPU.
     """
+
+    on_device = False
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
@@ -47,6 +53,8 @@ class GetActions(ColumnarPiece):
     def __post_init__(self) -> None:
         """Begin with the module's distributions unknown."""
         self._generator: torch.Generator | None = None
+        self._generators: dict[torch.device, torch.Generator] = {}
+        self._device_state: Any = None
         self._widths: dict[tuple[Any, type], int] = {}
         self._distributions: dict[tuple[Any, type], type[Distribution]] = {}
         self._counted: set[tuple[Any, type]] = set()
@@ -57,6 +65,7 @@ class GetActions(ColumnarPiece):
 
         sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
         self._generator = torch.Generator().manual_seed(seed_of(sequence, bits=63))
+        self._generators, self._device_state = {}, None
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the columns."""
@@ -74,7 +83,7 @@ class GetActions(ColumnarPiece):
             )
         if has_actions and Columns.ACTION_LOGP in columns:
             return columns
-        if not getattr(inputs, "is_cpu", False):
+        if not getattr(inputs, "is_cpu", False) and not (self.on_device and hasattr(inputs, "detach")):
             inputs = _inputs_on_cpu(columns)
         module, explore = group.rl_module, group.call.explore
         if module is None:
@@ -91,7 +100,7 @@ class GetActions(ColumnarPiece):
         if not has_actions:
             if not explore:
                 distribution = distribution.to_deterministic()
-            columns[Columns.ACTIONS] = self._sample(distribution, group, key)
+            columns[Columns.ACTIONS] = self._sample(distribution, group, key, inputs)
         if Columns.ACTION_LOGP not in columns:
             logp = columns[Columns.ACTION_LOGP] = distribution.logp(columns[Columns.ACTIONS])
             checked = logp if explore else inputs  # a greedy action's probability is 1 whatever it is
@@ -155,14 +164,35 @@ class GetActions(ColumnarPiece):
             do="look for NaN in the observations and the module's weights (a learning rate that is too high?)",
         )
 
-    def _sample(self, distribution: Any, group: ChunkGroup, key: tuple[Any, type]) -> Any:
+    def _sample(self, distribution: Any, group: ChunkGroup, key: tuple[Any, type], inputs: torch.Tensor) -> Any:
         if key in self._counted:
             note_counted(group)
-        return distribution.sample() if self._generator is None else distribution.sample(generator=self._generator)
+        if self._generator is None:
+            return distribution.sample()
+        generator = self._generator if inputs.is_cpu else self._generator_on(inputs.device, self._generator)
+        return distribution.sample(generator=generator)
+
+    def _generator_on(self, device: torch.device, on_cpu: torch.Generator) -> torch.Generator:
+        """Return the random stream of a device other than the CPU; the seed or the state of the piece decides it."""
+        import torch
+
+        generator = self._generators.get(device)
+        if generator is None:
+            generator = self._generators[device] = torch.Generator(device)
+            if self._device_state is None:
+                generator.manual_seed(on_cpu.initial_seed())
+            else:
+                restore_torch_generator("GetActions.set_state", generator, self._device_state)
+        return generator
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """The state of the random stream, if the piece was seeded."""
-        return {} if self._generator is None else {"generator": self._generator.get_state().numpy().copy()}
+        if self._generator is None:
+            return {}
+        state = {"generator": self._generator.get_state().numpy().copy()}
+        for generator in self._generators.values():  # of the one device that a runner is on
+            state["device_generator"] = generator.get_state().numpy().copy()
+        return state
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over a random stream."""
@@ -172,6 +202,7 @@ class GetActions(ColumnarPiece):
             generator = torch.Generator()
             restore_torch_generator("GetActions.set_state", generator, state["generator"])
             self._generator = generator
+            self._generators, self._device_state = {}, state.get("device_generator")
 
 
 def _inputs_of(distribution: Any, space: gym.Space[Any]) -> int | None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.errors import ColumnError, EpibatchWarning, StateError
+from epibatch.core.structs import convert_to_numpy
 
 __all__ = [
     "HUGE",
@@ -86,16 +87,17 @@ class RunningMoments:
         self.mean: Floats = np.zeros(size)
         self.squares: Floats = np.zeros(size)
 
-    def add(self, rows: Floats) -> None:
+    def add(self, rows: Any) -> None:
         """Count rows in.
 
         Args:
-            rows: float64, shape [number of rows, size].
+            rows: float64, shape [number of rows, size]; tensors where the moments are, see `place_beside`.
 
         Raises:
             ColumnError: a value is NaN, or its absolute value is above 1e100; nothing was counted.
         """
-        largest = float(np.abs(rows).max(initial=0.0))
+        on_device = not isinstance(rows, np.ndarray)
+        largest = float(rows.abs().max() if on_device and len(rows) else np.abs(rows).max(initial=0.0))
         if not largest <= LARGEST:
             raise ColumnError(
                 "running moments",
@@ -107,10 +109,10 @@ class RunningMoments:
         if count == 1:
             self._add(1, rows[0], 0.0)
         elif count:
-            mean = np.add.reduce(rows, 0) / count
+            mean = rows.mean(0) if on_device else np.add.reduce(rows, 0) / count
             deviations = rows - mean
             deviations *= deviations
-            self._add(count, mean, np.add.reduce(deviations, 0))
+            self._add(count, mean, deviations.sum(0) if on_device else np.add.reduce(deviations, 0))
         if largest > self.largest:
             self.largest = largest
 
@@ -123,6 +125,13 @@ class RunningMoments:
         delta += self.mean
         self.mean, self.count = delta, total
 
+    def place_beside(self, rows: Any) -> None:
+        """Move the moments to the device of rows that are tensors; to arrays for rows that are arrays."""
+        if isinstance(rows, np.ndarray):
+            self.mean, self.squares = convert_to_numpy((self.mean, self.squares))
+        elif isinstance(self.mean, np.ndarray):
+            self.mean, self.squares = rows.new_tensor(self.mean), rows.new_tensor(self.squares)
+
     def merged(self, others: Iterable[RunningMoments]) -> RunningMoments:
         """The moments of this one's rows and those of others, which must be rows of their own."""
         result = RunningMoments(len(self.mean))
@@ -134,7 +143,8 @@ class RunningMoments:
 
     def std(self) -> Floats:
         """Standard deviation of each column, with n - 1 in the denominator; 0 for fewer than two rows."""
-        deviation: Floats = np.sqrt(self.squares / max(self.count - 1, 1))
+        variance = self.squares / max(self.count - 1, 1)
+        deviation: Floats = np.sqrt(variance) if isinstance(variance, np.ndarray) else variance.sqrt()
         return deviation
 
     def same_as(self, other: RunningMoments) -> bool:
@@ -147,7 +157,8 @@ class RunningMoments:
 
     def to_state(self) -> dict[str, Any]:
         """The moments as plain data: `count`, `mean` and `squares` (copies)."""
-        return {"count": self.count, "mean": self.mean.copy(), "squares": self.squares.copy()}
+        mean, squares = convert_to_numpy((self.mean, self.squares))
+        return {"count": self.count, "mean": np.array(mean), "squares": np.array(squares)}
 
     @classmethod
     def from_state(cls, state: Any) -> RunningMoments:
@@ -237,6 +248,13 @@ class SharedMoments:
         """
         self.since.add(rows)
         self._add_up()
+
+    def place_beside(self, rows: Any) -> None:
+        """Move all moments to the device of rows that are tensors; to arrays for rows that are arrays."""
+        if type(rows) is not type(self.total.mean):
+            for moments in (self.synchronised, self.since):
+                moments.place_beside(rows)
+            self._add_up()
 
     def to_state(self) -> dict[str, Any]:
         """Plain data: `synchronised` and `since` (see `RunningMoments.to_state`), and `leaves`, the shapes."""

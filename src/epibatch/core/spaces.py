@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -304,19 +304,27 @@ class EnvActions:
         self._settings = {"normalize": normalize, "clip": clip, "from_low": from_low}
         leaves, self._form = flatten(get_base_struct_from_space(space))
         self._encoders = [_encoder(leaf, normalize, clip, from_low or normalize) for leaf in leaves]
+        self._tensor_encoders: list[_TensorEncoder] = []
 
     def __call__(self, actions: Any) -> Any:
         """Give the environment's actions; the same object if they are those, else arrays of their own.
 
         Args:
-            actions: arrays `[rows, ...]`, nested like the space.
+            actions: arrays or tensors `[rows, ...]`, nested like the space. Of integer tensors it is not checked that
+                the space's type holds them, for which the host would have to wait.
 
         Raises:
             ColumnError: nested otherwise than the space.
         """
         if self._form is None and isinstance(actions, np.ndarray):
             return self._encoders[0](actions)
-        leaves = [np.asarray(leaf) for leaf in flatten_like(self._form, actions)]
+        leaves = flatten_like(self._form, actions)
+        if leaves and hasattr(leaves[0], "detach"):
+            if not self._tensor_encoders:
+                spaces_of_leaves = flatten(get_base_struct_from_space(self.space))[0]
+                self._tensor_encoders = [_TensorEncoder(space, **self._settings) for space in spaces_of_leaves]
+            return unflatten(self._form, [encode(leaf) for encode, leaf in zip(self._tensor_encoders, leaves)])
+        leaves = [np.asarray(leaf) for leaf in leaves]
         encoded = [encode(leaf) for encode, leaf in zip(self._encoders, leaves)]
         return unflatten(self._form, [leaf.copy() if leaf is raw else leaf for leaf, raw in zip(encoded, leaves)])
 
@@ -364,28 +372,98 @@ def _offsets(box: spaces.Box) -> Array | None:
     return box.low.astype(np.int64)
 
 
-def _to_bounds(box: spaces.Box) -> Callable[[Array], Array]:
-    """From units of the bounds to numbers of a float Box; entries without two bounds are left as they are."""
+class _Scale(NamedTuple):
+    """From units of the bounds to numbers of a float Box: clipped to +-limit, + shift, * span, / parts, + first.
+
+    `bounded` are the entries with two bounds, of which this is to be done; None: all.
+    """
+
+    first: Array
+    shift: float
+    span: Array
+    parts: float
+    limit: float
+    bounded: Array | None
+
+
+def _scale_of(box: spaces.Box) -> _Scale | None:
+    """Return the scale of a Box; None if no entry has two bounds."""
     dtype = np.result_type(box.dtype, np.float32)  # arithmetic in half precision would miss bounds
     bounded = box.bounded_below & box.bounded_above
     if not bounded.any():
-        return lambda actions: actions
+        return None
     low, high = np.where(bounded, box.low, -1.0).astype(dtype), np.where(bounded, box.high, 1.0).astype(dtype)
-    half = high / 2 - low / 2
+    half, some = high / 2 - low / 2, None if bounded.all() else bounded
     if (half > np.finfo(dtype).max / 16).any():  # the distance of the bounds may be no number: go from their middle
-        first, shift, span, parts, limit = low + half, 0.0, half, 1.0, 1.0
-    else:
-        first, shift, span, parts, limit = low, 1.0, high - low, 2.0, 3.0
-    all_bounded = bool(bounded.all())
+        return _Scale(low + half, 0.0, half, 1.0, 1.0, some)
+    return _Scale(low, 1.0, high - low, 2.0, 3.0, some)
+
+
+def _to_bounds(box: spaces.Box) -> Callable[[Array], Array]:
+    """From units of the bounds to numbers of a float Box; entries without two bounds are left as they are."""
+    plan = _scale_of(box)
+    if plan is None:
+        return lambda actions: actions
+    first, shift, span, parts, limit, bounded = plan
 
     def scale(actions: Array) -> Array:
         out: Array = np.minimum(np.maximum(actions, -limit), limit) + shift  # what is further out is clipped anyway
         out = out * span
         out /= parts
         out += first
-        return out if all_bounded else np.where(bounded, out, actions)
+        return out if bounded is None else np.where(bounded, out, actions)
 
     return scale
+
+
+class _TensorEncoder:
+    """What `_encoder` does, of tensors, on their device."""
+
+    def __init__(self, leaf: Any, *, normalize: bool, clip: bool, from_low: bool) -> None:
+        kind = "" if leaf.dtype is None else np.dtype(leaf.dtype).kind
+        self._kind = kind if kind in "biuf" else ""
+        is_box = isinstance(leaf, spaces.Box)
+        scale = _scale_of(leaf) if is_box and kind == "f" and normalize else None
+        offsets = _offsets(leaf) if is_box and kind in "iu" and (from_low or normalize) else None
+        clips = is_box and (clip or (kind == "f" and normalize))
+        self._has_scale, self._shifts, self._clips = scale is not None, offsets is not None, clips
+        arrays = {"type": np.zeros(0, leaf.dtype if self._kind else np.float32), "offsets": offsets}
+        if is_box:
+            arrays |= {"low": leaf.low, "high": leaf.high}
+        if scale is not None:
+            self._shift, self._parts, self._limit = scale.shift, scale.parts, scale.limit
+            arrays |= {"first": scale.first, "span": scale.span, "bounded": scale.bounded}
+        self._arrays = {name: array for name, array in arrays.items() if array is not None}
+        self._on: dict[Any, dict[str, Any]] = {}
+
+    def __call__(self, actions: Any) -> Any:
+        if not self._kind:
+            return actions
+        on = self._on.get(actions.device)
+        if on is None:
+            import torch
+
+            on = {name: torch.from_numpy(np.array(array)).to(actions.device) for name, array in self._arrays.items()}
+            self._on[actions.device] = on
+        if self._has_scale:
+            scaled = (actions.clip(-self._limit, self._limit) + self._shift) * on["span"] / self._parts + on["first"]
+            actions = scaled.where(on["bounded"], actions) if "bounded" in on else scaled
+        if self._shifts:
+            actions = actions + on["offsets"]
+        dtype = on["type"].dtype
+        if self._kind == "f":
+            actions = self._cast(actions, dtype)
+            return actions.clip(on["low"], on["high"]) if self._clips else actions
+        actions = actions.clip(on["low"], on["high"]) if self._clips else actions
+        return self._cast(actions, dtype)
+
+    def _cast(self, actions: Any, dtype: Any) -> Any:
+        if actions.dtype == dtype or actions.is_floating_point() != (self._kind == "f"):
+            return actions
+        if self._kind == "f" and dtype.itemsize < actions.dtype.itemsize:
+            largest = float(np.finfo(self._arrays["type"].dtype).max)
+            actions = actions.clip(-largest, largest)
+        return actions.to(dtype)
 
 
 def clip_action(action: Any, action_space: Any) -> Any:

@@ -1,0 +1,486 @@
+"""Steps a vector environment of torch tensors into a storage on its device."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.columns import Columns
+from epibatch.core.errors import (
+    ConfigError,
+    EnvironmentContractError,
+    EpibatchWarning,
+    RunnerArgumentError,
+    RunnerError,
+    add_context,
+)
+from epibatch.core.random_streams import random_stream, runner_stream
+from epibatch.core.restoring import restoring
+from epibatch.core.runtime import evaluation_mode
+from epibatch.core.state_codec import require_mapping, select_components
+from epibatch.core.structs import convert_to_numpy, flatten, map_struct, stack_rows
+
+from .acting import explores
+from .env_checks import autoreset_mode, gymnasium_mode
+from .env_restarts import EnvRestarts
+from .env_runner import RunnerConfig, is_amount
+from .env_stepper import EnvStepper, VectorStep
+from .make_env import make_vector_env, wrappers_of
+from .metrics import SamplingMetrics
+from .reset_seeds import ResetSeeds
+from .tensor_acting import InitialStates, TensorActing, batch_of, to_tensors
+from .tensor_envs import device_of
+
+__all__ = ["StepStorage", "TensorEnvRunner"]
+
+_PER_ENV = (Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS)
+_WITHOUT_EFFECT = (
+    *("restart_failed_sub_environments", "soft_horizon", "callbacks_class"),
+    *("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end"),
+)
+
+
+class StepStorage(Protocol):
+    """Storage of steps of N environments, such as `epibatch.learner.RolloutStorage`."""
+
+    num_steps: int
+    num_envs: int
+    columns: dict[str, Any]
+
+    def __len__(self) -> int:
+        """Return the number of steps since the last `clear`."""
+
+    def add_step(self, step: Mapping[str, Any], *, final_obs: Any = None) -> None:
+        """Copy one step: column -> tensors `[N, ...]`."""
+
+    def finish(self, obs: Any, state_in: Any = None) -> None:
+        """Copy the observations after the newest step, and the states."""
+
+    def reset(self) -> None:
+        """Begin with new episodes."""
+
+
+class TensorEnvRunner:
+    """Samples a vector environment of torch tensors into a storage on its device, without copies to the host.
+
+    Environments of Isaac Lab, Brax and rsl_rl are such environments. The config is that of any runner; other
+    environments' arrays are copied to tensors. A step has the columns `obs`, `actions`, `rewards`, `terminateds`,
+    `truncateds` and all outputs of the module and of the module-to-env pipeline, such as `action_dist_inputs` and
+    `action_logp`. A module with a value function adds `vf_preds` and `values_bootstrapped`, a recurrent one `state_in`,
+    the state before the step. If the storage has a schema already, columns that it does not have are left out.
+
+    Observations are stored as the module gets them, after the pieces of the env-to-module pipeline. The pieces must
+    work on tensors: the default ones do, MeanStdFilter, and each `ColumnTransform` of `obs`, or of `actions_for_env`
+    after the module, that declares `takes_tensors`.
+
+    `values_bootstrapped` is the value of the terminal observation where an episode was truncated, else 0. It needs
+    `infos["final_obs"]` of the environment. Without it the value before the step takes its place, and the runner warns
+    once. Environments must reset themselves in the step in which an episode ends (autoreset mode SAME_STEP).
+
+    Args:
+        config: Environment, pipelines and module; see `RunnerConfig`.
+        worker_index: Distinguishes the runners of one algorithm; each has a seed of its own.
+
+    Attributes:
+        env: The vector environment.
+        module: The module, on the device of the observations.
+        device: That device; the CPU until the first reset, if the environment has no attribute `device`.
+        spaces: Observation and action spaces by name.
+
+    Raises:
+        ConfigError: a piece that cannot work on tensors; another autoreset mode; a setting that has no effect here.
+
+    Example:
+        >>> from epibatch.algorithms import PPOConfig
+        >>> from epibatch.learner import RolloutStorage
+        >>> config = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=2)
+        >>> runner = TensorEnvRunner(config=config.debugging(seed=0))
+        >>> storage = RolloutStorage(num_steps=5, num_envs=2)
+        >>> runner.sample(storage)
+        >>> storage["obs"].shape, storage["action_logp"].shape
+        (torch.Size([5, 2, 4]), torch.Size([5, 2]))
+        >>> storage.compute_returns(runner.last_values())
+        >>> runner.stop()
+    """
+
+    def __init__(self, *, config: RunnerConfig, worker_index: int = 0) -> None:
+        for name in _WITHOUT_EFFECT:
+            if getattr(config, name, None):
+                raise ConfigError(
+                    f"TensorEnvRunner, {name}",
+                    expected="its default: there are no episodes here, and environments fail together",
+                    found=repr(getattr(config, name)),
+                    do="leave it out, or sample with SingleAgentEnvRunner",
+                )
+        self.config = config
+        self.worker_index = worker_index
+        self.env = self.make_env()
+        self.num_envs: int = self.env.num_envs
+        self.spaces: dict[str, Any] = {
+            "__env__": (self.env.observation_space, self.env.action_space),
+            "__env_single__": (self.env.single_observation_space, self.env.single_action_space),
+        }
+        before = config.build_env_to_module_connector(env=self.env, spaces=self.spaces)
+        self.spaces[DEFAULT_MODULE_ID] = before.observation_space, before.action_space
+        after = config.build_module_to_env_connector(env=self.env, spaces=self.spaces)
+        self.pipelines: dict[str, Any] = {"env_to_module": before, "module_to_env": after}
+        self._acting = TensorActing(before, after)
+        self.device = torch.device(getattr(self.env.unwrapped, "device", None) or "cpu")
+        self.module: Any = self.make_module()
+        self._move()
+        self._reset_seeds = ResetSeeds(self.num_envs)
+        restarts = EnvRestarts(config, self._reset_seeds.draw)
+        self._stepper = EnvStepper(self.env, config.env, restarts=restarts, steps_of=lambda _: None, arrays=False)
+        self._metrics = SamplingMetrics(self.num_envs, config.metrics_num_episodes_for_smoothing)
+        if config.seed is not None:
+            self.seed(runner_stream(config.seed, worker_index))
+        self._obs: Any = None  # the newest observations, as the module gets them; None: the environment is to be reset
+        self._state: Any = None
+        self._initial: InitialStates | None = None
+        self._ended: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # flags, returns, lengths by step
+        self._returns = self._lengths = self._without_final = torch.zeros(0)
+        self._gives_tensors = self._warned = False
+
+    # -- the parts -----------------------------------------------------------------------------
+
+    def make_env(self) -> Any:
+        """Make the vector environment.
+
+        Raises:
+            ConfigError: its autoreset mode is not SAME_STEP.
+        """
+        config, given = self.config, self.config.gym_env_autoreset_mode
+        native = config.gym_env_vectorize_mode == "vector_entry_point"
+        env = make_vector_env(
+            config.env,
+            config.num_envs_per_env_runner,
+            config.gym_env_vectorize_mode,
+            config.env_config,
+            autoreset=given if native or given is not None else "same_step",
+            wrappers=wrappers_of(config, config.gym_env_vectorize_mode),
+            resets_itself=config.env_resets_itself,
+            per_process=config.num_envs_per_worker,
+            timeout=config.sub_environment_timeout_s,
+        )
+        if "autoreset_mode" not in env.metadata:
+            env.metadata = {**env.metadata, "autoreset_mode": gymnasium_mode("same_step")}
+        if autoreset_mode(env) != "same_step":
+            mode = autoreset_mode(env)
+            env.close()
+            raise ConfigError(
+                f"TensorEnvRunner, environment {config.env!r}",
+                expected="autoreset mode 'same_step', so that each row of the storage is a step of an episode",
+                found=repr(mode),
+                do="set gym_env_autoreset_mode='same_step', if what makes the environment takes an autoreset_mode; "
+                "or sample with SingleAgentEnvRunner",
+            )
+        return env
+
+    def make_module(self) -> Any:
+        """Make the module."""
+        return self.config.get_rl_module_spec(env=self.env, spaces=self.spaces).build()
+
+    def get_spaces(self) -> dict[str, Any]:
+        """Return observation and action spaces by name: `__env__` (vector), `__env_single__` and the module's."""
+        return self.spaces
+
+    def seed(self, stream: np.random.SeedSequence) -> None:
+        """Seed environments and pieces from a stream, as `SingleAgentEnvRunner` does."""
+        self._reset_seeds.seed(stream)
+        for pipeline, child in zip(self.pipelines.values(), random_stream(stream).spawn(2)):
+            pipeline.seed(child)
+
+    def _move(self) -> None:
+        if hasattr(self.module, "to"):
+            self.module.to(self.device)
+
+    # -- sampling ------------------------------------------------------------------------------
+
+    def sample(self, storage: StepStorage, *, num_steps: int | None = None, explore: bool | None = None) -> None:
+        """Step the environments, and add each step to a storage; end with `storage.finish`.
+
+        The first call, and one after a failure, resets the environments, and the storage with them.
+
+        Args:
+            storage: Of as many environments, on the device of the observations.
+            num_steps: The vector steps to take; None: until the storage is full.
+            explore: Whether actions explore; default: the config's.
+
+        Raises:
+            RunnerArgumentError: a storage of another number of environments, one that is full, or one that has steps
+                although the environments have to be reset; no number of at least 1.
+            RunnerError: the runner was stopped.
+            ColumnError: the storage has other columns than the steps.
+        """
+        explore = explores(explore, self.config.explore)
+        steps = self._steps_for(storage, num_steps)
+        started = time.perf_counter()
+        try:
+            with evaluation_mode(self.module), torch.no_grad():
+                if self._obs is None:
+                    self._reset()
+                    storage.reset()
+                if self._state is not None:
+                    self._initial = InitialStates(self.module, self.device)  # of the weights that the module has now
+                for _ in range(steps):
+                    self._step(storage, explore)
+        except BaseException:  # Ctrl-C too: an interrupted step must not be part of an episode
+            self._obs = None
+            raise
+        if Columns.OBS in storage.columns:
+            stores_state = Columns.STATE_IN in storage.columns
+            storage.finish(self._obs, **({"state_in": self._state} if stores_state else {}))
+        self._count_ended()
+        self._metrics.seconds += time.perf_counter() - started
+
+    def _steps_for(self, storage: StepStorage, num_steps: int | None) -> int:
+        problem = None
+        if self.env is None:
+            do = "make a new runner"
+            raise RunnerError("TensorEnvRunner", expected="a runner that was not stopped", found="a stopped one", do=do)
+        if storage.num_envs != self.num_envs:
+            problem = f"a storage of {self.num_envs} environments", f"one of {storage.num_envs}", "make another storage"
+        elif num_steps is not None and not (is_amount(num_steps) and num_steps):
+            problem = "num_steps, a whole number of at least 1", repr(num_steps), "leave it out to fill the storage"
+        elif len(storage) == storage.num_steps:
+            problem = "a storage with room for steps", f"{len(storage)} of {storage.num_steps}", "call storage.clear()"
+        elif self._obs is None and len(storage):
+            found = f"{len(storage)} steps, and environments that have to be reset"
+            problem = "an empty storage, as new episodes begin", found, "call storage.clear()"
+        if problem is not None:
+            expected, found, do = problem
+            raise RunnerArgumentError("TensorEnvRunner.sample", expected=expected, found=found, do=do)
+        return storage.num_steps - len(storage) if num_steps is None else num_steps
+
+    def reset(self) -> None:
+        """Let the next `sample` reset the environments; their running episodes are dropped."""
+        self._obs = None
+
+    def last_values(self) -> torch.Tensor:
+        """Return the values of the newest observations, float [N], for `storage.compute_returns`.
+
+        Raises:
+            RunnerError: `sample` was not called yet, or the module has no value function.
+        """
+        if self._obs is None or not self._has_values:
+            found = "a module without compute_values" if self._obs is not None else "no observations"
+            expected, do = "observations, and a module with compute_values", "call sample() before"
+            raise RunnerError("TensorEnvRunner.last_values", expected=expected, found=found, do=do)
+        with evaluation_mode(self.module), torch.no_grad():
+            return self._values(batch_of(self._obs, self._state))
+
+    @property
+    def _has_values(self) -> bool:
+        return hasattr(self.module, "compute_values")
+
+    def _values(self, batch: dict[str, Any]) -> torch.Tensor:
+        values: torch.Tensor = self.module.compute_values(batch)
+        return values.reshape(len(flatten(batch[Columns.OBS])[0][0]))
+
+    def _reset(self) -> None:
+        observations, _ = self._stepper.reset(self._reset_seeds.next(self._stepper.num_seeds))
+        self._reset_seeds.used()
+        device = device_of(observations)
+        if device is not None and device != self.device:
+            self.device = device
+            self._move()
+        self._gives_tensors = device is not None
+        zeros = partial(torch.zeros, self.num_envs, device=self.device)
+        self._returns, self._lengths = zeros(), zeros(dtype=torch.int32)
+        self._without_final = torch.zeros((), dtype=torch.int32, device=self.device)
+        stateful = getattr(self.module, "is_stateful", None)
+        self._state = None
+        if stateful is not None and stateful():
+            self._state = InitialStates(self.module, self.device).rows(self.num_envs)
+        self._obs = self._observed(observations)
+
+    def _observed(self, observations: Any) -> Any:
+        """Return observations as the module gets them, in memory of their own: environments may reuse theirs."""
+        obs = to_tensors(observations, self.device)
+        reused = {_memory_of(leaf) for leaf in flatten(obs)[0]}
+        seen = self._acting.observe(self.module, obs)
+        return map_struct(lambda leaf: leaf.clone() if _memory_of(leaf) in reused else leaf, seen)
+
+    def _step(self, storage: StepStorage, explore: bool) -> None:
+        """Act, step the environments, and add the step to the storage."""
+        schema = storage.columns
+        batch = batch_of(self._obs, self._state)
+        columns, for_env = self._acting.act(self.module, batch, explore=explore, t=self._metrics.steps)
+        state = columns.pop(Columns.STATE_OUT, None)
+        if self._has_values and Columns.VF_PREDS not in columns and _has(schema, Columns.VF_PREDS):
+            columns[Columns.VF_PREDS] = self._values(batch)
+        result = self._stepper.step(for_env if self._gives_tensors else convert_to_numpy(for_env))
+        failure = next(iter(result.failures.values()), result.failure)
+        if failure is not None:
+            raise failure
+        rewards, terminateds, truncateds = (self._per_env(result, name) for name in _PER_ENV)
+        ended = terminateds | truncateds
+        rows, terminal = self._terminal(result, ended)
+        columns.update(obs=self._obs, rewards=rewards, terminateds=terminateds, truncateds=truncateds)
+        if self._state is not None:
+            columns[Columns.STATE_IN] = self._state
+        if self._has_values and Columns.VF_PREDS in columns and _has(schema, Columns.VALUES_BOOTSTRAPPED):
+            values = columns[Columns.VF_PREDS].reshape(self.num_envs)
+            columns[Columns.VALUES_BOOTSTRAPPED] = self._bootstrapped(values, truncateds, rows, terminal, state)
+        final_obs = None
+        if terminal is not None and all(_has(schema, name) for name in (Columns.OBS, *_PER_ENV[1:])):
+            final_obs = map_struct(lambda leaf, new: leaf.index_copy(0, rows, new), self._obs, terminal)
+        if schema:
+            columns = {name: columns[name] for name in schema if name in columns}
+        storage.add_step(columns, final_obs=final_obs)
+        self._obs = self._observed(result.observations)
+        if self._initial is not None:
+            self._state = self._initial.begun(state, ended)
+        self._note(rewards, ended)
+
+    def _per_env(self, result: VectorStep, name: str) -> torch.Tensor:
+        """Return rewards, as float32, or flags, as bool, with a row for each environment.
+
+        Raises:
+            EnvironmentContractError: there are more or fewer rows.
+        """
+        value: torch.Tensor = to_tensors(getattr(result, name), self.device)
+        flags = name != Columns.REWARDS
+        if value.shape[:1] != (self.num_envs,) or (flags and value.numel() != self.num_envs):
+            raise EnvironmentContractError(
+                f"environment {self.config.env!r}, step() of the vector environment",
+                expected=f"{name} of shape [{self.num_envs}], one for each environment",
+                found=f"shape {list(value.shape)}",
+                do="return what gymnasium.vector.VectorEnv says",
+            )
+        return value.reshape(self.num_envs) != 0 if flags else value.float()
+
+    def _terminal(self, result: VectorStep, ended: torch.Tensor) -> tuple[Any, Any]:
+        """Return the environments whose terminal observations came, int64 [n], and these; two Nones without any."""
+        final, mask = result.final_observations, (result.infos or {}).get("_final_obs")
+        if final is None:
+            return None, None
+        rows = (ended if mask is None else ended & to_tensors(mask, self.device).bool()).nonzero().flatten()
+        if isinstance(final, np.ndarray) and final.dtype.kind == "O":
+            given = [row for row in rows.tolist() if final[row] is not None]
+            rows = torch.tensor(given, dtype=torch.int64, device=self.device)
+            terminal = stack_rows([final[row] for row in given]) if given else None
+        else:
+            terminal = map_struct(lambda leaf: leaf[rows], to_tensors(final, self.device))
+        if not len(rows):
+            return None, None
+        try:
+            return rows, self._acting.observe(self.module, to_tensors(terminal, self.device))
+        except Exception as error:
+            add_context(error, f"terminal observations of environments {rows[:10].tolist()} ...:")
+            raise
+
+    def _bootstrapped(
+        self, values: torch.Tensor, truncateds: torch.Tensor, rows: Any, terminal: Any, state: Any
+    ) -> torch.Tensor:
+        """Return the values of terminal observations where episodes were truncated, else 0.
+
+        Args:
+            values: Values before the step, in the place of those of terminal observations that did not come.
+            truncateds: The flags.
+            rows: Environments whose terminal observations came.
+            terminal: These observations.
+            state: The states after the step.
+        """
+        values = torch.where(truncateds, values, 0.0)
+        self._without_final = self._without_final + truncateds.sum()
+        if terminal is None:
+            return values
+        picked = truncateds[rows].nonzero().flatten()
+        if not len(picked):
+            return values
+        envs = rows[picked]
+        self._without_final = self._without_final - len(envs)
+        states = None if state is None else map_struct(lambda leaf: leaf[envs], state)
+        batch = batch_of(map_struct(lambda leaf: leaf[picked], terminal), states)
+        return values.index_copy(0, envs, self._values(batch).to(values.dtype))
+
+    # -- metrics and state ---------------------------------------------------------------------
+
+    def _note(self, rewards: torch.Tensor, ended: torch.Tensor) -> None:
+        """Add a step to the running returns and lengths, and keep those of episodes that ended."""
+        self._metrics.steps += self.num_envs
+        returns = self._returns + rewards.reshape(self.num_envs, -1).sum(1)
+        lengths = self._lengths + 1
+        self._ended.append((ended, returns, lengths))
+        self._returns, self._lengths = returns.masked_fill(ended, 0.0), lengths.masked_fill(ended, 0)
+
+    def _count_ended(self) -> None:
+        """Transfer returns and lengths of the episodes that ended since the last time, at once."""
+        ended, returns, lengths = map(torch.stack, zip(*self._ended))
+        self._ended = []
+        numbers = torch.cat([returns[ended], lengths[ended].float(), self._without_final.float()[None]]).tolist()
+        count = len(numbers) // 2
+        self._metrics.episodes.add_from([(numbers[i], int(numbers[count + i])) for i in range(count)])
+        if numbers[-1] and not self._warned:
+            self._warned = True
+            warning = EpibatchWarning(
+                f"TensorEnvRunner, environment {self.config.env!r}",
+                expected="infos['final_obs'], the terminal observations, where episodes are truncated",
+                found=f"none at {int(numbers[-1])} ends: the value of the observation before takes their place",
+                do="let the environment return them, if it can",
+            )
+            warnings.warn(warning, stacklevel=3)
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Return counts since the last call and over the lifetime, returns and lengths of episodes, seconds."""
+        seconds, self._stepper.seconds = self._stepper.seconds, 0.0
+        return {**self._metrics.report(), "env_step_timer": seconds}
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """Return module weights, pipeline states, counters and random streams; not the environments' inner state.
+
+        `SingleAgentEnvRunner` takes such a state, and the other way round.
+
+        Args:
+            components: Names of the parts to return; default: all.
+            not_components: Names of parts to leave out.
+        """
+        parts: dict[str, Callable[[], Any]] = {
+            "rl_module": self.module.get_state,
+            **{f"{name}_connector": pipeline.get_state for name, pipeline in self.pipelines.items()},
+        }
+        for counts in (self._metrics.get_state(), self._reset_seeds.get_state()):
+            parts.update({name: partial(counts.get, name) for name in counts})
+        return select_components(parts, components, not_components)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restore a state from `get_state`, or a part of it; the next call resets the environments.
+
+        Raises:
+            CheckpointError: a state that does not fit.
+        """
+        where = f"{type(self).__name__}.set_state"
+        require_mapping(where, state)
+        with restoring(where, "runner"):
+            for name, pipeline in self.pipelines.items():
+                if f"{name}_connector" in state:
+                    pipeline.set_state(state[f"{name}_connector"])
+            if "rl_module" in state:
+                self.module.set_state(state["rl_module"])
+            if "reset_seeds" in state:
+                self._reset_seeds.set_state(state)
+            self._metrics.set_state(state)
+        self._obs = None
+
+    def stop(self) -> None:
+        """Close the environments."""
+        if self.env is not None:
+            self._stepper.close()
+            self.env = None
+
+
+def _memory_of(leaf: torch.Tensor) -> int:
+    return leaf.untyped_storage().data_ptr()
+
+
+def _has(schema: Mapping[str, Any], name: str) -> bool:
+    """True if a storage has a column, or has no schema yet."""
+    return not schema or name in schema

@@ -1,0 +1,539 @@
+"""Environments of torch tensors: the same episodes as in NumPy, and the same steps in a storage on their device."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from fixture_tensor_envs import NumpyPoints, RobotsLikeIsaac, RslRlPoints, TorchPoints
+
+from epibatch.algorithms import PPOConfig
+from epibatch.connectors import ConnectorV2
+from epibatch.connectors.authoring import ColumnTransform
+from epibatch.connectors.env_to_module import MeanStdFilter
+from epibatch.core.columns import Columns
+from epibatch.core.errors import (
+    ColumnError,
+    ConfigError,
+    EnvironmentContractError,
+    EpibatchWarning,
+    RunnerArgumentError,
+    RunnerError,
+)
+from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
+from epibatch.core.spaces import EnvActions
+from epibatch.env_runner import SingleAgentEnvRunner, TensorEnvRunner
+from epibatch.interop.rsl_rl import as_vector_env
+from epibatch.learner import ColumnSpec, RolloutStorage
+
+N, T = 5, 24
+
+
+def config_of(env: Any, *, pieces: Any = None, module_to_env: Any = None, model: Any = None, **env_config: Any) -> Any:
+    config = (
+        PPOConfig()
+        .environment(env, env_config=env_config)
+        .env_runners(
+            num_envs_per_env_runner=N,
+            gym_env_vectorize_mode="vector_entry_point",
+            env_to_module_connector=pieces,
+            module_to_env_connector=module_to_env,
+        )
+        .debugging(seed=3)
+    )
+    return config.rl_module(model_config=model or {"fcnet_hiddens": [16]})
+
+
+def lstm() -> dict[str, Any]:
+    return {"use_lstm": True, "lstm_cell_size": 8, "fcnet_hiddens": [16], "max_seq_len": 4}
+
+
+def runner_of(kind: Any, config: Any) -> Any:
+    torch.manual_seed(0)  # for the same weights
+    return kind(config=config)
+
+
+def sampled(config: Any, *, explore: bool, storage: Any = None) -> tuple[Any, Any]:
+    runner = runner_of(TensorEnvRunner, config)
+    storage = RolloutStorage(T, N) if storage is None else storage
+    runner.sample(storage, explore=explore)
+    return runner, storage
+
+
+def time_major(episodes: Any, runner: Any, name: str) -> Any:
+    """Return the steps of a NumPy runner's chunks as [T, N, ...]."""
+    rows: list[list[Any]] = [[] for _ in range(N)]
+    for episode, chunk in sorted(zip(episodes, episodes.chunks), key=lambda pair: pair[1].start):
+        column = episode.get_observations() if name == Columns.OBS else None
+        if name == Columns.ACTIONS:
+            column = episode.get_actions()
+        elif name == Columns.REWARDS:
+            column = episode.get_rewards()
+        elif column is None:
+            column = episode.get_extra_model_outputs(name)
+        rows[chunk.env].extend(column[t] for t in range(len(episode)))
+    return np.stack([np.stack(row) for row in rows], 1)
+
+
+@pytest.mark.parametrize("explore", [False, True])
+@pytest.mark.parametrize("env", [TorchPoints, RobotsLikeIsaac])
+def test_episodes_are_those_of_the_same_environment_in_numpy(env, explore):
+    runners = [runner_of(SingleAgentEnvRunner, config_of(kind)) for kind in (NumpyPoints, env)]
+    left, right = (runner.sample(num_timesteps=N * T, explore=explore) for runner in runners)
+    assert len(left) == len(right) > 2 * N
+    for mine, other in zip(left, right):
+        assert np.array_equal(mine.get_observations(), other.get_observations())
+        assert np.array_equal(mine.get_actions(), other.get_actions())
+        assert np.array_equal(mine.get_rewards(), other.get_rewards())
+        assert (mine.is_terminated, mine.is_truncated) == (other.is_terminated, other.is_truncated)
+        assert other.get_observations().dtype == np.float32
+
+
+@pytest.mark.parametrize("model", [None, lstm()])
+@pytest.mark.parametrize("explore", [False, True])
+def test_the_storage_has_the_steps_of_the_numpy_runner(explore, model):
+    numpy_runner = runner_of(SingleAgentEnvRunner, config_of(NumpyPoints, model=model))
+    episodes = numpy_runner.sample(num_timesteps=N * T, explore=explore)
+    runner, storage = sampled(config_of(TorchPoints, model=model), explore=explore)
+    assert storage["truncateds"].sum() > 5 and (not explore or storage["terminateds"].sum() > 5)
+    for name in ("obs", "actions", "rewards", "action_logp", "action_dist_inputs"):
+        expected = time_major(episodes, numpy_runner, name)
+        assert np.allclose(storage[name].numpy(), expected, atol=1e-6), name
+    metrics = [each.get_metrics() for each in (numpy_runner, runner)]
+    for name in ("num_env_steps_sampled", "num_episodes", "episode_len_mean", "episode_return_mean"):
+        assert metrics[0][name] == pytest.approx(metrics[1][name], abs=1e-5), name
+
+
+def test_sampling_goes_on_where_it_was_and_finish_has_the_next_observation():
+    whole = sampled(config_of(TorchPoints), explore=False)[1]
+    runner = runner_of(TensorEnvRunner, config_of(TorchPoints))
+    storage = RolloutStorage(T // 2, N)
+    for half in range(2):
+        runner.sample(storage, num_steps=5, explore=False)
+        runner.sample(storage, explore=False)
+        start = half * T // 2
+        assert torch.equal(storage["obs"], whole["obs"][start : start + T // 2])
+        if not half:
+            assert torch.equal(storage.rows("obs", T // 2, T // 2 + 1)[0], whole["obs"][T // 2])
+            values = runner.module.compute_values({"obs": whole["obs"][T // 2]})
+            assert torch.allclose(runner.last_values(), values)
+            storage.clear()
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_an_environment_may_write_into_its_memory_again(reuse):
+    _, storage = sampled(config_of(TorchPoints, reuse=reuse), explore=False)
+    _, other = sampled(config_of(TorchPoints), explore=False)
+    assert torch.equal(storage["obs"], other["obs"])
+    assert torch.equal(storage["actions"], other["actions"])
+
+
+def test_values_of_truncated_rows_are_those_of_terminal_observations():
+    runner, storage = sampled(config_of(TorchPoints), explore=True)
+    seen = 0
+    for step, (envs, final) in storage.terminal_observations.items():
+        truncated = storage["truncateds"][step]
+        expected = torch.zeros(N)
+        expected[envs] = runner.module.compute_values({"obs": final}).detach()
+        expected[~truncated] = 0
+        assert torch.allclose(storage["values_bootstrapped"][step], expected)
+        assert torch.allclose(final[:, 1], (storage["obs"][step][envs, 1] + 1 / 8))  # the time goes on
+        seen += int(truncated.sum())
+    assert seen == storage["truncateds"].sum() > 5
+    assert not storage["values_bootstrapped"][~storage["truncateds"]].any()
+
+
+def test_recurrent_values_of_truncated_rows_use_the_state_after_the_step():
+    runner, storage = sampled(config_of(TorchPoints, model=lstm()), explore=True)
+    for step, (envs, final) in storage.terminal_observations.items():
+        for row, env in enumerate(envs.tolist()):
+            if not storage["truncateds"][step, env]:
+                continue
+            state = {name: leaf[step, env : env + 1] for name, leaf in storage["state_in"].items()}
+            obs = torch.stack([storage["obs"][step, env], final[row]])[None]
+            value = runner.module.compute_values({"obs": obs, "state_in": state}).detach()[0, 1]
+            assert storage["values_bootstrapped"][step, env] == pytest.approx(float(value), abs=1e-6)
+
+
+def test_states_never_cross_ends():
+    _, storage = sampled(config_of(TorchPoints, model=lstm()), explore=True)
+    ended = storage.ended()
+    assert ended[:-1].any()
+    for leaf in storage["state_in"].values():
+        begins = torch.cat([torch.ones(1, N, dtype=torch.bool), ended[:-1]])
+        assert not leaf[begins].any()
+        assert leaf[~begins].any(-1).float().mean() > 0.8  # that after an observation of zeros is 0
+
+
+class Drawing(TorchRLModule):
+    """Draws its initial states, counts up from them, and acts 0."""
+
+    def setup(self) -> None:
+        self.draws = 0
+
+    def get_initial_state(self) -> Any:
+        self.draws += 1
+        return {"x": torch.tensor([1000.0 * self.draws])}
+
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        state = batch[Columns.STATE_IN]["x"]
+        return {"actions": torch.zeros(len(state), 1, 1), "state_out": {"x": state + 1}}
+
+
+def test_drawn_initial_states_are_of_one_episode_each():
+    config = config_of(TorchPoints).rl_module(rl_module_spec=RLModuleSpec(module_class=Drawing))
+    _, storage = sampled(config, explore=True)
+    assert "vf_preds" not in storage and "action_logp" not in storage
+    states, ended = storage["state_in"]["x"][..., 0], storage.ended()
+    for env in range(N):
+        begins = [0, *(torch.nonzero(ended[:-1, env]).flatten() + 1).tolist()]
+        assert len({float(states[t, env]) for t in begins}) == len(begins)
+        for t in set(range(T)) - set(begins):
+            assert states[t, env] == states[t - 1, env] + 1
+
+
+def test_without_terminal_observations_the_value_before_takes_their_place():
+    with pytest.warns(EpibatchWarning, match="terminal observations, where episodes are truncated"):
+        runner, storage = sampled(config_of(TorchPoints, final_obs=False), explore=False)
+    truncated = storage["truncateds"]
+    assert torch.equal(storage["values_bootstrapped"][truncated], storage["vf_preds"][truncated])
+    assert storage.terminal_observations == {}
+    storage.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        runner.sample(storage)  # it warned already
+
+
+def test_arrays_are_copied_to_tensors():
+    _, storage = sampled(config_of(NumpyPoints), explore=True)
+    _, other = sampled(config_of(TorchPoints), explore=True)
+    for name in storage.columns:
+        assert torch.allclose(storage[name].float(), other[name].float(), atol=1e-6), name
+
+
+def test_single_environments_reset_in_the_same_step():
+    config = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=3).debugging(seed=0)
+    runner = TensorEnvRunner(config=config)
+    storage = RolloutStorage(60, 3)
+    runner.sample(storage)
+    assert storage["terminateds"].any() and len(storage.terminal_observations) == storage.ended().any(1).sum()
+    runner.stop()
+    runner.stop()
+    with pytest.raises(RunnerError, match="stopped"):
+        runner.sample(storage)
+
+
+def test_only_columns_of_the_schema_are_stored():
+    columns = {"obs": ColumnSpec((2,)), "rewards": ColumnSpec()}
+    _, storage = sampled(config_of(TorchPoints), explore=False, storage=RolloutStorage(T, N, columns))
+    whole = sampled(config_of(TorchPoints), explore=False)[1]
+    assert set(storage.columns) == set(columns) and torch.equal(storage["rewards"], whole["rewards"])
+    with pytest.raises(ColumnError, match="teacher_actions"):
+        sampled(config_of(TorchPoints), explore=False, storage=RolloutStorage(T, N, {"teacher_actions": ColumnSpec()}))
+
+
+@pytest.mark.parametrize("model", [None, lstm()])
+def test_steps_touch_no_memory_of_the_host(model):
+    """Tensors on the device "meta" have no values, so a copy to the host is an error: here the metrics', at the end."""
+    pieces: dict[str, Any] = {"pieces": lambda env: Double(), "module_to_env": lambda env: Limit()}
+    config = config_of(TorchPoints, model=model, final_obs=False, device="meta", **pieces).debugging(seed=None)
+    runner, storage = TensorEnvRunner(config=config), RolloutStorage(T, N, device="meta")
+    with pytest.raises(NotImplementedError):
+        runner.sample(storage)
+    assert len(storage) == T
+    assert {leaf.device.type for leaf in (storage["obs"], runner.last_values())} == {"meta"}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_on_a_gpu_the_steps_are_those_on_the_cpu():
+    _, expected = sampled(config_of(TorchPoints, pieces=lambda env: MeanStdFilter()), explore=False)
+    config = config_of(TorchPoints, pieces=lambda env: MeanStdFilter(), device="cuda")
+    _, storage = sampled(config, explore=False, storage=RolloutStorage(T, N, device="cuda"))
+    for name in expected.columns:
+        assert torch.allclose(storage[name].cpu().float(), expected[name].float(), atol=1e-4), name
+
+
+# -- actions ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("normalize", "clip"), [(True, False), (False, True), (False, False), (True, True)])
+def test_the_environment_gets_the_actions_of_the_numpy_pipeline(normalize, clip):
+    runners = []
+    for kind, env in ((SingleAgentEnvRunner, NumpyPoints), (TensorEnvRunner, TorchPoints)):
+        config = config_of(env).environment(normalize_actions=normalize, clip_actions=clip)
+        runners.append(runner_of(kind, config))
+    runners[0].sample(num_timesteps=N * T)
+    runners[1].sample(RolloutStorage(T, N))
+    for mine, other in zip(runners[0].env.actions, runners[1].env.actions):
+        assert np.allclose(mine, other.numpy(), atol=1e-6)
+    assert len(runners[0].env.actions) == len(runners[1].env.actions) == T
+
+
+BOXES = [
+    gym.spaces.Box(np.array([-2, 0, -np.inf], np.float32), np.array([5, np.inf, np.inf], np.float32)),
+    gym.spaces.Box(-3e38, 3e38, (3,), np.float32),
+    gym.spaces.Box(-0.3, 0.7, (3,), np.float64),
+    gym.spaces.Box(-0.3, 0.7, (3,), np.float16),
+    gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
+]
+INTEGERS = [gym.spaces.Box(3, 9, (3,), np.int32), gym.spaces.Discrete(4, start=2), gym.spaces.MultiBinary(3)]
+
+
+@pytest.mark.parametrize("space", BOXES + INTEGERS)
+@pytest.mark.parametrize(("normalize", "clip"), [(True, False), (False, True), (False, False), (True, True)])
+@pytest.mark.parametrize("from_low", [False, True])
+def test_encoded_tensors_are_the_encoded_arrays(space, normalize, clip, from_low):
+    nested = gym.spaces.Dict(a=space, b=gym.spaces.Tuple([space]))
+    encode = EnvActions(nested, normalize=normalize, clip=clip, from_low=from_low)
+    rng = np.random.default_rng(0)
+    rows = rng.normal(0, 2, (50, 3)).astype(np.float32)
+    if space in INTEGERS:
+        rows = rng.integers(0, 2, (50, *space.shape))
+    arrays = encode({"a": rows, "b": (rows,)})
+    tensors = encode({"a": torch.from_numpy(rows), "b": (torch.from_numpy(rows),)})
+    for array, tensor in ((arrays["a"], tensors["a"]), (arrays["b"][0], tensors["b"][0])):
+        assert tensor.numpy().dtype == array.dtype
+        assert np.array_equal(tensor.numpy(), array)
+
+
+# -- pieces ----------------------------------------------------------------------------------------
+
+
+class Double(ColumnTransform):
+    takes_tensors: ClassVar[bool] = True
+    columns = "obs"
+
+    def transform(self, x: Any) -> Any:
+        return x * 2
+
+
+class Limit(ColumnTransform):
+    takes_tensors: ClassVar[bool] = True
+    columns = "actions_for_env"
+    pipelines = ("module_to_env",)
+
+    def transform(self, x: Any) -> Any:
+        return x.clip(-0.5, 0.5)
+
+
+def test_a_transform_that_takes_tensors_works_on_both_sides_of_the_module():
+    plain = sampled(config_of(TorchPoints), explore=False)[1]
+    config = config_of(TorchPoints, pieces=lambda env: Double(), module_to_env=lambda env: Limit())
+    runner, storage = sampled(config, explore=True)
+    assert torch.equal(storage["obs"][0], 2 * plain["obs"][0])  # as the module got them
+    values = runner.module.compute_values({"obs": storage["obs"][3]})
+    assert torch.allclose(storage["vf_preds"][3], values)
+    assert torch.stack(runner.env.actions).abs().max() <= 0.5
+    numpy_config = config_of(NumpyPoints, pieces=lambda env: Double(), module_to_env=lambda env: Limit())
+    numpy_runner = runner_of(SingleAgentEnvRunner, numpy_config)
+    episodes = numpy_runner.sample(num_timesteps=N * T, explore=True)
+    assert np.allclose(storage["actions"].numpy(), time_major(episodes, numpy_runner, "actions"), atol=1e-5)
+
+
+class Silent(ColumnTransform):
+    columns = "obs"
+
+    def transform(self, x: Any) -> Any:
+        return x * 2
+
+
+class Plain(ConnectorV2):
+    def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **kwargs: Any) -> Any:
+        return batch
+
+
+class OfRewards(Double):
+    columns = "rewards"
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"pieces": lambda env: Silent()}, "Silent"),
+        ({"pieces": lambda env: Plain()}, "Plain"),
+        ({"pieces": lambda env: OfRewards()}, "OfRewards"),
+        ({"module_to_env": lambda env: Plain()}, "Plain"),
+    ],
+)
+def test_a_piece_that_needs_arrays_is_named_when_the_runner_is_built(settings, name):
+    with pytest.raises(ConfigError, match=name) as error:
+        TensorEnvRunner(config=config_of(TorchPoints, **settings))
+    assert "takes_tensors" in str(error.value) and "SingleAgentEnvRunner" in str(error.value)
+    if name != "OfRewards":  # there are none while acting
+        SingleAgentEnvRunner(config=config_of(TorchPoints, **settings)).sample(num_timesteps=10)
+
+
+def test_a_running_filter_counts_tensors_as_it_counts_arrays():
+    numpy_runner = runner_of(SingleAgentEnvRunner, config_of(NumpyPoints, pieces=lambda env: MeanStdFilter()))
+    episodes = numpy_runner.sample(num_timesteps=N * T, explore=False)
+    runner, storage = sampled(config_of(TorchPoints, pieces=lambda env: MeanStdFilter()), explore=False)
+    assert np.allclose(storage["obs"].numpy(), time_major(episodes, numpy_runner, "obs"), atol=1e-4)
+    states = [each.pipelines["env_to_module"].get_state()["mean_std_filter"] for each in (numpy_runner, runner)]
+    assert states[0]["since"]["count"] == states[1]["since"]["count"] > N * T  # terminal observations count
+    assert np.allclose(states[0]["since"]["mean"], states[1]["since"]["mean"], atol=1e-5)
+    assert np.allclose(states[0]["since"]["squares"], states[1]["since"]["squares"], rtol=1e-4)
+    assert isinstance(states[1]["since"]["mean"], np.ndarray)
+
+
+def test_a_filters_state_goes_from_tensors_to_arrays_and_back():
+    space = gym.spaces.Dict(a=gym.spaces.Box(-9, 9, (2,), np.float32), b=gym.spaces.Box(0, 255, (1,), np.uint8))
+    rng = np.random.default_rng(0)
+    arrays = {"a": rng.normal(3, 2, (40, 2)).astype(np.float32), "b": rng.integers(0, 255, (40, 1)).astype(np.uint8)}
+    config = PPOConfig().environment(observation_space=space, action_space=gym.spaces.Discrete(2))
+    filters = [MeanStdFilter(space) for _ in range(3)]
+    group = None
+    tensors = {name: torch.from_numpy(leaf) for name, leaf in arrays.items()}
+    out = filters[0].rewrite(arrays, group), filters[1].rewrite(tensors, group)
+    for name in arrays:
+        assert np.allclose(out[0][name], out[1][name].numpy(), atol=1e-6)
+        assert out[0][name].dtype == out[1][name].numpy().dtype
+    filters[2].set_state(filters[1].get_state())
+    merged = filters[2].merge_states([filters[0].get_state(), filters[1].get_state()])
+    assert merged["synchronised"]["count"] == 80
+    for each in filters[:2]:
+        each.set_state(merged)
+    out = filters[0].rewrite(arrays, group), filters[1].rewrite(tensors, group)
+    assert np.allclose(out[0]["a"], out[1]["a"].numpy(), atol=1e-6)
+    assert np.allclose(filters[1].inverse(out[1])["a"].numpy(), arrays["a"], atol=1e-4)
+    assert np.allclose(filters[1].rewrite(arrays, group)["a"], filters[0].rewrite(arrays, group)["a"])
+    assert config.observation_space == space
+
+
+@pytest.mark.parametrize(
+    ("when", "where"),
+    [(2, "MeanStdFilter, observation of row 3"), (1, r"terminal observations of environments \[3\]")],
+)
+def test_an_observation_that_is_nan_is_named_and_not_counted(when, where):
+    class Broken(TorchPoints):
+        def observe(self, out: Any = None) -> Any:
+            obs = super().observe(out)
+            obs[3, 1] = torch.nan if self.t[3] == when else obs[3, 1]
+            return obs
+
+    runner = runner_of(TensorEnvRunner, config_of(Broken, pieces=lambda env: MeanStdFilter()))
+    with pytest.raises(ColumnError, match=where + r"(.|\n)*nan"):
+        runner.sample(RolloutStorage(T, N))
+    assert runner.pipelines["env_to_module"].get_state()["mean_std_filter"]["since"]["count"] % N == (
+        3 if when == 2 else 0
+    )
+
+
+# -- state and errors ------------------------------------------------------------------------------
+
+
+def test_a_restored_runner_goes_on_alike_and_takes_the_state_of_the_numpy_runner():
+    runner, _ = sampled(config_of(TorchPoints, pieces=lambda env: MeanStdFilter()), explore=True)
+    other = TensorEnvRunner(config=config_of(TorchPoints, pieces=lambda env: MeanStdFilter()).debugging(seed=9))
+    other.set_state(runner.get_state())
+    runner.reset()
+    storages = [RolloutStorage(T, N) for _ in range(2)]
+    for each, storage in zip((runner, other), storages):
+        each.sample(storage)
+    assert all(torch.equal(storages[0][name], storages[1][name]) for name in storages[0].columns)
+    assert runner.get_metrics()["num_env_steps_sampled_lifetime"] == 2 * N * T
+    assert other.get_metrics()["num_env_steps_sampled_lifetime"] == 2 * N * T
+    arrays = SingleAgentEnvRunner(config=config_of(NumpyPoints, pieces=lambda env: MeanStdFilter()))
+    arrays.set_state(runner.get_state())
+    other.set_state(arrays.get_state())
+    assert all(torch.equal(*pair) for pair in zip(other.module.parameters(), runner.module.parameters()))
+
+
+def test_wrong_storages_are_named():
+    runner, storage = sampled(config_of(TorchPoints), explore=False)
+    for wrong, expected in ((RolloutStorage(T, N + 1), "5 environments"), (storage, "room for steps")):
+        with pytest.raises(RunnerArgumentError, match=expected):
+            runner.sample(wrong)
+    with pytest.raises(RunnerArgumentError, match="num_steps"):
+        runner.sample(RolloutStorage(T, N), num_steps=0)
+    runner.reset()
+    short = RolloutStorage(T, N)
+    short.add_step({"obs": torch.zeros(N, 2)})
+    with pytest.raises(RunnerArgumentError, match="an empty storage, as new episodes begin"):
+        runner.sample(short)
+    with pytest.raises(RunnerError, match="last_values"):
+        runner.last_values()
+
+
+def test_after_a_failure_episodes_begin_anew():
+    class Failing(TorchPoints):
+        fails = True
+
+        def step(self, actions: Any) -> Any:
+            if self.fails and len(self.actions) == 4:
+                raise ValueError("the cable is off")
+            return super().step(actions)
+
+    runner = runner_of(TensorEnvRunner, config_of(Failing))
+    storage = RolloutStorage(T, N)
+    with pytest.raises(ValueError, match="the cable is off"):
+        runner.sample(storage)
+    assert len(storage) == 4
+    runner.env.fails = False
+    with pytest.raises(RunnerArgumentError, match="empty storage"):
+        runner.sample(storage)
+    storage.clear()
+    runner.sample(storage)
+    assert not storage["obs"][0, :, 1].any()
+
+
+class WrongRows(TorchPoints):
+    def step(self, actions: Any) -> Any:
+        obs, rewards, *others = super().step(actions)
+        return obs, rewards[:3], *others
+
+
+class Later(TorchPoints):
+    metadata: ClassVar[Any] = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+
+
+def test_environments_that_do_not_fit_are_named():
+    with pytest.raises(EnvironmentContractError, match=r"rewards of shape \[5\](.|\n)*shape \[3\]"):
+        runner_of(TensorEnvRunner, config_of(WrongRows)).sample(RolloutStorage(T, N))
+    with pytest.raises(ConfigError, match=r"autoreset mode 'same_step'(.|\n)*'next_step'"):
+        TensorEnvRunner(config=config_of(Later))
+    with pytest.raises(ConfigError, match="restart_failed_sub_environments"):
+        TensorEnvRunner(config=config_of(TorchPoints).fault_tolerance(restart_failed_sub_environments=True))
+    with pytest.raises(ConfigError, match="on_episode_end"):
+        TensorEnvRunner(config=config_of(TorchPoints).callbacks(on_episode_end=lambda **kwargs: None))
+
+
+# -- rsl_rl ----------------------------------------------------------------------------------------
+
+
+def test_an_environment_of_rsl_rls_form_is_sampled():
+    def make(config: Any) -> Any:
+        return as_vector_env(RslRlPoints(N))
+
+    with pytest.warns(EpibatchWarning, match="terminal observations"):
+        runner, storage = sampled(config_of(make), explore=True)
+    assert list(storage.columns["obs"]) == ["critic", "policy"]
+    points = runner.env.env.points
+    plain = TorchPoints(N)
+    obs = plain.reset()[0]
+    for t, actions in enumerate(points.actions):
+        assert torch.equal(storage["obs"]["policy"][t], obs)
+        obs, rewards, terminated, truncated, _ = plain.step(actions.clone())
+        assert torch.equal(storage["rewards"][t], rewards)
+        assert torch.equal(storage["terminateds"][t], terminated)
+        assert torch.equal(storage["truncateds"][t], truncated)
+    assert runner.env.extras["log"] == {"/x": 1.0}
+    config = config_of(make).env_runners(missing_final_obs="keep")
+    assert sum(map(len, SingleAgentEnvRunner(config=config).sample(num_timesteps=50))) == 50
+
+
+def test_tensordicts_are_groups():
+    tensordict = pytest.importorskip("tensordict")
+
+    class WithTensorDicts(RslRlPoints):
+        def groups(self) -> Any:
+            return tensordict.TensorDict(super().groups(), batch_size=[self.num_envs])
+
+    env = as_vector_env(WithTensorDicts(3))
+    assert {name: box.shape for name, box in env.single_observation_space.items()} == {"critic": (4,), "policy": (2,)}
+    assert torch.equal(env.reset()[0]["policy"], env.step(torch.zeros(3, 1))[0]["policy"]) is False
+    with pytest.raises(EnvironmentContractError, match="no num_actions, get_observations"):
+        as_vector_env(TorchPoints(3))
