@@ -74,6 +74,7 @@ from .learner.compute_returns_to_go import ComputeReturnsToGo as ComputeReturnsT
 from .learner.general_advantage_estimation import GeneralAdvantageEstimation as GeneralAdvantageEstimation
 from .learner.never_terminate import NeverTerminate as NeverTerminate
 from .learner.prev_actions_prev_rewards_learner import PrevActionsPrevRewardsLearner as PrevActionsPrevRewardsLearner
+from .learner.symmetric_augmentation import SymmetricAugmentation as SymmetricAugmentation
 from .module_to_env.cut_padded_actions import CutPaddedActions as CutPaddedActions
 from .module_to_env.get_actions import GetActions as GetActions
 from .module_to_env.listify_data_for_vector_env import ListifyDataForVectorEnv as ListifyDataForVectorEnv
@@ -101,6 +102,7 @@ from .rewards.elementwise import (
 from .rewards.kl_reward import KLReward as KLReward
 from .rewards.linearise_rewards import LineariseRewards as LineariseRewards
 from .rewards.normalize_reward import NormalizeReward as NormalizeReward
+from .rewards.random_network_distillation import RandomNetworkDistillation as RandomNetworkDistillation
 from .rewards.reward_sum import RewardSum as RewardSum
 from .rewards.target_return import TargetReturn as TargetReturn
 from .sequences.burn_in import BurnIn as BurnIn

@@ -1,4 +1,5 @@
 from .learner import Learner as Learner
+from .distillation_loss import DistillationLoss as DistillationLoss
 from .hosted_learner import HostedLearner as HostedLearner
 from .learner_group import LearnerGroup as LearnerGroup, even_shares as even_shares
 from .learners import Learners as Learners
@@ -8,5 +9,6 @@ from .rollout_storage import ColumnSpec as ColumnSpec, RolloutStorage as Rollout
 from .settings import MultiAgentSettings as MultiAgentSettings
 from .ppo_loss import PPOLoss as PPOLoss
 from .settings import LearnerSettings as LearnerSettings, PPOSettings as PPOSettings
+from .symmetric_ppo_loss import SymmetricPPOLoss as SymmetricPPOLoss
 from .torch_learners import TorchLearners as TorchLearners, free_address as free_address
 from .unread_columns import ColumnUse as ColumnUse, trace_columns as trace_columns

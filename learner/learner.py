@@ -260,11 +260,11 @@ class Learner:
 
         Returns:
             Per module id the means of the loss's metrics over all minibatches, weighted by their valid rows, and
-            `grad_norm` (before clipping), `explained_variance` (of the last epoch), `lr`, `num_rows`
-            (valid rows of the first epoch, as far as it went), `num_minibatches` and the loss's coefficients as used;
-            under `__all_modules__` `connector_s`, `update_s`, `num_updates`, `num_gradient_steps`,
-            `num_env_steps_trained_lifetime`, and `num_rows` of all modules together, and with `columns="auto"`
-            `bytes_left_out`.
+            `grad_norm` (before clipping), `explained_variance` (of the last epoch), `lr` (of the last step),
+            `num_rows` (valid rows of the first epoch, as far as it went), `num_minibatches` and the loss's
+            coefficients as used; under `__all_modules__` `connector_s`, `update_s`, `num_updates`,
+            `num_gradient_steps`, `num_env_steps_trained_lifetime`, and `num_rows` of all modules together, and with
+            `columns="auto"` `bytes_left_out`.
 
         Raises:
             EpisodeError: there are no episodes.
@@ -461,6 +461,9 @@ class Learner:
             "num_gradient_steps": self._num_gradient_steps,
             "num_env_steps": self._num_env_steps,
         }
+        rates = {key: trainer.adapted_lr for key, trainer in trainers.items() if trainer.adapted_lr is not None}
+        if rates:
+            state["learning_rates"] = rates
         if hasattr(self._learner_connector, "get_state"):
             state["connector"] = _copies(self._learner_connector.get_state())
         return state
@@ -667,6 +670,12 @@ def _restore_trainer(module_id: str, trainer: ModuleTrainer, state: Mapping[str,
     if not all(map(math.isfinite, coefficients.values())):
         raise _error(f"finite coefficients of {module_id!r}", str(coefficients))
     trainer.coefficients = dict(coefficients)
+    trainer.adapted_lr = trainer.initial_lr()
+    if trainer.adapted_lr is not None and module_id in state.get("learning_rates", {}):
+        lr = state["learning_rates"][module_id]
+        if not isinstance(lr, float) or not 0.0 < lr < math.inf:
+            raise _error(f"a learning rate of {module_id!r} above 0", repr(lr))
+        trainer.adapted_lr = lr
     trainer.set_order(state["generators"][module_id])
     trainer.optimizer = None
     if module_id in state["optimizers"]:

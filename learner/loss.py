@@ -68,9 +68,30 @@ class Loss(ABC):
         """
         return ()
 
+    def augment(self, minibatch: dict[str, Any]) -> dict[str, Any]:
+        """Return the minibatch that the module and the loss get; by default the same one.
+
+        Args:
+            minibatch: column -> tensor, on the module's device; not to be changed in place.
+        """
+        return minibatch
+
     def ends_update(self, metrics: Mapping[str, float]) -> bool:
         """True if the update ends before the step of the minibatch with these metrics."""
         return False
+
+    def adapts_lr(self) -> bool:
+        """True if `adapted_lr` changes the learning rate, which then belongs to the learner's state."""
+        return False
+
+    def adapted_lr(self, lr: float, metrics: Mapping[str, float]) -> float:
+        """Return the learning rate for the step of the minibatch with these metrics; by default the same one.
+
+        Args:
+            lr: that of the step before; at first the one of the settings.
+            metrics: of the minibatch, over the rows of all learners.
+        """
+        return lr
 
     @abstractmethod
     def __call__(

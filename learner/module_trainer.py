@@ -176,6 +176,7 @@ class ModuleTrainer:
         settings: as given.
         loss: as given.
         coefficients: the loss's adapted coefficients.
+        adapted_lr: the learning rate of the last step, if the loss adapts it; None if it does not.
         optimizer: made by `prepare`; None before, and for a module without trainable parameters.
         num_gradient_steps: steps taken in the last update.
         has_computed: True if the last update computed a loss; one of several learners may have had no rows.
@@ -192,19 +193,37 @@ class ModuleTrainer:
         device: torch.device | None,
     ) -> None:
         self.module, self.settings, self.loss = module, settings, loss
+        self._module_id = module_id
         self.coefficients = loss.initial_coefficients()
+        self.adapted_lr = self.initial_lr()
         self.optimizer: ModuleOptimizer | None = None
         self.num_gradient_steps = 0
         self.has_computed = False
         self.read: set[str] | None = None
         self.column_use: ColumnUse | None = None
-        self._module_id = module_id
         self._device = device
         self._generator = _row_order(settings.seed, module_id)
         self._share_generator = torch.Generator()  # of this learner's share of the rows, seeded in each update
         self._gradients: SharedGradients | None = None
         if device is not None and isinstance(module, torch.nn.Module):
             module.to(device)
+
+    def initial_lr(self) -> float | None:
+        """Return the learning rate of the first step, if the loss adapts it; None if it does not.
+
+        Raises:
+            ConfigError: the learning rate has a schedule, too.
+        """
+        if not self.loss.adapts_lr():
+            return None
+        if not isinstance(self.settings.lr, (int, float)):
+            raise ConfigError(
+                f"lr of module {self._module_id!r}",
+                expected="a number, since the loss adapts the learning rate (desired_kl)",
+                found=f"a schedule, {self.settings.lr}",
+                do="give the first learning rate as a number, or leave desired_kl out",
+            )
+        return float(self.settings.lr)
 
     def prepare(self) -> ModuleOptimizer | None:
         """Return the module's optimiser, made at the first call; None for a module without trainable parameters."""
@@ -328,7 +347,7 @@ class ModuleTrainer:
         optimizer = self.prepare()
         if optimizer is None:  # a fixed policy: nothing to train
             return {"num_rows": num_rows, "num_minibatches": 0}
-        lr = value_at(self.settings.lr, num_env_steps)
+        lr = value_at(self.settings.lr, num_env_steps) if self.adapted_lr is None else self.adapted_lr
         optimizer.set_lr(lr)
         means = _UpdateMetrics()
         scheduled = self.loss.scheduled_coefficients(num_env_steps)
@@ -336,7 +355,7 @@ class ModuleTrainer:
         run(optimizer, used, means)
         result = means.result(shared)
         self.coefficients = self.loss.adapt(self.coefficients, means.last_epoch())
-        return {**result, "lr": lr, **used}
+        return {**result, "lr": lr if self.adapted_lr is None else self.adapted_lr, **used}
 
     def _run_epochs(
         self,
@@ -350,11 +369,11 @@ class ModuleTrainer:
             for minibatch in epoch:
                 tensors, columns, outputs = self._backward(optimizer, minibatch, coefficients)
                 values = self._checked({**tensors, "grad_norm": optimizer.clip()})
-                means.add(values, _num_rows(columns))
+                means.add(values, _num_rows(minibatch))
                 means.add_predictions(columns, outputs)
                 if self.loss.ends_update(values):
                     return
-                self._take_step(optimizer)
+                self._take_step(optimizer, values)
 
     def _run_epochs_together(
         self, optimizer: ModuleOptimizer, share: ModuleShare, coefficients: Mapping[str, float], means: _UpdateMetrics
@@ -379,7 +398,7 @@ class ModuleTrainer:
                     shared.attempt(means.add_predictions, *own[1:])
                 if self.loss.ends_update(values):
                     return
-                shared.attempt(self._take_step, optimizer)
+                shared.attempt(self._take_step, optimizer, values)
 
     def _moments(self, shared: SharedUpdate, epoch: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
         """Return the moments of the columns that the loss standardizes, over all learners' rows, by minibatch."""
@@ -405,7 +424,7 @@ class ModuleTrainer:
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Compute the gradients of a minibatch; return the loss and metrics, the columns, and the module's outputs."""
         module = self.module
-        columns = minibatch = self.to_device(minibatch)
+        columns = minibatch = self.loss.augment(self.to_device(minibatch))
         if self.read is not None:
             minibatch = TrackedBatch(minibatch, self.read, self.column_use.left_out if self.column_use else frozenset())
         outputs: dict[str, Any] | None = None
@@ -431,7 +450,10 @@ class ModuleTrainer:
             raise _not_finite(self._module_id, values)
         return values
 
-    def _take_step(self, optimizer: ModuleOptimizer) -> None:
+    def _take_step(self, optimizer: ModuleOptimizer, metrics: Mapping[str, float]) -> None:
+        if self.adapted_lr is not None:
+            self.adapted_lr = self.loss.adapted_lr(self.adapted_lr, metrics)
+            optimizer.set_lr(self.adapted_lr)
         optimizer.step()
         self.num_gradient_steps += 1
 

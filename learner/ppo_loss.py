@@ -13,6 +13,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, nearest
 
 from .loss import Loss
+from .masked_rows import as_mask, fill_masked, masked_mean
 from .schedules import value_at
 from .settings import PPOSettings
 
@@ -101,6 +102,33 @@ class PPOLoss(Loss):
             raise ConfigError(where, expected=expected, found=f"metrics {', '.join(metrics)}", do=do)
         return metrics[name]
 
+    def adapts_lr(self) -> bool:
+        """True if there is a `desired_kl`."""
+        return self.settings.desired_kl is not None
+
+    def adapted_lr(self, lr: float, metrics: Mapping[str, float]) -> float:
+        """Return the learning rate around the desired divergence, from 1e-5 to 1e-2.
+
+        It shrinks by a third if the `mean_kl` of the minibatch exceeds twice `desired_kl`, and grows by half if that is
+        under half of `desired_kl` and above 0 (Schwarke et al. 2025, "RSL-RL", arXiv:2509.10771).
+
+        Raises:
+            ConfigError: the metrics of a subclass have no `mean_kl`.
+
+        Example:
+            >>> loss = PPOLoss(PPOSettings(desired_kl=0.01))
+            >>> loss.adapted_lr(3e-4, {"mean_kl": 0.03}), loss.adapted_lr(8e-3, {"mean_kl": 0.001})
+            (0.00019999999999999998, 0.01)
+        """
+        desired = self.settings.desired_kl
+        if desired is not None:
+            mean_kl = self._metric(metrics, "mean_kl", "desired_kl")
+            if mean_kl > 2.0 * desired:
+                return max(1e-5, lr / 1.5)
+            if 0.0 < mean_kl < 0.5 * desired:
+                return min(1e-2, lr * 1.5)
+        return lr
+
     def adapt(self, coefficients: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
         """Grow or shrink the KL coefficient around the target divergence."""
         coefficient = coefficients["kl_coeff"]
@@ -124,11 +152,12 @@ def ppo_loss(
     """Return the PPO loss of one minibatch: clipped surrogate, clipped value error, entropy and KL terms.
 
     Every term is a mean over the rows with a `loss_mask` of True. Masked rows have no effect on the loss or a
-    gradient, even if they are NaN.
+    gradient, even if they are NaN. Entropy and divergences leave out rows that are `mirrored`.
 
     Args:
         batch: `actions`, `action_logp`, `action_dist_inputs`, `advantages`, `value_targets` and, optionally,
-            `loss_mask`, each [B, ...] or [B, T, ...] (`loss_mask` bool [B] or [B, T]).
+            `loss_mask` and `mirrored`, each [B, ...] or [B, T, ...] (these two bool [B] or [B, T]); with
+            `use_clipped_value_loss` also `vf_preds`.
         outputs: `action_dist_inputs` and `vf_preds` of the module being trained.
         distribution_class: offers `from_logits`; its instances `logp`, `entropy` and `kl`.
         settings: the hyperparameters.
@@ -138,7 +167,7 @@ def ppo_loss(
 
     Returns:
         The scalar loss, and detached scalars `total_loss`, `policy_loss`, `vf_loss`, `vf_loss_unclipped`,
-        `entropy`, with `use_kl_loss` `mean_kl`, and with `target_kl` `approx_kl`: the mean of
+        `entropy`, with `use_kl_loss` or `desired_kl` `mean_kl`, and with `target_kl` `approx_kl`: the mean of
         `ratio - 1 - log(ratio)` (Schulman 2020, "Approximating KL Divergence", its estimator k3).
 
     Raises:
@@ -146,7 +175,8 @@ def ppo_loss(
         ConfigError: a setting is a schedule; use `PPOLoss`, which evaluates schedules.
     """
     _refuse_schedules(settings)
-    columns, rows, mask = _read_columns(batch, outputs)
+    columns, rows, mask = _read_columns(batch, outputs, settings.use_clipped_value_loss)
+    original = _original_rows(batch, mask)
     policy = distribution_class.from_logits(columns["logits"])
     advantages = columns[Columns.ADVANTAGES]
     logp = policy.logp(columns[Columns.ACTIONS])
@@ -158,25 +188,32 @@ def ppo_loss(
     ratio = torch.exp(log_ratio)
     clipped = ratio.clamp(1.0 - settings.clip_param, 1.0 + settings.clip_param)
     squared_error = (columns["vf_preds"] - columns[Columns.VALUE_TARGETS]).square()
-    policy_loss = -_mean(torch.minimum(advantages * ratio, advantages * clipped), mask)
-    vf_loss = _mean(squared_error.clamp(max=settings.vf_clip_param), mask)
-    entropy = _mean(policy.entropy(), mask)
+    if settings.use_clipped_value_loss:
+        before = columns[_OLD_VALUES]
+        near = before + (columns["vf_preds"] - before).clamp(-settings.clip_param, settings.clip_param)
+        value_error = torch.maximum(squared_error, (near - columns[Columns.VALUE_TARGETS]).square())
+    else:
+        value_error = squared_error.clamp(max=settings.vf_clip_param)
+    policy_loss = -masked_mean(torch.minimum(advantages * ratio, advantages * clipped), mask)
+    vf_loss = masked_mean(value_error, mask)
+    entropy = masked_mean(policy.entropy(), original)
     total = policy_loss + settings.vf_loss_coeff * vf_loss
     if settings.entropy_coeff:
         total = total - settings.entropy_coeff * entropy
     divergence = {}
-    if settings.use_kl_loss:
+    if settings.use_kl_loss or settings.desired_kl is not None:
         sampling_policy = distribution_class.from_logits(columns[Columns.ACTION_DIST_INPUTS])
-        mean_kl = _mean(sampling_policy.kl(policy), mask)
-        total = total + kl_coeff * mean_kl
+        mean_kl = masked_mean(sampling_policy.kl(policy), original)
+        if settings.use_kl_loss:
+            total = total + kl_coeff * mean_kl
         divergence["mean_kl"] = mean_kl.detach()
     if settings.target_kl is not None:
-        divergence["approx_kl"] = _mean((ratio - 1.0 - log_ratio).detach(), mask)
+        divergence["approx_kl"] = masked_mean((ratio - 1.0 - log_ratio).detach(), original)
     metrics = {
         "total_loss": total.detach(),
         "policy_loss": policy_loss.detach(),
         "vf_loss": vf_loss.detach(),
-        "vf_loss_unclipped": _mean(squared_error.detach(), mask),
+        "vf_loss_unclipped": masked_mean(squared_error.detach(), mask),
         "entropy": entropy.detach(),
         **divergence,
     }
@@ -190,17 +227,27 @@ def _refuse_schedules(settings: PPOSettings) -> None:
             raise ConfigError(f"ppo_loss, {name}", expected="a number", found=found, do=f"{do}, and pass them on")
 
 
+def _original_rows(batch: Mapping[str, Any], mask: torch.Tensor | None) -> torch.Tensor | None:
+    """Return the mask of rows with loss that are not mirrored; None for all rows."""
+    if Columns.MIRRORED not in batch:
+        return mask
+    original: torch.Tensor = ~batch[Columns.MIRRORED]
+    return original if mask is None else original & mask
+
+
 def _read_columns(
-    batch: Mapping[str, Any], outputs: Mapping[str, Any]
+    batch: Mapping[str, Any], outputs: Mapping[str, Any], with_old_values: bool
 ) -> tuple[dict[str, Any], torch.Size, torch.Tensor | None]:
     """Return all columns, checked, with zeros in rows without loss; their shape; the mask if there are such rows."""
     columns = _read(batch, _BATCH_COLUMNS, "the train batch")
+    if with_old_values:
+        columns[_OLD_VALUES] = _old_values(batch)
     columns["logits"], columns["vf_preds"] = _read(outputs, _OUTPUT_COLUMNS, "the module's outputs").values()
-    mask = _as_mask(batch.get(Columns.LOSS_MASK))
+    mask = as_mask(batch.get(Columns.LOSS_MASK), "PPO loss")
     rows = _check_rows(columns, mask)
     if mask is None or bool(mask.all()):
         return columns, rows, None
-    return {name: _fill_masked(column, mask) for name, column in columns.items()}, rows, mask
+    return {name: fill_masked(column, mask) for name, column in columns.items()}, rows, mask
 
 
 def _check_rows(columns: Mapping[str, Any], mask: Any) -> torch.Size:
@@ -209,7 +256,7 @@ def _check_rows(columns: Mapping[str, Any], mask: Any) -> torch.Size:
     Raises:
         ColumnError: a column has another shape than most have, or is no tensor.
     """
-    shapes = {name: _shape(columns[name]) for name in _NUMBERS}
+    shapes = {name: _shape(columns[name]) for name in (*_NUMBERS, *filter(columns.__contains__, [_OLD_VALUES]))}
     for name in ("logits", Columns.ACTION_DIST_INPUTS):
         inputs = columns[name]
         if not isinstance(inputs, (dict, tuple)):  # a user's distribution may accept nested inputs
@@ -234,15 +281,6 @@ def _shape(value: Any) -> torch.Size | None:
     return value.shape if isinstance(value, torch.Tensor) else None
 
 
-def _as_mask(mask: Any) -> torch.Tensor | None:
-    """Return the mask as a bool tensor."""
-    if mask is None or (isinstance(mask, torch.Tensor) and mask.dtype is torch.bool):
-        return mask
-    if isinstance(mask, (np.ndarray, torch.Tensor)):
-        return torch.as_tensor(mask).bool()
-    raise _unfit(Columns.LOSS_MASK, mask, None, "a tensor of booleans, one per row")
-
-
 def _unfit(name: str, value: Any, rows: Any, expected: str = "") -> ColumnError:
     owner = "the module's outputs" if name in ("logits", Columns.VF_PREDS) else "the train batch"
     expected = expected or "a tensor with one number per row"
@@ -260,6 +298,7 @@ def _unfit(name: str, value: Any, rows: Any, expected: str = "") -> ColumnError:
 
 
 _LEAST_DEVIATION = 1e-4
+_OLD_VALUES = "recorded vf_preds"
 _SCHEDULED = ("clip_param", "entropy_coeff")
 _NUMBERS = (Columns.ACTION_LOGP, Columns.ADVANTAGES, Columns.VALUE_TARGETS, "vf_preds")
 _BATCH_COLUMNS = (
@@ -285,14 +324,15 @@ def _read(source: Mapping[str, Any], names: tuple[str, ...], owner: str) -> dict
     return {name: source[name] for name in names}
 
 
-def _fill_masked(column: Any, mask: torch.Tensor) -> Any:
-    """Return a tensor or a struct of tensors with zeros in the masked rows."""
-    if isinstance(column, dict):
-        return {key: _fill_masked(leaf, mask) for key, leaf in column.items()}
-    if isinstance(column, (tuple, list)):
-        return type(column)(_fill_masked(leaf, mask) for leaf in column)
-    shaped = mask.reshape(mask.shape + (1,) * (column.ndim - mask.ndim))
-    return torch.where(shaped, column, torch.zeros((), dtype=column.dtype, device=column.device))
+def _old_values(batch: Mapping[str, Any]) -> Any:
+    if Columns.VF_PREDS not in batch:
+        raise ColumnError(
+            f"PPO loss with use_clipped_value_loss: column {Columns.VF_PREDS!r} of the train batch",
+            expected="the values that the module predicted while it acted",
+            found=f"columns {', '.join(map(str, batch))}",
+            do=f"let forward_exploration return {Columns.VF_PREDS!r} too, or switch use_clipped_value_loss off",
+        )
+    return batch[Columns.VF_PREDS]
 
 
 def _standardized(
@@ -301,12 +341,5 @@ def _standardized(
     """Return the entries scaled to mean 0 and standard deviation 1 over the valid rows, or by other rows' moments."""
     if moments is not None:
         return (x - moments[0]) / max(moments[1], _LEAST_DEVIATION)
-    centred = x - _mean(x, mask)
-    return centred / _mean(centred.square(), mask).sqrt().clamp(min=_LEAST_DEVIATION)
-
-
-def _mean(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    if mask is None:
-        return x.mean()
-    # A minibatch may hold no valid row at all; its loss is 0, not 0 / 0.
-    return torch.where(mask, x, torch.zeros((), dtype=x.dtype, device=x.device)).sum() / mask.sum().clamp(min=1)
+    centred = x - masked_mean(x, mask)
+    return centred / masked_mean(centred.square(), mask).sqrt().clamp(min=_LEAST_DEVIATION)

@@ -159,6 +159,9 @@ class PPOSettings(SettingsModel):
     """The probability ratio is clipped to `1 +- clip_param`; a number, or a schedule as for `lr`."""
     vf_clip_param: PositiveOrInfinite = 10.0
     """Upper bound of a row's squared value error; `inf` for none."""
+    use_clipped_value_loss: Switch = False
+    """True: a row's value loss is the larger of two squared errors: with the new value, and with the new value limited
+    to `clip_param` around the recorded one (`vf_preds`). `vf_clip_param` is then unused."""
     vf_loss_coeff: Coefficient = 1.0
     """Weight of the value loss."""
     entropy_coeff: ScheduledCoefficient = 0.0
@@ -171,6 +174,10 @@ class PPOSettings(SettingsModel):
     """KL divergence that the adaptation aims at."""
     target_kl: PositiveNumber | None = None
     """An update ends early when the approximate KL divergence of a minibatch exceeds 1.5 times this; None: never."""
+    desired_kl: PositiveNumber | None = None
+    """Divergence at which the learning rate is kept, which begins at `lr`: before each step it shrinks by a third, at
+    least to 1e-5, if the minibatch's exceeds twice this, and grows by half, at most to 1e-2, if it is under half of
+    this. None: no adaptation."""
     standardize_advantages: Annotated[Literal[True, False, "batch", "minibatch"], BeforeValidator(python_scalar)] = True
     """Where advantages get mean 0 and standard deviation 1: in each train batch ("batch" or True), in each minibatch,
     or nowhere (False)."""

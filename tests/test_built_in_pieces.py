@@ -41,6 +41,11 @@ def network():
     return build_piece({"piece": "frozen_module", "module": "torch.nn:Softplus"}, allow_imports=True)
 
 
+def symmetry():
+    spec = {"piece": "symmetric_augmentation", "observations": "torch:neg", "actions": "torch:clone"}
+    return build_piece(spec, allow_imports=True)
+
+
 def mapped_to_one(agent_id, episode):
     return "default_policy"
 

@@ -10,5 +10,6 @@ from .elementwise import (
 from .kl_reward import KLReward as KLReward
 from .linearise_rewards import LineariseRewards as LineariseRewards
 from .normalize_reward import NormalizeReward as NormalizeReward
+from .random_network_distillation import RandomNetworkDistillation as RandomNetworkDistillation
 from .reward_sum import RewardSum as RewardSum
 from .target_return import TargetReturn as TargetReturn

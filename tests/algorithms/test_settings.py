@@ -35,6 +35,7 @@ def test_ppo_defaults_are_rllibs():
     found = PPOConfig().to_dict()["training"]
     assert found.pop("standardize_advantages") is True  # RLlib has no such setting, and does it
     assert found.pop("optimizer") == "adam"  # nor this one
+    assert found.pop("use_clipped_value_loss") is False  # nor this one, which is PPO2's
     assert found | {"grad_clip": None} == RLLIB_PPO
 
 

@@ -80,6 +80,7 @@ LATER = {
     "sample_timeout_s: 60.0",
     "sample_while_learning: false",
     "soft_horizon: false",
+    "use_clipped_value_loss: false",
 }
 """Settings that came later, with their defaults."""
 

@@ -62,12 +62,14 @@ class PPOConfig(AlgorithmConfig):
         loss: Callable[..., Any] | str | None = None,
         clip_param: float | Sequence[Sequence[float]] = 0.3,
         vf_clip_param: float = 10.0,
+        use_clipped_value_loss: bool = False,
         vf_loss_coeff: float = 1.0,
         entropy_coeff: float | Sequence[Sequence[float]] = 0.0,
         use_kl_loss: bool = True,
         kl_coeff: float = 0.2,
         kl_target: float = 0.01,
         target_kl: float | None = None,
+        desired_kl: float | None = None,
         train_batch_size_per_learner: int = 4000,
         model: dict[str, Any] = ...,
         learner_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None = None,
@@ -95,6 +97,9 @@ class PPOConfig(AlgorithmConfig):
                 the import path of these; None: the algorithm's.
             clip_param: The probability ratio is clipped to `1 +- clip_param`; a number, or a schedule as for `lr`.
             vf_clip_param: Upper bound of a row's squared value error; `inf` for none.
+            use_clipped_value_loss: True: a row's value loss is the larger of two squared errors: with the new
+                value, and with the new value limited to `clip_param` around the recorded one (`vf_preds`).
+                `vf_clip_param` is then unused.
             vf_loss_coeff: Weight of the value loss.
             entropy_coeff: Weight of the entropy bonus; a number, or a schedule as for `lr`.
             use_kl_loss: True if the KL divergence from the acting policy is part of the loss.
@@ -102,6 +107,9 @@ class PPOConfig(AlgorithmConfig):
             kl_target: KL divergence that the adaptation aims at.
             target_kl: An update ends early when the approximate KL divergence of a minibatch exceeds 1.5 times
                 this; None: never.
+            desired_kl: Divergence at which the learning rate is kept, which begins at `lr`: before each step it
+                shrinks by a third, at least to 1e-5, if the minibatch's exceeds twice this, and grows by half, at
+                most to 1e-2, if it is under half of this. None: no adaptation.
             train_batch_size_per_learner: Environment steps of an iteration, at least.
             model: Options of the default network, such as `{"fcnet_hiddens": [64, 64]}`, or a `DefaultModelConfig`.
             learner_connector: Your pieces from episodes to train batches: `lambda obs_space, act_space: ...`, or a
@@ -116,12 +124,14 @@ class PPOConfig(AlgorithmConfig):
     standardize_advantages: Literal[True, False, "batch", "minibatch"]
     clip_param: float | Sequence[Sequence[float]]
     vf_clip_param: float
+    use_clipped_value_loss: bool
     vf_loss_coeff: float
     entropy_coeff: float | Sequence[Sequence[float]]
     use_kl_loss: bool
     kl_coeff: float
     kl_target: float
     target_kl: float | None
+    desired_kl: float | None
 
 class PPO(Algorithm):
     """PPO's training loop; built by `PPOConfig.build_algo`."""

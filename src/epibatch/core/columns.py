@@ -60,6 +60,7 @@ class Columns:
     INTRINSIC_REWARDS = "intrinsic_rewards"
     RETURNS_TO_GO = "returns_to_go"
     LOSS_MASK = "loss_mask"
+    MIRRORED = "mirrored"
 
 
 _ALSO_CALLED = {

@@ -1,0 +1,88 @@
+"""The loss of a student that imitates a teacher's actions (Ross et al. 2011, "A Reduction of Imitation Learning")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+
+from epibatch.core.columns import Columns, nearest_column
+from epibatch.core.distributions import Deterministic, DiagGaussian, SquashedGaussian
+from epibatch.core.errors import ColumnError, ConfigError
+
+from .loss import Loss
+from .masked_rows import as_mask, fill_masked, masked_mean
+
+__all__ = ["DistillationLoss"]
+
+LossType = Literal["mse", "huber"]
+_WITH_MEAN = (DiagGaussian, SquashedGaussian, Deterministic)
+
+
+@dataclass(frozen=True)
+class DistillationLoss(Loss):
+    """The error of the student's mean action against a column of teacher actions.
+
+    Other distributions than Gaussians, such as those of discrete or nested actions, have no mean. For them the loss is
+    the negative log-likelihood of the teacher's action. Rows with a `loss_mask` of False do not count.
+
+    Args:
+        loss_type: "mse", or "huber" with a threshold of 1; for actions with a mean.
+        column: the actions to imitate: "teacher_actions", or "dagger_actions", say.
+
+    Raises:
+        ConfigError: another `loss_type`.
+
+    Example:
+        >>> batch = {"teacher_actions": torch.tensor([[1.0], [2.0]])}
+        >>> outputs = {"action_dist_inputs": torch.zeros(2, 2, requires_grad=True)}
+        >>> DistillationLoss()(batch, outputs, DiagGaussian, {})[1]
+        {'total_loss': tensor(2.5000), 'behavior_loss': tensor(2.5000)}
+    """
+
+    loss_type: LossType = "mse"
+    column: str = "teacher_actions"
+
+    def __post_init__(self) -> None:
+        """Check the type."""
+        if self.loss_type not in get_args(LossType):
+            expected = f"one of {get_args(LossType)}"
+            raise ConfigError(
+                "DistillationLoss.loss_type", expected=expected, found=repr(self.loss_type), do="choose one"
+            )
+
+    def __call__(
+        self,
+        batch: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        distribution_class: Any,
+        coefficients: Mapping[str, float],
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the mean over the rows with loss and, of means, over the entries of an action.
+
+        Raises:
+            ColumnError: there are no teacher actions, or they are of another shape than the student's.
+        """
+        where = f"DistillationLoss: column {self.column!r}"
+        if self.column not in batch:
+            do = f"{nearest_column(self.column, map(str, batch))}; record the teacher's actions, or pass column="
+            raise ColumnError(where, expected="the actions to imitate", found="none", do=do)
+        targets, inputs = batch[self.column], outputs[Columns.ACTION_DIST_INPUTS]
+        mask = as_mask(batch.get(Columns.LOSS_MASK), "DistillationLoss")
+        if mask is not None:
+            targets, inputs = fill_masked(targets, mask), fill_masked(inputs, mask)
+        student = distribution_class.from_logits(inputs)
+        if not isinstance(student, _WITH_MEAN):
+            loss = masked_mean(-student.logp(targets), mask)
+            return loss, {"total_loss": loss.detach(), "behavior_loss": loss.detach()}
+        means = student.to_deterministic().rsample()
+        if means.shape != targets.shape:
+            expected, found = f"shape {list(means.shape)}, as the student's", f"shape {list(targets.shape)}"
+            raise ColumnError(where, expected=expected, found=found, do="record actions of the same action space")
+        function = torch.nn.functional.mse_loss if self.loss_type == "mse" else torch.nn.functional.huber_loss
+        errors = function(means, targets.to(means.dtype), reduction="none")
+        rows = inputs.ndim - 1
+        loss = masked_mean(errors.flatten(rows).mean(-1) if errors.ndim > rows else errors, mask)
+        return loss, {"total_loss": loss.detach(), "behavior_loss": loss.detach()}
