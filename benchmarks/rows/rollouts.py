@@ -6,7 +6,9 @@ import importlib.util
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
 
 from benchmarks.checks import check_all_same
 from benchmarks.memory import MIB, NoPeakError, peak_of
@@ -301,6 +303,110 @@ def transitions_side(options: Options) -> Side:
     return Side(run, show=show)
 
 
+# ----------------------------------------------------------------------------------------------- sampling
+
+
+def sampled(options: Options) -> Workload:
+    """Sample an environment of tensors into a storage, with truncations and values of terminal observations."""
+    return Workload({OURS: partial(runner_side, options), FLOOR: partial(loop_side, options)}, check_all_same)
+
+
+def carts(num_envs: int) -> Any:
+    """Return a vector environment of 48 numbers and 12 actions; every 20 steps an episode is truncated."""
+    import gymnasium as gym
+    import torch
+    from gymnasium.vector.utils import batch_space
+
+    class Carts(gym.vector.VectorEnv[Any, Any, Any]):
+        metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+
+        def __init__(self) -> None:
+            self.num_envs = num_envs
+            self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, (48,), np.float32)
+            self.single_action_space = gym.spaces.Box(-np.inf, np.inf, (12,), np.float32)
+            self.observation_space = batch_space(self.single_observation_space, num_envs)
+            self.action_space = batch_space(self.single_action_space, num_envs)
+            self.push = torch.randn(12, 48, generator=torch.Generator().manual_seed(3)) / 10
+
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            self.x, self.t = torch.ones(num_envs, 48), torch.arange(num_envs) % 20
+            return self.x, {}
+
+        def step(self, actions: Any) -> Any:
+            after, self.t = self.x * 0.9 + actions.clip(-1, 1) @ self.push, self.t + 1
+            truncated = self.t == 20
+            self.x, self.t = torch.where(truncated[:, None], 1.0, after), torch.where(truncated, 0, self.t)
+            return self.x, -after.square().mean(1), torch.zeros_like(truncated), truncated, {"final_obs": after}
+
+    return Carts()
+
+
+def carts_config(options: Options) -> Any:
+    """Return a config of them, with two networks of two layers of 128."""
+    import torch
+
+    from epibatch.algorithms import PPOConfig
+
+    torch.manual_seed(0)
+    config = PPOConfig().environment(lambda config: carts(num_envs(options)))
+    config.env_runners(num_envs_per_env_runner=num_envs(options), gym_env_vectorize_mode="vector_entry_point")
+    return config.rl_module(model_config={"fcnet_hiddens": [128, 128]})
+
+
+def runner_side(options: Options) -> Side:
+    """Return `TensorEnvRunner.sample`, from reset environments."""
+    import torch
+
+    from epibatch.env_runner import TensorEnvRunner
+    from epibatch.learner import RolloutStorage
+
+    runner, storage = TensorEnvRunner(config=carts_config(options)), RolloutStorage(STEPS, num_envs(options))
+
+    def run(_: Any) -> None:
+        torch.manual_seed(1)
+        storage.clear()
+        runner.reset()
+        runner.sample(storage)
+
+    return Side(run, show=lambda _: {name: storage[name] for name in storage.columns})
+
+
+def loop_side(options: Options) -> Side:
+    """Return a loop that calls the same networks and environment, and copies every column."""
+    import torch
+
+    from epibatch.env_runner import TensorEnvRunner
+
+    runner = TensorEnvRunner(config=carts_config(options))
+    env, module = runner.env, runner.module.eval()
+    distribution = module.get_exploration_action_dist_cls()
+    columns: dict[str, Any] = {}
+
+    def run(_: Any) -> None:
+        torch.manual_seed(1)
+        obs, _ = env.reset()
+        for t in range(STEPS):
+            batch = {"obs": obs}
+            inputs = module.forward_exploration(batch)["action_dist_inputs"]
+            drawn = distribution.from_logits(inputs)
+            actions = drawn.sample()
+            step = {"obs": obs, "actions": actions, "action_dist_inputs": inputs, "action_logp": drawn.logp(actions)}
+            step["vf_preds"] = module.compute_values(batch)
+            obs, rewards, terminateds, truncateds, infos = env.step(actions)
+            step |= {"rewards": rewards, "terminateds": terminateds, "truncateds": truncateds}
+            rows = truncateds.nonzero().flatten()
+            values = torch.zeros_like(rewards)
+            if len(rows):
+                values[rows] = module.compute_values({"obs": infos["final_obs"][rows]})
+            step["values_bootstrapped"] = values
+            for name, column in step.items():
+                if name not in columns:
+                    columns[name] = torch.zeros(STEPS, *column.shape, dtype=column.dtype)
+                columns[name][t].copy_(column)
+
+    return Side(torch.no_grad()(run), show=lambda _: columns)
+
+
 ROWS = [
     Row(
         "minibatches",
@@ -337,5 +443,11 @@ ROWS = [
         "24 steps of 4,096 environments, 276 floats each, into a RolloutStorage",
         Timed(added),
         (at_most(1.2), times_faster(1, RSL_RL)),
+    ),
+    Row(
+        "sample/tensors",
+        "24 steps of 4,096 environments of tensors, 48 floats, two networks of two layers, into a RolloutStorage",
+        Timed(sampled),
+        (at_most(1.2),),
     ),
 ]
