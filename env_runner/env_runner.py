@@ -757,10 +757,12 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         if weights is not None:
             self.module.set_state(weights)
         self._weights_seq_no, self.num_edits = weights_seq_no, num_edits
+        if self._edits not in (None, (self._env_to_module.num_edits, self._module_to_env.num_edits)):
+            self.num_edits -= 1  # the step that shows the edit counts it
         self._metrics.continue_from(num_env_steps)
 
     def replace_parts(self, *, config: Any, pipelines: dict[str, Any], module: Any, spaces: dict[str, Any]) -> None:
-        """Go on with another config, pipelines and module; the next call drops running episodes and resets.
+        """Go on with another config, pipelines and module; running episodes go on too, as after an edit.
 
         Args:
             config: From now on the runner's; its environments stay those that it has.
@@ -772,8 +774,6 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._env_to_module, self._module_to_env = pipelines["env_to_module"], pipelines["module_to_env"]
         environments = {name: self.spaces[name] for name in ("__env__", "__env_single__")}
         self.spaces = {**spaces, **environments}
-        self._edits, self._edits_shown = None, 0
-        self._reset_wanted = True
 
     def assert_healthy(self) -> None:
         """Check that the runner has an environment.

@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from epibatch.cluster.actor_group import ActorGroup, Answer
+from epibatch.cluster.fingerprint import fingerprint
 from epibatch.cluster.pickling import check_picklable
 from epibatch.core.errors import EpibatchWarning, RunnerError, add_note
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.restoring import restoring
 from epibatch.core.shared_moments import rebased, unsynchronised
 
+from ..connectors._engine.run import StepWatch
 from ..episodes._storage.arrays import same_value
+from ..episodes._storage.indexing import HistoryWatch
 from ..episodes.packing import join_episodes, unpack_episodes
 from .env_runner import check_amounts
 from .hosted_env_runner import Delivery, HostedEnvRunner, SampleRequest
@@ -73,10 +76,14 @@ class _Member:
 
 def _ray_actors(actor_class: type, *, arguments: Mapping[str, Any], **settings: Any) -> ActorGroup:
     """Make the processes, after a check that each setting of the config can be sent to them."""
-    config = arguments["config"]
-    sections = {name: getattr(config.settings, name).given() for name in config.model.sections()}
-    check_picklable({f"{name}.{key}": value for name, given in sections.items() for key, value in given.items()})
+    check_picklable(_settings_of(arguments["config"]))
     return ActorGroup(actor_class, arguments=arguments, **settings)
+
+
+def _settings_of(config: Any) -> dict[str, Any]:
+    """Return all settings that were given, by their names."""
+    sections = {name: getattr(config.settings, name).given() for name in config.model.sections()}
+    return {f"{name}.{key}": value for name, given in sections.items() for key, value in given.items()}
 
 
 class EnvRunnerGroup:
@@ -116,8 +123,10 @@ class EnvRunnerGroup:
         self._members: dict[int, _Member] = {}
         self._replaced: set[int] = set()  # those that have not started yet
         self._arrived: list[tuple[int, Delivery]] = []
+        self._counted: list[tuple[int, Sequence[Any]]] = []  # episodes that were counted and not returned yet
         self._results: list[tuple[str | None, int, Any]] = []
-        self._parts, self._parts_ref, self._seen = 0, None, self._structure()
+        self._parts, self._parts_ref = 0, None
+        self._seen: Any = self._structure() if config.num_env_runners else None
         self._weights: tuple[Any, Any] = (None, None)
         self._states, self._states_ref = 0, None
         self._states_data = pickle.dumps({name: {} for name in self.local_env_runner.pipelines})
@@ -191,7 +200,8 @@ class EnvRunnerGroup:
         check_amounts(num_timesteps, num_episodes)
         self._check_running()
         while True:
-            shares = {} if self.num_in_flight_async_reqs() or self._arrived else self._shares(arguments)
+            has_some = self.num_in_flight_async_reqs() or self._arrived or self._counted
+            shares = {} if has_some else self._shares(arguments)
             while shares or self.num_in_flight_async_reqs():
                 asked = self._ask(shares) if shares else []
                 self._receive(None)
@@ -237,7 +247,7 @@ class EnvRunnerGroup:
         end = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             left = end - time.monotonic()
-            if not self._arrived and self.num_in_flight_async_reqs():
+            if not (self._arrived or self._counted) and self.num_in_flight_async_reqs():
                 self._receive(None if left == math.inf else max(left, 0.0))
             parts = self._taken()
             if parts or left <= 0 or not self.num_in_flight_async_reqs():
@@ -348,15 +358,21 @@ class EnvRunnerGroup:
 
     # -- what travels with requests ----------------------------------------------------------------
 
-    def _structure(self) -> tuple[Any, Any, Any]:
-        """Return what tells changes of pipelines, modules and the runners' settings."""
+    def _structure(self) -> tuple[Any, Any, Any, bytes]:
+        """Return what tells changes of pipelines, modules, and settings of runners and of pieces."""
         local, config = self.local_env_runner, self._config
         for pipeline in local.pipelines.values():
             pipeline.plan()
         edits = [pipeline.num_edits for pipeline in local.pipelines.values()]
         modules = list(local.module.values()) if hasattr(local.module, "values") else [local.module]
         settings = [getattr(config.settings, name).given() for name in ("env_runners", "multi_agent", "rl_module")]
-        return edits, modules, [*settings, config.get_rollout_fragment_length()]
+        return edits, modules, [*settings, config.get_rollout_fragment_length()], self._fingerprint()
+
+    def _fingerprint(self) -> bytes:
+        """Return bytes that change with public attributes of pieces; others, as caches, may change by themselves."""
+        pieces = [piece for pipeline in self.local_env_runner.pipelines.values() for piece in pipeline.pieces()]
+        settings = ({name: value for name, value in vars(piece).items() if name[0] != "_"} for piece in pieces)
+        return fingerprint(settings, self.local_env_runner.module, (HistoryWatch, StepWatch))
 
     def _update(self) -> dict[str, Any]:
         """Prepare what runners get with their next requests; return the local runner's counts."""
@@ -375,11 +391,18 @@ class EnvRunnerGroup:
 
     def _update_parts(self) -> None:
         """Prepare pipelines and modules for the runners if they were changed."""
-        (edits, modules, settings), seen = self._seen, self._structure()
+        (edits, modules, settings, pieces), seen = self._seen, self._structure()
         same_modules = len(modules) == len(seen[1]) and all(map(operator.is_, modules, seen[1]))
-        if edits == seen[0] and same_modules and same_value(settings, seen[2]):
+        if edits == seen[0] and same_modules and same_value(settings, seen[2]) and pieces == seen[3]:
             return
-        self._parts_ref = self._actors.put(self._whole_parts())  # if that fails, nothing counts as sent
+        parts = self._whole_parts()
+        try:
+            self._parts_ref = self._actors.put(parts)  # if that fails, nothing counts as sent
+        except Exception:  # what Ray or an object's own __reduce__ raises
+            pipelines = self.local_env_runner.pipelines.items()
+            check_picklable({f"{n}, {name}": piece for n, p in pipelines for name, piece in zip(p.names, p)})
+            check_picklable(_settings_of(self._config))
+            raise
         self.local_env_runner.num_edits += seen[0] != edits
         self._seen, self._parts = seen, self._parts + 1
 
@@ -485,19 +508,25 @@ class EnvRunnerGroup:
 
     def _hanging(self, limit: float) -> list[int]:
         """Return the runners that should have answered and take no steps."""
-        hanging = []
-        for index, member in self._members.items():
-            if not self._actors.in_flight(index) or time.monotonic() - member.heard < limit:
-                continue
-            progress = self._actors.progress(index, self._config.env_runner_health_probe_timeout_s)
+        now = time.monotonic()
+        late = [i for i, m in self._members.items() if self._actors.in_flight(i) and now - m.heard >= limit]
+        hanging = self._stuck(late)
+        if set(late) - {*hanging, *self._replaced}:
+            self._warn_of_slow(limit)
+        return hanging
+
+    def _stuck(self, late: Sequence[int]) -> list[int]:
+        """Return those of some runners that neither start nor have taken a step since they were heard of last."""
+        told = self._actors.progress(late, self._config.env_runner_health_probe_timeout_s) if late else {}
+        stuck = []
+        for index in late:
+            progress, member = told.get(index), self._members[index]
             if progress is None or 0 <= progress <= member.progress:
-                hanging.append(index)
+                stuck.append(index)
                 continue
             member.heard = time.monotonic()
-            if progress > 0:
-                member.progress = progress
-                self._warn_of_slow(limit)
-        return hanging
+            member.progress = max(member.progress, progress)
+        return stuck
 
     def _warn_of_slow(self, limit: float) -> None:
         if "slow" in self._warned:
@@ -556,14 +585,19 @@ class EnvRunnerGroup:
     def _taken(self) -> list[tuple[int, Sequence[Any]]]:
         """Add the statistics and metrics of deliveries that arrived, in the order of runners; return their episodes.
 
-        If that fails they are still there at the next call.
+        If statistics cannot be added, deliveries are still there at the next call; if metrics, their episodes are.
         """
         arrived = sorted(self._arrived, key=lambda entry: (entry[0], entry[1].number))
         parts = [(index, unpack_episodes(d.episodes)) for index, d in arrived if d.failure is None]
         self._merge(arrived)
+        self._arrived, self._counted, errors = [], [*self._counted, *parts], list[Exception]()
         for _, delivery in arrived:
-            self.local_env_runner.add_metrics(delivery.metrics)
-        self._arrived = []
+            try:
+                self.local_env_runner.add_metrics(delivery.metrics)
+            except Exception as error:
+                errors.append(error)
+        _raise_first(errors)
+        parts, self._counted = self._counted, []
         return parts
 
     def _merge(self, arrived: Sequence[tuple[int, Delivery]]) -> None:
@@ -577,8 +611,11 @@ class EnvRunnerGroup:
             new = [states[name] for _, delivery in arrived for states in delivery.states if name in states]
             merged = self._merged(pipeline, new) if self._merges else {}
             present[name] = {**merged, **self._first_ones(pipeline, first.get(name, {}), merged)}
+        was_changed = self._fingerprint() != self._seen[3]
         for name, state in present.items():
             pipelines[name].set_state(state)
+        if not was_changed:  # else the next request has what was changed
+            self._seen = *self._seen[:3], self._fingerprint()
         self._states_data = b""
         for index, delivery in arrived:
             if index in self._members:
@@ -766,7 +803,7 @@ class EnvRunnerGroup:
     def _drain(self) -> None:
         """Wait for the requests in flight, and drop what they bring."""
         self._finish()
-        self._arrived = []
+        self._arrived, self._counted = [], []
 
     def _finish(self) -> None:
         while self.num_in_flight_async_reqs():
@@ -774,12 +811,12 @@ class EnvRunnerGroup:
 
     def _called(self, method: str, *args: Any, indexes: Sequence[int]) -> dict[int, Any]:
         """Call a method of runners, and return its values; a runner that hangs has none, and is replaced."""
-        limit, probe = self._config.sample_timeout_s, self._config.env_runner_health_probe_timeout_s
+        limit = self._config.sample_timeout_s
         values: dict[int, Any] = self._actors.call(method, *args, indexes=indexes, timeout=limit)
         late = [index for index in indexes if index not in values and index in self._actors.indexes]
-        busy = [index for index in late if self._actors.progress(index, probe) is not None]
-        lost = {i: _lost(i, f"no answer for {limit} s (sample_timeout_s)") for i in late if i not in busy}
+        lost = {i: _lost(i, f"no answer for {limit} s (sample_timeout_s), and no step") for i in self._stuck(late)}
         _raise_first([self._lose(index, self._actors.requests(index), error) for index, error in lost.items()])
+        busy = [index for index in late if index not in lost]
         return {**values, **self._called(method, *args, indexes=busy)} if busy else values
 
     def get_state(self) -> dict[str, Any]:

@@ -361,11 +361,11 @@ def test_a_slow_runner_is_waited_for(group_of):
     group = group_of(config, scenario=Scenario({(1, 0): "hang"}))
     steps = iter(range(1, 4))
 
-    def progress(index, timeout):
+    def progress(indexes, timeout):
         step = next(steps)
         if step == 3:
             actors_of(group).hanging.clear()
-        return step
+        return dict.fromkeys(indexes, step)
 
     actors_of(group).progress = progress
     with pytest.warns(EpibatchWarning, match="sample_timeout_s") as caught:
@@ -375,7 +375,9 @@ def test_a_slow_runner_is_waited_for(group_of):
 
 def test_a_runner_that_steps_no_more_is_replaced(group_of):
     group = group_of(config_of(1, sample_timeout_s=0.05), scenario=Scenario({(1, 0): "hang"}))
-    actors_of(group).progress = lambda index, timeout: 7  # after the first look it has not gone on
+    actors_of(group).progress = lambda indexes, timeout: dict.fromkeys(
+        indexes, 7
+    )  # after the first look it has not gone on
     with pytest.warns(EpibatchWarning, match="sample_timeout_s"):
         assert sum(map(len, group.sample(num_timesteps=10))) == 10
     assert group.fault_report()["num_env_runner_restarts"] == 1
@@ -468,6 +470,20 @@ def test_if_statistics_cannot_be_merged_nothing_counts_twice_or_is_lost(group_of
     assert statistics.check() >= 40
 
 
+def log_speed(metrics_logger, env_runner, samples, **kwargs):
+    metrics_logger.log_value("speed", 1.0, reduce="sum" if env_runner.worker_index == 2 else "mean")
+
+
+def test_deliveries_whose_metrics_do_not_fit_count_once_and_their_episodes_are_kept(group_of):
+    group = group_of(config_of(2).callbacks(on_sample_end=log_speed))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="speed"):
+            group.sample(num_timesteps=20)
+        assert sum(map(len, group.sample(num_timesteps=20))) == 20
+    state = group.local_env_runner.pipelines["env_to_module"].get_state()["mean_std_filter"]
+    assert 40 <= state["synchronised"]["count"] + state["since"]["count"] < 60
+
+
 class HasLock(ConnectorV2):
     """Cannot be sent to another process."""
 
@@ -485,7 +501,7 @@ def test_an_edit_that_cannot_be_sent_is_an_error_each_time_until_it_is_undone(gr
     pipeline = group.local_env_runner.pipelines["env_to_module"]
     pipeline.prepend(HasLock())
     for _ in range(2):
-        with pytest.raises(TypeError, match="lock"):
+        with pytest.raises(ConfigError, match=r"(?s)env_to_module, has_lock.*lock at env_to_module, has_lock > lock"):
             group.sample(num_timesteps=20)
     pipeline.remove("has_lock")
     assert sum(map(len, group.sample(num_timesteps=20))) > 0
@@ -498,6 +514,21 @@ def test_a_runner_that_hangs_while_the_group_is_saved_is_replaced(group_of):
     assert list(group.get_state()["runners"]) == ["2"]
     assert group.num_remote_worker_restarts() == 1
     assert sum(map(len, group.sample(num_timesteps=20))) > 0
+
+
+def test_a_runner_that_is_stuck_in_a_function_while_the_group_is_saved_is_replaced(group_of):
+    group = group_of(config_of(1, sample_timeout_s=0.1))
+    group.sample(num_timesteps=20)
+    actors_of(group).hanging.add(1)
+    actors_of(group).progress = lambda indexes, timeout: dict.fromkeys(indexes, 20)  # its other thread answers
+    assert group.get_state()["runners"] == {} and group.num_remote_worker_restarts() == 1
+
+
+def test_runners_that_hang_are_looked_at_together(group_of):
+    hangs = Scenario({(1, 0): "hang", (2, 0): "hang", (3, 0): "hang"})
+    group = group_of(config_of(3, sample_timeout_s=0.1), scenario=hangs)
+    group.sample(num_timesteps=30)
+    assert len(actors_of(group).probes) <= 2 and group.num_remote_worker_restarts() == 3  # the first, and all others
 
 
 def requests_of(group):
@@ -561,19 +592,60 @@ def test_changed_pipelines_and_settings_reach_the_runners(group_of):
     group.sample(num_timesteps=20)
     local.pipelines["env_to_module"].prepend(LogDoubled())
     episodes = group.sample(num_timesteps=20)
-    assert sequence_numbers(episodes) == {1}  # an edit counts, as in one process
-    assert all(episode.t_started == 0 for episode in episodes)  # running episodes were dropped
+    assert sequence_numbers(episodes) == {0, 1}  # an edit counts from the first observation that it changed
     metrics = local.get_metrics()
-    assert metrics["doubled"] == len(metrics["seen"][-metrics["doubled"] :]) > 20
+    assert metrics["doubled"] == len(metrics["seen"][-metrics["doubled"] :]) >= 20
     statistics.rows += metrics["seen"]
     group.sample(num_timesteps=20)
     statistics.check()
     assert [args[1] is not None for args in requests_of(group)[1]] == [False, True, False]
     local.pipelines["env_to_module"].remove("log_doubled")
-    assert sequence_numbers(group.sample(num_timesteps=20)) == {2}
+    assert sequence_numbers(group.sample(num_timesteps=20)) == {1, 2}
     statistics.check()
     config = group.foreach_env_runner(lambda runner: runner.config, local_env_runner=False)[0]
     assert config.num_envs_per_env_runner == 2
+
+
+class Scaled(ConnectorV2):
+    """Multiplies observations by a setting, and remembers for itself how often."""
+
+    lookback = 0
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.factor, self._calls = 1.0, 0
+
+    def __call__(self, *, batch, episodes, **kwargs):
+        self._calls += 1
+        for episode in episodes:
+            episode.set_observations(new_data=self.factor * episode.get_observations(-1), at_indices=-1)
+        return batch
+
+
+def scaled(env=None, spaces=None, device=None):
+    return [Scaled(), MeanStdFilter()]
+
+
+def test_edits_and_settings_of_pieces_change_what_runners_do_as_in_one_process(group_of):
+    config = config_of(1, env_to_module_connector=scaled)
+    group, alone = group_of(config), SingleAgentEnvRunner(config=config, worker_index=1)
+    alone.module.set_state(group.local_env_runner.module.get_state())
+    changes = [
+        lambda pipeline: None,
+        lambda pipeline: setattr(pipeline["scaled"], "factor", 5.0),
+        lambda pipeline: pipeline.append(LogDoubled()),
+        lambda pipeline: None,
+        lambda pipeline: pipeline["mean_std_filter"].freeze(),
+    ]
+    for change in changes:
+        episodes = []
+        for runner, pipelines in ((group, group.local_env_runner.pipelines), (alone, alone.pipelines)):
+            change(pipelines["env_to_module"])
+            sample = runner.sample(num_timesteps=30)
+            rows = [(e.get_observations(), e.get_extra_model_outputs("weights_seq_no")) for e in sample]
+            episodes.append((facts(sample), [np.asarray(column).tolist() for row in rows for column in row]))
+        assert episodes[0] == episodes[1]
+    assert [args[1] is not None for args in requests_of(group)[1]] == [False, True, True, False, True]
 
 
 class LogDoubled(ConnectorV2):
@@ -995,7 +1067,7 @@ def test_a_new_module_reaches_the_runners(group_of):
     config.update_modules(local.pipelines["env_to_module"])
     local.get_spaces()["c"] = local.get_spaces()["a"]
     local.weights_updated()
-    episodes = group.sample(num_timesteps=20)
+    episodes = group.sample(num_timesteps=20, force_reset=True)
     assert {episode.module_for(agent) for episode in episodes for agent in episode.agent_ids} == {"a", "c"}
     for names in group.foreach_env_runner(lambda runner: list(runner.module)):
         assert names == ["a", "b", "c"]

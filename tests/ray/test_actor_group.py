@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -68,12 +70,20 @@ def test_calls_leave_answers_of_other_requests_alone(group):
     assert [answer.value[2] for answer in group.wait()] == ["asked before"]
 
 
+def test_what_cannot_be_sent_is_named(group):
+    lock = threading.Lock()
+    for ask in (partial(group.call, indexes=[1]), partial(group.submit, 1)):
+        with pytest.raises(ConfigError, match=r"(?s)<lambda>.*lock at .*<lambda> > variable lock"):
+            ask("work", lambda: lock)
+    assert group.in_flight() == 0
+
+
 def test_progress_is_told_while_a_request_runs(group):
     assert group.wait(timeout=0.0) == []
     group.submit(1, "work", 1.0)
     seen = []
     while not (answers := group.wait(timeout=0.05)):
-        seen.append(group.progress(1, timeout=1.0))
+        seen.append(group.progress([1], timeout=1.0)[1])
     assert seen == sorted(seen) and len(set(seen)) > 3
     assert answers[0].value >= seen[-1]
 
@@ -125,7 +135,7 @@ def test_replacing_one_that_hangs_forgets_its_requests_and_the_budget_ends(group
     pid = group.pids()[2]
     group.submit(2, "work", 60.0)
     assert group.replace(2) and group.in_flight() == 0 and gone([pid])
-    assert group.progress(2, timeout=1.0) < 0 or group.pids()
+    assert group.progress([2], timeout=1.0)[2] < 0 or group.pids()
     assert answer_of(group, 2, "who").value == (2, 1)
     answer = answer_of(group, 2, "leave")
     assert answer.died and "exit code 3" in str(answer.error)

@@ -16,7 +16,7 @@ def test_a_lost_node_loses_requests_and_values_and_the_group_moves_on(cluster, a
     assert len(set(group.nodes().values())) == 1
     group.submit(1, "zeros", 1_000_000)
     group.submit(1, "work", 60.0)
-    while group.progress(1, timeout=1.0) == 0:  # its first value is made, and lies on its node
+    while group.progress([1], timeout=1.0)[1] == 0:  # its first value is made, and lies on its node
         pass
     cluster.remove_node(node)
     group.submit(2, "who")
@@ -26,7 +26,7 @@ def test_a_lost_node_loses_requests_and_values_and_the_group_moves_on(cluster, a
 
     assert group.replace(1)
     group.submit(1, "who")
-    assert group.wait(timeout=0.2) == [] and group.progress(1, timeout=1.0) < 0
+    assert group.wait(timeout=0.2) == [] and group.progress([1], timeout=1.0)[1] < 0
     add_node(resources={"spare": 2})
     assert [answer.value for answer in group.wait(timeout=60.0)] == [(1, 1)]
     group.submit(1, "work", 60.0)

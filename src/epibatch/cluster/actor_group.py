@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -10,7 +11,7 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -182,7 +183,7 @@ class ActorGroup:
         actor = self._actors[index]
         if actor.is_lost:
             raise self._lost(index, "a process that is lost and was not replaced")
-        actor.in_flight.append((actor.handle.call.remote(method, *args), method if request is None else request))
+        actor.in_flight.append((self._called(index, method, args), method if request is None else request))
 
     def in_flight(self, index: int | None = None) -> int:
         """Number of requests without an answer, of one actor or of all."""
@@ -230,7 +231,7 @@ class ActorGroup:
             Exception: The first exception that a method raised, by index.
         """
         called = [index for index in (self.indexes if indexes is None else indexes) if not self._actors[index].is_lost]
-        refs = {index: self._actors[index].handle.call.remote(method, *args) for index in called}
+        refs = {index: self._called(index, method, args) for index in called}
         ready = self._ready(list(refs.values()), len(refs), math.inf if timeout is None else time.monotonic() + timeout)
         answers = [self._answer(index, method, ref) for index, ref in refs.items() if ref in ready]
         for answer in answers:
@@ -238,28 +239,40 @@ class ActorGroup:
                 raise answer.error
         return {answer.index: answer.value for answer in answers if not answer.died}
 
-    def progress(self, index: int, timeout: float) -> Any:
-        """Ask an actor how far it is, while it runs a request.
+    def _called(self, index: int, method: str, args: Sequence[Any]) -> Any:
+        try:
+            return self._actors[index].handle.call.remote(method, *args)
+        except Exception:  # what Ray or an object's own __reduce__ raises
+            names = [getattr(arg, "__qualname__", f"argument {n} of {method}") for n, arg in enumerate(args, 1)]
+            check_picklable(dict(zip(names, args)))
+            raise
+
+    def progress(self, indexes: Iterable[int], timeout: float) -> dict[int, Any]:
+        """Ask actors how far they are, all at once, while they run requests.
 
         Args:
-            index: The actor.
+            indexes: The actors.
             timeout: Seconds to wait.
 
         Returns:
-            What its method `progress()` returns; None if there is no answer in time. While it starts: minus the
-            seconds that it has left for that.
+            What the method `progress()` of each returns, by index; those that do not answer in time are left out. For
+            one that starts: minus the seconds that it has left for that.
         """
         self._look_at_starts()
-        actor = self._actors[index]
-        if actor.is_lost:
-            return None
-        if actor.start is not None:
-            return min(time.monotonic() - actor.deadline, 0.0)
-        try:
-            ref = actor.handle.progress.options(concurrency_group="progress").remote()
-            return self._ray.get(ref, timeout=timeout)
-        except self._ray.exceptions.RayError:
-            return None
+        actors = {index: self._actors[index] for index in indexes if not self._actors[index].is_lost}
+        now = time.monotonic()
+        told = {index: min(now - a.deadline, 0.0) for index, a in actors.items() if a.start is not None}
+        refs = {
+            index: actor.handle.progress.options(concurrency_group="progress").remote()
+            for index, actor in actors.items()
+            if index not in told
+        }
+        ready = self._ready(list(refs.values()), len(refs), now + timeout)
+        for index, ref in refs.items():
+            if ref in ready:
+                with contextlib.suppress(self._ray.exceptions.RayError):
+                    told[index] = self._ray.get(ref)
+        return told
 
     # ------------------------------------------------------------------------------------- losses
 
