@@ -17,7 +17,7 @@ import torch
 
 from epibatch.cluster import node_address
 from epibatch.core.metrics import MetricsLogger
-from epibatch.core.random_state import seed_everything
+from epibatch.core.random_state import get_random_state, seed_everything, set_random_state
 from epibatch.core.random_streams import random_stream, seed_of
 
 from ..connectors._engine.run import PieceSeconds
@@ -41,10 +41,12 @@ class Setup:
     Args:
         learner: another learner to build, packed; None: the learner stays.
         state: the state to take over, as `Learner.get_state` gives it; None: it has the newest.
+        random: states of random generators to take over, by the number of the learner.
     """
 
     learner: bytes | None = None
     state: Mapping[str, Any] | None = None
+    random: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def pack(learner: Learner, **changes: Any) -> bytes:
@@ -78,6 +80,7 @@ class UpdateAnswer:
     Args:
         results: as `Learner.update` returns them; equal on all learners.
         state: the state after the update; None on all learners but the first.
+        random: the state of the process's random generators after it.
         warnings: what was warned of.
         history: the depth and the calls of the learner pipeline's `history`.
         logged: what pieces logged, for `MetricsLogger.add_from`; None without a logger.
@@ -86,6 +89,7 @@ class UpdateAnswer:
 
     results: dict[str, Any]
     state: dict[str, Any] | None
+    random: dict[str, Any]
     warnings: list[Warning]
     history: tuple[int, int]
     logged: Any = None
@@ -156,13 +160,16 @@ class HostedLearner:
         return UpdateAnswer(
             results=results,
             state=learner.get_state() if self._index == 1 else None,
+            random=get_random_state(),
             warnings=[warning.message for warning in caught if isinstance(warning.message, Warning)],
             history=(0, 0) if history is None else (history.depth, history.calls),
             logged=None if logged is None else logged.take(),
             piece_seconds=watch.take() if isinstance(watch, PieceSeconds) else {},
         )
 
-    def apply(self, setup: Setup, function: Callable[[Learner], ResultT]) -> tuple[ResultT, dict[str, Any] | None]:
+    def apply(
+        self, setup: Setup, function: Callable[[Learner], ResultT]
+    ) -> tuple[ResultT, dict[str, Any] | None, dict[str, Any]]:
         """Call a function with the learner.
 
         Args:
@@ -170,11 +177,12 @@ class HostedLearner:
             function: what to call.
 
         Returns:
-            Its result, and the learner's state after it; None on all learners but the first.
+            Its result; the learner's state after it, None on all learners but the first; and that of the process's
+            random generators.
         """
         learner = self._agree(lambda: self._become(setup))
         result = function(learner)
-        return result, learner.get_state() if self._index == 1 else None
+        return result, learner.get_state() if self._index == 1 else None, get_random_state()
 
     def get_state(self) -> dict[str, Any] | None:
         """Return the learner's state; None if there is no learner yet."""
@@ -194,6 +202,8 @@ class HostedLearner:
             raise RuntimeError("the first setup has a learner")
         if setup.state is not None:
             learner.set_state(setup.state)
+        if str(self._index) in setup.random:
+            set_random_state(setup.random[str(self._index)])
         return learner
 
     def _agree(self, prepare: Callable[[], ResultT]) -> ResultT:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import heapq
-import io
 import pickle
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, cast
 
-import cloudpickle
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from epibatch.cluster import ActorGroup, check_picklable
+from epibatch.cluster.fingerprint import fingerprint
 from epibatch.core.errors import ConfigError, EpibatchWarning, EpisodeError, OtherLearnerError, WorkerLostError
 
 from ..connectors._engine.run import PieceSeconds
@@ -89,6 +87,7 @@ class LearnerGroup:
         self._has_checked = self._skips_check = False
         self._sent_parts: bytes | None = None
         self._sent_state: bytes | None = None
+        self._random: dict[str, Any] = {}  # of the processes, by index, after what they did last
         if num_learners == 0:
             return
         if num_learners > 1 and 0 < num_gpus_per_learner < 1:
@@ -98,7 +97,7 @@ class LearnerGroup:
                 found=f"{num_gpus_per_learner}, and num_learners={num_learners}",
                 do="use num_gpus_per_learner=1, or fewer learners",
             )
-        check_picklable({f"learner.{name}": part for name, part in learner.parts().items()})
+        self._check_picklable()
         cpus = (0 if num_gpus_per_learner else 1) if num_cpus_per_learner == "auto" else num_cpus_per_learner
         self._actors = actor_group(
             HostedLearner,
@@ -114,6 +113,9 @@ class LearnerGroup:
             max_restarts=max_num_learner_restarts,
             restart=restart_failed_learners,
         )
+
+    def _check_picklable(self) -> None:
+        check_picklable({f"learner.{name}": part for name, part in self.learner.parts().items()})
 
     @property
     def is_local(self) -> bool:
@@ -151,6 +153,7 @@ class LearnerGroup:
     def _take_over(self, answers: Mapping[int, UpdateAnswer], metrics: Any) -> None:
         """Let the learner here have what the others learned, and tell what they logged and warned of."""
         self._set_learner_state(answers[1].state)
+        self._random = {str(index): answer.random for index, answer in answers.items()}
         connector = self.learner.connector
         history, watch = getattr(connector, "history", None), getattr(connector, "watch", None)
         if history is not None:
@@ -184,15 +187,15 @@ class LearnerGroup:
             return [func(self.learner)]
         answers = self._on_all("apply", lambda setup: [(setup, func)] * self.num_learners)
         self._set_learner_state(answers[1][1])
+        self._random = {str(index): random for index, (*_, random) in answers.items()}
         self._note_sent()
-        return [result for result, _ in answers.values()]
+        return [answer[0] for answer in answers.values()]
 
     # ------------------------------------------------------------------------------------- state
 
     def get_state(self) -> dict[str, Any]:
-        """Return the learners' state, as `Learner.get_state` does."""
-        state: dict[str, Any] = self.learner.get_state()
-        return state
+        """Return the learners' state, as `Learner.get_state` does, with the random generators of the processes."""
+        return {**self.learner.get_state(), **({"random": self._random} if self._random else {})}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state from `get_state`, of a group with as many learners or another number.
@@ -201,6 +204,9 @@ class LearnerGroup:
             CheckpointError: as `Learner.set_state`; nothing was changed.
         """
         self.learner.set_state(state)
+        random = state.get("random")  # checkpoints of one process and of earlier versions have none
+        self._random = dict(random) if isinstance(random, Mapping) else {}
+        self._sent_state = None
 
     def fault_report(self) -> dict[str, int]:
         """Return counts of failures of processes; empty without processes."""
@@ -227,11 +233,15 @@ class LearnerGroup:
             if self._sent_parts is not None:
                 self._has_checked = False
             is_off = self._has_checked or self._skips_check
-            learner = Setup.pack(self.learner, **({"check_first_update": "off"} if is_off else {}))
+            try:
+                learner = Setup.pack(self.learner, **({"check_first_update": "off"} if is_off else {}))
+            except Exception:  # whatever an object's own __reduce__ raises
+                self._check_picklable()
+                raise
         pickled = pickle.dumps(state)
         is_old = learner is not None or pickled != self._sent_state
         self._sent_parts, self._sent_state = parts, pickled
-        return Setup(learner, state if is_old else None)
+        return Setup(learner, state if is_old else None, self._random if is_old else {})
 
     def _note_sent(self) -> None:
         """Remember what the learners have, which is what the learner here has."""
@@ -239,9 +249,7 @@ class LearnerGroup:
 
     def _fingerprint(self) -> bytes:
         """Return bytes that change with any part of the learner, but not with the values of its modules."""
-        buffer = io.BytesIO()
-        _Fingerprint(buffer, self.learner.module).dump(self.learner.parts())
-        return buffer.getvalue()
+        return fingerprint(self.learner.parts().items(), self.learner.module, (PieceSeconds,))
 
     # ------------------------------------------------------------------------------------- requests
 
@@ -326,8 +334,11 @@ class LearnerGroup:
         if some_hang:
             self._replace_all()
             return
-        state = self._actors.call("get_state", indexes=[1]).get(1)
-        self._set_learner_state(state)
+        states = self._actors.call("get_state", indexes=[1], timeout=min(_REST_S, self._timeout_s))
+        if 1 in states:
+            self._set_learner_state(states[1])
+        else:
+            self._replace_all()
 
     def _start_again(self, error: WorkerLostError) -> None:
         found = str(error) if error.where is None else f"{error.where}: {error.found}"
@@ -357,21 +368,6 @@ class LearnerGroup:
         for index in range(1, self.num_learners + 1):
             self._actors.replace(index)
         return True
-
-
-class _Fingerprint(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles without the values of a module's weights, and without measured seconds."""
-
-    def __init__(self, buffer: io.BytesIO, module: torch.nn.Module) -> None:
-        super().__init__(buffer)
-        self._state = module.state_dict(keep_vars=True)  # kept, so that no other object gets one of their ids
-        self._names = {id(value): name for name, value in self._state.items() if isinstance(value, torch.Tensor)}
-
-    def persistent_id(self, value: Any) -> Any:
-        if isinstance(value, PieceSeconds):  # what it adds up is no part of the learner
-            return "piece seconds"
-        name = self._names.get(id(value))
-        return None if name is None else (name, tuple(value.shape), str(value.dtype), value.requires_grad)
 
 
 def even_shares(steps: npt.ArrayLike, count: int) -> list[npt.NDArray[np.int64]]:

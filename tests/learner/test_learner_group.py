@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from contextlib import nullcontext
 from functools import partial
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epibatch.algorithms import PPOConfig
-from epibatch.core.errors import CheckpointError, EpibatchWarning, EpisodeError, WorkerLostError
+from epibatch.core.errors import CheckpointError, ConfigError, EpibatchWarning, EpisodeError, WorkerLostError
 from epibatch.core.metrics import MetricsLogger
 from epibatch.learner import LearnerGroup, even_shares
 
@@ -167,6 +168,51 @@ def test_an_error_of_a_piece_is_raised_as_it_is_and_the_group_goes_on(place):
     group.stop()
 
 
+def test_after_an_error_learners_whose_state_does_not_come_are_started_again(monkeypatch):
+    group, limits = group_of(point_learner(), timeout_s=9.0), []
+    Rewards.events["a", 1] = ZeroDivisionError("a mistake of the user")
+    monkeypatch.setattr(Threads, "call", lambda self, method, indexes, timeout=None: limits.append(timeout) or {})
+    with pytest.raises(ZeroDivisionError):
+        group.update(episodes=EPISODES)
+    assert limits == [9.0] and group.fault_report()["num_learner_restarts"] == 1
+    group.update(episodes=EPISODES)
+    group.stop()
+
+
+class Noisy(Point):
+    """A module that draws from torch's global generator, as dropout does."""
+
+    def _forward_train(self, batch, **kwargs):
+        return {"at": self.at.expand(len(batch["x"])) + torch.rand(1, dtype=torch.float64)}
+
+
+def noisy_learner():
+    learner = point_learner()
+    learner.add_module("noisy", Noisy(model_config={"at": 0.0}))
+    return learner
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_learners_go_on_with_the_random_numbers_after_the_last_finished_update(restored):
+    learner = noisy_learner()
+    group = group_of(learner, count=1)
+    group.update(episodes=EPISODES)
+    state = group.get_state()
+    group.update(episodes=EPISODES)
+    expected = learner.get_state()
+    torch.manual_seed(99)
+    if restored:
+        learner = noisy_learner()
+        group = group_of(learner, count=1)
+    group.set_state(state)
+    if not restored:
+        Rewards.events["d", 2] = Died()
+    with nullcontext() if restored else pytest.warns(EpibatchWarning, match="restart 1 of"):
+        group.update(episodes=EPISODES)
+    np.testing.assert_equal(learner.get_state(), expected)
+    group.stop()
+
+
 def test_after_an_interrupt_the_update_counts_as_not_made(monkeypatch):
     calm, learner = point_learner(), point_learner()
     group, undisturbed = group_of(learner), group_of(calm)
@@ -233,6 +279,19 @@ def test_a_piece_that_is_changed_here_is_changed_there():
     learner.connector.scale = 3.0
     group.update(episodes=[episode_of("b", [1.0])])
     assert learner.module["main"].at.item() == pytest.approx(0.1 * 2 * 3.0)
+    group.stop()
+
+
+def test_a_change_that_cannot_be_sent_is_named():
+    learner = point_learner()
+    group = group_of(learner, count=1)
+    group.update(episodes=EPISODES)
+    learner.connector.lock = threading.Lock()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"lock at learner\.connector > lock"):
+            group.update(episodes=EPISODES)
+    del learner.connector.lock
+    group.update(episodes=EPISODES)
     group.stop()
 
 
