@@ -110,6 +110,9 @@ def test_settings_of_processes_that_have_no_meaning():
     assert "- evaluation.evaluation_config.num_env_runners: expected 0" in str(caught.value)
     data["learners"]["num_learners"], data["evaluation"]["evaluation_config"]["num_env_runners"] = 1, 0
     assert PPOConfig.from_dict(data).num_gpus_per_learner == 1
+    data["learners"]["num_gpus_per_learner"] = 2
+    with pytest.raises(ConfigError, match=r"num_gpus_per_learner: expected at most 1, as a learner uses one GPU"):
+        PPOConfig.from_dict(data)
 
 
 def test_what_the_command_needs_is_reported_with_the_rest(tmp_path):

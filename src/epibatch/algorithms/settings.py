@@ -829,6 +829,8 @@ def add_contradictions(settings: AlgorithmSettings, errors: ErrorList) -> None:
         errors.add(
             "learners.num_gpus_per_learner", "needs num_learners; device='cuda' lets this process learn on a GPU"
         )
+    if settings.learners.num_gpus_per_learner > 1:
+        errors.add("learners.num_gpus_per_learner", "expected at most 1, as a learner uses one GPU; set num_learners")
     if settings.evaluation.evaluation_config.get("num_env_runners"):
         errors.add("evaluation.evaluation_config.num_env_runners", "expected 0: this process evaluates")
     goal = settings.stop.evaluation_return_mean
