@@ -23,7 +23,7 @@ from ..episodes._storage.vector_checks import VectorChecks
 from .env_checks import autoreset_mode, mark_environment, reward_shape
 from .env_restarts import EnvRestarts
 from .env_workers import CONNECTION_ERRORS
-from .tensor_envs import device_of, to_arrays
+from .tensor_envs import device_of, infos_to_arrays, to_arrays
 from .vector_envs import AsyncEnvs, SyncEnvs, VectorAgentStep, VectorMultiAgentEnv
 
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -48,7 +48,8 @@ def _reset_done(env: Any, done: Flags, observations: Any = None) -> tuple[Any, d
         EnvironmentContractError: it reset running environments too.
     """
     try:
-        reset_observations, infos = to_arrays(env.reset(options={"reset_mask": np.array(done)}))
+        reset_observations, infos = env.reset(options={"reset_mask": np.array(done)})
+        reset_observations, infos = to_arrays(reset_observations), infos_to_arrays(infos, env.num_envs)
     except Exception as error:
         raise RunnerError(
             "resetting ended environments",
@@ -380,7 +381,8 @@ class EnvStepper:
             self._device = device_of(result[0])
         if self._device is None:
             return result
-        observations, *numbers, infos = to_arrays(result)
+        observations, *numbers = to_arrays(result[:-1])
+        infos = infos_to_arrays(result[-1], self.env.num_envs)
         if numbers:
             rewards, *flags = numbers
             numbers = [rewards, *(np.asarray(flag) != 0 for flag in flags)]

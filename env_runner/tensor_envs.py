@@ -90,3 +90,16 @@ def to_arrays(values: Any) -> Any:
             out[place] = to_arrays(value)
         return out
     return convert_to_numpy(values)
+
+
+def infos_to_arrays(infos: Any, num_envs: int) -> Any:
+    """Return infos with arrays in place of tensors that have a row for each environment.
+
+    Simulators also log values of all environments: a tensor without axes becomes a number, any other one is copied to
+    the CPU, and each environment's info has it whole.
+    """
+    if isinstance(infos, dict):
+        return {key: infos_to_arrays(value, num_envs) for key, value in infos.items()}
+    if is_tensor(infos) and (infos.ndim == 0 or len(infos) != num_envs):
+        return infos.item() if infos.ndim == 0 else infos.detach().cpu()
+    return to_arrays(infos)

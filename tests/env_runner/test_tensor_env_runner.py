@@ -257,6 +257,52 @@ def test_on_a_gpu_the_steps_are_those_on_the_cpu():
         assert torch.allclose(storage[name].cpu().float(), expected[name].float(), atol=1e-4), name
 
 
+class Logging(TorchPoints):
+    def step(self, actions: Any) -> Any:
+        *values, infos = super().step(actions)
+        log = {"/mean": torch.tensor(0.5), "parts": torch.arange(3)}
+        return *values, {**infos, "log": log, "time_outs": values[3], "text": "x"}
+
+
+def test_infos_have_the_rows_of_their_environment_and_logged_values_whole():
+    episodes = runner_of(SingleAgentEnvRunner, config_of(Logging)).sample(num_timesteps=N * T)
+    for episode in (episode for episode in episodes if len(episode) > 2):
+        info = episode.get_infos(1)
+        assert info["log"]["/mean"] == 0.5 and type(info["log"]["/mean"]) is float
+        assert info["log"]["parts"].tolist() == [0, 1, 2]
+        assert info["text"] == "x" and not info["time_outs"]
+
+
+class Disabled(TorchPoints):
+    """Waits for a reset with a mask."""
+
+    metadata: ClassVar[Any] = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        if not options:
+            return super().reset(seed=seed)
+        mask = torch.as_tensor(options["reset_mask"])
+        self.episode, self.t = self.episode + mask, torch.where(mask, 0, self.t)
+        self.x = torch.where(mask, self.start(), self.x)
+        return self.observe(), {}
+
+    def step(self, actions: Any) -> Any:
+        self.t = self.t + 1
+        self.x = self.x + actions[:, 0] / 2
+        terminated = self.x.abs() > 1
+        truncated = ~terminated & (self.t >= 3 + self.envs % 4)
+        return self.observe(), 1 - self.x.abs(), terminated, truncated.float(), {}
+
+
+def test_environments_that_wait_for_a_reset_give_the_same_episodes():
+    runners = [runner_of(SingleAgentEnvRunner, config_of(env)) for env in (NumpyPoints, Disabled)]
+    left, right = (runner.sample(num_timesteps=N * T, explore=True) for runner in runners)
+    assert len(left) == len(right)
+    for mine, other in zip(left, right):
+        assert np.array_equal(mine.get_observations(), other.get_observations())
+        assert (mine.is_terminated, mine.is_truncated) == (other.is_terminated, other.is_truncated)
+
+
 # -- actions ---------------------------------------------------------------------------------------
 
 
