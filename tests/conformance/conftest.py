@@ -14,7 +14,7 @@ import pytest
 if importlib.util.find_spec("ray") is None:
     collect_ignore_glob = ["*"]
 elif importlib.util.find_spec("rsl_rl") is None:
-    collect_ignore = ["test_rollouts_vs_rsl_rl.py"]
+    collect_ignore = ["test_ppo_vs_rsl_rl.py", "test_rollouts_vs_rsl_rl.py"]
 
 _total: dict[str, Counter[str]] = {"cases": Counter(), "differences": Counter()}
 
