@@ -85,7 +85,7 @@ _HOST = torch.device("cpu")
 
 # Up to so many bytes, an epoch is one shuffled copy that is sliced, because the calls of a gather per minibatch take
 # longer than moving the bytes. Larger batches are gathered, which is no slower and needs memory for one minibatch.
-_COPY_BYTES = 2**22
+_COPY_BYTES = 2**20
 
 
 class Minibatches:
@@ -93,7 +93,7 @@ class Minibatches:
 
     Rows stay on their device. The order is drawn there if the generator is on that device or None, and minibatches copy
     nothing to the host. `shuffle="once"` needs memory for one more copy of the batch, `shuffle="epoch"` for one
-    minibatch, or for a copy of a batch of at most 4 MiB.
+    minibatch, or for a copy of a batch of at most 1 MiB.
 
     A batch with `seq_lens` is recurrent: its rows are sequences, which are selected whole. `size` counts the timesteps
     that carry loss. Padding and bootstrap steps are included, but do not count. A minibatch of sequences ends with the

@@ -638,22 +638,16 @@ class RolloutStorage:
     def _leaves_of(self, step: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the leaves of a step in the order of the buffers, checked."""
         step = step if isinstance(step, dict) else dict(step)
-        if step.keys() != self.columns.keys() or (form_of(step) != self._form and not self._is_nested_alike(step)):
-            raise self._wrong_columns(step)
-        leaves = flatten_like(self._form, step)
-        for i, (leaf, spec) in enumerate(zip(leaves, self._specs)):
-            if type(leaf) is not torch.Tensor or leaf.shape != self._rows[0][i].shape or leaf.dtype is not spec.dtype:
+        try:
+            leaves = flatten_like(self._form, step)
+        except ColumnError:
+            raise self._wrong_columns(step) from None
+        for i, (leaf, spec, row) in enumerate(zip(leaves, self._specs, self._rows[0])):
+            if type(leaf) is not torch.Tensor or leaf.shape != row.shape or leaf.dtype is not spec.dtype:
                 leaves[i] = self._checked(leaf, spec, self._names[i])
             elif leaf.device != self.device:
                 raise self._unfit(leaf, spec, self._names[i])
         return leaves
-
-    def _is_nested_alike(self, step: Mapping[str, Any]) -> bool:
-        try:
-            flatten_like(self._form, step)
-        except ColumnError:
-            return False
-        return True
 
     def _checked(self, leaf: Any, spec: ColumnSpec, name: str) -> torch.Tensor:
         """Return a leaf as a tensor [N, ...] that can be copied into its column.

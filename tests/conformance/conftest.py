@@ -1,4 +1,4 @@
-"""Tests beside RLlib: left out where it is not installed; what they counted is printed at the end."""
+"""Tests beside RLlib and rsl_rl: left out where they are not installed; what they counted is printed at the end."""
 
 from __future__ import annotations
 
