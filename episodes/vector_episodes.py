@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
 
-from ._storage.block import Block
+from epibatch.core.structs import flatten, map_struct
+
+from ._parts.arguments import fresh_id
+from ._storage.arrays import owned
+from ._storage.block import Block, BlockColumn
 from ._storage.chunk import Chunk
+from ._storage.infos_buffer import MISSING_FINAL_OBS
 from ._storage.packed_chunks import SentBlock, SentChunks, fact_of, pack_chunks
 from .single_agent_episode import SingleAgentEpisode
 
@@ -117,6 +122,79 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         return episodes
 
     @classmethod
+    def from_arrays(
+        cls,
+        observations: Any,
+        actions: Any,
+        rewards: Any,
+        terminateds: np.ndarray[Any, np.dtype[np.bool_]],
+        truncateds: np.ndarray[Any, np.dtype[np.bool_]],
+        *,
+        extra_model_outputs: Mapping[str, Any] | None = None,
+        terminal_observations: Mapping[int, tuple[Ints, Any]] | None = None,
+        lookback: int = 0,
+        t_started: Ints | None = None,
+        returns_before: np.ndarray[Any, np.dtype[np.float64]] | None = None,
+        name: str = "",
+        numbers: Ints | None = None,
+    ) -> VectorEpisodes:
+        """Return the chunks of time-major arrays, whose memory they share: those of one environment after another.
+
+        Row r of the observations is before step r. After an end it is that of the next episode. An episode has no last
+        observation of its own if none is in `terminal_observations`. The one before takes its place, as with
+        `missing_final_obs="keep"`.
+
+        Args:
+            observations: [L + T + 1, N, ...], or a struct of such arrays.
+            actions: [L + T, N, ...], or a struct of such arrays.
+            rewards: [L + T, N].
+            terminateds: bool [L + T, N].
+            truncateds: bool [L + T, N].
+            extra_model_outputs: column -> [L + T, N, ...], or a struct of such arrays.
+            terminal_observations: row -> environments that ended in it (int64 [n]), and their last observations
+                [n, ...].
+            lookback: L, the rows before the first step.
+            t_started: steps before row L of the episodes that run then: int64 [N]; None: they begin there.
+            returns_before: sums of the rewards of those steps: float64 [N]; None: not known.
+            name: beginning of the ids, which go on with the environment and the episode's number; default: random.
+            numbers: episodes of each environment that ended before row L: int64 [N]; None: none.
+
+        Example:
+            >>> ends = np.array([[False, False], [True, False], [False, False]])
+            >>> episodes = VectorEpisodes.from_arrays(
+            ...     np.zeros((4, 2, 5)), np.zeros((3, 2)), np.ones((3, 2)), ends, np.zeros_like(ends))
+            >>> episodes.lengths().tolist(), episodes.envs().tolist(), episodes.terminateds().tolist()
+            ([2, 1, 3], [0, 0, 1], [True, False, False])
+        """
+        rows, num_envs = terminateds.shape
+        block = Block(num_envs, rows, rows)
+        block.observations, block.actions, block.rewards = map(_column_over, (observations, actions, rewards))
+        block.extras = {key: _column_over(column) for key, column in (extra_model_outputs or {}).items()}
+        block.returns_before = returns_before
+        tails = {
+            (row, env): map_struct(lambda leaf, i=i: leaf[i], last)
+            for row, (envs, last) in (terminal_observations or {}).items()
+            for i, env in enumerate(envs.tolist())
+        }
+        name = name or fresh_id()
+        chunks = []
+        for env, ended in enumerate((terminateds | truncateds).T):
+            stops = np.flatnonzero(ended) + 1
+            low = int(stops[stops <= lookback].max(initial=0))
+            start, t = lookback, 0 if t_started is None else int(t_started[env])
+            number = 0 if numbers is None else int(numbers[env])
+            for stop in dict.fromkeys([*stops[stops > lookback].tolist(), rows]):
+                chunk = Chunk(block, env, low, start, (None, None), f"{name}_{env}_{number}", t)
+                chunk.finish(stop, bool(terminateds[stop - 1, env]), bool(truncateds[stop - 1, env]))
+                if ended[stop - 1]:
+                    tail = tails.get((stop - 1, env))
+                    chunk.tail = owned(block.observations.row_of(stop - 1, env) if tail is None else tail)
+                    chunk.tail_infos = {MISSING_FINAL_OBS: True} if tail is None else {}
+                chunks.append(chunk)
+                low, start, t, number = stop, stop, 0, number + 1
+        return cls(block, chunks)
+
+    @classmethod
     def over(cls, chunks: Sequence[Chunk], views: Sequence[SingleAgentEpisode | None]) -> VectorEpisodes:
         """The episodes of chunks of any blocks, at least one."""
         episodes = cls(chunks[0].block, chunks, views)
@@ -202,6 +280,11 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
     def _low(self, chunk: Chunk) -> int:
         """The chunk's first row in this block, which may hold the end of a chunk of the block before."""
         return chunk.low if chunk.block is self.block else max(0, chunk.low - chunk.end + self.block.row)
+
+
+def _column_over(column: Any) -> BlockColumn:
+    leaves, form = flatten(column)
+    return BlockColumn(form, leaves)
 
 
 def _unpickled(parts: list[Any], order: Any) -> VectorEpisodes:

@@ -118,6 +118,16 @@ class FirstUpdateCheck:
             self._checked = dict(modules.items())
         return pending
 
+    def begin_batch(self, modules: Any) -> None:
+        """Prepare for an update from a batch, for which the learner pipeline does not run.
+
+        Args:
+            modules: The modules, by id.
+        """
+        if self._skips_next:
+            self._skips_next, self._checked = False, dict(modules.items())
+        self._episodes, self._batch = (), None
+
     def _pending(self, modules: Any) -> list[str]:
         off = self.mode == "off"
         return [key for key, module in modules.items() if not off and self._checked.get(key) is not module]

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
 
 from epibatch.core import ALL_MODULES, LEARNERS, POLICIES_TO_TRAIN
-from epibatch.core.columns import COLUMNS_LEFT_OUT
+from epibatch.core.columns import COLUMNS_LEFT_OUT, Columns
 from epibatch.core.errors import (
     BatchLayoutError,
     CheckpointError,
@@ -28,7 +28,7 @@ from epibatch.core.restoring import check_count, check_like, restore_on_error, r
 from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec
 from epibatch.core.runtime import evaluation_mode
 from epibatch.core.state_codec import require_mapping
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import flatten, map_struct
 
 from .first_update_check import CheckMode, FirstUpdateCheck
 from .learners import Learners
@@ -245,17 +245,28 @@ class Learner:
 
     # ---------------------------------------------------------------------------------------- update
 
-    def update(self, *, episodes: Sequence[Any], metrics: Any = None) -> dict[str, dict[str, float]]:
+    def update(
+        self,
+        *,
+        episodes: Sequence[Any] | None = None,
+        batch: Mapping[str, Mapping[str, Any]] | None = None,
+        metrics: Any = None,
+    ) -> dict[str, dict[str, float]]:
         """Run the pipeline over the episodes, then all epochs of minibatches of every module to train in the batch.
+
+        A finished batch, such as `{"default_policy": storage.batch()}` of a `RolloutStorage`, takes the place of
+        episodes; then the pipeline does not run. Its rows with loss count as environment steps; with several modules,
+        those of the one with the most.
 
         A module that is not trained, or has no episodes, is not in the results. If all rows of one of several modules
         lack loss, it is not changed, and its `num_rows` is 0. For a learner's only module this is an error.
 
-        With other learners each calls this with its share of the episodes. All take the same steps, and have the same
-        results and state; only the seconds and `bytes_left_out` are each one's own.
+        With other learners each calls this with its share of the episodes or rows. All take the same steps, and have
+        the same results and state; only the seconds and `bytes_left_out` are each one's own.
 
         Args:
             episodes: chunks as an environment runner returns them; with other learners there may be none.
+            batch: `{module_id: {column: tensor}}`, in place of episodes.
             metrics: logger passed to the pipeline.
 
         Returns:
@@ -267,8 +278,9 @@ class Learner:
             `columns="auto"` `bytes_left_out`.
 
         Raises:
+            ConfigError: episodes and a batch were given, or neither.
             EpisodeError: there are no episodes.
-            BatchLayoutError: the pipeline returned something else than batches per module.
+            BatchLayoutError: the pipeline returned something else than batches per module, or `batch` is none.
             FirstUpdateError: with `check_first_update="error"`, a module's outputs differ from those recorded
                 while it acted; nothing was updated.
             NonFiniteLossError: a loss, metric or gradient of a module is not finite; that step was not taken.
@@ -277,14 +289,15 @@ class Learner:
             WorkerLostError: the connection to another learner is lost.
         """
         start = time.perf_counter()
+        data = _data_of(episodes, batch)
         if self._learners.count == 1:
-            batch = self._batch_of(episodes, metrics)
-            num_env_steps = count_steps(episodes)
+            train_batch = self._batch_of(data, metrics)
+            num_env_steps = _num_env_steps(data)
             connected = time.perf_counter()
-            results = self._update_modules(batch)
+            results = self._update_modules(train_batch)
         else:
             shared = SharedUpdate(self._learners)
-            batch, shares, num_env_steps = self._agree(shared, episodes, metrics)
+            train_batch, shares, num_env_steps = self._agree(shared, data, metrics)
             connected = time.perf_counter()
             results = self._update_modules_together(shared, shares)
         self._num_updates += 1
@@ -298,11 +311,15 @@ class Learner:
             "num_rows": sum(result["num_rows"] for result in results.values()),
         }
         if self._unread is not None:
-            results[ALL_MODULES]["bytes_left_out"] = self._unread.end(batch, self._trainers())
+            left_out = 0 if batch is not None else self._unread.end(train_batch, self._trainers())
+            results[ALL_MODULES]["bytes_left_out"] = left_out
         return results
 
-    def _batch_of(self, episodes: Sequence[Any], metrics: Any, shared: SharedUpdate | None = None) -> dict[str, Any]:
-        """Return the train batch of episodes, checked; with other learners it may have no module."""
+    def _batch_of(self, data: Data, metrics: Any, shared: SharedUpdate | None = None) -> dict[str, Any]:
+        """Return the train batch of episodes, or the one that was given, checked; it may be empty if others learn."""
+        if isinstance(data, Mapping):
+            return self._given_batch(data, may_be_empty=shared is not None)
+        episodes = data
         if len(episodes) == 0 and shared is None:
             raise _no_episodes()
         known_ids = self._multi_agent.known_ids
@@ -322,6 +339,13 @@ class Learner:
             )
         self._check_batch(batch, may_be_empty=known_ids is not None or shared is not None)
         return batch
+
+    def _given_batch(self, batch: Mapping[str, Any], *, may_be_empty: bool) -> dict[str, Any]:
+        self._check_batch(dict(batch), *_GIVEN_BATCH, may_be_empty=may_be_empty)
+        self._check.begin_batch(self._module)
+        for trainer in self._trainers().values():
+            trainer.read = None
+        return dict(batch)
 
     def check_next_update(self, compare: bool = True) -> None:
         """Compare acting and training again in the next update, as after an edit of a pipeline that acts.
@@ -384,7 +408,7 @@ class Learner:
         )
 
     def _agree(
-        self, shared: SharedUpdate, episodes: Sequence[Any], metrics: Any
+        self, shared: SharedUpdate, data: Data, metrics: Any
     ) -> tuple[dict[str, Any], dict[str, ModuleShare | None], int]:
         """Run the pipeline over this learner's episodes, and agree with the others on the minibatches.
 
@@ -392,7 +416,7 @@ class Learner:
             The train batch of this learner; for each module that any learner updates its share, None if no learner
             has rows with loss; and the environment steps of all learners.
         """
-        own = shared.attempt(self._contribution, shared, episodes, metrics)
+        own = shared.attempt(self._contribution, shared, data, metrics)
         answers = shared.finish(own and own[2])
         batch, minibatches, _ = cast("tuple[dict[str, Any], dict[str, Minibatches], _Contribution]", own)
         if not any(answer.num_episodes for answer in answers):
@@ -420,10 +444,10 @@ class Learner:
         return batch, shares, sum(answer.num_env_steps for answer in answers)
 
     def _contribution(
-        self, shared: SharedUpdate, episodes: Sequence[Any], metrics: Any
+        self, shared: SharedUpdate, data: Data, metrics: Any
     ) -> tuple[dict[str, Any], dict[str, Minibatches], _Contribution]:
         self._states.begin()
-        batch = self._batch_of(episodes, metrics, shared)
+        batch = self._batch_of(data, metrics, shared)
         trainers = self._trainers()
         chosen = [module_id for module_id in batch if self.should_module_be_updated(module_id, batch)]
         self._check.compare({module_id: trainers[module_id] for module_id in chosen}, batch)
@@ -436,8 +460,8 @@ class Learner:
             batch,
             minibatches,
             _Contribution(
-                len(episodes),
-                count_steps(episodes),
+                len(data),
+                _num_env_steps(data),
                 bool(batch),
                 (self._num_updates, self._num_gradient_steps, self._num_env_steps),
                 chosen,
@@ -514,15 +538,17 @@ class Learner:
                 trainers[module_id].prepare()
         return trainers
 
-    def _check_batch(self, batch: Any, *, may_be_empty: bool = False) -> None:
+    def _check_batch(
+        self, batch: Any, where: str = "batch of the learner pipeline", do: str = "", *, may_be_empty: bool = False
+    ) -> None:
         empty = isinstance(batch, dict) and not batch and not may_be_empty
         if not isinstance(batch, dict) or empty or not all(isinstance(value, dict) for value in batch.values()):
-            raise _no_batch_of_modules(batch, self._module)
+            raise _no_batch_of_modules(batch, self._module, where, do)
         module_ids = list(self._module)
         for module_id in batch:
             if module_id not in module_ids:
                 raise UnknownNameError(
-                    "batch of the learner pipeline",
+                    where,
                     expected="ids of modules that this learner holds",
                     found=repr(module_id),
                     do=nearest(str(module_id), map(str, module_ids)),
@@ -555,6 +581,43 @@ class _Contribution(NamedTuple):
     connector_states: dict[str, Any]
 
 
+Data: TypeAlias = "Sequence[Any] | Mapping[str, Mapping[str, Any]]"
+"""Episodes, or a batch."""
+
+
+_GIVEN_BATCH = "Learner.update(batch=...)", "name the module: batch={'default_policy': storage.batch()}"
+
+
+def _data_of(episodes: Sequence[Any] | None, batch: Mapping[str, Any] | None) -> Data:
+    """Return the one that is given.
+
+    Raises:
+        ConfigError: there are both, or neither.
+        BatchLayoutError: the batch is no mapping.
+    """
+    given = [data for data in (episodes, batch) if data is not None]
+    if len(given) != 1:
+        do = "give one of them: update(episodes=...) or update(batch=...)"
+        raise ConfigError("Learner.update", expected="episodes or a batch", found="both" if given else "neither", do=do)
+    if batch is not None and not isinstance(batch, Mapping):
+        raise _no_batch_of_modules(batch, (), *_GIVEN_BATCH)
+    return given[0]
+
+
+def _num_env_steps(data: Data) -> int:
+    """Count the environment steps of episodes, or the steps with loss of the module with the most."""
+    if not isinstance(data, Mapping):
+        return count_steps(data)
+    return max(map(_num_steps, data.values()), default=0)
+
+
+def _num_steps(columns: Mapping[str, Any]) -> int:
+    for name in (Columns.LOSS_MASK, Columns.SEQ_LENS):
+        if name in columns:
+            return int(torch.as_tensor(columns[name]).sum())
+    return max((len(leaf) for leaf in flatten(dict(columns))[0] if np.ndim(leaf)), default=0)
+
+
 def _no_episodes() -> EpisodeError:
     return EpisodeError("Learner.update", expected="at least one episode", found="none", do="sample episodes first")
 
@@ -569,8 +632,10 @@ def _other_states(contributions: Sequence[_Contribution]) -> ConfigError:
     )
 
 
-def _no_batch_of_modules(batch: Any, modules: Any) -> BatchLayoutError:
-    """Return the error about a pipeline's output that is not a batch by module."""
+def _no_batch_of_modules(
+    batch: Any, modules: Any, where: str = "batch of the learner pipeline", given_do: str = ""
+) -> BatchLayoutError:
+    """Return the error about a pipeline's output, or a given batch, that is not a batch by module."""
     do = "keep BatchIndividualItems (or AgentToModuleMapping) in the learner pipeline"
     if not isinstance(batch, dict):
         found = type(batch).__name__
@@ -581,10 +646,10 @@ def _no_batch_of_modules(batch: Any, modules: Any) -> BatchLayoutError:
     else:
         found = f"columns {sorted(map(str, batch))}"
     return BatchLayoutError(
-        "batch of the learner pipeline",
+        where,
         expected="{module_id: {column: tensor}} with at least one module",
         found=found,
-        do=do,
+        do=given_do or do,
     )
 
 

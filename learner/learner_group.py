@@ -122,20 +122,35 @@ class LearnerGroup:
         """True if the learner learns in this process."""
         return self._actors is None
 
-    def update(self, *, episodes: Sequence[Any], metrics: Any = None) -> dict[str, dict[str, float]]:
-        """Learn from episodes, as `Learner.update` does.
+    def update(
+        self,
+        *,
+        episodes: Sequence[Any] | None = None,
+        batch: Mapping[str, Mapping[str, Any]] | None = None,
+        metrics: Any = None,
+    ) -> dict[str, dict[str, float]]:
+        """Learn from episodes or a batch, as `Learner.update` does.
 
         Args:
             episodes: chunks as an environment runner returns them.
+            batch: `{module_id: {column: tensor}}`, in place of episodes; for a learner in this process.
             metrics: logger passed to the pipeline.
 
         Raises:
+            ConfigError: a batch for processes; episodes and a batch, or neither.
             WorkerLostError: a process was lost, and all were started again as often as they may be.
             Exception: as `Learner.update`; the learners go on with what they have then.
         """
         if self._actors is None:
-            results: dict[str, dict[str, float]] = self.learner.update(episodes=episodes, metrics=metrics)
+            results: dict[str, dict[str, float]] = self.learner.update(episodes=episodes, batch=batch, metrics=metrics)
             return results
+        if batch is not None or episodes is None:
+            raise ConfigError(
+                "LearnerGroup.update",
+                expected=f"episodes, which num_learners={self.num_learners} processes share",
+                found="none" if batch is None else "a batch",
+                do="give episodes, such as storage.episodes(); or set num_learners=0",
+            )
         if len(episodes) == 0:
             raise EpisodeError(
                 "LearnerGroup.update", expected="at least one episode", found="none", do="sample episodes first"

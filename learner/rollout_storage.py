@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.padding import SequenceLayout, padded_layout
 from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, paths_of, unflatten
 
+from ..episodes import VectorEpisodes
+from .episodes_as_rollout import rollout_of
 from .minibatches import Minibatches, select_rows
 
 Unit: TypeAlias = Literal["rows", "sequences", "environments"]
@@ -99,6 +102,10 @@ class RolloutStorage:
         self._terminal: dict[int, tuple[torch.Tensor, Any]] = {}
         self._size = self._history = 0
         self._has_last = False
+        self._name = uuid4().hex
+        with torch.inference_mode(False):
+            self._numbers, self._t_started = torch.zeros((2, self.num_envs), dtype=torch.int64, device=self.device)
+            self._returns_before = torch.zeros(self.num_envs, device=self.device)
         if columns is not None:
             self._allocate(columns)
 
@@ -240,6 +247,8 @@ class RolloutStorage:
 
     def clear(self) -> None:
         """Begin the next rollout in the same memory; the last `lookback` steps stay readable before its first row."""
+        if self._size:
+            self._follow_episodes()
         kept = min(self.lookback, self._history + self._size)
         if kept and self._size:
             for buffer in self._buffers:
@@ -253,6 +262,9 @@ class RolloutStorage:
         """Begin a rollout whose first observations are those of new episodes, in the same memory."""
         self.clear()
         self._history = 0
+        self._numbers += 1
+        self._t_started.zero_()
+        self._returns_before.zero_()
 
     def add_column(self, name: str, values: Any) -> None:
         """Add a column that is computed of the steps so far; it lasts until the next step or `clear`.
@@ -274,6 +286,128 @@ class RolloutStorage:
                 do="choose another name, or compute one row for each step and environment",
             )
         self._derived[name] = values
+
+    # --------------------------------------------------------------------------------------- episodes
+
+    def episodes(self) -> VectorEpisodes:
+        """Return the steps as chunks of episodes, one for each episode of each environment, for learner pipelines.
+
+        The chunks of one environment follow one another. An episode that goes on after `clear` keeps its id, counts
+        its steps on, and has the `lookback` steps before as lookback, which recurrent modules need (at least one).
+        Columns other than observations, actions, rewards and flags are model outputs; those of `add_column` are left
+        out. If the steps have no `state_out`, it is the `state_in` of the next step. Then the last state of an ended
+        episode is missing, from which the value of a terminal observation is computed if it begins a sequence.
+
+        On the CPU they share memory with the storage, where the next rollout overwrites them. `copy.deepcopy(list(
+        episodes))` keeps them. Columns on another device, and of bfloat16, are copied.
+
+        Raises:
+            BatchLayoutError: there are no steps, or `finish` did not give the observations after the newest one.
+            ColumnError: the steps have no `obs`, `actions` or `rewards`.
+        """
+        if not self._size:
+            raise _no_steps("episodes")
+        if not self._has_last:
+            raise BatchLayoutError(
+                "RolloutStorage.episodes",
+                expected="the observations after the newest step, which episodes end with",
+                found="none",
+                do="call finish(obs) after the last step",
+            )
+        start, own = -self._history, (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.STATE_IN)
+        arrays = {name: self._arrays(name, start, self._size) for name in self.columns if name not in own}
+        if Columns.STATE_IN in self.columns:
+            arrays.setdefault(Columns.STATE_OUT, self._arrays(Columns.STATE_IN, start + 1, self._size + 1))
+        zeros = np.zeros((self._size - start, self.num_envs), np.bool_)
+        flags = [arrays.pop(name, zeros) for name in _FLAGS]
+        return VectorEpisodes.from_arrays(
+            self._arrays(Columns.OBS, start, self._size + 1),
+            self._arrays(Columns.ACTIONS, start, self._size),
+            self._arrays(Columns.REWARDS, start, self._size),
+            *flags,
+            extra_model_outputs=arrays,
+            terminal_observations={
+                t - start: (envs.cpu().numpy(), map_struct(_to_array, rows))
+                for t, (envs, rows) in self._terminal.items()
+            },
+            lookback=self._history,
+            t_started=_to_array(self._t_started),
+            returns_before=_to_array(self._returns_before).astype(np.float64),
+            name=self._name,
+            numbers=_to_array(self._numbers),
+        )
+
+    def _arrays(self, name: str, start: int, stop: int) -> Any:
+        return map_struct(_to_array, self.rows(name, start, stop))
+
+    @torch.no_grad()
+    def _follow_episodes(self) -> None:
+        """Bring number, steps and return so far of each environment's episode up to the newest step."""
+        ended = self.ended()
+        after = torch.arange(1, self._size + 1, device=self.device)[:, None]
+        last = (ended * after).amax(0)
+        goes_on, of_running = last == 0, after > last
+        self._numbers += ended.sum(0)
+        self._t_started.mul_(goes_on).add_(self._size - last)
+        if Columns.REWARDS in self.columns:
+            rewards = self[Columns.REWARDS].reshape(self._size, self.num_envs, -1).sum(2)
+            self._returns_before.mul_(goes_on).add_((rewards * of_running).sum(0))
+
+    @classmethod
+    def from_episodes(
+        cls,
+        episodes: VectorEpisodes,
+        *,
+        device: torch.device | str = "cpu",
+        columns: Collection[str] | None = None,
+        initial_state: Any = None,
+    ) -> RolloutStorage:
+        """Return the storage of a fragment in which each environment has the same number of steps.
+
+        On the CPU it shares memory with the episodes where their rows lie side by side and need no other type: float64
+        becomes float32. `state_out` becomes `state_in` of the step after, a copy. The storage is full; `clear` lets it
+        be filled again, which overwrites the episodes.
+
+        Args:
+            episodes: the chunks of one fragment, as a runner with `gym_env_autoreset_mode="same_step"` samples it.
+            device: where the tensors are.
+            columns: names of the columns to take over; None: all.
+            initial_state: recurrent state of one environment, with which episodes begin; None: zeros.
+
+        Raises:
+            EpisodeError: no fragment with equally many steps, or a first step without the state before it.
+            ColumnError: a column that cannot be a tensor, or that there is none of.
+        """
+        rollout = rollout_of(episodes, columns, initial_state)
+        storage = cls(rollout.num_steps, rollout.num_envs, device=device)
+        tensors = {
+            name: map_struct(lambda leaf, name=name: storage._adopted(name, leaf), column)
+            for name, column in rollout.columns.items()
+        }
+        specs = map_struct(lambda leaf: ColumnSpec(tuple(leaf.shape[2:]), leaf.dtype), tensors)
+        storage._allocate(specs, flatten(tensors)[0])
+        storage._size, storage._has_last = rollout.num_steps, True
+        for t, (envs, rows) in rollout.terminal_observations.items():
+            own = map_struct(lambda leaf: storage._adopted(Columns.OBS, leaf), rows)
+            storage._terminal[t] = storage._adopted("", envs), own
+        storage._t_started = storage._adopted("", rollout.t_started)
+        storage._returns_before = storage._adopted(Columns.REWARDS, rollout.returns_before)
+        return storage
+
+    def _adopted(self, name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
+        """Return an array of a column as a tensor on this device, of the type that a first step gives it."""
+        with torch.inference_mode(False):
+            try:
+                tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+            except TypeError as error:
+                raise ColumnError(
+                    f"RolloutStorage.from_episodes, column {name!r}",
+                    expected="numbers that torch has a type for",
+                    found=str(array.dtype),
+                    do="leave it out: from_episodes(..., columns=...)",
+                ) from error
+            single = tensor.dtype is torch.float64 or name in _NUMBERS
+            return tensor.to(self.device, torch.float32 if single else tensor.dtype)
 
     # ---------------------------------------------------------------------------------------- returns
 
@@ -597,7 +731,7 @@ class RolloutStorage:
         names = [name for name in self.columns if name != Columns.STATE_IN or name in also]
         return {**{name: self[name] for name in names}, **self._derived}
 
-    def _allocate(self, columns: Mapping[str, Any]) -> None:
+    def _allocate(self, columns: Mapping[str, Any], buffers: list[torch.Tensor] | None = None) -> None:
         specs, form = flatten(dict(columns))
         names = paths_of(form)
         for name, spec in zip(names, specs):
@@ -611,7 +745,9 @@ class RolloutStorage:
         rows = self.lookback + self.num_steps
         shapes = [(rows + (owner in _WITH_LAST_ROW), self.num_envs, *spec.shape) for owner, spec in zip(owners, specs)]
         with torch.inference_mode(False):  # a loop may act in this mode, and learn from the tensors outside of it
-            buffers = [torch.zeros(shape, dtype=spec.dtype, device=self.device) for shape, spec in zip(shapes, specs)]
+            buffers = buffers or [
+                torch.zeros(shape, dtype=spec.dtype, device=self.device) for shape, spec in zip(shapes, specs)
+            ]
             self._buffers, self._rows = buffers, self._rows_of(buffers)
         self.columns, self._form, self._names, self._specs = dict(columns), form, names, specs
 
@@ -728,6 +864,11 @@ def _converts(source: torch.dtype, target: torch.dtype) -> bool:
     if source.is_complex or target.is_complex:
         return source is target
     return target.is_floating_point or target is torch.bool or not source.is_floating_point
+
+
+def _to_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Return a tensor as an array, which shares its memory on the CPU."""
+    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).cpu().numpy()
 
 
 def _to_time_major(minibatch: dict[str, Any]) -> dict[str, Any]:
