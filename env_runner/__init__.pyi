@@ -1,3 +1,4 @@
+from .env_context import EnvContext as EnvContext
 from .env_runner import EnvRunner as EnvRunner
 from .env_runner_group import EnvRunnerGroup as EnvRunnerGroup
 from .metrics import AgentMetrics as AgentMetrics, EpisodeMetrics as EpisodeMetrics, SamplingMetrics as SamplingMetrics

@@ -98,7 +98,7 @@ class Callbacks:
             env_runner: the runner.
             metrics_logger: a `MetricsLogger`.
             env: the vector environment.
-            env_context: the config's `env_config`, a dict.
+            env_context: the config's `env_config`, an `EnvContext`.
             **kwargs: what may be added.
         """
 
@@ -352,7 +352,7 @@ class EpisodeCallbacks:
     def environment_created(self) -> None:
         """Report new environments."""
         if "on_environment_created" in self._has_callback:
-            context = dict(self._runner.config.env_config)
+            context = self._runner.env_context
             self._call("on_environment_created", env=self._runner.env.unwrapped, env_context=context)
 
     def before_reset(self, envs: Collection[int]) -> None:

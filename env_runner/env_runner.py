@@ -27,6 +27,7 @@ from ..episodes.single_agent_episode import SingleAgentEpisode
 from .acting import explores
 from .callbacks import EpisodeCallbacks
 from .env_checks import check_space, is_of_environment
+from .env_context import EnvContext
 from .env_restarts import EnvRestarts
 from .metrics import SamplingMetrics
 from .reset_seeds import ResetSeeds
@@ -38,6 +39,7 @@ class _AnyRunnerConfig(Protocol):
 
     env: Any
     env_config: dict[str, Any]
+    num_env_runners: int
     wrappers: list[Any]
     num_envs_per_env_runner: int
     gym_env_vectorize_mode: str
@@ -207,6 +209,12 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             `__env__` (vector), `__env_single__`, `__episodes__` (as pieces write observations back), and each module's.
         """
         return self.spaces
+
+    @property
+    def env_context(self) -> EnvContext:
+        """The `env_config` as environments get it."""
+        config = self.config
+        return EnvContext(config.env_config, self.worker_index, num_workers=config.num_env_runners)
 
     @property
     def metrics(self) -> MetricsLogger:

@@ -27,6 +27,7 @@ from .env_checks import (
     gymnasium_mode,
     several_agents_error,
 )
+from .env_context import EnvContext
 from .multi_agent_base import MultiAgentEnv, mark_end
 from .pettingzoo_env import PETTINGZOO, pettingzoo_creator
 from .tensor_envs import VectorEnvAdapter
@@ -399,7 +400,7 @@ def make_vector_env(
         (3, 'SAME_STEP')
         >>> env.close()
     """
-    config = dict(env_config or {})
+    config = EnvContext(env_config)
     if mode not in _MODES:
         raise ConfigError(
             "gym_env_vectorize_mode", expected=f"one of {_MODES}", found=repr(mode), do=nearest(mode, _MODES)
@@ -477,7 +478,7 @@ def make_any_env(env: Any, env_config: dict[str, Any] | None = None) -> Any:
         ConfigError: neither a name nor a class or function; a keyword that it does not take; missing packages.
         UnknownNameError: an id that Gymnasium does not know.
     """
-    config = dict(env_config or {})
+    config = EnvContext(env_config)
     creator = pettingzoo_creator(env) if isinstance(env, str) and env.startswith(PETTINGZOO) else _creator_of(env)
     with _missing_packages_named():
         if creator is not None and "num_envs" in inspect.signature(creator).parameters:
@@ -578,7 +579,7 @@ def make_vector_multi_agent_env(
         [[0, 1, 2], [0, 1, 2]]
         >>> envs.close()
     """
-    config = dict(env_config or {})
+    config = EnvContext(env_config)
     if env is None:
         do = 'call .environment(make_multi_agent("CartPole-v1")), say'
         raise ConfigError("environment", expected="env", found="None", do=do)
@@ -634,7 +635,7 @@ def make_multi_agent(env_name_or_creator: Any) -> type[MultiAgentEnv]:
         """Several single-agent environments side by side."""
 
         def __init__(self, config: dict[str, Any] | None = None) -> None:
-            super().__init__(env_name_or_creator, dict(config or {}))
+            super().__init__(env_name_or_creator, EnvContext(config))
 
     return MultiEnv
 
@@ -648,7 +649,8 @@ class _IndependentEnvs(MultiAgentEnv):
             raise ConfigError("num_agents", expected="a number of agents, 1 or more", found=repr(count), do=do)
         creator = _creator_of(env)
         self.envs = [
-            _single(env, creator, dict(config), (), check_single_env, disable_env_checker=True) for _ in range(count)
+            _single(env, creator, EnvContext(config), (), check_single_env, disable_env_checker=True)
+            for _ in range(count)
         ]
         self.possible_agents = list(range(count))
         self.agents = list(range(count))

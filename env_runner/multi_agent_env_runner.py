@@ -336,7 +336,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
             config.env,
             config.num_envs_per_env_runner,
             config.gym_env_vectorize_mode,
-            config.env_config,
+            self.env_context,
             wrappers_of(config),
             copy=False,  # episodes copy
             per_process=config.num_envs_per_worker,

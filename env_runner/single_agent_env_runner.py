@@ -86,7 +86,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             config.env,
             config.num_envs_per_env_runner,
             config.gym_env_vectorize_mode,
-            config.env_config,
+            self.env_context,
             autoreset=config.gym_env_autoreset_mode,
             wrappers=wrappers_of(config, config.gym_env_vectorize_mode),
             resets_itself=config.env_resets_itself,

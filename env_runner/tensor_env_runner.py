@@ -29,6 +29,7 @@ from epibatch.core.structs import convert_to_numpy, flatten, map_struct, stack_r
 
 from .acting import explores
 from .env_checks import autoreset_mode, gymnasium_mode
+from .env_context import EnvContext
 from .env_restarts import EnvRestarts
 from .env_runner import RunnerConfig, is_amount
 from .env_stepper import EnvStepper, VectorStep
@@ -162,7 +163,7 @@ class TensorEnvRunner:
             config.env,
             config.num_envs_per_env_runner,
             config.gym_env_vectorize_mode,
-            config.env_config,
+            EnvContext(config.env_config, self.worker_index, num_workers=config.num_env_runners),
             autoreset=given if native or given is not None else "same_step",
             wrappers=wrappers_of(config, config.gym_env_vectorize_mode),
             resets_itself=config.env_resets_itself,

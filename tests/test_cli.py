@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import sys
 
 import gymnasium as gym
@@ -238,3 +240,13 @@ def test_wrong_config(run, tmp_path, old, new, message):
     assert result.exit_code == 2
     assert result.output.startswith("error: wrong.yaml")
     assert message in result.output
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_before_training_says_that_nothing_is_saved(run, tmp_path, monkeypatch, number, code):
+    monkeypatch.setattr(PPOConfig, "build_algo", lambda config: os.kill(os.getpid(), number))
+    before = signal.getsignal(signal.SIGTERM)
+    result = run("train", "small.yaml")
+    assert (result.exit_code, signal.getsignal(signal.SIGTERM)) == (code, before)
+    assert result.output == "interrupted before training began; nothing is saved\n"
+    assert not (tmp_path / "runs").exists()

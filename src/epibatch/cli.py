@@ -8,8 +8,11 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, NoReturn
 
 import gymnasium as gym
@@ -39,6 +42,25 @@ UNBROKEN = 1000
 def _fail(message: object) -> NoReturn:
     typer.echo(f"error: {message}", err=True)
     raise typer.Exit(WRONG_USE)
+
+
+@contextlib.contextmanager
+def _before_training() -> Iterator[None]:
+    """Let Ctrl-C or SIGTERM end what is inside, and say so."""
+    received = [int(signal.SIGINT)]
+
+    def on_sigterm(number: int, frame: FrameType | None) -> NoReturn:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, on_sigterm)
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted before training began; nothing is saved", err=True)
+        raise typer.Exit(128 + received[-1]) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _allow_current_folder(allow_imports: bool) -> None:
@@ -106,18 +128,19 @@ def train(
     if resume is not None and (run is not None or seed is not None):
         _fail("--resume goes on in its own folder with its own seed; leave out --run and --seed")
     _allow_current_folder(allow_imports)
-    training = algorithms.training_run
-    try:
-        if config is not None:
-            every = [*(changes or ()), *([] if seed is None else [f"debugging.seed={seed}"])]
-            session = training.TrainingRun.start(config, run, changes=every, allow_imports=allow_imports)
-        elif resume is not None:
-            session = training.TrainingRun.resume(resume, changes=changes or (), allow_imports=allow_imports)
-    except training.STARTUP_ERRORS as error:
-        _fail(error)
-    except Exception as error:
-        typer.echo(f"{algorithms.error_reports.error_report(error)}\n\nthe run could not be built", err=True)
-        raise typer.Exit(training.FAILED) from None
+    with _before_training():
+        training = algorithms.training_run
+        try:
+            if config is not None:
+                every = [*(changes or ()), *([] if seed is None else [f"debugging.seed={seed}"])]
+                session = training.TrainingRun.start(config, run, changes=every, allow_imports=allow_imports)
+            elif resume is not None:
+                session = training.TrainingRun.resume(resume, changes=changes or (), allow_imports=allow_imports)
+        except training.STARTUP_ERRORS as error:
+            _fail(error)
+        except Exception as error:
+            typer.echo(f"{algorithms.error_reports.error_report(error)}\n\nthe run could not be built", err=True)
+            raise typer.Exit(training.FAILED) from None
     raise typer.Exit(session.run(iterations))
 
 

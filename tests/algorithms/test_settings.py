@@ -39,6 +39,16 @@ def test_ppo_defaults_are_rllibs():
     assert found | {"grad_clip": None} == RLLIB_PPO
 
 
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [(-1, "be greater than or equal to 0"), ("two", "be a valid integer"), (2.5, "be a valid integer")],
+)
+def test_an_error_says_what_a_setting_has_to_be(value, form):
+    with pytest.raises(ConfigError) as caught:
+        PPOConfig().env_runners(num_env_runners=value)
+    assert caught.value.do == f"correct this setting: it has to {form}"
+
+
 def problem_of(section, **values):
     with pytest.raises(ConfigError, match="correct this setting") as caught:
         PPOConfig().change("method", {section: values})

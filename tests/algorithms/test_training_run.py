@@ -259,6 +259,18 @@ def test_a_second_signal_ends_at_once_without_saving(folder, capsys):
     assert "what was trained since the beginning is not saved" in capsys.readouterr().out
 
 
+def test_an_error_after_a_signal_saves_and_exits_as_the_signal(folder, capsys):
+    def more(iteration):
+        if iteration == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+            raise RunnerError("all runners were lost")
+        return {}
+
+    algorithm = Scripted(config(), more)
+    assert run_of(algorithm, folder) == 130
+    assert algorithm.saved == ["000001"] and "all runners were lost" in capsys.readouterr().err
+
+
 def fail_in_third(iteration):
     if iteration == 3:
         raise ZeroDivisionError("in the environment")
@@ -387,6 +399,26 @@ def test_plain_lines_where_there_is_no_terminal(folder, capsys, rules, results, 
 def test_a_line_before_the_first_episode_ends(folder, capsys, mean):
     run_of(Scripted(config(), runner(mean)), folder, 1)
     assert "no episode done yet" in capsys.readouterr().out
+
+
+def test_runners_and_restarts_are_shown_rather_than_the_time_left(folder, capsys):
+    more = faults(4, 4, 1) | {"time_this_iter_s": 1.0}
+    TrainingRun(Scripted(config(num_env_steps_sampled_lifetime=40_000), more), folder, "r").run(10)
+    lines = [line for line in capsys.readouterr().out.splitlines() if " steps | " in line]
+    assert len(lines) == 10 and max(map(len, lines)) <= 80 and " left" in lines[0]
+    assert "| runners 4/4, 1 restart | " in lines[9] and " left" not in lines[9]
+
+
+@pytest.mark.parametrize(("columns", "left"), [(80, False), (90, True)])
+def test_a_narrow_terminal_shows_runners_and_restarts_rather_than_the_time_left(
+    folder, capsys, monkeypatch, columns, left
+):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    more = faults(4, 4, 1) | {"time_this_iter_s": 1.0}
+    TrainingRun(Scripted(config(num_env_steps_sampled_lifetime=40_000), more), folder, "r").run(1)
+    printed = capsys.readouterr().out
+    assert "return 100.0 | runners 4/4, 1 restart" in printed and (" left" in printed) is left
 
 
 def test_a_line_fits_a_narrow_terminal(folder, capsys):

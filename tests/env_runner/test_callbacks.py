@@ -232,7 +232,7 @@ def test_keywords(toys):
             assert keywords["env"] is runner.env.unwrapped
         if "episode" in keywords:
             assert keywords["rl_module"] is runner.module
-    assert log.keywords[0][1]["env_context"] == {}
+    assert log.keywords[0][1]["env_context"] == {} and log.keywords[0][1]["env_context"].worker_index == 0
     assert log.keywords[-1][1]["samples"] is episodes
     assert log.keywords[-3][1]["episode"] is episodes[0]
 

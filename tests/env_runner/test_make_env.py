@@ -21,9 +21,12 @@ from epibatch.core.errors import (
 )
 from epibatch.core.registry import register_env
 from epibatch.env_runner import (
+    EnvContext,
     MultiAgentEnv,
     ParallelPettingZooEnv,
     PettingZooEnv,
+    SingleAgentEnvRunner,
+    make_multi_agent,
     make_vector_env,
     make_vector_multi_agent_env,
 )
@@ -481,3 +484,23 @@ def test_errors_of_an_environment_stay_as_they_are(monkeypatch, error):
     monkeypatch.setitem(pettingzoo.aec_registry, "classic/rps-v2", type(spec)(id=spec.id, entry_point=broken))
     with pytest.raises(type(error), match=str(error)):
         PettingZooEnv("classic/rps_v2")
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_environments_know_their_runner(mode):
+    """As in RLlib 2.60: `env_config` has attributes, and `vector_index` is 0 for all environments of a runner."""
+    config = PPOConfig().environment(Placed, env_config={"port": 7})
+    config.env_runners(num_env_runners=3, num_envs_per_env_runner=2, gym_env_vectorize_mode=mode)
+    runner = SingleAgentEnvRunner(config=config, worker_index=2)
+    assert runner.env.get_attr("facts") == (({"port": 7}, 2, 0, False, 3),) * 2
+    runner.stop()
+    several = make_multi_agent(Placed)(EnvContext({"port": 7, "num_agents": 2}, worker_index=1))
+    assert [env.facts[:2] for env in several.envs] == [({"port": 7}, 1)] * 2
+
+
+class Placed(Spread):
+    """Knows which runner it was made for."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.facts = (dict(config), config.worker_index, config.vector_index, config.remote, config.num_workers)

@@ -55,7 +55,6 @@ def test_modules_without_a_rule(stranger):
         ("ray.rllib.utils.framework", "try_import_tf", "TensorFlow"),
         ("ray.rllib.algorithms.sac", "SACConfig", "PPO is"),
         ("ray.rllib.algorithms.ppo.ppo_catalog", "PPOCatalog", "write an RLModule"),
-        ("ray.rllib.env.env_context", "EnvContext", "plain dict"),
         ("ray.rllib.utils.test_utils", "check", "assert_allclose"),
         ("ray.tune", "Tuner", "algo.train"),
         ("ray", "init", "no cluster"),

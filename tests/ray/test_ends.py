@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from epibatch.cluster import ActorGroup
+
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
@@ -59,3 +61,20 @@ def test_nothing_is_left(how, number, code):
     while any(map(is_alive, pids)) and time.monotonic() < end:
         time.sleep(0.1)
     assert [pid for pid in pids if is_alive(pid)] == []
+
+
+def test_sigterm_while_ray_starts_reaches_the_callers_handler(monkeypatch):
+    ray = pytest.importorskip("ray")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **_: sys.exit(int(signal.SIGTERM)))  # as the handler that Ray sets
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ActorGroup(dict, count=1, arguments={}, name="worker", options={})
+    finally:
+        signal.signal(signal.SIGTERM, before)

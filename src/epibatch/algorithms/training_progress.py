@@ -25,11 +25,11 @@ _WIDTH = 80
 
 
 def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
-    """One line about one iteration: return, processes, evaluation, steps per second, losses, as far as they fit.
+    """One line about one iteration: return and processes, then evaluation, steps per second, losses, if they fit.
 
     Args:
         results: what `Algorithm.train` returned.
-        width: columns of the line, at most.
+        width: columns of the line.
 
     Example:
         >>> summary({"env_runners": {"episode_return_mean": 21.5, "num_env_steps_sampled": 400}, "time_this_iter_s": 2})
@@ -38,7 +38,8 @@ def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
     runner = results.get("env_runners", {})
     mean = runner.get("episode_return_mean")
     parts = ["no episode done yet" if mean is None or mean != mean else f"return {mean:.1f}"]
-    parts += _processes(results.get("fault_tolerance", {}))
+    processes = _processes(results.get("fault_tolerance", {}))
+    parts += processes
     measured = results.get("evaluation", {}).get("env_runners", {}).get("episode_return_mean")
     if measured is not None and measured == measured:
         parts.append(f"evaluation {measured:.1f}")
@@ -51,7 +52,7 @@ def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
             parts.append(("" if module_id == DEFAULT_MODULE_ID else f"{module_id} ") + "loss " + ", ".join(losses))
     line, *others = parts
     for part in others:
-        if len(line) + len(part) + 3 > width:
+        if part not in processes and len(line) + len(part) + 3 > width:
             break
         line = f"{line} | {part}"
     return line
@@ -122,18 +123,25 @@ class Progress:
     def show(self, results: Mapping[str, Any]) -> None:
         """Show one iteration's results, the time since the first of this run, and about how long it will go on."""
         count = results["num_env_steps_sampled_lifetime" if self._counts_steps else "training_iteration"]
-        times = self._times(results)
+        times, left = self._times(results)
+        shortest = len(summary(results, 0))
         if self._live is not None:
-            self._live.update(self._task, completed=count, times=times, summary=summary(results))
+            columns = (self._title, " " * 12, f"{self._total}/{self._total}", times, left)
+            fits = len(" ".join(columns)) + shortest < self._console.width
+            self._live.update(
+                self._task, completed=count, times=times + (left if fits else ""), summary=summary(results)
+            )
             return
         of = "" if self._total is None else f"/{self._total:,}"
         unit = "steps" if self._counts_steps else "iterations"
-        head, tail = f" | {count:,}{of} {unit} | ", f" | {times}"
+        head, tail = f" | {count:,}{of} {unit} | ", f" | {times}{left}"
+        if len(self._title[:8] + head + tail) + shortest > _WIDTH:
+            tail = f" | {times}"
         room = _WIDTH - len(head) - len(tail)
-        title = self._title[: max(8, room - len(summary(results, 0)))]
+        title = self._title[: max(8, room - shortest)]
         self.say(title + head + summary(results, room - len(title)) + tail)
 
-    def _times(self, results: Mapping[str, Any]) -> str:
+    def _times(self, results: Mapping[str, Any]) -> tuple[str, str]:
         """The time since this run went on, and what is left until the first limit at the speed since then."""
         now, counts = time.monotonic(), {name: results[name] for name in self._limits if name in results}
         took = results.get("time_this_iter_s", 0.0)
@@ -147,7 +155,7 @@ class Progress:
             for name, count in counts.items()
             if count > before.get(name, count)
         ]
-        return _clock(elapsed) + (f", {_clock(max(0.0, min(left)))} left" if left else "")
+        return _clock(elapsed), f", {_clock(max(0.0, min(left)))} left" if left else ""
 
     def say(self, line: str) -> None:
         """Print a line beside the bar."""

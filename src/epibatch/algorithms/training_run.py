@@ -346,7 +346,7 @@ class TrainingRun:
         lines.append(f"go on with: {self._command()} (once the cause is mended)")
         print("\n".join(lines), file=sys.stderr)
         self._stop(" too")
-        return FAILED
+        return FAILED if self._signal is None else 128 + self._signal
 
     def _stop(self, too: str = "") -> None:
         """Close environments, loggers and folder; what fails is said, and changes nothing about how the run ended."""

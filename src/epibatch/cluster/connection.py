@@ -72,7 +72,12 @@ def _join(ray: Any, address: str) -> None:
 def _init(ray: Any, **settings: Any) -> None:
     """Initialise Ray, and keep the caller's handler of SIGTERM, which Ray replaces."""
     before = signal.getsignal(signal.SIGTERM)
-    ray.init(logging_level=logging.ERROR, **settings)
+    try:
+        ray.init(logging_level=logging.ERROR, **settings)
+    except SystemExit as end:
+        if end.code == signal.SIGTERM and callable(before):  # Ray's handler
+            before(signal.SIGTERM, None)
+        raise
     if callable(before) and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)
 

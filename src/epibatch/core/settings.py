@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, wraps
@@ -280,12 +281,14 @@ class ErrorList:
         if not self.found:
             return
         lines = [f"{(shown or path_text)(place)}: {text}".replace("\n", "\n      ") for place, text in self.found]
+        form = re.search(r": input should (.*), found ", lines[0]) if len(lines) == 1 else None
         kind = ConfigError if self._wrong else NotAvailableError
         raise kind(
             where,
             expected="known settings with fitting values",
             found="".join(f"\n    - {line}" for line in lines),
-            do=f"correct {'this setting' if len(lines) == 1 else f'these {len(lines)} settings'}",
+            do=f"correct {'this setting' if len(lines) == 1 else f'these {len(lines)} settings'}"
+            + (f": it has to {form[1]}" if form else ""),
         ) from None
 
 

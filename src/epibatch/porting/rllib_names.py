@@ -171,7 +171,6 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"ray\.rllib\.env\.wrappers\.atari_wrappers(\..*)?", "gymnasium.wrappers.AtariPreprocessing does this"),
     (r"ray\.rllib\.core\.models\b.*", CATALOG),
     (r"ray\.rllib\.\w+\.(\w+\.)*\w*[cC]atalog", CATALOG),
-    (r"ray\.rllib\.env\.env_context(\..*)?", "environments are given a plain dict here: annotate with dict"),
     (r"ray\.rllib\.env\.env_runner(\..*)?", "write epibatch.env_runner.SingleAgentEnvRunner"),
     (r"ray\.rllib\.algorithms\.(?!algorithm|ppo\b|callbacks)[\w.]+", ALGORITHM),
     (r"ray\.tune\.registry\.\w+", "there is epibatch.core.registry, for environments and pieces"),
