@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from fixture_learners import Threads
 from fixture_tensor_envs import TorchPoints
 from fixture_together import learners_in_threads, together
 from hypothesis import given, settings
@@ -464,3 +465,28 @@ def test_wrong_updates_are_named():
         each.update(batch={KEY: {**batch, "obs": batch["obs"] + 1}})
     group = LearnerGroup(each)
     assert group.update(batch={KEY: batch})[KEY]["num_rows"] == T * N
+
+
+def test_a_batch_between_updates_that_leave_columns_out():
+    acting, left_out = Acting(), []
+    storage = acting.rollout()
+    each, plain = (learner_of(acting.module, columns=kind, check_first_update="off") for kind in ("auto", "all"))
+    for data in (
+        {"episodes": storage.episodes()},
+        {"batch": {KEY: storage.batch()}},
+        {"episodes": storage.episodes()},
+    ):
+        results = each.update(**data)
+        assert results[KEY] == plain.update(**data)[KEY]
+        left_out.append(results["__all_modules__"]["bytes_left_out"])
+    assert left_out[:2] == [0, 0] and left_out[2] > 0
+
+
+def test_processes_share_episodes_not_a_batch():
+    acting = Acting()
+    storage = acting.rollout()
+    group = LearnerGroup(learner_of(acting.module), num_learners=2, actor_group=Threads)
+    with pytest.raises(ConfigError, match=r"found:    a batch\n.*storage\.episodes"):
+        group.update(batch={KEY: storage.batch()})
+    assert group.update(episodes=storage.episodes())[KEY]["num_rows"] == T * N
+    group.stop()
