@@ -75,7 +75,8 @@ class TensorEnvRunner:
     environments' arrays are copied to tensors. A step has the columns `obs`, `actions`, `rewards`, `terminateds`,
     `truncateds` and all outputs of the module and of the module-to-env pipeline, such as `action_dist_inputs` and
     `action_logp`. A module with a value function adds `vf_preds` and `values_bootstrapped`, a recurrent one `state_in`,
-    the state before the step. If the storage has a schema already, columns that it does not have are left out.
+    the state before the step, and `state_out` if the storage's schema has it. Columns that a schema does not have are
+    left out.
 
     Observations are stored as the module gets them, after the pieces of the env-to-module pipeline. The pieces must
     work on tensors: the default ones do, MeanStdFilter, and each `ColumnTransform` of `obs`, or of `actions_for_env`
@@ -327,6 +328,8 @@ class TensorEnvRunner:
         columns.update(obs=self._obs, rewards=rewards, terminateds=terminateds, truncateds=truncateds)
         if self._state is not None:
             columns[Columns.STATE_IN] = self._state
+            if Columns.STATE_OUT in schema:
+                columns[Columns.STATE_OUT] = state
         if self._has_values and Columns.VF_PREDS in columns and _has(schema, Columns.VALUES_BOOTSTRAPPED):
             values = columns[Columns.VF_PREDS].reshape(self.num_envs)
             columns[Columns.VALUES_BOOTSTRAPPED] = self._bootstrapped(values, truncateds, rows, terminal, state)

@@ -108,6 +108,22 @@ def test_the_storage_has_the_steps_of_the_numpy_runner(explore, model):
         assert metrics[0][name] == pytest.approx(metrics[1][name], abs=1e-5), name
 
 
+@pytest.mark.parametrize("model", [None, lstm()])
+def test_read_as_episodes_it_has_the_episodes_of_the_numpy_runner(model):
+    expected = runner_of(SingleAgentEnvRunner, config_of(NumpyPoints, model=model)).sample(num_timesteps=N * T)
+    _, storage = sampled(config_of(TorchPoints, model=model), explore=True)
+    found = [(episode.get_observations(), episode) for episode in storage.episodes()]
+    assert len(found) == len(expected)
+    for episode in expected:
+        same = [other for obs, other in found if np.array_equal(obs, episode.get_observations())]
+        assert same and any(
+            np.allclose(other.get_actions(), episode.get_actions(), atol=1e-6)
+            and np.allclose(other.get_rewards(), episode.get_rewards(), atol=1e-6)
+            and (other.is_terminated, other.is_truncated) == (episode.is_terminated, episode.is_truncated)
+            for other in same
+        )
+
+
 def test_sampling_goes_on_where_it_was_and_finish_has_the_next_observation():
     whole = sampled(config_of(TorchPoints), explore=False)[1]
     runner = runner_of(TensorEnvRunner, config_of(TorchPoints))
@@ -167,6 +183,19 @@ def test_states_never_cross_ends():
         begins = torch.cat([torch.ones(1, N, dtype=torch.bool), ended[:-1]])
         assert not leaf[begins].any()
         assert leaf[~begins].any(-1).float().mean() > 0.8  # that after an observation of zeros is 0
+
+
+def test_states_after_steps_are_stored_if_the_schema_has_them():
+    state = {"h": ColumnSpec((8,)), "c": ColumnSpec((8,))}
+    columns = {"obs": ColumnSpec((2,)), "state_in": state, "state_out": state, "truncateds": ColumnSpec((), torch.bool)}
+    columns["terminateds"] = columns["truncateds"]
+    config = config_of(TorchPoints, model=lstm())
+    _, storage = sampled(config, explore=True, storage=RolloutStorage(T, N, columns))
+    going_on = ~storage.ended()[:-1]
+    for name in state:
+        after, before = storage["state_out"][name][:-1], storage["state_in"][name][1:]
+        assert torch.equal(after[going_on], before[going_on])
+        assert not torch.equal(after, before)
 
 
 class Drawing(TorchRLModule):
