@@ -678,11 +678,11 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """Count what `take_metrics` of another runner gave, as if it were this runner's.
 
         Raises:
-            ConfigError: the runners log a key with other options.
+            ConfigError: the runners log a key with other options; all but what they logged is counted.
         """
-        self._metrics.add_from(data["sampling"])
         self._restarts.count += data["env_restarts"]
         self._stepper.seconds += data["env_step_timer"]
+        self._metrics.add_from(data["sampling"])
 
     def checkpoint_reset(self) -> None:
         """Start new episodes at the next call, from new seeds of the environments' streams.

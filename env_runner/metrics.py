@@ -367,12 +367,12 @@ class SamplingMetrics:
         Raises:
             ConfigError: the runners log a key with other options.
         """
-        self.logged.add_from(data["logged"])
         self.steps += data["steps"]
         self.seconds += data["seconds"]
         self.episodes.add_from(data["episodes"])
         if self.agents is not None and data["agents"] is not None:
             self.agents.add_from(data["agents"])
+        self.logged.add_from(data["logged"])  # last, so that all else counts if it raises
 
     def get_state(self) -> dict[str, Any]:
         """Return the lifetime counts, the stored episodes, and the values that pieces logged."""

@@ -482,6 +482,7 @@ def test_deliveries_whose_metrics_do_not_fit_count_once_and_their_episodes_are_k
         assert sum(map(len, group.sample(num_timesteps=20))) == 20
     state = group.local_env_runner.pipelines["env_to_module"].get_state()["mean_std_filter"]
     assert 40 <= state["synchronised"]["count"] + state["since"]["count"] < 60
+    assert group.local_env_runner.num_env_steps_sampled_lifetime == 40
 
 
 class HasLock(ConnectorV2):
