@@ -13,7 +13,8 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @pytest.fixture
 def load_example(monkeypatch):
-    """Import an example by its file name without `.py`."""
+    """Import an example by its file name without `.py`; examples can import one another, as when they are run."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
 
     def load(name):
         spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")

@@ -44,6 +44,16 @@ RUNS = [
         lambda run: -2000 < run[0] < -300 and 2048 <= run[1] < 2048 + 8,
         "mean return",
     ),
+    ("motion_tracking", "--iterations 30 --envs 128", lambda mean: 0.05 < mean < 0.45, "distance"),  # at random 0.5
+    slow("motion_tracking", "--iterations 60", lambda mean: 0.05 < mean < 0.3, "distance"),
+    (
+        "distillation",
+        "--iterations 20 --student-iterations 20 --envs 64",
+        lambda run: run[0] < 0.5 and run[1] < 0.5,
+        "teacher: distance",
+    ),
+    ("adversarial_motion", "--iterations 5 --envs 64", lambda run: 0 < run[1] < 2, "distance from the curve"),
+    slow("adversarial_motion", "--iterations 80", lambda run: run[1] < 0.5, "distance from the curve"),
     ("many_runners", "--runners 0 --steps 2000", lambda run: run[0] > 8, "in the statistics of all runners: 2,"),
     ("action_mask", "--steps 4000", lambda run: run[0] > 2.15 and run[1] >= 4_000, "none illegal"),  # at random 1.95
     (
