@@ -93,7 +93,7 @@ class TensorActing:
                 columns = piece.run(columns, group)
                 columns = without_time_axis(columns) if Columns.STATE_IN in batch else columns
             elif isinstance(piece, NormalizeAndClipActions):
-                if piece.input_action_space is not None:
+                if piece.input_action_space is not None and Columns.ACTIONS_FOR_ENV not in columns:
                     encode = piece.encoders(group).of_space(piece.input_action_space)
                     columns[Columns.ACTIONS_FOR_ENV] = encode(_actions_of(columns))
             else:

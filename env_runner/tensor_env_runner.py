@@ -272,15 +272,15 @@ class TensorEnvRunner:
             RunnerError: `sample` was not called yet, or the module has no value function.
         """
         if self._obs is None or not self._has_values:
-            found = "a module without compute_values" if self._obs is not None else "no observations"
-            expected, do = "observations, and a module with compute_values", "call sample() before"
+            found = "a module without a value function" if self._obs is not None else "no observations"
+            expected, do = "observations, and a module that computes values", "call sample() before"
             raise RunnerError("TensorEnvRunner.last_values", expected=expected, found=found, do=do)
         with evaluation_mode(self.module), torch.no_grad():
             return self._values(batch_of(self._obs, self._state))
 
     @property
     def _has_values(self) -> bool:
-        return hasattr(self.module, "compute_values")
+        return hasattr(self.module, "compute_values") and not getattr(self.module, "inference_only", False)
 
     def _values(self, batch: dict[str, Any]) -> torch.Tensor:
         values: torch.Tensor = self.module.compute_values(batch)
@@ -456,7 +456,9 @@ class TensorEnvRunner:
         return select_components(parts, components, not_components)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore a state from `get_state`, or a part of it; the next call resets the environments.
+        """Restore a state from `get_state`, or a part of it.
+
+        After a complete state the next call resets the environments. Weights alone leave the running episodes.
 
         Raises:
             CheckpointError: a state that does not fit.
@@ -471,8 +473,8 @@ class TensorEnvRunner:
                 self.module.set_state(state["rl_module"])
             if "reset_seeds" in state:
                 self._reset_seeds.set_state(state)
+                self._obs = None
             self._metrics.set_state(state)
-        self._obs = None
 
     def stop(self) -> None:
         """Close the environments."""

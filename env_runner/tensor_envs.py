@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.structs import convert_to_numpy, flatten
 
 _METHODS = ("reset", "step")
@@ -79,7 +80,12 @@ def device_of(struct: Any) -> Any:
 
 
 def to_arrays(values: Any) -> Any:
-    """Return values of an environment with arrays in place of tensors, those in object arrays included."""
+    """Return values of an environment with arrays in place of tensors, those in object arrays included.
+
+    A `MaskedColumn` becomes a dict of its two parts, as its space is one.
+    """
+    if isinstance(values, MaskedColumn):
+        return to_arrays(values._asdict())
     if isinstance(values, tuple):
         return tuple(map(to_arrays, values))
     if isinstance(values, dict):

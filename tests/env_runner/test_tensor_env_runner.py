@@ -24,7 +24,9 @@ from epibatch.core.errors import (
     RunnerArgumentError,
     RunnerError,
 )
+from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
+from epibatch.core.rl_module.default_modules import DefaultActorCritic
 from epibatch.core.spaces import EnvActions
 from epibatch.env_runner import SingleAgentEnvRunner, TensorEnvRunner
 from epibatch.interop.rsl_rl import as_vector_env
@@ -497,6 +499,49 @@ def test_an_observation_that_is_nan_is_named_and_not_counted(when, where):
     )
 
 
+class OwnActions(TorchRLModule):
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        actions = batch["obs"][:, :1]
+        return {"actions": actions, "actions_for_env": torch.full_like(actions, 0.125)}
+
+
+@pytest.mark.parametrize(("kind", "env"), [(TensorEnvRunner, TorchPoints), (SingleAgentEnvRunner, NumpyPoints)])
+def test_actions_for_the_environment_that_a_module_gives_stay(kind, env):
+    runner = kind(config=config_of(env).rl_module(rl_module_spec=RLModuleSpec(module_class=OwnActions)))
+    if kind is TensorEnvRunner:
+        runner.sample(RolloutStorage(2, N))
+    else:
+        runner.sample(num_timesteps=2 * N)
+    assert all((actions == 0.125).all() for actions in runner.env.actions)
+
+
+def test_a_module_built_for_inference_has_no_values():
+    spec = RLModuleSpec(module_class=DefaultActorCritic, inference_only=True)
+    runner, storage = sampled(config_of(TorchPoints).rl_module(rl_module_spec=spec), explore=False)
+    assert not {Columns.VF_PREDS, Columns.VALUES_BOOTSTRAPPED} & storage.columns.keys()
+    with pytest.raises(RunnerError, match="without a value function"):
+        runner.last_values()
+
+
+class Masked(TorchPoints):
+    """The second entry is a part with a mask, which is absent on the left."""
+
+    pair = gym.spaces.Dict(value=gym.spaces.Box(-np.inf, np.inf, (1,)), mask=gym.spaces.Discrete(2))
+    single_observation_space = gym.spaces.Dict(x=gym.spaces.Box(-np.inf, np.inf, (1,)), t=pair)
+
+    def observe(self, out: Any = None) -> Any:
+        obs = super().observe()
+        return {"x": obs[:, :1], "t": MaskedColumn(obs[:, 1:], obs[:, 0] > 0)}
+
+
+def test_masked_parts_are_dicts_in_episodes():
+    runner = runner_of(SingleAgentEnvRunner, config_of(Masked))
+    for episode in runner.sample(num_timesteps=N * T):
+        obs = episode.get_observations()
+        assert obs["t"]["value"].shape == obs["x"].shape
+        assert np.array_equal(obs["t"]["mask"] != 0, obs["x"][:, 0] > 0)
+
+
 # -- state and errors ------------------------------------------------------------------------------
 
 
@@ -515,6 +560,15 @@ def test_a_restored_runner_goes_on_alike_and_takes_the_state_of_the_numpy_runner
     arrays.set_state(runner.get_state())
     other.set_state(arrays.get_state())
     assert all(torch.equal(*pair) for pair in zip(other.module.parameters(), runner.module.parameters()))
+
+
+def test_weights_of_a_learner_leave_running_episodes_alone():
+    runner, storage = sampled(config_of(TorchPoints), explore=False)
+    newest = storage.rows("obs", T, T + 1)[0].clone()
+    runner.set_state({"rl_module": runner.module.get_state()})
+    storage.clear()
+    runner.sample(storage, explore=False)
+    assert torch.equal(storage["obs"][0], newest)
 
 
 def test_wrong_storages_are_named():
