@@ -197,6 +197,17 @@ def test_masked_images_are_encoded_by_convolutions():
     assert not out[1].any()
 
 
+def test_absent_images_do_not_reach_the_gradients():
+    encode = ObservationInput(Dict(value=Box(0, 1, (10, 10, 3), np.float32), mask=Discrete(2)))
+    images = torch.rand(2, 10, 10, 3)
+    images[1] = float("nan")
+    cnns = encode.cnns()
+    out = encode(MaskedColumn(images, torch.tensor([True, False])), cnns)
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert all(weight.grad.isfinite().all() for weight in cnns.parameters())
+
+
 def test_a_mask_of_other_rows():
     encode = ObservationInput(Dict(value=Box(-1, 1, (2,)), mask=Discrete(2)))
     with pytest.raises(SpaceError, match=r"(?s)1 for each of the values \[3\].*shape \[2\]"):

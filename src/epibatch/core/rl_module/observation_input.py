@@ -135,6 +135,9 @@ class ObservationInput:
         for path, encoder, mask_path, mask_size in self._parts:
             part = _part(obs, path)
             if encoder is None:
+                if mask_size:  # NaN in absent images would reach the gradients of the weights
+                    mask = _mask(_part(obs, mask_path), part.shape[:-3], mask_size)
+                    part = part.masked_fill(mask[..., None, None] == 0, 0)
                 part = next(images)(part)
             else:
                 part = encoder(part)
