@@ -11,6 +11,7 @@ import torch
 from epibatch.core.columns import Columns, nearest_column
 from epibatch.core.distributions import Deterministic, DiagGaussian, SquashedGaussian
 from epibatch.core.errors import ColumnError, ConfigError
+from epibatch.core.masked_column import MaskedColumn
 
 from .loss import Loss
 from .masked_rows import as_mask, fill_masked, masked_mean
@@ -26,7 +27,8 @@ class DistillationLoss(Loss):
     """The error of the student's mean action against a column of teacher actions.
 
     Other distributions than Gaussians, such as those of discrete or nested actions, have no mean. For them the loss is
-    the negative log-likelihood of the teacher's action. Rows with a `loss_mask` of False do not count.
+    the negative log-likelihood of the teacher's action. Rows with a `loss_mask` of False do not count, nor do those
+    without a teacher action, if the column is a `MaskedColumn`.
 
     Args:
         loss_type: "mse", or "huber" with a threshold of 1; for actions with a mean.
@@ -71,6 +73,8 @@ class DistillationLoss(Loss):
             raise ColumnError(where, expected="the actions to imitate", found="none", do=do)
         targets, inputs = batch[self.column], outputs[Columns.ACTION_DIST_INPUTS]
         mask = as_mask(batch.get(Columns.LOSS_MASK), "DistillationLoss")
+        if isinstance(targets, MaskedColumn):
+            mask, targets = targets.mask if mask is None else mask & targets.mask, targets.value
         if mask is not None:
             targets, inputs = fill_masked(targets, mask), fill_masked(inputs, mask)
         student = distribution_class.from_logits(inputs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from epibatch.algorithms import PPOConfig
 from epibatch.core.distributions import Categorical, DiagGaussian
 from epibatch.core.errors import ColumnError, ConfigError
+from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.rl_module import TorchRLModule
 from epibatch.learner import DistillationLoss, Learner, LearnerSettings
 
@@ -79,6 +82,15 @@ def test_a_student_learns_its_teachers_actions():
         result = learner.update(episodes=[range(4)])["default_policy"]
     assert result["behavior_loss"] < 1e-3
     torch.testing.assert_close(student.policy.weight[:2], teacher, rtol=0, atol=0.05)
+
+
+def test_rows_without_teacher_actions_do_not_count():
+    actions = MaskedColumn(torch.tensor([[1.0], [math.nan], [3.0]]), torch.tensor([True, False, True]))
+    outputs = {"action_dist_inputs": torch.zeros(3, 2)}
+    batch = {"teacher_actions": actions}
+    assert DistillationLoss()(batch, outputs, DiagGaussian, {})[0] == 5.0
+    batch["loss_mask"] = torch.tensor([True, True, False])
+    assert DistillationLoss()(batch, outputs, DiagGaussian, {})[0] == 1.0
 
 
 def test_it_is_named_in_a_config_file():
