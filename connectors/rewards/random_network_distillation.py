@@ -191,11 +191,14 @@ class RandomNetworkDistillation(ModuleStatistics):
         tree = {name: column_or_gather(dict(columns), group, name, "RandomNetworkDistillation").data for name in names}
         leaves = [leaf for path in self._paths for leaf in sorted_leaves(in_tree(path).part(tree))]
         flat = [np.asarray(leaf, np.float32).reshape(len(leaf), -1) for leaf in leaves]
-        rows = torch.from_numpy(np.concatenate(flat, axis=1)[real])
+        inputs = np.concatenate(flat, axis=1)[real]
+        if not np.isfinite(inputs).all():
+            raise _not_finite(inputs, group.module_id)
+        rows = torch.from_numpy(inputs)
         kind = rewards.data.dtype if rewards.data.dtype.kind == "f" else np.float64
         bonus = np.zeros(len(steps), kind)
         bonus[real] = self.rewards_of(rows, group.module_id).numpy()
-        if self.learns:
+        if self.learns and len(rows):
             self.train_on(rows, group.module_id)
         columns[Columns.INTRINSIC_REWARDS] = EpisodeColumn(bonus, counts)
         if self.add:
@@ -326,6 +329,16 @@ def _mean(parts: list[tuple[Any, float]]) -> Any:
     if isinstance(first, Mapping):
         return {name: _mean([(part[name], share) for part, share in parts]) for name in first}
     return np.asarray(sum(part * share for part, share in parts), first.dtype)
+
+
+def _not_finite(inputs: Any, module_id: Any) -> ColumnError:
+    rows = np.flatnonzero(~np.isfinite(inputs).all(1))
+    return ColumnError(
+        f"RandomNetworkDistillation, module {module_id!r}",
+        expected="finite numbers; others would spoil the predictor for good",
+        found=f"NaN or infinity in {len(rows)} of {len(inputs)} rows, first in row {rows[0]}",
+        do="correct what makes such values, or choose other parts with columns=",
+    )
 
 
 def _no_state(where: str, found: str) -> StateError:

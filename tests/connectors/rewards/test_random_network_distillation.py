@@ -229,6 +229,18 @@ def test_wrong_rows_states_and_arguments_are_named():
             RandomNetworkDistillation(**arguments)
 
 
+def test_observations_that_are_not_finite_are_named_and_not_learned():
+    piece = RandomNetworkDistillation(columns="obs/rnd", **SIZES)
+    pipeline = LearnerConnectorPipeline(connectors=[piece, BatchIndividualItems()])
+    pipeline(rl_module=None, batch={}, episodes=[episode(4, 0)])
+    before = copy.deepcopy(piece.get_state())
+    broken = episode(4, 0)
+    broken.get_observations()["rnd"][1] = np.nan
+    with pytest.raises(ColumnError, match="in 1 of 4 rows, first in row 1"):
+        pipeline(rl_module=None, batch={}, episodes=[broken])
+    np.testing.assert_equal(piece.get_state(), before)
+
+
 def test_a_config_trains_with_it_and_learners_keep_it_equal():
     spec = {"piece": "random_network_distillation", "weight": 0.1, "hiddens": [8, 4]}
     assert build_piece(spec) == RandomNetworkDistillation(weight=0.1, hiddens=[8, 4])
