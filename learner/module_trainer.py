@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from epibatch.core.columns import Columns, TrackedBatch, add_column_hint
+from epibatch.core.columns import Columns, add_column_hint
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, NonFiniteLossError, add_context
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.restoring import restore_torch_generator
@@ -24,7 +24,7 @@ from .optimizers import ModuleOptimizer
 from .schedules import value_at
 from .settings import LearnerSettings
 from .shared_update import SharedGradients, SharedUpdate
-from .unread_columns import ColumnUse
+from .unread_columns import ColumnUse, tracked_minibatch
 
 Floats = npt.NDArray[np.float64]
 
@@ -424,9 +424,13 @@ class ModuleTrainer:
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Compute the gradients of a minibatch; return the loss and metrics, the columns, and the module's outputs."""
         module = self.module
-        columns = minibatch = self.loss.augment(self.to_device(minibatch))
-        if self.read is not None:
-            minibatch = TrackedBatch(minibatch, self.read, self.column_use.left_out if self.column_use else frozenset())
+        minibatch = self.to_device(minibatch)
+        if self.read is None:
+            columns = minibatch = self.loss.augment(minibatch)
+        else:
+            left_out = self.column_use.left_out if self.column_use else frozenset()
+            minibatch = tracked_minibatch(self.loss, minibatch, self.read, left_out)
+            columns = dict(dict.items(minibatch))  # reads nothing
         outputs: dict[str, Any] | None = None
         try:
             outputs = _outputs(module, minibatch)

@@ -65,6 +65,7 @@ class SymmetricPPOLoss(PPOLoss):
 
     def augment(self, minibatch: dict[str, Any]) -> dict[str, Any]:
         """Return the minibatch with its mirrored rows."""
+        minibatch = dict(dict.items(minibatch))  # of a TrackedBatch: to repeat a column is not to read it
         return mirrored_rows(minibatch, *self._functions)  # type: ignore[attr-defined]
 
     def __call__(

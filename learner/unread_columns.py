@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
 import torch
@@ -65,13 +65,29 @@ def trace_columns(module: Any, loss: Loss | LossFunction, batch: Mapping[str, An
     """
     read: set[str] = set()
     function = as_loss(loss)
-    tracked = TrackedBatch(batch, read)
+    tracked = tracked_minibatch(function, batch, read)
     with torch.random.fork_rng(), torch.no_grad(), evaluation_mode(module):
         outputs = module.forward_train(tracked)
         if hasattr(module, "compute_values"):
             outputs = {**outputs, Columns.VF_PREDS: module.compute_values(tracked)}
         function(tracked, outputs, module.get_train_action_dist_cls(), function.initial_coefficients())
     return _use(batch, read, () if pipeline is None else pipeline.pieces())
+
+
+def tracked_minibatch(
+    loss: Loss, minibatch: Mapping[str, Any], read: set[str], left_out: Set[str] = frozenset()
+) -> TrackedBatch:
+    """Return the minibatch that the module and the loss get, which records the columns that these or `augment` read.
+
+    Args:
+        loss: The loss.
+        minibatch: Column -> tensor.
+        read: The set to which names are added.
+        left_out: Columns that the minibatch lacks because nothing read them before.
+    """
+    tracked = TrackedBatch(minibatch, read, left_out)
+    augmented = loss.augment(tracked)
+    return tracked if augmented is tracked else TrackedBatch(augmented, read, left_out)
 
 
 def _use(batch: Mapping[str, Any], read: set[str], pieces: Iterable[Any]) -> ColumnUse:

@@ -15,7 +15,7 @@ from epibatch.connectors.views import View
 from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
 from epibatch.env_runner.multi_agent_env import make_multi_agent
-from epibatch.learner import trace_columns
+from epibatch.learner import PPOLoss, SymmetricPPOLoss, trace_columns
 
 NOBODY = {"weights_seq_no", "next", "unread"}
 """Columns of these batches that PPO has no use for."""
@@ -233,3 +233,26 @@ def test_what_may_be_left_out() -> None:
     Constant.reads = ("obs", "next_state_in")
     use = trace_columns(Constant(), lambda batch, outputs, _: (outputs["sums"], {}), batch, pipeline)
     assert use.left_out == {"t"}
+
+
+class Shifted(PPOLoss):
+    """A loss that uses a column before the module gets the minibatch."""
+
+    def augment(self, minibatch: dict[str, Any]) -> dict[str, Any]:
+        return {**minibatch, "advantages": minibatch["advantages"] + 0 * minibatch["next"]}
+
+
+class Mirrored(SymmetricPPOLoss):
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings, torch.neg, lambda actions: 1 - actions)
+
+
+@pytest.mark.parametrize(("kind", "left_out"), [(Shifted, set()), (Mirrored, NOBODY)])
+def test_a_loss_that_changes_minibatches_gets_its_columns(kind: Any, left_out: Any) -> None:
+    algo, _ = trained(config().training(loss=kind))
+    assert algo.learner.column_use["default_policy"].left_out == left_out
+    episodes = algo.env_runner.sample(num_timesteps=20)
+    batch = algo.pipelines["learner"](rl_module=algo.learner.module, episodes=episodes)["default_policy"]
+    use = trace_columns(algo.get_module(), algo.learner.loss_of("default_policy"), batch)
+    assert use.left_out == left_out
+    algo.stop()
