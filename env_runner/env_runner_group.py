@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import operator
@@ -15,7 +16,7 @@ from typing import Any
 from epibatch.cluster.actor_group import ActorGroup, Answer
 from epibatch.cluster.fingerprint import fingerprint
 from epibatch.cluster.pickling import check_picklable
-from epibatch.core.errors import EpibatchWarning, RunnerError, add_note
+from epibatch.core.errors import EpibatchWarning, RunnerError, WorkerLostError, add_note
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.restoring import restoring
 from epibatch.core.shared_moments import rebased, unsynchronised
@@ -31,6 +32,7 @@ from .make_runner import make_runner
 __all__ = ["EnvRunnerGroup"]
 
 _STEPS = "num_env_steps_sampled_lifetime"
+_ROUNDS = 10  # losses of each runner, without a delivery of any, that are borne if the config says nothing
 _LATE = 0.2  # share of `sample_timeout_s` between two looks at which runners are late
 
 
@@ -68,6 +70,8 @@ class _Member:
     """Number, among all requests for episodes, of the newest one to it."""
     failures: int = 0
     """In a row."""
+    was_late: bool = False
+    """With what it does now."""
     last_states: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Of its pipelines, with its newest delivery that was returned."""
     own_states: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -133,7 +137,8 @@ class EnvRunnerGroup:
         self._merges = bool(config.merge_env_runner_states)
         self._broadcasts = self._merges and config.broadcast_env_runner_states
         self._warned: set[Any] = set()
-        self._num_requests = self._steps_lost = self._episodes_lost = self._failures = 0
+        self._has_raised = False  # a loss
+        self._num_requests = self._steps_lost = self._episodes_lost = self._failures = self._lost_in_a_row = 0
         if config.num_env_runners:
             try:
                 self._start(make_actors)
@@ -472,10 +477,10 @@ class EnvRunnerGroup:
             return None
         delivery, member = answer.value, self._members[index]
         member.progress, member.running = delivery.progress, delivery.running
-        member.num_bytes = delivery.num_bytes or member.num_bytes
+        member.num_bytes, member.was_late = delivery.num_bytes or member.num_bytes, False
         self._arrived.append((index, delivery))
         if delivery.failure is None:
-            member.failures = 0
+            member.failures = self._lost_in_a_row = 0
             return None
         return self._failed(index, delivery.failure.exception(f"env runner {index}"))
 
@@ -511,8 +516,11 @@ class EnvRunnerGroup:
         now = time.monotonic()
         late = [i for i, m in self._members.items() if self._actors.in_flight(i) and now - m.heard >= limit]
         hanging = self._stuck(late)
-        if set(late) - {*hanging, *self._replaced}:
+        slow = [self._members[index] for index in late if index not in {*hanging, *self._replaced}]
+        if any(member.was_late for member in slow):  # it has stepped since
             self._warn_of_slow(limit)
+        for member in slow:
+            member.was_late = True
         return hanging
 
     def _stuck(self, late: Sequence[int]) -> list[int]:
@@ -546,8 +554,12 @@ class EnvRunnerGroup:
         self._steps_lost += sum(request.most_lost for request in requests if isinstance(request, SampleRequest))
         self._episodes_lost += member.running
         self._failures += 1
+        self._lost_in_a_row += 1
         failures = member.failures + 1
-        too_often = failures > config.num_consecutive_env_runner_failures_tolerance
+        most = config.num_consecutive_env_runner_failures_tolerance
+        rounds = config.settings.fault_tolerance.given().get("num_consecutive_env_runner_failures_tolerance", _ROUNDS)
+        is_hopeless = self._lost_in_a_row > rounds * config.num_env_runners
+        too_often = failures > most or is_hopeless
         self._replaced.discard(index)
         if not too_often and self._actors.replace(index):
             own_states = self._own_states(member.last_states or member.own_states)
@@ -555,6 +567,7 @@ class EnvRunnerGroup:
             self._members = dict(sorted(self._members.items()))
             self._replaced.add(index)
             self._actors.submit(index, "progress", request=_Start())
+            self._warn_of_loss(index, error)
             return None
         self._actors.kill(index)
         if config.ignore_env_runner_failures and self._members and not too_often:
@@ -562,16 +575,33 @@ class EnvRunnerGroup:
             return None
         restarts = self._actors.restarts_of(index)
         found = f"{failures} failures in a row" if too_often else "a process that was lost or hung"
+        found += f", {self._lost_in_a_row} of all runners together, without one sample" if is_hopeless else ""
         raised = RunnerError(
             f"env runner {index}",
             expected="a runner that samples until it is stopped",
-            found=f"{found}, after {restarts} restarts: {error}",
+            found=f"{found}, after {restarts} restarts: {_cause(error)}",
             do="look for the cause above. Set restart_failed_env_runners=True for restarts, "
             "max_num_env_runner_restarts for more of them, num_consecutive_env_runner_failures_tolerance for more "
             "failures in a row, or ignore_env_runner_failures=True to go on with the others",
         )
         raised.__cause__ = error
+        self._has_raised = True
         return raised
+
+    def _warn_of_loss(self, index: int, error: Exception | None) -> None:
+        """Say why a runner was replaced, once for each kind of loss."""
+        if type(error) in self._warned:
+            return
+        self._warned.add(type(error))
+        restarts, most = self._actors.restarts_of(index), self._config.max_num_env_runner_restarts
+        warning = EpibatchWarning(
+            f"env runner {index}",
+            expected="a runner that samples until it is stopped",
+            found=f"{_cause(error)}; replaced, {restarts} of {most} times (max_num_env_runner_restarts). Later losses "
+            "of this kind are not shown",
+            do=getattr(error, "do", None) or "look at what its environments need to start",
+        )
+        warnings.warn(warning, stacklevel=2)
 
     def _warn_of_fewer(self, index: int, error: Exception | None) -> None:
         warning = EpibatchWarning(
@@ -802,12 +832,9 @@ class EnvRunnerGroup:
 
     def _drain(self) -> None:
         """Wait for the requests in flight, and drop what they bring."""
-        self._finish()
-        self._arrived, self._counted = [], []
-
-    def _finish(self) -> None:
         while self.num_in_flight_async_reqs():
             self._receive(None)
+        self._arrived, self._counted = [], []
 
     def _called(self, method: str, *args: Any, indexes: Sequence[int]) -> dict[int, Any]:
         """Call a method of runners, and return its values; a runner that hangs has none, and is replaced."""
@@ -826,7 +853,9 @@ class EnvRunnerGroup:
         """
         if self._actors is None:
             return {}
-        self._finish()
+        while self.num_in_flight_async_reqs():
+            with contextlib.suppress(*([RunnerError] if self._has_raised else [])):  # the run ends: save what there is
+                self._receive(None)
         states = self._called("get_state", indexes=self.healthy_env_runner_ids())
         return {"runners": {str(index): state for index, state in states.items()}}
 
@@ -904,6 +933,13 @@ def _lost(index: int, found: str) -> RunnerError:
         found=found,
         do="look at what its environments do; a larger sample_timeout_s waits longer for their steps",
     )
+
+
+def _cause(error: Exception | None) -> str:
+    """Return what happened to a runner that was lost."""
+    if isinstance(error, (RunnerError, WorkerLostError)):
+        return str(error.found)
+    return f"{type(error).__name__}: {error}"
 
 
 def _no_processes(method: str) -> RunnerError:

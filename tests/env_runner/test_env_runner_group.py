@@ -24,6 +24,8 @@ from epibatch.env_runner import EnvRunnerGroup, SingleAgentEnvRunner, make_multi
 from fixture_envs import CountingEnv, FailingEnv
 from fixture_pieces import LogSeen
 
+pytestmark = pytest.mark.filterwarnings("ignore:(?s)env runner .*; replaced, ")
+
 
 def pieces(env=None, spaces=None, device=None):
     return [LogSeen(), MeanStdFilter()]
@@ -307,6 +309,38 @@ def test_without_restarts_a_lost_runner_is_an_error_or_is_left_out(group_of, set
             group.sample(num_timesteps=20)
 
 
+def test_a_loss_is_warned_of_once_for_each_kind(group_of):
+    config = config_of(2, sample_timeout_s=0.05).fault_tolerance(max_num_env_runner_restarts=7)
+    group = group_of(config, scenario=Scenario({(1, 0): "die", (2, 1): "die", (1, 2): "hang"}))
+    with pytest.warns(EpibatchWarning) as caught:
+        run(group, 5)
+    died, hung = [warning.message for warning in caught]
+    assert (died.where, died.found.partition(" times")[0]) == ("env runner 1", "death; replaced, 1 of 7")
+    assert (hung.where, hung.found.partition(" times")[0]) == (
+        "env runner 1",
+        "no step for 0.05 s (sample_timeout_s); replaced, 2 of 7",
+    )
+    assert "max_num_env_runner_restarts" in str(died) and group.num_remote_worker_restarts() == 3
+
+
+@pytest.mark.parametrize(("given", "most"), [({}, 20), ({"num_consecutive_env_runner_failures_tolerance": 3}, 6)])
+def test_runners_that_are_all_lost_again_and_again_are_an_error(group_of, given, most):
+    """At the most 10 losses of each runner, or as many as are asked for, if none of them delivers anything."""
+    config = config_of(2).fault_tolerance(**given)
+    group = group_of(config, order=random.Random(0), scenario=lambda actors, index, ran: "die")
+    with pytest.raises(RunnerError, match=r"(?s)env runner [12].*death.*num_consecutive_env_runner_failures_tol"):
+        group.sample(num_timesteps=10)
+    assert 0 < group.num_remote_worker_restarts() <= most
+    assert group.num_in_flight_async_reqs() and group.get_state() == {"runners": {}}  # the run saves
+
+
+def test_one_runner_that_is_lost_again_and_again_does_not_end_the_others(group_of):
+    group = group_of(config_of(2), scenario=lambda actors, index, ran: "die" if index == 1 else None)
+    for _ in range(25):
+        assert 10 <= sum(map(len, group.sample(num_timesteps=20))) < 20
+    assert group.num_remote_worker_restarts() == 25
+
+
 def test_restarts_end_with_the_budget(group_of):
     config = config_of(1).fault_tolerance(max_num_env_runner_restarts=3)
     group = group_of(config, scenario=lambda actors, index, ran: "die")
@@ -378,8 +412,10 @@ def test_a_runner_that_steps_no_more_is_replaced(group_of):
     actors_of(group).progress = lambda indexes, timeout: dict.fromkeys(
         indexes, 7
     )  # after the first look it has not gone on
-    with pytest.warns(EpibatchWarning, match="sample_timeout_s"):
+    with pytest.warns(EpibatchWarning) as caught:
         assert sum(map(len, group.sample(num_timesteps=10))) == 10
+    (warning,) = caught  # none says that it steps
+    assert "no step for 0.05 s (sample_timeout_s); replaced, 1 of 1000" in str(warning.message)
     assert group.fault_report()["num_env_runner_restarts"] == 1
 
 

@@ -17,6 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if FOLDER in item.path.parents:
             item.add_marker(pytest.mark.ray)
+            item.add_marker(pytest.mark.filterwarnings("ignore:(?s)env runner .*; replaced, "))
 
 
 @pytest.fixture(scope="session")

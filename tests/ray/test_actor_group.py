@@ -155,3 +155,8 @@ def test_a_failing_constructor_is_raised_once_and_leaves_nothing(cluster):
 def test_no_room_is_a_named_error(cluster):
     with pytest.warns(UserWarning, match="100 asked"), pytest.raises(ConfigError, match="of 16 CPU"):
         workers(1, options={"num_cpus": 100}, start_timeout_s=1.0)
+    with pytest.raises(
+        ConfigError, match=r"2 nodes with .* 0 of 0 GPU free, where 1 of 1 processes have no room"
+    ) as caught:
+        workers(1, options={"num_cpus": 0, "num_gpus": 1}, start_timeout_s=1.0)
+    assert caught.value.do.endswith("num_gpus_per_worker")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,6 +55,8 @@ def test_nothing_is_left(how, number, code):
                     time.sleep(0.5)
                     (os.killpg if number == signal.SIGINT else os.kill)(script.pid, number)
     assert script.returncode == code, output
+    assert re.search("num_gpus_per_worker expected: .* this machine has [0-9]+ GPUs found: 99 for each of 2 ", output)
+    assert "custom_resources_per_worker expected: no more than there is: this machine has 0 licence " in output
     told = ("warned 1 True", "(Worker pid=", "hello from 1", "hello from 2")
     assert len(pids) == 4 and [text for text in told if text not in output] == []
     assert "KeyboardInterrupt" in output or how != "ctrl-c"

@@ -637,7 +637,8 @@ class AlgorithmConfig:
                 `train()` raises.
             max_num_env_runner_restarts: Restarts of each process that samples.
             num_consecutive_env_runner_failures_tolerance: Failures in a row of one process that samples, without a
-                sample between them.
+                sample between them. Unless it is set, losing each 10 times ends the run too, if none of them
+                samples in between.
             env_runner_health_probe_timeout_s: Seconds in which a process must say how far it is, when its sample is
                 late.
             restart_failed_learners: True if processes that learn are replaced when one dies; the update that it was

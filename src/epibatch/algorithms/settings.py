@@ -602,7 +602,8 @@ class FaultToleranceSettings(SettingsModel):
     max_num_env_runner_restarts: Count = 1000
     """Restarts of each process that samples."""
     num_consecutive_env_runner_failures_tolerance: Count = 100
-    """Failures in a row of one process that samples, without a sample between them."""
+    """Failures in a row of one process that samples, without a sample between them. Unless it is set, losing each 10
+    times ends the run too, if none of them samples in between."""
     env_runner_health_probe_timeout_s: PositiveNumber = 30.0
     """Seconds in which a process must say how far it is, when its sample is late."""
     restart_failed_learners: Switch = True

@@ -25,6 +25,7 @@ from .registered import registrations
 PlacementStrategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 
 _PATIENCE = 20.0  # seconds of starting after which the user is told
+_UNITS = {"CPU": "cores", "GPU": "GPUs"}
 _GOODBYE = 5.0  # seconds in which idle actors may close what they opened
 
 
@@ -333,6 +334,7 @@ class ActorGroup:
     def _place(self, count: int, strategy: PlacementStrategy | None) -> None:
         if not reserves_cores(self._ray):
             self._options["num_cpus"] = 0
+            self._check_there_is_enough(count)
             if strategy == "STRICT_SPREAD" and count > 1:
                 raise self._no_room(f"{count} nodes, one for each (placement_strategy STRICT_SPREAD)")
             return
@@ -341,13 +343,34 @@ class ActorGroup:
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        bundle = {"CPU": self._options.get("num_cpus", 1), "GPU": self._options.get("num_gpus", 0)}
-        bundle = {key: value for key, value in {**bundle, **(self._options.get("resources") or {})}.items() if value}
+        bundle = self._asked()
         group = placement_group([bundle or {"CPU": 0.001}] * count, strategy=strategy)
         self._placement.append(group)
         if not group.wait(timeout_seconds=self._start_timeout_s):
             raise self._no_room(f"{count} times {_amounts(bundle)} with placement_strategy {strategy}")
         self._options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(placement_group=group)
+
+    def _asked(self) -> dict[str, float]:
+        """Return what each process asks of Ray."""
+        asked = {"CPU": self._options.get("num_cpus", 1), "GPU": self._options.get("num_gpus")}
+        return {key: value for key, value in {**asked, **(self._options.get("resources") or {})}.items() if value}
+
+    def _check_there_is_enough(self, count: int) -> None:
+        """Raise if this machine, which no other will join, can never have what all processes ask for."""
+        total = self._ray.cluster_resources()
+        for key, value in self._asked().items():
+            if count * value > total.get(key, 0.0):
+                raise ConfigError(
+                    self._setting(key),
+                    expected=f"no more than there is: this machine has {total.get(key, 0.0):g} {_UNITS.get(key, key)}",
+                    found=f"{value:g} for each of {count} processes",
+                    do="ask for less, or let RAY_ADDRESS name a cluster that has it",
+                )
+
+    def _setting(self, resource: str) -> str:
+        """Return the name of the setting that asks for a resource."""
+        what = {"CPU": "num_cpus", "GPU": "num_gpus"}.get(resource, "custom_resources")
+        return f"{what}_per_{self.name.replace(' ', '_')}"
 
     def _put_parts(self, actor_class: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         names = registrations()
@@ -411,11 +434,10 @@ class ActorGroup:
 
     def _not_started(self, starting: list[int], when: str = "") -> Exception:
         free = self._ray.available_resources()
-        asked = {"CPU": self._options.get("num_cpus", 1), "GPU": self._options.get("num_gpus") or 0}
-        asked |= self._options.get("resources") or {}
-        lacking = any(free.get(key, 0.0) < value for key, value in asked.items() if value)
-        if lacking:
-            return self._no_room(f"{self.count} times {_amounts(asked)}, of which {len(starting)} wait", when)
+        asked = self._asked()
+        if any(free.get(key, 0.0) < value for key, value in asked.items()):
+            wait = f"where {len(starting)} of {self.count} processes have no room"
+            return self._no_room(f"{self.count} times {_amounts(asked)}", f"{wait}{when and ' '}{when}")
         return WorkerLostError(
             f"{self.name}s",
             expected=f"{self.count} processes that start within {self._start_timeout_s:g} s",
@@ -428,17 +450,19 @@ class ActorGroup:
             f"{self.name}s",
             expected=f"room for {asked}",
             found=f"{self._room()}{when and ', '}{when}",
-            do="start more nodes, start fewer processes, or let each ask for less",
+            do="start more nodes, start fewer processes, or let each ask for less: "
+            + ", ".join(map(self._setting, self._asked())),
         )
 
     def _room(self) -> str:
         total, free = self._ray.cluster_resources(), self._ray.available_resources()
         amounts = [
-            f"{free.get(key, 0.0):g} of {total[key]:g} {key}"
-            for key in sorted(total)
+            f"{free.get(key, 0.0):g} of {total.get(key, 0.0):g} {key}"
+            for key in sorted({*total, *self._asked()})
             if not key.startswith("node:") and "memory" not in key
         ]
-        return f"{len([node for node in self._ray.nodes() if node['Alive']])} nodes with {', '.join(amounts)} free"
+        nodes = len([node for node in self._ray.nodes() if node["Alive"]])
+        return f"{nodes} node{'' if nodes == 1 else 's'} with {', '.join(amounts)} free"
 
     # ------------------------------------------------------------------------------------- answers
 
