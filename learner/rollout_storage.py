@@ -533,8 +533,8 @@ class RolloutStorage:
             max_seq_len: L; None: the longest run of steps without an end.
 
         Returns:
-            The columns, `seq_lens` int64 [S], `loss_mask` bool [S, L], False in the padding, and `state_in` [S, ...],
-            the states at the first step of each sequence.
+            The columns, `seq_lens` int64 [S], `loss_mask` bool [S, L], False in the padding and where a column of that
+            name is, and `state_in` [S, ...], the states at the first step of each sequence.
 
         Raises:
             BatchLayoutError: there are no steps.
@@ -559,7 +559,7 @@ class RolloutStorage:
             states = self[Columns.STATE_IN]
             batch[Columns.STATE_IN] = map_struct(lambda leaf: select_rows(leaf.flatten(0, 1), first), states)
         batch[Columns.SEQ_LENS] = torch.from_numpy(layout.seq_lens).to(self.device)
-        batch[Columns.LOSS_MASK] = mask
+        batch[Columns.LOSS_MASK] = mask & batch[Columns.LOSS_MASK] if Columns.LOSS_MASK in batch else mask
         return batch
 
     def _layout(self, max_seq_len: int | None) -> tuple[SequenceLayout, np.ndarray[Any, np.dtype[np.int64]]]:

@@ -268,6 +268,14 @@ def test_minibatches_of_sequences_and_of_environments(unit):
         assert torch.equal(minibatch["state_in"]["h"], other["state_in"]["h"])
 
 
+def test_rows_without_loss_stay_without_it_in_sequences():
+    storage = RolloutStorage(3, 2)
+    for t in range(3):
+        mask = torch.tensor([True, t != 1])
+        storage.add_step({"obs": torch.zeros(2, 1), "loss_mask": mask, "terminateds": [t == 0, False]})
+    assert storage.sequences()["loss_mask"].int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 0, 1]]
+
+
 def test_terminal_observations_are_kept_of_environments_that_ended():
     given = steps()
     storage = RolloutStorage(T, N)
