@@ -14,7 +14,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError
-from epibatch.core.structs import Form, flatten, unflatten
+from epibatch.core.masked_column import MaskedColumn
+from epibatch.core.structs import Form, flatten, map_struct, unflatten
 
 from .settings import LearnerSettings
 
@@ -115,6 +116,8 @@ class Minibatches:
         remainder: handling of rows at the end that are too few for a minibatch: "keep" yields them as a short
             one, "drop" leaves them out (unless there is no other), "spread" makes `timesteps // size` minibatches as
             equal as whole rows allow.
+        time_major: True: columns of a batch with `seq_lens` are [T, n, ...] (views), not [n, T, ...], but for
+            `state_in` and `seq_lens`.
 
     Raises:
         BatchLayoutError: the batch has no rows, no row with loss, or fewer rows than `num_minibatches`.
@@ -139,6 +142,7 @@ class Minibatches:
         shuffle: str | None = "once",
         generator: torch.Generator | None = None,
         remainder: str = "keep",
+        time_major: bool = False,
     ) -> None:
         LearnerSettings.check(minibatch_size=size, num_epochs=epochs, shuffle=shuffle, remainder=remainder)
         _check_number(num_minibatches, size)
@@ -147,6 +151,7 @@ class Minibatches:
         self._shuffle = shuffle
         self._generator = generator
         self._remainder = remainder
+        self._time_major = time_major and Columns.SEQ_LENS in batch
         self._leaves, self._form, rows = _aligned_columns(batch)
         _check_mask(batch)
         _check_seq_lens(batch)
@@ -212,8 +217,8 @@ class Minibatches:
         """Return an iterator over the minibatches as tuples.
 
         Args:
-            order: names of columns; a dotted name (`"obs.ref"`) is a part of one. A column or part that is not there is
-                None.
+            order: names of columns; a dotted name (`"obs.ref"`, `"obs.ref.mask"`) is a part of one. A column or part
+                that is not there is None.
 
         Example:
             >>> batch = {"obs": {"policy": torch.arange(2)}, "actions": torch.arange(2)}
@@ -263,7 +268,13 @@ class Minibatches:
 
     def _build(self, leaves: list[Any]) -> dict[str, Any]:
         minibatch: dict[str, Any] = unflatten(self._form, leaves)
-        return minibatch
+        if not self._time_major:
+            return minibatch
+        kept = (Columns.STATE_IN, Columns.SEQ_LENS)
+        return {
+            name: column if name in kept else map_struct(lambda leaf: leaf.transpose(0, 1), column)
+            for name, column in minibatch.items()
+        }
 
 
 def has_loss(batch: Mapping[str, Any]) -> bool:
@@ -441,6 +452,8 @@ def _parts(columns: Mapping[str, Any], names: tuple[str, ...]) -> tuple[Any, ...
 
 def _part(columns: Any, name: str) -> Any:
     """Return a column, or a part of one by its dotted name; None if it is not there."""
+    if isinstance(columns, MaskedColumn):
+        columns = columns._asdict()
     if not isinstance(columns, Mapping):
         return None
     if name in columns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -583,7 +583,7 @@ class RolloutStorage:
         generator: torch.Generator | None = None,
         max_seq_len: int | None = None,
         time_major: bool = False,
-    ) -> Iterable[dict[str, Any]]:
+    ) -> Minibatches:
         """Return minibatches of rows, of sequences or of whole environments.
 
         Args:
@@ -623,11 +623,16 @@ class RolloutStorage:
                 found=", ".join(self.columns),
                 do="add it to each step; sequences() gives sequences without states",
             )
-        arguments: dict[str, Any] = {"size": size, "epochs": epochs, "shuffle": shuffle, "remainder": remainder}
-        if num_minibatches is not None:
-            arguments["num_minibatches"] = num_minibatches
-        minibatches = Minibatches(sources[unit](), generator=generator, **arguments)
-        return map(_to_time_major, minibatches) if time_major and unit != "rows" else minibatches
+        return Minibatches(
+            sources[unit](),
+            size=size,
+            num_minibatches=num_minibatches,
+            epochs=epochs,
+            shuffle=shuffle,
+            generator=generator,
+            remainder=remainder,
+            time_major=time_major,
+        )
 
     def previous(self, name: str, extractor: Callable[[Any], Any] | None = None) -> tuple[Any, torch.Tensor]:
         """Return the row before each row of a column, in the same environment and episode.
@@ -869,15 +874,6 @@ def _converts(source: torch.dtype, target: torch.dtype) -> bool:
 def _to_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """Return a tensor as an array, which shares its memory on the CPU."""
     return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).cpu().numpy()
-
-
-def _to_time_major(minibatch: dict[str, Any]) -> dict[str, Any]:
-    """Return a minibatch whose first two axes are exchanged, but for columns with one row per sequence."""
-    kept = (Columns.STATE_IN, Columns.SEQ_LENS)
-    return {
-        name: column if name in kept else map_struct(lambda leaf: leaf.transpose(0, 1), column)
-        for name, column in minibatch.items()
-    }
 
 
 def _with_axes(mask: torch.Tensor, ndim: int) -> torch.Tensor:

@@ -332,6 +332,14 @@ def test_memory(shuffle, copied):
     assert 0.99 * copied * size < peak < copied * size + 0.05 * size
 
 
+def test_parts_of_a_masked_column_have_names():
+    masked = MaskedColumn({"near": torch.arange(3)}, torch.tensor([True, False, True]))
+    minibatches = Minibatches({"obs": {"ref": masked}, "pair": masked}, shuffle=None)
+    near, mask, other, none = next(minibatches.as_tuple(["obs.ref.value.near", "obs.ref.mask", "pair.mask", "pair.x"]))
+    assert near is not None and near.tolist() == [0, 1, 2] and none is None
+    assert mask.tolist() == other.tolist() == [True, False, True]
+
+
 def test_as_tuple():
     x = torch.arange(6)
     masked = MaskedColumn(x * 10.0, x % 2 == 0)

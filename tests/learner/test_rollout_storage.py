@@ -266,6 +266,10 @@ def test_minibatches_of_sequences_and_of_environments(unit):
     for minibatch, other in zip(plain, turned, strict=True):
         assert torch.equal(minibatch["obs"]["policy"].transpose(0, 1), other["obs"]["policy"])
         assert torch.equal(minibatch["state_in"]["h"], other["state_in"]["h"])
+    repeatable = storage.minibatches(unit=unit, size=8, time_major=True)
+    assert min(len(list(repeatable)), len(list(repeatable))) > 1
+    longest = int(getattr(storage, unit)()["seq_lens"].max())
+    assert next(repeatable.as_tuple(["obs.policy"]))[0].shape[0] == longest
 
 
 def test_rows_without_loss_stay_without_it_in_sequences():
