@@ -38,10 +38,27 @@ class ColumnSpec:
     Args:
         shape: without the axes of time and environments.
         dtype: type of its entries.
+
+    Raises:
+        ConfigError: the shape has other things than sizes, or the type is none of torch.
     """
 
     shape: tuple[int, ...] = ()
     dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        shape: Any = self.shape
+        sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+        if not all(isinstance(size, (int, np.integer)) and size >= 0 for size in sizes) or not isinstance(
+            self.dtype, torch.dtype
+        ):
+            raise ConfigError(
+                "ColumnSpec",
+                expected="a shape such as (48,), and a type such as torch.float32",
+                found=f"shape {shape!r}, dtype {self.dtype!r}",
+                do="give the shape of one environment's row; () is a number",
+            )
+        object.__setattr__(self, "shape", sizes)
 
 
 class RolloutStorage:
@@ -158,8 +175,13 @@ class RolloutStorage:
             stop: the step after the last; one more than there are steps for `obs` and `state_in` after `finish`.
 
         Raises:
-            ColumnError: there is no such column.
+            ColumnError: there is no such column of the steps.
+            ConfigError: `start` is before the steps that `clear` kept.
         """
+        if start < -self._history:
+            do = f"make the storage with lookback={-start}, which steps before clear() fill"
+            where, expected = f"RolloutStorage.rows({name!r})", f"a start of at least {-self._history}"
+            raise ConfigError(where, expected=expected, found=repr(start), do=do)
         if name not in self.columns:
             known = [*self.columns, *self._derived]
             raise ColumnError(
@@ -194,20 +216,18 @@ class RolloutStorage:
                 found="one more",
                 do="learn from the rollout and call clear(), or make num_steps larger",
             )
-        if not self._specs:
+        is_first = not self._specs
+        if is_first:
             self._allocate({name: self._spec_of(name, value) for name, value in step.items()})
-            try:
-                leaves = self._leaves_of(step)
-            except ColumnError:
-                self._forget_schema()
-                raise
-        else:
+        try:
             leaves = self._leaves_of(step)
-        ended = None if final_obs is None else self._ended_of(step)
-        if ended is not None:
-            terminal = map_struct(
-                lambda spec, leaf: self._checked(leaf, spec, "final_obs"), self.columns[Columns.OBS], final_obs
-            )
+            ended = None if final_obs is None else self._ended_of(step)
+            if ended is not None:
+                terminal = self._nested_like(Columns.OBS, final_obs, "final_obs")
+        except ColumnError:
+            if is_first:
+                self._forget_schema()
+            raise
         for row, leaf in zip(self._rows[self._size], leaves):
             row.copy_(leaf)
         if ended is not None and len(ended):
@@ -237,10 +257,7 @@ class RolloutStorage:
                 found=f"values of {' and '.join(given)}",
                 do="give what the steps have, after at least one step",
             )
-        checked = [
-            map_struct(lambda spec, leaf, name=name: self._checked(leaf, spec, name), self.columns[name], value)
-            for name, value in given.items()
-        ]
+        checked = [self._nested_like(name, value, f"column {name!r}") for name, value in given.items()]
         for name, value in zip(given, checked):
             map_struct(lambda row, leaf: row[0].copy_(leaf), self.rows(name, self._size, self._size + 1), value)
         self._has_last = True
@@ -277,12 +294,16 @@ class RolloutStorage:
             ColumnError: the steps have a column of that name, or the values have another shape.
         """
         lead = (self._size, self.num_envs)
-        found = [tuple(leaf.shape) for leaf in flatten(values)[0]]
-        if name in self.columns or any(shape[:2] != lead for shape in found):
+        leaves = flatten(values)[0]
+        found = [(type(leaf).__name__, list(np.shape(leaf)), getattr(leaf, "device", None)) for leaf in leaves]
+        fits = [isinstance(leaf, torch.Tensor) and leaf.shape[:2] == lead for leaf in leaves]
+        if name in self.columns or not all(fits) or any(device != self.device for *_, device in found):
             raise ColumnError(
                 f"RolloutStorage.add_column({name!r})",
-                expected=f"a name that no step has, and tensors {list(lead)} + [...]",
-                found="a column of the steps" if name in self.columns else f"shapes {found}",
+                expected=f"a name that no step has, and tensors {list(lead)} + [...] on {self.device}",
+                found="a column of the steps"
+                if name in self.columns
+                else ", ".join(f"{kind} {shape} on {device}" for kind, shape, device in found),
                 do="choose another name, or compute one row for each step and environment",
             )
         self._derived[name] = values
@@ -449,6 +470,14 @@ class RolloutStorage:
         if not self._size:
             raise _no_steps("compute_returns")
         rewards, values, terminateds = self[Columns.REWARDS], self[Columns.VF_PREDS], self[Columns.TERMINATEDS]
+        for name in (Columns.REWARDS, Columns.VF_PREDS, *_FLAGS, Columns.VALUES_BOOTSTRAPPED):
+            if name in self.columns and self.columns[name].shape:
+                raise ColumnError(
+                    f"compute_returns, column {name!r}",
+                    expected="one number for each environment: ColumnSpec(())",
+                    found=f"rows of shape {list(self.columns[name].shape)}",
+                    do="leave the schema to the first step, or correct it; steps may have [N] or [N, 1]",
+                )
         following = torch.empty_like(values)
         following[:-1] = values[1:]
         following[-1] = self._checked(last_values, ColumnSpec(), "last_values")
@@ -512,7 +541,8 @@ class RolloutStorage:
     def environments(self) -> dict[str, Any]:
         """Return all columns as views `[N, len(self), ...]`, and `state_in` `[N, ...]`, the states at the first step.
 
-        `seq_lens` is int64 [N], the number of steps.
+        `seq_lens` is int64 [N], the number of steps. Episodes may end inside. A recurrent module, whose
+        state is the initial one there, needs `sequences`.
 
         Raises:
             BatchLayoutError: there are no steps.
@@ -770,11 +800,38 @@ class RolloutStorage:
         self.columns, self._form, self._names, self._specs, self._buffers, self._rows = {}, None, [], [], [], []
 
     def _spec_of(self, name: str, value: Any) -> Any:
-        """Return the spec of a column of the first step."""
-        if name in _FLAGS or name in _NUMBERS:
-            dtype = torch.bool if name in _FLAGS else torch.float32
-            return map_struct(lambda leaf: ColumnSpec(_row_shape(leaf, self.num_envs), dtype), value)
-        return map_struct(lambda leaf: ColumnSpec(tuple(np.shape(leaf))[1:], _dtype_of(leaf)), value)
+        """Return the spec of a column of the first step.
+
+        Raises:
+            ColumnError: a part is no tensor, and cannot be made one.
+        """
+
+        def spec(leaf: Any) -> ColumnSpec:
+            try:
+                dtype, shape = _dtype_of(leaf), tuple(np.shape(leaf))
+            except (TypeError, ValueError, RuntimeError):
+                raise self._unfit(leaf, None, f"column {name!r}") from None
+            if name in _FLAGS or name in _NUMBERS:
+                dtype = torch.bool if name in _FLAGS else torch.float32
+                return ColumnSpec(() if shape == (self.num_envs, 1) else shape[1:], dtype)
+            return ColumnSpec(shape[1:], dtype)
+
+        return map_struct(spec, value)
+
+    def _nested_like(self, column: str, value: Any, name: str) -> Any:
+        """Return a value of a column, nested as the column is and checked.
+
+        Raises:
+            ColumnError: it is nested in another way, or a part does not fit.
+        """
+        specs, form = flatten(self.columns[column])
+        try:
+            leaves = flatten_like(form, value)
+        except ColumnError as error:
+            where, do = f"RolloutStorage, step {self._size}, {name}", f"nest it as the column {column!r} of the steps"
+            raise ColumnError(where, expected=error.expected, found=error.found, do=do) from None
+        checked = [self._checked(leaf, spec, name + path) for leaf, spec, path in zip(leaves, specs, paths_of(form))]
+        return unflatten(form, checked)
 
     def _leaves_of(self, step: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the leaves of a step in the order of the buffers, checked."""
@@ -785,9 +842,9 @@ class RolloutStorage:
             raise self._wrong_columns(step) from None
         for i, (leaf, spec, row) in enumerate(zip(leaves, self._specs, self._rows[0])):
             if type(leaf) is not torch.Tensor or leaf.shape != row.shape or leaf.dtype is not spec.dtype:
-                leaves[i] = self._checked(leaf, spec, self._names[i])
+                leaves[i] = self._checked(leaf, spec, f"column {self._names[i]}")
             elif leaf.device != self.device:
-                raise self._unfit(leaf, spec, self._names[i])
+                raise self._unfit(leaf, spec, f"column {self._names[i]}")
         return leaves
 
     def _checked(self, leaf: Any, spec: ColumnSpec, name: str) -> torch.Tensor:
@@ -809,13 +866,14 @@ class RolloutStorage:
         row: torch.Tensor = leaf.reshape(self.num_envs, *spec.shape)
         return row
 
-    def _unfit(self, leaf: Any, spec: ColumnSpec, name: str) -> ColumnError:
+    def _unfit(self, leaf: Any, spec: ColumnSpec | None, name: str) -> ColumnError:
+        sizes, dtype = (("...",), "") if spec is None else (spec.shape, f"{spec.dtype} ")
         found = type(leaf).__name__
         if isinstance(leaf, torch.Tensor):
             found = f"shape {list(leaf.shape)} of {leaf.dtype} on {leaf.device}"
         return ColumnError(
-            f"RolloutStorage, step {self._size}, column {name}",
-            expected=f"a tensor of shape {[self.num_envs, *spec.shape]}, {spec.dtype} on {self.device}",
+            f"RolloutStorage, step {self._size}, {name}",
+            expected=f"a tensor of shape [{', '.join(map(str, (self.num_envs, *sizes)))}], {dtype}on {self.device}",
             found=found,
             do="convert it, or give the storage other columns: RolloutStorage(..., columns=..., device=...)",
         )
@@ -851,12 +909,6 @@ class RolloutStorage:
 
     def _drop_derived(self) -> None:
         self._derived = {}
-
-
-def _row_shape(leaf: Any, num_envs: int) -> tuple[int, ...]:
-    """Return the shape of one environment's number, which some give an axis of 1."""
-    shape = tuple(np.shape(leaf))
-    return () if shape == (num_envs, 1) else shape[1:]
 
 
 def _dtype_of(leaf: Any) -> torch.dtype:

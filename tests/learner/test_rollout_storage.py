@@ -325,6 +325,74 @@ def test_a_step_that_does_not_fit_is_refused_and_changes_nothing(mistake):
     storage.add_step(GOOD)
 
 
+PARTS = {"policy": torch.zeros(N, 2), "critic": torch.zeros(N, 3)}
+MISFITS = [torch.zeros(N, 2), {"policy": torch.zeros(N, 2)}, {**PARTS, "wind": torch.zeros(N)}]
+
+
+@pytest.mark.parametrize("obs", MISFITS, ids=["tensor", "missing part", "surplus part"])
+def test_last_observations_that_are_nested_in_another_way_are_refused(obs):
+    step = {"obs": PARTS, "terminateds": torch.ones(N, dtype=torch.bool)}
+    storage = stored([step], num_steps=T)
+    with pytest.raises(ColumnError, match="step 1, column 'obs'"):
+        storage.finish(obs)
+    with pytest.raises(ColumnError, match="step 1, final_obs"):
+        storage.add_step(step, final_obs=obs)
+    assert len(storage) == 1 and not storage.has_last and not storage.terminal_observations
+
+
+@pytest.mark.parametrize(
+    ("step", "final_obs"),
+    [
+        ({"obs": torch.zeros(N, 2)}, torch.zeros(N, 2)),  # without flags
+        ({"obs": torch.zeros(N, 2), "terminateds": [True] * N}, torch.zeros(N, 3)),
+        ({"obs": None}, None),
+        ({"obs": [[1], [1, 2]] + [[1]] * (N - 2)}, None),
+        ({"obs": torch.zeros(N, 2), "rewards": 1.0}, None),
+    ],
+)
+def test_a_first_step_that_is_refused_makes_no_schema(step, final_obs):
+    storage = RolloutStorage(T, N)
+    with pytest.raises(ColumnError, match="step 0"):
+        storage.add_step(step, final_obs=final_obs)
+    assert not storage.columns and storage.nbytes == 0
+    storage.add_step({"obs": torch.zeros(N, 7)})
+
+
+def test_shapes_of_a_schema_may_be_lists_and_what_is_no_shape_is_named():
+    storage = RolloutStorage(T, N, {"obs": ColumnSpec([2])})
+    storage.add_step({"obs": np.zeros((N, 2))})
+    storage.finish(torch.zeros(N, 2))
+    assert storage.columns["obs"] == ColumnSpec((2,)) and storage.has_last
+    for arguments in ([(None,)], ["ab"], [(-1,)], [(2,), np.float32]):
+        with pytest.raises(ConfigError, match="ColumnSpec"):
+            ColumnSpec(*arguments)
+
+
+def test_returns_need_one_number_for_each_environment():
+    columns = {name: ColumnSpec((1,)) for name in ("rewards", "vf_preds")}
+    storage = RolloutStorage(1, N, {**columns, "terminateds": ColumnSpec((), torch.bool)})
+    storage.add_step({"rewards": torch.ones(N, 1), "vf_preds": torch.ones(N, 1), "terminateds": [False] * N})
+    with pytest.raises(ColumnError, match="column 'rewards'"):
+        storage.compute_returns(torch.zeros(N))
+
+
+@pytest.mark.parametrize("values", [np.zeros((1, N)), [[0.0] * N], torch.zeros(1, N, device="meta"), torch.zeros(N)])
+def test_only_tensors_of_all_steps_on_the_device_can_be_added(values):
+    storage = stored([GOOD], num_steps=T)
+    with pytest.raises(ColumnError, match=r"add_column\('more'\)"):
+        storage.add_column("more", values)
+    assert "more" not in storage
+
+
+def test_rows_before_those_that_were_kept_are_refused():
+    storage = stored(steps(), lookback=1)
+    with pytest.raises(ConfigError, match="start of at least 0"):
+        storage.rows("rewards", -1, 1)
+    last = storage["rewards"][-1].clone()
+    storage.clear()
+    assert torch.equal(storage.rows("rewards", -1, 0)[0], last)
+
+
 def test_calls_at_the_wrong_time_are_named_errors():
     storage = RolloutStorage(1, N)
     for call in (storage.batch, lambda: storage.compute_returns(torch.zeros(N)), storage.minibatches):
