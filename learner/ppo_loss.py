@@ -318,8 +318,8 @@ def _read(source: Mapping[str, Any], names: tuple[str, ...], owner: str) -> dict
                 f"PPO loss: column {name!r} of {owner}",
                 expected=f"columns {', '.join(names)}",
                 found=nearest(name, source),
-                do="keep AddOneTsToEpisodesAndTruncate and GeneralAdvantageEstimation in the learner pipeline, "
-                "and train a module that predicts values",
+                do="keep AddOneTsToEpisodesAndTruncate and GeneralAdvantageEstimation in the learner pipeline, or call "
+                "compute_returns() of a RolloutStorage before; and train a module that predicts values",
             )
     return {name: source[name] for name in names}
 
