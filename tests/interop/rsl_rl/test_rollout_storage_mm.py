@@ -348,6 +348,33 @@ def test_extractors_by_import_path_and_wrong_ones():
     assert next(none.mini_batch_generator(2))[-3:] == (None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"obs_shape": [None]}, "shape of observations"),
+        ({"actions_shape": None}, "shape of actions"),
+        ({"privileged_obs_shape": ["a"]}, "shape of critic_observations"),
+        ({"amp_cfg": 5}, "amp_cfg"),
+    ],
+)
+def test_arguments_that_are_none_of_the_documented_ones_are_named(arguments, said):
+    with pytest.raises(ConfigError, match=said):
+        made(**arguments)
+
+
+def test_shapes_may_be_numbers_and_those_of_random_network_distillation_a_none():
+    assert made(obs_shape=6).observations.shape == (T, N, 6)
+    assert made(rnd_state_shape=[None]).rnd_state is None
+
+
+def test_hidden_states_that_are_no_pair_are_named():
+    (step,), storage = transitions(1), made()
+    step.hidden_states = torch.zeros(1, N, 2)
+    with pytest.raises(ColumnError, match="step 0, hidden_states"):
+        storage.add_transitions(step)
+    assert storage.step == 0
+
+
 @pytest.mark.parametrize("privileged", [True, False])
 def test_distillation_goes_through_the_steps_in_the_order_of_time(privileged):
     steps = transitions()

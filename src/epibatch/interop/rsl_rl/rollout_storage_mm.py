@@ -91,7 +91,7 @@ class RolloutStorageMM:
         privileged_ref_obs_shape: of its reference, if there is one for the actor too; None or [None]: none.
         actions_shape: of an action.
         apply_dagger_actions: True: steps have `dagger_actions`.
-        rnd_state_shape: of a state for random network distillation; None: none.
+        rnd_state_shape: of a state for random network distillation; None or [None]: none.
         amp_cfg: None, or `amp_obs_extractor` and `amp_ref_obs_extractor`, functions or import paths `module:name`, of
             rows `[R, ...]` of observations and of pairs (reference, mask); the second returns a pair. Minibatches then
             have what they return of the step before each row, in the same episode: also across a `clear`. Other
@@ -202,7 +202,7 @@ class RolloutStorageMM:
             self._fields |= {name: name for name in ("action_mean", "action_sigma")}
         if apply_dagger_actions:
             self._fields["dagger_actions"] = "dagger_actions"
-        if rnd_state_shape is not None:
+        if _is_given(rnd_state_shape):
             self._fields["rnd_state"] = "rnd_state"
         shapes = {
             "observations": obs_shape,
@@ -237,7 +237,7 @@ class RolloutStorageMM:
             RolloutOverflowError: there are `num_transitions_per_env` already.
         """
         step = map_struct(partial(self._value_of, transition), self._fields)
-        states = _states_of(getattr(transition, "hidden_states", None))
+        states = _states_of(getattr(transition, "hidden_states", None), self.step)
         if states:
             step[Columns.STATE_IN] = states
             if not self.step and Columns.STATE_IN not in self.storage:
@@ -406,17 +406,38 @@ def _distillation_outputs(step: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _is_given(shape: Shape) -> bool:
-    return shape is not None and (len(shape) == 0 or shape[0] is not None)
+    return shape is not None and (not isinstance(shape, Sequence) or len(shape) == 0 or shape[0] is not None)
 
 
 def _spec(field: str, shape: Any) -> ColumnSpec:
     if field in _FLAGS:
         return ColumnSpec((), torch.bool)
-    return ColumnSpec() if field in _NUMBERS else ColumnSpec(tuple(shape))
+    if field in _NUMBERS:
+        return ColumnSpec()
+    try:
+        return ColumnSpec(shape)
+    except ConfigError:
+        raise ConfigError(
+            f"RolloutStorageMM, shape of {field}",
+            expected="sizes, such as [48]",
+            found=repr(shape),
+            do="give the shape of one environment's row; only references, the critic's and RND's may be None",
+        ) from None
 
 
-def _states_of(hidden_states: Any) -> dict[str, Any]:
-    """Return the states of a transition with environments first, by network; without those that are None."""
+def _states_of(hidden_states: Any, step: int) -> dict[str, Any]:
+    """Return the states of a transition with environments first, by network; without those that are None.
+
+    Raises:
+        ColumnError: they are no pair.
+    """
+    if hidden_states is not None and (not isinstance(hidden_states, (tuple, list)) or len(hidden_states) != 2):
+        raise ColumnError(
+            f"RolloutStorageMM, step {step}, hidden_states",
+            expected="a pair of the states of actor and critic: tensors [layers, N, ...], tuples of these, or None",
+            found=type(hidden_states).__name__,
+            do="set transition.hidden_states = (states, None) if the actor alone is recurrent",
+        )
     pairs = zip(_NETWORKS, hidden_states or ())
     return {name: map_struct(_layers_first, states) for name, states in pairs if states is not None}
 
@@ -427,6 +448,9 @@ def _layers_first(states: torch.Tensor) -> torch.Tensor:
 
 
 def _extractor(amp_cfg: Mapping[str, Any], name: str) -> Callable[[Any], Any]:
+    if not isinstance(amp_cfg, Mapping):
+        do = "give both extractors: " + " and ".join(_EXTRACTORS)
+        raise ConfigError("RolloutStorageMM, amp_cfg", expected="a dict or None", found=repr(amp_cfg), do=do)
     function: Any = amp_cfg.get(name)
     if isinstance(function, str):
         function = load_object(function, f"RolloutStorageMM, amp_cfg[{name!r}]", "function")
