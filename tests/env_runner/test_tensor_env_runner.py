@@ -654,6 +654,26 @@ def test_an_environment_of_rsl_rls_form_is_sampled():
     assert sum(map(len, SingleAgentEnvRunner(config=config).sample(num_timesteps=50))) == 50
 
 
+class Changed(RslRlPoints):
+    """Returns what an earlier version of such environments did, or other groups than at first."""
+
+    returned: Any = None
+
+    def step(self, actions: torch.Tensor) -> Any:
+        obs, *others = super().step(actions)
+        return (obs, obs, *others) if self.returned is None else (self.returned, *others)
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"), [(None, "5 values"), ({"policy": torch.zeros(N, 2)}, "found:    {policy: leaf}")]
+)
+def test_steps_of_another_form_are_named(returned, said):
+    env = Changed(N)
+    env.returned = returned
+    with pytest.raises(EnvironmentContractError, match=said):
+        as_vector_env(env).step(torch.zeros(N, 1))
+
+
 def test_tensordicts_are_groups():
     tensordict = pytest.importorskip("tensordict")
 

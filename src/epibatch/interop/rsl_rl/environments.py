@@ -10,7 +10,7 @@ import torch
 
 from epibatch.core.errors import EnvironmentContractError
 from epibatch.core.spaces import get_base_struct_from_space
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import form_of, form_text, map_struct
 
 
 def as_vector_env(
@@ -80,7 +80,15 @@ class _RslRlVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the environment."""
-        obs, rewards, dones, *extras = self.env.step(actions)
+        returned = self.env.step(actions)
+        if not isinstance(returned, tuple) or len(returned) not in (3, 4):
+            raise EnvironmentContractError(
+                f"{type(self.env).__name__}.step",
+                expected="observations, rewards, dones and extras",
+                found=f"{len(returned)} values" if isinstance(returned, tuple) else type(returned).__name__,
+                do="return these four; observations for the critic are a group of a dict of observations",
+            )
+        obs, rewards, dones, *extras = returned
         self.extras = dict(extras[-1]) if extras else {}
         done = dones.reshape(self.num_envs) != 0
         time_outs = self.extras.get("time_outs")
@@ -89,7 +97,16 @@ class _RslRlVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _ordered(self, obs: Any) -> Any:
         """Return observations whose groups have the order of the space, which gymnasium sorts."""
-        return map_struct(lambda _, leaf: leaf, get_base_struct_from_space(self.single_observation_space), _plain(obs))
+        spaces, plain = get_base_struct_from_space(self.single_observation_space), _plain(obs)
+        try:
+            return map_struct(lambda _, leaf: leaf, spaces, plain)
+        except (KeyError, IndexError, TypeError):
+            raise EnvironmentContractError(
+                f"{type(self.env).__name__}, observations",
+                expected=form_text(form_of(spaces)),
+                found=form_text(form_of(plain)),
+                do="return the same groups of observations at each step, those of single_observation_space",
+            ) from None
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environment, if it can be."""
