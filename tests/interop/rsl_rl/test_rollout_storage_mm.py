@@ -375,6 +375,18 @@ def test_hidden_states_that_are_no_pair_are_named():
     assert storage.step == 0
 
 
+def test_a_first_transition_that_is_refused_leaves_no_room_for_its_hidden_states():
+    (step,), storage = transitions(1), made()
+    before, step.hidden_states, observations = storage.storage.nbytes, (torch.zeros(1, N, 2), None), step.observations
+    step.observations = torch.zeros(N, 7)
+    with pytest.raises(ColumnError, match="step 0"):
+        storage.add_transitions(step)
+    assert storage.storage.nbytes == before
+    step.hidden_states, step.observations = None, observations
+    storage.add_transitions(step)
+    assert storage.step == 1
+
+
 @pytest.mark.parametrize("privileged", [True, False])
 def test_distillation_goes_through_the_steps_in_the_order_of_time(privileged):
     steps = transitions()

@@ -230,7 +230,8 @@ class RolloutStorageMM:
 
         Args:
             transition: a `Transition`, or any object with such attributes. Those that the configuration does not ask
-                for are not read. Hidden states are stored if the first one has them.
+                for are not read. Hidden states are stored if the first one has them; then
+                the storage is made again, and attributes that were read before are of the old one.
 
         Raises:
             ColumnError: a field is None, or has another shape, type or device; the storage is as before.
@@ -238,12 +239,14 @@ class RolloutStorageMM:
         """
         step = map_struct(partial(self._value_of, transition), self._fields)
         states = _states_of(getattr(transition, "hidden_states", None), self.step)
+        storage = self.storage
         if states:
             step[Columns.STATE_IN] = states
-            if not self.step and Columns.STATE_IN not in self.storage:
+            if not self.step and Columns.STATE_IN not in storage:
                 specs = map_struct(lambda leaf: ColumnSpec(tuple(leaf.shape)[1:], leaf.dtype), states)
-                self.storage = self._new_storage({**self._columns, Columns.STATE_IN: specs})
-        self.storage.add_step(step)
+                storage = self._new_storage({**self._columns, Columns.STATE_IN: specs})
+        storage.add_step(step)
+        self.storage = storage
 
     add_transition = add_transitions
 
