@@ -386,8 +386,8 @@ class RolloutStorage:
         """Return the storage of a fragment in which each environment has the same number of steps.
 
         On the CPU it shares memory with the episodes where their rows lie side by side and need no other type: float64
-        becomes float32. `state_out` becomes `state_in` of the step after, a copy. The storage is full; `clear` lets it
-        be filled again, which overwrites the episodes.
+        becomes float32. `state_out` becomes `state_in` of the step after, a copy. Lookback and ids are not taken over.
+        The storage is full; `clear` lets it be filled again, which overwrites the episodes.
 
         Args:
             episodes: the chunks of one fragment, as a runner with `gym_env_autoreset_mode="same_step"` samples it.
