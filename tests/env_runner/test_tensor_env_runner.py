@@ -15,6 +15,7 @@ from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.env_to_module import MeanStdFilter
+from epibatch.core import MaskedColumn
 from epibatch.core.columns import Columns
 from epibatch.core.errors import (
     ColumnError,
@@ -24,7 +25,6 @@ from epibatch.core.errors import (
     RunnerArgumentError,
     RunnerError,
 )
-from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
 from epibatch.core.rl_module.default_modules import DefaultActorCritic
 from epibatch.core.spaces import EnvActions

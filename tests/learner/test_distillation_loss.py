@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from epibatch.algorithms import PPOConfig
+from epibatch.core import MaskedColumn
 from epibatch.core.distributions import Categorical, DiagGaussian
 from epibatch.core.errors import ColumnError, ConfigError
-from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.rl_module import TorchRLModule
 from epibatch.learner import DistillationLoss, Learner, LearnerSettings
 
