@@ -316,7 +316,9 @@ class TensorEnvRunner:
         batch = batch_of(self._obs, self._state)
         columns, for_env = self._acting.act(self.module, batch, explore=explore, t=self._metrics.steps)
         state = columns.pop(Columns.STATE_OUT, None)
-        if self._has_values and Columns.VF_PREDS not in columns and _has(schema, Columns.VF_PREDS):
+        bootstraps = self._has_values and _has(schema, Columns.VALUES_BOOTSTRAPPED)
+        needs_values = bootstraps or (self._has_values and _has(schema, Columns.VF_PREDS))
+        if needs_values and Columns.VF_PREDS not in columns:
             columns[Columns.VF_PREDS] = self._values(batch)
         result = self._stepper.step(for_env if self._gives_tensors else convert_to_numpy(for_env))
         failure = next(iter(result.failures.values()), result.failure)
@@ -330,7 +332,7 @@ class TensorEnvRunner:
             columns[Columns.STATE_IN] = self._state
             if Columns.STATE_OUT in schema:
                 columns[Columns.STATE_OUT] = state
-        if self._has_values and Columns.VF_PREDS in columns and _has(schema, Columns.VALUES_BOOTSTRAPPED):
+        if bootstraps:
             values = columns[Columns.VF_PREDS].reshape(self.num_envs)
             columns[Columns.VALUES_BOOTSTRAPPED] = self._bootstrapped(values, truncateds, rows, terminal, state)
         final_obs = None
@@ -393,18 +395,12 @@ class TensorEnvRunner:
             terminal: These observations.
             state: The states after the step.
         """
-        values = torch.where(truncateds, values, 0.0)
         self._without_final = self._without_final + truncateds.sum()
-        if terminal is None:
-            return values
-        picked = truncateds[rows].nonzero().flatten()
-        if not len(picked):
-            return values
-        envs = rows[picked]
-        self._without_final = self._without_final - len(envs)
-        states = None if state is None else map_struct(lambda leaf: leaf[envs], state)
-        batch = batch_of(map_struct(lambda leaf: leaf[picked], terminal), states)
-        return values.index_copy(0, envs, self._values(batch).to(values.dtype))
+        if terminal is not None:  # of terminated ones too: to choose rows, the host would have to wait for the device
+            self._without_final = self._without_final - truncateds[rows].sum()
+            states = None if state is None else map_struct(lambda leaf: leaf[rows], state)
+            values = values.index_copy(0, rows, self._values(batch_of(terminal, states)).to(values.dtype))
+        return torch.where(truncateds, values, 0.0)
 
     # -- metrics and state ---------------------------------------------------------------------
 

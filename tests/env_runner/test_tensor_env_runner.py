@@ -267,6 +267,13 @@ def test_only_columns_of_the_schema_are_stored():
         sampled(config_of(TorchPoints), explore=False, storage=RolloutStorage(T, N, {"teacher_actions": ColumnSpec()}))
 
 
+def test_values_of_terminal_observations_need_no_column_of_values():
+    whole = sampled(config_of(TorchPoints), explore=False)[1]
+    columns = {"truncateds": ColumnSpec(dtype=torch.bool), "values_bootstrapped": ColumnSpec()}
+    _, storage = sampled(config_of(TorchPoints), explore=False, storage=RolloutStorage(T, N, columns))
+    assert torch.equal(storage["values_bootstrapped"], whole["values_bootstrapped"])
+
+
 @pytest.mark.parametrize("model", [None, lstm()])
 def test_steps_touch_no_memory_of_the_host(model):
     """Tensors on the device "meta" have no values, so a copy to the host is an error: here the metrics', at the end."""
