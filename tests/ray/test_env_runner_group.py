@@ -62,3 +62,29 @@ def test_statistics_are_those_of_what_was_returned_though_runners_are_killed_or_
         assert not {*pids} & {*group.foreach_env_runner(pid_of)}
     finally:
         group.stop()
+
+
+def test_a_node_that_goes_away_while_its_runner_samples(cluster, add_node):
+    nodes = [add_node(resources={"spare": 1}) for _ in range(2)]
+    config = PPOConfig().environment("CartPole-v1").debugging(seed=0)
+    config.env_runners(num_env_runners=2, num_cpus_per_env_runner=0, custom_resources_per_env_runner={"spare": 1})
+    config.env_runners(env_to_module_connector=pieces, sample_timeout_s=20)
+    group = EnvRunnerGroup(config=config)
+    try:
+        seen = sum(map(len, group.sample(num_timesteps=400)))
+        group.request(num_timesteps=40_000)  # takes many seconds, so that the node goes away before its end
+        time.sleep(1.0)
+        cluster.remove_node(nodes[0])
+        parts = group.ready(timeout=60.0)
+        assert len(parts) == 1 and sum(map(len, parts[0][1])) >= 40_000
+        seen += sum(map(len, parts[0][1]))
+        assert group.local_env_runner.num_env_steps_sampled_lifetime == seen
+        report = group.fault_report()
+        assert (report["num_env_runner_failures"], report["num_env_steps_lost"]) == (1, 40_000)
+        add_node(resources={"spare": 1})
+        end = time.monotonic() + 60
+        while group.num_healthy_remote_env_runners() < 2:
+            assert time.monotonic() < end
+            group.sample(num_timesteps=100)
+    finally:
+        group.stop()
