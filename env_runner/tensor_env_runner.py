@@ -305,7 +305,7 @@ class TensorEnvRunner:
 
     def _observed(self, observations: Any) -> Any:
         """Return observations as the module gets them, in memory of their own: environments may reuse theirs."""
-        obs = to_tensors(observations, self.device)
+        obs = self._tensors(Columns.OBS, observations)
         reused = {_memory_of(leaf) for leaf in flatten(obs)[0]}
         seen = self._acting.observe(self.module, obs)
         return map_struct(lambda leaf: leaf.clone() if _memory_of(leaf) in reused else leaf, seen)
@@ -352,16 +352,27 @@ class TensorEnvRunner:
         Raises:
             EnvironmentContractError: there are more or fewer rows.
         """
-        value: torch.Tensor = to_tensors(getattr(result, name), self.device)
         flags = name != Columns.REWARDS
-        if value.shape[:1] != (self.num_envs,) or (flags and value.numel() != self.num_envs):
-            raise EnvironmentContractError(
-                f"environment {self.config.env!r}, step() of the vector environment",
-                expected=f"{name} of shape [{self.num_envs}], one for each environment",
-                found=f"shape {list(value.shape)}",
-                do="return what gymnasium.vector.VectorEnv says",
-            )
+        value: torch.Tensor = self._tensors(name, getattr(result, name), one_each=flags)
         return value.reshape(self.num_envs) != 0 if flags else value.float()
+
+    def _tensors(self, name: str, values: Any, *, one_each: bool = False) -> Any:
+        """Return what the environment gave as tensors, with a row for each environment; `one_each`: with a value.
+
+        Raises:
+            EnvironmentContractError: there are more or fewer rows.
+        """
+        tensors = None if values is None else to_tensors(values, self.device)
+        for leaf in flatten(tensors)[0]:
+            if leaf is None or leaf.shape[:1] != (self.num_envs,) or (one_each and leaf.numel() != self.num_envs):
+                shape = f"[{self.num_envs}]" if one_each else f"[{self.num_envs}, ...]"
+                raise EnvironmentContractError(
+                    f"environment {self.config.env!r}, values of the vector environment",
+                    expected=f"{name} of shape {shape}, a row for each environment",
+                    found="None" if leaf is None else f"shape {list(leaf.shape)}",
+                    do="return what gymnasium.vector.VectorEnv says",
+                )
+        return tensors
 
     def _terminal(self, result: VectorStep, ended: torch.Tensor) -> tuple[Any, Any]:
         """Return the environments whose terminal observations came, int64 [n], and these; two Nones without any."""
@@ -374,7 +385,7 @@ class TensorEnvRunner:
             rows = torch.tensor(given, dtype=torch.int64, device=self.device)
             terminal = stack_rows([final[row] for row in given]) if given else None
         else:
-            terminal = map_struct(lambda leaf: leaf[rows], to_tensors(final, self.device))
+            terminal = map_struct(lambda leaf: leaf[rows], self._tensors("infos['final_obs']", final))
         if not len(rows):
             return None, None
         try:

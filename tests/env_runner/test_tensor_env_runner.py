@@ -617,9 +617,26 @@ def test_after_a_failure_episodes_begin_anew():
 
 
 class WrongRows(TorchPoints):
+    """An environment that returns some value in another form than a row for each environment."""
+
+    def __init__(self, which: str, num_envs: int = N) -> None:
+        super().__init__(num_envs)
+        self.which = which
+
+    def observe(self, out: Any = None) -> Any:
+        return super().observe()[: 3 if self.which == "obs" else N]
+
     def step(self, actions: Any) -> Any:
-        obs, rewards, *others = super().step(actions)
-        return obs, rewards[:3], *others
+        obs, rewards, terminated, truncated, infos = super().step(actions)
+        if self.which == "final_obs":
+            infos = {"final_obs": infos["final_obs"][:2]}
+        return obs, rewards[: 3 if self.which == "rewards" else N], terminated, truncated, infos
+
+
+class WithoutTruncations(TorchPoints):
+    def step(self, actions: Any) -> Any:
+        obs, rewards, terminated, _, infos = super().step(actions)
+        return obs, rewards, terminated, None, infos
 
 
 class Later(TorchPoints):
@@ -627,8 +644,11 @@ class Later(TorchPoints):
 
 
 def test_environments_that_do_not_fit_are_named():
-    with pytest.raises(EnvironmentContractError, match=r"rewards of shape \[5\](.|\n)*shape \[3\]"):
-        runner_of(TensorEnvRunner, config_of(WrongRows)).sample(RolloutStorage(T, N))
+    for which, shape in (("rewards", r"\[3\]"), ("obs", r"\[3, 2\]"), ("final_obs", r"\[2, 2\]")):
+        with pytest.raises(EnvironmentContractError, match=rf"{which}.* of shape \[5, ...\](.|\n)*shape {shape}"):
+            runner_of(TensorEnvRunner, config_of(WrongRows, which=which)).sample(RolloutStorage(T, N))
+    with pytest.raises(EnvironmentContractError, match=r"truncateds of shape \[5\](.|\n)*None"):
+        runner_of(TensorEnvRunner, config_of(WithoutTruncations)).sample(RolloutStorage(T, N))
     with pytest.raises(ConfigError, match=r"autoreset mode 'same_step'(.|\n)*'next_step'"):
         TensorEnvRunner(config=config_of(Later))
     with pytest.raises(ConfigError, match="restart_failed_sub_environments"):
