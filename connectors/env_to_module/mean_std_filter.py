@@ -123,11 +123,11 @@ class BoxLeaves:
         """The observations with `rows` in the place of the Boxes' entries; other leaves as they are."""
         out = list(leaves)
         for box in self._boxes:
-            own, leaf = rows[:, box.columns].reshape(len(rows), *box.shape), leaves[box.position]
-            if isinstance(own, np.ndarray):
-                out[box.position] = own.astype(box.dtype)
+            part, leaf = rows[:, box.columns].reshape(len(rows), *box.shape), leaves[box.position]
+            if isinstance(part, np.ndarray):
+                out[box.position] = part.astype(box.dtype)
             else:
-                out[box.position] = own.to(leaf.dtype) if leaf.is_floating_point() else own.float()
+                out[box.position] = part.to(leaf.dtype) if leaf.is_floating_point() else part.float()
         return unflatten(self.form, out)
 
     def name_of(self, column: int) -> str:

@@ -156,7 +156,7 @@ def _joined(leaf: Any, rows: int, copies: int, added: Any) -> Any:
     import numpy as np
     import torch
 
-    if isinstance(leaf, torch.Tensor):
+    if isinstance(leaf, torch.Tensor) and leaf.shape[:1] == (rows,):
         return torch.cat([leaf, added]) if added is not None else leaf.repeat(1 + copies, *[1] * (leaf.ndim - 1))
     if isinstance(leaf, np.ndarray) and leaf.shape[:1] == (rows,):
         return np.concatenate([leaf] * (1 + copies))

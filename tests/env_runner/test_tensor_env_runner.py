@@ -594,7 +594,7 @@ def test_wrong_storages_are_named():
         runner.last_values()
 
 
-def test_after_a_failure_episodes_begin_anew():
+def test_after_a_failure_new_episodes_begin():
     class Failing(TorchPoints):
         fails = True
 

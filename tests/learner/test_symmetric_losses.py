@@ -180,6 +180,7 @@ def test_sequences_and_structs_are_mirrored_whole():
         "state_in": {"h": torch.rand(3, 4)},
         "seq_lens": torch.tensor([5, 2, 5]),
         "loss_mask": torch.rand(3, 5) > 0.5,
+        "weights_seq_no": torch.tensor(7),
     }
     loss = SymmetricPPOLoss(observations=swap, actions=torch.neg)
     out = loss.augment(batch)
@@ -190,6 +191,7 @@ def test_sequences_and_structs_are_mirrored_whole():
     torch.testing.assert_close(out["obs"]["ref"].value, torch.cat([obs["ref"].value, -obs["ref"].value]))
     torch.testing.assert_close(out["state_in"]["h"], torch.cat([batch["state_in"]["h"]] * 2))
     assert out["seq_lens"].tolist() == [5, 2, 5] * 2
+    assert out["weights_seq_no"].tolist() == 7, "a number of the whole batch stays one"
     assert out["mirrored"].shape == (6, 5) and out["mirrored"][3:].all() and not out["mirrored"][:3].any()
 
 
