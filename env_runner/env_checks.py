@@ -81,12 +81,7 @@ def check_single_env(env: Any, maker: Any) -> Any:
     made_by = _name_of_maker(maker)
     where = f"environment made by {made_by}"
     if isinstance(env, gym.vector.VectorEnv):
-        raise ConfigError(
-            where,
-            expected="a single environment, several of which are put together",
-            found=f"the vector environment {type(env).__name__}",
-            do="set gym_env_vectorize_mode='vector_entry_point' to use it as it is",
-        )
+        raise several_envs_error(made_by, f"the vector environment {type(env).__name__}")
     if not isinstance(env, gym.Env):
         raise ConfigError(
             where, expected="a gymnasium.Env", found=_found(env), do="return the environment that was made"
@@ -100,6 +95,21 @@ def check_single_env(env: Any, maker: Any) -> Any:
                 where, expected=f"a gymnasium Space as {name}", found=_found(space), do=f"set self.{name}"
             )
     return env
+
+
+def several_envs_error(maker: str, found: str) -> ConfigError:
+    """Return the error about a vector environment in place of a single one.
+
+    Args:
+        maker: The name of the class or function that makes it.
+        found: A description of the environment.
+    """
+    return ConfigError(
+        f"environment made by {maker}",
+        expected="a single environment, several of which are put together",
+        found=found,
+        do="set gym_env_vectorize_mode='vector_entry_point' to use it as it is",
+    )
 
 
 def several_agents_error(maker: str, found: str) -> ConfigError:
@@ -134,7 +144,7 @@ def check_vector_env(env: Any, num_envs: int, wanted: Any = None) -> Any:
             "gym_env_vectorize_mode='vector_entry_point'",
             expected="a gymnasium.vector.VectorEnv",
             found=_found(env),
-            do="return the vector environment, or take 'sync' if single environments are made",
+            do="return the vector environment, or take 'sync' if single environments are made" + adapter_advice(env),
         )
     try:
         _check_made(env, num_envs, wanted)
@@ -203,6 +213,12 @@ def has_text(space: Any) -> bool:
 
 def _found(value: Any) -> str:
     return "None: does the function return it?" if value is None else f"{type(value).__name__} {value!r}"
+
+
+def adapter_advice(env: Any) -> str:
+    """Return the advice to use an adapter, for an environment that may be made for rsl_rl."""
+    made = hasattr(env, "get_observations")
+    return "; of an environment made for rsl_rl return epibatch.interop.rsl_rl.as_vector_env(env)" if made else ""
 
 
 _MARK = "raised_by_environment"

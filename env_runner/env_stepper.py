@@ -20,7 +20,7 @@ from epibatch.core.structs import flatten, map_struct
 
 from ..episodes._storage.arrays import owned
 from ..episodes._storage.vector_checks import VectorChecks
-from .env_checks import autoreset_mode, mark_environment, reward_shape
+from .env_checks import adapter_advice, autoreset_mode, mark_environment, reward_shape
 from .env_restarts import EnvRestarts
 from .env_workers import CONNECTION_ERRORS
 from .tensor_envs import device_of, infos_to_arrays, to_arrays
@@ -372,7 +372,7 @@ class EnvStepper:
             f"environment {self._name!r}, {call}() of the vector environment",
             expected=f"{count} values: {names}, the last a dict",
             found=f"{len(found)} values: {', '.join(found)}" if isinstance(found, list) else found,
-            do="return what gymnasium.vector.VectorEnv says",
+            do="return what gymnasium.vector.VectorEnv says" + adapter_advice(self.env),
         )
 
     def _as_arrays(self, result: Any) -> Any:

@@ -26,6 +26,7 @@ from .env_checks import (
     check_vector_env,
     gymnasium_mode,
     several_agents_error,
+    several_envs_error,
 )
 from .env_context import EnvContext
 from .multi_agent_base import MultiAgentEnv, mark_end
@@ -92,7 +93,7 @@ def _call_creator(creator: Callable[..., Any], config: dict[str, Any]) -> Any:
         config: The environment's.
 
     Raises:
-        ConfigError: keywords that it does not take.
+        ConfigError: keywords that it does not take; a function of `num_envs`, which makes a vector environment.
 
     Example:
         >>> _call_creator(lambda length=3: length, {"length": 5}), _call_creator(lambda config: config, {"length": 5})
@@ -100,6 +101,8 @@ def _call_creator(creator: Callable[..., Any], config: dict[str, Any]) -> Any:
     """
     parameters = inspect.signature(creator).parameters
     if any(item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD for item in parameters.values()):
+        if next(iter(parameters)) == "num_envs":
+            raise several_envs_error(getattr(creator, "__name__", repr(creator)), "a vector environment of num_envs")
         return creator(config)
     named = next((name for name in _CONFIG_NAMES if name in parameters), None)
     if named is not None:
@@ -374,7 +377,7 @@ def make_vector_env(
         mode: "sync", "async" (in worker processes), or "vector_entry_point" (the id's own vector version).
         env_config: Passed to the environment: as keywords for an id; for a class or function as one
             dict if it has a required parameter or one called `config` or `env_config`, else as keywords.
-            With "vector_entry_point" only the second counts, as the first may be `num_envs`.
+            With "vector_entry_point" the required parameter must be the first, and not `num_envs`.
         autoreset: When reset observations come: "next_step", "same_step", "disabled"; None: as the
             vector environment does by itself. A vector entry point gets it as the keyword
             `autoreset_mode` (a `gymnasium.vector.AutoresetMode`) if it has such a parameter.
@@ -466,6 +469,19 @@ def _vectorized(
     return envs
 
 
+def makes_vector_env(env: Any) -> bool:
+    """True if what a config names makes vector environments: such a class, or one whose first parameter is `num_envs`.
+
+    Args:
+        env: As for `make_vector_env`.
+    """
+    creator = None if env is None else _creator_of(env)
+    if creator is None:
+        return False
+    is_class = isinstance(creator, type) and issubclass(creator, gym.vector.VectorEnv)
+    return is_class or next(iter(inspect.signature(creator).parameters), None) == "num_envs"
+
+
 def make_any_env(env: Any, env_config: dict[str, Any] | None = None) -> Any:
     """Make what a config names, without wrappers and checks.
 
@@ -533,6 +549,10 @@ def _vector(creator: Callable[..., Any], config: dict[str, Any], offered: dict[s
     if takes_any:
         keywords["num_envs"] = offered["num_envs"]
     parameter_name = next((name for name in _CONFIG_NAMES if name in parameters), None)
+    first = next(iter(parameters.values()), None)
+    if parameter_name is None and first is not None and first.name not in {**offered, **config}:
+        required = first.default is first.empty and first.kind is first.POSITIONAL_OR_KEYWORD
+        parameter_name = first.name if required else None
     if parameter_name is not None:
         return creator(**keywords, **{parameter_name: config})
     _check_keywords(creator, config)

@@ -213,13 +213,16 @@ def _only(piece: Any, column: str) -> bool:
     return isinstance(piece, ColumnTransform) and {path.column for path in piece.paths} == {column}
 
 
+_DECLARE = "declare takes_tensors: ClassVar[bool] = True in {} if its code works on tensors; or "
+
+
 def _cannot(piece: Any, what: str) -> ConfigError:
     name = type(piece).__name__
     found = f"{name}, which does not say that it does" if not getattr(piece, "takes_tensors", False) else repr(piece)
+    own = "" if type(piece).__module__.startswith("epibatch.") else _DECLARE.format(name)
     return ConfigError(
         f"TensorEnvRunner, piece {name}",
         expected=f"pieces that work on tensors: {what} that declares takes_tensors = True, or MeanStdFilter",
         found=found,
-        do=f"declare takes_tensors: ClassVar[bool] = True in {name} if its code works on tensors; or sample with "
-        "SingleAgentEnvRunner, which converts the environment's tensors to arrays",
+        do=f"{own}sample with SingleAgentEnvRunner, which converts the environment's tensors to arrays",
     )

@@ -24,20 +24,21 @@ from epibatch.core.errors import (
 from epibatch.core.random_streams import random_stream, runner_stream
 from epibatch.core.restoring import restoring
 from epibatch.core.runtime import evaluation_mode
+from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.state_codec import require_mapping, select_components
 from epibatch.core.structs import convert_to_numpy, flatten, map_struct, stack_rows
 
 from .acting import explores
-from .env_checks import autoreset_mode, gymnasium_mode
+from .env_checks import adapter_advice, autoreset_mode, gymnasium_mode
 from .env_context import EnvContext
 from .env_restarts import EnvRestarts
 from .env_runner import RunnerConfig, is_amount
 from .env_stepper import EnvStepper, VectorStep
-from .make_env import make_vector_env, wrappers_of
+from .make_env import make_vector_env, makes_vector_env, wrappers_of
 from .metrics import SamplingMetrics
 from .reset_seeds import ResetSeeds
 from .tensor_acting import InitialStates, TensorActing, batch_of, to_tensors
-from .tensor_envs import device_of
+from .tensor_envs import device_of, shapes_of
 
 __all__ = ["StepStorage", "TensorEnvRunner"]
 
@@ -46,6 +47,8 @@ _WITHOUT_EFFECT = (
     *("restart_failed_sub_environments", "soft_horizon", "callbacks_class"),
     *("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end"),
 )
+
+_FINAL = "infos['final_obs'] of step()"
 
 
 class StepStorage(Protocol):
@@ -143,6 +146,7 @@ class TensorEnvRunner:
         self._metrics = SamplingMetrics(self.num_envs, config.metrics_num_episodes_for_smoothing)
         if config.seed is not None:
             self.seed(runner_stream(config.seed, worker_index))
+        self._shapes: dict[str, Any] = {}  # of one environment's observation, by part
         self._obs: Any = None  # the newest observations, as the module gets them; None: the environment is to be reset
         self._state: Any = None
         self._initial: InitialStates | None = None
@@ -158,23 +162,25 @@ class TensorEnvRunner:
         Raises:
             ConfigError: its autoreset mode is not SAME_STEP.
         """
-        config, given = self.config, self.config.gym_env_autoreset_mode
-        native = config.gym_env_vectorize_mode == "vector_entry_point"
+        config, given, mode = self.config, self.config.gym_env_autoreset_mode, self.config.gym_env_vectorize_mode
+        if mode == "sync" and makes_vector_env(config.env):
+            mode = "vector_entry_point"
+        native = mode == "vector_entry_point"
         env = make_vector_env(
             config.env,
             config.num_envs_per_env_runner,
-            config.gym_env_vectorize_mode,
+            mode,
             EnvContext(config.env_config, self.worker_index, num_workers=config.num_env_runners),
             autoreset=given if native or given is not None else "same_step",
-            wrappers=wrappers_of(config, config.gym_env_vectorize_mode),
+            wrappers=wrappers_of(config, mode),
             resets_itself=config.env_resets_itself,
             per_process=config.num_envs_per_worker,
             timeout=config.sub_environment_timeout_s,
         )
         if "autoreset_mode" not in env.metadata:
             env.metadata = {**env.metadata, "autoreset_mode": gymnasium_mode("same_step")}
-        if autoreset_mode(env) != "same_step":
-            mode = autoreset_mode(env)
+        mode = autoreset_mode(env)
+        if mode != "same_step":
             env.close()
             raise ConfigError(
                 f"TensorEnvRunner, environment {config.env!r}",
@@ -301,11 +307,31 @@ class TensorEnvRunner:
         self._state = None
         if stateful is not None and stateful():
             self._state = InitialStates(self.module, self.device).rows(self.num_envs)
-        self._obs = self._observed(observations)
+        self._shapes = shapes_of(get_base_struct_from_space(self.env.single_observation_space))
+        self._obs = self._observed(observations, "reset()")
+        self._shapes = {part: shape[1:] for part, shape in shapes_of(observations).items()}
 
-    def _observed(self, observations: Any) -> Any:
+    def _check_parts(self, observations: Any, count: int, call: str) -> None:
+        """Check that observations have all parts, in shapes of a row.
+
+        Raises:
+            EnvironmentContractError: a part is missing, or has another shape.
+        """
+        found = shapes_of(observations)
+        for part, shape in self._shapes.items():
+            if found.get(part) != (count, *shape):
+                raise EnvironmentContractError(
+                    f"environment {self.config.env!r}, {call} of the vector environment",
+                    expected=f"observations with shape {[count, *shape]}" + (part and f" in part {part}"),
+                    found=f"shape {list(found[part])}" if part in found else f"only {', '.join(found) or 'one part'}",
+                    do="return the parts and shapes of single_observation_space, with a row for each environment"
+                    + adapter_advice(self.env),
+                )
+
+    def _observed(self, observations: Any, call: str) -> Any:
         """Return observations as the module gets them, in memory of their own: environments may reuse theirs."""
-        obs = self._tensors(Columns.OBS, observations)
+        self._check_parts(observations, self.num_envs, call)
+        obs = to_tensors(observations, self.device)
         reused = {_memory_of(leaf) for leaf in flatten(obs)[0]}
         seen = self._acting.observe(self.module, obs)
         return map_struct(lambda leaf: leaf.clone() if _memory_of(leaf) in reused else leaf, seen)
@@ -341,7 +367,7 @@ class TensorEnvRunner:
         if schema:
             columns = {name: columns[name] for name in schema if name in columns}
         storage.add_step(columns, final_obs=final_obs)
-        self._obs = self._observed(result.observations)
+        self._obs = self._observed(result.observations, "step()")
         if self._initial is not None:
             self._state = self._initial.begun(state, ended)
         self._note(rewards, ended)
@@ -352,27 +378,16 @@ class TensorEnvRunner:
         Raises:
             EnvironmentContractError: there are more or fewer rows.
         """
-        flags = name != Columns.REWARDS
-        value: torch.Tensor = self._tensors(name, getattr(result, name), one_each=flags)
+        flags, given = name != Columns.REWARDS, getattr(result, name)
+        value: torch.Tensor | None = None if given is None else to_tensors(given, self.device)
+        if value is None or value.shape[:1] != (self.num_envs,) or (flags and value.numel() != self.num_envs):
+            raise EnvironmentContractError(
+                f"environment {self.config.env!r}, step() of the vector environment",
+                expected=f"{name} of shape [{self.num_envs}], one for each environment",
+                found="None" if value is None else f"shape {list(value.shape)}",
+                do="return what gymnasium.vector.VectorEnv says",
+            )
         return value.reshape(self.num_envs) != 0 if flags else value.float()
-
-    def _tensors(self, name: str, values: Any, *, one_each: bool = False) -> Any:
-        """Return what the environment gave as tensors, with a row for each environment; `one_each`: with a value.
-
-        Raises:
-            EnvironmentContractError: there are more or fewer rows.
-        """
-        tensors = None if values is None else to_tensors(values, self.device)
-        for leaf in flatten(tensors)[0]:
-            if leaf is None or leaf.shape[:1] != (self.num_envs,) or (one_each and leaf.numel() != self.num_envs):
-                shape = f"[{self.num_envs}]" if one_each else f"[{self.num_envs}, ...]"
-                raise EnvironmentContractError(
-                    f"environment {self.config.env!r}, values of the vector environment",
-                    expected=f"{name} of shape {shape}, a row for each environment",
-                    found="None" if leaf is None else f"shape {list(leaf.shape)}",
-                    do="return what gymnasium.vector.VectorEnv says",
-                )
-        return tensors
 
     def _terminal(self, result: VectorStep, ended: torch.Tensor) -> tuple[Any, Any]:
         """Return the environments whose terminal observations came, int64 [n], and these; two Nones without any."""
@@ -384,8 +399,11 @@ class TensorEnvRunner:
             given = [row for row in rows.tolist() if final[row] is not None]
             rows = torch.tensor(given, dtype=torch.int64, device=self.device)
             terminal = stack_rows([final[row] for row in given]) if given else None
+            if given:
+                self._check_parts(terminal, len(given), _FINAL)
         else:
-            terminal = map_struct(lambda leaf: leaf[rows], self._tensors("infos['final_obs']", final))
+            self._check_parts(final, self.num_envs, _FINAL)
+            terminal = map_struct(lambda leaf: leaf[rows], to_tensors(final, self.device))
         if not len(rows):
             return None, None
         try:

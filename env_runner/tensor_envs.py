@@ -79,6 +79,21 @@ def device_of(struct: Any) -> Any:
     return next((leaf.device for leaf in flatten(struct)[0] if is_tensor(leaf)), None)
 
 
+def shapes_of(struct: Any, path: str = "") -> dict[str, Any]:
+    """Return the shapes of the leaves of a structure of arrays, tensors or spaces, by path; a `MaskedColumn` is a dict.
+
+    Example:
+        >>> shapes_of({"a": np.zeros(2), "b": MaskedColumn(np.ones((3, 1)), np.ones(3))})
+        {"['a']": (2,), "['b']['value']": (3, 1), "['b']['mask']": (3,)}
+    """
+    if isinstance(struct, MaskedColumn):
+        struct = struct._asdict()
+    if isinstance(struct, (dict, tuple)):
+        parts = struct.items() if isinstance(struct, dict) else enumerate(struct)
+        return {name: shape for key, part in parts for name, shape in shapes_of(part, f"{path}[{key!r}]").items()}
+    return {path: struct.shape if hasattr(struct, "shape") else np.shape(struct)}
+
+
 def to_arrays(values: Any) -> Any:
     """Return values of an environment with arrays in place of tensors, those in object arrays included.
 

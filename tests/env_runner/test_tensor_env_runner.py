@@ -14,6 +14,7 @@ from fixture_tensor_envs import NumpyPoints, RobotsLikeIsaac, RslRlPoints, Torch
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.authoring import ColumnTransform
+from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.env_to_module import MeanStdFilter
 from epibatch.core import MaskedColumn
 from epibatch.core.columns import Columns
@@ -644,8 +645,12 @@ class Later(TorchPoints):
 
 
 def test_environments_that_do_not_fit_are_named():
-    for which, shape in (("rewards", r"\[3\]"), ("obs", r"\[3, 2\]"), ("final_obs", r"\[2, 2\]")):
-        with pytest.raises(EnvironmentContractError, match=rf"{which}.* of shape \[5, ...\](.|\n)*shape {shape}"):
+    for which, expected, shape in (
+        ("rewards", r"rewards of shape \[5\]", r"\[3\]"),
+        ("obs", r"reset\(\)(.|\n)*observations with shape \[5, 2\]", r"\[3, 2\]"),
+        ("final_obs", r"infos\['final_obs'\] of step\(\)(.|\n)*shape \[5, 2\]", r"\[2, 2\]"),
+    ):
+        with pytest.raises(EnvironmentContractError, match=rf"{expected}(.|\n)*shape {shape}"):
             runner_of(TensorEnvRunner, config_of(WrongRows, which=which)).sample(RolloutStorage(T, N))
     with pytest.raises(EnvironmentContractError, match=r"truncateds of shape \[5\](.|\n)*None"):
         runner_of(TensorEnvRunner, config_of(WithoutTruncations)).sample(RolloutStorage(T, N))
@@ -655,6 +660,67 @@ def test_environments_that_do_not_fit_are_named():
         TensorEnvRunner(config=config_of(TorchPoints).fault_tolerance(restart_failed_sub_environments=True))
     with pytest.raises(ConfigError, match="on_episode_end"):
         TensorEnvRunner(config=config_of(TorchPoints).callbacks(on_episode_end=lambda **kwargs: None))
+
+
+class Groups(TorchPoints):
+    """An environment with two groups; `wrong` is a call whose values are not so."""
+
+    single_observation_space = gym.spaces.Dict({"a": TorchPoints.single_observation_space, "b": gym.spaces.Discrete(9)})
+
+    def __init__(self, wrong: Any = "", value: Any = None, num_envs: int = N) -> None:
+        super().__init__(num_envs)
+        self.wrong, self.value = wrong, value
+
+    def groups(self, obs: Any, call: str) -> Any:
+        groups = {"a": obs, "b": self.t}
+        return self.value(groups) if self.wrong == call else groups
+
+    def reset(self, **kwargs: Any) -> Any:
+        return self.groups(super().reset(**kwargs)[0], "reset"), {}
+
+    def step(self, actions: Any) -> Any:
+        obs, *others, infos = super().step(actions)
+        return self.groups(obs, "step"), *others, {"final_obs": self.groups(infos["final_obs"], "final_obs")}
+
+
+@pytest.mark.parametrize("call", ["reset", "step", "final_obs"])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (lambda groups: {"a": groups["a"]}, r"shape \[5\] in part \['b'\](.|\n)*only \['a'\]"),
+        (lambda groups: groups["a"], r"shape \[5, 2\] in part \['a'\](.|\n)*only one part"),
+        (lambda groups: groups | {"a": groups["a"][:, :1]}, r"\[5, 2\] in part \['a'\](.|\n)*shape \[5, 1\]"),
+    ],
+)
+def test_observations_of_another_form_are_errors_of_the_environment(call, value, message):
+    with pytest.raises(EnvironmentContractError, match=rf"Groups.*{call}(.|\n)*{message}"):
+        sampled(config_of(Groups, wrong=call, value=value), explore=False)
+    sampled(config_of(Groups), explore=False)
+
+
+def of_size(num_envs: int) -> Any:
+    return RobotsLikeIsaac(num_envs)
+
+
+@pytest.mark.parametrize("env", [TorchPoints, of_size])
+def test_vector_environments_need_no_mode(env):
+    config = config_of(env).env_runners(gym_env_vectorize_mode="sync", num_envs_per_env_runner=7)
+    assert TensorEnvRunner(config=config).num_envs == 7
+    with pytest.raises(ConfigError, match=rf"{env.__name__}(.|\n)*gym_env_vectorize_mode='vector_entry_point'"):
+        SingleAgentEnvRunner(config=config)
+
+
+def test_the_first_parameter_of_a_function_takes_the_config():
+    config = config_of(lambda c: TorchPoints(c["points"]), points=N)
+    assert TensorEnvRunner(config=config).num_envs == N
+    with pytest.raises(TypeError, match="device"):  # it has to be given
+        TensorEnvRunner(config=config_of(lambda num_envs, device: None))
+
+
+def test_a_built_in_piece_that_needs_episodes_is_named_without_advice_to_change_it():
+    with pytest.raises(ConfigError, match="FrameStacking") as error:
+        TensorEnvRunner(config=config_of(TorchPoints, pieces=lambda env: FrameStacking(num_frames=2, axis=-1)))
+    assert "declare takes_tensors:" not in str(error.value) and "SingleAgentEnvRunner" in str(error.value)
 
 
 # -- rsl_rl ----------------------------------------------------------------------------------------
@@ -699,6 +765,41 @@ def test_steps_of_another_form_are_named(returned, said):
     env.returned = returned
     with pytest.raises(EnvironmentContractError, match=said):
         as_vector_env(env).step(torch.zeros(N, 1))
+
+
+class OlderRslRlPoints(RslRlPoints):
+    """The form of rsl_rl 2: a tensor, and all groups in extras."""
+
+    def get_observations(self) -> Any:
+        return self.obs, {"observations": self.groups()}
+
+    def step(self, actions: Any) -> Any:
+        groups, rewards, dones, extras = super().step(actions)
+        return groups["policy"], rewards, dones, extras | {"observations": groups}
+
+
+def test_other_observations_in_extras_are_groups():
+    (old, _), (new, _) = (as_vector_env(kind(N)).reset() for kind in (OlderRslRlPoints, RslRlPoints))
+    assert old.keys() == new.keys() == {"critic", "policy"}
+    runners = [as_vector_env(kind(N)) for kind in (OlderRslRlPoints, RslRlPoints)]
+    left, right = (env.step(torch.ones(N, 1))[0] for env in runners)
+    assert all(torch.equal(left[name], right[name]) for name in right)
+    space = TorchPoints.single_observation_space
+    assert torch.equal(as_vector_env(OlderRslRlPoints(N), single_observation_space=space).reset()[0], new["policy"])
+
+
+def test_an_environment_without_the_adapter_is_told_of_it():
+    with pytest.raises(ConfigError, match="as_vector_env"):
+        TensorEnvRunner(config=config_of(RslRlPoints))
+
+    class WithSpaces(RslRlPoints):
+        single_observation_space, single_action_space = Groups.single_observation_space, gym.spaces.Box(-1, 1, (1,))
+
+        def reset(self, **kwargs: Any) -> Any:
+            return {"a": self.obs, "b": torch.zeros(N)}, {}
+
+    with pytest.raises(EnvironmentContractError, match=r"4 values(.|\n)*as_vector_env"):
+        sampled(config_of(WithSpaces), explore=False)
 
 
 def test_tensordicts_are_groups():

@@ -29,7 +29,8 @@ def as_vector_env(
     Args:
         env: Has `num_envs`, `num_actions`, `get_observations()`, which returns a tensor `[N, ...]` or a TensorDict or
             dict of observation groups, and `step(actions)`, which returns observations, rewards `[N]`, dones `[N]` and
-            extras. If it has `reset()`, a reset calls it; otherwise running episodes go on.
+            extras. In the form of rsl_rl 2, which gives a tensor and other groups in `extras["observations"]`, the
+            tensor is the group `policy`. If it has `reset()`, a reset calls it; otherwise running episodes go on.
         single_observation_space: Space of one environment's observations; None: Boxes of the shapes and types that
             `get_observations()` gives, without bounds.
         single_action_space: Space of one environment's actions; None: `num_actions` numbers without bounds.
@@ -67,7 +68,7 @@ class _RslRlVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def __init__(self, env: Any, observation_space: Any, action_space: Any) -> None:
         self.env, self.num_envs, self.extras = env, int(env.num_envs), dict[str, Any]()
         self.device = torch.device(getattr(env, "device", "cpu"))
-        self.single_observation_space = observation_space or _space_of(_plain(env.get_observations()))
+        self.single_observation_space = observation_space or _space_of(_groups(env.get_observations()))
         self.single_action_space = action_space or gym.spaces.Box(-np.inf, np.inf, (int(env.num_actions),), np.float32)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.action_space = gym.vector.utils.batch_space(self.single_action_space, self.num_envs)
@@ -76,7 +77,7 @@ class _RslRlVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Reset the environment, if it can be, and return its observations; seeds are not passed on."""
         if hasattr(self.env, "reset"):
             self.env.reset()
-        return self._ordered(self.env.get_observations()), {}
+        return self._ordered(_groups(self.env.get_observations())), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the environment."""
@@ -93,11 +94,13 @@ class _RslRlVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         done = dones.reshape(self.num_envs) != 0
         time_outs = self.extras.get("time_outs")
         truncated = torch.zeros_like(done) if time_outs is None else done & (time_outs.reshape(self.num_envs) != 0)
-        return self._ordered(obs), rewards.reshape(self.num_envs), done & ~truncated, truncated, {}
+        observed = self._ordered(_groups(obs if isinstance(obs, tuple) else (obs, self.extras)))
+        return observed, rewards.reshape(self.num_envs), done & ~truncated, truncated, {}
 
     def _ordered(self, obs: Any) -> Any:
         """Return observations whose groups have the order of the space, which gymnasium sorts."""
-        spaces, plain = get_base_struct_from_space(self.single_observation_space), _plain(obs)
+        spaces = get_base_struct_from_space(self.single_observation_space)
+        plain = obs.get("policy", obs) if isinstance(obs, dict) and not isinstance(spaces, dict) else obs
         try:
             return map_struct(lambda _, leaf: leaf, spaces, plain)
         except (KeyError, IndexError, TypeError):
@@ -115,10 +118,16 @@ class _RslRlVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
 
 def _plain(obs: Any) -> Any:
-    """Return observations as tensors in dicts; earlier versions of rsl_rl gave them with extras."""
-    if isinstance(obs, tuple):
-        return _plain(obs[0])
+    """Return observations as tensors in dicts."""
     return {name: _plain(part) for name, part in obs.items()} if hasattr(obs, "items") else obs
+
+
+def _groups(obs: Any) -> Any:
+    """Return observations, or a pair of them and extras, whose other observations become groups beside `policy`."""
+    obs, extras = obs if isinstance(obs, tuple) else (obs, {})
+    obs, others = _plain(obs), _plain(extras.get("observations") or {}) if hasattr(extras, "items") else {}
+    alone = isinstance(obs, dict) or not others.keys() - {"policy"}
+    return obs if alone else {**others, "policy": obs}
 
 
 def _space_of(obs: Any) -> Any:
