@@ -26,7 +26,7 @@ from epibatch.core.errors import (
 )
 from epibatch.core.restoring import check_count, check_like, restore_on_error, restoring
 from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec
-from epibatch.core.runtime import evaluation_mode
+from epibatch.core.runtime import evaluation_mode, usable_device
 from epibatch.core.state_codec import require_mapping
 from epibatch.core.structs import flatten, map_struct
 
@@ -54,7 +54,7 @@ class Learner:
     Args:
         module: the modules, or a single one; each that is trained has its own optimiser.
         connector: the learner pipeline; called as `connector(rl_module=, batch={}, episodes=, shared_data={},
-            metrics=)`, it returns `{module_id: {column: tensor}}`.
+            metrics=)`, it returns `{module_id: {column: tensor}}`; None if every update is given a batch.
         settings: optimiser and minibatches.
         loss: a `Loss` (PPOLoss, say), or a function `(batch, outputs, distribution_class) -> (loss, metrics)`.
         device: the device of the modules and minibatches; None leaves both on their devices.
@@ -68,7 +68,7 @@ class Learner:
     Raises:
         ConfigError: the module is none of epibatch's, such as a plain `torch.nn.Module`.
         UnknownNameError: `multi_agent` names a module that does not exist.
-        ConfigError: it has a setting that no module has, or a value out of its range.
+        ConfigError: it has a setting that no module has, or a value out of its range; or the device cannot be used.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Learner:
         self._learner_connector = connector
         self._settings = settings
         self._loss = as_loss(loss)
-        self._device = None if device is None else torch.device(device)
+        self._device = None if device is None else usable_device(device, "Learner")
         self._multi_agent = multi_agent or MultiAgentSettings()
         self._multi_agent.check_ids(self._module.keys())
         self._unread = UnreadColumns(connector) if columns == "auto" else None
@@ -278,7 +278,7 @@ class Learner:
             `columns="auto"` `bytes_left_out`.
 
         Raises:
-            ConfigError: episodes and a batch were given, or neither.
+            ConfigError: episodes and a batch were given, or neither; or episodes to a learner without a pipeline.
             EpisodeError: there are no episodes.
             BatchLayoutError: the pipeline returned something else than batches per module, or `batch` is none.
             FirstUpdateError: with `check_first_update="error"`, a module's outputs differ from those recorded
@@ -320,6 +320,14 @@ class Learner:
         if isinstance(data, Mapping):
             return self._given_batch(data, may_be_empty=shared is not None)
         episodes = data
+        if self._learner_connector is None:
+            raise ConfigError(
+                "Learner.update(episodes=...)",
+                expected="a learner pipeline, which makes the train batch of episodes",
+                found="a learner with connector=None",
+                do="give it one: epibatch.connectors.learner.default_pipeline(observation_space, action_space), say, "
+                "or call update(batch=...)",
+            )
         if len(episodes) == 0 and shared is None:
             raise _no_episodes()
         known_ids = self._multi_agent.known_ids
@@ -585,7 +593,7 @@ Data: TypeAlias = "Sequence[Any] | Mapping[str, Mapping[str, Any]]"
 """Episodes, or a batch."""
 
 
-_GIVEN_BATCH = "Learner.update(batch=...)", "name the module: batch={'default_policy': storage.batch()}"
+_GIVEN_BATCH = "Learner.update(batch=...)", "name the module, call batch(): batch={'default_policy': storage.batch()}"
 
 
 def _data_of(episodes: Sequence[Any] | None, batch: Mapping[str, Any] | None) -> Data:
@@ -640,8 +648,7 @@ def _no_batch_of_modules(
     if not isinstance(batch, dict):
         found = type(batch).__name__
     elif any(key in modules for key in batch):
-        of_nobody = [key for key, value in batch.items() if not isinstance(value, dict)]
-        found = f"{', '.join(map(repr, of_nobody))} beside modules {[key for key in batch if key in modules]}"
+        found = ", ".join(f"{key!r}: {type(value).__name__}" for key, value in batch.items())
         do = "let the piece that adds it say for whom: add_n_batch_items(batch, column, rows, len(rows), episode)"
     else:
         found = f"columns {sorted(map(str, batch))}"

@@ -14,10 +14,18 @@ import numpy as np
 import torch
 
 from epibatch.core.columns import Columns, nearest_column
-from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, EpibatchWarning, RolloutOverflowError
+from epibatch.core.errors import (
+    BatchLayoutError,
+    ColumnError,
+    ConfigError,
+    EpibatchWarning,
+    RolloutOverflowError,
+    error_context,
+)
 from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.padding import SequenceLayout, padded_layout
-from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, paths_of, unflatten
+from epibatch.core.runtime import usable_device
+from epibatch.core.structs import Form, flatten, flatten_like, form_of, form_text, map_struct, paths_of, unflatten
 
 from ..episodes import VectorEpisodes
 from .episodes_as_rollout import rollout_of
@@ -80,7 +88,7 @@ class RolloutStorage:
         columns: column -> `ColumnSpec`, or dicts and tuples of these; empty before there is a schema.
 
     Raises:
-        ConfigError: a number out of range, or a schema that is none.
+        ConfigError: a number out of range, a schema that is none, or a device that cannot be used.
 
     Example:
         >>> storage = RolloutStorage(num_steps=2, num_envs=3)
@@ -104,7 +112,7 @@ class RolloutStorage:
                 expected, do = f"a whole number of at least {least}", f"correct {name}"
                 raise ConfigError(f"RolloutStorage, {name}", expected=expected, found=repr(value), do=do)
         self.num_steps, self.num_envs, self.lookback = int(num_steps), int(num_envs), int(lookback)
-        self.device = torch.empty(0, device=device).device
+        self.device = usable_device(device, "RolloutStorage")
         self.columns: dict[str, Any] = {}
         self._form: Form = None
         self._names: list[str] = []
@@ -131,6 +139,13 @@ class RolloutStorage:
     def __len__(self) -> int:
         """Return the number of steps added since the last `clear`."""
         return self._size
+
+    def __repr__(self) -> str:
+        columns = ", ".join([*self.columns, *self._derived]) or "none"
+        return (
+            f"RolloutStorage({self._size} of {self.num_steps} steps, {self.num_envs} envs, {self.device}, "
+            f"columns: {columns})"
+        )
 
     def __contains__(self, name: object) -> bool:
         return name in self._derived or name in self.columns
@@ -469,7 +484,9 @@ class RolloutStorage:
                 raise ConfigError(f"compute_returns, {name}", expected="a number in [0, 1]", found=repr(number), do=do)
         if not self._size:
             raise _no_steps("compute_returns")
-        rewards, values, terminateds = self[Columns.REWARDS], self[Columns.VF_PREDS], self[Columns.TERMINATEDS]
+        read = (Columns.REWARDS, Columns.VF_PREDS, Columns.TERMINATEDS)
+        with error_context(f"compute_returns reads {', '.join(read)} of each step:", ColumnError):
+            rewards, values, terminateds = [self[name] for name in read]
         for name in (Columns.REWARDS, Columns.VF_PREDS, *_FLAGS, Columns.VALUES_BOOTSTRAPPED):
             if name in self.columns and self.columns[name].shape:
                 raise ColumnError(
@@ -560,7 +577,8 @@ class RolloutStorage:
         one environment follow one another, in the order of time.
 
         Args:
-            max_seq_len: L; None: the longest run of steps without an end.
+            max_seq_len: L; None: the longest run of steps without an end. Learner pipelines cut at the module's own
+                `max_seq_len`: give the same number to train on the same sequences.
 
         Returns:
             The columns, `seq_lens` int64 [S], `loss_mask` bool [S, L], False in the padding and where a column of that
@@ -883,11 +901,10 @@ class RolloutStorage:
         surplus = [name for name in step if name not in self.columns]
         found = [f"no {name!r}" for name in missing] + [f"{name!r} too" for name in surplus]
         for name in step.keys() & self.columns.keys():
-            if form_of(step[name]) != form_of(self.columns[name]):
-                parts = paths_of(form_of(step[name]))
-                expected = paths_of(form_of(self.columns[name]))
-                found += [f"no {name!r}{part}" for part in expected if part not in parts]
-                found += [f"{name!r}{part} too" for part in parts if part not in expected]
+            forms = form_of(step[name]), form_of(self.columns[name])
+            if {*paths_of(forms[0])} != {*paths_of(forms[1])}:
+                given, kept = (form_text(form).replace("leaf", "tensor") for form in forms)
+                found.append(f"{name!r} as {given}, not {kept}")
         return ColumnError(
             f"RolloutStorage, step {self._size}",
             expected=f"the columns {', '.join(self.columns)}, nested as in the schema",

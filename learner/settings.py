@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, PlainValidator, ValidationInfo, WithJsonSchema
 from pydantic.dataclasses import dataclass
+from pydantic_core import ErrorDetails
 
 from epibatch.core.errors import ConfigError, UnknownNameError, add_context, nearest
 from epibatch.core.imports import load_object
@@ -146,6 +147,11 @@ class LearnerSettings(OptimizerSettings):
     shuffle: Literal["epoch", "once"] | None = "epoch"
     remainder: Literal["keep", "drop", "spread"] = "keep"
     seed: Count | None = None
+
+    @classmethod
+    def _unknown(cls, detail: ErrorDetails) -> str | None:
+        said, name = super()._unknown(detail), detail["loc"][-1]
+        return f"{said}; PPOSettings has {name!r}" if said and name in PPOSettings.names() else said
 
 
 class PPOSettings(SettingsModel):

@@ -42,11 +42,12 @@ def check_lookback(group: ChunkGroup, column: str, needed: int | Indices, where:
         chunk = int(chunks[0])
         steps, start = int(np.broadcast_to(needed, starts.shape)[chunk]), int(starts[chunk])
         several = group.episodes[chunk].multi_agent_episode_id is not None
+        cut = f"agent_steps={steps}" if several else f"len_lookback_buffer={steps}, or RolloutStorage(lookback={steps})"
         raise LookbackError(
             f"{where}, {group.describe(chunk)} that starts at t={start}",
             expected=f"a lookback of {min(steps, start)} steps",
             found=f"{lookbacks[chunk]} steps (filling in would hide {column} that exist)",
-            do=f"cut episodes with {'agent_steps' if several else 'len_lookback_buffer'}={steps}",
+            do=f"cut episodes with {cut}",
         )
 
 

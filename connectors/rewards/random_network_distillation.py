@@ -257,11 +257,15 @@ class RandomNetworkDistillation(ModuleStatistics):
 
     def _novelty(self, rows: torch.Tensor, module_id: Any) -> _Novelty:
         """Return the networks of a module, on the device of rows; made for rows of their size at first."""
+        import torch
+
         where = f"RandomNetworkDistillation, module {module_id!r}"
-        if rows.ndim != 2 or not rows.is_floating_point():
-            expected, found = "a float tensor [rows, entries]", f"{rows.dtype} of shape {list(rows.shape)}"
+        if not isinstance(rows, torch.Tensor) or rows.ndim != 2 or not rows.is_floating_point():
+            expected, found = "a float tensor [rows, entries]", type(rows).__name__
+            if isinstance(rows, torch.Tensor):
+                found = f"{rows.dtype} of shape {list(rows.shape)}"
             raise ColumnError(
-                where, expected=expected, found=found, do="flatten the rows, and convert them with .float()"
+                where, expected=expected, found=found, do="give one tensor, flattened and converted with .float()"
             )
         novelty: _Novelty | None = self._known.get(module_id)
         if novelty is None:

@@ -27,6 +27,7 @@ def test_no_column_of_ours_means_another():
     [
         ("observations", ["actions", "obs"], "did you mean 'obs'? Known: actions, obs"),
         ("action", ["actions", "obs"], "did you mean 'actions'? Known: actions, obs"),
+        ("terminateds", ["dones", "obs"], "did you mean 'dones'? Known: dones, obs"),
         ("reward", ["obs"], "Known: obs"),
         ("obs", [], "Known: none"),
     ],

@@ -305,7 +305,11 @@ GOOD = steps(1)[0]
 MISTAKES = {
     "missing": ({key: value for key, value in GOOD.items() if key != "rewards"}, "no 'rewards'"),
     "surplus": ({**GOOD, "dones": torch.zeros(N)}, "'dones' too"),
-    "missing part": ({**GOOD, "obs": {"policy": torch.zeros(N, 2)}}, r"no 'obs'\['critic'\]"),
+    "missing part": ({**GOOD, "obs": {"policy": torch.zeros(N, 2)}}, "{policy: tensor}, not {policy: tensor, c"),
+    "no pair": (
+        {**GOOD, "obs": {**GOOD["obs"], "critic": MaskedColumn(torch.zeros(N, 1), torch.ones(N))}},
+        r"critic: MaskedColumn\(tensor, tensor\)}, not",
+    ),
     "shape": ({**GOOD, "actions": torch.zeros(N + 1, dtype=torch.int64)}, r"shape \[5\]"),
     "type": ({**GOOD, "actions": torch.zeros(N)}, "torch.float32 on cpu"),
     "device": ({**GOOD, "rewards": torch.zeros(N, device="meta")}, "on meta"),
@@ -393,6 +397,14 @@ def test_rows_before_those_that_were_kept_are_refused():
     assert torch.equal(storage.rows("rewards", -1, 0)[0], last)
 
 
+def test_a_storage_says_in_one_line_what_it_has():
+    storage = RolloutStorage(T, N)
+    assert repr(storage) == "RolloutStorage(0 of 6 steps, 4 envs, cpu, columns: none)"
+    storage.add_step({"obs": torch.zeros(N, 2), "rewards": torch.zeros(N)})
+    storage.add_column("mine", torch.zeros(1, N))
+    assert repr(storage) == "RolloutStorage(1 of 6 steps, 4 envs, cpu, columns: obs, rewards, mine)"
+
+
 def test_calls_at_the_wrong_time_are_named_errors():
     storage = RolloutStorage(1, N)
     for call in (storage.batch, lambda: storage.compute_returns(torch.zeros(N)), storage.minibatches):
@@ -416,13 +428,18 @@ def test_calls_at_the_wrong_time_are_named_errors():
     with pytest.raises(ConfigError, match="rows, sequences, environments"):
         storage.minibatches(unit="steps")
     without = stored(steps(state_in=True, vf_preds=True))
+    with pytest.raises(ColumnError, match=r"reads rewards, vf_preds, terminateds of each[\s\S]*'vf_preds'"):
+        without.compute_returns(torch.zeros(N))
     with pytest.raises(BatchLayoutError, match="state_in"):
         without.minibatches(unit="sequences")
     with pytest.raises(ColumnError, match="a column of the steps"):
         without.add_column("obs", torch.zeros(T, N))
 
 
-@pytest.mark.parametrize("arguments", [{"num_steps": 0}, {"num_envs": 2.5}, {"lookback": -1}, {"columns": {"obs": 3}}])
+WRONG = [{"num_steps": 0}, {"num_envs": 2.5}, {"lookback": -1}, {"columns": {"obs": 3}}, {"device": "gpu"}]
+
+
+@pytest.mark.parametrize("arguments", WRONG)
 def test_wrong_arguments_are_named(arguments):
     with pytest.raises(ConfigError, match=f"RolloutStorage, {next(iter(arguments))}"):
         RolloutStorage(**{"num_steps": T, "num_envs": N, **arguments})

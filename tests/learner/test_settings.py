@@ -34,6 +34,11 @@ def test_settings_are_checked(option, value, message):
         LearnerSettings(**{option: value})
 
 
+def test_a_setting_of_the_loss_is_named():
+    with pytest.raises(ConfigError, match="PPOSettings has 'desired_kl'"):
+        LearnerSettings(desired_kl=0.01)
+
+
 def test_changes_are_checked():
     assert LearnerSettings(lr=0.1).with_changes(seed=3) == LearnerSettings(lr=0.1, seed=3)
     with pytest.raises(ConfigError, match="lr: input should be greater than 0"):

@@ -20,7 +20,14 @@ from epibatch.algorithms import PPOConfig
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.learner import default_pipeline
 from epibatch.core import MaskedColumn
-from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, EpisodeError, FirstUpdateError
+from epibatch.core.errors import (
+    BatchLayoutError,
+    ColumnError,
+    ConfigError,
+    EpisodeError,
+    FirstUpdateError,
+    LookbackError,
+)
 from epibatch.core.rl_module import default_module_spec
 from epibatch.env_runner import SingleAgentEnvRunner, TensorEnvRunner
 from epibatch.episodes import VectorEpisodes, VectorRecorder
@@ -461,10 +468,32 @@ def test_wrong_updates_are_named():
         each.update(batch=batch)
     with pytest.raises(BatchLayoutError, match="found:    RolloutStorage"):
         each.update(batch=storage)
+    with pytest.raises(BatchLayoutError, match=r"'default_policy': RolloutStorage\n.*call batch\(\)"):
+        each.update(batch={KEY: storage})
+    without_pipeline = Learner(module=acting.module, connector=None, settings=LearnerSettings(), loss=PPOLoss())
+    with pytest.raises(ConfigError, match=r"connector=None[\s\S]*default_pipeline[\s\S]*update\(batch"):
+        without_pipeline.update(episodes=storage.episodes())
     with pytest.raises(FirstUpdateError, match="row 0 of the batch"):
         each.update(batch={KEY: {**batch, "obs": batch["obs"] + 1}})
     group = LearnerGroup(each)
     assert group.update(batch={KEY: batch})[KEY]["num_rows"] == T * N
+
+
+def test_errors_about_a_storage_name_its_methods():
+    acting = Acting()
+    storage, each = acting.rollout(), learner_of(acting.module)
+    batch = storage.batch()
+    with pytest.raises(ColumnError, match=r"'advantages'[\s\S]*compute_returns\(\)"):
+        each.update(batch={KEY: {name: batch[name] for name in storage.columns}})
+    recurrent = Acting(lookback=0, **LSTM)
+    learner = learner_of(recurrent.module, check_first_update="off")
+    with pytest.raises(ColumnError, match=r"sequences\(\) of a RolloutStorage.*obs\[:, None\]"):
+        learner.update(batch={KEY: recurrent.rollout().batch()})
+    recurrent.storage.clear()
+    with pytest.raises(LookbackError, match=r"RolloutStorage\(lookback=1\)"):
+        learner.update(episodes=recurrent.rollout().episodes())
+    with pytest.raises(ConfigError, match=r"Learner, device[\s\S]*'gpu'"):
+        learner_of(acting.module, device="gpu")
 
 
 def test_a_batch_between_updates_that_leave_columns_out():

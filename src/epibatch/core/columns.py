@@ -94,8 +94,8 @@ def nearest_column(name: str, known: Iterable[str]) -> str:
         "did you mean 'obs'? Known: actions, obs"
     """
     known = list(known)
-    column = canonical_column(name)
-    return nearest(column if column in known else name, known)
+    alike = (canonical_column(name), *_ALSO_CALLED.get(name, ()))
+    return nearest(next((other for other in alike if other in known), name), known)
 
 
 def add_column_hint(

@@ -7,9 +7,14 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from epibatch.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
 
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d+)?")
 
@@ -48,6 +53,26 @@ def device_error(name: str) -> str | None:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         return str(error).strip().partition("\n")[0]
     return None
+
+
+def usable_device(device: torch.device | str, where: str) -> torch.device:
+    """Return a device on which tensors can be made here.
+
+    Args:
+        device: a `torch.device` or its name.
+        where: what it was given to, for the message.
+
+    Raises:
+        ConfigError: torch has no such device, or it cannot be used here.
+    """
+    import torch
+
+    fault = device_error(str(device))
+    if fault is not None:
+        do = "choose another one; cpu can be used everywhere"
+        found = f"{str(device)!r}: {fault}"
+        raise ConfigError(f"{where}, device", expected="a device that can be used here", found=found, do=do)
+    return torch.empty(0, device=device).device
 
 
 @contextmanager

@@ -216,6 +216,8 @@ def test_wrong_rows_states_and_arguments_are_named():
         piece.rewards_of(torch.zeros(2, 4))
     with pytest.raises(ColumnError, match="float tensor"):
         piece.train_on(torch.zeros(2, 3, dtype=torch.int64))
+    with pytest.raises(ColumnError, match=r"found:    dict\n.*one tensor"):
+        piece.rewards_of({"policy": torch.zeros(2, 3)})
     state = piece.get_state()["modules"][KEY]
     wider = {**state, "predictor": {**state["predictor"], "0.bias": np.zeros(9, np.float32)}}
     for broken in ({}, {**state, "optimizer": {"x": 1}}, wider, {**state, "inputs": 3}, {**state, "num_rows": "many"}):

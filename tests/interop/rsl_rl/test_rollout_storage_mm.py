@@ -158,6 +158,12 @@ def test_transitions_are_copied_and_an_incomplete_one_changes_nothing():
     steps[1].critic_observations = None
     with pytest.raises(ColumnError, match="step 1, critic_observations"):
         storage.add_transitions(steps[1])
+    steps[1].critic_observations = torch.zeros(N, 1)
+    with pytest.raises(ColumnError, match=r"transition\.critic_observations:"):
+        storage.add_transitions(steps[1])
+    steps[1].critic_observations, steps[1].hidden_states = torch.zeros(N, 7), (torch.zeros(1, N, 3), None)
+    with pytest.raises(ColumnError, match=r"transition\.hidden_states:"):
+        storage.add_transitions(steps[1])
     assert storage.step == 1 and not storage.actions[1:].any()
     steps[1].clear()
     assert all(value is None for value in vars(steps[1]).values())
@@ -335,13 +341,17 @@ def test_extractors_by_import_path_and_wrong_ones():
         outputs.append([batch[-3:] for batch in storage.mini_batch_generator(2, num_epochs=1)])
     for left, right in zip(*outputs, strict=True):
         assert all(map(torch.equal, left, right))
-    with pytest.raises(ConfigError, match="did you mean 'amp_ref_extractor'"):
+    with pytest.raises(ConfigError, match="only 'amp_obs_extractor', 'amp_ref_extractor'"):
         made(amp_cfg={"amp_obs_extractor": first_two, "amp_ref_extractor": doubled})
     with pytest.raises(ValueError, match="no_such_name"):
         made(amp_cfg={**AMP, "amp_obs_extractor": f"{__name__}:no_such_name"})
     storage = filled(made(amp_cfg={**AMP, "amp_obs_extractor": torch.mean}), transitions())
     storage.compute_returns(torch.zeros(N), 0.99, 0.95)
     with pytest.raises(ColumnError, match="20 rows"):
+        storage.mini_batch_generator(2)
+    storage = filled(made(amp_cfg={**AMP, "amp_ref_obs_extractor": lambda pair: pair[0]}), transitions())
+    storage.compute_returns(torch.zeros(N), 0.99, 0.95)
+    with pytest.raises(ColumnError, match=r"a pair \(reference, mask\)\n.*Tensor"):
         storage.mini_batch_generator(2)
     none = filled(made(amp_cfg=AMP, **ONLY_ACTOR), transitions())
     none.compute_returns(torch.zeros(N), 0.99, 0.95)

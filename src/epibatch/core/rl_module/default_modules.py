@@ -219,7 +219,8 @@ class DefaultRecurrentActorCritic(TorchRLModule, ValueFunctionAPI):
             raise self._not_sequences(
                 f"obs {obs} and columns {', '.join(map(str, batch))}",
                 "let AddTimeDimToBatchAndZeroPad and AddStatesFromEpisodesToBatch run before the module, as the "
-                "default pipelines do, and no JaggedSequences",
+                "default pipelines do, and no JaggedSequences; or take sequences() of a RolloutStorage, not batch(), "
+                "and give single steps a time axis: obs[:, None]",
             )
         if self._previous.size:
             features = torch.cat([features, self._previous(batch)], -1)

@@ -11,10 +11,17 @@ from typing import Any, TypeAlias
 import torch
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, EpibatchWarning, NotStoredError, nearest
+from epibatch.core.errors import (
+    BatchLayoutError,
+    ColumnError,
+    ConfigError,
+    EpibatchWarning,
+    NotStoredError,
+    add_context,
+)
 from epibatch.core.imports import load_object
 from epibatch.core.masked_column import MaskedColumn
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import flatten, map_struct, paths_of
 
 from ...learner import ColumnSpec, RolloutStorage
 
@@ -95,7 +102,7 @@ class RolloutStorageMM:
         amp_cfg: None, or `amp_obs_extractor` and `amp_ref_obs_extractor`, functions or import paths `module:name`, of
             rows `[R, ...]` of observations and of pairs (reference, mask); the second returns a pair. Minibatches then
             have what they return of the step before each row, in the same episode: also across a `clear`. Other
-            entries are not read.
+            entries are not read. Distillation does not use it.
         device: where the tensors are.
 
     Attributes:
@@ -245,7 +252,13 @@ class RolloutStorageMM:
             if not self.step and Columns.STATE_IN not in storage:
                 specs = map_struct(lambda leaf: ColumnSpec(tuple(leaf.shape)[1:], leaf.dtype), states)
                 storage = self._new_storage({**self._columns, Columns.STATE_IN: specs})
-        storage.add_step(step)
+        try:
+            storage.add_step(step)
+        except ColumnError as error:
+            names, form = flatten(self._fields)
+            named = dict(zip(paths_of(form), names))
+            add_context(error, f"transition.{named.get(str(error.where).rpartition('column ')[2], 'hidden_states')}:")
+            raise
         self.storage = storage
 
     add_transition = add_transitions
@@ -347,7 +360,7 @@ class RolloutStorageMM:
         if self._extractors and self.reference_observations is not None:
             of_obs, of_ref = self._extractors
             self.storage.add_previous(_PREVIOUS[0], Columns.OBS, lambda obs: of_obs(obs["policy"]))
-            self.storage.add_previous(_PREVIOUS[1], Columns.OBS, lambda obs: MaskedColumn(*of_ref(obs["ref"])))
+            self.storage.add_previous(_PREVIOUS[1], Columns.OBS, lambda obs: _pair(of_ref(obs["ref"])))
 
     def _outputs(self, minibatch: Mapping[str, Any]) -> tuple[Any, ...]:
         obs = minibatch[Columns.OBS]
@@ -450,6 +463,17 @@ def _layers_first(states: torch.Tensor) -> torch.Tensor:
     return states.transpose(0, 1)
 
 
+def _pair(returned: Any) -> MaskedColumn:
+    if not isinstance(returned, (tuple, list)) or len(returned) != 2:
+        raise ColumnError(
+            "RolloutStorageMM, amp_ref_obs_extractor",
+            expected="a pair (reference, mask)",
+            found=type(returned).__name__,
+            do="return the mask too: the one that it gets, for example",
+        )
+    return MaskedColumn(*returned)
+
+
 def _extractor(amp_cfg: Mapping[str, Any], name: str) -> Callable[[Any], Any]:
     if not isinstance(amp_cfg, Mapping):
         do = "give both extractors: " + " and ".join(_EXTRACTORS)
@@ -461,7 +485,7 @@ def _extractor(amp_cfg: Mapping[str, Any], name: str) -> Callable[[Any], Any]:
         raise ConfigError(
             f"RolloutStorageMM, amp_cfg[{name!r}]",
             expected="a function, or its import path module:name",
-            found=repr(function) if name in amp_cfg else f"none; {nearest(name, amp_cfg)}",
+            found=repr(function) if name in amp_cfg else f"only {', '.join(map(repr, amp_cfg))}",
             do="give both extractors: " + " and ".join(_EXTRACTORS),
         )
     extractor: Callable[[Any], Any] = function
