@@ -159,10 +159,13 @@ def test_transitions_are_copied_and_an_incomplete_one_changes_nothing():
     with pytest.raises(ColumnError, match="step 1, critic_observations"):
         storage.add_transitions(steps[1])
     steps[1].critic_observations = torch.zeros(N, 1)
-    with pytest.raises(ColumnError, match=r"transition\.critic_observations:"):
+    with pytest.raises(ColumnError, match="transition, critic_observations:"):
         storage.add_transitions(steps[1])
     steps[1].critic_observations, steps[1].hidden_states = torch.zeros(N, 7), (torch.zeros(1, N, 3), None)
-    with pytest.raises(ColumnError, match=r"transition\.hidden_states:"):
+    with pytest.raises(ColumnError, match="transition, hidden_states:"):
+        storage.add_transitions(steps[1])
+    steps[1].observations, steps[1].hidden_states = {"policy": steps[1].observations}, None
+    with pytest.raises(ColumnError, match=r"transition, its fields:[\s\S]*'obs' as {policy: {policy"):
         storage.add_transitions(steps[1])
     assert storage.step == 1 and not storage.actions[1:].any()
     steps[1].clear()

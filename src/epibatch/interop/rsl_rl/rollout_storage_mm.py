@@ -257,7 +257,8 @@ class RolloutStorageMM:
         except ColumnError as error:
             names, form = flatten(self._fields)
             named = dict(zip(paths_of(form), names))
-            add_context(error, f"transition.{named.get(str(error.where).rpartition('column ')[2], 'hidden_states')}:")
+            of_states = "hidden_states" if repr(Columns.STATE_IN) in str(error) else "its fields"
+            add_context(error, f"transition, {named.get(str(error.where).rpartition('column ')[2], of_states)}:")
             raise
         self.storage = storage
 
