@@ -137,6 +137,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         returns_before: np.ndarray[Any, np.dtype[np.float64]] | None = None,
         name: str = "",
         numbers: Ints | None = None,
+        ids: Mapping[tuple[int, int], str] | None = None,
     ) -> VectorEpisodes:
         """Return the chunks of time-major arrays, whose memory they share: those of one environment after another.
 
@@ -158,6 +159,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             returns_before: sums of the rewards of those steps: float64 [N]; None: not known.
             name: beginning of the ids, which go on with the environment and the episode's number; default: random.
             numbers: episodes of each environment that ended before row L: int64 [N]; None: none.
+            ids: (environment, number) -> the id of this episode; None: all ids begin with `name`.
 
         Example:
             >>> ends = np.array([[False, False], [True, False], [False, False]])
@@ -184,7 +186,8 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             start, t = lookback, 0 if t_started is None else int(t_started[env])
             number = 0 if numbers is None else int(numbers[env])
             for stop in dict.fromkeys([*stops[stops > lookback].tolist(), rows]):
-                chunk = Chunk(block, env, low, start, (None, None), f"{name}_{env}_{number}", t)
+                id_ = (ids or {}).get((env, number), f"{name}_{env}_{number}")
+                chunk = Chunk(block, env, low, start, (None, None), id_, t)
                 chunk.finish(stop, bool(terminateds[stop - 1, env]), bool(truncateds[stop - 1, env]))
                 if ended[stop - 1]:
                     tail = tails.get((stop - 1, env))

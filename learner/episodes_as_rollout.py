@@ -25,18 +25,22 @@ class Rollout:
     Args:
         num_steps: T.
         num_envs: N.
-        columns: column -> arrays [T, N, ...]; of `obs` and `state_in` [T + 1, N, ...].
+        lookback: L, the rows before the first step. An environment whose episode has fewer has an end before them.
+        columns: column -> arrays [L + T, N, ...]; of `obs` and `state_in` [L + T + 1, N, ...].
         terminal_observations: step -> the environments that ended in it, and their last observations.
         t_started: steps before the first row of the episodes that run then: int64 [N].
         returns_before: their returns before it: float64 [N].
+        ids: (environment, number of its episodes that ended before) -> id.
     """
 
     num_steps: int
     num_envs: int
+    lookback: int
     columns: dict[str, Any]
     terminal_observations: dict[int, tuple[Ints, Any]]
     t_started: Ints
     returns_before: npt.NDArray[np.float64]
+    ids: dict[tuple[int, int], str]
 
 
 def rollout_of(episodes: VectorEpisodes, names: Collection[str] | None, initial_state: Any) -> Rollout:
@@ -61,15 +65,21 @@ def rollout_of(episodes: VectorEpisodes, names: Collection[str] | None, initial_
             f"{len(episodes.blocks)} fragments" if len(episodes.blocks) > 1 else f"{steps.tolist()} steps"
         )
     fragment = _Fragment(episodes, envs, lengths, int(steps[0]), num_envs)
-    first = fragment.order[fragment.starts == 0]
-    returns_before = np.array([episodes.chunks[i].return_before for i in first.tolist()])
-    t_started = fragment.reader.starts[first]
-    columns = fragment.columns(names, initial_state)
-    return Rollout(int(steps[0]), num_envs, columns, fragment.terminal_observations(), t_started, returns_before)
+    first = fragment.first
+    return Rollout(
+        int(steps[0]),
+        num_envs,
+        fragment.lookback,
+        fragment.columns(names, initial_state),
+        fragment.terminal_observations(),
+        fragment.reader.starts[first],
+        np.array([episodes.chunks[i].return_before for i in first.tolist()]),
+        fragment.ids(episodes.ids),
+    )
 
 
 class _Fragment:
-    """Chunks in the order of environments and time, and their columns as arrays [T, N, ...].
+    """Chunks in the order of environments and time, and their columns as arrays [L + T, N, ...].
 
     Args:
         episodes: the chunks.
@@ -81,7 +91,8 @@ class _Fragment:
     Attributes:
         reader: reads the rows of the chunks.
         order: the chunks with steps, in this order.
-        starts: the step of the fragment at which each of these starts.
+        first: the one of each environment: int64 [N].
+        lookback: L, the most rows before the first step that no episode lacks which has as many.
     """
 
     def __init__(self, episodes: VectorEpisodes, envs: Ints, lengths: Ints, num_steps: int, num_envs: int) -> None:
@@ -91,7 +102,15 @@ class _Fragment:
         self.order = order = present[np.argsort(envs[present], kind="stable")]
         self._envs, self._lengths = envs[order], lengths
         self._stops = np.cumsum(lengths[order]) - self._envs * num_steps
-        self.starts = self._stops - lengths[order]
+        starts = self._stops - lengths[order]
+        is_first = starts == 0
+        self.first = order[is_first]
+        kept, t_started = self.reader.lookbacks[order], self.reader.starts[order]
+        partly = kept[is_first & (kept < t_started)]
+        self.lookback = int(partly.min() if len(partly) else kept[is_first].max())
+        self._begins = self.lookback + np.where(is_first, -kept, starts)
+        """Row at which each chunk's episode begins, where that is known."""
+        self._begins[~is_first & (t_started > 0)] = -1
         self._places = self._spread(np.cumsum(lengths) - lengths)
         self._block, self._row = episodes.block, -1
         chunks = episodes.chunks
@@ -131,6 +150,14 @@ class _Fragment:
                 )
         return {name: make() for name, make in makers.items() if names is None or name in names}
 
+    def ids(self, names: list[str]) -> dict[tuple[int, int], str]:
+        """Return (environment, number of its episodes that ended before) -> id."""
+        numbers, out = [0] * self._num_envs, {}
+        for env, chunk, ended in zip(self._envs.tolist(), self.order.tolist(), self.reader.ends[:, self.order].T):
+            out[env, numbers[env]] = names[chunk]
+            numbers[env] += bool(ended.any())
+        return out
+
     def terminal_observations(self) -> dict[int, tuple[Ints, Any]]:
         """Return step -> the environments that ended in it, and their last observations, where there are any."""
         ended = (self.reader.ends.any(0) & ~self.reader.lack_final_obs)[self.order]
@@ -141,24 +168,33 @@ class _Fragment:
         return out
 
     def _flags(self) -> npt.NDArray[np.bool_]:
-        """Return the flags (terminated, truncated) of each step: bool [2, T, N]."""
-        flags = np.zeros((2, self._num_steps, self._num_envs), np.bool_)
-        flags[:, self._stops - 1, self._envs] = self.reader.ends[:, self.order]
+        """Return the flags (terminated, truncated) of each step: bool [2, L + T, N]."""
+        flags = np.zeros((2, self.lookback + self._num_steps, self._num_envs), np.bool_)
+        later = self._begins > 0
+        flags[0, self._begins[later] - 1, self._envs[later]] = True
+        flags[:, self.lookback + self._stops - 1, self._envs] = self.reader.ends[:, self.order]
         return flags
 
     def _column(self, name: str, more: int = 0) -> Any:
-        """Return rows [T + more, N, ...] of the block, or else [T, N, ...] gathered from the chunks."""
+        """Return rows [L + T + more, N, ...] of the block, or else [L + T, N, ...] gathered from the chunks."""
         column, stop = self._block.column(name), self._row + self._num_steps + more
         if self._row >= 0 and column is not None and column.leaves and len(column.leaves[0]) >= stop:
-            return unflatten(column.form, [leaf[self._row : stop] for leaf in column.leaves])
+            return unflatten(column.form, [leaf[self._row - self.lookback : stop] for leaf in column.leaves])
         rows = self.reader.rows(name)
         rows.check()
-        return map_struct(lambda leaf: leaf[self._places], rows.joined())
+        own = map_struct(lambda leaf: leaf[self._places], rows.joined())
+        if not self.lookback:
+            return own
+        steps = np.maximum(np.arange(-self.lookback, 0)[:, None], -self.reader.lookbacks[self.first])
+        before = self.reader.at(name, np.tile(self.first, self.lookback), steps.ravel())
+        return map_struct(lambda leaf, old: np.concatenate((old.reshape(-1, *leaf.shape[1:]), leaf)), own, before)
 
     def _observations(self) -> Any:
         last = self.order[self._stops == self._num_steps]
         return map_struct(
-            lambda leaf, rows: leaf if len(leaf) > self._num_steps else np.concatenate((leaf, rows[last][None])),
+            lambda leaf, rows: (
+                leaf if len(leaf) > self.lookback + self._num_steps else np.concatenate((leaf, rows[last][None]))
+            ),
             self._column(Columns.OBS, 1),
             self._last_observations(),
         )
@@ -168,30 +204,25 @@ class _Fragment:
         return self.reader.rows(Columns.OBS, self._lengths, self._lengths + 1).joined()
 
     def _states(self, initial: Any) -> Any:
-        """Return the states before each step and after the last: [T + 1, N, ...]."""
-        after = self._column(Columns.STATE_OUT)
-        starts = self.reader.starts[self.order]
-        first = self.starts == 0
-        goes_on = self.order[first & (starts > 0)]
-        if (self.reader.lookbacks[goes_on] == 0).any():
+        """Return the states before each step and after the last: [L + T + 1, N, ...]."""
+        unknown = self.first[(self.reader.starts[self.first] > 0) & (self.reader.lookbacks[self.first] == 0)]
+        if len(unknown):
             raise EpisodeError(
                 "RolloutStorage.from_episodes",
                 expected=f"the {Columns.STATE_OUT!r} before the first step of an episode that goes on",
-                found=f"no lookback in {self.reader.describe(int(goes_on[0]))}",
-                do="sample with a learner pipeline that reads one step back, as that of a recurrent module does",
+                found=f"no lookback in {self.reader.describe(int(unknown[0]))}",
+                do="make their storage with lookback=1 or more, or sample with a learner pipeline "
+                "that reads one step back, as that of a recurrent module does",
             )
-        before = self.reader.at(Columns.STATE_OUT, goes_on, np.full_like(goes_on, -1)) if len(goes_on) else after
-        begins, ended = starts == 0, self.reader.ends[:, self.order].any(0)
+        begins, ended = self._begins >= 0, self.reader.ends[:, self.order].any(0)
 
-        def shifted(leaf: Any, before: Any, initial: Any = 0) -> Any:
+        def shifted(leaf: Any, initial: Any = 0) -> Any:
             out = np.concatenate((np.zeros_like(leaf[:1]), leaf))
-            if len(goes_on):
-                out[0, self._envs[first & ~begins]] = before
-            out[self.starts[begins], self._envs[begins]] = initial
-            out[self._stops[ended], self._envs[ended]] = initial
+            out[self._begins[begins], self._envs[begins]] = initial
+            out[self.lookback + self._stops[ended], self._envs[ended]] = initial
             return out
 
-        return map_struct(shifted, after, before, *([] if initial is None else [initial]))
+        return map_struct(shifted, self._column(Columns.STATE_OUT), *([] if initial is None else [initial]))
 
 
 def _no_fragment(found: str) -> EpisodeError:

@@ -128,6 +128,8 @@ class RolloutStorage:
         self._size = self._history = 0
         self._has_last = False
         self._name = uuid4().hex
+        self._ids: dict[tuple[int, int], str] = {}
+        """(environment, number) -> id of an episode that has one of its own."""
         with torch.inference_mode(False):
             self._numbers, self._t_started = torch.zeros((2, self.num_envs), dtype=torch.int64, device=self.device)
             self._returns_before = torch.zeros(self.num_envs, device=self.device)
@@ -371,6 +373,7 @@ class RolloutStorage:
             returns_before=_to_array(self._returns_before).astype(np.float64),
             name=self._name,
             numbers=_to_array(self._numbers),
+            ids=self._ids,
         )
 
     def _arrays(self, name: str, start: int, stop: int) -> Any:
@@ -401,8 +404,9 @@ class RolloutStorage:
         """Return the storage of a fragment in which each environment has the same number of steps.
 
         On the CPU it shares memory with the episodes where their rows lie side by side and need no other type: float64
-        becomes float32. `state_out` becomes `state_in` of the step after, a copy. Lookback and ids are not taken over.
-        The storage is full; `clear` lets it be filled again, which overwrites the episodes.
+        becomes float32. `state_out` becomes `state_in` of the step after, a copy. Ids are taken over, and as many steps
+        before the first row as all episodes have that are longer: `lookback` and `history`. The storage is full;
+        `clear` lets it be filled again, which overwrites the episodes.
 
         Args:
             episodes: the chunks of one fragment, as a runner with `gym_env_autoreset_mode="same_step"` samples it.
@@ -415,7 +419,7 @@ class RolloutStorage:
             ColumnError: a column that cannot be a tensor, or that there is none of.
         """
         rollout = rollout_of(episodes, columns, initial_state)
-        storage = cls(rollout.num_steps, rollout.num_envs, device=device)
+        storage = cls(rollout.num_steps, rollout.num_envs, device=device, lookback=rollout.lookback)
         tensors = {
             name: map_struct(lambda leaf, name=name: storage._adopted(name, leaf), column)
             for name, column in rollout.columns.items()
@@ -423,6 +427,7 @@ class RolloutStorage:
         specs = map_struct(lambda leaf: ColumnSpec(tuple(leaf.shape[2:]), leaf.dtype), tensors)
         storage._allocate(specs, flatten(tensors)[0])
         storage._size, storage._has_last = rollout.num_steps, True
+        storage._history, storage._ids = rollout.lookback, rollout.ids
         for t, (envs, rows) in rollout.terminal_observations.items():
             own = map_struct(lambda leaf: storage._adopted(Columns.OBS, leaf), rows)
             storage._terminal[t] = storage._adopted("", envs), own

@@ -349,6 +349,45 @@ def test_there_and_back(recurrent):
         storage.clear()
 
 
+@pytest.mark.parametrize(("recurrent", "num_frames"), [({}, 3), (LSTM, 1), ({**LSTM, "max_seq_len": 3}, 1)])
+def test_conversions_keep_history_ids_and_returns(recurrent, num_frames):
+    acting, longest = Acting(lookback=2, **recurrent), 0
+    for _ in range(5):
+        storage = acting.rollout()
+        episodes = storage.episodes()
+        again = RolloutStorage.from_episodes(episodes)
+        sent = RolloutStorage.from_episodes(pickle.loads(pickle.dumps(episodes)))  # rows that are gathered
+        twice = RolloutStorage.from_episodes(again.episodes())
+
+        def facts(chunks):
+            return [(e.id_, e.t_started, pytest.approx(e.return_before), e.rewards.lookback, len(e)) for e in chunks]
+
+        def made(chunks):
+            pipeline = default_pipeline(*SPACES, advantages=num_frames == 1)
+            stack = FrameStacking(SPACES[0], num_frames=num_frames, axis=-1, as_learner_connector=True)
+            if num_frames > 1:
+                pipeline.prepend(stack)
+            return pipeline(rl_module=acting.module, batch={}, episodes=chunks, shared_data={})
+
+        expected = made(episodes)
+        for other in (again, sent, twice):
+            chunks = other.episodes()
+            assert facts(episodes) == facts(chunks)
+            torch.testing.assert_close(made(chunks), expected, atol=1e-6, rtol=0)
+            for name in ("obs", "rewards"):
+                (rows, mask), (found, found_mask) = storage.previous(name), other.previous(name)
+                assert torch.equal(mask, found_mask) and torch.equal(rows, found)
+            for mine, its in zip(episodes, chunks, strict=True):
+                both = (
+                    e.get_observations(slice(-e.rewards.lookback, 0), neg_index_as_lookback=True) for e in (mine, its)
+                )
+                assert np.array_equal(*both)
+        longest = max(longest, again.history)
+        assert again.lookback == again.history <= storage.history
+        storage.clear()
+    assert longest == 2
+
+
 def runner_of(mode="same_step", **model_config):
     config = PPOConfig().environment("CartPole-v1").debugging(seed=0)
     config.env_runners(num_envs_per_env_runner=N, gym_env_autoreset_mode=mode)
