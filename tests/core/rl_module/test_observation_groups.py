@@ -89,7 +89,8 @@ def test_outputs_are_those_of_modules_that_see_the_parts_joined_in_their_order(k
 @each_kind
 def test_a_module_that_only_acts_needs_no_part_of_the_critic(kind):
     module, batch = module_of(kind, GROUPS), batch_of(kind)
-    acting = module_of(kind, GROUPS, {"policy": 3, "ref": 4}, inference_only=True)
+    groups = {**GROUPS, "teacher": ["critic"], "rnd_state": ["critic"]}
+    acting = module_of(kind, groups, {"policy": 3, "ref": 4}, inference_only=True)
     acting.set_state(module.get_state(inference_only=True))
     expected = module.forward_inference(batch)["action_dist_inputs"]
     del batch["obs"]["critic"]
@@ -105,6 +106,9 @@ def test_a_module_that_only_acts_needs_no_part_of_the_critic(kind):
         ({"critic": ["critic"]}, {"actor": ["policy"], "critic": ["critic"]}),
         ({"actor": ["ref"]}, {"actor": ["ref"], "critic": ["ref"]}),
         ({}, {"actor": ["policy"], "critic": ["policy"]}),
+        ({"student": ["ref"], "teacher": ["ref", "critic"]}, {"actor": ["ref"], "critic": ["ref"]}),
+        ({"actor": ["ref"], "student": ["ref"], "critic": ["critic"]}, {"actor": ["ref"], "critic": ["critic"]}),
+        ({"actor": ["ref"], "critic": ["critic"], "rnd_state": ["policy"]}, {"actor": ["ref"], "critic": ["critic"]}),
     ],
 )
 def test_networks_without_an_entry(kind, groups, full):
@@ -143,8 +147,11 @@ def test_one_encoder_for_both_if_their_parts_are_the_same():
         ({"actor": ["policy"], "critic": ["critics"]}, r"(?s)'critics'.*did you mean 'critic'"),
         ({"actor": ["critics"], "critic": ["policy"]}, r"(?s)'critics'.*did you mean 'critic'"),
         ({"actor": ["refs"]}, r"(?s)'refs'.*did you mean 'ref'.*policy"),
-        ({"actor": ["policy"], "policy": ["policy"]}, "two names of one network"),
-        ({"actr": ["policy"]}, "actor \\(or policy\\) and critic"),
+        ({"actor": ["policy"], "policy": ["ref"]}, "names of one network"),
+        ({"actor": ["policy"], "student": ["policy", "ref"]}, "names of one network"),
+        ({"actor": ["policy"], "rnd_state": ["refs"]}, r"(?s)'refs'.*did you mean 'ref'"),
+        ({"student": ["policy"], "teacher": ["critics"]}, r"(?s)'critics'.*did you mean 'critic'"),
+        ({"actr": ["policy"]}, "actor \\(or policy, student\\) and critic"),
         ({"actor": "policy"}, "lists of names"),
         ({"actor": []}, "lists of names"),
     ],

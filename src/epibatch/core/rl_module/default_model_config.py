@@ -52,13 +52,18 @@ def _burn_in(value: int, info: ValidationInfo) -> int:
     return value
 
 
+_ACTOR = "actor", "policy", "student"
+
+
 def _networks(groups: dict[str, list[str]] | None) -> dict[str, list[str]] | None:
-    """The groups with `actor` for `policy`."""
+    """The groups with `actor` for `policy` and `student`."""
     if groups is None:
         return None
-    expect(groups.keys() <= {"actor", "policy", "critic"}, "lists for the networks actor (or policy) and critic")
-    expect(not {"actor", "policy"} <= groups.keys(), "actor or policy, which are two names of one network")
-    return {"actor" if network == "policy" else network: names for network, names in groups.items()}
+    expected = "lists for the networks actor (or policy, student) and critic, and for teacher and rnd_state"
+    expect(groups.keys() <= {*_ACTOR, "critic", "teacher", "rnd_state"}, expected)
+    actors = [names for network, names in groups.items() if network in _ACTOR]
+    expect(actors[1:] == actors[:-1], "one list for actor, policy and student, which are names of one network")
+    return {"actor" if network in _ACTOR else network: names for network, names in groups.items()}
 
 
 _Activation = Literal["elu", "gelu", "leaky_relu", "linear", "relu", "sigmoid", "silu", "softplus", "swish", "tanh"]
@@ -143,11 +148,12 @@ class DefaultModelConfig:
         log_std_clip_param: log standard deviations are clipped to plus or minus this value.
         vf_share_layers: let policy and value function share the encoder; recurrent modules always do.
         obs_groups: the parts of a Dict observation that each network gets, joined in this order, as in rsl_rl:
-            `{"actor": ["policy"], "critic": ["policy", "critic"]}`. "policy" is another name of "actor". Without
-            "actor" the actor gets the part `actor`, else `policy`. Without "critic" the critic gets the actor's
-            parts; so it does, with a warning, if it asks for a part `critic` that observations do not have. A
-            recurrent module joins the critic's encoded parts to the output of the recurrent layer, which sees the
-            actor's. None: both get all parts, by sorted key.
+            `{"actor": ["policy"], "critic": ["policy", "critic"]}`. "policy" and "student" are other names of "actor";
+            parts of "teacher" and "rnd_state" are checked, and read by no default network. Without "actor" the actor
+            gets the part `actor`, else `policy`. Without "critic" the critic gets the actor's parts; so it does, with a
+            warning, if it asks for a part `critic` that observations do not have. A recurrent module joins the critic's
+            encoded parts to the output of the recurrent layer, which sees the actor's. None: both get all parts, by
+            sorted key.
         use_lstm: put an LSTM after the encoder.
         use_gru: put a GRU there instead, with the options that begin with `lstm_`.
         use_prev_action: with `use_lstm` or `use_gru`, the action before each observation is an input of that layer.

@@ -188,7 +188,8 @@ def group_inputs(
     actor = groups.get("actor") or next(([name] for name in ("actor", "policy") if name in names), ["policy"])
     critic = groups.get("critic", actor) if with_critic else actor
     is_absent = critic != actor and "critic" in critic and "critic" not in names
-    for name in (*actor, *critic):
+    others = [name for key in ("teacher", "rnd_state") if with_critic for name in groups.get(key, ())]
+    for name in (*actor, *critic, *others):
         if name not in names and not (is_absent and name == "critic"):
             raise ConfigError(
                 "obs_groups of model_config",
