@@ -939,10 +939,15 @@ def _dtype_of(leaf: Any) -> torch.dtype:
 
 
 def _converts(source: torch.dtype, target: torch.dtype) -> bool:
-    """True if values of a type can be copied into another without a loss of their kind."""
+    """True if values of a type can be copied into another without a loss of their kind, or of an integer."""
     if source.is_complex or target.is_complex:
         return source is target
-    return target.is_floating_point or target is torch.bool or not source.is_floating_point
+    if target.is_floating_point or target is torch.bool or source is torch.bool:
+        return True
+    if source.is_floating_point:
+        return False
+    given, kept = torch.iinfo(source), torch.iinfo(target)
+    return kept.min <= given.min and given.max <= kept.max
 
 
 def _to_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

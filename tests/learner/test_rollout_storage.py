@@ -317,6 +317,21 @@ MISTAKES = {
 }
 
 
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int64, torch.float32, torch.bool])
+def test_integers_are_kept_or_refused(kind):
+    for given in (torch.bool, torch.int8, torch.uint8, torch.int32, torch.int64):
+        storage = RolloutStorage(1, N, {"marks": ColumnSpec((), kind)})
+        least, most = (0, 1) if given is torch.bool else (torch.iinfo(given).min, torch.iinfo(given).max)
+        step = {"marks": torch.tensor([least, most, 1, 1][:N] + [0] * (N - 4), dtype=given)}
+        integral = not (kind.is_floating_point or kind is torch.bool)
+        if integral and not (torch.iinfo(kind).min <= least and most <= torch.iinfo(kind).max):
+            with pytest.raises(ColumnError, match=str(given)):
+                storage.add_step(step)
+        else:
+            storage.add_step(step)
+            assert torch.equal(storage["marks"][0], step["marks"].to(kind))
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_step_that_does_not_fit_is_refused_and_changes_nothing(mistake):
     step, said = MISTAKES[mistake]

@@ -218,6 +218,16 @@ def test_returns_are_those_of_a_loop_in_float64(seed):
     assert float(storage.advantages.std()) == pytest.approx(1.0, abs=1e-5)
 
 
+def test_the_advantage_of_a_single_row_is_zero_if_normalized():
+    storage = RolloutStorageMM("rl", 1, 1, [3], None, None, None, [2])
+    row = {"observations": torch.zeros(1, 3), "actions": torch.zeros(1, 2), "dones": torch.zeros(1)}
+    row |= {name: torch.ones(1) for name in ("rewards", "values", "actions_log_prob")}
+    row |= {name: torch.ones(1, 2) for name in ("action_mean", "action_sigma")}
+    storage.add_transitions(RolloutStorageMM.Transition(**row))
+    storage.compute_returns(torch.zeros(1), 0.99, 0.95)
+    assert storage.advantages.tolist() == [[[0.0]]]
+
+
 def named(batch):
     return dict(zip(OUTPUTS, batch, strict=True))
 

@@ -288,7 +288,8 @@ class RolloutStorageMM:
             last_values: float [N] or [N, 1], values of the observations after the newest step.
             gamma: discount.
             lam: weight of longer returns.
-            normalize_advantage: True: subtract the mean and divide by the standard deviation (unbiased) + 1e-8.
+            normalize_advantage: True: subtract the mean and divide by the standard deviation (unbiased) + 1e-8;
+                a single row gets 0.
 
         Raises:
             BatchLayoutError: there are no steps, or the storage is for distillation.
@@ -298,7 +299,8 @@ class RolloutStorageMM:
         self.storage.compute_returns(last_values, gamma=gamma, lambda_=lam, normalize=False)
         if normalize_advantage:
             advantages = self.storage[Columns.ADVANTAGES]
-            advantages.copy_((advantages - advantages.mean()) / (advantages.std() + 1e-8))
+            deviation = advantages.std(correction=min(1, advantages.numel() - 1))
+            advantages.copy_((advantages - advantages.mean()) / (deviation + 1e-8))
 
     def mini_batch_generator(self, num_mini_batches: int, num_epochs: int = 8) -> Iterator[tuple[Any, ...]]:
         """Return an iterator over minibatches of rows, shuffled once; rows that are left over are dropped.
