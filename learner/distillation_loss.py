@@ -15,6 +15,7 @@ from epibatch.core.masked_column import MaskedColumn
 
 from .loss import Loss
 from .masked_rows import as_mask, fill_masked, masked_mean
+from .ppo_loss import read_columns
 
 __all__ = ["DistillationLoss"]
 
@@ -65,13 +66,17 @@ class DistillationLoss(Loss):
         """Return the mean over the rows with loss and, of means, over the entries of an action.
 
         Raises:
-            ColumnError: there are no teacher actions, or they are of another shape than the student's.
+            ColumnError: there are no teacher actions or no outputs of the student, or the actions have another shape
+                than the student's.
         """
         where = f"DistillationLoss: column {self.column!r}"
         if self.column not in batch:
             do = f"{nearest_column(self.column, map(str, batch))}; record the teacher's actions, or pass column="
             raise ColumnError(where, expected="the actions to imitate", found="none", do=do)
-        targets, inputs = batch[self.column], outputs[Columns.ACTION_DIST_INPUTS]
+        do = f"return {Columns.ACTION_DIST_INPUTS!r} from the module's _forward_train, or from _forward"
+        names = (Columns.ACTION_DIST_INPUTS,)
+        (inputs,) = read_columns(outputs, names, "the module's outputs", loss="DistillationLoss", do=do).values()
+        targets = batch[self.column]
         mask = as_mask(batch.get(Columns.LOSS_MASK), "DistillationLoss")
         if isinstance(targets, MaskedColumn):
             mask, targets = targets.mask if mask is None else mask & targets.mask, targets.value

@@ -239,10 +239,10 @@ def _read_columns(
     batch: Mapping[str, Any], outputs: Mapping[str, Any], with_old_values: bool
 ) -> tuple[dict[str, Any], torch.Size, torch.Tensor | None]:
     """Return all columns, checked, with zeros in rows without loss; their shape; the mask if there are such rows."""
-    columns = _read(batch, _BATCH_COLUMNS, "the train batch")
+    columns = read_columns(batch, _BATCH_COLUMNS, "the train batch")
     if with_old_values:
         columns[_OLD_VALUES] = _old_values(batch)
-    columns["logits"], columns["vf_preds"] = _read(outputs, _OUTPUT_COLUMNS, "the module's outputs").values()
+    columns["logits"], columns["vf_preds"] = read_columns(outputs, _OUTPUT_COLUMNS, "the module's outputs").values()
     mask = as_mask(batch.get(Columns.LOSS_MASK), "PPO loss")
     rows = _check_rows(columns, mask)
     if mask is None or bool(mask.all()):
@@ -311,14 +311,29 @@ _BATCH_COLUMNS = (
 _OUTPUT_COLUMNS = (Columns.ACTION_DIST_INPUTS, Columns.VF_PREDS)
 
 
-def _read(source: Mapping[str, Any], names: tuple[str, ...], owner: str) -> dict[str, Any]:
+def read_columns(
+    source: Mapping[str, Any], names: tuple[str, ...], owner: str, *, loss: str = "PPO loss", do: str = ""
+) -> dict[str, Any]:
+    """Return some columns of a batch or of a module's outputs.
+
+    Args:
+        source: column -> values.
+        names: the columns.
+        owner: what `source` is, for the message.
+        loss: which loss reads them, for the message.
+        do: what to do about a missing one; by default what PPO needs.
+
+    Raises:
+        ColumnError: a column is missing.
+    """
     for name in names:
         if name not in source:
             raise ColumnError(
-                f"PPO loss: column {name!r} of {owner}",
+                f"{loss}: column {name!r} of {owner}",
                 expected=f"columns {', '.join(names)}",
                 found=nearest(name, source),
-                do="keep AddOneTsToEpisodesAndTruncate and GeneralAdvantageEstimation in the learner pipeline, or call "
+                do=do
+                or "keep AddOneTsToEpisodesAndTruncate and GeneralAdvantageEstimation in the learner pipeline, or call "
                 "compute_returns() of a RolloutStorage before; and train a module that predicts values",
             )
     return {name: source[name] for name in names}

@@ -14,7 +14,7 @@ from epibatch.core.structs import flatten, map_struct
 
 from ..connectors.learner.symmetric_augmentation import mirrored_rows, mirrored_struct, symmetry_functions
 from .masked_rows import as_mask, masked_mean
-from .ppo_loss import PPOLoss
+from .ppo_loss import PPOLoss, read_columns
 
 __all__ = ["SymmetricPPOLoss"]
 
@@ -64,8 +64,14 @@ class SymmetricPPOLoss(PPOLoss):
         object.__setattr__(self, "_functions", functions)
 
     def augment(self, minibatch: dict[str, Any]) -> dict[str, Any]:
-        """Return the minibatch with its mirrored rows."""
+        """Return the minibatch with its mirrored rows.
+
+        Raises:
+            ColumnError: it has no observations or no actions.
+        """
         minibatch = dict(dict.items(minibatch))  # of a TrackedBatch: to repeat a column is not to read it
+        do = "let the learner pipeline, or the storage, give observations and actions"
+        read_columns(minibatch, (Columns.OBS, Columns.ACTIONS), "the train batch", loss="SymmetricPPOLoss", do=do)
         return mirrored_rows(minibatch, *self._functions)  # type: ignore[attr-defined]
 
     def __call__(

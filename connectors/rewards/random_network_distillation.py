@@ -59,7 +59,11 @@ class _Novelty:
         self.optimizer = torch.optim.Adam(self.networks["predictor"].parameters(), lr=self._lr)
 
     def to(self, device: torch.device) -> None:
-        """Move the networks, and what the optimiser knows of them."""
+        """Move the networks, what the optimiser knows of them, and the moments."""
+        import torch
+
+        for moments in (self.inputs, self.errors):
+            moments.place_beside(torch.empty(0, dtype=torch.float64, device=device))
         if device != self.device:
             state = self.optimizer.state_dict()
             self.networks.to(device)
@@ -73,7 +77,7 @@ class _Novelty:
 
         total = self.inputs.total
         if normalize and total.count > 1:
-            mean, std = (torch.from_numpy(part).to(rows) for part in (total.mean, total.std()))
+            mean, std = (torch.as_tensor(part).to(rows) for part in (total.mean, total.std()))
             rows = ((rows - mean) / std.clamp(min=1e-8)).clamp(-5.0, 5.0)
         difference: torch.Tensor = self.networks["predictor"](rows) - self.networks["target"](rows)
         return difference.square().mean(-1)
@@ -222,8 +226,8 @@ class RandomNetworkDistillation(ModuleStatistics):
             errors = novelty.losses(rows, self.state_normalization)
         if self.reward_normalization:
             if self.learns:
-                novelty.errors.add(errors.double().cpu().numpy()[:, None])
-            errors = errors / max(float(novelty.errors.total.std()[0]), 1e-8)
+                novelty.errors.add(errors.double()[:, None])
+            errors = errors / torch.as_tensor(novelty.errors.total.std()[0]).clamp(min=1e-8).to(errors)
         return self.weight * errors
 
     def train_on(self, rows: torch.Tensor, module_id: str = _MODULE) -> torch.Tensor:
@@ -242,7 +246,7 @@ class RandomNetworkDistillation(ModuleStatistics):
 
         novelty = self._novelty(rows, module_id)
         if self.state_normalization:
-            novelty.inputs.add(rows.double().cpu().numpy())
+            novelty.inputs.add(rows.detach().double())
         num_steps = -(-len(rows) // (self.minibatch_size or len(rows)))
         total = torch.zeros((), device=rows.device)
         with torch.enable_grad():

@@ -98,3 +98,8 @@ def test_it_is_named_in_a_config_file():
     path = "epibatch.learner:DistillationLoss"
     config = PPOConfig.from_yaml(text.replace("training:\n", f"training:\n  loss: {path}\n"), allow_imports=True)
     assert config.loss == path
+
+
+def test_outputs_without_inputs_of_the_distribution_are_named():
+    with pytest.raises(ColumnError, match=r"DistillationLoss: column 'action_dist_inputs' of the module's outputs"):
+        DistillationLoss()({"teacher_actions": torch.zeros(2, 1)}, {"embeddings": torch.zeros(2, 1)}, DiagGaussian, {})

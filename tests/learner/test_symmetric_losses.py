@@ -13,7 +13,7 @@ from epibatch.algorithms import PPOConfig
 from epibatch.connectors.learner import SymmetricAugmentation
 from epibatch.core import MaskedColumn
 from epibatch.core.distributions import Categorical, DiagGaussian
-from epibatch.core.errors import ConfigError, PieceOutputError, RegistryError
+from epibatch.core.errors import ColumnError, ConfigError, PieceOutputError, RegistryError
 from epibatch.core.registry import build_piece
 from epibatch.learner import PPOLoss, PPOSettings, SymmetricPPOLoss
 
@@ -247,3 +247,11 @@ def test_rows_that_are_not_mirrored_count_as_before():
         for each in (batch, {**batch, "mirrored": torch.zeros(20, dtype=torch.bool)})
     ]
     assert values[0] == values[1] and np.isfinite(values[0])
+
+
+@pytest.mark.parametrize("name", ["obs", "actions"])
+def test_a_minibatch_without_what_is_mirrored_is_named(name):
+    loss, batch = SymmetricPPOLoss(observations=torch.neg, actions=torch.neg), batch_of(3)
+    del batch[name]
+    with pytest.raises(ColumnError, match=rf"SymmetricPPOLoss: column '{name}' of the train batch"):
+        loss.augment(batch)

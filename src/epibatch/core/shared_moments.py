@@ -96,8 +96,10 @@ class RunningMoments:
         Raises:
             ColumnError: a value is NaN, or its absolute value is above 1e100; nothing was counted.
         """
-        on_device = not isinstance(rows, np.ndarray)
-        largest = float(rows.abs().max() if on_device and len(rows) else np.abs(rows).max(initial=0.0))
+        on_device, count = not isinstance(rows, np.ndarray), len(rows)
+        if not count:
+            return
+        largest = float(abs(rows).max() if rows.shape[1] else 0.0)
         if not largest <= LARGEST:
             raise ColumnError(
                 "running moments",
@@ -105,10 +107,9 @@ class RunningMoments:
                 found=f"one of {largest:g}",
                 do="correct what makes such values, or clip them first",
             )
-        count = len(rows)
         if count == 1:
             self._add(1, rows[0], 0.0)
-        elif count:
+        else:
             mean = rows.mean(0) if on_device else np.add.reduce(rows, 0) / count
             deviations = rows - mean
             deviations *= deviations
@@ -129,8 +130,8 @@ class RunningMoments:
         """Move the moments to the device of rows that are tensors; to arrays for rows that are arrays."""
         if isinstance(rows, np.ndarray):
             self.mean, self.squares = convert_to_numpy((self.mean, self.squares))
-        elif isinstance(self.mean, np.ndarray):
-            self.mean, self.squares = rows.new_tensor(self.mean), rows.new_tensor(self.squares)
+        else:
+            self.mean, self.squares = map(rows.new_tensor, convert_to_numpy((self.mean, self.squares)))
 
     def merged(self, others: Iterable[RunningMoments]) -> RunningMoments:
         """The moments of this one's rows and those of others, which must be rows of their own."""
@@ -251,7 +252,7 @@ class SharedMoments:
 
     def place_beside(self, rows: Any) -> None:
         """Move all moments to the device of rows that are tensors; to arrays for rows that are arrays."""
-        if type(rows) is not type(self.total.mean):
+        if getattr(rows, "device", None) != getattr(self.total.mean, "device", None):
             for moments in (self.synchronised, self.since):
                 moments.place_beside(rows)
             self._add_up()

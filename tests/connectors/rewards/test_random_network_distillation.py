@@ -274,3 +274,32 @@ def test_the_package_loads_no_torch():
         "import sys, epibatch.connectors.rewards as r; r.RandomNetworkDistillation(); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_running_moments_are_those_of_all_rows_in_any_split():
+    piece = RandomNetworkDistillation(state_normalization=True, reward_normalization=True, **SIZES)
+    plain = RandomNetworkDistillation(**SIZES)
+    generator, seen, errors = torch.Generator().manual_seed(0), [], []
+    for _ in range(4):
+        rows = torch.randn((30, 3), generator=generator) * 3 + 7
+        scaled = rows
+        if seen:
+            all_rows = np.concatenate(seen)
+            scaled = (rows - torch.tensor(all_rows.mean(0))) / torch.tensor(all_rows.std(0, ddof=1))
+            scaled = scaled.clamp(-5, 5).float()
+        plain.set_state(piece.get_state()) if seen else None
+        errors.append(plain.rewards_of(scaled).numpy().astype(np.float64))
+        expected = errors[-1] / np.concatenate(errors).std(ddof=1)
+        assert piece.rewards_of(rows).numpy() == pytest.approx(expected, rel=1e-5)
+        piece.train_on(rows)
+        seen.append(rows.numpy().astype(np.float64))
+        again = RandomNetworkDistillation(state_normalization=True, reward_normalization=True, **SIZES)
+        again.set_state(copy.deepcopy(piece.get_state()))
+        piece = again
+    state = piece.get_state()
+    assert "torch" not in str(type(state)) and "tensor(" not in repr(state), "a state has arrays"
+
+
+def test_no_rows_have_no_bonus():
+    piece = RandomNetworkDistillation(reward_normalization=True, **SIZES)
+    assert piece.rewards_of(torch.zeros(0, 3)).shape == (0,)
