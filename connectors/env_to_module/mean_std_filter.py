@@ -21,7 +21,7 @@ from epibatch.core.shared_moments import (
     merge_shared_moments,
     warn_of_huge,
 )
-from epibatch.core.spaces import get_base_struct_from_space, map_space
+from epibatch.core.spaces import get_base_struct_from_space, mask_size_of, space_of_struct
 from epibatch.core.structs import convert_to_numpy, flatten, flatten_like, paths_of, unflatten
 
 from .._engine.agent_copies import no_space
@@ -42,6 +42,7 @@ class BoxLeaf(NamedTuple):
         columns: Its entries' columns.
         shape: Its shape.
         dtype: The type it is given back in.
+        mask: Place of its mask among all leaves, and the mask's entries; None if all rows are there.
     """
 
     name: str
@@ -49,6 +50,7 @@ class BoxLeaf(NamedTuple):
     columns: slice
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    mask: tuple[int, int] | None
 
 
 class BoxLeaves:
@@ -75,12 +77,14 @@ class BoxLeaves:
         self.space = space
         spaces, self.form = flatten(get_base_struct_from_space(space))
         names = ["observation" + path for path in paths_of(self.form)]
+        masks = _masks(names, spaces)
+        of_pairs = {index for index, _ in masks.values()}
         self._boxes: list[BoxLeaf] = []
         self.size = 0
         for name, index, leaf in sorted(zip(names, range(len(spaces)), spaces), key=lambda item: item[0]):
-            if isinstance(leaf, gym.spaces.Box):
+            if isinstance(leaf, gym.spaces.Box) and index not in of_pairs:
                 columns = slice(self.size, self.size + math.prod(leaf.shape))
-                self._boxes.append(BoxLeaf(name, index, columns, leaf.shape, filtered_dtype(leaf)))
+                self._boxes.append(BoxLeaf(name, index, columns, leaf.shape, filtered_dtype(leaf), masks.get(index)))
                 self.size = columns.stop
         self.shapes: LeafShapes = {box.name: list(box.shape) for box in self._boxes}
 
@@ -119,6 +123,29 @@ class BoxLeaves:
             rows[:, box.columns] = leaves[box.position].reshape(count, -1)
         return rows
 
+    def present(self, leaves: list[Any], rows: Any) -> Any:
+        """Which entries of `rows` are there, bool of its shape; None without pairs of a value and its mask.
+
+        Raises:
+            SpaceError: a mask of another size than its space.
+        """
+        if all(box.mask is None for box in self._boxes):
+            return None
+        on_host = isinstance(rows, np.ndarray)
+        present = np.ones(rows.shape, bool) if on_host else rows.new_ones(rows.shape).bool()
+        for box in self._boxes:
+            if box.mask is not None:
+                mask, size = leaves[box.mask[0]], box.mask[1]
+                if len(mask) != len(rows) or math.prod(mask.shape) != len(rows) * size:
+                    raise SpaceError(
+                        f"mask of {box.name}",
+                        expected=f"{size} for each of {len(rows)} rows, as its space says",
+                        found=f"shape {tuple(mask.shape)}",
+                        do="give each row of the value its mask",
+                    )
+                present[:, box.columns] = mask.reshape(len(rows), size) != 0
+        return present
+
     def put_back(self, leaves: list[Any], rows: Floats) -> Any:
         """The observations with `rows` in the place of the Boxes' entries; other leaves as they are."""
         out = list(leaves)
@@ -130,9 +157,36 @@ class BoxLeaves:
                 out[box.position] = part.to(leaf.dtype) if leaf.is_floating_point() else part.float()
         return unflatten(self.form, out)
 
+    def limited(self, limit: float) -> Any:
+        """The space with Boxes of [-limit, limit] in the place of the Boxes."""
+        spaces, _ = flatten(get_base_struct_from_space(self.space))
+        for box in self._boxes:
+            spaces[box.position] = gym.spaces.Box(-limit, limit, box.shape, box.dtype.type)
+        return space_of_struct(unflatten(self.form, spaces))
+
     def name_of(self, column: int) -> str:
         """The name of the Box that a column belongs to."""
         return next(box.name for box in self._boxes if column < box.columns.stop)
+
+
+def _masks(names: list[str], spaces: list[Any]) -> dict[int, tuple[int, int]]:
+    """Place of the value of each pair -> place of its mask, and the mask's entries."""
+    masks = {}
+    for index, name in enumerate(names):
+        pair = name.removesuffix("['value']")
+        places = {other: place for place, other in enumerate(names) if other.startswith(f"{pair}[")}
+        if name != pair and places.keys() == {name, f"{pair}['mask']"}:
+            mask = places[f"{pair}['mask']"]
+            size = mask_size_of(gym.spaces.Dict(value=spaces[index], mask=spaces[mask]))
+            if size:
+                masks[index] = mask, size
+    return masks
+
+
+def _zero_where_absent(rows: Any, present: Any) -> Any:
+    if present is None:
+        return rows
+    return np.where(present, rows, 0.0) if isinstance(rows, np.ndarray) else rows.masked_fill(~present, 0.0)
 
 
 def filtered_dtype(box: gym.spaces.Box) -> np.dtype[Any]:
@@ -156,6 +210,10 @@ class MeanStdFilter(ObservationRewriter):
     float32, others keep their type. Discrete, MultiDiscrete and MultiBinary leaves are codes and
     flags rather than quantities, Text, Graph and Sequence leaves have no entries: all of them are
     left as they are. So are one-hot vectors that are Discrete here and encoded by a later piece.
+
+    A Dict of a Box `value` and its `mask` is a pair, as in the default networks, and its mask stays as it is. Rows with
+    a mask of 0 (or entries, if the mask has the value's shape) do not count, and come out as 0. A `MaskedColumn` there
+    comes out as a dict.
 
     An entry that has not varied yet has no deviation to divide by, so it is only shifted. A filter
     that has seen nothing and does not update leaves all values as they are.
@@ -207,13 +265,7 @@ class MeanStdFilter(ObservationRewriter):
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space with Boxes of [-clip, clip] in the place of its Boxes, integer ones as float32."""
         limit = math.inf if self.clip_by_value is None else self.clip_by_value
-
-        def filtered(space: Any) -> Any:
-            if isinstance(space, gym.spaces.Box):
-                return gym.spaces.Box(-limit, limit, space.shape, filtered_dtype(space).type)
-            return space
-
-        return map_space(filtered, input_observation_space)
+        return None if input_observation_space is None else BoxLeaves(input_observation_space).limited(limit)
 
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Rewrite each agent's newest observations by that agent's statistics."""
@@ -226,10 +278,12 @@ class MeanStdFilter(ObservationRewriter):
         boxes = self._leaves()
         leaves = flatten_like(boxes.form, observations)
         rows = boxes.rows(leaves)
+        present = boxes.present(leaves, rows)
+        rows = _zero_where_absent(rows, present)
         moments = self._moments(boxes, rows)
         if self._update_stats:
             try:
-                moments.add(rows)
+                moments.add(rows, present)
             except ColumnError:
                 raise _not_finite(rows, boxes, group) from None
             self._scaling = None
@@ -237,9 +291,9 @@ class MeanStdFilter(ObservationRewriter):
                 self._warned = True
                 where, value = _first(abs(rows) > HUGE, rows, boxes, group)
                 warn_of_huge(where, value, "observations")
-        if moments.total.count:
+        if moments.total:
             rows = self._filtered(rows, moments.total)
-        return boxes.put_back(leaves, rows)
+        return boxes.put_back(leaves, _zero_where_absent(rows, present))
 
     def inverse(self, observations: Any) -> Any:
         """Return the observations before the filter, by its current statistics.
@@ -253,13 +307,15 @@ class MeanStdFilter(ObservationRewriter):
         boxes = self._leaves()
         leaves = flatten_like(boxes.form, observations)
         rows = boxes.rows(leaves)
+        present = boxes.present(leaves, rows)
+        rows = _zero_where_absent(rows, present)
         moments = self._moments(boxes, rows).total
-        if moments.count:
+        if moments:
             if self.de_std_to_one:
                 rows = rows * _divisor(moments)
             if self.de_mean_to_zero:
                 rows = rows + moments.mean
-        return boxes.put_back(leaves, rows)
+        return boxes.put_back(leaves, _zero_where_absent(rows, present))
 
     def _filtered(self, rows: Any, moments: RunningMoments) -> Any:
         if self._scaling is None:

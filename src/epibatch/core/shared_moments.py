@@ -69,6 +69,7 @@ class RunningMoments:
         size: Number of columns.
 
     Attributes:
+        count: Number of rows, an int; of each column, float64 [size], since `add` was given `present`.
         largest: The largest absolute value that this object has counted; it is no part of the state.
 
     Example:
@@ -82,16 +83,17 @@ class RunningMoments:
     __slots__ = ("count", "largest", "mean", "squares")
 
     def __init__(self, size: int) -> None:
-        self.count = 0
+        self.count: Any = 0
         self.largest = 0.0
         self.mean: Floats = np.zeros(size)
         self.squares: Floats = np.zeros(size)
 
-    def add(self, rows: Any) -> None:
+    def add(self, rows: Any, present: Any = None) -> None:
         """Count rows in.
 
         Args:
             rows: float64, shape [number of rows, size]; tensors where the moments are, see `place_beside`.
+            present: Bool, shape of rows: which entries count; the others must be 0. None: all.
 
         Raises:
             ColumnError: a value is NaN, or its absolute value is above 1e100; nothing was counted.
@@ -107,7 +109,11 @@ class RunningMoments:
                 found=f"one of {largest:g}",
                 do="correct what makes such values, or clip them first",
             )
-        if count == 1:
+        if present is not None:
+            counts = present.sum(0) * 1.0
+            deviations = (rows - rows.sum(0) / _one_or_more(counts)) * present
+            self._add(counts, rows.sum(0) / _one_or_more(counts), (deviations * deviations).sum(0))
+        elif count == 1:
             self._add(1, rows[0], 0.0)
         else:
             mean = rows.mean(0) if on_device else np.add.reduce(rows, 0) / count
@@ -117,14 +123,18 @@ class RunningMoments:
         if largest > self.largest:
             self.largest = largest
 
-    def _add(self, count: int, mean: Floats, squares: Floats | float) -> None:
-        total = self.count + count
+    def __bool__(self) -> bool:
+        """False if no rows were counted."""
+        return not isinstance(self.count, int) or self.count > 0
+
+    def _add(self, count: Any, mean: Floats, squares: Floats | float) -> None:
+        total = _one_or_more(self.count + count)
         delta = mean - self.mean
         self.squares = self.squares + squares
         self.squares += delta * delta * (self.count * count / total)
         delta *= count / total
         delta += self.mean
-        self.mean, self.count = delta, total
+        self.mean, self.count = delta, self.count + count
 
     def place_beside(self, rows: Any) -> None:
         """Move the moments to the device of rows that are tensors; to arrays for rows that are arrays."""
@@ -132,26 +142,29 @@ class RunningMoments:
             self.mean, self.squares = convert_to_numpy((self.mean, self.squares))
         else:
             self.mean, self.squares = map(rows.new_tensor, convert_to_numpy((self.mean, self.squares)))
+        if not isinstance(self.count, int):
+            counts = convert_to_numpy(self.count)
+            self.count = counts if isinstance(rows, np.ndarray) else rows.new_tensor(counts)
 
     def merged(self, others: Iterable[RunningMoments]) -> RunningMoments:
         """The moments of this one's rows and those of others, which must be rows of their own."""
         result = RunningMoments(len(self.mean))
         result.count, result.mean, result.squares = self.count, self.mean, self.squares
         for other in others:
-            if other.count:
+            if other:
                 result._add(other.count, other.mean, other.squares)
         return result
 
     def std(self) -> Floats:
         """Standard deviation of each column, with n - 1 in the denominator; 0 for fewer than two rows."""
-        variance = self.squares / max(self.count - 1, 1)
+        variance = self.squares / _one_or_more(self.count - 1)
         deviation: Floats = np.sqrt(variance) if isinstance(variance, np.ndarray) else variance.sqrt()
         return deviation
 
     def same_as(self, other: RunningMoments) -> bool:
         """True if both are equal bit by bit."""
         return (
-            self.count == other.count
+            np.array_equal(self.count, other.count)
             and np.array_equal(self.mean, other.mean)
             and np.array_equal(self.squares, other.squares)
         )
@@ -159,7 +172,8 @@ class RunningMoments:
     def to_state(self) -> dict[str, Any]:
         """The moments as plain data: `count`, `mean` and `squares` (copies)."""
         mean, squares = convert_to_numpy((self.mean, self.squares))
-        return {"count": self.count, "mean": np.array(mean), "squares": np.array(squares)}
+        count = self.count if isinstance(self.count, int) else np.array(convert_to_numpy(self.count))
+        return {"count": count, "mean": np.array(mean), "squares": np.array(squares)}
 
     @classmethod
     def from_state(cls, state: Any) -> RunningMoments:
@@ -176,6 +190,12 @@ class RunningMoments:
         kinds = mean.dtype.kind + squares.dtype.kind
         if mean.ndim != 1 or mean.shape != squares.shape or set(kinds) - set("fiu"):
             raise _no_moments(f"mean of shape {mean.shape}, squares of shape {squares.shape}, of kinds {kinds}")
+        if isinstance(count, np.ndarray) and count.shape == mean.shape and (count >= 0).all():
+            if np.any([mean, squares], 0)[count == 0].any() or not np.isfinite([mean, squares, count]).all():
+                raise _no_moments(f"numbers that no {count} rows have: mean {mean}, squares {squares}")
+            moments.count = count.astype(np.float64) if count.any() else 0
+            moments.mean, moments.squares = mean.astype(np.float64), squares.astype(np.float64)
+            return moments
         if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or not 0 <= count < 2**63:
             raise _no_moments(f"a count of {count!r}")
         if not np.isfinite([mean, squares]).all() or (squares < 0).any() or (not count and np.any([mean, squares])):
@@ -186,6 +206,10 @@ class RunningMoments:
 
     def __repr__(self) -> str:
         return f"RunningMoments(count={self.count}, size={len(self.mean)})"
+
+
+def _one_or_more(count: Any) -> Any:
+    return max(count, 1) if isinstance(count, int) else count.clip(1)
 
 
 def _no_moments(found: str) -> StateError:
@@ -239,15 +263,16 @@ class SharedMoments:
         return cls(shapes, RunningMoments(_size(shapes)), RunningMoments(_size(shapes)))
 
     def _add_up(self) -> None:
-        self.total = self.synchronised.merged([self.since]) if self.synchronised.count else self.since
+        self.total = self.synchronised.merged([self.since]) if self.synchronised else self.since
 
-    def add(self, rows: Floats) -> None:
+    def add(self, rows: Any, present: Any = None) -> None:
         """Count rows in; see `RunningMoments.add`.
 
         Args:
             rows: float64, shape [number of rows, entries of all leaves].
+            present: Bool, shape of rows: which entries count; None: all.
         """
-        self.since.add(rows)
+        self.since.add(rows, present)
         self._add_up()
 
     def place_beside(self, rows: Any) -> None:
@@ -313,10 +338,10 @@ def merge_shared_moments(states: Sequence[Any], where: str) -> dict[str, Any]:
             different states. Copies that never were may be among them.
     """
     copies = [SharedMoments.from_state(state, f"{where}, state {i}") for i, state in enumerate(states)]
-    first = next((copy for copy in copies if copy.synchronised.count), copies[0])
+    first = next((copy for copy in copies if copy.synchronised), copies[0])
     for i, copy in enumerate(copies):
         copy.check(first.shapes, f"{where}, state {i}")
-        if copy.synchronised.count and not copy.synchronised.same_as(first.synchronised):
+        if copy.synchronised and not copy.synchronised.same_as(first.synchronised):
             raise StateError(
                 f"{where}, state {i}",
                 expected=f"a copy last synchronised with the others, at {first.synchronised.count} rows",

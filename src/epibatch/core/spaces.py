@@ -119,6 +119,20 @@ def map_space(function: Callable[[Any], Any], space: Any) -> Any:
     return space_of_struct(map_struct(function, get_base_struct_from_space(space)))
 
 
+def mask_size_of(space: Any) -> int:
+    """Entries of the mask of a Dict of a Box `value` and its `mask`; 0 for other spaces."""
+    if not isinstance(space, spaces.Dict) or space.spaces.keys() != {"value", "mask"}:
+        return 0
+    value, mask = space["value"], space["mask"]
+    is_mask = (
+        mask == spaces.Discrete(2)
+        or isinstance(mask, spaces.MultiBinary)
+        or (isinstance(mask, spaces.Box) and bool((mask.low == 0).all() and (mask.high == 1).all()))
+    )
+    size = int(np.prod(mask.shape or ()))
+    return size if is_mask and isinstance(value, spaces.Box) and (size == 1 or mask.shape == value.shape) else 0
+
+
 def check_row(space: gym.Space[Any], row: Any, where: str) -> None:
     """Check that one row has the nesting, leaf shapes and kinds of `space`.
 

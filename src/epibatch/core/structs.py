@@ -75,6 +75,8 @@ def flatten_like(form: Form, struct: Any) -> list[Any]:
             return _leaves_like(form[2], struct.values())
         if len(struct) == len(form[1]) and all(key in struct for key in form[1]):
             return _leaves_like(form[2], [struct[key] for key in form[1]])
+    elif form[0] == "dict" and type(struct) is MaskedColumn and {*form[1]} == {*struct._fields}:
+        return flatten_like(form, struct._asdict())
     elif form[0] != "dict" and isinstance(struct, tuple) and len(struct) == len(form[2]):
         return _leaves_like(form[2], struct)
     raise ColumnError(

@@ -7,7 +7,8 @@ import warnings
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, Text
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Text
 
 from epibatch.connectors.env_to_module import (
     EnvToModulePipeline,
@@ -15,7 +16,7 @@ from epibatch.connectors.env_to_module import (
     MeanStdFilter,
 )
 from epibatch.connectors.rewards import NormalizeReward
-from epibatch.core import load_state, save_state
+from epibatch.core import MaskedColumn, load_state, save_state
 from epibatch.core.errors import ColumnError, ConfigError, PipelineError, SpaceError, StateError
 from epibatch.episodes import SingleAgentEpisode
 from fixture_pieces import played, trained
@@ -217,3 +218,53 @@ STACKED = [FrameStackingEnvToModule(num_frames=2), MeanStdFilter()]
 def test_mistakes_are_named(mistake, error, words):
     with pytest.raises(error, match=words):
         mistake()
+
+
+MASKS = {
+    "box": Box(0, 1, (1,), np.float32),
+    "discrete": Discrete(2),
+    "entries": MultiBinary(2),
+}
+
+
+@pytest.mark.parametrize("kind", ["arrays", "tensors", "masked_column"])
+@pytest.mark.parametrize("mask_space", MASKS)
+def test_only_rows_that_are_there_count(mask_space, kind):
+    infinite = Box(-np.inf, np.inf, (2,), np.float64)
+    pair = Dict(value=infinite, mask=MASKS[mask_space])
+    space = Dict(x=infinite, t=pair)
+    piece, other = MeanStdFilter(space), MeanStdFilter(space)
+    assert piece.observation_space["t"]["mask"] == MASKS[mask_space]
+    rng, seen, all_x = np.random.default_rng(0), [[], []], []
+    for step in range(4):
+        x, value = rng.normal(3, 2, (2, 6, 2))
+        shape = {"box": (6, 1), "discrete": (6,), "entries": (6, 2)}[mask_space]
+        mask = (rng.random(shape) < 0.5).astype(np.float32)
+        there = np.broadcast_to(mask.reshape(6, -1), (6, 2)) > 0
+        value[~there] = np.nan
+        all_x.append(x)
+        array = torch.tensor if kind == "tensors" else np.array
+        pair_given = {"value": array(value), "mask": array(mask)}
+        if kind == "masked_column":
+            pair_given = MaskedColumn(**pair_given)
+        out = piece.rewrite({"x": array(x), "t": pair_given}, None)
+        np.testing.assert_array_equal(out["t"]["mask"], mask)
+        for i in range(2):
+            seen[i] += value[there[:, i], i].tolist()
+            deviation = np.std(seen[i], ddof=1) + 1e-6 if len(seen[i]) > 1 else 1.0
+            expected = (value[:, i] - np.mean(seen[i] or [0.0])) / deviation
+            np.testing.assert_allclose(out["t"]["value"][:, i], np.where(there[:, i], expected, 0.0), atol=1e-5)
+        rows = np.concatenate(all_x)
+        np.testing.assert_allclose(out["x"], (x - rows.mean(0)) / (rows.std(0, ddof=1) + 1e-6), atol=1e-5)
+        if step % 2:
+            merged = piece.merge_states([copy.deepcopy(piece.get_state()), other.get_state()])
+            piece.set_state(merged)
+            other.set_state(merged)
+    back = piece.inverse(out)
+    np.testing.assert_allclose(back["t"]["value"][there], value[there])
+
+
+def test_a_mask_of_another_size_than_its_space_is_named():
+    space = Dict(value=Box(-1, 1, (2,)), mask=Discrete(2))
+    with pytest.raises(SpaceError, match=r"mask of observation\['value'\]"):
+        MeanStdFilter(space).rewrite({"value": np.zeros((3, 2)), "mask": np.zeros((3, 2))}, None)

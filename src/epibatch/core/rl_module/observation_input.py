@@ -17,7 +17,7 @@ from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, Spac
 from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import CNN, conv_size, default_conv_filters, sizes_of, with_shape
-from epibatch.core.spaces import encoding_advice
+from epibatch.core.spaces import encoding_advice, mask_size_of
 from epibatch.core.structs import sorted_keys
 
 _MOST_CHOICES = 10_000_000
@@ -80,7 +80,7 @@ class ObservationInput:
         self._images: list[tuple[tuple[int, ...], list[Any]]] = []
         self.size = 0
         for path, leaf in leaves:
-            value, mask_size = path, _mask_size(leaf)
+            value, mask_size = path, mask_size_of(leaf)
             if mask_size:
                 value, leaf = (*path, "value"), leaf["value"]
             filters = self._filters(leaf) if mask_size <= 1 else []
@@ -223,20 +223,6 @@ def _parts_of(space: Any) -> dict[str, Any]:
     )
 
 
-def _mask_size(space: Any) -> int:
-    """Entries of the mask of a pair; 0 for other spaces."""
-    if not isinstance(space, spaces.Dict) or space.spaces.keys() != {"value", "mask"}:
-        return 0
-    value, mask = space["value"], space["mask"]
-    is_mask = (
-        mask == spaces.Discrete(2)
-        or isinstance(mask, spaces.MultiBinary)
-        or (isinstance(mask, spaces.Box) and bool((mask.low == 0).all() and (mask.high == 1).all()))
-    )
-    size = int(np.prod(mask.shape or ()))
-    return size if is_mask and isinstance(value, spaces.Box) and (size == 1 or mask.shape == value.shape) else 0
-
-
 def _mask(mask: torch.Tensor, lead: Sequence[int], size: int) -> torch.Tensor:
     """A mask as [*lead, size]."""
     if mask.shape[: len(lead)] == tuple(lead) and mask.numel() == size * int(np.prod(lead)):
@@ -251,7 +237,7 @@ def _mask(mask: torch.Tensor, lead: Sequence[int], size: int) -> torch.Tensor:
 
 def _leaves(space: Any, path: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], Any]]:
     """The parts of a space with the keys that lead there, dict entries by sorted key; pairs are not opened."""
-    if _mask_size(space):
+    if mask_size_of(space):
         return [(path, space)]
     if isinstance(space, spaces.Dict):
         keys = sorted_keys(dict(space.spaces))
