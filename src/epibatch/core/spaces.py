@@ -431,7 +431,7 @@ def _to_bounds(box: spaces.Box) -> Callable[[Array], Array]:
 
 
 class _TensorEncoder:
-    """What `_encoder` does, of tensors, on their device."""
+    """Encodes tensors on their device, as `_encoder` encodes arrays."""
 
     def __init__(self, leaf: Any, *, normalize: bool, clip: bool, from_low: bool) -> None:
         kind = "" if leaf.dtype is None else np.dtype(leaf.dtype).kind
