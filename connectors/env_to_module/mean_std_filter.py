@@ -124,7 +124,7 @@ class BoxLeaves:
         return rows
 
     def present(self, leaves: list[Any], rows: Any) -> Any:
-        """Return True for the entries of `rows` that are there, bool of its shape; None without pairs of a value and its mask.
+        """Return True for entries of `rows` that are there, bool of its shape; None without values that have masks.
 
         Raises:
             SpaceError: a mask of another size than its space.
