@@ -10,7 +10,7 @@ stacks the last frames as channels, in both pipelines. Episodes store single fra
 bytes per step for any stack.
 
 Target: 95 of the last 100 balls caught. It depends on luck: with four seeds 70, 82, 86 and 88 balls are caught after
-252,000 steps, about 70 s at 3,500 steps/s on one core; with `--steps 500000` the first one reaches it after 442,000.
+252,000 steps, about 70 s at 3,500 steps/s on one core; with `--steps 500000` one of them reaches it after 442,000.
 
 Run it from the repository root (about a minute):
 
