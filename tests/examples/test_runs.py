@@ -60,7 +60,7 @@ RUNS = [
         "pixel_catch",
         "--steps 100",
         lambda run: 0 <= run[0] <= 1 and 2048 <= run[1] < 2048 + 16,
-        "the module sees (10, 10, 2)",
+        "the module sees (8, 8, 2)",
     ),
     slow(
         "two_cartpoles",
