@@ -68,6 +68,13 @@ def rows_of_a_wider_type_that_are_gone(done: Done, mismatch: Mismatch) -> bool:
     return not done.arrays and mismatch.kind == "dtype" and np.array_equal(mismatch.theirs, mismatch.ours)
 
 
+@difference("column-types", Done)
+def rows_cut_down_to_the_type_of_the_first(done: Done, mismatch: Mismatch) -> bool:
+    """RLlib's arrays have the type of the first row, so that fractions behind whole numbers are cut off."""
+    becomes_arrays = done.name == "finalize" and not done.arrays and mismatch.kind == "dtype"
+    return becomes_arrays and np.array_equal(mismatch.theirs, mismatch.ours.astype(mismatch.theirs.dtype))
+
+
 def held(buffer: Any) -> tuple[Any, int]:
     """All rows stacked, None if there are none, and how many are lookback."""
     return held_rows(buffer), buffer.lookback
@@ -216,6 +223,11 @@ EXAMPLES = {
         "column-types",
         gym.spaces.Box(0, 255, (), np.uint8),
         [("add number", 1), ("pop", 0), ("pop", 0), ("pop", 0), ("pop", 0), ("append",)],
+    ),
+    "fractions behind a whole number": (
+        "column-types",
+        gym.spaces.MultiDiscrete([2, 4]),
+        [("add number", 0.5), ("set", -4, False), ("finalize",)],
     ),
     "a lookback of more rows than are left": ("buffer-pop", BOX, [("pop", -1), ("pop", 0), ("pop", 0), ("append",)]),
 }
