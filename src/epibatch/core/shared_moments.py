@@ -111,8 +111,9 @@ class RunningMoments:
             )
         if present is not None:
             counts = present.sum(0) * 1.0
-            deviations = (rows - rows.sum(0) / _one_or_more(counts)) * present
-            self._add(counts, rows.sum(0) / _one_or_more(counts), (deviations * deviations).sum(0))
+            mean = rows.sum(0) / _one_or_more(counts)
+            deviations = (rows - mean) * present
+            self._add(counts, mean, (deviations * deviations).sum(0))
         elif count == 1:
             self._add(1, rows[0], 0.0)
         else:
