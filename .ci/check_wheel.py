@@ -1,4 +1,4 @@
-"""Check that the wheel in a folder holds every package of pyproject.toml, its modules, and nothing else.
+"""Check that the wheel in a folder holds every module and stub of the source tree, and nothing else.
 
 Usage: python .ci/check_wheel.py DIST_FOLDER
 """
@@ -9,23 +9,15 @@ import sys
 import zipfile
 from pathlib import Path
 
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib
-
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-def expected_files() -> set[str]:
-    """Return the wheel path of every Python file and stub of every listed package."""
-    setuptools = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    folders: dict[str, str] = setuptools["package-dir"]
-    files = {"epibatch/py.typed"}
-    for package in setuptools["packages"]:
-        root = max((name for name in folders if f"{package}.".startswith(f"{name}.")), key=len)
-        folder = REPOSITORY / folders[root] / package[len(root) :].lstrip(".").replace(".", "/")
-        files |= {f"{package.replace('.', '/')}/{path.name}" for path in folder.glob("*.py*")}
+def expected_files(folder: Path, package: str = "epibatch") -> set[str]:
+    """Return the wheel path of every Python file and stub of a package and of the packages in it, links included."""
+    files = {f"{package}/{path.name}" for path in folder.glob("*.py*")} | {"epibatch/py.typed"}
+    for inner in folder.iterdir():
+        if (inner / "__init__.py").is_file():
+            files |= expected_files(inner, f"{package}/{inner.name}")
     return files
 
 
@@ -37,7 +29,7 @@ def main() -> int:
         return 1
     with zipfile.ZipFile(wheels[0]) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
-    expected = expected_files()
+    expected = expected_files(REPOSITORY / "src" / "epibatch")
     for word, names in (("missing", expected - found), ("unexpected", found - expected)):
         for name in sorted(names):
             print(f"{wheels[0].name}: {word}: {name}")

@@ -18,19 +18,19 @@ else:
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PYPROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-SETUPTOOLS: dict[str, Any] = PYPROJECT["tool"]["setuptools"]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 IMPORT_OF_PACKAGE = re.compile(r"^[ \t]*((?:from|import) epibatch\b(?:[^\n(]*\([^)]*\)|[^\n]*))", re.MULTILINE)
 
 
-def folder_of(package: str) -> Path:
-    """The real folder of a listed package, found through the package-dir mapping."""
-    roots: dict[str, str] = SETUPTOOLS["package-dir"]
-    root = max((name for name in roots if f"{package}.".startswith(f"{name}.")), key=len)
-    return REPOSITORY.joinpath(roots[root], *package[len(root) :].split(".")[1:])
+def folders_below(folder: Path, package: str) -> Iterator[tuple[str, Path]]:
+    """Yield a package and the packages below it with their real folders. The root folders are links there."""
+    yield package, folder.resolve()
+    for inner in sorted(folder.iterdir()):
+        if (inner / "__init__.py").is_file():
+            yield from folders_below(inner, f"{package}.{inner.name}")
 
 
-PACKAGES = {package: folder_of(package) for package in SETUPTOOLS["packages"]}
+PACKAGES = dict(folders_below(REPOSITORY / "src" / "epibatch", "epibatch"))
 MODULES = {
     package if path.stem == "__init__" else f"{package}.{path.stem}": path
     for package, folder in PACKAGES.items()

@@ -1,9 +1,13 @@
-"""The package list is what lies on disk, the links lead to the parts, the version is one."""
+"""Every folder is a package, the links lead to the parts, the version is one."""
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
+import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -12,52 +16,66 @@ import epibatch
 PARTS = ["connectors", "env_runner", "episodes", "learner"]
 
 
-def names_on_disk(root, prefix):
-    """Names of all packages below a folder, links not followed."""
-    names = set()
-    for path in root.rglob("*.py"):
-        folder = path.parent
-        if not any(parent.is_symlink() for parent in [folder, *folder.parents]):
-            names.add(".".join([prefix, *folder.relative_to(root).parts]))
-    return names
-
-
-def links_are_kept(repository):
-    answer = subprocess.run(
-        ["git", "config", "--get", "core.symlinks"], cwd=repository, capture_output=True, text=True, check=False
-    )
-    return answer.stdout.strip().lower() != "false"
-
-
-def test_every_package_on_disk_is_listed(repository, pyproject, packages):
-    found = set()
-    for name, folder in pyproject["tool"]["setuptools"]["package-dir"].items():
-        found |= names_on_disk(repository / folder, name)
-    assert sorted(packages) == sorted(found), "mend `packages` in pyproject.toml: only listed packages are in the wheel"
-
-
-def test_every_package_has_an_init(package_name, packages):
-    assert (packages[package_name] / "__init__.py").is_file()
-
-
-def test_the_list_is_sorted_and_has_no_doubles(pyproject):
-    listed = pyproject["tool"]["setuptools"]["packages"]
-    assert listed == sorted(set(listed))
+def test_every_folder_of_modules_is_a_package(repository, packages):
+    folders = {path.parent for top in [*PARTS, "src/epibatch"] for path in (repository / top).rglob("*.py")}
+    assert sorted({folder.resolve() for folder in folders}) == sorted(packages.values()), "an __init__.py is missing"
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_links_lead_to_their_parts(part, repository):
     link = repository / "src" / "epibatch" / part
-    if not link.is_symlink() and not links_are_kept(repository):
-        pytest.skip("this clone has core.symlinks=false; type checking needs `git config core.symlinks true`")
-    assert link.is_symlink(), "the link is gone: `git config core.symlinks true`, then check the file out again"
     assert link.resolve() == (repository / part).resolve()
-    assert not link.readlink().is_absolute()
+    assert link.is_symlink() and not link.readlink().is_absolute()
 
 
-def test_parts_are_mapped(pyproject):
-    folders = {f"epibatch.{part}": part for part in PARTS} | {"epibatch": "src/epibatch"}
-    assert pyproject["tool"]["setuptools"]["package-dir"] == folders
+def test_a_checkout_without_links_says_what_to_do(repository, tmp_path):
+    (tmp_path / "src" / "epibatch").mkdir(parents=True)
+    shutil.copy(repository / "setup.py", tmp_path)
+    (tmp_path / "src" / "epibatch" / "connectors").write_text(
+        "../../connectors"
+    )  # as Git writes a link that it cannot make
+    answer = subprocess.run(
+        [sys.executable, "setup.py", "--version"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 1
+    assert "src/epibatch/connectors" in answer.stderr and "git config core.symlinks true" in answer.stderr
+
+
+def other_checkout(repository, folder):
+    """Make a folder that looks like a clone of the repository, with its four folders and src."""
+    for path in [*PARTS, "src/epibatch"]:
+        (folder / path).mkdir(parents=True)
+        (folder / path / "__init__.py").write_text("raise ImportError('code of the other checkout')\n")
+    for part in PARTS:
+        (folder / "src" / "epibatch" / part).symlink_to(f"../../{part}")
+
+
+@pytest.mark.parametrize(
+    "place", ["beside an empty folder", "in the clone", "in the clone's parent", "in a package of its own"]
+)
+def test_a_script_imports_alike_from_every_folder(place, tmp_path, repository):
+    clone = tmp_path / "epibatch"
+    if place == "beside an empty folder":
+        clone.mkdir()
+    else:
+        other_checkout(repository, clone)
+    folder = {"in the clone": clone, "in a package of its own": tmp_path / "scripts"}.get(place, tmp_path)
+    folder.mkdir(exist_ok=True)
+    script = folder / "my_script.py"
+    script.write_text(
+        "import importlib, os\n"
+        "from epibatch import Policy\n"
+        f"for name in ['epibatch', *('epibatch.' + part for part in ({', '.join(map(repr, PARTS))}, 'core'))]:\n"
+        "    print(os.path.realpath(importlib.import_module(name).__file__))\n"
+    )
+    answer = subprocess.run([sys.executable, script], cwd=folder, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    expected = [
+        os.path.realpath(importlib.import_module(f"epibatch{name}").__file__)
+        for name in ["", *(f".{part}" for part in [*PARTS, "core"])]
+    ]
+    assert answer.stdout.split("\n")[:-1] == expected
+    assert all(path.startswith(f"{repository}{os.sep}") for path in expected)
 
 
 def test_one_version(repository, pyproject):
