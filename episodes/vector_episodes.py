@@ -77,6 +77,12 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             view = self.views[index] = self.chunks[index].view()
         return view
 
+    def __add__(self, other: Sequence[SingleAgentEpisode]) -> list[SingleAgentEpisode]:
+        return [*self, *other] if isinstance(other, (list, VectorEpisodes)) else NotImplemented
+
+    def __radd__(self, other: list[SingleAgentEpisode]) -> list[SingleAgentEpisode]:
+        return [*other, *self] if isinstance(other, list) else NotImplemented
+
     def views_of_all(self) -> list[SingleAgentEpisode]:
         """A list of all episode objects: what `list()` gives, at no cost per episode once all were made."""
         return list(self) if None in self.views else self.views.copy()  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""The README is short, each of its blocks runs by itself, and the batch made by hand is the batch of the pipeline."""
+"""The README is short, each of its blocks runs by itself, and its batch is the batch that a loop makes by hand."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import sys
 import types
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from typer.testing import CliRunner
 
 from epibatch.cli import app
+from epibatch.connectors import learner
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 LARGEST = 8 * 1024
 PYTHON = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 (YAML,) = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-BY_HAND, WITH_PIPELINES = PYTHON[:2]
+PRINTED = re.search(r"^```text\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)[1]
 
 
 def run(source, monkeypatch):
@@ -38,6 +39,12 @@ def test_it_is_read_in_a_minute():
 @pytest.mark.parametrize("source", PYTHON, ids=range(len(PYTHON)))
 def test_each_block_runs_by_itself(source, monkeypatch):
     run(source, monkeypatch)
+
+
+def test_the_first_block_prints_these_columns(monkeypatch, capsys):
+    run(PYTHON[0], monkeypatch)
+    without_counts = [re.sub(r"\(\d+,", "(B,", text) for text in (PRINTED, capsys.readouterr().out)]
+    assert without_counts[0] == without_counts[1]  # how many sequences there are depends on the processor
 
 
 def test_the_yaml_file_trains_and_plays(tmp_path, monkeypatch):
@@ -70,10 +77,28 @@ def test_speed_rows_are_those_of_the_page():
         assert figures == [figure.split(" (")[0] for figure in measured[name][2:5]], name
 
 
+def by_hand(module, chunks, T=20, gamma=0.99, lambda_=0.95):
+    starts = [(c, t) for c in chunks for t in range(0, len(c["obs"]), T)]  # obs has one row more, to bootstrap from
+    batch = {"obs": pad_sequence([c["obs"][t : t + T] for c, t in starts], batch_first=True)}
+    batch["state_in"] = {k: torch.stack([c[k][t] for c, t in starts]) for k in ("h", "c")}
+    values, row = module.compute_values(batch).detach(), 0
+    batch["advantages"], batch["loss_mask"] = torch.zeros_like(values), torch.zeros_like(values, dtype=torch.bool)
+    for c in chunks:
+        n, advantage, v = len(c["rewards"]), 0.0, values[row:].flatten()
+        for t in reversed(range(n)):
+            next_value = 0.0 if c["terminated"] and t == n - 1 else v[t + 1]
+            advantage = c["rewards"][t] + gamma * next_value - v[t] + gamma * lambda_ * advantage
+            batch["advantages"][row + t // T, t % T], batch["loss_mask"][row + t // T, t % T] = advantage, True
+        row += n // T + 1
+    return batch
+
+
 def as_chunk(episode, module):
     """An episode as the block by hand takes it: tensors, and the state before each step."""
-    first, later = module.get_initial_state(), episode.get_extra_model_outputs("state_out")
-    states = {key: torch.cat([torch.as_tensor(first[key])[None], torch.as_tensor(later[key])]) for key in first}
+    state = episode.get_extra_model_outputs("state_out")
+    first = episode.get_extra_model_outputs("state_out", -1, neg_index_as_lookback=True) if episode.t_started else None
+    first = first or module.get_initial_state()
+    states = {key: torch.cat([torch.as_tensor(first[key])[None], torch.as_tensor(state[key])]) for key in state}
     return {
         "obs": torch.as_tensor(episode.get_observations()),
         "rewards": episode.get_rewards().tolist(),
@@ -82,29 +107,14 @@ def as_chunk(episode, module):
     }
 
 
-def test_the_batch_by_hand_is_the_batch_of_the_pipeline(monkeypatch):
-    by_hand = run(BY_HAND, monkeypatch)["by_hand"]
-    names = run(WITH_PIPELINES, monkeypatch)
-    module, pipeline, first = names["module"], names["pipeline"], names["episode"]
-    rng = np.random.default_rng(0)
-    for length, ends in ((19, "terminated"), (20, "truncated"), (41, "terminated"), (60, "")):
-        episode = type(first)()
-        episode.add_env_reset(rng.normal(size=4).astype(np.float32))
-        for step in range(length):
-            end = {ends: True} if ends and step == length - 1 else {}
-            state = {key: rng.normal(size=np.shape(row)).astype(np.float32) for key, row in first_state(first).items()}
-            outputs = {"state_out": state, "action_logp": 0.0}
-            episode.add_env_step(
-                rng.normal(size=4).astype(np.float32), 0, rng.normal(), extra_model_outputs=outputs, **end
-            )
-        batch = pipeline(rl_module=module, batch={}, episodes=[episode])
-        hand = by_hand(module, [as_chunk(episode, module)])
-        mask, raw = hand["loss_mask"], hand["advantages"]
-        assert torch.equal(batch["obs"], hand["obs"]) and torch.equal(batch["loss_mask"], mask)
-        assert all(torch.equal(batch["state_in"][key], hand["state_in"][key]) for key in ("h", "c"))
-        torch.testing.assert_close(batch["advantages"][mask], raw[mask], rtol=1e-4, atol=1e-4)
-
-
-def first_state(episode):
-    """The state that the module gave at an episode's first step."""
-    return {key: rows[0] for key, rows in episode.get_extra_model_outputs("state_out").items()}
+def test_the_batch_is_the_one_made_by_hand(monkeypatch):
+    names = run(PYTHON[0], monkeypatch)
+    module, pipeline = names["runner"].module, learner.default_pipeline(gamma=0.99, standardize_advantages=False)
+    episodes = names["episodes"] + names["runner"].sample(num_timesteps=400)  # some go on from a cut
+    assert any(episode.t_started for episode in episodes)
+    batch = pipeline(rl_module=module, batch={}, episodes=episodes)
+    hand = by_hand(module, [as_chunk(episode, module) for episode in episodes])
+    mask = hand["loss_mask"]
+    assert torch.equal(batch["obs"], hand["obs"]) and torch.equal(batch["loss_mask"], mask)
+    assert all(torch.equal(batch["state_in"][key], hand["state_in"][key]) for key in ("h", "c"))
+    torch.testing.assert_close(batch["advantages"][mask], hand["advantages"][mask], rtol=1e-4, atol=1e-4)

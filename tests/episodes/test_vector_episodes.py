@@ -47,6 +47,14 @@ def test_it_is_a_sequence_of_episodes() -> None:
     assert all(map(operator.is_, copy.copy(episodes), episodes))
 
 
+def test_sequences_are_added_up_as_lists_are() -> None:
+    left, right = recorded(), recorded()
+    for total in (left + right, left + list(right), list(left) + right):
+        assert type(total) is list and len(total) == 6 and all(map(operator.is_, total, [*left, *right]))
+    with pytest.raises(TypeError):
+        left + 1
+
+
 def test_the_newest_step_while_recording() -> None:
     recorder = VectorRecorder(2)
     recorder.reset(np.array([0, 10]))
