@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy as copying
 import math
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +16,7 @@ from epibatch.core.errors import EnvironmentContractError, nearest
 from epibatch.core.spaces import check_row
 from epibatch.core.structs import Form, flatten, flatten_like
 
-from ..episodes._storage.arrays import owned
+from ..episodes._storage.arrays import owned, rebuilt
 from .env_checks import (
     as_flag,
     as_reward,
@@ -29,6 +31,7 @@ from .env_checks import (
     unpack_step,
     warn_of_bounds,
 )
+from .tensor_envs import is_tensor
 
 
 class CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
@@ -220,6 +223,8 @@ _USUAL: dict[str, frozenset[type]] = {  # types that need no further check
     "truncateds": frozenset({bool, np.bool_}),
 }
 _PLAIN = frozenset({float, int, bool, np.float64, np.float32, np.int64})
+_UNCHANGING = _PLAIN | {str, type(None), np.bool_}
+_CHANGING = (dict, list, set, deque, bytearray, np.ndarray)
 _INSTEAD = {
     "observations": "return {agent: observation} for the agents that act next; or one observation for all, and set "
     "observation_space in place of observation_spaces",
@@ -310,7 +315,7 @@ class MultiAgentCalls:
         observations, infos = map(self._by_agent, ("observations", "infos"), result, (where, where))
         self._alive = set(observations)
         self._ended = False
-        return _owned(observations) if self._copy else observations, _owned(infos)
+        return _owned(observations) if self._copy else observations, _copied_infos(infos)
 
     def step(self, actions: dict[Any, Any]) -> AgentStep:
         """Step the environment.
@@ -347,7 +352,7 @@ class MultiAgentCalls:
             cause[_ALL] = True
         self._ended = self._ends(observations, terminateds, truncateds)
         observations = _owned(observations) if self._copy else observations
-        return AgentStep(observations, _owned(rewards), terminateds, truncateds, _owned(infos), self._ended)
+        return AgentStep(observations, _owned(rewards), terminateds, truncateds, _copied_infos(infos), self._ended)
 
     def get(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Return an attribute of the environment, or the result of a method."""
@@ -419,8 +424,29 @@ class MultiAgentCalls:
         self._checked[name].add(key)
 
 
+def copied_info(info: dict[Any, Any]) -> dict[Any, Any]:
+    """Return a copy of an info, and of the containers, arrays and tensors in it at any depth; other objects stay.
+
+    An environment may change its info later. All types stay as they are, and an info may contain itself.
+    """
+    if type(info) is dict and _UNCHANGING.issuperset(map(type, info.values())):
+        return info.copy()
+    copied: dict[Any, Any] = rebuilt(info, _copied_part)
+    return copied
+
+
+def _copied_part(part: Any) -> Any:
+    if is_tensor(part):
+        return part.detach().clone()
+    return copying.copy(part) if isinstance(part, _CHANGING) else part
+
+
 def _owned(values: dict[Any, Any]) -> dict[Any, Any]:
     """Return the values with copied arrays."""
     if _PLAIN.issuperset(map(type, values.values())):
         return values
     return {agent: owned(value) for agent, value in values.items()}
+
+
+def _copied_infos(infos: dict[Any, Any]) -> dict[Any, Any]:
+    return {agent: copied_info(info) for agent, info in infos.items()}

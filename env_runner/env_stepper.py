@@ -18,8 +18,9 @@ from epibatch.core.errors import EnvironmentContractError, RunnerError, add_cont
 from epibatch.core.random_streams import seed_of
 from epibatch.core.structs import flatten, map_struct
 
-from ..episodes._storage.arrays import owned
+from ..episodes._storage.block import ENV_INFOS
 from ..episodes._storage.vector_checks import VectorChecks
+from .env_calls import copied_info
 from .env_checks import adapter_advice, autoreset_mode, mark_environment, reward_shape
 from .env_restarts import EnvRestarts
 from .env_workers import CONNECTION_ERRORS
@@ -30,6 +31,9 @@ Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 _TAKE_SEEDS = tuple(cls.reset for cls in (SyncEnvs, AsyncEnvs, gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv))
 """Resets of vector environments that take a seed for each environment."""
+
+_TAKE_MASKS = (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv, AsyncEnvs)
+"""Vector environments with resets of some environments, in every autoreset mode."""
 
 
 def _reset_done(env: Any, done: Flags, observations: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -49,7 +53,8 @@ def _reset_done(env: Any, done: Flags, observations: Any = None) -> tuple[Any, d
     """
     try:
         reset_observations, infos = env.reset(options={"reset_mask": np.array(done)})
-        reset_observations, infos = to_arrays(reset_observations), infos_to_arrays(infos, env.num_envs)
+        if not isinstance(env, (SyncEnvs, AsyncEnvs)):
+            reset_observations, infos = to_arrays(reset_observations), infos_to_arrays(infos, env.num_envs)
     except Exception as error:
         raise RunnerError(
             "resetting ended environments",
@@ -156,8 +161,6 @@ class EnvStepper:
         self.seconds = seconds
         self.broken = False
         self._name = name
-        makes_infos = (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv, AsyncEnvs)  # new ones in every step
-        self._keeps_infos = not isinstance(env.unwrapped, makes_infos)
         self._warned = False
         self._envs = env if isinstance(env, (SyncEnvs, AsyncEnvs)) else None
         if self._envs is not None:
@@ -235,7 +238,7 @@ class EnvStepper:
         """
         if call == "step" and "mask" not in inspect.signature(self.env.step).parameters:
             expected, do = "step(actions, mask=None)", "use gym_env_vectorize_mode='sync' or 'async'"
-        elif call == "reset" and self._keeps_infos and self.mode != "disabled":
+        elif call == "reset" and self.mode != "disabled" and not isinstance(self.env.unwrapped, _TAKE_MASKS):
             expected = "one of epibatch or Gymnasium, or one with autoreset mode DISABLED, whose reset takes a mask"
             do = "use one of these"
         else:
@@ -258,8 +261,7 @@ class EnvStepper:
             if explained is error:
                 raise
             raise explained from error
-        plain = type(result) is tuple and len(result) == 5 and type(result[4]) is dict and not self._keeps_infos
-        step = VectorStep(*(result if plain else self._unpacked(result, "step", 5)))
+        step = VectorStep(*(result if self._envs is not None else self._unpacked(result, "step", 5)))
         if self._checks is not None:
             self._check(step)
         if mask is not None and self._envs is None:
@@ -275,8 +277,8 @@ class EnvStepper:
             step = self._with_reset(step)
         elif step.infos and "final_obs" in step.infos:
             raise self._resets_at_once()
-        if step.infos and not _OF_INNER_RESETS.isdisjoint(step.infos) and not self._warned:
-            self._warn_of_inner_resets(sorted(_OF_INNER_RESETS.intersection(step.infos)))
+        if step.infos and not self._warned:
+            step = self._warned_of_inner_resets(step)
         self.seconds += time.perf_counter() - started
         return step
 
@@ -324,18 +326,27 @@ class EnvStepper:
             return step._replace(final_observations=final, reset_infos={}, failure=error)
         return step._replace(observations=observations, final_observations=final, reset_infos=self._owned(infos))
 
-    def _warn_of_inner_resets(self, keys: list[str]) -> None:
+    def _warned_of_inner_resets(self, step: VectorStep) -> VectorStep:
+        """Warn if infos have a key that environments have which reset inside step(); a warning may be an error."""
+        keys = sorted(_OF_INNER_RESETS.intersection({*step.infos}.union(*step.infos.get(ENV_INFOS, ()))))
+        if not keys:
+            return step
         self._warned = True
-        warnings.warn(
-            f"environment {self._name!r} has {keys[0]!r} in its infos, as environments do that reset inside step(). If "
-            "this one does, what it returns at an episode's end is the next episode's observation, but counts as the "
-            "terminal one: let step() return the terminal observation and wait for reset(), or set env_resets_itself.",
-            stacklevel=2,
-        )
+        try:
+            warnings.warn(
+                f"environment {self._name!r} has {keys[0]!r} in its infos, as environments do that reset inside "
+                "step(). If this one does, what it returns at an episode's end is the next episode's observation, but "
+                "counts as the terminal one: let step() return the terminal observation and wait for reset(), or set "
+                "env_resets_itself.",
+                stacklevel=3,
+            )
+        except Warning as warning:  # it is raised once the episodes that ended are kept
+            return step._replace(failure=warning)
+        return step
 
     def _owned(self, infos: Any) -> Any:
-        """Return infos with copies of the arrays that the environment may overwrite."""
-        return owned(infos) if self._keeps_infos and infos else infos
+        """Return infos with copies of what a user's vector environment may overwrite."""
+        return copied_info(infos) if self._arrays and self._envs is None and infos else infos
 
     def interrupted(self) -> None:
         """Note that a call was interrupted; worker processes cannot continue after it."""
@@ -365,7 +376,7 @@ class EnvStepper:
         if isinstance(result, tuple) and len(result) == count and isinstance(result[-1], (dict, type(None))):
             if self._arrays and (self._device is not None or count == 2):
                 result = self._as_arrays(result)
-            return (*result[:-1], self._owned(result[-1])) if self._keeps_infos else result
+            return (*result[:-1], self._owned(result[-1]))
         names = "observations, infos" if count == 2 else "observations, rewards, terminateds, truncateds, infos"
         found = [type(value).__name__ for value in result] if isinstance(result, tuple) else type(result).__name__
         raise EnvironmentContractError(

@@ -25,18 +25,41 @@ from epibatch.core.spaces import check_row, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ..episodes._storage.arrays import object_leaf, owned
-from .env_calls import AgentStep, MultiAgentCalls, SingleAgentCalls
+from ..episodes._storage.block import ENV_INFOS
+from .env_calls import AgentStep, MultiAgentCalls, SingleAgentCalls, copied_info
 from .env_checks import as_flag, as_reward, check_info, check_multi_agent_env, has_text, reward_shape, unjoined
 from .env_workers import LocalEnvs, WorkerEnvs
 
 _NUMBERS = frozenset({float, int, np.float64, np.float32})  # rewards of these types, and
 _FLAGS = frozenset({bool, np.bool_})  # flags of these types need no further check
-_ENDS = ("_final_obs", "_final_info")
+
+
+def _set_info(infos: dict[str, Any], count: int, env: int, info: dict[str, Any]) -> None:
+    """Put one environment's info into the list of those of all; there is none while all are empty."""
+    if ENV_INFOS not in infos:
+        if not info:
+            return
+        infos[ENV_INFOS] = [{} for _ in range(count)]
+    infos[ENV_INFOS][env] = info
+
+
+def _set_final(infos: dict[str, Any], count: int, env: int, observation: Any, info: dict[str, Any]) -> None:
+    """Put one environment's terminal observation and info among those of all."""
+    if "final_obs" not in infos:
+        infos["final_obs"] = np.full(count, None, object)
+        infos["_final_obs"] = np.zeros(count, np.bool_)
+        infos["final_info"] = [{} for _ in range(count)]
+    infos["final_obs"][env], infos["final_info"][env] = observation, info
+    infos["_final_obs"][env] = True
 
 
 @final
 class SyncEnvs(gym.vector.SyncVectorEnv):
-    """Gymnasium's `SyncVectorEnv`, with the same results and less overhead.
+    """Gymnasium's `SyncVectorEnv`, with the same results except for the infos, and less overhead.
+
+    Each environment's info stays a dict of its own: `infos["env_infos"]` is a list of copies, one for each environment.
+    There is no such key while all of them are empty. With SAME_STEP, `infos["final_info"]` is such a list, and
+    `infos["final_obs"]` has the terminal observations, None for the others.
 
     The next call overwrites the returned observations. Meaningless values that Gymnasium's class would convert, such as
     the text "False" as a flag or an additional key in a Dict observation, are errors.
@@ -101,12 +124,11 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         for i, (seed_of_env, settings) in calls.items():
             try:
                 self._rows[i], info = self.envs[i].reset(seed=seed_of_env, options=settings)
+                _set_info(infos, self._count, i, _checked_copy(self.envs[i], "reset", info))
             except Exception as error:
                 self.failures[i] = error
                 if self.raises:
                     raise
-                continue
-            infos = self._add_info(infos, info, i)
         self._ended = self._ended.difference(calls)
         joined = self._together()
         if self.raises:
@@ -119,14 +141,11 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         Args:
             index: Its number.
             seed: For its reset.
-            infos: Infos of all environments, to which those of the reset are added.
+            infos: Infos of all environments, in which that of the reset takes the place of its own.
 
         Returns:
             The newest observations of all environments, and the infos.
         """
-        for key, mask in infos.items():  # a step whose observation did not fit has no info
-            if key.startswith("_") and key not in _ENDS and isinstance(mask, np.ndarray):
-                mask[index] = False
         with contextlib.suppress(Exception):
             self.envs[index].close()  # type: ignore[no-untyped-call]
         env = self._env_fns[index]()
@@ -134,8 +153,9 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         self.envs[index] = env
         self._rows[index], info = env.reset(seed=seed)
         check_row(self.single_observation_space, self._rows[index], _place(env))
+        _set_info(infos, self._count, index, _checked_copy(env, "reset", info))
         self._ended.discard(index)
-        return self._together(), self._add_info(infos, info, index)
+        return self._together(), infos
 
     def step(self, actions: Any, mask: Any = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments, or some.
@@ -178,13 +198,12 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         for i, (env, action) in stepped:
             try:
                 if i in ended:
-                    rows[i], info = env.reset()
+                    call, (rows[i], info) = "reset", env.reset()
                 else:
+                    call = "step"
                     rows[i], reward, terminated, truncated, info = env.step(action)
                     usual = type(reward) in numbers and isfinite(reward)
                     rewards[i] = reward if usual else as_reward(_call(env), reward, self.reward_shape)
-                    if type(info) is not dict:
-                        check_info(_call(env), info)
                     if terminated is not False or truncated is not False:
                         ends = _flags(env, terminated, truncated)
                         if ends != (False, False):
@@ -192,16 +211,15 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
                             self._ended.add(i)
                     if resets and i in self._ended:
                         _check_alone(self.single_observation_space, rows[i], _place(env))
-                        infos = self._add_info(infos, {"final_obs": rows[i], "final_info": info}, i)
-                        rows[i], info = env.reset()
+                        _set_final(infos, self._count, i, rows[i], _checked_copy(env, call, info))
+                        call, (rows[i], info) = "reset", env.reset()
+                if info or type(info) is not dict:
+                    _set_info(infos, self._count, i, _checked_copy(env, call, info))
             except Exception as error:
                 self.failures[i] = error
                 self._ended.discard(i)
                 if not infos.get("_final_obs", {i: False})[i]:  # else the end is noted, and its reset failed
                     rewards[i], flags[:, i] = 0.0, False
-                continue
-            if info:
-                infos = self._add_info(infos, info, i)
         if at_once:
             self._ended = set()
         return self._together(None if at_once else flags), rewards, flags[0], flags[1], infos
@@ -284,6 +302,16 @@ def _check_alone(space: Any, row: Any, where: str) -> None:
         raise
     except Exception as error:
         raise unjoined(space, where, error) from error
+
+
+def _checked_copy(env: Any, call: str, info: Any) -> dict[str, Any]:
+    """Return a copy of an info.
+
+    Raises:
+        EnvironmentContractError: it is no dict.
+    """
+    check_info(f"{type(env.unwrapped).__name__}.{call}()", info)
+    return copied_info(info)
 
 
 def _flags(env: Any, terminated: Any, truncated: Any) -> tuple[bool, bool]:
@@ -501,7 +529,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         self._ended = self._ended.difference(calls)
         infos: dict[str, Any] = {}
         for i, (_, info) in answers.items():
-            infos = self._add_info(infos, info, i)
+            _set_info(infos, self.num_envs, i, info)
         self._raise_first()
         return self._observations, infos
 
@@ -512,7 +540,8 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         if failures:
             raise failures[index]
         self._ended.discard(index)
-        return self._observations, self._add_info(infos, answers[index][1], index)
+        _set_info(infos, self.num_envs, index, answers[index][1])
+        return self._observations, infos
 
     def step(self, actions: Any, mask: Any = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments, or some; as `SyncEnvs.step`."""
@@ -605,17 +634,17 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
                 ended.append(i)
                 if self.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP:
                     final = map_struct(lambda leaf, i=i: owned(leaf[i]), self._observations)
-                    infos = self._add_info(infos, {"final_obs": final, "final_info": info}, i)
+                    _set_final(infos, self.num_envs, i, final, info)
                     continue
             if info:
-                infos = self._add_info(infos, info, i)
+                _set_info(infos, self.num_envs, i, info)
         if self.autoreset_mode is not gym.vector.AutoresetMode.SAME_STEP:
             self._ended.update(ended)
         elif ended:
             answers, failures = self._noted(self._workers.ask(dict.fromkeys(ended, ("reset",))))
             self.failures |= failures
             for i, (_, info) in answers.items():
-                infos = self._add_info(infos, info, i)
+                _set_info(infos, self.num_envs, i, info)
         return self._observations, rewards, flags[0], flags[1], infos
 
     def _noted(self, result: tuple[dict[int, Any], Any]) -> tuple[dict[int, Any], Any]:

@@ -369,9 +369,8 @@ class VectorRecorder:
         if missing and reset_infos is None and "final_info" not in infos:
             chunk.tail_infos, block.own_infos[row, env] = block.info_at(row, env), {}
         elif reset_infos is None:
-            final = infos.get("final_info")
-            chunk.tail_infos = env_infos(final, env) if isinstance(final, dict) else {}
-            self._move_statistics(chunk)
+            chunk.tail_infos = env_infos(infos.get("final_info", {}), env)
+            self._move_statistics(chunk, infos)
         else:
             chunk.tail_infos = env_infos(infos, env)
             block.own_infos[row, env] = env_infos(reset_infos, env)
@@ -386,15 +385,15 @@ class VectorRecorder:
         value: Any = _PLACEHOLDERS.get(fill, fill)  # type: ignore[arg-type]
         return map_struct(lambda leaf: np.full_like(leaf, value)[()], row)
 
-    def _move_statistics(self, chunk: Chunk) -> None:
+    def _move_statistics(self, chunk: Chunk, infos: dict[str, Any]) -> None:
         """Statistics of an ended episode stand beside the infos of the reset; they are the ended one's."""
-        block, env = self._block, chunk.env
-        row = block.newest(env)
-        infos = dict(block.info_at(row, env))
-        found = infos.pop(_STATISTICS, None)
+        env = chunk.env
+        column = {key: infos[key] for key in (_STATISTICS, f"_{_STATISTICS}") if key in infos}
+        found = env_infos(column, env).get(_STATISTICS)
         if isinstance(found, dict) and "r" in found and "l" in found:
             chunk.tail_infos = {**chunk.tail_infos, _STATISTICS: found}
-            block.own_infos[row, env] = infos
+            others = {key: value for key, value in infos.items() if key not in (*column, *_FINAL)}
+            self._block.own_infos[self._block.newest(env), env] = env_infos(others, env)
 
     @property
     def partial(self) -> set[str]:

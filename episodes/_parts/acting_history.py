@@ -56,7 +56,8 @@ class ActingHistory:
         """
         block = Block(len(flatten(observations)[0][0]), 1)
         block.stage(observations)
-        _put_infos(block, infos)
+        if infos:
+            block.infos[block.row] = infos
         return cls(block, [Chunk(block, env, 0, 0, spaces) for env in range(block.num_envs)])
 
     def after(
@@ -98,7 +99,8 @@ class ActingHistory:
         self._put_outputs(block, lookback, outputs)
         block.row = lookback + 1
         block.stage(observations)
-        _put_infos(block, infos)
+        if infos:
+            block.infos[block.row] = infos
         for env in () if starts is None else np.flatnonzero(starts).tolist():
             chunks[env] = Chunk(block, env, block.row, block.row, chunks[env].spaces)
         return ActingHistory(block, chunks)
@@ -120,11 +122,3 @@ class ActingHistory:
     def commit(self) -> None:
         """Make the newest observations final, as pieces left them."""
         self._block.commit()
-
-
-def _put_infos(block: Block, infos: Any) -> None:
-    """Store the newest row's infos."""
-    if isinstance(infos, dict):
-        block.infos[block.row] = infos
-    else:
-        block.own_infos.update({(block.row, env): info for env, info in enumerate(infos or ())})

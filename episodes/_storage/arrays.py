@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -49,30 +50,44 @@ def owned(row: Any) -> Any:
     return copy.deepcopy(row) if isinstance(row, list) else row
 
 
-def make_writable(value: Any, known: dict[int, tuple[Any, Any]] | None = None) -> Any:
+def make_writable(value: Any) -> Any:
     """Return nested dicts, lists, tuples and object arrays with copies in place of arrays in read-only memory.
 
     Args:
         value: What came from another process; its dicts, lists and object arrays are changed, and stay the same ones.
-        known: What was done already and what came of it, by `id()`: an array that is there twice stays one.
+    """
+    return rebuilt(
+        value, lambda part: part.copy() if isinstance(part, np.ndarray) and not part.flags.writeable else part
+    )
+
+
+def rebuilt(value: Any, replace: Callable[[Any], Any], known: dict[int, tuple[Any, Any]] | None = None) -> Any:
+    """Return nested containers in which each part is another; tuples become new ones where their items do.
+
+    Args:
+        value: Anything, which may contain itself.
+        replace: Returns a part, or what takes its place; dicts, lists and object arrays of those get new items.
+        known: What was done already and what came of it, by `id()`: a part that is there twice stays one.
     """
     known = {} if known is None else known
     if id(value) in known:
         return known[id(value)][1]
     if isinstance(value, tuple):
-        items = [make_writable(item, known) for item in value]
+        items = [rebuilt(item, replace, known) for item in value]
         if all(new is old for new, old in zip(items, value)):
             return value
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if not isinstance(value, (dict, list, np.ndarray)):
-        return value
-    own = value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value
+    own = replace(value)
     known[id(value)] = value, own
-    if isinstance(own, np.ndarray) and own.dtype != _OBJECT:
+    places: Any
+    if isinstance(own, np.ndarray) and own.dtype == _OBJECT:
+        places = own.ravel(order="K")
+    elif isinstance(own, (dict, list, deque)):
+        places = own
+    else:
         return own
-    places = own.ravel(order="K") if isinstance(own, np.ndarray) else own
     for key, item in list(places.items() if isinstance(places, dict) else enumerate(places)):
-        if (new := make_writable(item, known)) is not item:
+        if (new := rebuilt(item, replace, known)) is not item:
             places[key] = new
     return own
 
@@ -283,14 +298,14 @@ def shielded(rows: Any) -> Any:
 
 def same_value(a: Any, b: Any) -> bool:
     """True if two Python objects, with arrays at any depth, are equal; NaN equals NaN."""
+    if a is b:
+        return True
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and same_leaf(a, b)
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(same_value(a[key], b[key]) for key in a)
     if isinstance(a, (list, tuple)) and type(a) is type(b):
         return len(a) == len(b) and all(map(same_value, a, b))
-    if a is b:
-        return True
     if getattr(a, "shape", ()) != getattr(b, "shape", ()):
         return False
     equal = a == b

@@ -365,12 +365,29 @@ class Block:
         return block
 
 
-def env_infos(infos: dict[str, Any], env: int) -> dict[str, Any]:
-    """One environment's part of a vector environment's infos.
+ENV_INFOS = "env_infos"
+"""The key of a vector environment's infos with a list of each environment's own info dict."""
 
-    Gymnasium's vector environments deliver a dict of arrays; a boolean array `_key` says which
-    environments have `key`.
+
+def env_infos(infos: Any, env: int) -> dict[str, Any]:
+    """One environment's part of a vector environment's infos, in a new dict.
+
+    Args:
+        infos: A list with a dict for each environment; or Gymnasium's dict of columns, with a list under `env_infos` if
+            the vector environment gives one.
+        env: The environment's number.
     """
+    if isinstance(infos, dict):
+        own = infos.get(ENV_INFOS)
+        if not isinstance(own, list):
+            return _row_of_columns(infos, env)
+        return {**own[env], **_row_of_columns({key: infos[key] for key in infos if key != ENV_INFOS}, env)}
+    info = infos[env] if isinstance(infos, (list, tuple, np.ndarray)) else None
+    return dict(info) if isinstance(info, dict) else {}
+
+
+def _row_of_columns(infos: dict[str, Any], env: int) -> dict[str, Any]:
+    """One environment's part of a dict of columns; a boolean array `_key` says which environments have `key`."""
     part: dict[str, Any] = {}
     for key, value in infos.items():
         if key.startswith("_") and key[1:] in infos:
@@ -379,7 +396,7 @@ def env_infos(infos: dict[str, Any], env: int) -> dict[str, Any]:
         if mask is not None and not mask[env]:
             continue
         if isinstance(value, dict):
-            part[key] = env_infos(value, env)
+            part[key] = _row_of_columns(value, env)
         else:
             part[key] = value[env] if isinstance(value, (np.ndarray, list, tuple)) else value
     return part

@@ -236,7 +236,7 @@ def test_an_ended_environment_that_waits_for_its_reset_can_be_left_out(vectorize
         envs.step(actions)
     observations, rewards, terminateds, _, infos = envs.step(actions, mask=others)
     assert (observations[:, 1].tolist(), rewards.tolist()) == ([3, 3, 2], [3.5, 4.5, 0])
-    assert terminateds.tolist() == [True, False, False] and infos["_code"].tolist() == others.tolist()
+    assert terminateds.tolist() == [True, False, False] and [*map(bool, infos["env_infos"])] == others.tolist()
     envs.reset(mask=np.array([True, False, True]))
     assert envs.step(actions)[0][:, 1].tolist() == [1, 4, 1]
     envs.close()

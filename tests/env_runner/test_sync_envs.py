@@ -59,6 +59,29 @@ class Scripted(gym.Env[Any, Any]):
         return self._seen(), rewards[self.random.integers(5)], *ends, self._told()
 
 
+def by_env(infos: dict[str, Any], number: int = 3) -> list[dict[str, Any]]:
+    """Gymnasium's columns as what each environment has in them."""
+    rows: list[dict[str, Any]] = [{} for _ in range(number)]
+    for key in [key for key in infos if f"_{key}" in infos]:
+        column = by_env(infos[key], number) if isinstance(infos[key], dict) else infos[key]
+        for i in np.flatnonzero(infos[f"_{key}"]):
+            rows[i][key] = column[i]
+    return rows
+
+
+def equal_results(theirs: Any, ours: Any) -> None:
+    """The same, with our infos as a list of dicts."""
+    equal(theirs[:-1], ours[:-1])
+    theirs, ours = theirs[-1], {"env_infos": [{}] * 3, **ours[-1]}
+    ends = [{key: theirs.pop(key) for key in ("final_obs", "_final_obs") if key in theirs}]
+    ends.append({key: ours.pop(key) for key in ends[0]})
+    equal(*ends)
+    final = {key: theirs.pop(key) for key in ("final_info", "_final_info") if key in theirs}
+    final_infos = [info.get("final_info", {}) for info in by_env(final)]
+    np.testing.assert_equal(final_infos, ours.pop("final_info", [{}] * 3))
+    np.testing.assert_equal({"env_infos": by_env(theirs)}, ours)
+
+
 def equal(one: Any, other: Any) -> None:
     assert type(one) is type(other)
     if isinstance(one, dict):
@@ -93,19 +116,19 @@ def test_everything_is_as_gymnasium_has_it(mode: Any, observations: str, actions
     envs = [theirs, ours]
     assert ours.observation_space == theirs.observation_space and ours.metadata == theirs.metadata
     own_seed = np.int64(seed) if isinstance(seed, int) else seed  # a type that Gymnasium does not take
-    equal(theirs.reset(seed=seed, options={"level": 2}), ours.reset(seed=own_seed, options={"level": 2}))
+    equal_results(theirs.reset(seed=seed, options={"level": 2}), ours.reset(seed=own_seed, options={"level": 2}))
     ours.action_space.seed(first)
     for step in range(12):
         if step == 7:
-            equal(*[env.reset() for env in envs])
+            equal_results(*[env.reset() for env in envs])
         action = ours.action_space.sample()
         results = [env.step(action) for env in envs]
-        equal(*results)
+        equal_results(*results)
         done = results[0][2] | results[0][3]
         if mode is AutoresetMode.DISABLED and done.any():
             with pytest.raises(RunnerError, match=rf"environments \[{np.flatnonzero(done)[0]}[\s\S]*reset_mask"):
                 ours.step(action)
-            equal(*[env.reset(options={"reset_mask": done.copy(), "level": 3}) for env in envs])
+            equal_results(*[env.reset(options={"reset_mask": done.copy(), "level": 3}) for env in envs])
     assert all(one.unwrapped.log == other.unwrapped.log for one, other in zip(*[env.envs for env in envs]))
 
 
