@@ -429,9 +429,13 @@ def copied_info(info: dict[Any, Any]) -> dict[Any, Any]:
 
     An environment may change its info later. All types stay as they are, and an info may contain itself.
     """
-    if type(info) is dict and _UNCHANGING.issuperset(map(type, info.values())):
-        return info.copy()
-    copied: dict[Any, Any] = rebuilt(info, _copied_part)
+    copied: dict[Any, Any] = info.copy()
+    for key, value in copied.items():
+        if type(value) is np.ndarray and not value.dtype.hasobject:
+            copied[key] = value.copy()
+        elif type(value) not in _UNCHANGING:
+            copied = rebuilt(info, _copied_part)
+            break
     return copied
 
 

@@ -198,9 +198,8 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         for i, (env, action) in stepped:
             try:
                 if i in ended:
-                    call, (rows[i], info) = "reset", env.reset()
+                    rows[i], info = env.reset()
                 else:
-                    call = "step"
                     rows[i], reward, terminated, truncated, info = env.step(action)
                     usual = type(reward) in numbers and isfinite(reward)
                     rewards[i] = reward if usual else as_reward(_call(env), reward, self.reward_shape)
@@ -211,10 +210,12 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
                             self._ended.add(i)
                     if resets and i in self._ended:
                         _check_alone(self.single_observation_space, rows[i], _place(env))
-                        _set_final(infos, self._count, i, rows[i], _checked_copy(env, call, info))
-                        call, (rows[i], info) = "reset", env.reset()
+                        _set_final(infos, self._count, i, rows[i], _checked_copy(env, "step", info))
+                        rows[i], info = env.reset()
                 if info or type(info) is not dict:
-                    _set_info(infos, self._count, i, _checked_copy(env, call, info))
+                    was_reset = i in ended or (resets and i in self._ended)
+                    info = _checked_copy(env, "reset" if was_reset else "step", info)
+                    _set_info(infos, self._count, i, info)
             except Exception as error:
                 self.failures[i] = error
                 self._ended.discard(i)

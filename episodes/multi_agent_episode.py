@@ -25,7 +25,8 @@ from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from ._parts.agent_column import OF_OBSERVATIONS, AgentColumn, RowRequest
 from ._parts.agent_segment import AgentRecord, AgentSegment
 from ._parts.arguments import as_info, as_reward, check_space, check_state, check_steps, fresh_id
-from ._parts.env_step import EnvStep
+from ._parts.common_infos import CommonInfos, common_info_of, common_rows_to_write, read_common
+from ._parts.env_step import COMMON, EnvStep
 from ._storage.arrays import make_writable, owned, same_value
 from ._storage.indexing import Indices, note_history
 from ._storage.infos_buffer import InfosBuffer
@@ -37,7 +38,7 @@ __all__ = ["MultiAgentEpisode"]
 _ALL = "__all__"
 _NONE: dict[Any, Any] = {}
 _PLAIN = ("id_", "env_t_started", "env_t", "lookback", "is_terminated", "is_truncated")
-_EQUAL = (*_PLAIN, "is_reset", "custom_data")
+_EQUAL = (*_PLAIN, "is_reset", "custom_data", "_common_infos")
 _STATE = (
     *(*_PLAIN, "is_reset", "observation_space", "action_space", "own_mapping_fn", "modules", "agents", "custom_data"),
     "duration_s",
@@ -71,7 +72,7 @@ class MultiAgentEpisode:
         id_: Name of the episode; chunks of one episode share it. Default: a random hex string.
         observations: T+1 dicts from agent to observation, one per env step; default: none, as before `add_env_reset`.
         observation_space: A dict (or Dict space) with each agent's observation space.
-        infos: T+1 dicts from agent to info dict.
+        infos: T+1 dicts from agent to info dict, and from `__common__` to one that belongs to no agent.
         actions: T dicts from agent to action.
         action_space: A dict (or Dict space) with each agent's action space.
         rewards: T dicts from agent to reward.
@@ -137,6 +138,7 @@ class MultiAgentEpisode:
         self.records: dict[Any, AgentRecord] = {}
         self._past: list[AgentSegment] = []
         self._custom_data: dict[str, Any] = {}
+        self._common_infos: CommonInfos = {}
         self._was_reset = False
         self._start_time: float | None = None
         self._last_step_time: float | None = None
@@ -219,7 +221,7 @@ class MultiAgentEpisode:
 
         Args:
             observations: From agent to reset observation; agents may be missing, and come later.
-            infos: From agent to info dict.
+            infos: From agent to info dict, and from `__common__` to one that belongs to no agent.
 
         Raises:
             EpisodeStateError: the episode was reset before.
@@ -240,6 +242,7 @@ class MultiAgentEpisode:
         """Let the agents begin that are there at env step `env_t`."""
         step = EnvStep(observations, {}, {}, infos or {}, {}, {}, {})
         step.check(f"episode {self.id_}, add_env_reset")
+        common = common_info_of(step.infos, self.env_t, self.id_)
         try:
             for agent, observation in observations.items():
                 info = as_info(step.infos.get(agent), f"{self.id_}, agent {agent!r}")
@@ -253,6 +256,7 @@ class MultiAgentEpisode:
         except Exception:
             self.records.clear()
             raise
+        self._common_infos.update(common)
 
     def add_env_step(
         self,
@@ -271,7 +275,8 @@ class MultiAgentEpisode:
             observations: Observations after the step, of the agents that act next or ended.
             actions: Actions of the agents that acted, as their modules gave them.
             rewards: Rewards; an agent that acted and observed needs one.
-            infos: Info dicts; one without an observation goes with the agent's next one.
+            infos: Info dicts; one without an observation goes with the agent's next one. That of `__common__` belongs
+                to no agent.
             terminateds: Which agents the environment ended; `__all__` ends them all.
             truncateds: Which agents were cut off by a limit; one that acted needs an observation then.
             extra_model_outputs: For agents that acted a dict of their modules' other outputs.
@@ -334,6 +339,7 @@ class MultiAgentEpisode:
 
     def _add_step(self, step: EnvStep) -> None:
         flagged = any(step.terminateds.values()) or any(step.truncateds.values())
+        common = common_info_of(step.infos, self.env_t + 1, self.id_)
         put: list[AgentSegment] = []
         before: list[tuple[AgentRecord, tuple[Any, ...]]] = []
         try:
@@ -356,6 +362,8 @@ class MultiAgentEpisode:
                 segment.episode.take_back_step()
             raise
         self.env_t += 1
+        if common:
+            self._common_infos.update(common)
         if flagged:
             self._note_end(step)
         self._last_step_time = perf_counter()
@@ -714,7 +722,11 @@ class MultiAgentEpisode:
         fill: Any = None,
         return_list: bool = False,
     ) -> Any:
-        """Info dicts by agent, one per observation; several come as a list."""
+        """Info dicts by agent, one per observation; several come as a list.
+
+        Under `__common__` are those of the environment that belong to no agent, if it gave any. An env step may have
+        none; by agents' own steps (`env_steps=False`) there are none.
+        """
         options = (neg_index_as_lookback, env_steps, fill, False, return_list)
         return self._read(agent_ids, RowRequest("infos", indices, *options))
 
@@ -835,9 +847,11 @@ class MultiAgentEpisode:
         records = self._records_of(agent_ids)
         if request.env_steps:
             steps = self._env_steps(request)
+            common = request.name == "infos" and self._common_infos and COMMON in self._agents_asked(agent_ids)
             if not request.return_list:
-                return request.read(records, steps)
-            return [request.read(records, int(env_t)) for env_t in (steps if request.several else [steps])]
+                return self._rows_at(request, records, steps, common)
+            every = steps if request.several else [steps]
+            return [self._rows_at(request, records, int(env_t), common) for env_t in every]
         if request.return_list:
             raise EpisodeError(
                 f"episode {self.id_}, get_{request.name}",
@@ -847,12 +861,21 @@ class MultiAgentEpisode:
             )
         return request.read(records)
 
+    def _rows_at(self, request: RowRequest, records: dict[Any, AgentRecord], steps: Any, common: Any) -> dict[Any, Any]:
+        """Rows by agent at one env step, or several, and infos that belong to no agent if `common`."""
+        rows = request.read(records, steps)
+        infos = read_common(self._common_infos, request, steps) if common else NOTHING
+        return rows if infos is NOTHING else {**rows, COMMON: infos}
+
+    def _agents_asked(self, agent_ids: Any = None) -> Collection[Any]:
+        if agent_ids is None:
+            return [*self.records, COMMON]
+        is_id = not isinstance(agent_ids, (list, tuple, set, frozenset, Mapping, KeysView))
+        return [agent_ids] if is_id or (isinstance(agent_ids, tuple) and agent_ids in self.records) else agent_ids
+
     def _records_of(self, agent_ids: Any = None) -> dict[Any, AgentRecord]:
         """Agents with observations in this chunk, in their order; all, or those asked for."""
-        agents: Collection[Any] = self.records
-        if agent_ids is not None:
-            is_id = not isinstance(agent_ids, (list, tuple, set, frozenset, Mapping, KeysView))
-            agents = [agent_ids] if is_id or (isinstance(agent_ids, tuple) and agent_ids in self.records) else agent_ids
+        agents = self.records if agent_ids is None else self._agents_asked(agent_ids)
         return {agent: record for agent, record in self.records.items() if record.segments and agent in agents}
 
     def _check_key(self, key: str) -> None:
@@ -896,6 +919,11 @@ class MultiAgentEpisode:
         if request.key is not None:
             self._check_key(request.key)
         records, latest = self._records_of(), not request.env_steps
+        common: CommonInfos = {}
+        if request.name == "infos" and request.env_steps and self._common_infos and COMMON in new_data:
+            infos, steps = new_data[COMMON], self._env_steps(request)
+            common = common_rows_to_write(self._common_infos, infos, request, steps, where)
+            new_data = {agent: rows for agent, rows in new_data.items() if agent != COMMON}
         for agent in new_data:
             if agent not in records:
                 raise UnknownNameError(
@@ -911,6 +939,7 @@ class MultiAgentEpisode:
         }
         for agent, column in columns.items():
             column.write(rows[agent], new_data[agent], f"{where}, agent {agent!r}")
+        self._common_infos.update(common)
 
     def _rows_to_write(self, column: AgentColumn, request: RowRequest, where: str) -> Any:
         """Absolute rows of a column: an int, or several."""
@@ -952,6 +981,7 @@ class MultiAgentEpisode:
                 self.records[agent] = self.records.pop(agent)  # in the order of their appearance
             target.extend(record)
         self._modules = {**other._modules, **self._modules}
+        self._common_infos.update((t, info) for t, info in other._common_infos.items() if t > self.env_t)
         self.env_t = other.env_t
         self.is_terminated, self.is_truncated = other.is_terminated, other.is_truncated
         self._custom_data.update(other.custom_data)
@@ -1041,6 +1071,7 @@ class MultiAgentEpisode:
         part._start_time, part._last_step_time = self._start_time, self._last_step_time
         part.env_t_started, part.env_t, part.lookback = begin, end, lookback
         low, newest = begin - lookback, end == self.env_t
+        part._common_infos = {t: info for t, info in self._common_infos.items() if low <= t <= end}
         over = (s for s in (*self._past, *self.segments) if s.over(begin) and s.steps[-1] >= low)
         part._past = [segment.sliced(begin, begin, low) for segment in over]
         part.records = {a: record.sliced(begin, end, low, newest=newest) for a, record in self.records.items()}
@@ -1117,6 +1148,7 @@ class MultiAgentEpisode:
             "modules": [[agent, module] for agent, module in self._modules.items()],
             "agents": [[agent, record.get_state()] for agent, record in self.records.items()],
             "past": [segment.get_state() for segment in self._past],
+            "common_infos": [[t, copy.deepcopy(info)] for t, info in self._common_infos.items()],
             "custom_data": copy.deepcopy(self.custom_data),
             "duration_s": self.get_duration_s(),
         }
@@ -1151,6 +1183,7 @@ class MultiAgentEpisode:
         episode.records = {agent: AgentRecord.from_state(record) for agent, record in state["agents"]}
         episode._past = [AgentSegment.from_state(segment) for segment in state.get("past", ())]
         episode._custom_data = copy.deepcopy(state["custom_data"])
+        episode._common_infos = dict(copy.deepcopy(state.get("common_infos", [])))
         episode._start_time, episode._last_step_time = 0.0, state["duration_s"]
         return episode
 
@@ -1158,7 +1191,7 @@ class MultiAgentEpisode:
         attributes, slots = state if isinstance(state, tuple) else (state, None)  # slots: of a subclass
         for name, value in {**attributes, **(slots or {})}.items():
             setattr(self, name, value)
-        make_writable([self._custom_data, *(record.info for record in self.records.values())])
+        make_writable([self._custom_data, self._common_infos, *(record.info for record in self.records.values())])
 
     def equals(self, other: Any) -> bool:
         """True if another episode holds the same: columns (NaN equals NaN), env steps, flags, names, pending values.

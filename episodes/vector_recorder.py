@@ -103,7 +103,7 @@ class VectorRecorder:
 
         Args:
             observations: Arrays of shape [N, ...].
-            infos: The vector environment's infos.
+            infos: The vector environment's infos: a list with a dict for each environment as `env_infos`, or columns.
             mask: The environments that were reset: bool [N]; None: all. The episodes of the others go on, and their
                 rows of `observations` are not read.
 
@@ -170,7 +170,7 @@ class VectorRecorder:
             terminateds: bool, shape [N].
             truncateds: bool, shape [N].
             observations: The next observations: arrays of shape [N, ...].
-            infos: The vector environment's infos.
+            infos: The vector environment's infos: a list with a dict for each environment as `env_infos`, or columns.
             extras: Other outputs of the module: arrays of shape [N, ...] per key.
             final_observations: With "same_step", the terminal observations: arrays or object
                 array of shape [N, ...]; only rows of ended environments are read.

@@ -4,6 +4,7 @@ Several agents:
     agent_segment: a segment of an agent: its single-agent episode, and what waits for its next observation.
     agent_column: a column of an agent by env step.
     env_step: one env step of several agents, validated.
+    common_infos: infos of an environment that belong to no agent.
 
 Acting from outside a runner:
     acting_history: the running episodes of a `Policy`, as a value.

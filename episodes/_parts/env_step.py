@@ -13,7 +13,8 @@ from .arguments import as_flag
 _NAMES = ("observations", "actions", "rewards", "infos", "terminateds", "truncateds", "outputs")
 _DICTS = {dict}
 _ALL = "__all__"
-_COMMON = "__common__"  # an env's info that belongs to no agent
+COMMON = "__common__"
+"""The key of an environment's info that belongs to no agent."""
 
 
 @dataclass(slots=True)
@@ -68,7 +69,7 @@ class EnvStep:
         for column in (self.actions, self.rewards, self.outputs, self.infos):
             if not column.keys() <= observed.keys():
                 out.update(dict.fromkeys(agent for agent in column if agent not in observed))
-        out.pop(_COMMON, None)
+        out.pop(COMMON, None)
         return list(out)
 
     def find_ends(self, living: list[Any], id_: Any) -> None:
