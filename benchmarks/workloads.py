@@ -101,7 +101,7 @@ def _floats(rng: np.random.Generator, *shape: int) -> Array:
     return rng.standard_normal(shape).astype(np.float32)
 
 
-def _steps(rng: np.random.Generator, *lead: int) -> dict[str, Array]:
+def _steps(rng: np.random.Generator, *lead: int) -> dict[str, Any]:
     return {
         "actions": rng.integers(0, 2, lead),
         "rewards": rng.standard_normal(lead),
@@ -131,15 +131,25 @@ class Block:
     truncateds: Array
 
 
-def block(vector_steps: int, num_envs: int, mean_length: float) -> Block:
-    """Return random steps, with episodes of this length on average."""
+def block(vector_steps: int, num_envs: int, mean_length: float, shape: tuple[int, ...] = (4,), state: int = 0) -> Block:
+    """Return random steps, with episodes of this length on average.
+
+    Args:
+        vector_steps: T.
+        num_envs: N.
+        mean_length: Steps.
+        shape: Of one observation.
+        state: Size of the two recurrent states h and c; 0: none.
+    """
     rng = np.random.default_rng(0)
     ends = rng.random((vector_steps, num_envs)) < 1 / mean_length
     for row in range(1, vector_steps):
         ends[row] &= ~ends[row - 1]
     terminated = rng.random(ends.shape) < 0.5
-    obs = _floats(rng, vector_steps + 1, num_envs, 4)
-    return Block(obs, _steps(rng, vector_steps, num_envs), ends & terminated, ends & ~terminated)
+    obs, steps = _floats(rng, vector_steps + 1, num_envs, *shape), _steps(rng, vector_steps, num_envs)
+    if state:
+        steps["state_out"] = {name: _floats(rng, vector_steps, num_envs, state) for name in ("h", "c")}
+    return Block(obs, steps, ends & terminated, ends & ~terminated)
 
 
 def side_by_side(running: Sequence[Episode]) -> Block:

@@ -446,7 +446,7 @@ class BlockReader(EpisodeReader):
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
         """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
         block_column, spans, tails = self._column(column), np.maximum(self._stops(stop) - first, 0), {}
-        if stop is not None and (first + spans > self.lengths + (column == Columns.OBS)).any():
+        if stop is not None and ((spans > 0) & (first + spans > self.lengths + (column == Columns.OBS))).any():
             return super().rows(column, first, stop, step)  # which says what chunk lacks them
         counts = -(-spans // step)
         if column == Columns.OBS:

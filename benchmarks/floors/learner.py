@@ -201,6 +201,38 @@ def from_block(columns: Block) -> Batch:
     return _tensors(batch)
 
 
+def recurrent_from_block(columns: Block, width: int) -> Batch:
+    """Return `recurrent` of the episodes in vector steps: one gather per column, into the padded batch."""
+    envs, starts, stops, ends = np.array(chunks(columns)).T
+    num_envs, lengths = columns.obs.shape[1], stops - starts
+    sequences = -(-lengths // width)
+    owners = np.repeat(np.arange(len(lengths)), sequences)
+    begins = (np.arange(len(owners)) - np.repeat(np.cumsum(sequences) - sequences, sequences)) * width
+    steps = begins[:, None] + np.arange(width)
+    real = steps < lengths[owners, None]
+    rows = (starts[owners, None] + np.minimum(steps, lengths[owners, None] - 1)) * num_envs + envs[owners, None]
+    holes = ~real
+
+    def padded(column: Array, kind: Any) -> Array:
+        out: Array = column.reshape(-1, *column.shape[2:]).take(rows, axis=0).astype(kind, copy=False)
+        out[holes] = 0
+        return out
+
+    batch = {"obs": padded(columns.obs, np.float32)}
+    batch |= {name: padded(columns.steps[name], kind) for name, kind in TYPES.items()}
+    last = (np.cumsum(sequences) - 1) * width + (lengths - 1) % width
+    for name, flag in zip(("terminateds", "truncateds"), _flags(ends, last, rows.size)):
+        batch[name] = flag.reshape(rows.shape)
+    batch["seq_lens"], batch["loss_mask"] = real.sum(1), real
+    later = begins > 0
+    before = (starts[owners] + begins - 1)[later], envs[owners][later]
+    states = {}
+    for name, column in columns.steps["state_out"].items():
+        states[name] = np.zeros((len(owners), column.shape[-1]), np.float32)
+        states[name][later] = column[before]
+    return {**_tensors(batch), "state_in": _tensors(states)}
+
+
 def with_counts(episodes: Sequence[Episode]) -> Batch:
     """Add 1 / (how often this observation was seen so far) to every reward, a step at a time, then make the batch."""
     seen: dict[tuple[float, ...], int] = {}

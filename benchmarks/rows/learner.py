@@ -86,9 +86,11 @@ def stateless(options: Options) -> Workload:
 
 def recurrent(options: Options) -> Workload:
     """L2."""
-    setup = Setup(box((64,)), state=64)
     columns = batch_of(options, shape=(64,), state=64)
-    return workload(options, columns, partial(floor.recurrent, width=MAX_SEQ_LEN), setup=setup)
+    return workload(options, columns, partial(floor.recurrent, width=MAX_SEQ_LEN), setup=RECURRENT)
+
+
+RECURRENT = Setup(box((64,)), state=64)
 
 
 def with_a_users_piece(options: Options, change: Change) -> Workload:
@@ -115,14 +117,23 @@ def from_a_block(options: Options) -> Workload:
     return Workload(sides, check_all_same)
 
 
-def block_side(columns: Block) -> Side:
-    """Return the default learner pipeline on the runner's episodes, flushed again for every call."""
+def recurrent_from_a_block(options: Options) -> Workload:
+    """L2 on what the runner returns as training begins: 128 environments, 256 vector steps, most episodes short."""
+    columns = block(64 if options.quick else 256, 128, mean_length=30, shape=RECURRENT.space.shape, state=64)
+    plain = partial(floor.recurrent_from_block, width=MAX_SEQ_LEN)
+    sides = {OURS: partial(block_side, columns, RECURRENT), FLOOR: partial(floor_side, plain, columns)}
+    return Workload(sides, check_all_same)
+
+
+def block_side(columns: Block, setup: Setup | None = None) -> Side:
+    """Return the default learner pipeline on the runner's episodes, which are new for every call."""
     import numpy as np
 
     recorder = recorder_of(columns, box(columns.obs.shape[2:]))
     recorder.commit()
-    flushed = recorder.flush(0)
-    side = library_side(OURS, [drawn(np.random.default_rng(0), 8)])
+    flushed, setup = recorder.flush(0), setup or Setup()
+    example = drawn(np.random.default_rng(0), 8, shape=columns.obs.shape[2:], state=setup.state)
+    side = library_side(OURS, [example], setup)
     return Side(side.run, lambda: flushed.first(len(flushed)), show=side.show)
 
 
@@ -243,6 +254,12 @@ ROWS = [
         at_most(2),
     ),
     _row("L2", "learner, LSTM of 64, sequences of 20: 32,768 steps", recurrent, at_most(1.6)),
+    _row(
+        "L2/vector",
+        "L2 from the runner's VectorEpisodes: 128 environments, 256 vector steps, episodes of 30 steps",
+        recurrent_from_a_block,
+        at_most(2),
+    ),
     _row("L3", "learner, stacks of 4 frames of 84 x 84 bytes: 4,096 steps", frame_stacks, at_most(1.3)),
     _row("L5", "learner, PPO: bootstrap rows, values, advantages: 32,768 steps", with_advantages, at_most(1.5)),
     _row("L6", "L1 behind a user's loop over every step with set_rewards", users_loop, at_most(1.4)),

@@ -244,8 +244,12 @@ def chunk_keys(episodes: Sequence[Any]) -> list[tuple[Any, ...]]:
         >>> chunk_keys([SingleAgentEpisode(id_=name) for name in ("a", "b", "a")])
         [('a_0',), ('b',), ('a_2',)]
     """
-    ids = getattr(episodes, "ids", None) or [episode.id_ for episode in episodes]
-    return [(name,) for name in numbered(ids)]
+    return [(name,) for name in numbered(episode_ids(episodes))]
+
+
+def episode_ids(episodes: Sequence[Any]) -> list[Any]:
+    """Return the id of each chunk's episode, without making objects of a VectorEpisodes."""
+    return getattr(episodes, "ids", None) or [episode.id_ for episode in episodes]
 
 
 def numbered(names: Sequence[Any]) -> Sequence[Any]:

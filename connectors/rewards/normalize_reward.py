@@ -18,7 +18,7 @@ from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, Stat
 from epibatch.core.shared_moments import HUGE, LARGEST, SharedMoments, merge_shared_moments, warn_of_huge
 
 from .._engine.call import PipelineCall
-from .._engine.chunks import ChunkGroup
+from .._engine.chunks import ChunkGroup, episode_ids
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.gather import column_or_gather
 from .module_statistics import ModuleStatistics
@@ -124,13 +124,13 @@ class NormalizeReward(ModuleStatistics):
     def _chunks(self, columns: dict[str, Any], group: ChunkGroup) -> list[_OtherChunk]:
         """Return what other learners need to know of this one's chunks."""
         column = column_or_gather(columns, group, Columns.REWARDS, "NormalizeReward")
-        chunks, stop = [], 0
+        chunks, stop, ids = [], 0, episode_ids(group.episodes)
         ends: Any = group.reader.ends.any(0)
         for chunk, (count, length) in enumerate(zip(column.counts, group.lengths)):
             rewards = np.asarray(column.data[stop : stop + length], np.float64)
             stop += int(count)
             if length:
-                id_, started = str(group.episodes[chunk].id_), int(group.episodes[chunk].t_started)
+                id_, started = str(ids[chunk]), int(group.reader.starts[chunk])
                 is_continued = bool(group.reader.lookbacks[chunk] < started)
                 before = self._before(chunk, started, id_, {}, group)
                 chunks.append(
@@ -199,7 +199,7 @@ class NormalizeReward(ModuleStatistics):
             [*range(len(filled)), *others],
             key=lambda each: each.started if isinstance(each, _OtherChunk) else int(group.reader.starts[filled[each]]),
         )
-        before = np.zeros(len(filled))
+        before, ids = np.zeros(len(filled)), episode_ids(group.episodes)
         running = dict(statistics.running)
         done: Any = group.reader.ends.any(0)
         reached: dict[str, int] = {}
@@ -210,8 +210,7 @@ class NormalizeReward(ModuleStatistics):
                 last = i.total + self.gamma**i.length * (total if i.is_continued and step == started else i.before)
             else:
                 chunk, values = int(filled[i]), rewards[starts[i] : ends[i] + 1]
-                episode, ended = group.episodes[chunk], bool(done[chunk])
-                id_, started = str(episode.id_), int(episode.t_started)
+                id_, started, ended = str(ids[chunk]), int(group.reader.starts[chunk]), bool(done[chunk])
                 before[i] = self._before(chunk, started, id_, running, group)
                 last, stop = self._last(values) + self.gamma ** len(values) * before[i], started + len(values)
             running.pop(id_, None)
@@ -236,7 +235,8 @@ class NormalizeReward(ModuleStatistics):
             return total
         if not lookback:
             return 0.0
-        rewards = np.asarray(group.episodes[chunk].rewards.rows(-min(lookback, started), 0)[0], np.float64)
+        steps = np.arange(-min(lookback, started), 0)
+        rewards = np.asarray(group.reader.at(Columns.REWARDS, np.full_like(steps, chunk), steps), np.float64)
         return float(discounted_sums(rewards[::-1], [len(rewards)], self.gamma or 0.0)[0])
 
     # -- statistics --------------------------------------------------------------------------------

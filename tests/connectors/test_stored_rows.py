@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.connectors import ColumnarPiece, ConnectorV2
+from epibatch.connectors import ColumnarPiece, ConnectorV2, learner
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
     AddTimeDimToBatchAndZeroPad,
@@ -21,11 +21,14 @@ from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
     AddNextObservationsFromEpisodesToTrainBatch,
     AddOneTsToEpisodesAndTruncate,
+    ComputeReturnsToGo,
     LearnerConnectorPipeline,
+    PrevActionsPrevRewardsLearner,
 )
+from epibatch.connectors.rewards import NormalizeReward
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.rl_module import RLModule
-from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorRecorder, join_episodes
+from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorEpisodes, VectorRecorder, join_episodes
 from fixture_episodes import ENVS, assert_same, sent, shuffled, twins_of
 from fixture_pieces import Lab, played
 
@@ -114,6 +117,87 @@ def test_blocks_and_lists_of_several_deliveries(bootstrap, stacked, replaced, gi
     pipeline = LearnerConnectorPipeline(Lab.obs_space, None, connectors=pieces(bootstrap, stacked, replaced))
     module = Lab.module(2)
     assert_same(pipeline(rl_module=module, episodes=episodes), pipeline(rl_module=module, episodes=twins))
+
+
+# -- no episode object is made for built-in pieces ---------------------------------------------------------
+
+LOOKBACK, SEQUENCE = 3, 5
+MIXED = [1, 2, SEQUENCE - 2, SEQUENCE - 1, SEQUENCE, SEQUENCE + 1, 2 * SEQUENCE - 1, 2 * SEQUENCE, 3 * SEQUENCE + 2]
+LENGTHS = {
+    "mixed": [MIXED, MIXED[::-1], [30, 14], [44]],
+    "one short among long ones": [[SEQUENCE - 2, 39], [41], [41]],
+    "all short": [[SEQUENCE - 2] * 10, [1] * 30, [SEQUENCE - 3, SEQUENCE - 4] * 10],
+    "all of one sequence": [[SEQUENCE] * 8, [SEQUENCE] * 8],
+    "one step each": [[1] * 6],
+}
+
+
+def lanes(lengths: list[list[int]], going_on: bool, seed: int) -> VectorEpisodes:
+    """Chunks of these lengths in each environment, which end with a termination, a truncation or the block."""
+    rng, before = np.random.default_rng(seed), LOOKBACK if going_on else 0
+    rows, width = before + max(map(sum, lengths)), len(lengths)
+    ends = np.zeros((rows, width), np.bool_)
+    for env, own in enumerate(lengths):
+        ends[before + np.cumsum(own) - 1, env] = True
+    ends[-1, -1] = False
+    terminateds = ends & (rng.random(ends.shape) < 0.5)
+
+    def drawn(*shape: int) -> Any:
+        return rng.random((rows, width, *shape)).astype(np.float32)
+
+    finals = {row: (np.flatnonzero(ends[row]), rng.random((ends[row].sum(), 2)).astype(np.float32))
+              for row in np.flatnonzero(ends.any(1)).tolist()}  # fmt: skip
+    return VectorEpisodes.from_arrays(
+        rng.random((rows + 1, width, 2)).astype(np.float32), rng.integers(0, 2, (rows, width)), drawn(), terminateds,
+        ends & ~terminateds, lookback=before, t_started=np.full(width, 9) if going_on else None, name=f"{seed}",
+        terminal_observations=finals,
+        extra_model_outputs={"action_logp": drawn(), "state_out": {"h": drawn(2)}},
+    )  # fmt: skip
+
+
+PIPELINES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "frame stack": {"connectors": [lambda: FrameStacking(num_frames=3, axis=-1)]},
+    "pooled frame stack": {"connectors": [lambda: FrameStacking(num_frames=2, axis=-1, max_pool=2, padding="same")]},
+    "previous actions": {"connectors": [lambda: PrevActionsPrevRewardsLearner(n_prev_actions=2)], "advantages": False},
+    "next observations": {"connectors": [AddNextObservationsFromEpisodesToTrainBatch]},
+    "returns": {"connectors": [lambda: ComputeReturnsToGo(gamma=0.9)]},
+    "views": {
+        "views": {"old": View("obs", "-3:0"), "act": View("actions", [-2, -1]), "next": View("obs", 1),
+                  "state": View("state_out/h", -1)}
+    },
+    "burn in": {"burn_in": True},
+    "normalised rewards": {"connectors": [NormalizeReward]},
+}  # fmt: skip
+MODULES = {
+    "stateless": lambda: Lab.module(0),
+    "recurrent": lambda: Lab.module(2, SEQUENCE),
+    "recurrent, overlap": lambda: Lab.module(2, SEQUENCE, sequence_end="overlap"),
+}
+
+
+def objects_of(episodes: VectorEpisodes) -> int:
+    return sum(view is not None for view in episodes.views)
+
+
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("name", PIPELINES)
+def test_default_learner_pipelines_make_no_episode_object_of_a_block(name, module):
+    """Whatever the lengths are, from one block, a part of it, or several; the batch is that of plain episodes."""
+    given, network = dict(PIPELINES[name]), MODULES[module]()
+    made = [piece() for piece in given.pop("connectors", [])]
+    pipeline = learner.default_pipeline(Lab.obs_space, Lab.act_space, connectors=made, **given)
+    for lengths in LENGTHS.values():
+        for going_on in (False, True):
+            first, second = (lanes(order, going_on, seed) for seed, order in enumerate((lengths, lengths[::-1])))
+            every_other = first.take(range(len(first))[::-2])
+            for episodes in (first, every_other, join_episodes([first, second])):
+                twins = twins_of(episodes.take(range(len(episodes))))
+                found = pipeline(rl_module=network, batch={}, episodes=episodes)
+                assert objects_of(episodes) == 0
+                pipeline.reset_state()
+                assert_same(found, pipeline(rl_module=network, batch={}, episodes=twins))
+                pipeline.reset_state()
 
 
 def test_a_later_write_to_the_episodes_does_not_reach_the_batch(lab):
