@@ -65,6 +65,12 @@ class ColumnarPiece(FieldPiece):
         """The argument by the name of RLlib's attribute, which ported subclasses read."""
         return getattr(self, "as_learner_connector", False)
 
+    def take_side(self, training: bool) -> None:
+        """See `ConnectorV2.take_side`; copies for agents go along."""
+        super().take_side(training)
+        for _, part in self.parts.items():
+            part.take_side(training)
+
     @property
     def parts(self) -> PerAgentCopies:
         """Copies of this piece for agents with spaces or a state of their own."""

@@ -225,6 +225,19 @@ class ConnectorV2(Checkpointable, ABC):
         """
         self.frozen = True
 
+    def take_side(self, training: bool) -> None:
+        """Make train batches, or batches to act on, from now on. A pipeline with a known side calls this.
+
+        It sets `as_learner_connector`, and RLlib's `_as_learner_connector`, where the constructor kept them. Override
+        it, and call `super().take_side(training)`, if more of the piece depends on the side.
+
+        Args:
+            training: True for train batches.
+        """
+        for name in ("as_learner_connector", "_as_learner_connector"):
+            if name in vars(self):
+                setattr(self, name, training)
+
     def share(self) -> Any:
         """This piece, which may from now on stand in several pipelines, with one state for all of them."""
         self.shared = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -234,39 +233,21 @@ _SIDE = "as_learner_connector"
 def _take_side(piece: ConnectorV2, where: str, training: bool | None) -> None:
     """Let a piece make train batches, or batches to act on, as its pipeline does.
 
-    A piece that was not given `as_learner_connector` is constructed again with the pipeline's, if that is another.
-
     Raises:
-        PieceError: it was given the other one; or it is shared by pipelines of both sides.
+        PieceError: it was given the other `as_learner_connector`; or it is shared by pipelines of both sides.
     """
-    parameter = constructor_parameters(type(piece)).get(_SIDE)
-    if parameter is None or training is None:
+    if training is None or piece.trains is training or _SIDE not in constructor_parameters(type(piece)):
         return
     args, kwargs = ConnectorV2.get_ctor_args_and_kwargs(piece)  # as they were given
     bound = inspect.signature(type(piece).__init__).bind_partial(piece, *args, **kwargs)
     argument = bound.arguments.get(_SIDE, kwargs.get(_SIDE))
-    before = parameter.default if piece.trains is None else piece.trains
-    if training is (before if argument is None else bool(argument)):
-        piece.trains = training
-        return
-    if argument is not None or (piece.shared and piece.trains is not None):
+    given_other = argument is not None and bool(argument) is not training
+    if given_other or (piece.shared and piece.trains is not None):
         makes = "train batches, for a learner pipeline" if training else "batches to act on"
-        found = "one that a pipeline of the other side shares" if argument is None else f"{_SIDE}={argument!r}"
+        found = f"{_SIDE}={argument!r}" if given_other else "one that a pipeline of the other side shares"
         do = f"make one for each side, without {_SIDE}: the pipeline decides"
         raise PieceError(where, expected=f"a piece that makes {makes}", found=found, do=do)
-    state = piece.get_state()
-    for name in ("_parts", "_as_learner_connector"):  # what follows from the arguments
-        vars(piece).pop(name, None)
-    author = next(cls for cls in type(piece).__mro__ if "__init__" in vars(cls))
-    if isinstance(piece, ColumnarPiece) and (
-        dataclasses.is_dataclass(author) or _SIDE not in inspect.signature(vars(author)["__init__"]).parameters
-    ):
-        setattr(piece, _SIDE, training)
-        piece.__post_init__()
-    else:
-        piece.__init__(*args, **{**kwargs, _SIDE: training})  # type: ignore[misc]
-    if state:
-        piece.set_state(state)
+    piece.take_side(training)
     piece.trains = training
 
 

@@ -70,19 +70,27 @@ class AddOtherAgentsFromEpisodesToBatch(AllAgentsPiece):
 
     def __post_init__(self) -> None:
         """Check the arguments, and make the views of the columns."""
-        if self.actions and self.as_learner_connector is False:
+        if self.as_learner_connector is None:
+            self.as_learner_connector = self.actions
+        self._check_side()
+        self.agent_ids = check_agent_ids(self, self.agent_ids)
+        names = (Columns.OBS, Columns.ACTIONS) if self.actions else (Columns.OBS,)
+        self._views = {f"other_{name}": View(name, agent="*") for name in names}
+        self.writes = tuple(column for name in self._views for column in (name, f"{name}_mask"))  # type: ignore[misc]
+
+    def take_side(self, training: bool) -> None:
+        """See `ConnectorV2.take_side`."""
+        super().take_side(training)
+        self._check_side()
+
+    def _check_side(self) -> None:
+        if self.actions and not self.as_learner_connector:
             raise ConfigError(
                 "AddOtherAgentsFromEpisodesToBatch.actions",
                 expected="the learner's side",
                 found="a piece for acting, before the agents have acted",
                 do="leave actions=True out in the env-to-module pipeline",
             )
-        if self.as_learner_connector is None:
-            self.as_learner_connector = self.actions
-        self.agent_ids = check_agent_ids(self, self.agent_ids)
-        names = (Columns.OBS, Columns.ACTIONS) if self.actions else (Columns.OBS,)
-        self._views = {f"other_{name}": View(name, agent="*") for name in names}
-        self.writes = tuple(column for name in self._views for column in (name, f"{name}_mask"))  # type: ignore[misc]
 
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Add the columns to every module's batch."""

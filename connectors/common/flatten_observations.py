@@ -176,7 +176,7 @@ class FlattenObservations(ObservationRewriter):
     agent_ids: Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
-        """Check the lists, and declare what the learner's piece does."""
+        """Check the list of keys, and declare what the piece does."""
         if self.keys_to_remove is not None and not isinstance(self.keys_to_remove, (list, tuple)):
             raise ConfigError(
                 "FlattenObservations.keys_to_remove",
@@ -184,6 +184,17 @@ class FlattenObservations(ObservationRewriter):
                 found=repr(self.keys_to_remove),
                 do=f"pass [{self.keys_to_remove!r}]",
             )
+        self.keys_to_remove = list(self.keys_to_remove or ())
+        self._declare()
+        self._rows: tuple[Any, FlatRows] | None = None
+
+    def take_side(self, training: bool) -> None:
+        """See `ConnectorV2.take_side`."""
+        super().take_side(training)
+        self._declare()
+
+    def _declare(self) -> None:
+        """Declare what the piece does on its side."""
         if self.agent_ids is not None and self.as_learner_connector:
             raise ConfigError(
                 "FlattenObservations.agent_ids",
@@ -191,10 +202,8 @@ class FlattenObservations(ObservationRewriter):
                 found="as_learner_connector=True",
                 do="leave the learner's piece out: it finds the vectors there",
             )
-        self.keys_to_remove = list(self.keys_to_remove or ())
         self.rewrites_observations = not self.as_learner_connector
         self.writes = self.removes = (Columns.OBS,) if self.as_learner_connector else ()  # type: ignore[misc]
-        self._rows: tuple[Any, FlatRows] | None = None
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """A Box without bounds, with one entry per number of the vector."""

@@ -146,18 +146,37 @@ class TrajectoryViews(ColumnarPiece):
     """True if a config has put the piece there, since modules declare its views; no argument."""
 
     def __post_init__(self) -> None:
-        """Make views of the data, and declare what the batches of this side get."""
+        """Make views of the data, and check them."""
         self.agent_ids = check_agent_ids(self, self.agent_ids)
         self.views = self._views = as_views(self.views or {}, "TrajectoryViews.views")
         self.per_module = self._per_module = {
             module_id: as_views(module_views, f"TrajectoryViews.per_module[{module_id!r}]")
             for module_id, module_views in (self.per_module or {}).items()
         }
-        all_views = [view for views in (self._views, *self._per_module.values()) for view in views.items()]
+        all_views = self._all_views()
         if self.as_learner_connector is None:
             self.as_learner_connector = not any(view.act for _, view in all_views)
         self._check(all_views)
         self.per_sequence = all(view.per_sequence for _, view in all_views)
+        self._declare()
+
+    def take_side(self, training: bool) -> None:
+        """See `ConnectorV2.take_side`."""
+        super().take_side(training)
+        self._declare()
+
+    def _all_views(self) -> list[tuple[str, View]]:
+        return [view for views in (self._views, *self._per_module.values()) for view in views.items()]
+
+    def _declare(self) -> None:
+        """Declare what the batches of this side get."""
+        all_views = self._all_views()
+        if not any(self._is_for_this_side(view) for _, view in all_views):
+            side = "train batches" if self.as_learner_connector else "batches to act on"
+            other = "env-to-module" if self.as_learner_connector else "learner"
+            do = f"put the piece into the {other} pipeline only"
+            found = f"none: {', '.join(name for name, _ in all_views)} are for the other side"
+            raise ConfigError("TrajectoryViews", expected=f"a view that {side} have", found=found, do=do)
         side_views = [(name, view) for name, view in all_views if self._is_for_this_side(view)]
         self.lookback = max((view.lookback for _, view in side_views), default=0)
         names = [column for name, view in side_views for column in (name, *([f"{name}_mask"] if view.masked else []))]
@@ -191,12 +210,6 @@ class TrajectoryViews(ColumnarPiece):
         if any(Columns.OBS in module_views for module_views in self._per_module.values()):
             do = "put it into views, which are those of all modules"
             raise ConfigError("TrajectoryViews.per_module", expected="no view 'obs'", found="one", do=do)
-        if not any(self._is_for_this_side(view) for _, view in views):
-            side = "train batches" if self.as_learner_connector else "batches to act on"
-            other = "env-to-module" if self.as_learner_connector else "learner"
-            do = f"put the piece into the {other} pipeline only"
-            found = f"none: {', '.join(name for name, _ in views)} are for the other side"
-            raise ConfigError("TrajectoryViews", expected=f"a view that {side} have", found=found, do=do)
 
     def to_dict(self) -> dict[str, Any]:
         """The arguments as plain data, spaces of views as dicts.

@@ -31,8 +31,10 @@ from epibatch.connectors.learner import (
     PrevActionsPrevRewardsLearner,
 )
 from epibatch.connectors.observations import Affine, Clip
+from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.columns import COLUMNS_LEFT_OUT
 from epibatch.core.errors import PieceError, PipelineError
+from epibatch.episodes import MultiAgentEpisode
 from fixture_pieces import Lab, played
 
 FRAMES = gym.spaces.Box(0, 99, (2, 1), np.float32)
@@ -290,10 +292,10 @@ class Stacks(ConnectorV2):
 
     def __init__(self, input_observation_space=None, input_action_space=None, as_learner_connector=False):
         super().__init__(input_observation_space, input_action_space)
-        self.trains_now, self.count = as_learner_connector, 0
+        self.as_learner_connector, self.count = as_learner_connector, 0
 
     def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        return {"trains": self.trains_now}
+        return {"trains": self.as_learner_connector}
 
     def get_state(self, components=None, *, not_components=None, **kwargs):
         return {"count": self.count}
@@ -338,6 +340,86 @@ def test_what_a_written_constructor_put_into_a_built_in_piece_stays_there():
     piece.seen.append(1)
     LearnerConnectorPipeline(connectors=[piece])
     assert (piece.seen, piece.writes) == ([1], ("obs",))
+
+
+def scaled(base, attribute):
+    """A piece as users write it: its constructor opens something, and its factor is set afterwards."""
+
+    class Scale(base):
+        def __init__(self, input_observation_space=None, input_action_space=None, *, as_learner_connector=False):
+            super().__init__(input_observation_space, input_action_space)
+            self.made = getattr(self, "made", 0) + 1
+            self.factor = 1.0
+            if attribute:
+                setattr(self, attribute, as_learner_connector)
+
+        def __call__(self, *, batch, **kwargs):
+            return {"side": attribute and getattr(self, attribute), "factor": self.factor}
+
+    return Scale()
+
+
+class Annotated(AddObservationsFromEpisodesToBatch):
+    """Its constructor is made of its attributes."""
+
+    def __post_init__(self):
+        self.made = getattr(self, "made", 0) + 1
+        self.factor = 1.0
+
+    def __call__(self, *, batch, **kwargs):
+        return {"side": self.as_learner_connector, "factor": self.factor}
+
+
+@pytest.mark.parametrize("kind", [LearnerConnectorPipeline, EnvToModulePipeline, ConnectorPipelineV2])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: scaled(ConnectorV2, "as_learner_connector"),
+        lambda: scaled(ConnectorV2, "_as_learner_connector"),
+        lambda: scaled(ConnectorV2, None),
+        lambda: scaled(AddObservationsFromEpisodesToBatch, "as_learner_connector"),
+        Annotated,
+    ],
+)
+def test_a_pipeline_runs_no_constructor_again_and_keeps_what_was_set_since(make, kind):
+    piece = make()
+    piece.factor, piece.opened = 3.0, object()
+    opened = piece.opened
+    pipeline = kind(connectors=[piece])
+    for _ in range(2):
+        out = pipeline(episodes=[Lab.episode("a", 2)])
+        assert out["factor"] == 3.0 and piece.made == 1 and piece.opened is opened
+        assert out["side"] in (None, kind is LearnerConnectorPipeline)
+        if kind is ConnectorPipelineV2:
+            pipeline = LearnerConnectorPipeline(connectors=[pipeline])
+            kind = LearnerConnectorPipeline
+
+
+def test_a_piece_with_more_that_depends_on_the_side_overrides_one_method():
+    class Widens(Stacks):
+        lookback = 1
+
+        def take_side(self, training):
+            super().take_side(training)
+            self.lookback = 7 if training else 2
+
+    for kind, lookback in ((ConnectorPipelineV2, 1), (EnvToModulePipeline, 2), (LearnerConnectorPipeline, 7)):
+        piece = Widens()
+        pipeline = kind(connectors=[piece])
+        assert (piece.lookback, pipeline.lookback_needed) == (lookback, lookback)
+
+
+def test_copies_for_agents_change_sides_with_their_piece():
+    agents = (gym.spaces.Dict(a=Lab.obs_space), gym.spaces.Dict(a=Lab.act_space))
+    episode = MultiAgentEpisode(id_="e", observation_space=agents[0], action_space=agents[1])
+    episode.add_env_reset(observations={"a": np.zeros(2, np.float32)})
+    episode.add_env_step({"a": np.ones(2, np.float32)}, {"a": 0}, {"a": 0.0})
+    piece = TrajectoryViews(views={"last": View("obs", "-1:0", act=True)})
+    acting = EnvToModulePipeline(*agents, connectors=[piece])
+    (newest,) = acting(episodes=[episode])["last"].values()
+    acting.remove(piece)
+    (steps,) = LearnerConnectorPipeline(*agents, connectors=[piece])(episodes=[episode])["last"].values()
+    assert np.array(newest).tolist() == [[[0, 0], [1, 1]]] and np.array(steps).tolist() == [[[[0, 0], [0, 0]]]]
 
 
 def test_a_piece_that_goes_to_the_other_side_is_as_a_new_one():
