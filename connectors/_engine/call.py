@@ -69,6 +69,8 @@ class PipelineCall:
         casts_to_float32: Whether arrays are made right before the piece that makes them float32.
         shown: Columns that a plain piece was shown, for those that it leaves alone.
         shown_items: Whether it was shown rows as items, and not batched arrays.
+        leaving: Pieces that are not to make `actions_for_env`, since the pipeline does at its end.
+        sharing: Pieces that may make it without a copy, since no later piece may write to it.
 
     Raises:
         PipelineError: single- and multi-agent episodes in one list.
@@ -87,6 +89,8 @@ class PipelineCall:
     casts_to_float32: bool = False
     shown_items: bool = False
     shown: Any = None
+    leaving: Collection[Any] = ()
+    sharing: Collection[Any] = ()
     _plain: list[Any] | None = None
     _episode_keys: list[Any] | None = None
     _chunks: list[AgentChunk] | None = None

@@ -12,7 +12,7 @@ from epibatch.core.errors import PipelineError
 
 from .._engine.call import PipelineCall
 from .._engine.checks import check_connectors
-from .._engine.plan import built_piece, place
+from .._engine.plan import Plan, built_piece, place
 from ..connector_pipeline_v2 import ConnectorPipelineV2
 from ..connector_v2 import ConnectorV2
 from .listify_data_for_vector_env import ListifyDataForVectorEnv
@@ -36,6 +36,7 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
     start_layout: ClassVar[str] = "tensors"
     start_columns: ClassVar[tuple[str, ...] | None] = None
     training: ClassVar[bool | None] = False
+    _encoding: tuple[Plan, frozenset[Any], frozenset[Any]] | None = None
 
     def _check_pieces(self, pieces: tuple[ConnectorV2, ...]) -> None:
         has_column = False
@@ -60,32 +61,37 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
                     do="put it after NormalizeAndClipActions: "
                     "pipeline.insert_after('normalize_and_clip_actions', piece)",
                 )
-        self._wait_for_later_pieces(pieces)
-
-    def _wait_for_later_pieces(self, pieces: tuple[ConnectorV2, ...]) -> None:
-        """Let actions that are neither scaled nor clipped be taken at the end, if a later piece may change them."""
-        self._unscaled: list[tuple[NormalizeAndClipActions, bool]] = []
-        for position, piece in enumerate(pieces):
-            if not isinstance(piece, NormalizeAndClipActions):
-                continue
-            later = pieces[position + 1 :]
-            piece.shares_actions = all(type(other) is ListifyDataForVectorEnv for other in later)
-            if not (piece.normalize_actions or piece.clip_actions):
-                leaves = any(map(_may_change_actions, later)) and not any(map(transforms_actions_for_env, later))
-                self._unscaled.append((piece, leaves))
 
     def check_episodes(self, call: PipelineCall) -> None:
-        """Tell pieces for this call whether they leave the actions; a nested pipeline may be called by itself too."""
-        for piece, leaves in self._unscaled:
-            piece.leaves_actions = leaves
+        """Let the call know what pieces do with actions here; a nested pipeline may be called by itself too."""
+        plan = self.plan()
+        if self._encoding is None or self._encoding[0] is not plan:
+            self._encoding = plan, *_encoding(plan.connectors)
+        _, call.leaving, call.sharing = self._encoding
 
     def finished(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Add the environment's actions where they are the module's."""
-        for piece, leaves in self._unscaled:
-            piece.leaves_actions = False
-            if leaves and Columns.ACTIONS in batch:
-                batch.setdefault(Columns.ACTIONS_FOR_ENV, batch[Columns.ACTIONS])
+        if self._encoding and self._encoding[1] and Columns.ACTIONS in batch:
+            batch.setdefault(Columns.ACTIONS_FOR_ENV, batch[Columns.ACTIONS])
         return batch
+
+
+def _encoding(pieces: Sequence[ConnectorV2]) -> tuple[frozenset[Any], frozenset[Any]]:
+    """Return `leaving` and `sharing` of a PipelineCall.
+
+    Actions that are neither scaled nor clipped are taken at the end, if a later piece may change them.
+    """
+    leaving, sharing = set(), set()
+    for position, piece in enumerate(pieces):
+        if not isinstance(piece, NormalizeAndClipActions):
+            continue
+        later = pieces[position + 1 :]
+        if all(type(other) is ListifyDataForVectorEnv for other in later):
+            sharing.add(piece)
+        encodes = piece.normalize_actions or piece.clip_actions or any(map(transforms_actions_for_env, later))
+        if not encodes and any(map(_may_change_actions, later)):
+            leaving.add(piece)
+    return frozenset(leaving), frozenset(sharing)
 
 
 def default_pipeline(

@@ -107,20 +107,13 @@ class NormalizeAndClipActions(EncodingPiece):
         normalize_actions: Whether to stretch; goes before clipping.
         clip_actions: Whether to clip.
 
-    Attributes:
-        leaves_actions: True while a pipeline runs that adds the column at its end.
-        shares_actions: True in a pipeline where no later piece may write to the column.
-
     Raises:
         ColumnError: actions that are nested otherwise than the action space.
     """
 
-    leaves_actions = False
-    shares_actions = False
-
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if Columns.ACTIONS_FOR_ENV in columns or not columns or self.leaves_actions:
+        if Columns.ACTIONS_FOR_ENV in columns or not columns or self in group.call.leaving:
             return columns
         actions = self.need(columns, Columns.ACTIONS, "put GetActions before it")
         rows = actions.data if isinstance(actions, EpisodeColumn) else []
@@ -128,7 +121,7 @@ class NormalizeAndClipActions(EncodingPiece):
         if not isinstance(rows, list) and self.input_action_space is not None:
             data = self._encoded(rows, group)
         if data is rows:
-            columns[Columns.ACTIONS_FOR_ENV] = actions if self.shares_actions else copy.deepcopy(actions)
+            columns[Columns.ACTIONS_FOR_ENV] = actions if self in group.call.sharing else copy.deepcopy(actions)
         else:
             columns[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(data, actions.counts)
         return columns

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
+from epibatch.connectors import env_to_module, learner, module_to_env
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems, FrameStacking
 from epibatch.connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from epibatch.connectors.connector_v2 import ConnectorV2
@@ -14,8 +16,10 @@ from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import BatchLayoutError, PieceError, PipelineError, SpaceError, UnknownNameError
 from epibatch.core.metrics import MetricsLogger
 from epibatch.episodes import MultiAgentEpisode
+from fixture_episodes import assert_same
 from fixture_pieces import Lab, played
 
+BOX_OF_LAB = Lab.obs_space
 BOX, TWO = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2)
 
 
@@ -145,6 +149,54 @@ def test_a_pipeline_is_a_piece(lab):
     front, back = lab.defaults("learner")[:2], lab.defaults("learner")[2:]
     nested = lab.run("learner", [pipeline(*front), *back], episodes, rl_module=module)
     assert {name: own.tolist() for name, own in flat.items()} == {name: own.tolist() for name, own in nested.items()}
+
+
+class Fails(ConnectorV2):
+    """Raises as often as it is told to."""
+
+    def __call__(self, *, batch, fails=False, **kwargs):
+        if fails:
+            raise ValueError("once")
+        return batch
+
+
+def learned():
+    episodes = [Lab.episode("a", 3, state=2, end="terminated"), Lab.episode("b", 5, state=2)]
+    return learner.default_pipeline(BOX_OF_LAB, TWO), {"episodes": episodes}
+
+
+def acted():
+    running = [Lab.episode("a", 3, state=2), Lab.episode("b", 0, state=2)]
+    return env_to_module.default_pipeline(BOX_OF_LAB, TWO), {"episodes": running}
+
+
+def sent_to_env(normalize):
+    actions = {"actions": torch.tensor([[0.5], [0.25]]), "state_out": {"h": torch.zeros(2, 2)}}
+    space = gym.spaces.Box(-2, 2, (1,), np.float32)
+    pipe = module_to_env.default_pipeline(BOX_OF_LAB, space, normalize_actions=normalize)
+    return pipe, {**acted()[1], "batch": actions}
+
+
+@pytest.mark.parametrize("make", [learned, acted, lambda: sent_to_env(False), lambda: sent_to_env(True)])
+@pytest.mark.parametrize("state", [0, 2])
+def test_after_a_call_that_raises_all_pieces_are_as_before(make, state):
+    """Whatever piece raises: the next call gives what a pipeline gives that never failed."""
+    module = Lab.module(state)
+    for position in range(len(make()[0]) + 1):
+        (pipe, call), (expected, _) = make(), make()
+        for one in (pipe, expected):
+            one.replace_pieces([*one.connectors[:position], Fails(), *one.connectors[position:]])
+        with pytest.raises(ValueError, match="once"):
+            pipe(rl_module=module, fails=True, **call)
+        assert [declared(piece) for piece in pipe] == [declared(piece) for piece in expected]
+        found = pipe(rl_module=module, **make()[1])
+        assert_same(found, expected(rl_module=module, **make()[1]))
+
+
+def declared(piece):
+    """What the piece says of itself."""
+    names = ("reads", "writes", "removes", "lookback", "trains", "frozen", "shared", "rewrites_observations")
+    return {name: getattr(piece, name) for name in names}, piece.get_ctor_args_and_kwargs(), piece.get_state()
 
 
 def test_metrics_time_the_pipeline_and_each_piece():

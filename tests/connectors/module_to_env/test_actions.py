@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.authoring import ColumnTransform
+from epibatch.connectors.common import FlattenObservations
 from epibatch.connectors.module_to_env import (
     GetActions,
     ListifyDataForVectorEnv,
@@ -20,7 +23,7 @@ from epibatch.connectors.module_to_env import (
     default_pipeline,
 )
 from epibatch.core.distributions import TorchDiagGaussian
-from epibatch.core.errors import EpibatchError
+from epibatch.core.errors import EpibatchError, PieceError
 from epibatch.core.rl_module import default_module_spec
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 from fixture_pieces import Lab
@@ -193,6 +196,46 @@ def test_what_a_piece_writes_to_unchanged_actions_for_the_environment_is_not_rec
     episodes, space = [lab.episode(f"e{i}", 0, numpy=False) for i in range(2)], gym.spaces.MultiDiscrete([3, 4])
     result = lab.env_step(episodes, {"actions": torch.zeros(2, 2, dtype=torch.int64)}, pieces, spaces=(None, space))
     assert result["actions"].tolist() == [[0, 0], [0, 0]] and result["actions_for_env"][0].tolist() == [1, 1]
+
+
+class Fails(ConnectorV2):
+    """Raises, unless it is told not to."""
+
+    def __call__(self, *, batch, fails=True, **kwargs):
+        if fails:
+            raise ValueError("once")
+        return batch
+
+
+@pytest.mark.parametrize("end", [["raises"], ["is refused"], ["raises", "is refused", "raises"]])
+@pytest.mark.parametrize("copied", [lambda pipeline: pipeline, copy.deepcopy])
+def test_a_call_that_raises_and_an_edit_that_is_refused_leave_pieces_as_they_were(end, copied):
+    plain = default_pipeline(None, gym.spaces.Discrete(2), normalize_actions=False)
+    piece, episode = plain["normalize_and_clip_actions"], Lab.episode("e", 0, numpy=False)
+    outputs = {"batch": {"actions": torch.tensor([1])}, "episodes": [episode], "rl_module": Lab.module()}
+
+    def alone():
+        return sorted(piece(rl_module=None, batch={"actions": {("e",): [1]}}, episodes=[episode]))
+
+    def memory(**more):
+        batch = plain(**{**outputs, "batch": {"actions": torch.tensor([1])}}, **more)
+        return sorted(batch), np.shares_memory(batch["actions"], batch["actions_for_env"])
+
+    assert alone() == ["actions", "actions_for_env"] and memory() == (["actions", "actions_for_env"], True)
+    for how in end:
+        if how == "raises":
+            plain.insert_after("normalize_and_clip_actions", Fails())
+            with pytest.raises(ValueError, match="once"):
+                plain(**outputs)
+            assert alone() == ["actions", "actions_for_env"]
+            assert memory(fails=False)[0] == ["actions", "actions_for_env"]
+            plain.remove("fails")
+        else:
+            with pytest.raises(PieceError):
+                plain.replace_pieces([*plain.connectors, Fails(), FlattenObservations(as_learner_connector=True)])
+        plain = copied(plain)
+        piece = plain["normalize_and_clip_actions"]
+        assert alone() == ["actions", "actions_for_env"] and memory() == (["actions", "actions_for_env"], True)
 
 
 def test_nested_action_spaces(lab):
