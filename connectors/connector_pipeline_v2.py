@@ -415,7 +415,7 @@ class ConnectorPipelineV2(ConnectorV2):
             learning=plan.learning,
             batch=batch,
         )
-        call.casts_to_float32 = plan.casts_to_float32
+        call.casts_to_float32, call.observations_by = plan.casts_to_float32, plan.observations_by
         self.check_episodes(call)
         batch = {} if batch is None else batch
         if type(batch) is not dict:

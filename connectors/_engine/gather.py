@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 
 from epibatch.core.columns import Columns, canonical_column, nearest_column
 from epibatch.core.errors import ColumnError
+from epibatch.core.structs import map_struct
 
 from ...episodes._storage.column_rows import ColumnRows
 from .chunks import ChunkGroup
@@ -56,9 +58,26 @@ def _column(rows: ColumnRows, group: ChunkGroup) -> EpisodeColumn:
 
 
 def next_observations(group: ChunkGroup) -> EpisodeColumn:
-    """Return the observation after each step; a bootstrap row has the last observation again."""
+    """Return the observation after each step; a bootstrap row has the last observation again.
+
+    Where a piece of the pipeline makes `obs` in its own way, as frame stacking does, it makes these too.
+    """
+    if group.call.observations_by is not None:
+        return _one_step_later(group.call.observations_by, group)
     rows = group.reader.rows(Columns.OBS, 1, group.lengths + 1)
     return _column(rows.with_bootstraps() if group.plus_one else rows, group)
+
+
+def _one_step_later(piece: Any, group: ChunkGroup) -> EpisodeColumn:
+    """Return what a piece makes `obs` of, one step later: the rows that it makes if there is a bootstrap row."""
+    longer = copy.copy(group)
+    longer.plus_one = True
+    own_copy = piece.uses_spaces and group.call.several
+    made = (piece.parts.of(group.call.entry(group)) if own_copy else piece).run({}, longer)[Columns.OBS].data
+    sizes = group.lengths + 1
+    ends, rows = np.cumsum(sizes), np.arange(sizes.sum())
+    at = np.minimum(rows + 1, np.repeat(ends - 1, sizes)) if group.plus_one else np.delete(rows, ends - sizes)
+    return EpisodeColumn(map_struct(lambda leaf: leaf[at], made), group.counts)
 
 
 def end_flags(group: ChunkGroup, *, truncate: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:

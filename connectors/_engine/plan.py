@@ -68,6 +68,8 @@ class Plan:
         trusting: Whether one of them is undeclared.
         casts_to_float32: Whether what makes arrays stands right before what makes them float32.
         learning: Whether one of them makes train batches.
+        observations_by: In training the piece that makes `obs` of the episodes in its own way, as frame stacking does;
+            `new_obs` is made by it too.
     """
 
     connectors: tuple[ConnectorV2, ...]
@@ -77,6 +79,7 @@ class Plan:
     trusting: bool
     casts_to_float32: bool = False
     learning: bool = False
+    observations_by: ColumnarPiece | None = None
 
     @cached_property
     def stretches(self) -> tuple[tuple[Step, ...], ...]:
@@ -223,8 +226,18 @@ def make_plan(
     if training is not False:
         _check_next_observations(steps)
     watched = not all(step.columnar for step in steps)
-    learning = any(isinstance(piece, ColumnarPiece) and piece.makes_train_batches for piece in connectors)
-    return Plan(tuple(connectors), tuple(steps), plus_one, watched, trusting, _casts_to_float32(steps), learning)
+    train_pieces = [piece for piece in connectors if isinstance(piece, ColumnarPiece) and piece.makes_train_batches]
+    makers_of_obs = (p for p in train_pieces if is_columnar(p) and Columns.OBS in p.writes and Columns.OBS in p.removes)
+    return Plan(
+        tuple(connectors),
+        tuple(steps),
+        plus_one,
+        watched,
+        trusting,
+        _casts_to_float32(steps),
+        bool(train_pieces),
+        next(makers_of_obs, None),
+    )
 
 
 _SIDE = "as_learner_connector"

@@ -16,9 +16,10 @@ __all__ = ["AddNextObservationsFromEpisodesToTrainBatch"]
 class AddNextObservationsFromEpisodesToTrainBatch(LearnerPiece):
     """Adds column `new_obs`: for each step the observation after it; a bootstrap row repeats the last one.
 
-    A batch that has the column already is left alone, so a transform of `columns=("obs", "new_obs")` may come
-    before it. One of `obs` alone is refused when the pipeline is built. Losses that bootstrap from the next step's
-    value, such as Q-learning, read it; PPO does not.
+    Where a piece makes `obs` in its own way, such as frame stacks, previous actions or flat vectors, `new_obs` is what
+    that piece makes one step later. A batch that has the column already is left alone, so a transform of
+    `columns=("obs", "new_obs")` may come before it. One of `obs` alone is refused when the pipeline is built. Losses
+    that bootstrap from the next step's value, such as Q-learning, read it; PPO does not.
 
     Counterparts: RLlib's `AddNextObservationsFromEpisodesToTrainBatch`.
 

@@ -16,6 +16,7 @@ from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.columns import DropColumns
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
+    AgentToModuleMapping,
     BatchIndividualItems,
     FlattenObservations,
     FrameStacking,
@@ -30,7 +31,7 @@ from epibatch.connectors.learner import (
     LearnerConnectorPipeline,
     PrevActionsPrevRewardsLearner,
 )
-from epibatch.connectors.observations import Affine, Clip
+from epibatch.connectors.observations import Affine, Clip, TimeMaxPool
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.columns import COLUMNS_LEFT_OUT
 from epibatch.core.errors import PieceError, PipelineError
@@ -447,6 +448,83 @@ def test_both_are_transformed_before_the_piece_that_makes_them_or_after(lengths,
         rows = [2 * one.get_observations(t + 1) for t in range(len(one))]
         expected += [*rows, rows[-1]] if bootstraps else rows
     np.testing.assert_array_equal(batch["new_obs"], np.stack(expected))
+
+
+MAKERS = {
+    "frame stack": (lambda: FrameStacking(num_frames=3, axis=-1), lambda rows, t: np.concatenate(window(rows, t, 3))),
+    "pooled stack": (
+        lambda: FrameStacking(num_frames=2, new_axis=True, max_pool=2),
+        lambda rows, t: np.stack(
+            [rows[max(t - 2, 0) : t].max(0) if t else 0 * rows[0], rows[max(t - 1, 0) : t + 1].max(0)]
+        ),
+    ),
+    "maximum": (lambda: TimeMaxPool(num_frames=2), lambda rows, t: rows[max(t - 1, 0) : t + 1].max(0)),
+    "view": (
+        lambda: TrajectoryViews(views={"obs": View("obs", "-2:0"), "last": View("rewards", -1)}),
+        lambda rows, t: np.stack(window(rows, t, 3)),
+    ),
+    "flat": (FlattenObservations, lambda rows, t: rows[t]),
+}
+
+
+def window(rows, t, size):
+    return [rows[k] if k >= 0 else np.zeros_like(rows[0]) for k in range(t - size + 1, t + 1)]
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("several", [False, True])
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from(["after", "before", "after a transform"]),
+    st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    st.booleans(),
+    st.booleans(),
+)
+def test_next_observations_are_what_makes_observations_one_step_later(maker, several, order, lengths, bootstraps, cut):
+    """By a loop over whole episodes; chunks begin in the middle, and have the history that the piece asks for."""
+    make, slow = MAKERS[maker]
+    scale = 2 if order == "after a transform" else 1
+    pieces = [make(), AddNextObservationsFromEpisodesToTrainBatch(), BatchIndividualItems()]
+    if order == "before":
+        pieces[:2] = pieces[1::-1]
+    if order == "after a transform":
+        pieces.insert(1, Double(columns=BOTH))
+    pieces = [AddOneTsToEpisodesAndTruncate(), *pieces] if bootstraps else pieces
+    pieces[-1:-1] = [AgentToModuleMapping(rl_module_specs=["default_policy"])] * several
+    chunks, obs, new_obs = [], [], []
+    for i, length in enumerate(lengths):
+        rows, start = np.float32([[10 * i + t, t - 20] for t in range(length + 1)]), length // 2 if cut else 0
+        chunks.append(chunk_of(rows, start, several))
+        made = [scale * slow(rows, t) for t in range(length + 1)]
+        obs += made[start:] if bootstraps else made[start:-1]
+        new_obs += made[start + 1 :] + made[-1:] * bootstraps
+    spaces = (Lab.obs_space, Lab.act_space)
+    spaces = tuple(gym.spaces.Dict(a=space) for space in spaces) if several else spaces
+    batch = LearnerConnectorPipeline(*spaces, connectors=pieces)(rl_module=None, episodes=chunks)
+    batch = batch["default_policy"] if several else batch
+    np.testing.assert_array_equal(batch["obs"], np.stack(obs))
+    np.testing.assert_array_equal(batch["new_obs"], np.stack(new_obs), strict=True)
+
+
+def chunk_of(rows, start, several):
+    """The end of an episode of one agent, or of several, of these observations."""
+    if not several:
+        return played(rows).slice(slice(start, len(rows) - 1), len_lookback_buffer=start)
+    episode = MultiAgentEpisode(agent_to_module_mapping_fn=lambda *_, **__: "default_policy")
+    episode.add_env_reset(observations={"a": rows[0]})
+    for row in rows[1:]:
+        episode.add_env_step({"a": row}, {"a": 0}, {"a": 0.0})
+    return episode.slice(slice(start, len(rows) - 1), len_lookback_buffer=start)
+
+
+def test_next_observations_with_the_actions_before_them():
+    episode = played(np.float32([[1, 2], [3, 4], [5, 6]]), actions=[1, 0])
+    pieces = [PrevActionsPrevRewardsLearner(n_prev_rewards=0), AddNextObservationsFromEpisodesToTrainBatch()]
+    pipeline = LearnerConnectorPipeline(Lab.obs_space, CHOICE, connectors=[*pieces, BatchIndividualItems()])
+    batch = pipeline(rl_module=None, episodes=[episode])
+    assert batch["obs"]["prev_n_actions"].tolist() == [[0, 0], [0, 1]]
+    assert batch["new_obs"]["prev_n_actions"].tolist() == [[0, 1], [1, 0]]
+    assert batch["new_obs"]["_orig_obs"].tolist() == [[3, 4], [5, 6]]
 
 
 def test_their_space_is_that_of_observations_and_they_are_made_where_somebody_reads_them():
