@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PieceError, nearest
 from epibatch.core.spaces import get_base_struct_from_space, space_of_struct
 from epibatch.core.structs import is_leaf, map_struct
@@ -158,6 +159,42 @@ def paths_from(piece: str, columns: Any) -> tuple[ColumnPath, ...]:
             do='write columns = "rewards" in the class, or columns = ("obs", "new_obs")',
         )
     return tuple(ColumnPath(name.split("/")[0], tuple(name.split("/")[1:])) for name in names)
+
+
+def observation_paths(piece: str, columns: Any) -> tuple[ColumnPath, ...]:
+    """Return the addresses of observations, or of parts of them, in what a piece's `columns` says.
+
+    Args:
+        piece: Name of the piece, for messages.
+        columns: `obs`, a part such as `obs/camera`, or several parts.
+
+    Raises:
+        PieceError: no name, or one of another column.
+    """
+    paths = tuple(dict.fromkeys(paths_from(piece, columns)))
+    for path in paths:
+        if path.column != Columns.OBS:
+            is_next = path.column == Columns.NEXT_OBS
+            raise PieceError(
+                f"{piece}.columns",
+                expected="'obs', or parts of it such as 'obs/camera'",
+                found=repr(str(path)),
+                do="leave it out: new_obs is made as obs is" if is_next else f"name parts of {Columns.OBS!r} only",
+            )
+    return paths
+
+
+def addresses_in(struct: Any, address: str) -> dict[str, Any]:
+    """Return the address of each leaf of a structure that has an address itself, with the leaf.
+
+    Example:
+        >>> addresses_in({"arm": (1, 2), "camera": 3}, "obs")
+        {'obs/arm/0': 1, 'obs/arm/1': 2, 'obs/camera': 3}
+    """
+    if is_leaf(struct):
+        return {address: struct}
+    parts = struct.items() if isinstance(struct, dict) else enumerate(struct)
+    return {name: leaf for key, part in parts for name, leaf in addresses_in(part, f"{address}/{key}").items()}
 
 
 def _part(struct: Any, key: Any) -> Any:

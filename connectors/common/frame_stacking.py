@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -42,13 +43,15 @@ class FrameStacking(ObservationWindow):
     Counterparts: RLlib's `FrameStacking`, TorchRL's `CatFrames`.
 
     Args:
-        input_observation_space: A Box; without `axis` and `new_axis` one with a last axis of length 1, such as
-            (84, 84, 1).
+        input_observation_space: A Box, or a Dict or Tuple with Boxes at `columns`; without `axis` and `new_axis` those
+            have a last axis of length 1, such as (84, 84, 1).
+        columns: `obs`, or one part or several of a Dict or Tuple: "obs/camera", ["obs/left", "obs/right"]. Other parts
+            are shown as they are newest.
         num_frames: Number of observations in a stack.
         axis: Axis of a frame to join frames on; with `new_axis`, axis of a stack that frames are on. Negative ones
             count from the end. Default: the last one; with `new_axis` the first.
         new_axis: Whether frames are put on an axis of their own.
-        padding: Values of frames before an episode's start: zeros, or its first observation.
+        padding: Values of frames before an episode's start: "zeros", or "same" for its first observation.
         max_pool: Number of observations in a frame: the newest one and those before it, as far as there are any. Each
             entry is their maximum. 2 removes the flicker of games that draw an object in every other frame, as in Mnih
             et al. 2015, "Human-level control through deep reinforcement learning".
@@ -77,10 +80,9 @@ class FrameStacking(ObservationWindow):
         """Ask for as much history as the frames need."""
         self.lookback = self.num_frames + self.max_pool - 2
 
-    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+    def output_space(self, space: Any) -> Any:
         """The Box of stacks; the bounds take in the zeros of missing frames."""
-        space = input_observation_space
-        if not isinstance(space, gym.spaces.Box) or not self._fits(space.shape):
+        if not isinstance(space, gym.spaces.Box) or not self.fits(space.shape):
             raise self._unfit("FrameStacking", "a Box", repr(space))
         low, high = (self._arranged(np.stack([bound] * self.num_frames), 0) for bound in (space.low, space.high))
         if self.padding == "zeros":
@@ -88,12 +90,12 @@ class FrameStacking(ObservationWindow):
             low, high = np.minimum(low, zero), np.maximum(high, zero)
         return gym.spaces.Box(low, high, dtype=low.dtype.type)
 
-    def of_all_steps(self, group: ChunkGroup) -> Any:
+    def of_all_steps(self, chunks: Iterator[ChunkFrames], group: ChunkGroup) -> Any:
         """The stacks that end with each observation, chunk after chunk; frames are read where they lie."""
         out: Any = None
         shape: tuple[int, ...] = ()
         at = 0
-        for chunk in self.frames_of_chunks(group):
+        for chunk in chunks:
             rows, before = self._prepared(chunk)
             if out is None:
                 shape, at = rows.shape[1:], self._position(rows.ndim - 1)
@@ -121,9 +123,8 @@ class FrameStacking(ObservationWindow):
             rows, before = np.concatenate([rows[:1]] * missing + [rows]), before + missing
         return rows, before
 
-    def newest(self, group: ChunkGroup) -> Any:
+    def newest(self, window: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> Any:
         """The stacks that end with the newest observations."""
-        window, counts = self.newest_frames(group)
         if self.max_pool > 1:
             window = pooled_newest(window, counts, self.max_pool)
         if self.padding == "same":
@@ -134,10 +135,11 @@ class FrameStacking(ObservationWindow):
 
     def check_frame(self, shape: tuple[int, ...], chunk: int, group: ChunkGroup) -> None:
         """Refuse frames without the axis that they are to be joined on."""
-        if not self._fits(shape):
+        if not self.fits(shape):
             raise self._unfit(f"FrameStacking, {group.describe(chunk)}", "observations", f"shape {shape}")
 
-    def _fits(self, shape: tuple[int, ...]) -> bool:
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Return True if frames of a shape have the axis that they are to be joined on."""
         if self.axis is None:
             return self.new_axis or shape[-1:] == (1,)
         axes = len(shape) + self.new_axis

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,12 +14,16 @@ from annotated_types import Interval
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import SpaceError
-from epibatch.core.structs import flatten
+from epibatch.core.spaces import get_base_struct_from_space
+from epibatch.core.structs import Form, flatten, is_leaf, unflatten
 
+from ...episodes._storage.column_rows import ColumnRows
 from ...episodes._storage.indexing import note_history
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
+from .._engine.gather import gather
 from .._engine.windows import newest_window, window_bounds
+from ..authoring.column_paths import ColumnPath, addresses_in, observation_paths
 from ..columnar_piece import TwoSidedPiece
 
 __all__ = [
@@ -172,86 +177,159 @@ class ChunkFrames(NamedTuple):
 
 
 class ObservationWindow(TwoSidedPiece):
-    """Looks back at observations, on both sides; `lookback` says how far.
+    """Looks back at observations, or at parts of them, on both sides; `lookback` says how far.
 
-    Subclasses set `lookback` and write `of_all_steps` and `newest`.
+    Subclasses set `lookback` and write `of_all_steps`, `newest` and `output_space`.
 
     Args:
-        input_observation_space: A Box.
+        input_observation_space: A Box, or a Dict or Tuple with Boxes at `columns`.
+        columns: `obs`, or one part or several of a Dict or Tuple: "obs/camera", ["obs/left", "obs/right"]. Other parts
+            stay as they are.
     """
 
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     removes = (Columns.OBS,)
     needs_episodes: ClassVar[bool] = True
+    columns: str | Sequence[str] = Columns.OBS
+
+    def _prepare(self) -> None:
+        self._paths = observation_paths(type(self).__name__, self.columns)
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space with what the piece makes of the Boxes at `columns`."""
+        space, struct = input_observation_space, get_base_struct_from_space(input_observation_space)
+        for path in self._paths:
+            part = path.part(struct)
+            if not is_leaf(part):
+                boxes = {name: leaf for name, leaf in addresses_in(part, str(path)).items() if hasattr(leaf, "low")}
+                raise self._nested(type(self).__name__, path, {name: leaf.shape for name, leaf in boxes.items()})
+            space = path.change_space(space, self.output_space)
+        return space
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
         if self.as_learner_connector:
-            columns[Columns.OBS] = EpisodeColumn(self.of_all_steps(group), group.counts)
+            columns[Columns.OBS] = EpisodeColumn(self._of_all_steps(group), group.counts)
         else:
-            columns[Columns.OBS] = EpisodeColumn(self.newest(group))
+            columns[Columns.OBS] = EpisodeColumn(self._newest(group))
         return columns
 
     @abstractmethod
-    def of_all_steps(self, group: ChunkGroup) -> Any:
+    def output_space(self, space: Any) -> Any:
+        """Return the space of rows that are made of observations of a space, which is neither Dict nor Tuple."""
+
+    @abstractmethod
+    def of_all_steps(self, chunks: Iterator[ChunkFrames], group: ChunkGroup) -> Any:
         """Return a row for each step, chunk after chunk."""
 
     @abstractmethod
-    def newest(self, group: ChunkGroup) -> Any:
-        """Return a row for the newest observation of each episode."""
+    def newest(self, window: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> Any:
+        """Return a row for the newest observation of each episode.
 
-    def frames_of_chunks(self, group: ChunkGroup) -> Iterator[ChunkFrames]:
-        """Each chunk's frames, in the order of the call.
+        Args:
+            window: The newest observations, a new array of shape [lookback + 1, N, ...], in memory
+                [N, lookback + 1, ...], oldest first, zeros where there was none yet.
+            counts: How many each episode has, int64 [N].
+        """
+
+    def _of_all_steps(self, group: ChunkGroup) -> Any:
+        """The observations of all steps, made of each chunk's rows and those before it.
 
         Raises:
             ColumnError: frames of several shapes.
             LookbackError: a chunk kept too little of the episode before it.
         """
-        start, shifts, lookbacks = 0, (-self.lookback, 0), group.reader.lookbacks
-        bounds = window_bounds(group, Columns.OBS, shifts, 0, group.counts, type(self).__name__)
+        bounds = window_bounds(group, Columns.OBS, (-self.lookback, 0), 0, group.counts, type(self).__name__)
         rows = group.reader.rows(Columns.OBS, *bounds)
         rows.check()
-        facts = zip(group.counts.tolist(), lookbacks.tolist(), group.reader.starts.tolist())
+        made = {
+            path: self.of_all_steps(self._frames_of_chunks(rows, leaf, group), group)
+            for path, leaf in self._leaves(rows.form, [parts[0].shape[1:] for parts in rows.leaves], group).items()
+        }
+        return _put(made, lambda: gather(group, Columns.OBS, plus_one=group.plus_one))
+
+    def _frames_of_chunks(self, rows: ColumnRows, leaf: int, group: ChunkGroup) -> Iterator[ChunkFrames]:
+        """Each chunk's frames, in the order of the call."""
+        reader, start = group.reader, 0
+        facts = zip(group.counts.tolist(), reader.lookbacks.tolist(), reader.starts.tolist())
         for i, (count, lookback, t_started) in enumerate(facts):
             note_history(lookback - self.lookback, lookback, t_started)
-            frames = self._frames(rows.of_chunk(i), i, group)
+            frames = rows.of_chunk(i)[leaf]
+            self.check_frame(frames.shape[1:], i, group)
             yield ChunkFrames(frames, len(frames) - count, slice(start, start + count))
             start += count
 
-    def newest_frames(self, group: ChunkGroup) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """The newest observations of every episode.
-
-        Returns:
-            A new array of shape [lookback + 1, N, ...], in memory [N, lookback + 1, ...], oldest first, zeros where
-            there was none yet; and how many each episode has (int64, [N]).
+    def _newest(self, group: ChunkGroup) -> Any:
+        """The newest observations of all episodes, made of those and the ones before them.
 
         Raises:
             ColumnError: frames of several shapes.
             LookbackError: a chunk kept too little of the episode before it.
         """
-        window, counts = newest_window(group, Columns.OBS, self.lookback, type(self).__name__)
+        struct, counts = newest_window(group, Columns.OBS, self.lookback, type(self).__name__)
         if counts is None:
             counts = np.full(len(group.episodes), self.lookback + 1)
-        return self._frames(flatten(window)[0], 0, group, 2), counts
+        windows, form = flatten(struct)
+        made = {}
+        for path, leaf in self._leaves(form, [window.shape[2:] for window in windows], group).items():
+            self.check_frame(windows[leaf].shape[2:], 0, group)
+            made[path] = self.newest(windows[leaf], counts)
+        return _put(made, lambda: group.reader.newest(Columns.OBS)[0])
 
-    def _frames(self, leaves: list[Any], chunk: int, group: ChunkGroup, lead: int = 1) -> npt.NDArray[Any]:
-        """The one array of a column of frames."""
-        if len(leaves) == 1:
-            self.check_frame(leaves[0].shape[lead:], chunk, group)
-            frames: npt.NDArray[Any] = leaves[0]
-            return frames
-        raise SpaceError(
-            f"{type(self).__name__}, {group.describe(chunk)}",
-            expected="observations of one array each",
-            found=f"{len(leaves)} arrays of shapes {[leaf.shape[lead:] for leaf in leaves]}",
-            do="flatten them, or select one part, with an earlier piece that rewrites observations",
+    def _leaves(self, form: Form, shapes: list[tuple[int, ...]], group: ChunkGroup) -> dict[ColumnPath, int]:
+        """Where among the leaves of observations those at `columns` are."""
+        struct, found = unflatten(form, list(range(len(shapes)))), {}
+        for path in self._paths:
+            found[path] = path.part(struct)
+            if not is_leaf(found[path]):
+                parts = {name: shapes[leaf] for name, leaf in addresses_in(found[path], str(path)).items()}
+                raise self._nested(f"{type(self).__name__}, {group.describe(0)}", path, parts)
+        return found
+
+    def _nested(self, where: str, path: ColumnPath, parts: dict[str, tuple[int, ...]]) -> SpaceError:
+        """The error of a path that leads to several arrays.
+
+        Args:
+            where: Where it was found.
+            path: The path.
+            parts: Address -> shape of the arrays there.
+        """
+        names = [name for name, shape in parts.items() if self.fits(shape)] or list(parts)
+        do = f"name one of {_listed(names)}, as in columns={names[0]!r}, or a list of some" if names else "leave it out"
+        return SpaceError(
+            where,
+            expected=f"one array at {str(path)!r}",
+            found=f"a Dict or Tuple of {_listed([f'{name} {shape}' for name, shape in parts.items()])}",
+            do=do,
         )
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Return True if the piece can use frames of a shape; it can use any, by default."""
+        return True
+
     def check_frame(self, shape: tuple[int, ...], chunk: int, group: ChunkGroup) -> None:
-        """Refuse frames of a shape that the piece cannot use; any can be, by default.
+        """Refuse frames of a shape that the piece cannot use.
 
         Args:
             shape: Of one frame.
             chunk: Position of the chunk, for the message.
             group: The chunks.
         """
+
+
+def _put(made: dict[ColumnPath, Any], rest: Callable[[], Any]) -> Any:
+    """Return rows of observations with what was made in the place of parts of them."""
+    if not next(iter(made)).keys:
+        return next(iter(made.values()))
+    out = rest()
+    for path, rows in made.items():
+        out = path.change(out, partial(_first, rows))
+    return out
+
+
+def _first(rows: Any, _: Any) -> Any:
+    return rows
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from annotated_types import Gt
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError, StateError
 from epibatch.core.shared_moments import (
     HUGE,
@@ -28,6 +29,7 @@ from .._engine.agent_copies import no_space
 from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import Batch
+from ..authoring.column_paths import ColumnPath, observation_paths
 from ..columnar_piece import ObservationRewriter
 
 __all__ = ["MeanStdFilter"]
@@ -58,6 +60,7 @@ class BoxLeaves:
 
     Args:
         space: Space of one observation.
+        paths: Parts of it whose Boxes are meant.
 
     Attributes:
         space: The space.
@@ -73,16 +76,18 @@ class BoxLeaves:
 
     __slots__ = ("_boxes", "form", "shapes", "size", "space")
 
-    def __init__(self, space: gym.Space[Any]) -> None:
+    def __init__(self, space: gym.Space[Any], paths: Sequence[ColumnPath] = (ColumnPath(Columns.OBS),)) -> None:
         self.space = space
         spaces, self.form = flatten(get_base_struct_from_space(space))
+        places = unflatten(self.form, list(range(len(spaces))))
+        meant = {place for path in paths for place in flatten(path.part(places))[0]}
         names = ["observation" + path for path in paths_of(self.form)]
         masks = _masks(names, spaces)
         of_pairs = {index for index, _ in masks.values()}
         self._boxes: list[BoxLeaf] = []
         self.size = 0
         for name, index, leaf in sorted(zip(names, range(len(spaces)), spaces), key=lambda item: item[0]):
-            if isinstance(leaf, gym.spaces.Box) and index not in of_pairs:
+            if isinstance(leaf, gym.spaces.Box) and index in meant and index not in of_pairs:
                 columns = slice(self.size, self.size + math.prod(leaf.shape))
                 self._boxes.append(BoxLeaf(name, index, columns, leaf.shape, filtered_dtype(leaf), masks.get(index)))
                 self.size = columns.stop
@@ -231,6 +236,8 @@ class MeanStdFilter(ObservationRewriter):
         de_std_to_one: Whether to divide by the deviation (plus 1e-6).
         clip_by_value: Limit of the absolute values that come out; None for no limit.
         update_stats: Whether to count the observations; see `freeze`.
+        columns: `obs`, or one part or several of a Dict or Tuple: "obs/pose", ["obs/pose", "obs/speed"]. Boxes of other
+            parts, such as images, stay as they are.
 
     Raises:
         ConfigError: an argument of another kind.
@@ -253,6 +260,7 @@ class MeanStdFilter(ObservationRewriter):
     de_std_to_one: bool = True
     clip_by_value: Annotated[float, Gt(0)] | None = 10.0
     update_stats: bool = True
+    columns: str | Sequence[str] = Columns.OBS
 
     def __post_init__(self) -> None:
         """Begin without statistics."""
@@ -262,10 +270,30 @@ class MeanStdFilter(ObservationRewriter):
         self._scaling: tuple[Any, Any] | None = None
         self._warned = False
 
+    def _prepare(self) -> None:
+        self._paths = observation_paths("MeanStdFilter", self.columns)
+
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space with Boxes of [-clip, clip] in the place of its Boxes, integer ones as float32."""
         limit = math.inf if self.clip_by_value is None else self.clip_by_value
-        return None if input_observation_space is None else BoxLeaves(input_observation_space).limited(limit)
+        return None if input_observation_space is None else self._boxes_of(input_observation_space).limited(limit)
+
+    def _boxes_of(self, space: gym.Space[Any]) -> BoxLeaves:
+        """The Boxes at `columns`.
+
+        Raises:
+            ColumnError: there is no such part.
+            SpaceError: a part without Boxes.
+        """
+        boxes = BoxLeaves(space, self._paths)
+        if not boxes.size and any(path.keys for path in self._paths):
+            raise SpaceError(
+                f"MeanStdFilter.columns {self.columns!r}",
+                expected="parts with a Box, which hold quantities",
+                found=repr(space),
+                do="name such parts, or leave columns out: all Boxes are filtered then",
+            )
+        return boxes
 
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Rewrite each agent's newest observations by that agent's statistics."""
@@ -337,7 +365,7 @@ class MeanStdFilter(ObservationRewriter):
             expected = "the observation space, which says what is a quantity and what a code"
             raise no_space(self, expected, "observation_space")
         if self._boxes is None or self._boxes.space is not space:
-            self._boxes = BoxLeaves(space)
+            self._boxes = self._boxes_of(space)
         return self._boxes
 
     def _moments(self, boxes: BoxLeaves, rows: Any = None) -> SharedMoments:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
 from epibatch.core.errors import SpaceError
 
 from .._engine.chunks import ChunkGroup
-from ..common.observation_window import FrameCount, ObservationWindow, pool_frames, pooled_newest
+from ..common.observation_window import ChunkFrames, FrameCount, ObservationWindow, pool_frames, pooled_newest
 
 
 class TimeMaxPool(ObservationWindow):
@@ -25,7 +27,8 @@ class TimeMaxPool(ObservationWindow):
     Counterparts: TorchRL's `TimeMaxPool`.
 
     Args:
-        input_observation_space: A Box.
+        input_observation_space: A Box, or a Dict or Tuple with Boxes at `columns`.
+        columns: `obs`, or parts of a Dict or Tuple such as "obs/camera"; other parts stay as they are.
         num_frames: How many observations to take the maximum of, the newest included.
 
     Raises:
@@ -48,26 +51,25 @@ class TimeMaxPool(ObservationWindow):
         """Ask for as much history."""
         self.lookback = self.num_frames - 1
 
-    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+    def output_space(self, space: Any) -> Any:
         """The same Box: an entry's maximum is one of its values."""
-        if isinstance(input_observation_space, gym.spaces.Box):
-            return input_observation_space
+        if isinstance(space, gym.spaces.Box):
+            return space
         raise SpaceError(
             type(self).__name__,
             expected="observations in a Box, one array each",
-            found=repr(input_observation_space),
+            found=repr(space),
             do="flatten them, or select one part, with an earlier piece that rewrites observations",
         )
 
-    def newest(self, group: ChunkGroup) -> Any:
+    def newest(self, window: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> Any:
         """Return the maxima that end with the newest observations."""
-        window, counts = self.newest_frames(group)
         return pooled_newest(window, counts, self.num_frames)[0]
 
-    def of_all_steps(self, group: ChunkGroup) -> Any:
+    def of_all_steps(self, chunks: Iterator[ChunkFrames], group: ChunkGroup) -> Any:
         """Return the maxima that end with each observation, chunk after chunk."""
         out: Any = None
-        for rows, before, place in self.frames_of_chunks(group):
+        for rows, before, place in chunks:
             if out is None:
                 out = np.empty((int(group.counts.sum()), *rows.shape[1:]), rows.dtype)
             elif rows.dtype != out.dtype:

@@ -197,7 +197,7 @@ def test_chunks_of_two_types_share_one_that_holds_both_and_of_two_shapes_are_an_
         (lambda: FrameStacking(num_frames=10**9), ConfigError, r"num_frames[\s\S]*at most 65536"),
         (lambda: FrameStacking(SPACE, num_frames=2, axis=3), SpaceError, r"room for axis=3[\s\S]*-1 is the last one"),
         (lambda: FrameStacking(SPACE, num_frames=2), SpaceError, "new_axis=True, or join them on an axis of another"),
-        (lambda: TimeMaxPool(gym.spaces.Dict(a=SPACE)), SpaceError, "one array each"),
+        (lambda: TimeMaxPool(gym.spaces.Dict(a=SPACE)), SpaceError, "columns='obs/a'"),
     ],
 )
 def test_settings_that_cannot_be_meant(make, error, words):
