@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, RunnerArgumentError, RunnerError
+from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, RunnerArgumentError, RunnerError, SpaceError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
 from epibatch.core.random_streams import random_stream, runner_stream
 from epibatch.core.restoring import check_count, restore_on_error, restoring
@@ -137,6 +137,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             "__env_single__": (self.env.single_observation_space, self.env.single_action_space),
         }
         self._env_to_module = config.build_env_to_module_connector(env=self.env, spaces=self.spaces)
+        if self._env_to_module.observation_space is None:
+            raise _without_space(self._env_to_module)
         self.spaces.update(self._module_spaces())
         for name in self.spaces.keys() - {"__env__", "__env_single__", "__episodes__"}:
             check_space(self.spaces[name][0], f"observation space of module {name!r}", text=False)
@@ -825,3 +827,17 @@ def check_amounts(num_timesteps: Any, num_episodes: Any) -> None:
             found=", ".join(f"{name}={value}" for name, value in amounts.items()),
             do="leave one of them out",
         )
+
+
+def _without_space(pipeline: Any) -> SpaceError:
+    """Return the error of a pipeline with a piece that makes observations of which no space is known."""
+    pieces = enumerate(pipeline.pieces())
+    position, piece = next((i, p) for i, p in pieces if p.observation_space is None)
+    name = type(piece).__name__
+    return SpaceError(
+        f"{type(pipeline).__name__}, piece {position} ({name})",
+        expected="observations of a known space, for which the module is built",
+        found=f"none, after {piece.input_observation_space}: complex numbers, text and other objects have no Box",
+        do=f"return real numbers in {name}, with np.abs(x) or x.astype(np.float32), say; or let the piece return its "
+        "space in output_space or recompute_output_observation_space",
+    )

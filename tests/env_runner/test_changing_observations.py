@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
+from epibatch.connectors.authoring import ColumnTransform
+from epibatch.connectors.observations import Clip
 from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, SingleAgentEnvRunner
 from epibatch.episodes import SingleAgentEpisode, reader_of
@@ -114,3 +116,33 @@ def test_episodes_without_a_space_name_key_and_step(kind):
     with pytest.raises(ColumnError, match=f"column 'obs'[\\s\\S]*{ODD[kind][1]}") as raised:
         add_and_read()
     assert ("row 3" if kind == "another rank" else "at t=3") in str(raised.value)
+
+
+class Transformed(ColumnTransform):
+    """Makes of observations what it is told to."""
+
+    columns = "obs"
+    how: Any = None
+
+    def transform(self, x: Any) -> Any:
+        return self.how(x)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda x: np.fft.fft(x),
+        lambda x: np.array([{"row": row} for row in x]),
+        lambda x: np.array([str(row) for row in x]),
+        lambda x: x.astype("datetime64[s]"),
+    ],
+    ids=["complex", "objects", "text", "dates"],
+)
+@pytest.mark.parametrize("several", [False, True])
+def test_a_piece_that_leaves_observations_without_a_space_is_named(how: Any, several: bool) -> None:
+    config = PPOConfig().environment((lambda _: Two()) if several else "CartPole-v1")
+    if several:
+        config.multi_agent(policies={"p"}, policy_mapping_fn=lambda agent_id, *_, **__: "p")
+    config.env_runners(env_to_module_connector=lambda *_: [Clip(low=-9, high=9), Transformed(how=how)])
+    with pytest.raises(SpaceError, match=r"piece 1 \(Transformed\)[\s\S]*found: +none, after[\s\S]*do: +return real"):
+        config.build_algo()
