@@ -69,7 +69,7 @@ class BatchIndividualItems(ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Batch all columns."""
-        if group.several and not group.call.mapped:
+        if group.several and columns and not group.call.mapped:
             raise PipelineError(
                 "episodes of several agents",
                 expected="their columns by module",

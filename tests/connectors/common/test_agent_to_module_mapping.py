@@ -66,6 +66,20 @@ def test_modules_that_are_not_trained_have_no_batch(to_train: Any, plain: bool) 
     }
 
 
+@pytest.mark.parametrize("done", [False, True])
+def test_pieces_called_by_hand_go_on_with_the_empty_batch_where_no_agent_is_to_act(done: bool) -> None:
+    """As a pipeline of them does."""
+    episode, batch, shared = game("e", x=np.zeros(2, np.float32)), {}, {}  # type: ignore[var-annotated]
+    episode.add_env_step({"x": np.ones(2, np.float32)}, {"x": 0}, {"x": 1.0}, terminateds={"__all__": done})
+    pieces = [AddObservationsFromEpisodesToBatch(), AgentToModuleMapping(), BatchIndividualItems(multi_agent=True)]
+    for piece in pieces:
+        batch = piece(rl_module=None, batch=batch, episodes=[episode], explore=True, shared_data=shared)
+    again: Any = run([episode], [piece.clone() for piece in pieces])
+    assert batch.keys() == again.keys() == (set() if done else {"m"})
+    for found in (batch, again):
+        assert done or np.asarray(found["m"]["obs"]).tolist() == [[1.0, 1.0]]
+
+
 def test_agents_of_other_spaces_with_one_module_are_batched_when_their_rows_have_one_shape() -> None:
     def cut(batch: Any, episodes: Any) -> None:
         for episode in UserPiece.single_agent_episode_iterator(episodes):
