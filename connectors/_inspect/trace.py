@@ -102,6 +102,15 @@ def differences(before: TracedColumn | None, after: TracedColumn | None) -> tupl
     return found if retyped or before.digest == after.digest else (*found, "values")
 
 
+def _by_module(before: dict[str, TracedColumn], batch: Any, after: dict[str, TracedColumn]) -> dict[str, TracedColumn]:
+    """Return columns by the names that they have in a batch that a piece has put under its one module."""
+    if not isinstance(batch, Batch) or len(batch.groups) != 1:
+        return before
+    (module_id,) = batch.groups
+    names = {name: f"{module_id}/{name}" for name in before if name not in after}
+    return {(names[name] if names.get(name) in after else name): column for name, column in before.items()}
+
+
 def _leaves(batch: Any) -> Iterator[tuple[str, str, list[Any]]]:
     """Name, layout, and arrays of rows (or objects) of each leaf."""
     if isinstance(batch, Batch):
@@ -314,6 +323,7 @@ class PipelineTrace(StepWatch):
         if _may_write(step):
             self._stored = stored_columns(self._episodes)
         after = {**self._stored, **traced_columns(batch)}
+        self._last = _by_module(self._last, batch, after)
         self.pieces.append(TracedPiece(step.name, self._last, after))
         self._last = after
 

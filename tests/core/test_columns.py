@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 
@@ -47,8 +48,10 @@ def test_the_nearest_column(name, known, said):
 def test_a_column_that_is_not_there_comes_with_those_that_are(batch, columns):
     error = KeyError("speed")
     add_column_hint(error, batch, "Add it.")
-    (note,) = error.__notes__
-    assert note.endswith(f"no column 'speed' at this place. Its columns: {columns}. Add it.")
+    first, *rest = str(error).splitlines()
+    assert first.startswith("'speed'. ") and first.endswith(f"no column 'speed' at this place. Its columns: {columns}.")
+    assert error.args == ("speed",) and error.__notes__ == ["Add it."] and rest in ([], ["Add it."])
+    assert str(pickle.loads(pickle.dumps(error))).splitlines()[0] == first
 
 
 @pytest.mark.parametrize("error", [KeyError("obs"), KeyError(3), KeyError(), ValueError("x"), UnknownNameError("x")])

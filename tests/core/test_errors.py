@@ -79,3 +79,11 @@ def test_the_old_spelling_says_what_to_write():
         from epibatch.core.errors import explain  # noqa: F401
     with pytest.raises(AttributeError, match="no attribute 'explainer'"):
         errors.explainer  # noqa: B018
+
+
+def test_a_long_value_is_shown_without_its_middle():
+    value = repr(tuple(range(5000)))
+    error = errors.ColumnError("here", expected="a dict", found=f"tuple: {value}", do="return it")
+    assert len(error.found) < 500 and error.found.startswith("tuple: (0, 1,") and "4999)" in error.found
+    assert f"{len(value) + 7:,} characters" in error.found and error.found in str(error)
+    assert errors.ColumnError("here", expected="a dict", found="x" * 400, do="return it").found == "x" * 400

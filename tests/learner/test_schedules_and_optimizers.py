@@ -306,7 +306,7 @@ def test_a_key_that_outputs_lack_is_named_with_those_there_are():
         algo.train()
     algo.stop()
     note = "If `outputs` was meant: it has no column 'obs' at this place. Its columns: "
-    assert f"{note}action_dist_inputs, vf_preds." in caught.value.__notes__
+    assert f"{note}action_dist_inputs, vf_preds." in str(caught.value)
 
 
 def test_an_update_ends_before_the_step_that_goes_too_far():

@@ -187,7 +187,7 @@ def test_other_errors_name_the_module(points):
     with pytest.raises(KeyError) as caught:
         points.learner(points.modules(**AT), batches).update(episodes=[1])
     assert caught.value.args == ("x",)
-    assert "no column 'x' at this place. Its columns: y." in caught.value.__notes__[0]
+    assert "no column 'x' at this place. Its columns: y." in str(caught.value)
     assert "in the update of module 'blue'" in caught.value.__notes__
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
-from epibatch.core.errors import ColumnError, add_note, nearest
+from epibatch.core.errors import ColumnError, NotedKey, add_note, nearest
 
 __all__ = [
     "ALWAYS_KEPT",
@@ -101,19 +101,19 @@ def nearest_column(name: str, known: Iterable[str]) -> str:
 def add_column_hint(
     error: BaseException, batch: Mapping[Any, Any], advice: str = "", *, meant: str = "the batch"
 ) -> None:
-    """Note which columns a batch has, if the error is a KeyError for a name that is not in it.
+    """Say which columns a batch has in a KeyError for a name that is not in it.
 
     Args:
         error: The error of a piece, module or loss that was given the batch.
         batch: Column -> values, or module id -> column -> values.
-        advice: A sentence to add.
+        advice: A sentence to add, as a note.
         meant: What the columns are of, for the note.
 
     Example:
         >>> error = KeyError("reward")
         >>> add_column_hint(error, {"obs": 1, "rewards": 2})
-        >>> error.__notes__
-        ["If the batch was meant: it has no column 'reward' at this place. Its columns: obs, rewards."]
+        >>> str(error)
+        "'reward'. If the batch was meant: it has no column 'reward' at this place. Its columns: obs, rewards."
     """
     name = error.args[0] if type(error) is KeyError and len(error.args) == 1 else None
     if not isinstance(name, str) or name in batch:
@@ -126,7 +126,11 @@ def add_column_hint(
     note = (
         f"If {meant} was meant: it has no column {name!r} at this place. Its columns: {', '.join(columns) or 'none'}."
     )
-    add_note(error, f"{note} {advice}".rstrip())
+    key = NotedKey(name)
+    key.hint = f". {note}"
+    error.args = (key,)
+    if advice:
+        add_note(error, advice)
 
 
 COLUMNS_LEFT_OUT = "columns_left_out"

@@ -55,6 +55,7 @@ __all__ = [
 ]
 
 _LISTED = 40
+_LONGEST = 400
 
 
 class _FourParts(Exception):
@@ -69,7 +70,8 @@ class _FourParts(Exception):
         if expected is None and found is None and do is None:
             super().__init__(*args)
             return
-        parts = {"where": str(args[0]), "expected": str(expected), "found": str(found), "do": str(do)}
+        shown = "\n".join(map(_shortened, str(found).split("\n")))
+        parts = {"where": str(args[0]), "expected": str(expected), "found": shown, "do": str(do)}
         text = "{where}\n  expected: {expected}\n  found:    {found}\n  do:       {do}".format(**parts)
         super().__init__("\n".join(line.rstrip() for line in text.splitlines()))
         vars(self).update(parts)
@@ -78,13 +80,20 @@ class _FourParts(Exception):
         return "\n".join(str(part) for part in self.args)
 
 
+def _shortened(text: str) -> str:
+    """Return a line without its middle if it is long, as the values of users can be."""
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 4 :]} ({len(text):,} characters)"
+
+
 class EpibatchError(_FourParts):
     """Base of every error that epibatch raises on purpose.
 
     Args:
         *args: Where it happened; or a whole message, without the other three.
         expected: What would have been right.
-        found: What was there.
+        found: What was there. The middle of a long line is left out.
         do: What mends it.
 
     Attributes:
@@ -291,17 +300,19 @@ def add_note(error: BaseException, note: str) -> None:
         return
     error.__notes__ = [*getattr(error, "__notes__", []), note]  # Python 3.10 keeps notes and prints none
     if isinstance(error, KeyError) and len(error.args) == 1 and isinstance(error.args[0], str):
-        error.args = (_NotedKey(error.args[0]),)
-        error.args[0].notes = error.__notes__
+        key = NotedKey(error.args[0])
+        key.hint, key.notes = getattr(error.args[0], "hint", ""), error.__notes__
+        error.args = (key,)
 
 
-class _NotedKey(str):
-    """The key of a KeyError, shown with the notes of the error."""
+class NotedKey(str):
+    """The key of a KeyError, shown with a hint and with the notes of the error."""
 
+    hint: str = ""
     notes: Iterable[str] = ()
 
     def __repr__(self) -> str:
-        return "\n".join([super().__repr__(), *self.notes])
+        return "\n".join([super().__repr__() + self.hint, *self.notes])
 
 
 def __getattr__(name: str) -> Any:
