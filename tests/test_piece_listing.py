@@ -292,3 +292,10 @@ def test_neither_help_nor_the_list_of_pieces_loads_torch():
     code += "; print('torch' in sys.modules)"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "frame_stacking" in output and [output.splitlines()[i] for i in (0, -1)] == ["False", "False"]
+
+
+def test_choices_are_named_as_they_are_written():
+    """The keyword `padding` of frame stacks names both of its values."""
+    shown = CliRunner().invoke(app, ["pieces", "frame_stacking"]).output
+    line = next(line for line in shown.splitlines() if line.startswith("padding"))
+    assert '"zeros"' in line and '"same"' in line

@@ -37,11 +37,12 @@ _OF_STEPS = (Columns.REWARDS, Columns.LOSS_MASK)
 class ColumnTransform(ParameterPiece, ColumnarPiece):
     """A function of the rows of one or several columns, for acting and for training, one agent or many.
 
-    A subclass names `columns`, as a class attribute or a parameter, and writes `transform`. What it makes of a row
-    depends on that row alone, so the same code serves a vector step and a train batch. A column that the batch does not
-    have yet is taken from the episodes: all steps for training, the newest observations for acting. Episodes stay as
-    they are. Rewards of rows that are no steps, bootstrap rows and padding, stay 0. Observations that are transformed
-    for the network need the piece in both pipelines, as frame stacks do.
+    A subclass names `columns`, as a class attribute or a parameter, and writes `transform`. It must work row by row:
+    what it makes of a row depends on that row alone, so the same code serves a vector step and a train batch. (Do not
+    write `x - x.mean()`, which depends on the other rows of the call. `check_connector` finds this.) A column that the
+    batch does not have yet is taken from the episodes: all steps for training, the newest observations for acting.
+    Episodes stay as they are. Rewards of rows that are no steps, bootstrap rows and padding, stay 0. Observations that
+    are transformed for the network need the piece in both pipelines, as frame stacks do.
 
     The output space follows from a trial of `transform`; `output_space` is written where bounds matter. With `inverse`
     the same object undoes itself. A transform of `actions` in the env-to-module pipeline changes the space that the
@@ -102,7 +103,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
             x: An array of shape [rows, ...], one leaf of a nested column; not to be kept. Its space is `row_space`.
 
         Returns:
-            An array of as many rows.
+            An array of as many rows. Each depends on its own row of `x` alone.
         """
 
     def inverse(self, y: Any) -> Any:

@@ -23,7 +23,8 @@ class RandomSubsequences(LearnerPiece):
     are those before them. Modules without state that learn beside a recurrent one keep all their rows.
 
     Put it at the place of a user's pieces, before those that make sequences. Without a seed it draws other rows in each
-    process. `seed` makes it repeatable, and its state resumes the random stream.
+    process. `pipeline.seed(0)`, or the method `seed` of the piece, makes it repeatable; it is no argument. Its state
+    resumes the random stream.
 
     Counterparts: TorchRL's `RandomCropTensorDict`.
 
