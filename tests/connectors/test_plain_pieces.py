@@ -296,14 +296,19 @@ def looks_up(name):
 
 
 ADD = AddColumnsFromEpisodesToTrainBatch
-LATER = "Its columns: none. It is added after this piece, by piece 1 (AddColumns"
+LATER = "It is added after this piece, by piece 1 (AddColumns"
 ABSENT = "no column 'reward' at this place. Its columns: actions, rewards, terminateds, truncateds"
 
 
 @pytest.mark.parametrize(
     ("pieces", "key", "present", "absent"),
     [
-        (lambda: [looks_up("rewards"), ADD()], "rewards", [LATER, "ColumnTransform", "episode.get_rewards()"], []),
+        (
+            lambda: [looks_up("rewards"), ADD()],
+            "rewards",
+            ["Its columns: none.", LATER, "ColumnTransform", "episode.get_rewards()"],
+            [],
+        ),
         (lambda: [Left(made=lambda columns, group: columns["rewards"]), ADD()], "rewards", ["by piece 1 (Add"], []),
         (lambda: [ADD(), looks_up("reward")], "reward", [ABSENT], ["It is added"]),
         (lambda: [UserPiece(lambda b, e: e[0].get_infos(-1)["won"])], "won", ["If the batch was meant:"], []),
