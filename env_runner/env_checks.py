@@ -17,6 +17,7 @@ from epibatch.core.errors import (
     SpaceError,
     nearest,
 )
+from epibatch.core.plain import key_text
 from epibatch.core.spaces import encoding_advice, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of
 
@@ -454,13 +455,24 @@ def _check_agents(env: MultiAgentEnv, where: str) -> None:
                 found=f"{agents!r}",
                 do=f'set self.{name} = ["red", "blue"], say',
             )
-    if not agents_of(env):
+    agents = agents_of(env)
+    if not agents:
         raise ConfigError(
             f"{where}, possible_agents",
             expected="the names of all agents there can ever be",
             found="none",
             do='set self.possible_agents = ["red", "blue"], say, before the environment is used',
         )
+    texts: dict[str, Any] = {}
+    for agent in agents:
+        other = texts.setdefault(key_text(agent), agent)
+        if other is not agent:
+            raise ConfigError(
+                f"{where}, possible_agents",
+                expected="names that differ as text, as results and tables of agents have them",
+                found=f"{other!r} and {agent!r}",
+                do="rename one of them",
+            )
 
 
 def _instead(env: Any, made_by: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.metrics import MetricsLogger, merge_logged
+from epibatch.core.plain import key_text
 from epibatch.core.restoring import check_count
 
 from ..episodes.multi_agent_episode import MultiAgentEpisode
@@ -145,6 +146,7 @@ class AgentMetrics:
         self._ended: dict[str, defaultdict[str, deque[float]]] = {
             name: defaultdict(self._remembered) for name in ("agent_returns", "module_returns", "agent_steps")
         }
+        self._texts = _KeyTexts()
         self._begin_report()
         self._earlier: list[_Totals] = [_Totals() for _ in range(num_envs)]
 
@@ -159,7 +161,7 @@ class AgentMetrics:
             observed: The agents that got an observation in the step.
         """
         self.steps += len(observed)
-        self._lifetime["agent"].update(map(str, observed))
+        self._lifetime["agent"].update(map(self._texts.__getitem__, observed))
         self._lifetime["module"].update(map(str, map(episode.module_for, observed)))
 
     def cut(self, env: int, chunk: MultiAgentEpisode) -> None:
@@ -179,8 +181,8 @@ class AgentMetrics:
         for agent, value in totals.returns.items():
             if not (value or totals.steps.get(agent)):
                 continue  # it only saw the end
-            self._store("agent_returns", str(agent), [value])
-            self._store("agent_steps", str(agent), [totals.steps.get(agent, 0)])
+            self._store("agent_returns", self._texts[agent], [value])
+            self._store("agent_steps", self._texts[agent], [totals.steps.get(agent, 0)])
             if agent in totals.steps:  # one that never appeared has no module
                 modules[str(chunk.module_for(agent))] += value
         for module_id, value in modules.items():
@@ -258,6 +260,14 @@ class AgentMetrics:
                 self._ended[name][key].extend(value if type(value) is int else float(value) for value in values)
         self._begin_report()
         self.forget()
+
+
+class _KeyTexts(dict[Any, str]):
+    """Agent -> its name as text; made once, as agents step often."""
+
+    def __missing__(self, agent: Any) -> str:
+        text = self[agent] = key_text(agent)
+        return text
 
 
 class _Totals:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from pydantic import ConfigDict, PlainValidator, TypeAdapter, WithJsonSchema
 
+from epibatch.core.plain import python_scalar
 from epibatch.core.settings import Coefficient, PositiveNumber
 
 from ..episodes.vector_episodes import VectorEpisodes
@@ -68,6 +69,7 @@ def _scheduled(number: Any, **bounds: Any) -> Any:
     def checked(value: Any) -> Any:
         if callable(value) or isinstance(value, Mapping):
             raise ValueError("expected a number, or a schedule [[0, value], [step, value], ...]")
+        value = python_scalar(value)
         if not isinstance(value, (list, tuple)):
             return check(value)
         pairs = [list(point) if isinstance(point, (list, tuple)) else [] for point in value]

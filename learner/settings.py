@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from epibatch.core.errors import ConfigError, UnknownNameError, add_context, nearest
 from epibatch.core.imports import load_object
+from epibatch.core.plain import python_scalar
 from epibatch.core.settings import (
     Coefficient,
     Count,
@@ -26,7 +27,6 @@ from epibatch.core.settings import (
     brief,
     check_import,
     expect,
-    python_scalar,
     raise_problems,
     reported,
 )

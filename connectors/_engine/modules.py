@@ -12,6 +12,7 @@ import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, PipelineError, UnknownNameError, nearest
+from epibatch.core.plain import python_scalar
 from epibatch.core.structs import Form, flatten, map_struct
 
 
@@ -200,7 +201,7 @@ def to_array(leaf: Any) -> Any:
 def model_option(module: Any, name: str) -> Any:
     """One option of a module's `model_config`, whether that is a mapping or an object; None if it has none."""
     config = getattr(module, "model_config", None)
-    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+    return python_scalar(config.get(name) if isinstance(config, Mapping) else getattr(config, name, None))
 
 
 def max_seq_len(rl_module: Any) -> int:

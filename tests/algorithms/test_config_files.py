@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from epibatch.algorithms import AlgorithmConfig, PPOConfig, TrainingRun
@@ -412,3 +413,27 @@ def test_a_path_that_leads_nowhere_is_reported_with_the_rest_of_the_file(change,
 def test_all_that_is_wrong_is_said_at_once():
     with pytest.raises(ConfigError, match="correct these 2 settings"):
         changed(PPOConfig, DATA, ["env_to_module.7=a", "lr=1", "training.c"])
+
+
+def test_values_of_numpy_are_written_as_pythons(built):
+    """Everywhere: settings, networks, schedules, pieces, rules and modules; and such a config trains."""
+
+    def config(text, whole, number, numbers, flag):
+        piece = {text("piece"): text("mean_std_filter"), text("clip_by_value"): number(0.5)}
+        return (
+            PPOConfig()
+            .environment(text("CartPole-v1"), env_config={text("sutton_barto_reward"): flag(True)})
+            .env_runners(gym_env_vectorize_mode=text("sync"), env_to_module_connector=[piece])
+            .training(lr=numbers([[0, 0.5], [8, 0.25]]), gamma=number(0.5), train_batch_size=whole(8), minibatch_size=8)
+            .rl_module(model_config={text("fcnet_hiddens"): list(map(whole, [4, 4])), "use_lstm": flag(True)})
+            .rl_module(model_config={"max_seq_len": whole(4), "lstm_cell_size": whole(4), "burn_in": whole(1)})
+            .stopping(results={text("learners/x"): number(0.5)}, training_iteration=whole(2))
+            .checkpointing(checkpoint_score_order=text("max"), checkpoint_score_attribute=text("learners/x"))
+        )
+
+    def nested(rows):
+        return [[int(rows[0][0]), rows[0][1]], [int(rows[1][0]), rows[1][1]]]
+
+    found = config(np.str_, np.int64, np.float32, np.array, np.bool_)
+    assert found.to_yaml() == config(str, int, float, nested, bool).to_yaml()
+    assert np.isfinite(built(found).train()["learners"]["default_policy"]["total_loss"])

@@ -305,6 +305,7 @@ def test_all_forms_of_one_policy():
         ({0: "even", "1": "odd", "*": "rest"}, [0, 1, "0", 2], ["even", "odd", "even", "rest"]),
         ({"(0, *": "x", "*": "y"}, [(0, 1), (1, 1)], ["x", "y"]),
         ({"Red": "x", "*": "y"}, ["red"], ["y"]),
+        ({np.int64(0): np.str_("x"), ("a", 1): "y"}, [0, np.int8(0), ("a", np.int64(1)), (np.str_("a"), 1)], [*"xxyy"]),
     ],
 )
 def test_the_first_entry_that_fits(table, agents, modules):
@@ -350,6 +351,7 @@ def test_an_agent_that_nothing_fits():
         ({"a": ""}, "the module '' of 'a'"),
         ({None: "x"}, "the agent None"),
         ({True: "x"}, "the agent True"),
+        ({("a", 0): "x", "('a', 0)": "y"}, "never reached"),
         ({"": "x"}, "the agent ''"),
         ({"*": "x", "a": "y"}, r"'a' after '\*', which fits it already"),
         ({"*": "x", "a*": "y"}, r"'a\*' after '\*'"),

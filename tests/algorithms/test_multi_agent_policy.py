@@ -16,6 +16,7 @@ from epibatch.core.errors import (
     UnknownNameError,
 )
 from epibatch.core.registry import register_env
+from epibatch.env_runner import MultiAgentEnv
 from fixture_configs import cart_pole, learned
 from fixture_envs import TurnsEnv
 
@@ -162,3 +163,43 @@ def test_a_checkpoint_with_a_mapping_function_needs_the_config(tmp_path, build):
         Policy.from_checkpoint(tmp_path / "saved")
     policy = Policy.from_checkpoint(tmp_path / "saved", config=algo.config)
     assert list(policy.act({"a": np.zeros((2, 1), np.float32)})[0]) == ["a"]
+
+
+class Named(MultiAgentEnv):
+    """Agents of any names, all of which act in each of four steps."""
+
+    def __init__(self, agents):
+        super().__init__()
+        self.agents = self.possible_agents = agents
+        self.observation_spaces = dict.fromkeys(agents, gym.spaces.Box(-9.0, 9.0, (2,), np.float32))
+        self.action_spaces = dict.fromkeys(agents, gym.spaces.Discrete(3))
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return {agent: space.sample() for agent, space in self.observation_spaces.items()}, {}
+
+    def step(self, action_dict):
+        self.t += 1
+        obs = {agent: space.sample() for agent, space in self.observation_spaces.items()}
+        return obs, dict.fromkeys(action_dict, 1.0), {"__all__": self.t == 4}, {}, {}
+
+
+@pytest.mark.parametrize(
+    ("agents", "names"),
+    [
+        (list(np.array(["red", "blue"])), ["red", "blue"]),
+        (list(np.arange(2)), ["0", "1"]),
+        ([("red", 0), ("blue", np.int64(1))], ["('red', 0)", "('blue', 1)"]),
+        ([0, "one", None, 2.5], ["0", "one", "None", "2.5"]),
+    ],
+)
+def test_agents_of_any_names_are_saved_and_act_from_a_checkpoint(tmp_path, built, agents, names):
+    config = cart_pole(lambda _: Named(agents)).env_runners(env_to_module_connector=["mean_std_filter"])
+    algo = built(config.multi_agent(policies=[np.str_("p")]))
+    results = algo.train()["env_runners"]
+    assert sorted(results["agent_episode_returns_mean"]) == sorted(results["num_agent_steps_sampled"]) == sorted(names)
+    algo.save_to_path(tmp_path / "saved")
+    policy = Policy.from_checkpoint(tmp_path / "saved")
+    obs = {agent: np.float32([i, -i]) for i, agent in enumerate(agents)}
+    expected, found = algo.act(obs)[0], policy.act(obs)[0]
+    assert list(expected) == list(found) == agents and expected == found

@@ -56,7 +56,7 @@ class Picky(Lamp):
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    for each in (Lamp, Blind, Picky, Leavers):
+    for each in (Lamp, Blind, Picky, Leavers, TupleLeavers):
         register_env(each.__name__, each)
 
 
@@ -130,23 +130,29 @@ def test_a_video_of_cart_pole(built, tmp_path, read_video):
 
 
 class Leavers(MultiAgentEnv):
-    """Agent a ends after three steps, and b after eight."""
+    """The first agent ends after three steps, and the other after eight."""
+
+    names: ClassVar[list[Any]] = ["a", "b"]
 
     def __init__(self, config):
         super().__init__()
-        self.agents = self.possible_agents = ["a", "b"]
-        self.observation_spaces = dict.fromkeys("ab", Lamp.observation_space)
-        self.action_spaces = dict.fromkeys("ab", Lamp.action_space)
+        self.agents = self.possible_agents = self.names
+        self.observation_spaces = dict.fromkeys(self.names, Lamp.observation_space)
+        self.action_spaces = dict.fromkeys(self.names, Lamp.action_space)
 
     def reset(self, *, seed=None, options=None):
         self.t = 0
-        return dict.fromkeys("ab", np.zeros(2, np.float32)), {}
+        return dict.fromkeys(self.names, np.zeros(2, np.float32)), {}
 
     def step(self, action_dict):
         self.t += 1
-        ends = {"a": self.t == 3, "b": self.t == 8, "__all__": self.t == 8}
+        ends = {self.names[0]: self.t == 3, self.names[1]: self.t == 8, "__all__": self.t == 8}
         values = [dict.fromkeys(action_dict, each) for each in (np.zeros(2, np.float32), 1.0)]
         return *values, ends, {"__all__": False}, {}
+
+
+class TupleLeavers(Leavers):
+    names: ClassVar[list[Any]] = [("red", 0), (np.str_("blue"), np.int64(0))]
 
 
 @pytest.mark.parametrize(
@@ -156,11 +162,12 @@ class Leavers(MultiAgentEnv):
         ("Lamp", {"horizon": 4, "soft_horizon": True}, 4, "truncated"),
         ("Leavers", {}, 8, "terminated"),
         ("Leavers", {"episode_end": "any"}, 3, "terminated"),
+        ("TupleLeavers", {}, 8, "terminated"),
     ],
 )
 def test_episodes_end_as_in_training(built, tmp_path, env, settings, length, ended):
     config = cart_pole(env).env_runners(**{key: value for key, value in settings.items() if "horizon" in key})
-    if env == "Leavers":
+    if env.endswith("Leavers"):
         config.multi_agent(policies=["p"], policy_mapping_fn={"*": "p"}, episode_end=settings.get("episode_end", "all"))
     built(config).save_to_path(tmp_path / "saved")
     assert [row[2:] for row in rows_of(command(tmp_path / "saved", "--episodes", 2).output)[:2]] == [

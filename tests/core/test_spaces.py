@@ -111,7 +111,7 @@ def test_a_fill_value_that_does_not_fit_is_refused_as_a_number_of_numpy_too(numb
         (lambda: one_hot(np.array([0.0]), 3), SpaceError, "found:    type float64"),
         (lambda: one_hot_multidiscrete(np.array([1, 2, 3]), [2, 3]), SpaceError, "a last axis of 2 entries"),
         (lambda: space_to_dict(spaces.Dict(a=spaces.Text(3))), SpaceError, r"gymnasium\.spaces\.text\.Text"),
-        (lambda: space_to_dict(spaces.Dict({(1, 2): spaces.Discrete(2)})), SpaceError, r"found: +\(1, 2\)"),
+        (lambda: space_to_dict(spaces.Dict({(1, b"a"): spaces.Discrete(2)})), SpaceError, r"found: +\(1, b'a'\)"),
     ],
 )
 def test_what_cannot_be_filled_encoded_or_described(call, error, message):
@@ -229,6 +229,8 @@ SPACES = [
     spaces.MultiDiscrete([2, 3], start=[5, -1]),
     spaces.MultiBinary([2, 3]),
     spaces.Dict(b=spaces.Discrete(2), a=spaces.Tuple([spaces.Box(0, 1, (2,)), spaces.Dict(x=spaces.MultiBinary(2))])),
+    spaces.Dict({("red", (0, None)): spaces.Discrete(2), 3: spaces.Discrete(3), "3": spaces.Discrete(4)}),
+    spaces.Dict({np.str_("red"): spaces.Discrete(2), np.str_("blue"): spaces.Discrete(3)}),
     spaces.Tuple([]),
 ]
 

@@ -229,6 +229,7 @@ WORDS = gym.spaces.Dict(word=gym.spaces.Sequence(Discrete(3)))
         (made(possible_agents="ab"), ConfigError, r"possible_agents\n.*list of the agents' names[\s\S]*'ab'"),
         (made(possible_agents=["a", "a"]), ConfigError, "each once"),
         (made(possible_agents=["a", []]), ConfigError, "each once"),
+        (made(agents=[0, "0"]), ConfigError, r"differ as text[\s\S]*0 and '0'"),
         (made(agents=["a", "__all__"]), ConfigError, "none of"),
         (made(action_spaces={"a": Discrete(3), "b": 3}), ConfigError, r"agent 'b'[\s\S]*as action space[\s\S]*int 3"),
         (made(observation_spaces={"a": Discrete(2)}), UnknownNameError, "a space for agent 'b'"),

@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer, ComposerError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -62,7 +63,7 @@ class _Composer(Composer):
 
 
 class _Representer(SafeRepresenter):
-    """Writes 5e-05 as 5.0e-05, which readers of YAML 1.1 take for a number too."""
+    """Writes 5e-05 as 5.0e-05, which readers of YAML 1.1 take for a number too, and NumPy's values as Python's."""
 
     def represent_float(self, data: Any) -> ScalarNode:
         """Write a float."""
@@ -70,8 +71,14 @@ class _Representer(SafeRepresenter):
         node.value = node.value if "." in node.value else node.value.replace("e", ".0e")
         return node
 
+    def represent_numpy(self, data: np.generic) -> Node:
+        """Write a value of NumPy's."""
+        node: Node = self.represent_data(data.item())
+        return node
+
 
 _Representer.add_representer(float, _Representer.represent_float)
+_Representer.add_multi_representer(np.generic, _Representer.represent_numpy)
 
 
 def _yaml() -> YAML:

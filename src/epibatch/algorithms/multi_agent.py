@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
+
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, UnknownNameError, nearest
+from epibatch.core.plain import key_text
 from epibatch.core.settings import ErrorList
 
 from .module_specs import check_model_config
@@ -24,8 +27,8 @@ _WILD = frozenset("*?[")
 class AgentMapping:
     """A mapping function without code: the first entry that fits an agent names its module.
 
-    Agents are compared as text, so the agent 3 fits the entry "3". An entry with `*` (any text), `?` (any character)
-    or `[abc]` (one of them) fits all agents of that form.
+    Agents are compared as text, so the agent 3 fits the entry "3", and ("red", 0) the entry "('red', 0)". An entry with
+    `*` (any text), `?` (any character) or `[abc]` (one of them) fits all agents of that form.
 
     Args:
         table: Agent, or pattern of agents -> module id; the order counts.
@@ -49,7 +52,7 @@ class AgentMapping:
                 found=problem,
                 do='write {"red_*": "red", "*": "others"}, say',
             )
-        self._table = {str(agent): module for agent, module in table.items()}
+        self._table = {key_text(agent): str(module) for agent, module in table.items()}
         self._known: dict[str, str] = {}
 
     @property
@@ -64,7 +67,7 @@ class AgentMapping:
 
     def unmatched(self, agents: Iterable[Any]) -> list[Any]:
         """The agents that no entry fits."""
-        return [agent for agent in agents if self._module_of(str(agent)) is None]
+        return [agent for agent in agents if self._module_of(key_text(agent)) is None]
 
     def __call__(self, agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
         """The module of an agent.
@@ -77,7 +80,7 @@ class AgentMapping:
         Raises:
             UnknownNameError: no entry fits the agent.
         """
-        name = str(agent_id)
+        name = key_text(agent_id)
         module = self._known.get(name) or self._module_of(name)
         if module is None:
             raise UnknownNameError(
@@ -119,11 +122,11 @@ def _problem_of(table: Any) -> str | None:
         return "an empty table"
     seen: list[str] = []
     for agent, module in table.items():
-        if isinstance(agent, bool) or not isinstance(agent, (str, int)) or agent == "":
-            return f"the agent {agent!r}, which is neither text nor a number"
+        if isinstance(agent, bool) or not isinstance(agent, (str, int, np.integer, tuple)) or agent == "":
+            return f"the agent {agent!r}, which is neither text, a number nor a tuple"
         if not isinstance(module, str) or not module:
             return f"the module {module!r} of {agent!r}, which is no text"
-        name = str(agent)
+        name = key_text(agent)
         # A pattern after another may match more names; a plain name after a pattern that matches it is never reached.
         first = next((entry for entry in seen if entry == name or (not _WILD & set(name) and _fits(entry, name))), None)
         if first is None and "*" in seen:

@@ -104,7 +104,7 @@ def policies_of(value: Any) -> dict[str, PolicySpec]:
     policies = {}
     for key in ids if not errors else ():
         try:
-            policies[key] = _spec_of(value[key] if isinstance(value, Mapping) else None)
+            policies[str(key)] = _spec_of(value[key] if isinstance(value, Mapping) else None)
         except ConfigError as error:
             errors.append(f"{key}: {error}")
     if errors:

@@ -14,7 +14,6 @@ from functools import cache, partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium as gym
-import numpy as np
 from pydantic import (
     AfterValidator,
     AliasChoices,
@@ -32,6 +31,7 @@ from pydantic_core import ErrorDetails
 
 from epibatch.core.errors import EpibatchError, nearest
 from epibatch.core.imports import load_object
+from epibatch.core.plain import python_scalar
 from epibatch.core.registry import registered_envs
 from epibatch.core.runtime import device_name
 from epibatch.core.settings import (
@@ -116,14 +116,14 @@ def _space(value: Any) -> Any:
 
 
 def _fragment_length(value: Any) -> Any:
-    length = value.item() if isinstance(value, np.generic) else value
+    length = python_scalar(value)
     if length == "auto" or (isinstance(length, int) and not isinstance(length, bool) and length > 0):
         return length
     raise ValueError("expected a positive integer or 'auto'")
 
 
 def _placeholder(value: Any) -> Any:
-    number = value.item() if isinstance(value, np.generic) else value
+    number = python_scalar(value)
     if number is None or number in ("nan", "zero", "keep"):
         return number
     if isinstance(number, (int, float)) and not isinstance(number, bool) and not math.isinf(number):
@@ -178,7 +178,7 @@ def _policies(value: Any, configs: TypeAdapter[Any] | None = None) -> dict[str, 
 def _policies_to_train(value: Any) -> Any:
     if value is None or callable(value):
         return value
-    ids = sorted(value, key=str) if isinstance(value, (set, frozenset)) else value
+    ids = sorted(value, key=str) if isinstance(value, (set, frozenset)) else python_scalar(value)
     if not isinstance(ids, (list, tuple)) or not all(isinstance(module_id, str) for module_id in ids):
         raise ValueError("expected module ids, or a function (module_id, batch) -> bool")
     return list(ids)

@@ -59,7 +59,7 @@ def save_state(path: str | os.PathLike[str], state: Any) -> Path:
     Args:
         path: the folder; its parents are made. The old checkpoint stays loadable until the new one is complete.
         state: nested dicts, lists and tuples of arrays, tensors (which come back as arrays), numbers, NumPy
-            scalars, strings, bytes and None; dict keys may be str, int, bool, None or tuples of these.
+            scalars, strings, bytes and None; dict keys may be strings, numbers, None or tuples of these.
 
     Returns:
         The folder.

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
+from numbers import Integral
 from types import TracebackType
 from typing import Any
 
@@ -453,7 +454,7 @@ def _check_settings(key: Key, settings: tuple[Any, ...]) -> None:
     reduce, window, ema_coeff, clear, throughput = settings
     if reduce is not None and reduce not in REDUCTIONS:
         raise _refuse(key, "reduce=None or a known reduction", f"reduce={reduce!r}; {nearest(str(reduce), REDUCTIONS)}")
-    if window is not None and (not isinstance(window, int) or window < 1):
+    if window is not None and (not isinstance(window, Integral) or window < 1):
         raise _refuse(key, "window=None or a positive integer", f"window={window!r}")
     if ema_coeff is not None and (reduce not in ("mean", "ema") or window or not 0.0 < ema_coeff <= 1.0):
         raise _refuse(key, "ema_coeff in (0, 1] for a mean without window", f"ema_coeff={ema_coeff!r}, {settings}")

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cache, wraps
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
-import numpy as np
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from epibatch.core.errors import ConfigError, EpibatchError, NotAvailableError, nearest
 from epibatch.core.imports import ALLOW_IMPORTS
+from epibatch.core.plain import python_scalar
 
 ClassT = TypeVar("ClassT")
 SettingsT = TypeVar("SettingsT", bound="SettingsModel")
@@ -23,22 +23,17 @@ Place: TypeAlias = "tuple[str | int, ...]"
 """Where a value stands in nested data: the keys that lead to it."""
 
 
-def python_scalar(value: Any) -> Any:
-    """A NumPy scalar as Python's; other values as they are."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-_PLAIN = BeforeValidator(python_scalar)
+PLAIN = BeforeValidator(python_scalar)
 _LARGEST = 2**63
 
-Positive = Annotated[int, Field(ge=1, lt=_LARGEST), _PLAIN]
-Count = Annotated[int, Field(ge=0, lt=_LARGEST), _PLAIN]
-Number = Annotated[float, Field(allow_inf_nan=False), _PLAIN]
-PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False), _PLAIN]
-PositiveOrInfinite = Annotated[float, Field(gt=0), _PLAIN]
-Coefficient = Annotated[float, Field(ge=0, allow_inf_nan=False), _PLAIN]
-Fraction = Annotated[float, Field(ge=0, le=1), _PLAIN]
-Switch = Annotated[bool, _PLAIN]
+Positive = Annotated[int, Field(ge=1, lt=_LARGEST), PLAIN]
+Count = Annotated[int, Field(ge=0, lt=_LARGEST), PLAIN]
+Number = Annotated[float, Field(allow_inf_nan=False), PLAIN]
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False), PLAIN]
+PositiveOrInfinite = Annotated[float, Field(gt=0), PLAIN]
+Coefficient = Annotated[float, Field(ge=0, allow_inf_nan=False), PLAIN]
+Fraction = Annotated[float, Field(ge=0, le=1), PLAIN]
+Switch = Annotated[bool, PLAIN]
 
 
 class SettingsModel(BaseModel):

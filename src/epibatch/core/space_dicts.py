@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from epibatch.core.errors import SpaceError, nearest
+from epibatch.core.plain import plain_key
 
 _MOST_BYTES = 64 * 2**20
 
@@ -169,14 +170,22 @@ def _read_multi_binary(d: dict[str, Any], budget: _Budget) -> gym.Space[Any]:
 
 
 def _write_dict(space: Any) -> dict[str, Any]:
-    for key in space.spaces:
-        if not isinstance(key, (str, int)):
-            raise SpaceError("space_to_dict()", expected="string or integer keys", found=repr(key), do="rename it")
-    return {"spaces": [[key, space_to_dict(sub)] for key, sub in space.spaces.items()]}
+    parts = []
+    for key, sub in space.spaces.items():
+        try:
+            parts.append([plain_key(key), space_to_dict(sub)])
+        except TypeError as error:
+            expected = "keys that are strings, numbers, None or tuples of these"
+            raise SpaceError("space_to_dict()", expected=expected, found=repr(key), do="rename it") from error
+    return {"spaces": parts}
 
 
 def _read_dict(d: dict[str, Any], budget: _Budget) -> gym.Space[Any]:
-    return spaces.Dict([(key, _read(sub, budget)) for key, sub in d["spaces"]])
+    return spaces.Dict([(_read_key(key), _read(sub, budget)) for key, sub in d["spaces"]])
+
+
+def _read_key(key: Any) -> Any:
+    return tuple(map(_read_key, key)) if isinstance(key, list) else key
 
 
 def _write_tuple(space: Any) -> dict[str, Any]:

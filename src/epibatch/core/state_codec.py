@@ -11,6 +11,7 @@ import numpy as np
 
 from epibatch.core.errors import CheckpointError, UnknownNameError, nearest
 from epibatch.core.masked_column import MaskedColumn
+from epibatch.core.plain import plain_key
 from epibatch.core.structs import convert_to_numpy
 
 _TAG = "$"
@@ -28,8 +29,8 @@ def encode_state(state: Any) -> tuple[Any, dict[str, np.ndarray[Any, Any]]]:
     """Split a state into something JSON can hold and the arrays it refers to.
 
     Args:
-        state: dicts (keys: str, int, bool, None or tuples of these), lists and tuples of arrays, tensors,
-            NumPy scalars, numbers of any size, strings, bytes and None.
+        state: dicts, lists and tuples of arrays, tensors, NumPy scalars, numbers of any size, strings, bytes and
+            None. Keys are as for `plain_key`, which those of NumPy become.
 
     Raises:
         CheckpointError: something else, or an object array; the message names its place.
@@ -73,9 +74,7 @@ def _encode(value: Any, place: str, depth: int, arrays: dict[str, np.ndarray[Any
 def _encode_dict(value: Mapping[Any, Any], place: str, depth: int, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     if all(type(key) is str for key in value) and _TAG not in value:
         return {key: _encode(item, f"{place}[{key!r}]", depth + 1, arrays) for key, item in value.items()}
-    for key in value:
-        if not _is_key(key):
-            raise _unfit(f"{place}, key {key!r}", "a str, int, bool, None or tuple of these", type(key).__name__)
+    value = {_key(key, place): item for key, item in value.items()}
     packed = _packed(list(value), place, depth, arrays)
     if packed is not None:
         items = _packed(list(value.values()), place, depth, arrays)
@@ -113,10 +112,16 @@ def _are_rows(items: Iterable[Any], depth: int = 0) -> bool:
     return bool(columns) and all(set(map(type, column)) <= _PLAIN or _are_rows(column, depth + 1) for column in columns)
 
 
-def _is_key(key: Any) -> bool:
-    if type(key) is tuple:
-        return all(map(_is_key, key))
-    return key is None or type(key) in (str, int, bool)
+def _key(key: Any, place: str) -> Any:
+    try:
+        return plain_key(key)
+    except TypeError as error:
+        raise CheckpointError(
+            f"saving {place}, key {key!r}",
+            expected="a str, number, bool, None or tuple of these",
+            found=str(error),
+            do="use such a key; names of agents and modules are keys too",
+        ) from error
 
 
 def _encode_scalar(value: np.generic, place: str) -> Any:
@@ -243,9 +248,7 @@ def _decode(data: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
             items = dict(zip(_decode(data["keys"], arrays), _decode(data["values"], arrays), strict=True))
         else:
             items = {_decode(key, arrays): _decode(item, arrays) for key, item in data["items"]}
-        if not all(map(_is_key, items)):
-            raise ValueError("a key that is no key")
-        return items
+        return {plain_key(key): item for key, item in items.items()}
     if tag == "int":
         return int(data["hex"], 16)
     if tag == "float":

@@ -7,19 +7,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal, get_args
 
+import numpy as np
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic.dataclasses import dataclass
 
 from epibatch.core.errors import ConfigError, nearest
 from epibatch.core.sequence_ends import SEQUENCE_ENDS, SequenceEnd
-from epibatch.core.settings import Expected, expect, reported
+from epibatch.core.settings import PLAIN, Expected, expect, reported
 
 _WIDEST, _DEEPEST = 2**20, 1000
 """Units of a layer, and layers, at most: what a config may ask for without running out of memory at once."""
 
 
 def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    return value.tolist() if isinstance(value, np.ndarray) else list(value) if isinstance(value, tuple) else value
 
 
 def _channels_first(layer: list[Any]) -> list[Any]:
@@ -69,14 +70,14 @@ def _networks(groups: dict[str, list[str]] | None) -> dict[str, list[str]] | Non
 _Activation = Literal["elu", "gelu", "leaky_relu", "linear", "relu", "sigmoid", "silu", "softplus", "swish", "tanh"]
 ACTIVATIONS: tuple[str, ...] = get_args(_Activation)
 
-_Width = Annotated[int, Field(ge=1, le=_WIDEST)]
+_Width = Annotated[int, Field(ge=1, le=_WIDEST), PLAIN]
 _Side = _Width | Annotated[list[_Width], Field(min_length=2, max_length=2), BeforeValidator(_listed)]
 _Layer = Annotated[
     list[_Side], Field(min_length=3, max_length=3), BeforeValidator(_listed), AfterValidator(_channels_first)
 ]
 
 Activation = Annotated[_Activation, Expected(f"one of {', '.join(ACTIVATIONS)}")]
-Switch = Annotated[bool, Expected("True or False")]
+Switch = Annotated[bool, PLAIN, Expected("True or False")]
 SwitchOfLSTM = Annotated[Switch, AfterValidator(_with_lstm)]
 Size = Annotated[_Width, Expected(f"a positive integer up to {_WIDEST}")]
 Sizes = Annotated[
@@ -198,7 +199,7 @@ class DefaultModelConfig:
     head_fcnet_use_layernorm: Switch = False
     squash_actions: Switch = False
     free_log_std: Switch = False
-    log_std_clip_param: Annotated[float, Field(gt=0), Expected("a positive number")] = 20.0
+    log_std_clip_param: Annotated[float, Field(gt=0), PLAIN, Expected("a positive number")] = 20.0
     vf_share_layers: Switch = False
     obs_groups: Groups = None
     use_lstm: Switch = False
@@ -207,7 +208,7 @@ class DefaultModelConfig:
     use_prev_reward: SwitchOfLSTM = False
     max_seq_len: Size = 20
     sequence_end: Annotated[SequenceEnd, Expected("one of " + ", ".join(SEQUENCE_ENDS))] = "pad"
-    burn_in: Annotated[int, AfterValidator(_burn_in), Expected("an integer from 0 to max_seq_len - 1")] = 0
+    burn_in: Annotated[int, PLAIN, AfterValidator(_burn_in), Expected("an integer from 0 to max_seq_len - 1")] = 0
     lstm_cell_size: Size = 256
     lstm_kernel_initializer: Initializer = None
     lstm_kernel_initializer_kwargs: Keywords = None
