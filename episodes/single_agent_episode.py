@@ -973,8 +973,15 @@ def _lacks_keys(expected: Any, found: Any) -> bool:
 
 
 def _equal(a: Any, b: Any) -> bool:
+    """Return True if two observations are equal; NaN equals NaN."""
     (left, form), (right, other_form) = flatten(a), flatten(b)
-    return form == other_form and all(map(np.array_equal, left, right))
+    return form == other_form and all(map(_equal_leaves, map(np.asarray, left), map(np.asarray, right)))
+
+
+def _equal_leaves(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> bool:
+    if object in (left.dtype, right.dtype):
+        return same_value(left, right)
+    return left.shape == right.shape and bool(((left == right) | ((left != left) & (right != right))).all())
 
 
 def _column(rows: Any, lookback: int, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:

@@ -320,4 +320,4 @@ def same_leaf(a: Leaf, b: Leaf) -> bool:
         return False
     if a.dtype == _OBJECT:
         return all(map(same_value, a.ravel(), b.ravel()))
-    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
+    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fcmM"))

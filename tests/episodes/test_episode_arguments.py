@@ -85,6 +85,37 @@ def test_chunks_that_are_none(other):
         started().concat_episode(other)
 
 
+NAN = np.float32([1, np.nan])
+
+
+@pytest.mark.parametrize(
+    "obs",
+    [np.nan, NAN, {"a": NAN, "b": (np.array("x"), np.nan)}, np.array(["nat"], "M8[s]"), NAN.astype(complex)],
+    ids=["number", "array", "parts", "time", "complex"],
+)
+def test_chunks_are_joined_where_an_observation_has_nan(obs):
+    episode, several = SingleAgentEpisode("ep"), MultiAgentEpisode("ep")
+    episode.add_env_reset(obs)
+    several.add_env_reset(observations={"a": obs})
+    chunks = episode.cut(), several.cut()
+    for t in range(2):
+        chunks[0].add_env_step(obs, t, 1.0)
+        chunks[1].add_env_step({"a": obs}, {"a": t}, {"a": 1.0})
+    episode.concat_episode(chunks[0])
+    several.concat_episode(chunks[1])
+    assert episode.get_actions().tolist() == several.agent_episodes["a"].get_actions().tolist() == [0, 1]
+    assert episode.equals(episode[:]) and several.equals(several[:])
+
+
+@pytest.mark.parametrize(("first", "second"), [(NAN, NAN[::-1]), (NAN, NAN[:1]), (np.nan, 0.0), ({"a": NAN}, NAN)])
+def test_chunks_are_not_joined_where_observations_differ(first, second):
+    episode, other = SingleAgentEpisode("ep"), SingleAgentEpisode("ep")
+    episode.add_env_reset(first)
+    other.add_env_reset(second)
+    with pytest.raises(EpisodeError, match="another first observation"):
+        episode.concat_episode(other)
+
+
 @pytest.mark.parametrize(("space", "error"), [(None, EpisodeError), (gym.spaces.Box(-9, 9, (4,)), SpaceError)])
 def test_what_env_reset_returns_is_no_observation(space, error):
     episode = SingleAgentEpisode("ep", observation_space=space)
