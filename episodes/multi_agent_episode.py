@@ -286,7 +286,7 @@ class MultiAgentEpisode:
                 one acts twice, or without an observation; one observes twice without acting; a reward is missing;
                 one is truncated without a last observation.
             EpisodeError: something is not by agent, or a flag or an info is none.
-            SpaceError: an observation does not fit its agent's space.
+            SpaceError: an observation does not fit its agent's space, or an action has integers outside of it.
             ColumnError: an action, reward or model output is nested differently than those before.
                 After any of these the episode is as it was.
         """
@@ -422,6 +422,8 @@ class MultiAgentEpisode:
             if reward is not None:
                 record.add_reward(as_reward(reward))
             if action is not None:
+                if observation is None and record.live is not None:  # else it is checked as it is added
+                    action = record.live.episode.checked_action(action)
                 record.action, record.extras = owned(action), dict(outputs or {})
             if observation is None and info:
                 record.add_info(info)

@@ -24,7 +24,7 @@ from epibatch.core.errors import (
     nearest,
 )
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
-from epibatch.core.spaces import check_row
+from epibatch.core.spaces import check_row, fitting_action
 from epibatch.core.structs import flatten, flatten_like, form_of, form_text
 
 from ._parts.arguments import as_flag, as_info, as_reward, as_rewards, check_space, check_state, check_steps, fresh_id
@@ -258,7 +258,7 @@ class SingleAgentEpisode:
 
     @action_space.setter
     def action_space(self, space: gym.Space[Any] | None) -> None:
-        self.actions.space = space
+        self.actions.space, self.actions.allowed = space, frozenset()
 
     def get_return(self) -> float:
         """Sum of the rewards of this chunk, lookback excluded."""
@@ -476,7 +476,8 @@ class SingleAgentEpisode:
 
         Raises:
             EpisodeStateError: before the reset, or after the end.
-            SpaceError: the observation does not fit `observation_space`.
+            SpaceError: the observation does not fit `observation_space`, or the action has integers outside of
+                `action_space`. Numbers outside of a Box are taken, because they are clipped later.
             EpisodeError: a model output appears late or goes missing, or a flag or an info is none.
             ColumnError: the reward is no number; an observation lacks keys of the reset observation, or the one before
                 is nested differently than those before it; or an action, reward or model output is. After any of these
@@ -519,6 +520,7 @@ class SingleAgentEpisode:
         if extras.keys() != outputs.keys():
             outputs = self._set_extra_keys(extras)
         self._check_observation(observation)
+        action = self.checked_action(action)
         rows = [("actions", self.actions, action), ("rewards", self.rewards, as_reward(reward))]
         rows += [(key, outputs[key], row) for key, row in extras.items()]
         plans = [(column, self._plan(key, column, row)) for key, column, row in rows]
@@ -589,6 +591,11 @@ class SingleAgentEpisode:
             expected, found = "a running episode", f"one that ended at t={self.t}"
             do = "start a new SingleAgentEpisode"
         return EpisodeStateError(f"episode {self.id_}, add_env_step", expected=expected, found=found, do=do)
+
+    def checked_action(self, action: Any) -> Any:
+        """Return an action as the action space has it, see `fitting_action`."""
+        space = self.action_space
+        return action if space is None else fitting_action(space, action, self._at("actions"))
 
     def _check_observation(self, observation: Any) -> None:
         space = self.given_observation_space

@@ -85,6 +85,108 @@ def test_chunks_that_are_none(other):
         started().concat_episode(other)
 
 
+def of_actions(space):
+    episode = SingleAgentEpisode("ep", action_space=space)
+    episode.add_env_reset(np.zeros(2))
+    return episode
+
+
+PARTS = gym.spaces.Dict(
+    a=gym.spaces.Discrete(2), b=gym.spaces.Tuple([gym.spaces.MultiBinary(2), gym.spaces.Box(-1, 1)])
+)
+
+
+@pytest.mark.parametrize(
+    ("space", "action"),
+    [
+        (gym.spaces.Discrete(2), 7),
+        (gym.spaces.Discrete(2), -1),
+        (gym.spaces.Discrete(2, start=5), np.int8(1)),
+        (gym.spaces.Discrete(2), 0.5),
+        (gym.spaces.Discrete(2), np.nan),
+        (gym.spaces.Discrete(2), "left"),
+        (gym.spaces.Discrete(2), np.zeros(4, np.float32)),
+        (gym.spaces.Discrete(2), torch.tensor(2)),
+        (gym.spaces.MultiDiscrete([2, 3]), np.array([0, 3])),
+        (gym.spaces.MultiDiscrete([2, 3], start=[5, 5]), np.array([5, 0])),
+        (gym.spaces.MultiDiscrete([2, 3]), np.array([0])),
+        (gym.spaces.MultiBinary(2), np.array([0, 2])),
+        (PARTS, {"a": 2, "b": (np.ones(2, int), np.zeros(1))}),
+        (PARTS, {"a": 1, "b": (np.full(2, 3), np.zeros(1))}),
+        (PARTS, {"a": 1}),
+        (PARTS, {"a": 1, "b": 0}),
+    ],
+)
+def test_actions_outside_of_their_space_are_refused_and_change_nothing(space, action):
+    episode, several = of_actions(space), MultiAgentEpisode("ep", action_space={"x": space})
+    several.add_env_reset(observations={"x": np.zeros(2)})
+    for _ in range(2):  # as the first action, and after one that fits
+        before = episode[:], several[:]
+        with pytest.raises(SpaceError, match=r"column 'actions' at t=\d[\s\S]*expected: an action in"):
+            episode.add_env_step(np.zeros(2), action, 1.0)
+        for seen in ({}, {"x": np.zeros(2)}):  # at once, though the step waits for an observation
+            with pytest.raises(SpaceError, match=r"agent 'x' at env step \d:[\s\S]*an action in"):
+                several.add_env_step(seen, {"x": action}, {"x": 1.0})
+        assert episode.equals(before[0]) and several.equals(before[1])
+        episode.add_env_step(np.zeros(2), space.sample(), 1.0)
+        several.add_env_step({"x": np.zeros(2)}, {"x": space.sample()}, {"x": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "stored"),
+    [
+        (gym.spaces.Discrete(3), 2.0, np.int64(2)),
+        (gym.spaces.Discrete(3, start=-1), np.float32(-1), np.int64(-1)),
+        (gym.spaces.MultiDiscrete([2, 3]), np.array([1.0, 2.0]), np.array([1, 2])),
+        (gym.spaces.MultiBinary(2), np.array([True, False]), np.array([True, False])),
+        (gym.spaces.Tuple([gym.spaces.Discrete(2), gym.spaces.Box(-1, 1)]), [1.0, np.ones(1)], (1, np.ones(1))),
+        (
+            gym.spaces.Box(-1, 1, (2,)),
+            np.float32([5, -7]),
+            np.float32([5, -7]),
+        ),  # clipped on the way to the environment
+    ],
+)
+def test_usable_actions_are_stored_as_the_space_has_them(space, action, stored):
+    episode = of_actions(space)
+    for _ in range(2):
+        episode.add_env_step(np.zeros(2), action, 1.0)
+    np.testing.assert_equal(episode.get_actions(-1), stored)
+    kinds = [np.asarray(part).dtype.kind for part in (episode.get_actions(-1), stored) if not isinstance(part, tuple)]
+    assert len(set(kinds)) <= 1
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Discrete(5, start=-2), gym.spaces.MultiDiscrete([2, 3]), PARTS], ids=str)
+def test_actions_are_taken_if_gymnasium_finds_them_in_the_space(space):
+    space.seed(1)
+    wide = gym.spaces.Dict(a=gym.spaces.Discrete(3), b=PARTS["b"]) if space is PARTS else None
+    rng, taken = np.random.default_rng(0), 0
+    episode = of_actions(space)
+    for step in range(60):
+        if step == 30:
+            episode = episode.cut()  # the chunk has to look as well
+        if isinstance(space, gym.spaces.Discrete):
+            action = int(rng.integers(-5, 6))
+        else:
+            action = wide.sample() if wide else rng.integers(-1, 4, 2)
+        try:
+            episode.add_env_step(np.zeros(2), action, 1.0)
+        except SpaceError:
+            assert not space.contains(action)
+        else:
+            assert space.contains(action)
+            taken += 1
+    assert 5 < taken < 55
+
+
+def test_a_space_that_is_set_later_counts():
+    episode = of_actions(gym.spaces.Discrete(9))
+    episode.add_env_step(np.zeros(2), 7, 1.0)
+    episode.action_space = gym.spaces.Discrete(2)
+    with pytest.raises(SpaceError, match="Discrete\\(2\\)"):
+        episode.add_env_step(np.zeros(2), 7, 1.0)
+
+
 NAN = np.float32([1, np.nan])
 
 

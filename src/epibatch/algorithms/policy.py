@@ -517,7 +517,7 @@ class MultiAgentPolicy(PolicyPipelines):
     def _begun(self, obs: Mapping[Any, Any], infos: Mapping[Any, Any] | None) -> MultiAgentEpisode:
         episode = MultiAgentEpisode(
             observation_space=self.observation_space,
-            action_space=self.action_space,
+            action_space=self._env_to_module.episode_action_space,
             agent_to_module_mapping_fn=self._mapping,
         )
         episode.add_env_reset(observations=obs, infos=dict(infos or {}))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -165,6 +167,79 @@ def check_row(space: gym.Space[Any], row: Any, where: str) -> None:
             check_row(sub, row[i], f"{where}[{i}]")
     else:
         _check_leaf(space, row, where)
+
+
+INTEGERS = frozenset({int, bool, np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint32, np.uint16, np.uint8})
+
+
+def has_integers(space: gym.Space[Any] | None) -> bool:
+    """True if a space, or a part of it, is a Discrete, MultiDiscrete or MultiBinary."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return any(map(has_integers, parts))
+    return isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
+
+
+def fitting_action(space: gym.Space[Any], action: Any, where: str) -> Any:
+    """Return an action as its space has it: the action itself, or whole floats as integers, and lists as tuples.
+
+    Boxes are not looked into: what lies outside of their bounds is clipped later.
+
+    Args:
+        space: the space of the action.
+        action: the action.
+        where: what it is, for the message.
+
+    Raises:
+        SpaceError: integers outside of their space, or another nesting or shape.
+
+    Example:
+        >>> int(fitting_action(spaces.Discrete(2), 1.0, "action"))
+        1
+    """
+    if isinstance(space, spaces.Dict):
+        if not isinstance(action, Mapping) or action.keys() != space.spaces.keys():
+            raise _unfit_action(where, space, action)
+        parts = {key: fitting_action(sub, action[key], f"{where}[{key!r}]") for key, sub in space.spaces.items()}
+        return action if all(parts[key] is action[key] for key in parts) else parts
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(action, (tuple, list)) or len(action) != len(space.spaces):
+            raise _unfit_action(where, space, action)
+        items = [fitting_action(sub, action[i], f"{where}[{i}]") for i, sub in enumerate(space.spaces)]
+        return action if isinstance(action, tuple) and all(map(operator.is_, items, action)) else tuple(items)
+    if not has_integers(space):
+        return action
+    first: Any = 0
+    count: Any = 2
+    if isinstance(space, spaces.Discrete):
+        first, count = int(space.start), int(space.n)
+        if type(action) in INTEGERS and first <= action < first + count:
+            return action
+    elif isinstance(space, spaces.MultiDiscrete):
+        first, count = np.asarray(getattr(space, "start", 0), np.int64), space.nvec
+    try:
+        numbers = np.asarray(convert_to_numpy(action))
+    except (ValueError, TypeError):  # ragged
+        numbers = np.empty(0, object)
+    shaped = numbers.size == 1 if isinstance(space, spaces.Discrete) else numbers.shape == space.shape
+    kind = numbers.dtype.kind
+    if not shaped or kind not in "biuf" or not ((first <= numbers) & (numbers < first + count)).all():
+        raise _unfit_action(where, space, action)
+    if kind != "f":
+        return action
+    whole = numbers.astype(space.dtype)
+    if not np.array_equal(whole, numbers):
+        raise _unfit_action(where, space, action)
+    return whole[()]
+
+
+def _unfit_action(where: str, space: gym.Space[Any], action: Any) -> SpaceError:
+    return SpaceError(
+        where,
+        expected=f"an action in {space}",
+        found=f"{type(action).__name__} {reprlib.repr(action)}",
+        do="pass observation, action and reward in this order; an episode of other actions needs their action_space",
+    )
 
 
 def _check_leaf(space: gym.Space[Any], row: Any, where: str) -> None:
