@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 
 import gymnasium as gym
@@ -214,6 +215,7 @@ def test_settings_are_changed_from_the_command_line(run, tmp_path):
         (["train", "small.yaml", "--set", "training.lr=fast"], "error: small.yaml --set training.lr=fast"),
         (["train", "small.yaml", "--seed", "3", "--set", "trainin.gamma=1"], "did you mean 'training'"),
         (["trian"], "No such command"),
+        (["play", "x", "--episodes", "9" * 30], "Invalid value"),
     ],
 )
 def test_wrong_use(run, words, message):
@@ -250,3 +252,30 @@ def test_a_signal_before_training_says_that_nothing_is_saved(run, tmp_path, monk
     assert (result.exit_code, signal.getsignal(signal.SIGTERM)) == (code, before)
     assert result.output == "interrupted before training began; nothing is saved\n"
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX pipes")
+@pytest.mark.slow
+def test_a_run_goes_on_where_nobody_reads_its_lines(tmp_path):
+    (tmp_path / "small.yaml").write_text(
+        "algorithm: ppo\nenvironment: {env: CartPole-v1}\nstop: {training_iteration: 3}\n"
+        "training: {train_batch_size: 32, minibatch_size: 32, num_epochs: 1}\n"
+    )
+    command = [sys.executable, "-m", "epibatch", "train", "small.yaml", "--run", "out $(x)"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert process.returncode == 0 and "standard output was closed; training goes on" in errors
+    assert [path.name for path in (tmp_path / "out $(x)" / "checkpoints").iterdir()] == ["000003"]
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert again.returncode == 2 and "--resume 'out $(x)'" in again.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full")
+@pytest.mark.slow
+def test_output_that_cannot_be_written_is_one_line():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "epibatch", "pieces", "--short"]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == "error: writing to standard output: No space left on device\n"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -147,7 +148,7 @@ def train(
 @app.command()
 def play(
     run: Annotated[Path, typer.Argument(help="Folder of a run, or a checkpoint.")],
-    episodes: Annotated[int, typer.Option(min=1, help="How many to play.")] = 5,
+    episodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many to play.")] = 5,
     video: Annotated[Path | None, typer.Option(help="Write them into this .mp4 file, one after the other.")] = None,
     explore: Annotated[bool, typer.Option("--explore", help="Draw actions, as in training.")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the episodes, and of what is drawn.")] = None,
@@ -388,8 +389,16 @@ def port(
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; what cannot be written to standard output is an error in one line."""
+    try:
+        app()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO) or error.filename is not None:
+            raise
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # else Python tries once more as it ends
+        typer.echo(f"error: writing to standard output: {error.strerror}", err=True)
+        raise SystemExit(WRONG_USE) from None
 
 
 if __name__ == "__main__":

@@ -23,14 +23,14 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "porting.md"
     ],
 )
 def test_rllibs_methods_say_what_to_do(name, advice):
-    with pytest.raises(AttributeError, match=rf"PPOConfig has no method '{name}': .*{advice}.*Methods: .*env_runners"):
+    with pytest.raises(AttributeError, match=rf"PPOConfig has no method '{name}': .*{advice}"):
         getattr(PPOConfig(), name)()
 
 
 def test_misspelt_method():
-    with pytest.raises(AttributeError, match=r"did you mean 'training'.*Settings: .*lr.*Methods: .*training") as caught:
+    with pytest.raises(AttributeError, match=r"did you mean 'training'\?") as caught:
         _ = PPOConfig().trainng
-    assert "check" not in str(caught.value).replace("checkpoint", "").replace("check_first_update", "")
+    assert len(str(caught.value)) < 200
 
 
 # ------------------------------------------------------------------------------- calls that change nothing
@@ -86,7 +86,7 @@ def test_a_setting_of_another_library_names_the_setting_here(section, setting, a
 def test_attributes_of_a_config_name_it_too():
     with pytest.raises(ConfigError, match="use lr"):
         PPOConfig().learning_rat = 1
-    with pytest.raises(AttributeError, match=r"no setting or method 'learning_rate'; use lr\."):
+    with pytest.raises(AttributeError, match=r"no setting or method 'learning_rate'; use lr"):
         _ = PPOConfig().learning_rate
 
 

@@ -242,7 +242,10 @@ def send(number, *, to_iteration=2, times=1):
     return more
 
 
-@pytest.mark.parametrize(("number", "code", "word"), [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")])
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM"), (signal.SIGHUP, 129, "SIGHUP")],
+)
 def test_signals_end_after_the_iteration_and_save(folder, tmp_path, capsys, number, code, word):
     algorithm, before = Scripted(config(), send(number)), signal.getsignal(number)
     assert run_of(algorithm, folder) == code
@@ -250,6 +253,31 @@ def test_signals_end_after_the_iteration_and_save(folder, tmp_path, capsys, numb
     assert (algorithm.training_iteration, algorithm.saved) == (2, ["000002"])
     printed = capsys.readouterr().out
     assert f"{word}: finishing this iteration, then saving" in printed and f"--resume {tmp_path}" in printed
+
+
+def test_a_terminal_that_closes_may_say_so_twice_and_nohup_stays(folder, capsys):
+    algorithm = Scripted(config(), send(signal.SIGHUP, times=2))
+    assert run_of(algorithm, folder) == 129
+    assert algorithm.saved == ["000002"] and "finishing this iteration" in capsys.readouterr().out
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run_of(Scripted(config(), send(signal.SIGHUP, to_iteration=4)), folder, 2) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_the_first_checkpoint_is_written_early(folder, monkeypatch):
+    """With 4 seconds per iteration and a checkpoint per minute: after 12 seconds, and at the end."""
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+    def passed(iteration):
+        now[0] += 4.0
+        return {}
+
+    algorithm = Scripted(config(training_iteration=6), passed)
+    assert run_of(algorithm, folder) == 0
+    assert algorithm.saved == ["000003", "000006"]
 
 
 def test_a_second_signal_ends_at_once_without_saving(folder, capsys):

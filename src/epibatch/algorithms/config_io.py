@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _MOST_NODES = 50_000
 _MOST_BYTES = 4 * 2**20
+_DEEPEST = 200
+_BRACKETS = re.compile(r"[][{}]")
 
 
 # --------------------------------------------------------------------------------------------- YAML
@@ -117,6 +120,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def _parsed(text: str, where: str) -> tuple[Any, Node | None]:
+    _check_depth(text, where)
     yaml = _yaml()
     try:
         node = yaml.compose(text)
@@ -134,6 +138,17 @@ def _parsed(text: str, where: str) -> tuple[Any, Node | None]:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:  # a tag on what does not fit it
         found = f"something that cannot be read ({type(error).__name__}: {error})"
         raise ConfigError(where, expected="YAML", found=found, do="correct it") from error
+
+
+def _check_depth(text: str, where: str) -> None:
+    """Refuse brackets in very many levels, for which the parser takes a time that grows with their square."""
+    depth = 0
+    for bracket in _BRACKETS.finditer(text):
+        depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
+        if depth > _DEEPEST:
+            where += f", line {text.count(chr(10), 0, bracket.start()) + 1}"
+            found, do = "more open brackets", "nest values less deeply"
+            raise ConfigError(where, expected=f"YAML of at most {_DEEPEST} levels", found=found, do=do)
 
 
 def to_yaml_text(data: Mapping[str, Any]) -> str:

@@ -138,14 +138,12 @@ def unknown_attribute(cls: type, name: str, settings: Iterable[str]) -> str:
         >>> class Config:
         ...     def training(self): ...
         >>> print(unknown_attribute(Config, "rollouts", ["lr"]))
-        Config has no method 'rollouts': use env_runners(...). Methods: training
+        Config has no method 'rollouts': use env_runners(...)
     """
     public = [method for method in dir(cls) if not method.startswith("_") and callable(getattr(cls, method))]
     methods = [method for method in public if method not in _INNER]
-    listed = ", ".join(methods)
     if name in RLLIB_METHODS:
-        return f"{cls.__name__} has no method {name!r}: {RLLIB_METHODS[name]}. Methods: {listed}"
+        return f"{cls.__name__} has no method {name!r}: {RLLIB_METHODS[name]}"
     names = sorted(settings)
     other = other_setting(name, [*methods, *names])
-    hint = f"{other}. " if other else nearest(name, [*methods, *names]).partition("Known: ")[0]
-    return f"{cls.__name__} has no setting or method {name!r}; {hint}Settings: {', '.join(names)}. Methods: {listed}"
+    return f"{cls.__name__} has no setting or method {name!r}; {other or nearest(name, [*methods, *names])}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -63,7 +64,7 @@ class RunFolder:
                 f"run folder {self.path}",
                 expected="a new or an empty folder",
                 found="files in it, which are never overwritten",
-                do=f"choose another folder, or go on with that run: --resume {self.path}",
+                do=f"choose another folder, or go on with that run: --resume {shlex.quote(str(self.path))}",
             )
 
     @classmethod

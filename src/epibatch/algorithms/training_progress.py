@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import sys
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -80,6 +84,19 @@ def _clock(seconds: float) -> str:
     return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute}:{second:02d}"
 
 
+class _Output(Console):
+    """Standard output, whose reader may go while the run goes on."""
+
+    def on_broken_pipe(self) -> None:
+        """Print no more, rather than end the process."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # later prints, and what its buffer holds
+        os.close(nowhere)
+        with contextlib.suppress(OSError):
+            print("standard output was closed; training goes on, and the run folder has its metrics", file=sys.stderr)
+
+
 class Progress:
     """Shows iterations as they end; use it as a context manager.
 
@@ -90,7 +107,7 @@ class Progress:
     """
 
     def __init__(self, rules: StopSettings, title: str, console: Console | None = None) -> None:
-        self._console = console or Console()
+        self._console = console or _Output()
         self._title = title
         self._counts_steps = rules.num_env_steps_sampled_lifetime is not None or rules.training_iteration is None
         self._total = rules.num_env_steps_sampled_lifetime if self._counts_steps else rules.training_iteration
@@ -158,5 +175,10 @@ class Progress:
         return _clock(elapsed), f", {_clock(max(0.0, min(left)))} left" if left else ""
 
     def say(self, line: str) -> None:
-        """Print a line beside the bar."""
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        """Print a line beside the bar; nothing where the reader or the terminal is gone."""
+        try:
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
+            self._console.on_broken_pipe()

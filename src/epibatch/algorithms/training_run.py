@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import shlex
 import signal
 import sys
 import threading
@@ -49,7 +51,12 @@ FAILED = 3
 
 _DRAWING_SHARE = 50
 """Drawings of the curve that would fit between two of them, at least."""
+_FIRST_SAVE_S = 10.0
+"""Seconds until the first checkpoint of a run, if the config saves by time and less often."""
 _SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+_HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)  # none on Windows
+if _HANGUP is not None:
+    _SIGNALS[_HANGUP] = "SIGHUP"
 
 
 class TrainingRun:
@@ -225,6 +232,8 @@ class TrainingRun:
         """Save and draw while the run goes on; unless `end_episodes` is set, the run is the same as without saving."""
         config = self.algorithm.config
         every, seconds = config.checkpoint_frequency, config.checkpoint_interval_s
+        if seconds is not None and self._saved_iteration is None:
+            seconds = min(seconds, _FIRST_SAVE_S) if seconds < math.inf else seconds
         late = seconds is not None and time.monotonic() - self._saved_at >= seconds
         if late or (every and self.algorithm.training_iteration % every == 0):
             self._save()
@@ -288,14 +297,16 @@ class TrainingRun:
 
     @contextmanager
     def _interruptible(self, progress: Progress) -> Iterator[None]:
-        """Let Ctrl-C or SIGTERM end the run after the current iteration; a second one ends it at once.
+        """Let Ctrl-C, SIGTERM or SIGHUP end the run after the current iteration; a second one ends it at once.
 
+        A terminal that closes may send SIGHUP twice, from the system and from the shell; one that the run was started
+        to ignore, with nohup, stays ignored.
         The answer is printed by a thread: this one may be in the middle of printing when the signal comes.
         """
         answers: list[threading.Thread] = []
 
         def on_signal(number: int, frame: FrameType | None) -> None:
-            again = self._signal is not None
+            again = self._signal is not None and number != _HANGUP
             self._signal = number
             if again:
                 raise KeyboardInterrupt
@@ -304,7 +315,8 @@ class TrainingRun:
             answers.append(threading.Thread(target=progress.say, args=(text,)))
             answers[-1].start()
 
-        before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
+        heeded = [number for number in _SIGNALS if number != _HANGUP or signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, on_signal) for number in heeded}
         try:
             yield
         finally:
@@ -359,7 +371,7 @@ class TrainingRun:
 
     def _command(self) -> str:
         imports = " --allow-imports" if self.algorithm.config.allows_imports else ""
-        return f"epibatch train --resume {self.folder.path}{imports}"
+        return f"epibatch train --resume {shlex.quote(str(self.folder.path))}{imports}"
 
     def _report(self, verdict: Verdict | None, results: Mapping[str, Any], curve: Path, iterations: int | None) -> None:
         steps = results.get("num_env_steps_sampled_lifetime", 0)

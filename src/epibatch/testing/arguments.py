@@ -107,7 +107,10 @@ def _sides(piece: Any, argument: Any) -> tuple[str, ...]:
     unknown = [name for name in sides if name not in PIPELINE_NAMES]
     if sides and not unknown:
         return tuple(dict.fromkeys(sides))
-    found, do = "none, and the piece does not say one either", 'check_connector(MyPiece, sides="learner"), or '
+    found, do = (
+        "none, and the piece does not say one either",
+        'check_connector(MyPiece, sides="learner"), or on the command line --side learner; or ',
+    )
     do += 'pipelines = ("learner",) on the class'
     if unknown:
         found, do = repr(unknown[0]), nearest(str(unknown[0]), PIPELINE_NAMES)
