@@ -279,3 +279,13 @@ def test_output_that_cannot_be_written_is_one_line():
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert ended.returncode == 2
     assert ended.stderr == "error: writing to standard output: No space left on device\n"
+
+
+def test_settings_are_listed_from_the_models(run):
+    lines = run("settings").output.splitlines()
+    models = PPOConfig.model.sections().items()
+    assert [line.partition(":")[0] for line in lines] == [f"{part}.{name}" for part, m in models for name in m.names()]
+    assert all("  " in line for line in lines), "each with what it sets"
+    assert run("settings", "num_to_keep").output.startswith("checkpointing.num_to_keep: int | None = 2  ")
+    wrong = run("settings", "num_epoch_s")
+    assert wrong.exit_code == 2 and "did you mean 'num_epochs'" in wrong.output

@@ -1,5 +1,5 @@
-"""The command line: `train CONFIG`, `play RUN`, `plot RUN...`, `schema`, `pieces`, `check PIECE`, `check-env ENV` and
-`port FILE`.
+"""The command line: `train CONFIG`, `play RUN`, `plot RUN...`, `settings`, `schema`, `pieces`, `check PIECE`,
+`check-env ENV` and `port FILE`.
 """
 
 from __future__ import annotations
@@ -195,6 +195,21 @@ def plot(
         typer.echo(curves.plot_runs(folders, out, key=key, over=over))
     except EpibatchError as error:
         _fail(error)
+
+
+@app.command()
+def settings(
+    word: Annotated[str, typer.Argument(help="Part of a name or of its description; left out: all settings.")] = "",
+) -> None:
+    """List the settings of config files, one a line: section.name: type = default, and what it sets.
+
+    Exit code 0: some are listed. 2: none has the word.
+    """
+    model = algorithms.PPOConfig.model
+    lines = algorithms.config_io.describe_settings(model, word)
+    if not lines:
+        _fail(f"settings {word}: no setting has this word; {nearest(word, model.section_of())}")
+    typer.echo("\n".join(lines))
 
 
 @app.command()
