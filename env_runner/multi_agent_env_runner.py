@@ -363,12 +363,14 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         return MultiAgentRecorder(self.num_envs, self._new_episode, has_limit=has_limit)
 
     def _new_episode(self, id_: str | None = None) -> MultiAgentEpisode:
-        return MultiAgentEpisode(
+        episode = MultiAgentEpisode(
             id_,
             observation_space=self.env.observation_spaces,
             action_space=self.spaces["__episodes__"][1],
             agent_to_module_mapping_fn=self.config.policy_mapping_fn,
         )
+        episode.checks_actions = False
+        return episode
 
     # -- sampling ------------------------------------------------------------------------------
 

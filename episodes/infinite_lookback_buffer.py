@@ -751,6 +751,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         """
         newest = self.len_incl_lookback() - 1
         out = InfiniteLookbackBuffer(None, 0, self.space)
+        out.allowed = self.allowed
         pending = self._pending is not NOTHING and len(rows) > 0 and rows[-1] == newest
         stored = rows[:-1] if pending else rows
         if self._flat is not None and isinstance(stored, range) and stored.step == 1:
@@ -778,6 +779,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             out.append(self.last())
         else:
             out = InfiniteLookbackBuffer(None, 0, self.space)
+            out.allowed = self.allowed
             leaves = []
             for leaf in self._leaves or []:
                 longer = np.concatenate((leaf[:stop], leaf[stop - 1 : stop]))

@@ -106,6 +106,9 @@ class MultiAgentEpisode:
 
     SKIP_ENV_TS_TAG = "S"
 
+    checks_actions = True
+    """False where actions come through pieces, which may store others than their space has."""
+
     def __init__(
         self,
         id_: str | None = None,
@@ -460,6 +463,8 @@ class MultiAgentEpisode:
             observation_space=self.observation_space.get(agent),
             action_space=self.action_space.get(agent),
         )
+        if not self.checks_actions:
+            single.actions.allowed = None
         single.add_env_reset(observation, info)
         if (
             not record.has_appeared
@@ -1067,6 +1072,7 @@ class MultiAgentEpisode:
     def _part(self, begin: int, end: int, lookback: int) -> MultiAgentEpisode:
         """Return the chunk from one env step to another, with so many before it and with what waits at its end."""
         part = type(self)(self.id_, observation_space=self.observation_space, action_space=self.action_space)
+        part.checks_actions = self.checks_actions
         part.agent_to_module_mapping_fn = self.agent_to_module_mapping_fn
         part._modules, part._custom_data = dict(self._modules), copy.deepcopy(self._custom_data)
         part._was_reset = self._was_reset

@@ -595,7 +595,11 @@ class SingleAgentEpisode:
     def checked_action(self, action: Any) -> Any:
         """Return an action as the action space has it, see `fitting_action`."""
         space = self.action_space
-        return action if space is None else fitting_action(space, action, self._at("actions"))
+        return (
+            action
+            if space is None or self.actions.allowed is None
+            else fitting_action(space, action, self._at("actions"))
+        )
 
     def _check_observation(self, observation: Any) -> None:
         space = self.given_observation_space

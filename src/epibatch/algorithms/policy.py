@@ -520,6 +520,7 @@ class MultiAgentPolicy(PolicyPipelines):
             action_space=self._env_to_module.episode_action_space,
             agent_to_module_mapping_fn=self._mapping,
         )
+        episode.checks_actions = False
         episode.add_env_reset(observations=obs, infos=dict(infos or {}))
         return episode
 
