@@ -61,7 +61,7 @@ class StepStorage(Protocol):
     def __len__(self) -> int:
         """Return the number of steps since the last `clear`."""
 
-    def add_step(self, step: Mapping[str, Any], *, final_obs: Any = None) -> None:
+    def add_step(self, step: Mapping[str, Any], *, final_obs: Any = None, final_state: Any = None) -> None:
         """Copy one step: column -> tensors `[N, ...]`."""
 
     def finish(self, obs: Any, state_in: Any = None) -> None:
@@ -361,12 +361,13 @@ class TensorEnvRunner:
         if bootstraps:
             values = columns[Columns.VF_PREDS].reshape(self.num_envs)
             columns[Columns.VALUES_BOOTSTRAPPED] = self._bootstrapped(values, truncateds, rows, terminal, state)
-        final_obs = None
+        final_obs = final_state = None
         if terminal is not None and all(_has(schema, name) for name in (Columns.OBS, *_PER_ENV[1:])):
             final_obs = map_struct(lambda leaf, new: leaf.index_copy(0, rows, new), self._obs, terminal)
+            final_state = state if self._state is not None and _has(schema, Columns.STATE_IN) else None
         if schema:
             columns = {name: columns[name] for name in schema if name in columns}
-        storage.add_step(columns, final_obs=final_obs)
+        storage.add_step(columns, final_obs=final_obs, final_state=final_state)
         self._obs = self._observed(result.observations, "step()")
         if self._initial is not None:
             self._state = self._initial.begun(state, ended)

@@ -27,7 +27,7 @@ class Rollout:
         num_envs: N.
         lookback: L, the rows before the first step. An environment whose episode has fewer has an end before them.
         columns: column -> arrays [L + T, N, ...]; of `obs` and `state_in` [L + T + 1, N, ...].
-        terminal_observations: step -> the environments that ended in it, and their last observations.
+        terminal_rows: `obs` and `state_in` -> step -> the environments that ended in it, and their rows after it.
         t_started: steps before the first row of the episodes that run then: int64 [N].
         returns_before: their returns before it: float64 [N].
         ids: (environment, number of its episodes that ended before) -> id.
@@ -37,7 +37,7 @@ class Rollout:
     num_envs: int
     lookback: int
     columns: dict[str, Any]
-    terminal_observations: dict[int, tuple[Ints, Any]]
+    terminal_rows: dict[str, dict[int, tuple[Ints, Any]]]
     t_started: Ints
     returns_before: npt.NDArray[np.float64]
     ids: dict[tuple[int, int], str]
@@ -65,13 +65,13 @@ def rollout_of(episodes: VectorEpisodes, names: Collection[str] | None, initial_
             f"{len(episodes.blocks)} fragments" if len(episodes.blocks) > 1 else f"{steps.tolist()} steps"
         )
     fragment = _Fragment(episodes, envs, lengths, int(steps[0]), num_envs)
-    first = fragment.first
+    first, columns = fragment.first, fragment.columns(names, initial_state)
     return Rollout(
         int(steps[0]),
         num_envs,
         fragment.lookback,
-        fragment.columns(names, initial_state),
-        fragment.terminal_observations(),
+        columns,
+        fragment.terminal_rows(columns),
         fragment.reader.starts[first],
         np.array([episodes.chunks[i].return_before for i in first.tolist()]),
         fragment.ids(episodes.ids),
@@ -158,10 +158,19 @@ class _Fragment:
             numbers[env] += bool(ended.any())
         return out
 
-    def terminal_observations(self) -> dict[int, tuple[Ints, Any]]:
-        """Return step -> the environments that ended in it, and their last observations, where there are any."""
-        ended = (self.reader.ends.any(0) & ~self.reader.lack_final_obs)[self.order]
-        rows, out = self._last_observations(), {}
+    def terminal_rows(self, names: Collection[str]) -> dict[str, dict[int, tuple[Ints, Any]]]:
+        """Return column -> step -> the environments that ended in it, and their rows after it, where there are any."""
+        ended: npt.NDArray[np.bool_] = np.logical_or(*self.reader.ends)
+        out = {Columns.OBS: self._by_step(ended & ~self.reader.lack_final_obs, self._last_observations())}
+        if Columns.STATE_IN in names:
+            states = self.reader.rows(Columns.STATE_OUT, np.maximum(self._lengths - 1, 0), self._lengths)
+            spread = np.cumsum(self._lengths > 0) - 1
+            out[Columns.STATE_IN] = self._by_step(ended, map_struct(lambda leaf: leaf[spread], states.joined()))
+        return out
+
+    def _by_step(self, ended: npt.NDArray[np.bool_], rows: Any) -> dict[int, tuple[Ints, Any]]:
+        """Return step -> the environments of the chunks of a mask that end in it, and their rows of [C, ...]."""
+        ended, out = ended[self.order], {}
         for step in np.unique(self._stops[ended]).tolist():
             at = np.flatnonzero(ended & (self._stops == step))
             out[step - 1] = self._envs[at], map_struct(lambda leaf, at=at: leaf[self.order[at]], rows)

@@ -19,6 +19,7 @@ from epibatch.core.errors import (
     ColumnError,
     ConfigError,
     EpibatchWarning,
+    LookbackError,
     RolloutOverflowError,
     error_context,
 )
@@ -36,6 +37,8 @@ Unit: TypeAlias = Literal["rows", "sequences", "environments"]
 _FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
 _NUMBERS = (Columns.REWARDS, Columns.VF_PREDS, Columns.ACTION_LOGP, Columns.VALUES_BOOTSTRAPPED)
 _WITH_LAST_ROW = (Columns.OBS, Columns.STATE_IN)
+_FINAL = dict(zip(_WITH_LAST_ROW, ("final_obs", "final_state")))
+"""Column -> the argument of `add_step` with its rows after an end."""
 _LEAST_DEVIATION = 1e-4
 
 
@@ -124,7 +127,8 @@ class RolloutStorage:
         self._derived: dict[str, Any] = {}
         self._kept: dict[str, Any] = {}
         """Memory of derived columns of earlier rollouts."""
-        self._terminal: dict[int, tuple[torch.Tensor, Any]] = {}
+        self._terminal: dict[str, dict[int, tuple[torch.Tensor, Any]]] = {name: {} for name in _WITH_LAST_ROW}
+        """Column -> step -> the environments that ended in it, and their rows after it."""
         self._size = self._history = 0
         self._has_last = False
         self._name = uuid4().hex
@@ -171,7 +175,7 @@ class RolloutStorage:
     @property
     def terminal_observations(self) -> dict[int, tuple[torch.Tensor, Any]]:
         """Step -> the environments that ended in it (int64 [n]), and their terminal observations [n, ...]."""
-        return dict(self._terminal)
+        return dict(self._terminal[Columns.OBS])
 
     def __getitem__(self, name: str) -> Any:
         """Return a column of the steps so far: views `[len(self), N, ...]`.
@@ -213,13 +217,15 @@ class RolloutStorage:
     # ------------------------------------------------------------------------------------------ steps
 
     @torch.no_grad()
-    def add_step(self, step: Mapping[str, Any], *, final_obs: Any = None) -> None:
+    def add_step(self, step: Mapping[str, Any], *, final_obs: Any = None, final_state: Any = None) -> None:
         """Copy one step of all environments.
 
         Args:
             step: column -> tensors `[N, ...]`: the columns of the schema, no more and no fewer.
             final_obs: observations after the step, of which rows of environments that ended in it are kept: the
                 terminal observations, where `obs` of the next step is already that of the next episode.
+            final_state: recurrent states after the step, nested as `state_in`, of which the same rows are kept. The
+                values of terminal observations are computed from them.
 
         Raises:
             RolloutOverflowError: there are `num_steps` steps already.
@@ -238,9 +244,9 @@ class RolloutStorage:
             self._allocate({name: self._spec_of(name, value) for name, value in step.items()})
         try:
             leaves = self._leaves_of(step)
-            ended = None if final_obs is None else self._ended_of(step)
-            if ended is not None:
-                terminal = self._nested_like(Columns.OBS, final_obs, "final_obs")
+            final = {name: value for name, value in zip(_WITH_LAST_ROW, (final_obs, final_state)) if value is not None}
+            ended = self._ended_of(step, final) if final else None
+            final = {name: self._nested_like(name, value, _FINAL[name]) for name, value in final.items()}
         except ColumnError:
             if is_first:
                 self._forget_schema()
@@ -248,7 +254,8 @@ class RolloutStorage:
         for row, leaf in zip(self._rows[self._size], leaves):
             row.copy_(leaf)
         if ended is not None and len(ended):
-            self._terminal[self._size] = ended, map_struct(lambda leaf: leaf.index_select(0, ended), terminal)
+            for name, value in final.items():
+                self._terminal[name][self._size] = ended, map_struct(lambda leaf: leaf.index_select(0, ended), value)
         self._size += 1
         self._has_last = False
         if self._derived:
@@ -289,7 +296,8 @@ class RolloutStorage:
                 stop = self.lookback + self._size
                 buffer[self.lookback - kept : self.lookback] = buffer[stop - kept : stop].clone()
         self._history, self._size, self._has_last = kept, 0, False
-        self._terminal.clear()
+        for kept_rows in self._terminal.values():
+            kept_rows.clear()
         self._drop_derived()
 
     def reset(self) -> None:
@@ -333,8 +341,8 @@ class RolloutStorage:
         The chunks of one environment follow one another. An episode that goes on after `clear` keeps its id, counts
         its steps on, and has the `lookback` steps before as lookback, which recurrent modules need (at least one).
         Columns other than observations, actions, rewards and flags are model outputs; those of `add_column` are left
-        out. If the steps have no `state_out`, it is the `state_in` of the next step. Then the last state of an ended
-        episode is missing, from which the value of a terminal observation is computed if it begins a sequence.
+        out. If the steps have no `state_out`, it is the `state_in` of the next step, and at an end the `final_state`
+        of `add_step`. An episode without a terminal observation ends with the observation before, in its state.
 
         On the CPU they share memory with the storage, where the next rollout overwrites them. `copy.deepcopy(list(
         episodes))` keeps them. Columns on another device, and of bfloat16, are copied.
@@ -342,6 +350,7 @@ class RolloutStorage:
         Raises:
             BatchLayoutError: there are no steps, or `finish` did not give the observations after the newest one.
             ColumnError: the steps have no `obs`, `actions` or `rewards`.
+            LookbackError: the state after a truncated episode's last step is not known, but the observation is.
         """
         if not self._size:
             raise _no_steps("episodes")
@@ -354,8 +363,8 @@ class RolloutStorage:
             )
         start, own = -self._history, (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.STATE_IN)
         arrays = {name: self._arrays(name, start, self._size) for name in self.columns if name not in own}
-        if Columns.STATE_IN in self.columns:
-            arrays.setdefault(Columns.STATE_OUT, self._arrays(Columns.STATE_IN, start + 1, self._size + 1))
+        if Columns.STATE_IN in self.columns and Columns.STATE_OUT not in self.columns:
+            arrays[Columns.STATE_OUT] = map_struct(_to_array, self._states_after(start))
         zeros = np.zeros((self._size - start, self.num_envs), np.bool_)
         flags = [arrays.pop(name, zeros) for name in _FLAGS]
         return VectorEpisodes.from_arrays(
@@ -366,7 +375,7 @@ class RolloutStorage:
             extra_model_outputs=arrays,
             terminal_observations={
                 t - start: (envs.cpu().numpy(), map_struct(_to_array, rows))
-                for t, (envs, rows) in self._terminal.items()
+                for t, (envs, rows) in self._terminal[Columns.OBS].items()
             },
             lookback=self._history,
             t_started=_to_array(self._t_started),
@@ -375,6 +384,28 @@ class RolloutStorage:
             numbers=_to_array(self._numbers),
             ids=self._ids,
         )
+
+    def _states_after(self, start: int) -> Any:
+        """Return the state after each step from `start` on, [self._size - start, N, ...]."""
+        after, ended = self.rows(Columns.STATE_IN, start + 1, self._size + 1), self.ended()
+        if not bool(ended.any()):
+            return after
+        kept = self._terminal[Columns.STATE_IN]
+        for t, (envs, _) in self._terminal[Columns.OBS].items():
+            if t not in kept and Columns.TRUNCATEDS in self.columns and bool(self[Columns.TRUNCATEDS][t, envs].any()):
+                raise LookbackError(
+                    f"RolloutStorage.episodes, step {t}",
+                    expected="the state after the last step of a truncated episode, beside its terminal observation",
+                    found="the observation alone",
+                    do="hand over the module's state_out: add_step(step, final_obs=..., final_state=state_out)",
+                )
+        after = map_struct(torch.clone, after)
+        for leaf, before in zip(flatten(after)[0], flatten(self[Columns.STATE_IN])[0]):
+            leaf[-start:][ended] = before[ended]
+        for t, (envs, rows) in kept.items():
+            for leaf, row in zip(flatten(after)[0], flatten(rows)[0]):
+                leaf[t - start, envs] = row
+        return after
 
     def _arrays(self, name: str, start: int, stop: int) -> Any:
         return map_struct(_to_array, self.rows(name, start, stop))
@@ -428,9 +459,10 @@ class RolloutStorage:
         storage._allocate(specs, flatten(tensors)[0])
         storage._size, storage._has_last = rollout.num_steps, True
         storage._history, storage._ids = rollout.lookback, rollout.ids
-        for t, (envs, rows) in rollout.terminal_observations.items():
-            own = map_struct(lambda leaf: storage._adopted(Columns.OBS, leaf), rows)
-            storage._terminal[t] = storage._adopted("", envs), own
+        for name, ends in rollout.terminal_rows.items():
+            for t, (envs, rows) in ends.items():
+                own = map_struct(lambda leaf, name=name: storage._adopted(name, leaf), rows)
+                storage._terminal[name][t] = storage._adopted("", envs), own
         storage._t_started = storage._adopted("", rollout.t_started)
         storage._returns_before = storage._adopted(Columns.REWARDS, rollout.returns_before)
         return storage
@@ -917,14 +949,16 @@ class RolloutStorage:
             do="give every step the same columns, or name them all when the storage is made",
         )
 
-    def _ended_of(self, step: Mapping[str, Any]) -> torch.Tensor:
+    def _ended_of(self, step: Mapping[str, Any], final: Collection[str]) -> torch.Tensor:
         flags = [step[name] for name in _FLAGS if name in step]
-        if not flags or Columns.OBS not in self.columns:
+        missing = [name for name in final if name not in self.columns]
+        if not flags or missing:
+            name = (missing or [*final])[0]
             raise ColumnError(
-                f"RolloutStorage, step {self._size}, final_obs",
-                expected="steps with obs and terminateds, which say where it counts",
+                f"RolloutStorage, step {self._size}, {_FINAL[name]}",
+                expected=f"steps with {name} and terminateds, which say where it counts",
                 found=", ".join(self.columns),
-                do="leave final_obs out, or add these columns",
+                do=f"leave {_FINAL[name]} out, or add these columns",
             )
         ended = torch.stack([torch.as_tensor(flag).reshape(self.num_envs).bool() for flag in flags]).any(0)
         return torch.nonzero(ended).flatten()

@@ -49,9 +49,9 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         if not self.as_learner_connector:
             columns[Columns.STATE_IN] = EpisodeColumn(self._newest(group))
             return columns
-        _warn_of_lost_states(group)
         initial, layout = self._initial(group), layout_of(group)
         counts = np.bincount(layout.sequence_chunks, minlength=len(group.episodes))
+        _warn_of_lost_states(group, (counts > 1) | (group.reader.starts > 0))
         names = [(Columns.STATE_IN, Columns.RESET_STATES)]
         if Columns.NEXT_OBS in columns:
             names.append((Columns.NEXT_STATE_IN, Columns.NEXT_RESET_STATES))
@@ -91,8 +91,8 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         if has is not None:
             missing = group.reader.holds(Columns.STATE_OUT) & ~has
             check_lookback(group, Columns.STATE_OUT, missing.astype(np.int64), "AddStatesFromEpisodesToBatch")
-        if rows is None:
             _warn_of_lost_states(group)
+        if rows is None:
             initial, indices = self._initial(group), np.arange(len(group.episodes))
             first, form = flatten(initial)
             pairs = zip(first, self._starts(group, indices, initial, acting=True))
@@ -163,17 +163,22 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         return group.reader.starts == 0
 
 
-def _warn_of_lost_states(group: ChunkGroup) -> None:
-    """Warn of steps that a module acted in, if their episodes do not hold the state after them."""
-    lost = group.reader.holds(Columns.ACTION_LOGP) & ~group.reader.holds(Columns.STATE_OUT)
+def _warn_of_lost_states(group: ChunkGroup, reads_later: Any = False) -> None:
+    """Warn of steps whose episodes do not hold the state after them.
+
+    Args:
+        group: The chunks. Those with log-probabilities had such states.
+        reads_later: Mask of the chunks in which a sequence begins after the reset.
+    """
+    lost = (group.reader.holds(Columns.ACTION_LOGP) | reads_later) & ~group.reader.holds(Columns.STATE_OUT)
     if lost.any():
         warnings.warn(
             EpibatchWarning(
                 f"AddStatesFromEpisodesToBatch, {type(group.rl_module).__name__}",
-                expected=f"a {Columns.STATE_OUT!r} for each step that the module acted in",
-                found=f"episodes with {Columns.ACTION_LOGP!r} and without it, so "
-                "their sequences start from the initial state",
-                do=f"store it with each step: extra_model_outputs={{{Columns.STATE_OUT!r}: ...}}",
+                expected=f"a {Columns.STATE_OUT!r} for each step of a recurrent module",
+                found="episodes without it, so their sequences start from the initial state",
+                do=f"store it with each step: extra_model_outputs={{{Columns.STATE_OUT!r}: ...}}; for data that has "
+                "none, a max_seq_len of whole episodes starts each sequence at its reset",
             ),
             stacklevel=2,
         )

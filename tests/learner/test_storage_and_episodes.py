@@ -28,7 +28,7 @@ from epibatch.core.errors import (
     FirstUpdateError,
     LookbackError,
 )
-from epibatch.core.rl_module import default_module_spec
+from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI, default_module_spec
 from epibatch.env_runner import SingleAgentEnvRunner, TensorEnvRunner
 from epibatch.episodes import VectorEpisodes, VectorRecorder
 from epibatch.learner import Learner, LearnerGroup, LearnerSettings, PPOLoss, RolloutStorage
@@ -86,7 +86,10 @@ class Acting:
                 step["state_in"] = self.state
             if self.keeps_state_out:
                 step["state_out"] = after
-            self.storage.add_step(step, final_obs=last if self.final_obs else None)
+            final = {"final_obs": last} if self.final_obs else {}
+            if self.recurrent and self.final_obs and not self.keeps_state_out:
+                final["final_state"] = after
+            self.storage.add_step(step, **final)
             ended = (terminateds | truncateds)[:, None]
             self.obs = torch.where(ended, self.observations(), last)
             self.state = {name: torch.where(ended, self.initial[name], leaf) for name, leaf in after.items()}
@@ -138,7 +141,9 @@ def test_the_learner_pipeline_gives_the_batch_of_the_storage(lookback, final_obs
 
 
 @pytest.mark.parametrize("lookback", [1, 3])
-@pytest.mark.parametrize(("max_seq_len", "keeps_state_out"), [(20, False), (4, True), (3, True)])
+@pytest.mark.parametrize(
+    ("max_seq_len", "keeps_state_out"), [(20, False), (4, True), (3, True), (3, False), (1, False)]
+)
 def test_the_learner_pipeline_gives_the_sequences_of_the_storage(lookback, max_seq_len, keeps_state_out):
     acting = Acting(lookback, keeps_state_out=keeps_state_out, **{**LSTM, "max_seq_len": max_seq_len})
     pipeline = default_pipeline(*SPACES)
@@ -465,6 +470,94 @@ def test_states_before_each_step_are_those_after_the_step_before():
         RolloutStorage.from_episodes(make(t_started=np.array([3, 7])))
     with pytest.raises(ColumnError, match="column 'words'"):
         RolloutStorage.from_episodes(make(extra_model_outputs={"words": np.full((3, 2), "a", object)}))
+
+
+class Counter(TorchRLModule, ValueFunctionAPI):
+    """Its state is the number of steps since the reset, and its value too."""
+
+    def setup(self):
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def get_initial_state(self):
+        return {"n": torch.zeros(1)}
+
+    def _forward(self, batch, **kwargs):
+        steps = batch["obs"].shape[1]
+        inputs = torch.zeros(len(batch["obs"]), steps, 2) + self.weight
+        return {"action_dist_inputs": inputs, "state_out": {"n": batch["state_in"]["n"] + steps}}
+
+    def compute_values(self, batch, embeddings=None):
+        return batch["state_in"]["n"] + torch.arange(batch["obs"].shape[1]) + 0 * self.weight
+
+
+class Limited(gym.Env):
+    """Truncates each episode after `limit` steps without reward."""
+
+    observation_space, action_space = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
+
+    def __init__(self, config):
+        self.limit = config["limit"]
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(1, np.float32), 0.0, False, self.steps == self.limit, {}
+
+
+@pytest.mark.parametrize("limit", [2, 3, 4, 6])
+@pytest.mark.parametrize("way", ["tensors", "episodes", "episodes, sent"])
+def test_a_truncated_episode_is_valued_in_the_state_after_its_last_step(limit, way):
+    """Without rewards and discount each target is the value of the terminal observation: the number of steps."""
+    config = PPOConfig().environment(Limited, env_config={"limit": limit}).debugging(seed=0)
+    config.env_runners(num_envs_per_env_runner=2, gym_env_autoreset_mode="same_step")
+    config.rl_module(rl_module_spec=RLModuleSpec(module_class=Counter, model_config={"max_seq_len": 3}))
+    if way == "tensors":
+        runner, storage = TensorEnvRunner(config=config), RolloutStorage(2 * limit + 1, 2, lookback=1)
+        runner.sample(storage)
+    else:
+        runner = SingleAgentEnvRunner(config=config)
+        chunks = runner.sample(num_timesteps=2 * (2 * limit + 1))
+        storage = RolloutStorage.from_episodes(pickle.loads(pickle.dumps(chunks)) if way.endswith("sent") else chunks)
+    pipeline = default_pipeline(gamma=1.0, lambda_=1.0, standardize_advantages=False)
+    made = pipeline(rl_module=runner.module, batch={}, episodes=storage.episodes(), shared_data={})
+    assert made["value_targets"][made["loss_mask"]].tolist() == [*[limit] * 2 * limit, 1] * 2
+    runner.stop()
+
+
+def test_a_terminal_observation_without_its_state_is_no_episode_of_a_recurrent_module():
+    acting = Acting(**LSTM)
+    step = {"obs": acting.obs, "actions": torch.zeros(N), "rewards": torch.zeros(N), "state_in": acting.state}
+    step |= {"terminateds": torch.tensor([True, False, False, False]), "truncateds": torch.zeros(N, dtype=torch.bool)}
+    storage, truncated = acting.storage, {**step, "truncateds": torch.tensor([False, False, True, False])}
+    storage.add_step(step, final_obs=acting.obs)  # nothing is computed from the state after a termination
+    storage.add_step(truncated)  # nor without a terminal observation
+    storage.finish(acting.obs, acting.state)
+    last = [episode.get_extra_model_outputs("state_out", -1)["h"].tolist() for episode in storage.episodes()]
+    assert last == [[0.0] * 6] * 5
+    storage.add_step(truncated, final_obs=acting.obs)
+    storage.finish(acting.obs, acting.state)
+    with pytest.raises(LookbackError, match=r"step 2[\s\S]*final_state=state_out"):
+        storage.episodes()
+    storage.clear()
+    storage.add_step(
+        truncated, final_obs=acting.obs, final_state={name: leaf + 7 for name, leaf in step["state_in"].items()}
+    )
+    storage.finish(acting.obs, acting.state)
+    last = {
+        episode.is_truncated: episode.get_extra_model_outputs("state_out", -1)["c"] for episode in storage.episodes()
+    }
+    assert last[True].tolist() == [7.0] * 6 and not last[False].any()
+    for wrong in ({"h": acting.state["h"]}, {name: leaf[:, :2] for name, leaf in acting.state.items()}):
+        with pytest.raises(ColumnError, match="final_state"):
+            storage.add_step(truncated, final_obs=acting.obs, final_state=wrong)
+    with pytest.raises(ColumnError, match=r"final_state[\s\S]*steps with state_in"):
+        RolloutStorage(1, N).add_step(
+            {"obs": acting.obs, "truncateds": truncated["truncateds"]}, final_state=acting.state
+        )
+    assert len(storage) == 1
 
 
 def test_fragments_that_are_none_are_refused():

@@ -283,8 +283,12 @@ def test_training_sees_what_acting_saw(cart_pole, step, kind, mode, max_seq_len)
     runner.stop()
 
 
-@pytest.mark.parametrize("pipelines", [env_to_module, learner], ids=["acting", "learning"])
-def test_episodes_without_the_states_that_their_module_left_are_warned_of(pipelines):
+@pytest.mark.parametrize(
+    ("pipelines", "outputs"),
+    [(env_to_module, {"action_logp": np.zeros(5, np.float32)}), (learner, {"action_logp": np.zeros(5)}), (learner, {})],
+    ids=["acting", "learning", "data"],
+)
+def test_episodes_without_the_states_that_their_module_left_are_warned_of(pipelines, outputs):
     """A loop of one's own that keeps log-probabilities and forgets `state_out` trains a network without memory."""
     spaces = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
     network = {"use_lstm": True, "lstm_cell_size": 3, "max_seq_len": 4}
@@ -293,11 +297,11 @@ def test_episodes_without_the_states_that_their_module_left_are_warned_of(pipeli
         observations=np.zeros((6, 4), np.float32),
         actions=[0] * 5,
         rewards=[1.0] * 5,
-        extra_model_outputs={"action_logp": np.zeros(5, np.float32)},
+        extra_model_outputs=outputs,
         len_lookback_buffer=0,
     )
     pipeline = pipelines.default_pipeline(*spaces)
-    with pytest.warns(EpibatchWarning, match="state_out.*\n.*episodes with 'action_logp' and without it"):
+    with pytest.warns(EpibatchWarning, match=r"state_out.*\n.*episodes without it"):
         batch = pipeline(rl_module=module, batch={}, episodes=[episode], explore=True, shared_data={})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
