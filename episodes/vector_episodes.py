@@ -8,6 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from epibatch.core.columns import Columns
 from epibatch.core.structs import flatten, map_struct
 
 from ._parts.arguments import fresh_id
@@ -144,6 +145,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         name: str = "",
         numbers: Ints | None = None,
         ids: Mapping[tuple[int, int], str] | None = None,
+        states_before: Any = None,
     ) -> VectorEpisodes:
         """Return the chunks of time-major arrays, whose memory they share: those of one environment after another.
 
@@ -166,6 +168,8 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             name: beginning of the ids, which go on with the environment and the episode's number; default: random.
             numbers: episodes of each environment that ended before row L: int64 [N]; None: none.
             ids: (environment, number) -> the id of this episode; None: all ids begin with `name`.
+            states_before: recurrent states before the steps, [L + T, N, ...]. The one that an episode begins with is
+                its `custom_data["state_in"]`, as the runners note those that a module draws.
 
         Example:
             >>> ends = np.array([[False, False], [True, False], [False, False]])
@@ -193,7 +197,11 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             number = 0 if numbers is None else int(numbers[env])
             for stop in dict.fromkeys([*stops[stops > lookback].tolist(), rows]):
                 id_ = (ids or {}).get((env, number), f"{name}_{env}_{number}")
-                chunk = Chunk(block, env, low, start, (None, None), id_, t)
+                begins = states_before is not None and not t
+                state = map_struct(lambda leaf, at=(start, env): leaf[at], states_before) if begins else None
+                chunk = Chunk(
+                    block, env, low, start, (None, None), id_, t, {Columns.STATE_IN: state} if begins else None
+                )
                 chunk.finish(stop, bool(terminateds[stop - 1, env]), bool(truncateds[stop - 1, env]))
                 if ended[stop - 1]:
                     tail = tails.get((stop - 1, env))

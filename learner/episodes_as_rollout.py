@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns, nearest_column
 from epibatch.core.errors import ColumnError, EpisodeError
-from epibatch.core.structs import map_struct, unflatten
+from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ..episodes import VectorEpisodes, reader_of
 
@@ -114,6 +114,7 @@ class _Fragment:
         self._places = self._spread(np.cumsum(lengths) - lengths)
         self._block, self._row = episodes.block, -1
         chunks = episodes.chunks
+        self._notes = [chunk.custom_data if (shown := chunk.shown) is None else shown.custom_data for chunk in chunks]
         if (
             not episodes.recording
             and envs.tolist() == [chunk.env for chunk in chunks]
@@ -231,7 +232,14 @@ class _Fragment:
             out[self.lookback + self._stops[ended], self._envs[ended]] = initial
             return out
 
-        return map_struct(shifted, self._column(Columns.STATE_OUT), *([] if initial is None else [initial]))
+        states = map_struct(shifted, self._column(Columns.STATE_OUT), *([] if initial is None else [initial]))
+        for i in np.flatnonzero(begins).tolist():
+            noted = self._notes[self.order[i]]
+            if noted and Columns.STATE_IN in noted:
+                leaves, form = flatten(states)
+                for leaf, row in zip(leaves, flatten_like(form, noted[Columns.STATE_IN])):
+                    leaf[self._begins[i], self._envs[i]] = row
+        return states
 
 
 def _no_fragment(found: str) -> EpisodeError:

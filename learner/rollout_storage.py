@@ -383,6 +383,9 @@ class RolloutStorage:
             name=self._name,
             numbers=_to_array(self._numbers),
             ids=self._ids,
+            states_before=self._arrays(Columns.STATE_IN, start, self._size)
+            if Columns.STATE_IN in self.columns
+            else None,
         )
 
     def _states_after(self, start: int) -> Any:
@@ -443,7 +446,8 @@ class RolloutStorage:
             episodes: the chunks of one fragment, as a runner with `gym_env_autoreset_mode="same_step"` samples it.
             device: where the tensors are.
             columns: names of the columns to take over; None: all.
-            initial_state: recurrent state of one environment, with which episodes begin; None: zeros.
+            initial_state: recurrent state of one environment, with which episodes begin that did not note their own
+                (see `AddStatesFromEpisodesToBatch`); None: zeros.
 
         Raises:
             EpisodeError: no fragment with equally many steps, or a first step without the state before it.

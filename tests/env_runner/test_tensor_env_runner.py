@@ -12,7 +12,7 @@ import torch
 from fixture_tensor_envs import NumpyPoints, RobotsLikeIsaac, RslRlPoints, TorchPoints
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors import ConnectorV2
+from epibatch.connectors import ConnectorV2, learner
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.env_to_module import MeanStdFilter
@@ -217,8 +217,10 @@ class Drawing(TorchRLModule):
 
 
 def test_drawn_initial_states_are_of_one_episode_each():
-    config = config_of(TorchPoints).rl_module(rl_module_spec=RLModuleSpec(module_class=Drawing))
-    _, storage = sampled(config, explore=True)
+    config = config_of(TorchPoints).rl_module(
+        rl_module_spec=RLModuleSpec(module_class=Drawing, model_config={"max_seq_len": 4})
+    )
+    runner, storage = sampled(config, explore=True)
     assert "vf_preds" not in storage and "action_logp" not in storage
     states, ended = storage["state_in"]["x"][..., 0], storage.ended()
     for env in range(N):
@@ -226,6 +228,12 @@ def test_drawn_initial_states_are_of_one_episode_each():
         assert len({float(states[t, env]) for t in begins}) == len(begins)
         for t in set(range(T)) - set(begins):
             assert states[t, env] == states[t - 1, env] + 1
+    episodes = storage.episodes()
+    made = learner.default_pipeline(advantages=False)(rl_module=runner.module, batch={}, episodes=episodes)
+    expected = storage.sequences(runner.module.model_config["max_seq_len"])["state_in"]["x"]
+    assert torch.equal(made["state_in"]["x"], expected)  # training starts from the same draws
+    again = RolloutStorage.from_episodes(episodes)
+    assert torch.equal(again["state_in"]["x"], storage["state_in"]["x"])
 
 
 def test_without_terminal_observations_the_value_before_takes_their_place():
