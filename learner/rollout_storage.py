@@ -35,6 +35,7 @@ from .minibatches import Minibatches, select_rows
 Unit: TypeAlias = Literal["rows", "sequences", "environments"]
 
 _FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
+_FLAG_NAMES = [f"column [{name!r}]" for name in _FLAGS]
 _NUMBERS = (Columns.REWARDS, Columns.VF_PREDS, Columns.ACTION_LOGP, Columns.VALUES_BOOTSTRAPPED)
 _WITH_LAST_ROW = (Columns.OBS, Columns.STATE_IN)
 _FINAL = dict(zip(_WITH_LAST_ROW, ("final_obs", "final_state")))
@@ -132,6 +133,8 @@ class RolloutStorage:
         self._size = self._history = 0
         self._has_last = False
         self._name = uuid4().hex
+        self._wrong_flags: dict[str, Any] = {}
+        """Name of flags that came as numbers -> True if one was neither 0 nor 1, where the flags are."""
         self._ids: dict[tuple[int, int], str] = {}
         """(environment, number) -> id of an episode that has one of its own."""
         with torch.inference_mode(False):
@@ -229,8 +232,9 @@ class RolloutStorage:
 
         Raises:
             RolloutOverflowError: there are `num_steps` steps already.
-            ColumnError: a column is missing or surplus, or has another nesting, shape, type or device; the storage is
-                as before.
+            ColumnError: a column is missing or surplus, or has another nesting, shape, type or device, or a flag is a
+                number other than 0 and 1; the storage is as before. On another device than the CPU such a flag is
+                found by the first call that reads the flags.
         """
         if self._size == self.num_steps:
             raise RolloutOverflowError(
@@ -493,6 +497,7 @@ class RolloutStorage:
         return self._ended_in(0, self._size)
 
     def _ended_in(self, start: int, stop: int) -> torch.Tensor:
+        self._check_flags()
         flags = [self.rows(name, start, stop) for name in _FLAGS if name in self.columns]
         if not flags:
             return torch.zeros((stop - start, self.num_envs), dtype=torch.bool, device=self.device)
@@ -501,30 +506,40 @@ class RolloutStorage:
 
     @torch.no_grad()
     def compute_returns(
-        self, last_values: torch.Tensor, *, gamma: float = 0.99, lambda_: float = 0.95, normalize: bool = True
+        self,
+        last_values: torch.Tensor,
+        *,
+        gamma: float = 0.99,
+        lambda_: float = 0.95,
+        standardize_advantages: bool = True,
+        normalize: bool | None = None,
     ) -> None:
         """Add the columns `advantages` and `value_targets`, by generalized advantage estimation.
 
         Of a truncated step the next value is `values_bootstrapped`, if the steps have this column: the value of the
         terminal observation. Otherwise it is the value before the step, and a warning says so once. Only termination
-        removes the next value. Schulman et al. 2016, arXiv:1506.02438.
+        removes the next value. A reward or value of NaN is not looked for: it makes the targets before it NaN, and
+        all standardized advantages. The Learner then raises an error before it steps. Schulman et al. 2016,
+        arXiv:1506.02438.
 
         Args:
             last_values: float [N], values of the observations after the newest step.
             gamma: discount, in [0, 1].
             lambda_: weight of longer returns, in [0, 1].
-            normalize: True: scale advantages to mean 0 and standard deviation 1 over the rollout.
+            standardize_advantages: True: scale advantages to mean 0 and standard deviation 1 over the rollout.
+            normalize: the earlier name of `standardize_advantages`.
 
         Raises:
             ColumnError: no steps, or steps without `rewards`, `vf_preds` or `terminateds`; values of another shape.
             ConfigError: gamma or lambda_ outside [0, 1].
         """
         for name, number in (("gamma", gamma), ("lambda_", lambda_)):
-            if not 0.0 <= number <= 1.0:
+            if not (isinstance(number, (float, int, np.number)) and 0.0 <= number <= 1.0):
                 do = f"correct {name}"
                 raise ConfigError(f"compute_returns, {name}", expected="a number in [0, 1]", found=repr(number), do=do)
         if not self._size:
             raise _no_steps("compute_returns")
+        self._check_flags()
         read = (Columns.REWARDS, Columns.VF_PREDS, Columns.TERMINATEDS)
         with error_context(f"compute_returns reads {', '.join(read)} of each step:", ColumnError):
             rewards, values, terminateds = [self[name] for name in read]
@@ -550,7 +565,7 @@ class RolloutStorage:
         for t in range(self._size - 2, -1, -1):
             advantages[t].addcmul_(decays[t], advantages[t + 1])
         self.add_column(Columns.VALUE_TARGETS, self._place(Columns.VALUE_TARGETS, advantages + values))
-        if normalize:
+        if standardize_advantages if normalize is None else normalize:
             advantages.sub_(advantages.mean()).div_(advantages.std(correction=0).clamp_(min=_LEAST_DEVIATION))
         self.add_column(Columns.ADVANTAGES, self._place(Columns.ADVANTAGES, advantages))
 
@@ -584,6 +599,8 @@ class RolloutStorage:
 
     def batch(self) -> dict[str, Any]:
         """Return all columns but `state_in` as views `[len(self) * N, ...]`; row `step * num_envs + env`.
+
+        The next rollout overwrites them.
 
         Raises:
             BatchLayoutError: there are no steps.
@@ -679,7 +696,8 @@ class RolloutStorage:
             num_minibatches: minibatches of an epoch; None: as `size` says.
             size: timesteps of a minibatch; None, without a number of minibatches: the whole rollout.
             epochs: passes through the rollout.
-            shuffle: "once", "epoch" or None, see `Minibatches`.
+            shuffle: "once", "epoch" or None, see `Minibatches`. With None minibatches of rows and of environments are
+                views of the storage, which the next rollout overwrites.
             unit: "rows" draws from `batch`, "sequences" from `sequences`, "environments" from `environments`.
             remainder: "keep", "drop" or "spread", see `Minibatches`.
             generator: source of the random order.
@@ -900,7 +918,8 @@ class RolloutStorage:
         except ColumnError:
             raise self._wrong_columns(step) from None
         for i, (leaf, spec, row) in enumerate(zip(leaves, self._specs, self._rows[0])):
-            if type(leaf) is not torch.Tensor or leaf.shape != row.shape or leaf.dtype is not spec.dtype:
+            is_tensor = type(leaf) is torch.Tensor and leaf.layout is torch.strided
+            if not is_tensor or leaf.shape != row.shape or leaf.dtype is not spec.dtype:
                 leaves[i] = self._checked(leaf, spec, f"column {self._names[i]}")
             elif leaf.device != self.device:
                 raise self._unfit(leaf, spec, f"column {self._names[i]}")
@@ -917,19 +936,42 @@ class RolloutStorage:
                 leaf = torch.as_tensor(leaf)
             except (TypeError, ValueError, RuntimeError):
                 raise self._unfit(leaf, spec, name) from None
-        fits = isinstance(leaf, torch.Tensor) and leaf.device == self.device and _converts(leaf.dtype, spec.dtype)
+        is_tensor = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
+        fits = is_tensor and leaf.device == self.device and _converts(leaf.dtype, spec.dtype)
         if not fits or leaf.numel() != self.num_envs * math.prod(spec.shape) or leaf.shape[:1] != (self.num_envs,):
             raise self._unfit(leaf, spec, name)
         if leaf.shape[1:] not in (spec.shape, (*spec.shape, 1)):
             raise self._unfit(leaf, spec, name)
         row: torch.Tensor = leaf.reshape(self.num_envs, *spec.shape)
+        if name in _FLAG_NAMES and spec.dtype is torch.bool and row.dtype is not torch.bool:
+            wrong = ((row != 0) & (row != 1)).any()
+            self._wrong_flags[name] = self._wrong_flags.get(name, False) | wrong
+            if self.device.type == "cpu":  # elsewhere a rollout waits for the device once, not in each step
+                self._check_flags()
         return row
+
+    def _check_flags(self) -> None:
+        """Refuse flags other than 0 and 1 among those that came as numbers.
+
+        Raises:
+            ColumnError: there was one.
+        """
+        flags, self._wrong_flags = self._wrong_flags, {}
+        for name, wrong in flags.items():
+            if bool(wrong):
+                raise ColumnError(
+                    f"RolloutStorage, {name}",
+                    expected="flags: bools, or the numbers 0 and 1",
+                    found="other numbers",
+                    do="say what is true: flags > 0.5, for example",
+                )
 
     def _unfit(self, leaf: Any, spec: ColumnSpec | None, name: str) -> ColumnError:
         sizes, dtype = (("...",), "") if spec is None else (spec.shape, f"{spec.dtype} ")
         found = type(leaf).__name__
         if isinstance(leaf, torch.Tensor):
-            found = f"shape {list(leaf.shape)} of {leaf.dtype} on {leaf.device}"
+            layout = "" if leaf.layout is torch.strided else f", {leaf.layout}"
+            found = f"shape {list(leaf.shape)} of {leaf.dtype} on {leaf.device}{layout}"
         return ColumnError(
             f"RolloutStorage, step {self._size}, {name}",
             expected=f"a tensor of shape [{', '.join(map(str, (self.num_envs, *sizes)))}], {dtype}on {self.device}",

@@ -69,7 +69,7 @@ def slow_advantages(given, last_values, gamma, lambda_):
 def test_returns_are_those_of_a_loop_in_float64(seed, gamma, lambda_):
     given, last = steps(seed=seed), torch.randn(N, generator=torch.Generator().manual_seed(seed))
     storage = stored(given)
-    storage.compute_returns(last, gamma=gamma, lambda_=lambda_, normalize=False)
+    storage.compute_returns(last, gamma=gamma, lambda_=lambda_, standardize_advantages=False)
     expected = slow_advantages(given, last, gamma, lambda_)
     values = torch.stack([step["vf_preds"] for step in given]).numpy()
     np.testing.assert_allclose(storage["advantages"].numpy(), expected, atol=1e-5)
@@ -86,7 +86,7 @@ def test_truncated_steps_without_terminal_values_are_warned_of():
     assert any(bool(step["truncateds"].any()) for step in given)
     storage = stored(given)
     with pytest.warns(EpibatchWarning, match="values_bootstrapped"):
-        storage.compute_returns(torch.zeros(N), normalize=False)
+        storage.compute_returns(torch.zeros(N), standardize_advantages=False)
     own = [{**step, "values_bootstrapped": step["vf_preds"]} for step in given]
     np.testing.assert_allclose(
         storage["advantages"].numpy(), slow_advantages(own, torch.zeros(N), 0.99, 0.95), atol=1e-5
@@ -313,6 +313,7 @@ MISTAKES = {
     "shape": ({**GOOD, "actions": torch.zeros(N + 1, dtype=torch.int64)}, r"shape \[5\]"),
     "type": ({**GOOD, "actions": torch.zeros(N)}, "torch.float32 on cpu"),
     "device": ({**GOOD, "rewards": torch.zeros(N, device="meta")}, "on meta"),
+    "sparse": ({**GOOD, "rewards": torch.zeros(N).to_sparse()}, r"torch\.sparse_coo"),
     "no numbers": ({**GOOD, "rewards": "one"}, "found:    str"),
 }
 
@@ -330,6 +331,28 @@ def test_integers_are_kept_or_refused(kind):
         else:
             storage.add_step(step)
             assert torch.equal(storage["marks"][0], step["marks"].to(kind))
+
+
+@pytest.mark.parametrize("flags", [[0.2, 0.0], [float("nan"), 1.0], [2, 0], [[-1], [0]]])
+@pytest.mark.parametrize("name", ["terminateds", "truncateds"])
+def test_flags_are_bools_or_the_numbers_0_and_1(flags, name):
+    storage = RolloutStorage(2, 2)
+    for given in (torch.tensor(flags), flags):
+        with pytest.raises(ColumnError, match=rf"column \['{name}'\]\n.*the numbers 0 and 1"):
+            storage.add_step({"rewards": torch.zeros(2), name: given})
+    assert len(storage) == 0
+    storage.add_step({"rewards": torch.zeros(2), name: torch.tensor([1.0, 0.0])})
+    assert storage[name].tolist() == [[True, False]]
+
+
+def test_a_reward_that_is_nan_is_kept_and_makes_targets_before_it_nan():
+    storage = RolloutStorage(2, 2)
+    for reward in (1.0, float("nan")):
+        step = {"rewards": torch.tensor([reward, 1.0]), "vf_preds": torch.zeros(2)}
+        storage.add_step({**step, "terminateds": torch.zeros(2, dtype=torch.bool)})
+    storage.compute_returns(torch.zeros(2), gamma=1.0, lambda_=1.0, standardize_advantages=False)
+    assert storage["value_targets"].isnan().tolist() == [[True, False], [True, False]]
+    assert storage["value_targets"][:, 1].tolist() == [2.0, 1.0]
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -458,3 +481,20 @@ WRONG = [{"num_steps": 0}, {"num_envs": 2.5}, {"lookback": -1}, {"columns": {"ob
 def test_wrong_arguments_are_named(arguments):
     with pytest.raises(ConfigError, match=f"RolloutStorage, {next(iter(arguments))}"):
         RolloutStorage(**{"num_steps": T, "num_envs": N, **arguments})
+
+
+@pytest.mark.parametrize("number", ["x", None, 1.5, float("nan"), [0.9]])
+@pytest.mark.parametrize("name", ["gamma", "lambda_"])
+def test_discounts_are_numbers_from_0_to_1(name, number):
+    with pytest.raises(ConfigError, match=f"compute_returns, {name}"):
+        stored(steps()).compute_returns(torch.zeros(N), **{name: number})
+
+
+def test_the_earlier_name_of_a_switch_means_the_same():
+    advantages = []
+    for switch in ({}, {"standardize_advantages": False}, {"normalize": True}, {"normalize": False}):
+        storage = stored(steps())
+        storage.compute_returns(torch.zeros(N), **switch)
+        advantages.append(storage["advantages"])
+    assert torch.equal(advantages[0], advantages[2]) and torch.equal(advantages[1], advantages[3])
+    assert advantages[0].mean().abs() < 1e-5 < advantages[1].mean().abs()

@@ -296,7 +296,7 @@ class RolloutStorageMM:
             ColumnError: the values have another shape.
         """
         self._check_type("rl", "compute_returns")
-        self.storage.compute_returns(last_values, gamma=gamma, lambda_=lam, normalize=False)
+        self.storage.compute_returns(last_values, gamma=gamma, lambda_=lam, standardize_advantages=False)
         if normalize_advantage:
             advantages = self.storage[Columns.ADVANTAGES]
             deviation = advantages.std(correction=min(1, advantages.numel() - 1))
