@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -10,8 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from epibatch.core.columns import Columns, add_column_hint
-from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, NonFiniteLossError, add_context
+from epibatch.core.columns import Columns, TrackedBatch, add_column_hint
+from epibatch.core.errors import (
+    ColumnError,
+    ConfigError,
+    EpibatchError,
+    EpibatchWarning,
+    NonFiniteLossError,
+    add_context,
+)
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.shared_moments import moments_of, pooled_moments
@@ -124,6 +132,14 @@ def _num_rows(minibatch: Mapping[str, Any]) -> int:
     return 1
 
 
+def _has_padding(mask: Any) -> bool:
+    """True if a mask [B, T] has steps without loss in sequences with loss; of flat batches, rows are drawn by it."""
+    if mask is None or np.ndim(mask) < 2:
+        return False
+    mask = torch.as_tensor(mask).bool()
+    return not bool(mask[mask.flatten(1).any(1)].all())
+
+
 def _moments_of_columns(minibatches: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Floats:
     """Return moments of columns over the rows with loss, float64 [3, minibatches, columns]; {} has no rows."""
     result = np.zeros((3, len(minibatches), len(names)))
@@ -201,6 +217,7 @@ class ModuleTrainer:
         self.has_computed = False
         self.read: set[str] | None = None
         self.column_use: ColumnUse | None = None
+        self._watches_mask = self._knows_mask = False
         self._device = device
         self._generator = _row_order(settings.seed, module_id)
         self._share_generator = torch.Generator()  # of this learner's share of the rows, seeded in each update
@@ -268,6 +285,7 @@ class ModuleTrainer:
             ColumnError: a column does not fit the others.
         """
         settings = self.settings
+        self._watches_mask = not self._knows_mask and _has_padding(columns.get(Columns.LOSS_MASK))
         return Minibatches(
             columns,
             size=settings.minibatch_size,
@@ -434,9 +452,14 @@ class ModuleTrainer:
         outputs: dict[str, Any] | None = None
         try:
             outputs = _outputs(module, minibatch)
+            read: set[str] = set()
+            if self._watches_mask:
+                minibatch = TrackedBatch(columns, read, getattr(minibatch, "left_out", frozenset()))
             loss, metrics = _loss_and_metrics(
                 self.loss(minibatch, outputs, module.get_train_action_dist_cls(), coefficients)
             )
+            if self._watches_mask:
+                self._check_mask(read)
         except KeyError as error:
             add_column_hint(error, columns, _MISSING)
             if outputs is not None:
@@ -446,6 +469,20 @@ class ModuleTrainer:
         loss.backward()  # type: ignore[no-untyped-call]
         self.has_computed = True
         return {"total_loss": loss.detach(), **metrics}, columns, outputs
+
+    def _check_mask(self, read: set[str]) -> None:
+        """Warn if the loss did not read which steps carry loss, although some do not; once for each module."""
+        self._watches_mask, self._knows_mask = False, True
+        if self.read is not None:
+            self.read |= read
+        if not read & {Columns.LOSS_MASK, Columns.SEQ_LENS}:
+            warning = EpibatchWarning(
+                f"loss of module {self._module_id!r}",
+                expected="a loss that leaves out steps where batch['loss_mask'] is False: padding and bootstrap rows",
+                found="one that did not read 'loss_mask', so it learns from these steps too",
+                do="take means over x[batch['loss_mask']], as PPOLoss does",
+            )
+            warnings.warn(warning, stacklevel=2)
 
     def _checked(self, tensors: Mapping[str, Any]) -> dict[str, float]:
         """Return the values of scalar tensors; raise if one is not finite."""

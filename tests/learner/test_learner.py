@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import gymnasium as gym
 import numpy as np
@@ -308,6 +309,29 @@ def test_recurrent_module_and_padding_does_not_matter():
         found.append(parameters(module))
     assert results[0] == results[1] and same(*found)
     assert results[0]["num_rows"] == 21 and 6 <= results[0]["num_minibatches"] <= 9
+
+
+@pytest.mark.parametrize(
+    ("reads", "padded", "warns"),
+    [((), True, True), (("loss_mask",), True, False), (("seq_lens",), True, False), ((), False, False)],
+)
+def test_a_loss_that_learns_from_padding_is_warned_of_once(reads, padded, warns):
+    def loss(batch, outputs, distribution_class):
+        for name in reads:
+            batch.get(name)
+        return outputs["action_dist_inputs"].square().mean(), {}
+
+    batch = recurrent_batch()
+    if not padded:
+        batch["loss_mask"][:] = True
+    module = modules(use_lstm=True, max_seq_len=5, lstm_cell_size=8)
+    batch["state_in"] = {key: torch.zeros(6, *state.shape) for key, state in module[KEY].get_initial_state().items()}
+    each = learner(module, serve(batch), loss, minibatch_size=10)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            each.update(episodes=[1])
+    assert ["did not read 'loss_mask'" in str(each.message) for each in caught] == [True] * warns
 
 
 @pytest.mark.parametrize(
