@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, PipelineError, UnknownNameError, nearest
 from epibatch.core.plain import python_scalar
 from epibatch.core.structs import Form, flatten, map_struct
@@ -81,7 +82,11 @@ def check_given(rl_module: Any, piece: str, use: str) -> None:
 def describe_batch(batch: Mapping[str, Any]) -> str:
     """The columns of a batch and their shapes, for a message."""
     shapes = {name: map_struct(lambda leaf: list(getattr(leaf, "shape", ())), column) for name, column in batch.items()}
-    return ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "an empty batch"
+    text = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "an empty batch"
+    states = flatten(batch.get(Columns.STATE_IN, {}))[0]
+    if any(np.ndim(leaf) > 2 and np.shape(leaf)[1] == 1 for leaf in states):
+        text += " (get_initial_state returns the state of one environment: no batch axis)"
+    return text
 
 
 def has_method(module: Any, name: str) -> bool:

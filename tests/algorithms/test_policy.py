@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 
 import gymnasium as gym
 import numpy as np
@@ -530,3 +532,19 @@ def test_every_way_to_read_a_reward_that_was_not_given_is_an_error(index):
     with pytest.raises(ColumnError) as caught:
         policy.act(np.zeros(4, np.float32), state)
     assert caught.value.do == "policy.act(obs, state, reward=reward)"
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))])
+def test_a_copy_of_an_algorithms_policy_keeps_the_weights_of_its_moment(copied):
+    config = PPOConfig().environment("CartPole-v1").training(train_batch_size=32, minibatch_size=32, lr=0.1)
+    algo = config.debugging(seed=0).build_algo()
+    policy, obs = algo.get_policy(), np.full(4, 0.1, np.float32)
+    policy.act(obs)
+    copy_of_it, before = copied(policy), copy.deepcopy(algo.get_module().state_dict())
+    algo.train()
+    policy.act(obs)
+    now, kept = policy.module.state_dict(), copy_of_it.module.state_dict()
+    assert all(torch.equal(kept[name], value) for name, value in before.items())
+    assert not all(torch.equal(now[name], value) for name, value in before.items())
+    assert copy_of_it.act(obs)[0] in (0, 1)
+    algo.stop()

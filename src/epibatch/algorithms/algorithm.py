@@ -621,7 +621,8 @@ class Algorithm(ABC):
         """Return the policy that is trained, for custom loops: a `Policy` or a `MultiAgentPolicy`.
 
         It acts with the newest weights and statistics, in pipelines of its own, so acting with it does not
-        change the training. It is always the same object, unless modules are added or removed.
+        change the training. It is always the same object, unless modules are added or removed. A copy or a pickle of it
+        keeps the weights and statistics of that moment.
 
         Args:
             policy_id: leave it out: one policy acts for all agents, and `get_module` gives single networks.

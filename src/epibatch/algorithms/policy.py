@@ -109,6 +109,12 @@ class PolicyPipelines(ABC):
         module_to_env.freeze()
         self._frozen = FrozenStates(env_to_module, module_to_env)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle has: weights and statistics as of now, without the algorithm they are from."""
+        if self._before_acting is not None:
+            self._before_acting(self)
+        return {**vars(self), "_before_acting": None}
+
     @abstractmethod
     def __repr__(self) -> str:
         """The class, and what it maps to what."""

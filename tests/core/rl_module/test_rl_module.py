@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from epibatch.algorithms import PPOConfig
 from epibatch.core.distributions import Categorical, DiagGaussian
 from epibatch.core.errors import CheckpointError, ColumnError, ConfigError, NotAvailableError, RunnerError, SpaceError
 from epibatch.core.rl_module import (
@@ -242,3 +243,40 @@ def test_numbers_of_another_type_are_converted_if_none_is_changed(name, value, f
     with pytest.raises(CheckpointError):
         net.set_state({**before, "mean": np.full(4, 7.0), name: value})
     np.testing.assert_equal(net.get_state(), before)
+
+
+def test_a_module_with_a_constructor_of_its_own_is_told_of_setup():
+    class Net(TorchRLModule):
+        def __init__(self, size=4):
+            super().__init__()
+            self.layer = nn.Linear(size, 2)
+
+    with pytest.raises(ConfigError, match=r"Net\.__init__\(size=4\)[\s\S]*write setup\(self\)"):
+        RLModuleSpec(module_class=Net).build()
+
+
+def test_a_state_with_a_batch_axis_is_named():
+    class Net(TorchRLModule, ValueFunctionAPI):
+        def setup(self):
+            self.gru = nn.GRU(4, 8, batch_first=True)
+
+        def get_initial_state(self):
+            return {"h": torch.zeros(1, 8)}
+
+        def _forward(self, batch, **kwargs):
+            out, state = self.gru(batch["obs"], batch["state_in"]["h"][None])
+            return {"action_dist_inputs": out[..., :2], "state_out": {"h": state[0]}}
+
+        def compute_values(self, batch, embeddings=None):
+            return batch["obs"].sum(-1)
+
+    config = (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .rl_module(rl_module_spec=RLModuleSpec(module_class=Net, model_config={"max_seq_len": 4}))
+    )
+    algo = config.training(train_batch_size=4, minibatch_size=4).build_algo()
+    with pytest.raises(RuntimeError) as caught:
+        algo.env_runner.sample(num_timesteps=2)
+    assert "no batch axis" in "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    algo.stop()

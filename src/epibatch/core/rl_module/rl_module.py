@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+import inspect
 import os
 from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
@@ -827,7 +828,7 @@ class RLModuleSpec:
         """Build the module.
 
         Raises:
-            ConfigError: `module_class` is no RLModule class.
+            ConfigError: `module_class` is no RLModule class, or has a constructor with other keywords.
             SpaceError: no default module fits the spaces.
             CheckpointError: the state at `load_state_path` cannot be read, or does not fit.
         """
@@ -842,7 +843,18 @@ class RLModuleSpec:
                 found=repr(module_class),
                 do="pass the class itself, not an instance or a name",
             )
-        make = partial(module_class, **_options_of(self, _OPTIONS))
+        options = _options_of(self, _OPTIONS)
+        signature = inspect.signature(module_class)
+        try:
+            signature.bind(**options)
+        except TypeError as error:
+            raise ConfigError(
+                f"RLModuleSpec, {module_class.__name__}(...)",
+                expected=f"a constructor with the keywords of RLModule: {', '.join(options)}",
+                found=f"{module_class.__name__}.__init__{signature}: {error}",
+                do="write setup(self) in place of __init__: layers go there, options of your own into model_config",
+            ) from None
+        make = partial(module_class, **options)
         if module_class.__module__.startswith(RLModule.__module__.rpartition(".")[0]):
             count_weights(make)
         module = make()
