@@ -24,6 +24,7 @@ from ..connectors._engine.modules import model_option
 from ..connectors._inspect.trace import copied
 from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from ..connectors.connector_v2 import ConnectorV2
+from .acting_side import entries_that_differ, pieces_of_one_side
 from .minibatches import Minibatches
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ class FirstUpdateCheck:
     Args:
         mode: "warn", "error" or "off".
 
+    Attributes:
+        acting: the env-to-module pipeline, if it is known; then the message names its pieces.
+
     Raises:
         ConfigError: another mode.
     """
@@ -66,6 +70,8 @@ class FirstUpdateCheck:
                 "check_first_update", expected=f"one of {get_args(CheckMode)}", found=repr(mode), do="choose one"
             )
         self.mode = mode
+        self.acting: Any = None
+        self._pipeline: Any = None
         self._pieces: Sequence[Any] = ()
         self._checked: dict[str, Any] = {}
         self._updated = False
@@ -102,7 +108,7 @@ class FirstUpdateCheck:
             self.repeat()
         if self._skips_next:
             self._skips_next, self._checked = False, dict(modules.items())
-        self._episodes, self._batch = episodes, None
+        self._pipeline, self._episodes, self._batch = pipeline, episodes, None
         pending = [key for key in self._pending(modules) if trained is None or key in trained]
         if not pending or not any(map(_is_for_training_only, pieces)):
             return pending
@@ -126,7 +132,7 @@ class FirstUpdateCheck:
         """
         if self._skips_next:
             self._skips_next, self._checked = False, dict(modules.items())
-        self._episodes, self._batch = (), None
+        self._pipeline, self._episodes, self._batch = None, (), None
 
     def _pending(self, modules: Any) -> list[str]:
         off = self.mode == "off"
@@ -178,7 +184,9 @@ class FirstUpdateCheck:
                 return []
             self._checked[module_id] = module
             with torch.no_grad(), preserve_random_state():
-                return _Comparison(trainer, columns, rows).warnings(module_id, self._episodes)
+                acting = self.acting if hasattr(self._pipeline, "pieces") else None
+                sides = None if acting is None else (acting, self._pipeline)
+                return _Comparison(trainer, columns, rows).warnings(module_id, self._episodes, sides)
         except Exception as error:
             self._cannot(error, f"module {module_id}")
             self._checked[module_id] = module
@@ -353,12 +361,15 @@ class _Comparison:
 
     # -- the messages ------------------------------------------------------------------------------
 
-    def warnings(self, module_id: str, episodes: Sequence[Any]) -> list[FirstUpdateWarning]:
+    def warnings(
+        self, module_id: str, episodes: Sequence[Any], sides: tuple[Any, Any] | None
+    ) -> list[FirstUpdateWarning]:
         """Return one warning for each of the two comparisons that found a difference.
 
         Args:
             module_id: The module's id.
             episodes: Those that the batch was made of, to name the first row's.
+            sides: The env-to-module and the learner pipeline, if both are known.
         """
         out = []
         for gaps, logp, text in ((self.inputs, self.change, _SAME_INPUTS), (self.actions, self.actions, _SAME_ACTIONS)):
@@ -368,17 +379,28 @@ class _Comparison:
             first = int(torch.nonzero(self._rows.flatten())[mask][0])
             values = f"by up to {float(gaps.max()):.3g}; " if gaps is self.inputs else ""
             causes = self._causes() if gaps is self.inputs else _CHANGED_ACTIONS
+            place = _place(episodes, module_id, self._columns, first)
+            if sides is not None and gaps is self.inputs and causes[-1] not in (_RANDOM, _OTHER_MODE):
+                facts = [pieces_of_one_side(*sides), self._entries(sides[0], first, place)]
+                values += "".join(f"{fact}; " for fact in facts if fact)
             out.append(
                 FirstUpdateWarning(
                     f"module {module_id!r}, before its first gradient step",
                     expected=text,
                     found=f"other values in {int(mask.sum())} of {len(mask)} rows, {values}log-probabilities of "
                     f"actions differ by up to {float(logp[mask].max()):.3g}; the first is "
-                    f"{_place(episodes, module_id, self._columns, first)}",
+                    f"{_described(place, first)}",
                     do=_OR.join((*causes, _MEANT)),
                 )
             )
         return out
+
+    def _entries(self, acting: Any, row: int, place: tuple[Any, int] | None) -> str:
+        if place is None or place[0].agent_id is not None or Columns.OBS not in self._columns:
+            return ""
+        dims = 2 if Columns.SEQ_LENS in self._columns else 1
+        obs = map_struct(lambda leaf: torch.as_tensor(leaf).flatten(0, dims - 1)[row], self._columns[Columns.OBS])
+        return entries_that_differ(acting, self._module, *place, obs)
 
     def _causes(self) -> Sequence[str]:
         """Return possible reasons for the difference, found with more forward passes."""
@@ -428,8 +450,8 @@ def _cloned(leaf: Any) -> Any:
 # -- which episode a row is of ---------------------------------------------------------------------
 
 
-def _place(episodes: Sequence[Any], module_id: str, columns: Mapping[str, Any], row: int) -> str:
-    """Name the step and the episode of a row of the batch, which are found by the row's recorded outputs.
+def _place(episodes: Sequence[Any], module_id: str, columns: Mapping[str, Any], row: int) -> tuple[Any, int] | None:
+    """Return the episode of a row of the batch and the step in it, which are found by the row's recorded outputs.
 
     Among equal rows the position among the rows with loss decides.
     """
@@ -446,11 +468,19 @@ def _place(episodes: Sequence[Any], module_id: str, columns: Mapping[str, Any], 
         recorded = _table([episode.get_extra_model_outputs(name) for name in names], 1)
         steps = np.flatnonzero((recorded == table[row]).all(1)).tolist()
         if skipped < len(steps):
-            agent = "" if episode.agent_id is None else f", agent {episode.agent_id!r}"
-            episode_id = episode.id_ if episode.agent_id is None else episode.multi_agent_episode_id
-            return f"step {episode.t_started + steps[skipped]} of episode {episode_id!r}{agent}"
+            return episode, steps[skipped]
         skipped -= len(steps)
-    return f"row {row} of the batch"
+    return None
+
+
+def _described(place: tuple[Any, int] | None, row: int) -> str:
+    """Name the step and the episode of a row."""
+    if place is None:
+        return f"row {row} of the batch"
+    episode, step = place
+    agent = "" if episode.agent_id is None else f", agent {episode.agent_id!r}"
+    episode_id = episode.id_ if episode.agent_id is None else episode.multi_agent_episode_id
+    return f"step {episode.t_started + step} of episode {episode_id!r}{agent}"
 
 
 def _table(columns: Sequence[Any], dims: int) -> np.ndarray[Any, np.dtype[np.float32]]:

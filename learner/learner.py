@@ -112,6 +112,15 @@ class Learner:
         return self._learner_connector
 
     @property
+    def acting_connector(self) -> Any:
+        """The env-to-module pipeline that the module acts with, or None; the first-update check names its pieces."""
+        return self._check.acting
+
+    @acting_connector.setter
+    def acting_connector(self, pipeline: Any) -> None:
+        self._check.acting = pipeline
+
+    @property
     def settings(self) -> LearnerSettings:
         """The common settings."""
         return self._settings

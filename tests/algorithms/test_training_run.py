@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import os
 import signal
 import sys
+import warnings
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from epibatch.algorithms import Algorithm, Logger, PPOConfig, RunFolder, TrainingRun, error_reports
 from epibatch.core import save_state
-from epibatch.core.errors import ConfigError, EpibatchError, MissingExtraError, RunnerError
+from epibatch.core.errors import ConfigError, EpibatchError, EpibatchWarning, MissingExtraError, RunnerError
 from epibatch.core.registry import env_creator
 
 FAILED = 3
@@ -594,3 +596,29 @@ def test_a_failing_logger_ends_the_run_after_its_iteration(folder, capsys, error
     printed = capsys.readouterr().err
     assert printed.count(named) >= count and "iteration 2" in printed and "the run failed after iteration 2" in printed
     assert "ClosedNotes" in printed and "go on with: epibatch train --resume" in printed
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_warnings_are_in_the_folder_and_in_the_last_lines(folder, capsys, fails):
+    def warn(iteration):
+        if iteration == 1:
+            warnings.warn(EpibatchWarning("a piece", expected="one", found="two", do="mend it"), stacklevel=1)
+            logging.getLogger("epibatch.test").warning("line %d is damaged", 7)
+        if fails and iteration == 2:
+            raise RunnerError("runner", expected="steps", found="none", do="look")
+        return {}
+
+    with pytest.warns(EpibatchWarning, match="a piece"):
+        run_of(Scripted(config(), warn), folder, iterations=2)
+    text = (folder.path / "warnings.log").read_text(encoding="utf-8")
+    assert "EpibatchWarning: a piece\n  expected: one\n  found:    two\n  do:       mend it\n" in text
+    assert "epibatch.test: line 7 is damaged\n" in text
+    printed = capsys.readouterr()
+    lines = (printed.err if fails else printed.out).splitlines()
+    at = lines.index(f"warnings:   {folder.path / 'warnings.log'}")
+    assert lines[at + 1 : at + 3] == ["  a piece", "  line 7 is damaged"] and len(lines) - at < 6
+
+
+def test_a_run_without_warnings_has_no_file_of_them(folder, capsys):
+    run_of(Scripted(config()), folder, iterations=1)
+    assert not (folder.path / "warnings.log").exists() and "warnings:" not in capsys.readouterr().out

@@ -187,7 +187,9 @@ class Algorithm(ABC):
         self.config.extend_learner_connector(connector)
         if self.config.seed is not None:
             connector.seed(random_stream(self.config.seed, "learner"))
-        return self.build_learner(self.env_runner.module.as_multi_rl_module(), connector)
+        learner = self.build_learner(self.env_runner.module.as_multi_rl_module(), connector)
+        learner.acting_connector = self.env_runner.pipelines["env_to_module"]
+        return learner
 
     @abstractmethod
     def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:

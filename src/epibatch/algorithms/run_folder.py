@@ -40,6 +40,7 @@ class RunFolder:
         self.jsonl_path = path / "metrics.jsonl"
         self.csv_path = path / "metrics.csv"
         self.curve_path = path / "learning_curve.png"
+        self.warnings_path = path / "warnings.log"
         self._lock: FolderLock | None = None
 
     @classmethod

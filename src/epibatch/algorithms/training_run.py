@@ -34,6 +34,7 @@ from .error_reports import error_report
 from .loggers import Logger, Loggers, make_logger
 from .results import RETURN_MEAN, Verdict, flat_metrics, judge
 from .run_folder import RunFolder
+from .run_warnings import RunWarnings
 from .saved_checkpoints import CHECKPOINTS
 from .training_progress import Progress
 
@@ -49,6 +50,8 @@ GOAL_MISSED = 1
 FAILED = 3
 """Exit code of a run that an error ended."""
 
+_MOST_WARNINGS = 3
+"""Warnings that the last lines of a run name."""
 _DRAWING_SHARE = 50
 """Drawings of the curve that would fit between two of them, at least."""
 _FIRST_SAVE_S = 10.0
@@ -86,6 +89,7 @@ class TrainingRun:
         waited["checkpointing.checkpoint_score_attribute"] = settings.checkpoint_score_attribute
         waited["reporting.curve"] = settings.curve
         self._pending_results = {setting: key for setting, key in waited.items() if key is not None}
+        self.warnings = RunWarnings(folder.warnings_path)
         self._signal: int | None = None
         self._saved_at = time.monotonic()
         self._saved_iteration: int | None = None
@@ -109,7 +113,8 @@ class TrainingRun:
         """
         config = _read_config(Path(config_path), changes, allow_imports)
         text = to_yaml_text(config.to_dict())
-        algorithm = _build(config, Path(config_path))
+        with RunWarnings() as before:
+            algorithm = _build(config, Path(config_path))
         with ExitStack() as opened:
             opened.callback(algorithm.stop)
             folder = RunFolder.create(run or _default_folder(config_path))
@@ -117,6 +122,7 @@ class TrainingRun:
             opened.callback(folder.unlock)
             folder.write_config(text)
             session = cls(algorithm, folder, config_path.stem if run is None else folder.path.resolve().name)
+            session.warnings.add_from(before)
             opened.pop_all()  # it comes to its beginning
         return session
 
@@ -152,11 +158,14 @@ class TrainingRun:
             config = _read_config(folder.config_path, changes, allow_imports)
             is_saved = bool(folder.checkpoints.iterations()) or folder.checkpoints.best.exists()
             saved = path if is_named else folder.checkpoints.newest() if is_saved else None
-            with nullcontext() if saved is None else weight_limit(arrays_size(load_state(saved))):
+            limit = nullcontext() if saved is None else weight_limit(arrays_size(load_state(saved)))
+            with limit, RunWarnings() as before:
                 algorithm = _build(config, folder.config_path)
             opened.callback(algorithm.stop)
             session = cls(algorithm, folder, folder.path.resolve().name)
-            session._restore(saved, "later" if is_named else "damaged")
+            session.warnings.add_from(before)
+            with session.warnings:
+                session._restore(saved, "later" if is_named else "damaged")
             if changes:
                 folder.write_config(to_yaml_text(config.to_dict()))
             session._best = session._best_saved()
@@ -194,7 +203,7 @@ class TrainingRun:
         if not self.folder.config_path.exists():  # made in Python
             with suppress(ConfigError):  # a config with code in it cannot be written
                 self.folder.write_config(to_yaml_text(self.algorithm.config.to_dict()))
-        with Progress(rules, self.name) as progress, self._interruptible(progress):
+        with self.warnings, Progress(rules, self.name) as progress, self._interruptible(progress):
             try:
                 results, verdict = self._train(progress, iterations)
                 self._save()
@@ -356,6 +365,7 @@ class TrainingRun:
         except Exception as second:
             lines.append(f"the checkpoint could not be saved either: {type(second).__name__}: {second}")
         lines.append(f"go on with: {self._command()} (once the cause is mended)")
+        lines += self._warned()
         print("\n".join(lines), file=sys.stderr)
         self._stop(" too")
         return FAILED if self._signal is None else 128 + self._signal
@@ -368,6 +378,15 @@ class TrainingRun:
                 close()
             except Exception as error:
                 print(f"closing {what} failed{too}: {type(error).__name__}: {error}", file=sys.stderr)
+
+    def _warned(self) -> list[str]:
+        """Return the lines about this run's warnings: the file that has them, and the first lines of some."""
+        heads = list(dict.fromkeys(self.warnings.heads))
+        if not heads:
+            return []
+        lines = [f"warnings:   {self.folder.warnings_path}", *(f"  {head}" for head in heads[:_MOST_WARNINGS])]
+        more = len(heads) - _MOST_WARNINGS
+        return [*lines, f"  and {more} more"] if more > 0 else lines
 
     def _command(self) -> str:
         imports = " --allow-imports" if self.algorithm.config.allows_imports else ""
@@ -388,6 +407,8 @@ class TrainingRun:
         print(f"checkpoint: {self._checkpoint_path}")
         if self._best is not None:
             print(f"best:       {self.folder.checkpoints.best}")
+        for line in self._warned():
+            print(line)
         if verdict is None:
             print(f"go on with: {self._command()}")
         elif not verdict.solved:

@@ -167,6 +167,36 @@ def test_mistakes_are_found(first_update, change, text, do):
     assert len(found) == (1 if text else len(found)) and found
 
 
+@pytest.mark.parametrize(
+    ("change", "said", "entry"),
+    [
+        (sides([tanh]), ["Tanh() writes 'obs' in env_to_module, no such piece in learner"], (np.tanh, None)),
+        (sides([], [tanh]), ["Tanh() writes 'obs' in learner, no such piece in env_to_module"], (None, np.tanh)),
+        (
+            sides([lambda parts: parts.tanh(factor=2.0)], [tanh]),
+            ["Tanh(factor=2.0) writes 'obs' in env_to_module", "Tanh() writes 'obs' in learner"],
+            (lambda x: np.tanh(2.0 * x), np.tanh),
+        ),
+        (
+            sides([tanh, Clip(low=-0.5, high=0.5)], [Clip(low=-0.5, high=0.5), tanh]),
+            ["in env_to_module, in learner in another order"],
+            (lambda x: np.tanh(x).clip(-0.5, 0.5), lambda x: np.tanh(x.clip(-0.5, 0.5))),
+        ),
+    ],
+)
+def test_the_piece_and_the_entries_that_differ_are_named(first_update, change, said, entry):
+    algo = change(first_update.config(), first_update).build_algo()
+    episodes = list(algo.env_runner.sample(num_timesteps=40))
+    raw = episodes[0].get_observations(0).astype(np.float64)
+    acted, learned = (raw if function is None else function(raw) for function in entry)
+    with pytest.warns(FirstUpdateWarning) as caught:
+        algo.learner.update(episodes=episodes)
+    found, worst = caught[0].message.found, int(np.abs(acted - learned).argmax())
+    assert found.count(" writes 'obs' ") <= len(said) and all(text in found for text in said)
+    assert f"obs[{worst}] is {acted[worst]:.3g} while acting, {learned[worst]:.3g} in training" in found
+    algo.stop()
+
+
 def test_gap_and_place_are_those_of_the_rows(first_update):
     """Against the outputs of both passes, computed by hand for each episode."""
     algo = first_update.config().learners(learner_connector=lambda *_: first_update.tanh()).build_algo()
