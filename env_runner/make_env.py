@@ -84,51 +84,64 @@ def _creator_of(env: Any) -> Callable[..., Any] | None:
     )
 
 
-def _call_creator(creator: Callable[..., Any], config: dict[str, Any]) -> Any:
+def _call_creator(creator: Callable[..., Any], config: dict[str, Any], offered: Mapping[str, Any] | None = None) -> Any:
     """Call a class or function with a config.
 
     Args:
-        creator: It is called with the config as one dict if it has a parameter that must be given, or one called
-            `config` or `env_config`; else with keywords.
+        creator: It gets keywords. It gets the config as one dict instead if it has a parameter called `config` or
+            `env_config`, or a parameter that must be given and that no key of the config names.
         config: The environment's.
+        offered: For what makes a vector environment: keywords that it gets if they are parameters.
 
     Raises:
-        ConfigError: keywords that it does not take; a function of `num_envs`, which makes a vector environment.
+        ConfigError: keywords that it does not take, or one that is missing; a function of `num_envs`, which makes a
+            vector environment, where single ones are expected.
 
     Example:
         >>> _call_creator(lambda length=3: length, {"length": 5}), _call_creator(lambda config: config, {"length": 5})
         (5, {'length': 5})
+        >>> _call_creator(lambda length: length, {"length": 5}), _call_creator(lambda context: context, {"length": 5})
+        (5, {'length': 5})
     """
     parameters = inspect.signature(creator).parameters
-    if any(item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD for item in parameters.values()):
-        if next(iter(parameters)) == "num_envs":
-            raise several_envs_error(getattr(creator, "__name__", repr(creator)), "a vector environment of num_envs")
-        return creator(config)
-    named = next((name for name in _CONFIG_NAMES if name in parameters), None)
-    if named is not None:
-        return creator(**{named: config})
-    _check_keywords(creator, config)
-    return creator(**config)
-
-
-def _check_keywords(creator: Callable[..., Any], config: dict[str, Any]) -> None:
-    """Raise if a key of the config is not a parameter of the environment's class or function.
-
-    Raises:
-        ConfigError: there is such a key.
-    """
-    parameters = inspect.signature(creator).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
-    unknown = next((name for name in config if name not in parameters), None)
-    if unknown is not None:
-        maker = getattr(creator, "__name__", type(creator).__name__)
+    takes_any = any(item.kind is item.VAR_KEYWORD for item in parameters.values())
+    keywords = {k: v for k, v in (offered or {}).items() if k in parameters or (takes_any and k == "num_envs")}
+    usual = [item for item in parameters.values() if item.kind not in (item.VAR_KEYWORD, item.VAR_POSITIONAL)]
+    needed = [item.name for item in usual if item.default is item.empty and item.name not in keywords]
+    maker = getattr(creator, "__name__", type(creator).__name__)
+    if offered is None and needed[:1] == ["num_envs"]:
+        raise several_envs_error(maker, "a vector environment of num_envs")
+    whole = next((name for name in _CONFIG_NAMES if name in parameters), None)
+    if needed and (whole is None or needed != [whole]):
+        positional = parameters[needed[0]].kind is not inspect.Parameter.KEYWORD_ONLY
+        whole = needed[0] if positional and len(needed) == 1 and needed[0] not in config else None
+        _warn_of_shadowed(maker, whole, [name for name in config if name in parameters])
+    if whole is not None and parameters[whole].kind is inspect.Parameter.POSITIONAL_ONLY:
+        return creator(config, **keywords)
+    if whole is not None:
+        return creator(**keywords, **{whole: config})
+    missing = [name for name in needed if name not in config]
+    unknown = [name for name in config if name not in parameters and not takes_any]
+    if missing or unknown:
         raise ConfigError(
             "environment.env_config",
             expected=f"keywords that {maker} takes, or a parameter env_config for all of them",
-            found=repr(unknown),
-            do=nearest(str(unknown), parameters),
+            found=repr(str(unknown[0])) if unknown else f"{dict(config)!r}, without {missing[0]!r}",
+            do=nearest(str(unknown[0]), parameters) if unknown else f"give {missing[0]}, or a default for it",
         )
+    return creator(**{**keywords, **config})
+
+
+def _warn_of_shadowed(maker: str, whole: str | None, named: Sequence[str]) -> None:
+    """Warn if a parameter gets the whole config, though keys of the config name other parameters."""
+    if whole is not None and named:
+        warning = EpibatchWarning(
+            "environment.env_config",
+            expected=f"a value for {whole}, which {maker} needs",
+            found=f"{', '.join(named)}: other parameters of {maker}, while {whole} gets the whole dict",
+            do=f"give {whole} too; or call the parameter env_config if it is to get the dict",
+        )
+        warnings.warn(warning, stacklevel=2)
 
 
 @contextmanager
@@ -375,9 +388,8 @@ def make_vector_env(
             `num_envs=N` if it has that parameter, and the config.
         num_envs: N.
         mode: "sync", "async" (in worker processes), or "vector_entry_point" (the id's own vector version).
-        env_config: Passed to the environment: as keywords for an id; for a class or function as one
-            dict if it has a required parameter or one called `config` or `env_config`, else as keywords.
-            With "vector_entry_point" the required parameter must be the first, and not `num_envs`.
+        env_config: Passed to the environment as keywords. A class or function gets it as one dict if it has a
+            parameter called `config` or `env_config`, or a required one that no key names.
         autoreset: When reset observations come: "next_step", "same_step", "disabled"; None: as the
             vector environment does by itself. A vector entry point gets it as the keyword
             `autoreset_mode` (a `gymnasium.vector.AutoresetMode`) if it has such a parameter.
@@ -452,7 +464,7 @@ def _vectorized(
                 do="let a function make the vector environment and put wrappers of gymnasium.wrappers.vector around it",
             )
         if creator is not None:
-            return _vector(creator, config, {"num_envs": num_envs, **settings})
+            return _call_creator(creator, config, {"num_envs": num_envs, **settings})
         with _explained(env, config):
             takes_mode = "autoreset_mode" in inspect.signature(_vector_creator(env)).parameters
             config = {**config, **(settings if takes_mode else {})}
@@ -498,7 +510,7 @@ def make_any_env(env: Any, env_config: dict[str, Any] | None = None) -> Any:
     creator = pettingzoo_creator(env) if isinstance(env, str) and env.startswith(PETTINGZOO) else _creator_of(env)
     with _missing_packages_named():
         if creator is not None and "num_envs" in inspect.signature(creator).parameters:
-            return _vector(creator, config, {"num_envs": config.pop("num_envs", 2)})
+            return _call_creator(creator, config, {"num_envs": config.pop("num_envs", 2)})
         return _single(env, creator, config, (), lambda made, _: made, disable_env_checker=True)
 
 
@@ -541,24 +553,6 @@ def _single(
     return result
 
 
-def _vector(creator: Callable[..., Any], config: dict[str, Any], offered: dict[str, Any]) -> Any:
-    """Make a vector environment with a class or function; it gets those keywords of `offered` that are parameters."""
-    parameters = inspect.signature(creator).parameters
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    keywords = {name: value for name, value in offered.items() if name in parameters}
-    if takes_any:
-        keywords["num_envs"] = offered["num_envs"]
-    parameter_name = next((name for name in _CONFIG_NAMES if name in parameters), None)
-    first = next(iter(parameters.values()), None)
-    if parameter_name is None and first is not None and first.name not in {**offered, **config}:
-        required = first.default is first.empty and first.kind is first.POSITIONAL_OR_KEYWORD
-        parameter_name = first.name if required else None
-    if parameter_name is not None:
-        return creator(**keywords, **{parameter_name: config})
-    _check_keywords(creator, config)
-    return creator(**{**keywords, **config})
-
-
 def make_vector_multi_agent_env(
     env: Any,
     num_envs: int,
@@ -578,8 +572,7 @@ def make_vector_multi_agent_env(
             or a function of the config that makes one environment.
         num_envs: N.
         mode: "sync", or "async" (in worker processes).
-        env_config: Passed to the environment: as keywords for an id; for a class or function as one dict if it has a
-            required parameter or one called `config` or `env_config`, else as keywords.
+        env_config: Passed to the environment, as for `make_vector_env`.
         wrappers: Functions from environment to environment, applied to each single environment, the innermost first.
             Gymnasium's own wrappers are for one agent; only those that read no values work here.
         copy: As for `VectorMultiAgentEnv`.

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from epibatch.algorithms import PPOConfig
 from epibatch.core.errors import (
     ConfigError,
+    EpibatchWarning,
     MissingExtraError,
     SpaceError,
     UnknownNameError,
@@ -60,11 +61,18 @@ class Spread(Sized):
         Spread,
         lambda config: Sized(config),
         lambda length=1, env_config=None: Sized(env_config),
-        lambda size: Sized(size),
+        lambda context: Sized(context),
+        lambda context, /: Sized(context),
+        lambda size: Sized({"size": size}),
+        lambda size, config=None: Sized({"size": size}),
+        lambda *, size: Sized({"size": size}),
         lambda size=1, **others: Sized({"size": size}),
         "sized_by_name",
     ],
-    ids=["dict", "keywords", "function", "default", "positional", "any keywords", "registered"],
+    ids=[
+        *("dict", "keywords", "function", "default", "context", "positional", "required keyword"),
+        *("beside a config", "keyword alone", "any keywords", "registered"),
+    ],
 )
 def test_a_class_or_function_and_its_config(env):
     register_env("sized_by_name", Sized)
@@ -75,6 +83,25 @@ def test_a_class_or_function_and_its_config(env):
 
 def cart_poles(num_envs=2, autoreset_mode=AutoresetMode.NEXT_STEP):
     return SyncVectorEnv([lambda: gym.make("CartPole-v1")] * num_envs, autoreset_mode=autoreset_mode)
+
+
+def test_a_required_parameter_that_no_key_names_gets_the_config_and_a_warning_if_keys_name_others():
+    def made(cfg, size=1):
+        return Sized(cfg)
+
+    with pytest.warns(EpibatchWarning, match=r"(?s)for cfg.*size: other parameters of made.*give cfg too"):
+        env = make_vector_env(made, 1, env_config={"size": 5})
+    assert env.single_observation_space.shape == (5,)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "env", [lambda num_envs, size: cart_poles(size), lambda num_envs, cfg: cart_poles(cfg["size"])]
+)
+def test_a_vector_environment_gets_its_config_by_the_same_rule(env):
+    made = make_vector_env(env, 3, "vector_entry_point", {"size": 3})
+    assert made.num_envs == 3
+    made.close()
 
 
 def five_cart_poles():
@@ -172,6 +199,14 @@ V = "vector_entry_point"
         ((Spread(), 1), ConfigError, "an environment class or a function"),
         ((Spread, 1, "sync", {"sise": 2}), ConfigError, r"(?s)env_config\n.*Spread takes.*'sise'.*did you mean 'size'"),
         ((lambda num_envs, size=1: None, 1, V, {"sise": 2}), ConfigError, "did you mean 'size'"),
+        (
+            (lambda size, speed: None, 1, "sync", {"size": 2}),
+            ConfigError,
+            r"\{'size': 2\}, without 'speed'\n.*give speed",
+        ),
+        ((lambda size: None, 1, "sync", {"size": 2, "sped": 1}), ConfigError, "'sped'"),
+        ((lambda *, size: None, 1), ConfigError, "without 'size'"),
+        ((lambda num_envs, size, speed: None, 1, V, {"size": 2}), ConfigError, "without 'speed'"),
         ((needs_more, 1), ConfigError, r"box2d is not installed\n.*install them"),
         ((lambda: None, 1), ConfigError, "found:    None: does the function return it"),
         ((lambda: "CartPole-v1", 2), ConfigError, "found:    str 'CartPole-v1'"),
