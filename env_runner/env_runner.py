@@ -250,7 +250,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
                 episodes may end in a step than this number; the next call returns these first.
             explore: Whether actions explore; default: the config's. Steps of earlier calls stay as they are.
             random_actions: Act at random instead of with the module. Such steps have no model outputs, so
-                switching between the two is like `force_reset`. The stored actions are the environment's.
+                switching between the two is like `force_reset`. Environments get draws from their action space;
+                the stored actions are those of the module that would have given these.
             force_reset: Drop running episodes, and ended ones that earlier calls did not need, and reset first.
 
         If an environment fails, its error is raised here. The next call first returns the episodes that had ended, also

@@ -524,7 +524,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         places = {env: i for i, env in enumerate(self._to_act.envs)}
         actions = [
             {
-                agent: legal.get((places[env], agent)) or acted_at_random(self._env_to_module, action, agent)
+                agent: legal.get((places[env], agent)) or acted_at_random(self.pipelines, action, agent)
                 for agent, action in group.items()
             }
             for env, group in enumerate(drawn)

@@ -328,7 +328,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         drawn = self.env.action_space.sample()
         if self._observed is not None:
             drawn = map_struct(lambda leaf: leaf[self._observed], drawn)
-        actions, for_env = legal or acted_at_random(self._env_to_module, drawn)
+        actions, for_env = legal or acted_at_random(self.pipelines, drawn)
         return actions, map_struct(np.copy, for_env), {}
 
     def _actions(self, explore: bool) -> tuple[Any, Any, dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,13 +16,14 @@ from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, add_
 from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.core.structs import flatten, map_struct
 
-from .._engine.agent_copies import encoded_by_agent
+from .._engine.agent_copies import encoded_by_agent, entry_of
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import column_or_gather
 from .._engine.sequences import leading_axes, step_places
 from ..columnar_piece import ColumnarPiece
 from ..connector_v2 import ConnectorV2
+from ..module_to_env.normalize_and_clip_actions import EncodingPiece
 from .column_paths import ColumnPath, paths_from
 from .fields import ParameterPiece
 from .row_spaces import probed_space
@@ -372,20 +373,28 @@ class Undo(ColumnarPiece):
         return columns
 
 
-def acted_at_random(env_to_module: Any, actions: Any, agent_id: Any = None) -> tuple[Any, Any]:
+def acted_at_random(pipelines: Mapping[str, Any], actions: Any, agent_id: Any = None) -> tuple[Any, Any]:
     """Return random actions of the environment's space as the module's actions, and as the environment gets them.
 
     Args:
-        env_to_module: The pipeline whose pieces may transform actions.
+        pipelines: `env_to_module`, whose pieces may transform actions, and `module_to_env`, which may rescale them.
         actions: One action of an agent, or a batch of them where there is one agent only.
         agent_id: The agent; None: there is only one.
 
     Returns:
         The actions to store, and those for the environment.
     """
+    env_to_module = pipelines["env_to_module"]
     transforms = _transforms(env_to_module, agent_id)
     if not transforms:
-        return actions, actions
+        pieces = pipelines["module_to_env"].pieces()
+        encoder = next((piece for piece in pieces if isinstance(piece, EncodingPiece)), None)
+        if encoder is None:
+            return actions, actions
+        stored, space = encoder.undo(actions, agent_id), env_to_module.episode_action_space
+        return stored if agent_id is None else _padded(
+            stored, entry_of(env_to_module, "action space", space, agent_id)
+        ), actions
     if agent_id is not None:
         actions = map_struct(lambda leaf: np.asarray(leaf)[None], actions)
     for transform in transforms:
@@ -395,6 +404,13 @@ def acted_at_random(env_to_module: Any, actions: Any, agent_id: Any = None) -> t
     if agent_id is None:
         return actions, for_env
     return map_struct(lambda leaf: leaf[0], actions), map_struct(lambda leaf: leaf[0], for_env)
+
+
+def _padded(action: Any, space: Any) -> Any:
+    """Return an action of an agent's Box with zeros where only agents that it shares a padded Box with have entries."""
+    if not isinstance(space, gym.spaces.Box) or action.shape == space.shape:
+        return action
+    return np.pad(action, [(0, length - own) for own, length in zip(action.shape, space.shape)])
 
 
 def actions_for_env(env_to_module: Any, actions: Any, agent_id: Any = None) -> Any:

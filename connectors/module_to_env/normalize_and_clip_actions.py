@@ -88,6 +88,20 @@ class EncodingPiece(ColumnarPiece):
         counted = not self.normalize_actions and group.module_id in group.shared_data.get(_COUNTED, ())
         return self._encoders[counted]
 
+    def undo(self, actions: Any, agent_id: Any = None) -> Any:
+        """Return the environment's actions as the module's, of which `actions_for_env` would be these.
+
+        Args:
+            actions: One action of an agent, or rows of them.
+            agent_id: The agent; None: there is only one.
+        """
+        space, encoders = self.input_action_space, self._encoders[1]
+        if space is None:
+            return actions
+        if agent_id is None or not isinstance(space, gym.spaces.Dict):
+            return encoders.of_space(space).undo(actions)
+        return encoders.of_agent(space, agent_id).undo(actions)
+
 
 class NormalizeAndClipActions(EncodingPiece):
     """Adds `actions_for_env`, in the types of the action space; the module's own actions stay in `actions`.

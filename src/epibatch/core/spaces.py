@@ -393,6 +393,7 @@ class EnvActions:
         self._settings = {"normalize": normalize, "clip": clip, "from_low": from_low}
         leaves, self._form = flatten(get_base_struct_from_space(space))
         self._encoders = [_encoder(leaf, normalize, clip, from_low or normalize) for leaf in leaves]
+        self._decoders = [_decoder(leaf, normalize, from_low or normalize) for leaf in leaves]
         self._tensor_encoders: list[_TensorEncoder] = []
 
     def __call__(self, actions: Any) -> Any:
@@ -416,6 +417,17 @@ class EnvActions:
         leaves = [np.asarray(leaf) for leaf in leaves]
         encoded = [encode(leaf) for encode, leaf in zip(self._encoders, leaves)]
         return unflatten(self._form, [leaf.copy() if leaf is raw else leaf for leaf, raw in zip(encoded, leaves)])
+
+    def undo(self, actions: Any) -> Any:
+        """Return the module's actions of which these are made: members of the space, one or `[rows, ...]`.
+
+        Example:
+            >>> EnvActions(spaces.Box(-2, 4, (1,))).undo(np.array([[2.5], [4.0]], np.float32))
+            array([[0.5],
+                   [1. ]], dtype=float32)
+        """
+        leaves = flatten_like(self._form, actions)
+        return unflatten(self._form, [undo(leaf) for undo, leaf in zip(self._decoders, leaves)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), self.space, **self._settings), ()  # what it works with are functions
@@ -441,6 +453,26 @@ def _encoder(leaf: Any, normalize: bool, clip: bool, from_low: bool) -> Callable
         return _cast(np.clip(shifted, low, high) if clip else shifted, dtype)
 
     return integers
+
+
+def _decoder(leaf: Any, normalize: bool, from_low: bool) -> Callable[[Array], Array]:
+    """From actions of one leaf of the environment's space to the module's."""
+    if not isinstance(leaf, spaces.Box):
+        return lambda actions: actions
+    if np.dtype(leaf.dtype).kind != "f":
+        offsets = _offsets(leaf) if from_low else None
+        return lambda actions: actions if offsets is None else actions - offsets
+    plan = _scale_of(leaf) if normalize else None
+    if plan is None:
+        return lambda actions: actions
+    first, shift, span, parts, _, bounded = plan
+    span = np.where(span == 0, 1, span)  # both bounds are one number: -1 stands for it, as any other does
+
+    def unscale(actions: Array) -> Array:
+        out = (actions - first) / span * parts - shift
+        return (out if bounded is None else np.where(bounded, out, actions)).astype(actions.dtype, copy=False)
+
+    return unscale
 
 
 def _cast(actions: Array, dtype: np.dtype[Any]) -> Array:

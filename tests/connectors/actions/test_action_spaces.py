@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.actions import ClipActions, DiscretizeActions, ProjectDiscreteActions, RescaleActions
 from epibatch.connectors.columns import CastColumns, SqueezeColumns
-from epibatch.connectors.env_to_module import PrevActionsPrevRewards, default_pipeline
+from epibatch.connectors.env_to_module import PadActions, PrevActionsPrevRewards, default_pipeline
+from epibatch.connectors.module_to_env import CutPaddedActions
 from epibatch.connectors.observations import Clip
 from epibatch.core.errors import ColumnError, ConfigError, PipelineError, SpaceError
-from epibatch.env_runner import SingleAgentEnvRunner
+from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, SingleAgentEnvRunner
 from epibatch.episodes import SingleAgentEpisode
 from fixture_envs import RandomEnv, RecordActions
 
@@ -162,6 +163,86 @@ def test_episodes_record_the_modules_actions_and_the_environment_gets_its_own(pi
     assert seen[0].dtype == np.float32 and seen[0].shape == (1,)
     if given is not None:
         np.testing.assert_allclose(np.stack(seen), given(stored), rtol=1e-4, atol=1e-6)
+
+
+BIG, HALF = Box(100, 300, (1,), np.float32), Box(np.float32([2, -np.inf]), np.float32([4, 0]))
+
+
+class Takes(gym.Env):
+    """Keeps the actions that it is given."""
+
+    observation_space = Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, action_space, taken):
+        self.action_space, self.taken = action_space, taken
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.taken.append(action)
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("space", "settings", "of_module"),
+    [
+        (BIG, {}, lambda taken: (taken - 200) / 100),
+        (BIG, {"normalize_actions": False, "clip_actions": True}, lambda taken: taken),
+        (HALF, {}, lambda taken: np.stack([taken[:, 0] - 3, taken[:, 1]], 1)),
+        (Box(5, 5, (2,)), {}, lambda taken: taken * 0 - 1),
+        (Box(-3e38, 3e38, (1,)), {}, lambda taken: taken / np.float32(3e38)),
+        (Box(3, 9, (2,), np.int64), {}, lambda taken: taken - 3),
+        (Box(3, 9, (2,), np.int64), {"normalize_actions": False}, lambda taken: taken - 3),
+        (Discrete(3, start=5), {}, lambda taken: taken),
+        (gym.spaces.Dict(a=BIG, b=Discrete(2)), {}, None),
+    ],
+    ids=lambda value: str(value) if isinstance(value, (gym.Space, dict)) else "",
+)
+def test_random_actions_are_stored_in_the_modules_units(space, settings, of_module):
+    """What the pipeline after the module makes of the stored ones is what the environment got: draws of its space."""
+    taken: list = []
+    config = PPOConfig().environment(lambda: Takes(space, taken), **settings).debugging(seed=0)
+    runner = SingleAgentEnvRunner(config=config)
+    (episode,) = runner.sample(num_timesteps=12, random_actions=True)
+    runner.stop()
+    stored = episode.get_actions()
+    assert all(space.contains(action) for action in taken) and len(taken) == 12
+    if of_module is None:
+        taken, stored, of_module = [action["a"] for action in taken], stored["a"], lambda rows: (rows - 200) / 100
+    np.testing.assert_allclose(stored, of_module(np.stack(taken)), rtol=1e-5, atol=1e-5)
+    assert stored.dtype == np.stack(taken).dtype
+
+
+def test_random_actions_of_agents_are_stored_in_their_modules_units_and_padded():
+    taken: list = []
+
+    class Pair(MultiAgentEnv):
+        def __init__(self):
+            super().__init__()
+            self.possible_agents = ["a", "b"]
+            self.observation_spaces = {agent: Box(-1, 1, (1,), np.float32) for agent in "ab"}
+            self.action_spaces = {"a": BIG, "b": Box(-4, 4, (2,), np.float32)}
+
+        def reset(self, *, seed=None, options=None):
+            return {agent: np.zeros(1, np.float32) for agent in "ab"}, {}
+
+        def step(self, actions):
+            taken.append(actions)
+            return {agent: np.zeros(1, np.float32) for agent in "ab"}, 1.0, {"__all__": False}, {}, {}
+
+    config = PPOConfig().environment(Pair).multi_agent(policies={"p"}, policy_mapping_fn={"*": "p"}).debugging(seed=0)
+    config.env_runners(
+        env_to_module_connector=lambda *_: PadActions(), module_to_env_connector=lambda *_: CutPaddedActions()
+    )
+    runner = MultiAgentEnvRunner(config=config)
+    (episode,) = runner.sample(num_timesteps=6, random_actions=True)
+    runner.stop()
+    stored = episode.get_actions()
+    ones, twos = (np.stack([actions[agent] for actions in taken]) for agent in "ab")
+    assert all(BIG.contains(one) for one in ones)
+    np.testing.assert_allclose(stored["a"], np.concatenate([(ones - 200) / 100, ones * 0], 1), atol=1e-5)
+    np.testing.assert_allclose(stored["b"], twos / 4, atol=1e-6)
 
 
 def test_each_agent_has_its_own_bounds():
