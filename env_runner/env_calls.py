@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy as copying
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import read_from_shared_memory
 
-from epibatch.core.errors import EnvironmentContractError, nearest
+from epibatch.core.errors import ColumnError, EnvironmentContractError, nearest
 from epibatch.core.spaces import check_row
 from epibatch.core.structs import Form, flatten, flatten_like
 
@@ -72,23 +73,61 @@ class CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class FirstCallChecks(CheckedCalls):
-    """Checks the return values of an environment's first reset and first step, then removes itself from the calls.
+    """Checks the return values of an environment's first reset and first steps, then removes itself from the calls.
 
-    Later values are checked by `SyncEnvs`, or as arrays.
+    After the first step only bounds are checked, for a warning. Other values are checked by `SyncEnvs`, or as arrays.
     """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._bounds = FirstBounds(self.observation_space, self._name)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; the first result is checked."""
         result = super().reset(seed=seed, options=options)
-        warn_of_bounds(self.observation_space, result[0], f"first observation of {self._name}")
+        self._bounds.check(result[0], "first observation of ")
         self.reset = self.env.reset  # type: ignore[method-assign]
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment; the first result is checked."""
         result = super().step(action)
-        self.step = self.env.step  # type: ignore[method-assign]
+        self.step = self._watched  # type: ignore[method-assign]
+        self._bounds.check(result[0])
         return result
+
+    def _watched(self, action: Any) -> Any:
+        result: Any = self.env.step(action)
+        if not self._bounds.steps_left:
+            self.step = self.env.step  # type: ignore[method-assign]
+        elif isinstance(result, tuple) and result:
+            self._bounds.check(result[0])
+        return result
+
+
+class FirstBounds:
+    """Warns once if an environment's first observations are outside of their space.
+
+    Args:
+        space: The space.
+        name: The environment's name.
+
+    Attributes:
+        steps_left: Observations that are still to be checked.
+    """
+
+    def __init__(self, space: Any, name: str) -> None:
+        self._space, self._name = space, name
+        self.steps_left = 100
+
+    def check(self, observation: Any, what: str = "observation of ") -> None:
+        """Check an observation; one of another nesting or kind is an error elsewhere."""
+        if not self.steps_left:
+            return
+        self.steps_left -= 1
+        with contextlib.suppress(ColumnError, TypeError, ValueError):
+            if warn_of_bounds(self._space, observation, what + self._name):
+                self.steps_left = 0
 
 
 class TerminalCopies(gym.Wrapper[Any, Any, Any, Any]):
@@ -168,22 +207,21 @@ class SingleAgentCalls:
         self.env = CheckedCalls(env)
         self._name = type(env.unwrapped).__name__
         self._index, self._count = index, count
+        self._bounds = FirstBounds(env.observation_space, self._name)
         self._rows: list[Any] | None = None
         self._form: Form = None
-        self._warned = False
         self.facts = EnvFacts(env.observation_space, env.action_space, env.render_mode, dict(env.metadata))
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
         observation, info = self.env.reset(seed=seed, options=options)
-        if not self._warned:
-            self._warned = True
-            warn_of_bounds(self.facts.observation_space, observation, f"first observation of {self._name}")
+        self._bounds.check(observation, "first observation of ")
         return self._shared(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment."""
         observation, *rest = self.env.step(action)
+        self._bounds.check(observation)
         return (self._shared(observation), *rest)
 
     def get(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -382,7 +420,7 @@ class MultiAgentCalls:
             values = self._of_all(name, values, where)
         checked, usual = self._checked[name], _USUAL.get(name)
         strange = usual is not None and not usual.issuperset(map(type, values.values()))
-        if strange or (name == "rewards" and not math.isfinite(sum(values.values()))):
+        if strange or (name == "rewards" and not _finite(values.values())):
             checked.difference_update(values)
         if not values.keys() <= checked:
             for agent in values:
@@ -443,6 +481,13 @@ def _copied_part(part: Any) -> Any:
     if is_tensor(part):
         return part.detach().clone()
     return copying.copy(part) if isinstance(part, _CHANGING) else part
+
+
+def _finite(rewards: Collection[Any]) -> bool:
+    try:
+        return math.isfinite(sum(rewards))
+    except OverflowError:  # an int beyond the range of floats
+        return False
 
 
 def _owned(values: dict[Any, Any]) -> dict[Any, Any]:

@@ -245,15 +245,31 @@ def check_info(where: str, info: Any) -> None:
         raise misfit(where, "a dict as info", info, "return {} if there is nothing to tell")
 
 
-def warn_of_bounds(space: Any, observation: Any, where: str) -> None:
-    """Warn if numbers are outside of a bounded Box by more than its width, such as pixels that were not divided."""
+def warn_of_bounds(space: Any, observation: Any, where: str) -> bool:
+    """Warn if numbers are outside of a bounded Box by more than its width, such as pixels that were not divided.
+
+    Values that a Discrete space does not have make a warning too.
+
+    Returns:
+        True if it warned.
+    """
+    low: Any
+    high: Any
     spaces, form = flatten(get_base_struct_from_space(space))
     for path, leaf, row in zip(paths_of(form), spaces, flatten_like(form, observation)):
-        if not isinstance(leaf, gym.spaces.Box) or not leaf.is_bounded():
+        if isinstance(leaf, gym.spaces.Discrete):
+            low, high = np.float64(int(leaf.start)), np.float64(int(leaf.start) + int(leaf.n) - 1)
+            margin: Any = 0.0
+        elif isinstance(leaf, gym.spaces.Box) and leaf.is_bounded():
+            low, high = leaf.low.astype(np.float64), leaf.high.astype(np.float64)
+            margin = high - low
+        else:
             continue
-        low, high = leaf.low.astype(np.float64), leaf.high.astype(np.float64)
-        values = np.asarray(row, np.float64)
-        out = (values < low - (high - low)) | (values > high + (high - low))
+        values = np.asarray(row)
+        if values.dtype.kind not in "biuf":
+            continue
+        values = values.astype(np.float64)
+        out = (values < low - margin) | (values > high + margin)
         if out.any():
             warning = EpibatchWarning(
                 where + (path and f", part {path}"),
@@ -262,7 +278,8 @@ def warn_of_bounds(space: Any, observation: Any, where: str) -> None:
                 do="correct the observation or the bounds of the space, which scaling and networks may go by",
             )
             warnings.warn(warning, stacklevel=2)
-            return
+            return True
+    return False
 
 
 _MAKES_NUMBERS = "LinearReward"  # MO-Gymnasium's wrapper, which does not change `reward_space`

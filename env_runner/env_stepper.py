@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import iterate
 
-from epibatch.core.errors import EnvironmentContractError, RunnerError, add_context
+from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, RunnerError, add_context
 from epibatch.core.random_streams import seed_of
 from epibatch.core.structs import flatten, map_struct
 
@@ -162,6 +162,8 @@ class EnvStepper:
         self.broken = False
         self._name = name
         self._warned = False
+        self._assumes_mode = self.mode == "next_step" and "autoreset_mode" not in (env.metadata or {})
+        self._resetting: Flags | None = None  # with an assumed mode: which ended in the step before
         self._envs = env if isinstance(env, (SyncEnvs, AsyncEnvs)) else None
         if self._envs is not None:
             self._envs.raises = False
@@ -183,6 +185,7 @@ class EnvStepper:
         if seeds is not None:
             self.env.action_space.seed(seed_of(np.random.SeedSequence(seeds)))
             seed = seeds if self._takes_seeds else seeds[0] >> 1  # room for seed + i within 31 bits
+        self._resetting = None
         try:
             result = self.env.reset(seed=seed, **({} if mask is None else {"options": {"reset_mask": mask.copy()}}))
         except BaseException as error:  # Ctrl-C too: worker processes may be in the middle of a call
@@ -264,6 +267,8 @@ class EnvStepper:
         step = VectorStep(*(result if self._envs is not None else self._unpacked(result, "step", 5)))
         if self._checks is not None:
             self._check(step)
+        if self._assumes_mode:
+            self._check_mode(step)
         if mask is not None and self._envs is None:
             rewards = np.array(step.rewards)
             rewards[~mask] = 0
@@ -325,6 +330,23 @@ class EnvStepper:
         except Exception as error:
             return step._replace(final_observations=final, reset_infos={}, failure=error)
         return step._replace(observations=observations, final_observations=final, reset_infos=self._owned(infos))
+
+    def _check_mode(self, step: VectorStep) -> None:
+        """Warn if the row of a reset has a reward or a flag: the environment reset in the step before then."""
+        ended = np.logical_or(step.terminateds, step.truncateds)
+        rewards = np.reshape(step.rewards, (len(ended), -1)) != 0
+        if self._resetting is not None and (self._resetting & (ended | rewards.any(1))).any():
+            self._assumes_mode = False
+            warning = EpibatchWarning(
+                f"environment {self._name!r}, autoreset mode",
+                expected="reset observations one step after the end, without reward and flags: NEXT_STEP, which is "
+                "assumed as its metadata name no mode",
+                found="a reward or a flag in the step after an end, which is not recorded",
+                do="set metadata['autoreset_mode'] = gymnasium.vector.AutoresetMode.SAME_STEP and give 'final_obs', if "
+                "it resets in the same step; or NEXT_STEP",
+            )
+            warnings.warn(warning, stacklevel=2)
+        self._resetting = ended
 
     def _warned_of_inner_resets(self, step: VectorStep) -> VectorStep:
         """Warn if infos have a key that environments have which reset inside step(); a warning may be an error."""

@@ -261,8 +261,16 @@ class _EnvProcess:
         self._process: Any = ways.Process(  # type: ignore[attr-defined]
             target=_serve, args=(wrapped, memory, theirs, self.pipe), daemon=True
         )
-        with workers_ignore_ctrl_c():
-            self._process.start()
+        try:
+            with workers_ignore_ctrl_c():
+                self._process.start()
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            raise RunnerError(
+                f"worker process, start method {ways.get_start_method()!r}",
+                expected="functions that make environments and can be sent to another process",
+                found=f"{type(error).__name__}: {error}",
+                do="pass a class or a function of a module, without open files, locks or the like; or use sync",
+            ) from error
         theirs.close()
         self._waiting = False
         self._gone = False

@@ -89,7 +89,7 @@ def _call_creator(creator: Callable[..., Any], config: dict[str, Any], offered: 
 
     Args:
         creator: It gets keywords. It gets the config as one dict instead if it has a parameter called `config` or
-            `env_config`, or a parameter that must be given and that no key of the config names.
+            `env_config`, or a first parameter that must be given and that no key of the config names.
         config: The environment's.
         offered: For what makes a vector environment: keywords that it gets if they are parameters.
 
@@ -113,8 +113,9 @@ def _call_creator(creator: Callable[..., Any], config: dict[str, Any], offered: 
         raise several_envs_error(maker, "a vector environment of num_envs")
     whole = next((name for name in _CONFIG_NAMES if name in parameters), None)
     if needed and (whole is None or needed != [whole]):
-        positional = parameters[needed[0]].kind is not inspect.Parameter.KEYWORD_ONLY
-        whole = needed[0] if positional and len(needed) == 1 and needed[0] not in config else None
+        takes_config = needed == [next(iter(parameters))] and needed[0] not in config
+        is_keyword = parameters[needed[0]].kind is inspect.Parameter.KEYWORD_ONLY
+        whole = needed[0] if takes_config and not is_keyword else None
         _warn_of_shadowed(maker, whole, [name for name in config if name in parameters])
     if whole is not None and parameters[whole].kind is inspect.Parameter.POSITIONAL_ONLY:
         return creator(config, **keywords)
@@ -156,6 +157,10 @@ def _explained(env: str, config: dict[str, Any]) -> Iterator[None]:
             raise
         raise _wrong_env_config(env, config, error) from error
     except (gym.error.NameNotFound, gym.error.VersionNotFound) as error:
+        raise _unknown_id(env) from error
+    except gym.error.Error as error:
+        if "Malformed" not in str(error):
+            raise
         raise _unknown_id(env) from error
 
 
@@ -389,7 +394,7 @@ def make_vector_env(
         num_envs: N.
         mode: "sync", "async" (in worker processes), or "vector_entry_point" (the id's own vector version).
         env_config: Passed to the environment as keywords. A class or function gets it as one dict if it has a
-            parameter called `config` or `env_config`, or a required one that no key names.
+            parameter called `config` or `env_config`, or a required first one that no key names.
         autoreset: When reset observations come: "next_step", "same_step", "disabled"; None: as the
             vector environment does by itself. A vector entry point gets it as the keyword
             `autoreset_mode` (a `gymnasium.vector.AutoresetMode`) if it has such a parameter.

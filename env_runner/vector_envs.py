@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import threading
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import isfinite
@@ -20,17 +22,26 @@ from gymnasium.vector.utils import (
     read_from_shared_memory,
 )
 
-from epibatch.core.errors import ConfigError, RunnerError, SpaceError, add_context, nearest
+from epibatch.core.errors import ConfigError, EpibatchWarning, RunnerError, SpaceError, add_context, nearest
 from epibatch.core.spaces import check_row, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ..episodes._storage.arrays import object_leaf, owned
 from ..episodes._storage.block import ENV_INFOS
 from .env_calls import AgentStep, MultiAgentCalls, SingleAgentCalls, copied_info
-from .env_checks import as_flag, as_reward, check_info, check_multi_agent_env, has_text, reward_shape, unjoined
+from .env_checks import (
+    as_flag,
+    as_reward,
+    check_info,
+    check_multi_agent_env,
+    check_space,
+    has_text,
+    reward_shape,
+    unjoined,
+)
 from .env_workers import LocalEnvs, WorkerEnvs
 
-_NUMBERS = frozenset({float, int, np.float64, np.float32})  # rewards of these types, and
+_NUMBERS = frozenset({float, np.float64, np.float32})  # rewards of these types, and
 _FLAGS = frozenset({bool, np.bool_})  # flags of these types need no further check
 
 
@@ -449,8 +460,9 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         raises: True if `reset` and `step` raise the first of them.
 
     Raises:
-        RunnerError: a process ended before it had made its environments.
-        SpaceError: environments with different spaces.
+        ConfigError: no functions.
+        RunnerError: a process ended before it had made its environments, or a function cannot be sent to one.
+        SpaceError: environments with different spaces, or observations without one shape.
 
     Example:
         >>> envs = AsyncEnvs([lambda: gym.make("CartPole-v1")] * 2)
@@ -476,6 +488,9 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         timeout: float | None = None,
     ) -> None:
         self.closed = True  # until there is something to close
+        if not env_fns:
+            do = "pass a list of functions, each of which makes one"
+            raise ConfigError("AsyncEnvs", expected="environments", found="none", do=do)
         self.env_fns, self.num_envs = env_fns, len(env_fns)
         self.autoreset_mode, self._resets_itself = autoreset_mode, resets_itself
         sample = env_fns[0]()
@@ -485,7 +500,8 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         self.metadata = {**sample.metadata, "autoreset_mode": autoreset_mode}
         self.render_mode, self.spec = sample.render_mode, sample.unwrapped.spec
         self.reward_shape = reward_shape(sample)
-        sample.close()
+        _close_sample(sample, timeout)
+        check_space(sample.observation_space, f"environment {type(sample.unwrapped).__name__}, observation space")
         self.failures: dict[int, Exception] = {}
         self._ended: set[int] = set()
         self._sent: dict[int, tuple[Any, ...]] = {}
@@ -703,6 +719,34 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
     def _raise_first(self) -> None:
         if self.failures and self.raises:
             raise next(iter(self.failures.values()))
+
+
+def _close_sample(env: Any, timeout: float | None) -> None:
+    """Close an environment of which only the spaces were needed; warn if it raises, or does not return in time."""
+    failures: list[str] = []
+
+    def close() -> None:
+        try:
+            env.close()
+        except Exception as error:
+            failures.append(f"{type(error).__name__}: {error}")
+
+    if timeout is None:
+        close()
+    else:
+        thread = threading.Thread(target=close, daemon=True)
+        thread.start()
+        thread.join(timeout)
+        if thread.is_alive():
+            failures.append(f"no return within {timeout:g} s")
+    if failures:
+        warning = EpibatchWarning(
+            f"{type(env.unwrapped).__name__}.close()",
+            expected="an environment that can be closed",
+            found=failures[0],
+            do="correct close(); the environments in worker processes are ended with these",
+        )
+        warnings.warn(warning, stacklevel=3)
 
 
 def _single_agent_calls(env_fn: Callable[[], Any], index: int, count: int) -> SingleAgentCalls:

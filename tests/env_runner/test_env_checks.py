@@ -80,7 +80,8 @@ def test_a_wrong_first_step_is_checked_until_one_is_right(step, found):
             envs.step(np.array([0]))
         assert str(caught.value).startswith("ScriptedEnv.step()\n") and found in str(caught.value)
     inner = envs.envs[0].unwrapped
-    assert envs.step(np.array([0]))[1] == 1.0
+    for _ in range(102):  # bounds are checked in the first hundred
+        assert envs.step(np.array([0]))[1] == 1.0
     assert envs.envs[0].step == inner.step and envs.envs[0].reset == inner.reset  # no check is left
 
 

@@ -96,7 +96,7 @@ def test_a_required_parameter_that_no_key_names_gets_the_config_and_a_warning_if
 
 
 @pytest.mark.parametrize(
-    "env", [lambda num_envs, size: cart_poles(size), lambda num_envs, cfg: cart_poles(cfg["size"])]
+    "env", [lambda num_envs, size: cart_poles(size), lambda cfg, num_envs: cart_poles(cfg["size"])]
 )
 def test_a_vector_environment_gets_its_config_by_the_same_rule(env):
     made = make_vector_env(env, 3, "vector_entry_point", {"size": 3})

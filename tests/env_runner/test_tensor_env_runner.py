@@ -721,7 +721,7 @@ def test_vector_environments_need_no_mode(env):
 def test_the_first_parameter_of_a_function_takes_the_config():
     config = config_of(lambda c: TorchPoints(c["points"]), points=N)
     assert TensorEnvRunner(config=config).num_envs == N
-    with pytest.raises(TypeError, match="device"):  # it has to be given
+    with pytest.raises(ConfigError, match="without 'device'"):  # it has to be given
         TensorEnvRunner(config=config_of(lambda num_envs, device: None))
 
 

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
 
 
+_PATIENCE = 1000
+"""Train batches of env steps without a step of an agent before `sample` raises."""
+
+
 class TrainBatches:
     """Samples the train batches of an algorithm, one after the other.
 
@@ -45,10 +49,12 @@ class TrainBatches:
     def sample(self) -> Sequence[Any]:
         """Return chunks with `train_batch_size` steps, or a few more; one `sample()` unless fragments are shorter.
 
+        If no agent has completed a step in them, because all wait for their next observations, sampling goes on.
+
         No request is left in flight, so that no step is older than one update.
 
         Raises:
-            RunnerError: a sample has no steps, though no runner failed.
+            RunnerError: a sample has no steps, though no runner failed; or no agent completes a step in very many.
         """
         wanted, is_first = self._config.total_train_batch_size, not self._parts
         while self._steps < wanted or (self._ahead and self._group.num_in_flight_async_reqs()):
@@ -62,10 +68,23 @@ class TrainBatches:
                     do="check that the environment's steps succeed",
                 )
             is_first = False
+            if self._steps >= wanted and not self._has_agent_steps():
+                if wanted >= _PATIENCE * self._config.total_train_batch_size:
+                    raise RunnerError(
+                        "Algorithm.train",
+                        expected="an agent that acts and observes again",
+                        found=f"none in {self._steps} env steps",
+                        do="let the environment return observations of agents that acted",
+                    )
+                wanted += self._config.total_train_batch_size
         self.is_late = self._next_is_late
         parts = [part for _, part in sorted(self._parts, key=lambda pair: pair[0])]
         self.forget()
         return join_episodes(parts)
+
+    def _has_agent_steps(self) -> bool:
+        several = self._config.is_multi_agent
+        return not several or any(chunk.agent_steps() for _, part in self._parts for chunk in part)
 
     def sample_ahead(self) -> None:
         """Let the runners sample the next batch from now on, with `sample_while_learning`; does not wait for it."""
