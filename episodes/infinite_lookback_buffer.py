@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import gymnasium as gym
@@ -11,15 +10,7 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeIndexError, SpaceError
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
-from epibatch.core.spaces import (
-    INTEGERS,
-    fill_row,
-    fill_value,
-    fitting_action,
-    has_integers,
-    one_hot_column,
-    promoting_fill_value,
-)
+from epibatch.core.spaces import fill_row, fill_value, one_hot_column, promoting_fill_value
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
 from ._parts.arguments import check_state
@@ -53,7 +44,6 @@ if TYPE_CHECKING:
 
 _ARRAY = np.ndarray
 _NONE: frozenset[type] = frozenset()
-_MOST_ALLOWED = 4096
 _CELLS = "?bBhHiIlLqQfd"  # types that a memoryview can take in
 _STATE = ("data", "raw_row", "provisional", "lookback", "space")
 _OTHER_SHAPE = "rows of another nesting, shape or kind in the place of committed ones"
@@ -86,7 +76,8 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         space: The stream's Gymnasium space, used for one-hot rows and to fill an empty column.
 
     Attributes:
-        allowed: Of a column of actions those that were found in its space, up to a number; None if all are.
+        limits: The first integers of a column of actions that lie in its space, and the first ones after them; empty
+            if the rows are nested; None if actions are not checked.
         checked_for: The space that all rows in the array were checked against, if they were.
         provisional: Whether the newest row, until another one follows, can be replaced by one of another nesting, shape
             or type: the rows are observations.
@@ -112,8 +103,8 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         "_source",
         "_stop",
         "_width",
-        "allowed",
         "checked_for",
+        "limits",
         "provisional",
         "space",
     )
@@ -132,7 +123,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         self._accepts: frozenset[type] = _NONE
         self._cells: Any = None  # a memoryview of that array, if its rows are vectors
         self._width = 0
-        self.allowed: frozenset[Any] | None = _NONE
+        self.limits: tuple[Any, ...] | None = None
         self.checked_for: gym.Space[Any] | None = None
         if data is not None:
             form, leaves, count = stacked_rows(data)
@@ -311,27 +302,6 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         leaf = roomier(leaf, stop)
         self._leaves, self._flat, self._cells = [leaf], leaf, None
         self._show_cells(leaf)
-        return True
-
-    def takes(self, action: Any) -> bool:
-        """Return True if an action lies in the column's space as it is; the column remembers it."""
-        allowed, space = self.allowed, self.space
-        if allowed is None or space is None or not (allowed or has_integers(space)):
-            self.allowed = None
-            return True
-        if not allowed and type(space) is gym.spaces.Discrete:
-            allowed = self.allowed = _first_integers(int(space.start), int(space.n))
-        key = (action.dtype.num, action.shape, action.tobytes()) if type(action) is _ARRAY else action
-        known = type(action) is _ARRAY or type(action) in INTEGERS
-        if known and key in allowed:
-            return True
-        try:
-            if fitting_action(space, action, "") is not action:
-                return False
-        except SpaceError:
-            return False
-        if len(allowed) < _MOST_ALLOWED:
-            self.allowed = allowed | {key if known else None}
         return True
 
     def plan(self, item: Any) -> RowPlan | None:
@@ -751,7 +721,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         """
         newest = self.len_incl_lookback() - 1
         out = InfiniteLookbackBuffer(None, 0, self.space)
-        out.allowed = self.allowed
+        out.limits = self.limits
         pending = self._pending is not NOTHING and len(rows) > 0 and rows[-1] == newest
         stored = rows[:-1] if pending else rows
         if self._flat is not None and isinstance(stored, range) and stored.step == 1:
@@ -779,7 +749,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             out.append(self.last())
         else:
             out = InfiniteLookbackBuffer(None, 0, self.space)
-            out.allowed = self.allowed
+            out.limits = self.limits
             leaves = []
             for leaf in self._leaves or []:
                 longer = np.concatenate((leaf[:stop], leaf[stop - 1 : stop]))
@@ -882,11 +852,6 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         return f"InfiniteLookbackBuffer({total} rows, lookback={self.lookback}, space={self.space})"
 
 
-@lru_cache(64)
-def _first_integers(start: int, count: int) -> frozenset[int]:
-    return frozenset(range(start, start + min(count, _MOST_ALLOWED)))
-
-
 def put_step(
     episode: SingleAgentEpisode, observation: Any, action: Any, reward: Any, extras: Mapping[str, Any]
 ) -> bool:
@@ -913,9 +878,10 @@ def put_step(
             actions._flat[steps] = action  # type: ignore[index]
         elif not actions.lay(steps, action):
             return False
-        allowed = actions.allowed
-        if allowed is not None and not (type(action) in INTEGERS and action in allowed) and not actions.takes(action):
-            return False
+        if actions.limits:
+            first, stop = actions.limits
+            if not (first <= action < stop if type(first) is int else ((first <= action) & (action < stop)).all()):
+                return False
         for key, output in outputs.items():
             row = extras[key]
             if output._stop != steps:

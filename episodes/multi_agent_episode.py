@@ -464,7 +464,7 @@ class MultiAgentEpisode:
             action_space=self.action_space.get(agent),
         )
         if not self.checks_actions:
-            single.actions.allowed = None
+            single.actions.limits = None
         single.add_env_reset(observation, info)
         if (
             not record.has_appeared

@@ -24,7 +24,7 @@ from epibatch.core.errors import (
     nearest,
 )
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
-from epibatch.core.spaces import check_row, fitting_action
+from epibatch.core.spaces import check_row, fitting_action, integer_limits
 from epibatch.core.structs import flatten, flatten_like, form_of, form_text
 
 from ._parts.arguments import as_flag, as_info, as_reward, as_rewards, check_space, check_state, check_steps, fresh_id
@@ -128,6 +128,7 @@ class SingleAgentEpisode:
         self.observations = _column(observations, lookback, observation_space)
         self.observations.provisional = True
         self.actions = _column(actions, lookback, check_space(action_space, "action_space", self.id_))
+        self.actions.limits = integer_limits(action_space)
         self.rewards = rewards_column
         if infos is None:
             infos = [{} for _ in range(self.observations.len_incl_lookback())]
@@ -258,7 +259,7 @@ class SingleAgentEpisode:
 
     @action_space.setter
     def action_space(self, space: gym.Space[Any] | None) -> None:
-        self.actions.space, self.actions.allowed = space, frozenset()
+        self.actions.space, self.actions.limits = space, integer_limits(space)
 
     def get_return(self) -> float:
         """Sum of the rewards of this chunk, lookback excluded."""
@@ -595,11 +596,9 @@ class SingleAgentEpisode:
     def checked_action(self, action: Any) -> Any:
         """Return an action as the action space has it, see `fitting_action`."""
         space = self.action_space
-        return (
-            action
-            if space is None or self.actions.allowed is None
-            else fitting_action(space, action, self._at("actions"))
-        )
+        if space is None or self.actions.limits is None:
+            return action
+        return fitting_action(space, action, self._at("actions"))
 
     def _check_observation(self, observation: Any) -> None:
         space = self.given_observation_space

@@ -180,6 +180,25 @@ def has_integers(space: gym.Space[Any] | None) -> bool:
     return isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
 
 
+def integer_limits(space: gym.Space[Any] | None) -> tuple[Any, ...] | None:
+    """Return the first integers that lie in a space and the first ones after them: numbers, or arrays of its shape.
+
+    An empty tuple stands for a Dict or Tuple with such a part, None for a space without integers.
+
+    Example:
+        >>> integer_limits(spaces.Discrete(3, start=1)), integer_limits(spaces.Box(0, 1))
+        ((1, 4), None)
+    """
+    if not has_integers(space):
+        return None
+    if isinstance(space, spaces.Discrete):
+        return int(space.start), int(space.start) + int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        first = np.broadcast_to(np.asarray(getattr(space, "start", 0), np.int64), space.shape)
+        return first, first + space.nvec
+    return (np.zeros(space.shape, np.int64), np.full(space.shape, 2)) if isinstance(space, spaces.MultiBinary) else ()
+
+
 def fitting_action(space: gym.Space[Any], action: Any, where: str) -> Any:
     """Return an action as its space has it: the action itself, or whole floats as integers, and lists as tuples.
 
