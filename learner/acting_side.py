@@ -33,18 +33,20 @@ def pieces_of_one_side(acting: Any, learning: Any) -> str:
         learning: The learner pipeline.
     """
     sides = {"env_to_module": acting, "learner": learning}
-    names = {side: [_spelled(piece) for piece in _writers(pipeline)] for side, pipeline in sides.items()}
+    pieces = {side: [(_spelled(piece), piece) for piece in _writers(pipeline)] for side, pipeline in sides.items()}
+    names = {side: [name for name, _ in found] for side, found in pieces.items()}
     parts = []
     for side, other in (("env_to_module", "learner"), ("learner", "env_to_module")):
         alone = Counter(names[side]) - Counter(names[other])
-        if alone:
-            writes = "may write" if len(alone) > 1 else "writes"
-            parts.append(f"{', '.join(alone)} {writes} 'obs' in {side}, no such piece in {other} does")
+        for name, piece in pieces[side]:
+            if name in alone:
+                writes = "writes" if Columns.OBS in piece.writes else "may write"
+                parts.append(f"{name} {writes} 'obs' in {side}, no such piece in {other} does")
     if not parts and names["env_to_module"] != names["learner"]:
         parts.append(
             f"'obs' is written by {', '.join(names['env_to_module'])} in env_to_module, in learner in another order"
         )
-    return "; ".join(parts)
+    return "\n".join(parts)
 
 
 def _writers(pipeline: Any) -> Iterator[Any]:
@@ -62,8 +64,10 @@ def _spelled(piece: Any) -> str:
     return f"{type(piece).__name__}({', '.join(own)})"
 
 
-def entries_that_differ(acting: Any, module: Any, episode: Any, step: int, row: Any) -> str:
-    """Name the entries in which an observation differs between acting and training, the largest first; "" if none does.
+def entries_that_differ(acting: Any, module: Any, episode: Any, step: int, row: Any) -> str | None:
+    """Name the entries in which an observation differs between acting and training, the largest first.
+
+    The result is "" if none does, None if they cannot be compared.
 
     Args:
         acting: The env-to-module pipeline; copies of its pieces run.
@@ -83,7 +87,7 @@ def entries_that_differ(acting: Any, module: Any, episode: Any, step: int, row: 
         return _described([(path, *_like(learned, other)) for path, learned, other in pairs])
     except Exception as error:
         _LOG.info("the observations of acting and training could not be compared: %s", error)
-        return ""
+        return None
 
 
 def _remove_rewriters(pipeline: ConnectorPipelineV2) -> None:
@@ -117,5 +121,5 @@ def _described(parts: Sequence[tuple[str, Any, Any]]) -> str:
                 (float(size[place]), f"{name} is {acted[place]:.3g} while acting, {learned[place]:.3g} in training")
             )
     gaps.sort(key=lambda gap: -gap[0])
-    rest = f", and {len(gaps) - _MOST} more entries differ" if len(gaps) > _MOST else ""
-    return ", ".join(text for _, text in gaps[:_MOST]) + rest
+    rest = [f"{len(gaps) - _MOST} more entries differ"] if len(gaps) > _MOST else []
+    return "\n".join([*(text for _, text in gaps[:_MOST]), *rest])

@@ -378,26 +378,28 @@ class _Comparison:
                 continue
             first = int(torch.nonzero(self._rows.flatten())[mask][0])
             values = f"by up to {float(gaps.max()):.3g}; " if gaps is self.inputs else ""
+            facts: list[str] = []
             causes = self._causes() if gaps is self.inputs else _CHANGED_ACTIONS
             place = _place(episodes, module_id, self._columns, first)
             if sides is not None and gaps is self.inputs and causes[-1] not in (_RANDOM, _OTHER_MODE):
-                facts = [pieces_of_one_side(*sides), self._entries(sides[0], first, place)]
-                values += "".join(f"{fact}; " for fact in facts if fact)
+                entries = self._entries(sides[0], first, place)
+                if entries != "":  # with the same observations no piece is to blame
+                    facts = [pieces_of_one_side(*sides), entries or ""]
             out.append(
                 FirstUpdateWarning(
                     f"module {module_id!r}, before its first gradient step",
                     expected=text,
                     found=f"other values in {int(mask.sum())} of {len(mask)} rows, {values}log-probabilities of "
                     f"actions differ by up to {float(logp[mask].max()):.3g}; the first is "
-                    f"{_described(place, first)}",
+                    f"{_described(place, first)}" + "".join(f"\n{fact}" for fact in facts if fact),
                     do=_OR.join((*causes, _MEANT)),
                 )
             )
         return out
 
-    def _entries(self, acting: Any, row: int, place: tuple[Any, int] | None) -> str:
+    def _entries(self, acting: Any, row: int, place: tuple[Any, int] | None) -> str | None:
         if place is None or place[0].agent_id is not None or Columns.OBS not in self._columns:
-            return ""
+            return None
         dims = 2 if Columns.SEQ_LENS in self._columns else 1
         obs = map_struct(lambda leaf: torch.as_tensor(leaf).flatten(0, dims - 1)[row], self._columns[Columns.OBS])
         return entries_that_differ(acting, self._module, *place, obs)

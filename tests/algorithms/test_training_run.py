@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import warnings
 
@@ -616,7 +617,24 @@ def test_warnings_are_in_the_folder_and_in_the_last_lines(folder, capsys, fails)
     printed = capsys.readouterr()
     lines = (printed.err if fails else printed.out).splitlines()
     at = lines.index(f"warnings:   {folder.path / 'warnings.log'}")
-    assert lines[at + 1 : at + 3] == ["  a piece", "  line 7 is damaged"] and len(lines) - at < 6
+    assert lines[at + 1 : at + 3] == ["  a piece: two", "  line 7 is damaged"] and len(lines) - at < 6
+
+
+@pytest.mark.slow
+def test_messages_of_the_log_are_shown_as_without_a_run(tmp_path):
+    """In a process of its own: handlers of pytest take the place of those that Python has where none is set."""
+    (tmp_path / "mine.py").write_text(
+        "import logging\ndef note(**_): logging.getLogger('epibatch.test').warning('a line of the log')\n"
+    )
+    (tmp_path / "run.yaml").write_text(
+        "algorithm: ppo\nenvironment: {env: CartPole-v1}\ntraining: {train_batch_size: 32, minibatch_size: 32}\n"
+        "callbacks: {on_train_result: 'mine:note'}\nstop: {training_iteration: 1}\n"
+    )
+    command = [sys.executable, "-m", "epibatch", "train", "run.yaml", "--run", "run", "--allow-imports"]
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stderr.count("a line of the log") == 1 and answer.stdout.count("a line of the log") == 1
+    assert "a line of the log" in (tmp_path / "run/warnings.log").read_text(encoding="utf-8")
 
 
 def test_a_run_without_warnings_has_no_file_of_them(folder, capsys):

@@ -20,13 +20,13 @@ class RunWarnings(logging.Handler):
 
     Attributes:
         path: as given.
-        heads: the first line of each warning so far.
+        heads: the first line of each warning so far, and of what was found, without repetitions.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__(logging.WARNING)
         self.path = path
-        self.heads: list[str] = []
+        self.heads: dict[str, None] = {}
         self._pending: list[str] = []
         self._shown: Any = None
 
@@ -43,21 +43,25 @@ class RunWarnings(logging.Handler):
         warnings.showwarning = self._shown
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record of the log."""
+        """Keep a record of the log, and show it as Python does where no other handler is."""
         self._keep(record.name, record.getMessage())
+        others = {*logging.getLogger("epibatch").handlers, *logging.root.handlers} - {self}
+        if not others and logging.lastResort is not None:
+            logging.lastResort.handle(record)
 
     def _show(self, message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any) -> None:
         self._keep(category.__name__, str(message))
         self._shown(message, category, *args, **kwargs)
 
     def _keep(self, kind: str, text: str) -> None:
-        self.heads.append(text.partition("\n")[0])
+        found = text.partition("\n  found:")[2].strip().partition("\n")[0].partition(";")[0]
+        self.heads[text.partition("\n")[0] + (f": {found}" if found else "")] = None
         self._pending.append(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {kind}: {text}\n")
         self.write()
 
     def add_from(self, other: RunWarnings) -> None:
         """Take over the warnings that another one kept while there was no file."""
-        self.heads += other.heads
+        self.heads.update(other.heads)
         self._pending += other._pending
         self.write()
 
@@ -70,4 +74,4 @@ class RunWarnings(logging.Handler):
                 file.write("".join(self._pending).encode(errors="replace"))
             self._pending = []
         except OSError:
-            self.path = None
+            self.path, self._pending = None, []

@@ -153,23 +153,22 @@ class TrainingRun:
                 "import paths, module:name, and begin another run",
             )
         folder.lock()
-        with ExitStack() as opened:
+        with ExitStack() as opened, RunWarnings() as before:
             opened.callback(folder.unlock)
             config = _read_config(folder.config_path, changes, allow_imports)
             is_saved = bool(folder.checkpoints.iterations()) or folder.checkpoints.best.exists()
             saved = path if is_named else folder.checkpoints.newest() if is_saved else None
             limit = nullcontext() if saved is None else weight_limit(arrays_size(load_state(saved)))
-            with limit, RunWarnings() as before:
+            with limit:
                 algorithm = _build(config, folder.config_path)
             opened.callback(algorithm.stop)
             session = cls(algorithm, folder, folder.path.resolve().name)
-            session.warnings.add_from(before)
-            with session.warnings:
-                session._restore(saved, "later" if is_named else "damaged")
+            session._restore(saved, "later" if is_named else "damaged")
             if changes:
                 folder.write_config(to_yaml_text(config.to_dict()))
             session._best = session._best_saved()
             session.loggers.resume(folder.rows_until(algorithm.training_iteration))
+            session.warnings.add_from(before)
             opened.pop_all()
         return session
 
@@ -381,7 +380,7 @@ class TrainingRun:
 
     def _warned(self) -> list[str]:
         """Return the lines about this run's warnings: the file that has them, and the first lines of some."""
-        heads = list(dict.fromkeys(self.warnings.heads))
+        heads = list(self.warnings.heads)
         if not heads:
             return []
         lines = [f"warnings:   {self.folder.warnings_path}", *(f"  {head}" for head in heads[:_MOST_WARNINGS])]

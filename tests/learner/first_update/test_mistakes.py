@@ -216,7 +216,7 @@ def test_gap_and_place_are_those_of_the_rows(first_update):
     found = caught[0].message.found
     assert f"by up to {float(torch.cat(gaps).max()):.3g}; " in found
     assert f"actions differ by up to {float(torch.cat(changes).max()):.3g}" in found
-    assert found.endswith(f"the first is step 0 of episode {episodes[0].id_!r}")
+    assert found.splitlines()[0].endswith(f"the first is step 0 of episode {episodes[0].id_!r}")
     algo.stop()
 
 
@@ -335,7 +335,7 @@ def test_agents_are_named(first_update):
         train(config.learners(learner_connector=lambda *_: first_update.tanh())), key=lambda each: each.where
     )
     assert [each.where.split(",")[0] for each in found] == ["module 'p'", "module 'q'"]
-    assert found[0].found.endswith("agent 'a'") and re.search("agent '[bc]'$", found[1].found)
+    assert re.search("agent 'a'$", found[0].found, re.M) and re.search("agent '[bc]'$", found[1].found, re.M)
 
 
 # -- edits -----------------------------------------------------------------------------------------
