@@ -498,4 +498,4 @@ def _owned(values: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _copied_infos(infos: dict[Any, Any]) -> dict[Any, Any]:
-    return {agent: copied_info(info) for agent, info in infos.items()}
+    return {agent: copied_info(info) if isinstance(info, dict) else info for agent, info in infos.items()}
