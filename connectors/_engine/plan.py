@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import PieceError, PipelineError
+from epibatch.core.errors import EpibatchWarning, PieceError, PipelineError
 from epibatch.core.imports import advice_for_piece
 from epibatch.core.piece_arguments import constructor_parameters
 from epibatch.core.piece_declarations import check_declarations
@@ -262,6 +263,16 @@ def _take_side(piece: ConnectorV2, where: str, training: bool | None) -> None:
         raise PieceError(where, expected=f"a piece that makes {makes}", found=found, do=do)
     piece.take_side(training)
     piece.trains = training
+    kept = [name for name in (_SIDE, f"_{_SIDE}") if getattr(piece, name, None) is training]
+    is_other = argument is None and bool(constructor_parameters(type(piece))[_SIDE].default) is not training
+    if is_other and not kept and type(piece).take_side is ConnectorV2.take_side:
+        warning = EpibatchWarning(
+            where,
+            expected=f"a piece that keeps its argument {_SIDE} as self.{_SIDE}, or has a method take_side(training)",
+            found="neither, so that it goes on as its constructor left it",
+            do=f"write self.{_SIDE} = {_SIDE} in the constructor, or pass {_SIDE}={training}",
+        )
+        warnings.warn(warning, stacklevel=2)
 
 
 def _casts_to_float32(steps: Sequence[Step]) -> bool:

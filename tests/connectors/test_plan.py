@@ -34,7 +34,7 @@ from epibatch.connectors.learner import (
 from epibatch.connectors.observations import Affine, Clip, TimeMaxPool
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.columns import COLUMNS_LEFT_OUT
-from epibatch.core.errors import PieceError, PipelineError
+from epibatch.core.errors import EpibatchWarning, PieceError, PipelineError
 from epibatch.episodes import MultiAgentEpisode
 from fixture_pieces import Lab, played
 
@@ -371,6 +371,7 @@ class Annotated(AddObservationsFromEpisodesToBatch):
         return {"side": self.as_learner_connector, "factor": self.factor}
 
 
+@pytest.mark.filterwarnings("ignore:(?s).*keeps its argument as_learner_connector")  # one piece does not keep it
 @pytest.mark.parametrize("kind", [LearnerConnectorPipeline, EnvToModulePipeline, ConnectorPipelineV2])
 @pytest.mark.parametrize(
     "make",
@@ -408,6 +409,22 @@ def test_a_piece_with_more_that_depends_on_the_side_overrides_one_method():
         piece = Widens()
         pipeline = kind(connectors=[piece])
         assert (piece.lookback, pipeline.lookback_needed) == (lookback, lookback)
+
+
+def test_a_piece_that_does_not_learn_its_side_is_warned_of():
+    class Deaf(ConnectorV2):
+        def __init__(self, input_observation_space=None, input_action_space=None, *, as_learner_connector=False, **kw):
+            super().__init__(input_observation_space, input_action_space, **kw)
+            self.learner_side = as_learner_connector
+
+        def __call__(self, *, batch, **kwargs):
+            return batch
+
+    with pytest.warns(EpibatchWarning, match="self.as_learner_connector") as caught:
+        LearnerConnectorPipeline(connectors=[Deaf()])
+    assert caught[0].message.where == "LearnerConnectorPipeline, piece 0 (Deaf)"
+    EnvToModulePipeline(connectors=[Deaf()])
+    LearnerConnectorPipeline(connectors=[Deaf(as_learner_connector=True)])
 
 
 def test_copies_for_agents_change_sides_with_their_piece():
