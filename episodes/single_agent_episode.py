@@ -701,8 +701,7 @@ class SingleAgentEpisode:
         self.infos.concat(other.infos)
         if len(other):
             self._concat_columns(other)
-        self.is_terminated = other.is_terminated
-        self.is_truncated = other.is_truncated and not other.is_terminated
+        self.is_terminated, self.is_truncated = other.is_terminated, other.is_truncated
         self._custom_data.update(other.custom_data)
         self._last_step_time = other._last_step_time or self._last_step_time
         self.validate()

@@ -284,3 +284,16 @@ def test_an_observation_that_is_nested_differently_is_named() -> None:
 def test_single_steps_are_not_episodes(index: Any) -> None:
     with pytest.raises(NotImplementedError):
         numbered()[index]
+
+
+@pytest.mark.parametrize("terminated", [False, True])
+@pytest.mark.parametrize("truncated", [False, True])
+def test_joined_chunks_have_both_flags_of_the_last_one(terminated, truncated):
+    """A time limit may fall on the step that terminates: gymnasium's TimeLimit then sets both."""
+    joined = SingleAgentEpisode()
+    joined.add_env_reset(0)
+    joined.add_env_step(1, 0, 1.0)
+    last = joined.cut()
+    last.add_env_step(2, 0, 1.0, terminated=terminated, truncated=truncated)
+    joined.concat_episode(last)
+    assert (joined.is_terminated, joined.is_truncated) == (terminated, truncated)
