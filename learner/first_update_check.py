@@ -36,7 +36,8 @@ CheckMode = Literal["warn", "error", "off"]
 _MOST_ROWS = 4096
 _MASK = "_first_update_mask"
 _HALVES = (torch.float16, torch.bfloat16)
-_OR = "\n            or "
+_LINE = "\n            "
+_OR = f"{_LINE}or "
 _LOG = logging.getLogger("epibatch")
 
 
@@ -329,13 +330,22 @@ class _Comparison:
             if logp is not None and Columns.ACTIONS in minibatch:
                 chosen, module = minibatch[Columns.ACTIONS], self._module
                 expected = module.get_exploration_action_dist_cls().from_logits(recorded).logp(chosen)
-                actions = self._difference(expected, logp, rows)
+                actions = self._difference(expected, logp, rows, least=1.0)
                 change = (module.get_train_action_dist_cls().from_logits(outputs).logp(chosen) - logp).abs().cpu()[rows]
             gaps.append((inputs, change, actions))
         return [torch.cat(parts) for parts in zip(*gaps)]
 
-    def _difference(self, actual: Any, recorded: Any, rows: torch.Tensor) -> torch.Tensor:
-        """Return the largest difference in each of the rows; 0 where it is within the tolerance."""
+    def _difference(self, actual: Any, recorded: Any, rows: torch.Tensor, *, least: float = 0.0) -> torch.Tensor:
+        """Return the largest difference in each of the rows; 0 where it is within the tolerance.
+
+        The tolerance follows the size of the recorded values: a network's first outputs may all be below 1e-4.
+
+        Args:
+            actual: Nested tensors [B, ...] or [B, T, ...].
+            recorded: The same of the recorded values.
+            rows: Mask of the rows to compare: bool, [B] or [B, T].
+            least: The size of values that are smaller, such as log-probabilities near 0.
+        """
         relative, absolute = (2e-2, 2e-2) if self._coarse else (1e-3, 1e-4)
         largest = torch.zeros(int(rows.sum()))
         for left, right in zip(flatten(actual)[0], flatten(recorded)[0], strict=True):
@@ -343,7 +353,9 @@ class _Comparison:
                 raise ValueError(f"shapes {list(left.shape)} and {list(right.shape)}")
             left, right = (side.detach().cpu().float()[rows].reshape(len(largest), -1) for side in (left, right))
             size = (left - right).abs().nan_to_num(torch.inf, torch.inf)
-            size[torch.isclose(left, right, rtol=relative, atol=absolute, equal_nan=True)] = 0.0
+            scale = max(least, float(right.abs().nan_to_num().max())) if right.numel() and not self._coarse else 1.0
+            within = min(absolute, relative * scale)
+            size[torch.isclose(left, right, rtol=relative, atol=within, equal_nan=True)] = 0.0
             largest = torch.maximum(largest, size.amax(1))
         return largest
 
@@ -391,7 +403,8 @@ class _Comparison:
                     expected=text,
                     found=f"other values in {int(mask.sum())} of {len(mask)} rows, {values}log-probabilities of "
                     f"actions differ by up to {float(logp[mask].max()):.3g}; the first is "
-                    f"{_described(place, first)}" + "".join(f"\n{fact}" for fact in facts if fact),
+                    f"{_described(place, first)}"
+                    + "".join(f"{_LINE}{fact}" for fact in "\n".join(filter(None, facts)).split("\n") if fact),
                     do=_OR.join((*causes, _MEANT)),
                 )
             )

@@ -91,6 +91,19 @@ class Layered(TorchRLModule, ValueFunctionAPI):
         return self.net(batch["obs"])[:, 0]
 
 
+class Sized(TorchRLModule, ValueFunctionAPI):
+    """A network whose outputs have about the size that `model_config` names."""
+
+    def setup(self) -> None:
+        self.net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4))
+
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        return {"action_dist_inputs": self.model_config["size"] * self.net(batch["obs"])}
+
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+        return self.net(batch["obs"])[:, 0]
+
+
 def train(config: PPOConfig) -> list[FirstUpdateWarning]:
     """What one iteration warns of."""
     algo = config.build_algo()
@@ -195,6 +208,14 @@ def test_the_piece_and_the_entries_that_differ_are_named(first_update, change, s
     assert found.count(" writes 'obs' ") <= len(said) and all(text in found for text in said)
     assert f"obs[{worst}] is {acted[worst]:.3g} while acting, {learned[worst]:.3g} in training" in found
     algo.stop()
+
+
+@pytest.mark.parametrize("size", [1e-2, 1e-5, 1e-8])
+def test_small_outputs_are_compared_by_their_size(first_update, size):
+    """A network's first outputs may be of any size: a mistake is seen, rounding is not."""
+    for acting in ((), (tanh,)):
+        config = sides(acting)(first_update.config(), first_update)
+        assert len(train(config.rl_module(rl_module_spec=first_update.spec(Sized, size=size)))) == len(acting)
 
 
 def test_gap_and_place_are_those_of_the_rows(first_update):
@@ -335,7 +356,8 @@ def test_agents_are_named(first_update):
         train(config.learners(learner_connector=lambda *_: first_update.tanh())), key=lambda each: each.where
     )
     assert [each.where.split(",")[0] for each in found] == ["module 'p'", "module 'q'"]
-    assert re.search("agent 'a'$", found[0].found, re.M) and re.search("agent '[bc]'$", found[1].found, re.M)
+    first, second = (each.found.splitlines()[0] for each in found)
+    assert first.endswith("agent 'a'") and re.search("agent '[bc]'$", second)
 
 
 # -- edits -----------------------------------------------------------------------------------------
