@@ -106,7 +106,7 @@ def loss_problem(loss: Any) -> tuple[str, str] | None:
 class OptimizerSettings(SettingsModel):
     """Optimiser, gradient clipping and minibatches."""
 
-    lr: ScheduledPositive = 5e-5
+    lr: ScheduledCoefficient = 5e-5
     """Learning rate, or a schedule of it: `[[0, 1e-3], [500_000, 1e-4]]`, by environment steps learned from."""
     optimizer: Annotated[
         str | Mapping[str, Any] | Callable[..., Any], PlainValidator(_optimizer), WithJsonSchema(_OPTIMIZER_SCHEMA)

@@ -50,7 +50,7 @@ def test_methods_return_the_config_and_settings_read_flat():
     [
         (lambda c: c.training(lr=-1, gama=2), r"(?s)PPOConfig\.training\n.*training\.lr.*training\.gama.*2 settings"),
         (
-            lambda c: c.training(model={"a": 1}, learner_connector=3, lr=0),
+            lambda c: c.training(model={"a": 1}, learner_connector=3, lr=-1),
             r"(?s)learner_connector.*training\.lr.*2 settings",
         ),
         (lambda c: c.environment("A", env_confg={}), "did you mean 'env_config'"),
@@ -61,7 +61,7 @@ def test_methods_return_the_config_and_settings_read_flat():
         (lambda c: c.training(learner_connector={"piece": "clip"}), "learner_connector"),
         (lambda c: c.stopping(reward=1), r"PPOConfig\.stopping"),
         (lambda c: setattr(c, "lrr", 1), "did you mean 'lr'"),
-        (lambda c: setattr(c, "lr", -1), "greater than 0"),
+        (lambda c: setattr(c, "lr", -1), "greater than or equal to 0"),
     ],
 )
 def test_wrong_calls_change_nothing(call, message):

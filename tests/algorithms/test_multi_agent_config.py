@@ -131,7 +131,7 @@ def test_everything_wrong_is_reported_at_once():
     with pytest.raises(ConfigError) as caught:
         PPOConfig.from_dict(data)
     for line in (
-        "multi_agent.policies.red.config.lr: input should be greater than 0, found int -1",
+        "multi_agent.policies.red.config.lr: input should be greater than or equal to 0, found int -1",
         "multi_agent.policies.red.config.train_batch_size: no setting of single modules: all modules learn from one",
         "multi_agent.policies.red.config.gama: unknown setting; did you mean 'gamma'?",
         "multi_agent.policies.red.model_config.use_lstn: unknown setting; did you mean 'use_lstm'?",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import types
 
@@ -52,6 +53,15 @@ def test_the_learning_rate_follows_the_steps_of_the_updates_before(points):
     learner = points.learner(points.modules(a=(0, 0)), {"a": points.batch("a", 4)}, lr=[[0, 0.4], [10, 0.2]])
     rates = [learner.update(episodes=Steps(3, 2))["a"]["lr"] for _ in range(4)]
     assert rates == pytest.approx([0.4, 0.3, 0.2, 0.2])
+
+
+@pytest.mark.parametrize("lr", [0.0, [[0, 0.0], [10, 0.0]]])
+def test_a_learning_rate_of_0_changes_no_weight(lr):
+    algo = config(lr=lr).build_algo()
+    before = copy.deepcopy(algo.get_module().state_dict())
+    assert algo.train()["learners"]["default_policy"]["lr"] == 0.0
+    assert all(torch.equal(before[name], value) for name, value in algo.get_module().state_dict().items())
+    algo.stop()
 
 
 def test_a_state_without_a_count_of_steps_begins_the_schedule(points):

@@ -57,7 +57,7 @@ from ..connectors.views.view import as_views
 from ..env_runner.callbacks import callback_problem
 from ..env_runner.env_runner import EnvRunner
 from ..env_runner.make_env import wrapper_problem
-from ..learner.schedules import ScheduledPositive
+from ..learner.schedules import ScheduledCoefficient
 from ..learner.settings import OptimizerSettings, PPOSettings, loss_problem
 from .multi_agent import AgentMapping, add_policy_errors
 from .other_libraries import setting_advice
@@ -440,7 +440,7 @@ class TrainingSettings(OptimizerSettings):
         "shuffle_batch_per_epoch",
     )
 
-    lr: ScheduledPositive = 0.001
+    lr: ScheduledCoefficient = 0.001
     """Learning rate, or a schedule of it: `[[0, 1e-3], [500_000, 1e-4]]`, by environment steps learned from."""
     gamma: Fraction = 0.99
     """Discount."""
@@ -473,7 +473,7 @@ class PPOTrainingSettings(PPOSettings, TrainingSettings):
         "standardize_advantages",
     )
 
-    lr: ScheduledPositive = 5e-5
+    lr: ScheduledCoefficient = 5e-5
     """Learning rate, or a schedule of it: `[[0, 1e-3], [500_000, 1e-4]]`, by environment steps learned from."""
     minibatch_size: Positive | None = 128
     """Timesteps of a minibatch; None: the whole batch; left out: no more than the batch has."""
