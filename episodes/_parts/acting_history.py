@@ -45,6 +45,9 @@ class ActingHistory:
         self._block = block
         self.episodes = VectorEpisodes(block, chunks, recording=True)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ActingHistory, (self._block, list(self.episodes.chunks))
+
     @classmethod
     def start(cls, observations: Any, spaces: Spaces, infos: Any = None) -> ActingHistory:
         """New episodes.

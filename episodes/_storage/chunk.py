@@ -66,6 +66,11 @@ class Chunk:
         """The episode object that shows this chunk, if it was made and still exists."""
         return None if self._view is None else self._view()
 
+    def __getstate__(self) -> dict[str, Any]:
+        view = self.shown
+        custom = self.custom_data if view is None else view.custom_data
+        return {**vars(self), "custom_data": custom, "_view": None}
+
     @property
     def has_tail(self) -> bool:
         """True if the last observation lies apart from the block."""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from epibatch import Policy
 from epibatch.algorithms import PolicyState, PPOConfig
 from epibatch.connectors import ConnectorV2
-from epibatch.connectors.env_to_module import EnvToModulePipeline
+from epibatch.connectors.env_to_module import EnvToModulePipeline, SingleAgentObservationPreprocessor
 from epibatch.connectors.module_to_env import ModuleToEnvPipeline
 from epibatch.core.errors import (
     ColumnError,
@@ -547,4 +547,30 @@ def test_a_copy_of_an_algorithms_policy_keeps_the_weights_of_its_moment(copied):
     assert all(torch.equal(kept[name], value) for name, value in before.items())
     assert not all(torch.equal(now[name], value) for name, value in before.items())
     assert copy_of_it.act(obs)[0] in (0, 1)
+    algo.stop()
+
+
+class AddCount(SingleAgentObservationPreprocessor):
+    """Adds the number of its calls for an episode, which the episode carries."""
+
+    def preprocess(self, observation, episode):
+        episode.custom_data["calls"] = episode.custom_data.get("calls", 0) + 1
+        return observation + np.float32(episode.custom_data["calls"])
+
+
+def test_a_stored_state_fits_its_policy_and_copies_of_it():
+    """As in a server without sessions: the state goes out with the action and comes back with the next observation."""
+    network = {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 4}
+    config = PPOConfig().environment("CartPole-v1").rl_module(model_config=network).debugging(seed=0)
+    algo = config.env_runners(env_to_module_connector=lambda *_: AddCount()).build_algo()
+    policy, obs = algo.get_policy(), np.full((3, 4), 0.1, np.float32)
+    policies = policy, copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))
+    for store in (lambda state: pickle.loads(pickle.dumps(state)), copy.deepcopy):
+        states = [None] * 3
+        for policy_seed in range(6):
+            for one in policies:
+                one.seed(policy_seed)
+            drawn = [one.act(obs, state, explore=True) for one, state in zip(policies, states)]
+            assert all(np.array_equal(actions, drawn[0][0]) for actions, _ in drawn)
+            states = [drawn[0][1], *(store(state) for _, state in drawn[1:])]
     algo.stop()

@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import gymnasium as gym
 import numpy as np
@@ -101,7 +102,7 @@ class PolicyPipelines(ABC):
         self.lookback = lookback
         self._before_acting = before_acting
         self._sequence: np.random.SeedSequence | None = None
-        self._owner = object()
+        self._owner = uuid4().hex  # of all copies
         # What pieces read without declaring it is seen only as they run.
         self._watched = [pipeline for pipeline in (env_to_module, module_to_env) if pipeline.plan().trusting]
         self._declared = max(env_to_module.lookback_needed, module_to_env.lookback_needed)
@@ -227,7 +228,7 @@ class PolicyState:
 
     rows: int
     batched: bool
-    _owner: object
+    _owner: str
     _history: ActingHistory
     _actions: Any
     _outputs: dict[str, Any]
@@ -344,7 +345,7 @@ class Policy(PolicyPipelines):
         rewards, infos, starts = received
         if state is None:
             return ActingHistory.start(observations, self._spaces, infos)
-        if not isinstance(state, PolicyState) or state._owner is not self._owner:
+        if not isinstance(state, PolicyState) or state._owner != self._owner:
             found = "one of another policy" if isinstance(state, PolicyState) else type(state).__name__
             raise _unfit_state("the state that this policy's last act returned", found)
         if (state.rows, state.batched) != (len(rewards), batched):
@@ -412,7 +413,7 @@ class MultiAgentPolicyState:
         is_terminated: True if it terminated, and was not truncated.
     """
 
-    _owner: object
+    _owner: str
     _episode: MultiAgentEpisode
     _acts: AgentActions
 
@@ -539,10 +540,10 @@ class MultiAgentPolicy(PolicyPipelines):
         flags: tuple[Mapping[Any, bool], Mapping[Any, bool]],
     ) -> MultiAgentEpisode:
         """The next chunk of a state's episode, one step further; the state keeps its own."""
-        if not isinstance(state, MultiAgentPolicyState) or state._owner is not self._owner or state.is_done:
+        if not isinstance(state, MultiAgentPolicyState) or state._owner != self._owner or state.is_done:
             is_state = isinstance(state, MultiAgentPolicyState)
             found = type(state).__name__ if not is_state else "one of another policy"
-            if is_state and state._owner is self._owner:
+            if is_state and state._owner == self._owner:
                 found = "one of an episode that has ended"
             raise EpisodeStateError(
                 "state for MultiAgentPolicy.act",
