@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns, add_column_hint
-from epibatch.core.errors import ColumnError, RunnerArgumentError, add_context
+from epibatch.core.errors import ColumnError, ConfigError, RunnerArgumentError, add_context
 from epibatch.core.spaces import get_base_struct_from_space, random_legal_actions
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
@@ -119,12 +120,20 @@ def forward(module: Any, batch: dict[str, Any], *, explore: bool, t: int) -> dic
 
     Raises:
         ColumnError: the module returned something other than a dict.
+        ConfigError: the module's method does not take the number of steps.
         KeyError: the module reads a column that the batch to act on does not have; a note lists those that it has.
     """
     try:
         outputs: dict[str, Any]
         outputs = module.forward_exploration(batch, t=t) if explore else module.forward_inference(batch)
     except Exception as error:
+        if type(error) is TypeError and str(error).endswith("unexpected keyword argument 't'"):
+            raise ConfigError(
+                f"{type(module).__name__}'s forward pass",
+                expected="a method _forward that also takes keywords, such as t, the number of steps so far",
+                found=str(error),
+                do="write def _forward(self, batch, **kwargs)",
+            ) from error
         add_column_hint(error, batch, _MISSING)
         add_context(error, f"in {type(module).__name__}'s forward pass, with {describe_batch(batch)}:")
         raise
@@ -161,12 +170,12 @@ def check_actions(columns: dict[str, Any], num_envs: int) -> None:
 
 
 def with_members(module: Any, outputs: Any) -> Any:
-    """Return the outputs after checking that the module's own actions are members of its Discrete and similar spaces.
+    """Return the outputs after checking the module's own actions: members of discrete spaces, no NaN for others.
 
-    Whole numbers of another type are cast to the space's type.
+    Whole numbers of another type are cast to the type of a discrete space, and actions of a Box get its shape.
 
     Raises:
-        ColumnError: an action is not a member.
+        ColumnError: an action is not a member, is NaN or has another shape.
     """
     space = getattr(module, "action_space", None)
     if space is None:
@@ -181,8 +190,8 @@ def with_members(module: Any, outputs: Any) -> Any:
 
 
 def _members(actions: Any, space: Any, name: str) -> Any:
-    low: Any
-    high: Any
+    low: Any = -np.inf
+    high: Any = np.inf
     if isinstance(space, gym.spaces.Discrete):
         low = int(space.start)
         high = low + int(space.n) - 1
@@ -192,18 +201,31 @@ def _members(actions: Any, space: Any, name: str) -> Any:
         low, high = starts, starts + sizes - 1
     elif isinstance(space, gym.spaces.MultiBinary):
         low, high = 0, 1
-    else:
-        return actions
     array = np.asarray(actions.detach().cpu() if hasattr(actions, "detach") else actions)
-    invalid = array if array.dtype.kind not in "fiub" else array[~((array >= low) & (array <= high) & (array % 1 == 0))]
+    where, is_box = f"column {Columns.ACTIONS!r} of {name}'s outputs", isinstance(space, gym.spaces.Box)
+    if is_box and array.shape[max(1, array.ndim - len(space.shape)) :] != space.shape:
+        if not array.ndim or array.size != len(array) * math.prod(space.shape):
+            raise ColumnError(
+                where,
+                expected=f"shape {['rows', *space.shape]}, as {space} has",
+                found=f"shape {list(array.shape)}",
+                do="return one action of the space per row",
+            )
+        array = array.reshape(len(array), *space.shape)
+        actions = actions.reshape(array.shape) if hasattr(actions, "reshape") else array
+    invalid = array
+    if array.dtype.kind in "fiub":
+        invalid = array[~((array >= low) & (array <= high) & (is_box or (array % 1 == 0)))]
     if invalid.size:
         raise ColumnError(
-            f"column {Columns.ACTIONS!r} of {name}'s outputs",
-            expected=f"members of {space}",
+            where,
+            expected="numbers" if is_box else f"members of {space}",
             found=", ".join(map(repr, dict.fromkeys(invalid.reshape(-1)[:5].tolist()))),
-            do=f"return whole numbers of the space, or {Columns.ACTION_DIST_INPUTS!r} alone, to have them drawn",
+            do="look for NaN in the observations and the module's weights"
+            if is_box
+            else f"return whole numbers of the space, or {Columns.ACTION_DIST_INPUTS!r} alone, to have them drawn",
         )
-    if array.dtype.kind != "f":
+    if is_box or array.dtype.kind != "f":
         return actions
     return actions.long() if hasattr(actions, "long") else array.astype(np.int64)
 

@@ -102,6 +102,8 @@ class GetActions(ColumnarPiece):
                 distribution = distribution.to_deterministic()
             columns[Columns.ACTIONS] = self._sample(distribution, group, key, inputs)
         if Columns.ACTION_LOGP not in columns:
+            if has_actions:
+                columns[Columns.ACTIONS] = _tensors(columns[Columns.ACTIONS])
             logp = columns[Columns.ACTION_LOGP] = distribution.logp(columns[Columns.ACTIONS])
             checked = logp if explore else inputs  # a greedy action's probability is 1 whatever it is
             if checked.is_cpu and _has_nan(checked):
@@ -203,6 +205,13 @@ class GetActions(ColumnarPiece):
             restore_torch_generator("GetActions.set_state", generator, state["generator"])
             self._generator = generator
             self._generators, self._device_state = {}, state.get("device_generator")
+
+
+def _tensors(actions: Any) -> Any:
+    """Return a module's own actions, which may be lists or arrays, as tensors."""
+    import torch
+
+    return map_struct(torch.as_tensor, actions)
 
 
 def _inputs_of(distribution: Any, space: gym.Space[Any]) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError
+from epibatch.core.errors import ColumnError, error_context
 from epibatch.core.structs import flatten_like, map_struct
 
 from .._engine.chunks import ChunkGroup
@@ -56,14 +56,16 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
     def _check_state(self, column: Any, group: ChunkGroup) -> None:
         """Refuse a state of another shape than the initial one: with a time axis, say."""
         layout = state_layout(group.rl_module)
-        leaves = flatten_like(layout.form, column.data)
+        where = f"column {Columns.STATE_OUT!r} of {type(group.rl_module).__name__}"
+        with error_context(f"{where}, which is nested like get_initial_state():"):
+            leaves = flatten_like(layout.form, column.data)
         if [leaf.shape[1:] for leaf in leaves] == list(layout.shapes):
             return
         layout = state_layout(group.rl_module, anew=True)  # the module's state may have grown since
         for shape, leaf in zip(layout.shapes, leaves):
             if leaf.shape[1:] != shape:
                 raise ColumnError(
-                    f"column {Columns.STATE_OUT!r} of {type(group.rl_module).__name__}",
+                    where,
                     expected=f"shape [rows, {', '.join(map(str, shape))}], like get_initial_state() has",
                     found=f"shape {list(leaf.shape)}",
                     do="return the state after the last step, without a time axis",

@@ -9,7 +9,7 @@ import torch
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
-from epibatch.core.errors import ColumnError
+from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.env_runner import MultiAgentEnv, SingleAgentEnvRunner
 from fixture_envs import ScriptedEnv
 
@@ -49,10 +49,20 @@ def test_an_error_names_module_and_batch(toys, look, error, words):
     assert type(raised.value) is error and words in said(raised)
 
 
+def test_a_forward_method_without_keywords_is_told_what_to_write(toys):
+    runner = toys.runner(2)
+    runner.module.forward_exploration = lambda batch: {"actions": np.zeros(2)}
+    with pytest.raises(ConfigError) as raised:
+        runner.sample(num_timesteps=2)
+    assert "unexpected keyword argument 't'" in raised.value.found
+    assert raised.value.do == "write def _forward(self, batch, **kwargs)"
+
+
 DISCRETE = gym.spaces.Discrete(2)
 SHIFTED = gym.spaces.Discrete(3, start=5)
 MANY = gym.spaces.MultiDiscrete([2, 4])
 BITS = gym.spaces.MultiBinary(2)
+PAIR = gym.spaces.Box(-1, 1, (2,))
 NESTED = gym.spaces.Dict(a=DISCRETE, b=gym.spaces.Box(-1, 1, (1,)))
 
 
@@ -76,6 +86,9 @@ def runner_that_chooses(toys, space, actions):
         (MANY, np.array([[2, 3], [0, 0]]), "2"),
         (BITS, torch.tensor([[0, 2], [0, 1]]), "2"),
         (NESTED, {"a": np.array([3, 0]), "b": np.zeros((2, 1))}, "3"),
+        (NESTED, {"a": np.array([1, 0]), "b": torch.tensor([[0.5], [np.nan]])}, "nan"),
+        (PAIR, torch.zeros(2), "shape [2]"),
+        (PAIR, np.zeros((2, 3)), "shape [2, 3]"),
     ],
 )
 def test_a_modules_own_actions_must_be_members_of_its_space(toys, space, actions, found):
@@ -95,14 +108,26 @@ def test_a_modules_own_actions_must_be_members_of_its_space(toys, space, actions
         (MANY, torch.tensor([[1.0, 3.0], [0.0, 2.0]]), [[1, 3], [0, 2]]),
         (BITS, np.array([[True, False], [True, True]]), [[1, 0], [1, 1]]),
         (gym.spaces.Box(-1, 1, (1,)), np.array([[0.5], [-0.5]]), [[0.5], [-0.5]]),
+        (gym.spaces.Box(-1, 1, (1,)), torch.tensor([0.5, -0.5]), [[0.5], [-0.5]]),
+        (gym.spaces.Box(-1, 1, (1,)), [0.5, -0.5], [[0.5], [-0.5]]),
+        (gym.spaces.Box(-1, 1, (2, 1)), np.array([[0.5, 1], [-0.5, 0]]), [[[0.5], [1]], [[-0.5], [0]]]),
     ],
 )
-def test_whole_numbers_of_another_type_are_converted(toys, space, actions, expected):
+def test_actions_of_another_type_or_without_an_axis_of_the_space_are_converted(toys, space, actions, expected):
     chunks = runner_that_chooses(toys, space, actions).sample(num_timesteps=2)
     kinds = "f" if isinstance(space, gym.spaces.Box) else "ib"
     assert [chunk.get_actions(0).tolist() for chunk in chunks] == expected
     assert [env.actions[0].tolist() for env in toys.envs] == expected
     assert all(own.dtype.kind in kinds for env in toys.envs for own in env.actions)
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, np.array, list])
+def test_the_log_probability_of_a_modules_own_actions_is_added_whatever_holds_them(toys, kind):
+    runner = toys.runner(2, env=toys.factory(action_space=DISCRETE))
+    logits = torch.tensor([[0.0, 1.0], [0.0, 3.0]])
+    runner.module.forward_exploration = lambda batch, **_: {"actions": kind([1, 0]), "action_dist_inputs": logits}
+    stored = [chunk.get_extra_model_outputs("action_logp")[0] for chunk in runner.sample(num_timesteps=2)]
+    assert np.allclose(np.exp(stored), [1 / (1 + np.exp(-1)), 1 / (1 + np.exp(3))])
 
 
 class Ends(ConnectorV2):

@@ -139,6 +139,13 @@ def test_a_recurrent_module_without_new_state_is_told_so(lab):
         seen_after_the_axis(lab, lab.module(state=1), outputs)
 
 
+@pytest.mark.parametrize("state", [{"hidden": torch.zeros(2, 1)}, torch.zeros(2, 1)])
+def test_a_new_state_with_other_names_is_named(lab, state):
+    outputs = {"actions": torch.tensor([[1], [0]]), "state_out": state}
+    with pytest.raises(ColumnError, match=r"column 'state_out' of [\s\S]*like get_initial_state[\s\S]*\{h: leaf\}"):
+        seen_after_the_axis(lab, lab.module(state=1), outputs)
+
+
 def test_the_axis_goes_also_when_the_two_sides_share_no_data(lab, tensors):
     episodes = [lab.episode("a", 0, numpy=False, state=1), lab.episode("b", 1, numpy=False, state=1)]
     outputs = {"action_dist_inputs": tensors.recurrent, "state_out": {"h": torch.zeros(2, 1)}}
