@@ -98,10 +98,16 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         rewards = self.need(batch, Columns.REWARDS, do)
         mask = self.need(batch, Columns.LOSS_MASK, do)
         terminateds = self.need(batch, Columns.TERMINATEDS, do)
+        if not isinstance(rewards, torch.Tensor):
+            raise _unfit_rewards(f"{type(rewards).__name__} of {rewards.dtype}", mask.shape)
         values = _values(batch, group)
         if not isinstance(values, torch.Tensor) or values.shape != rewards.shape:
             fits = isinstance(values, torch.Tensor) and values.shape == mask.shape
-            raise _unfit_rewards(rewards.shape, mask.shape) if fits else _unfit_values(module, values, rewards.shape)
+            raise (
+                _unfit_rewards(f"shape {list(rewards.shape)}", mask.shape)
+                if fits
+                else _unfit_values(module, values, rewards.shape)
+            )
         settings = (self.per_module or {}).get(group.module_id, {})
         gamma, lambda_ = settings.get("gamma", self.gamma), settings.get("lambda_", self.lambda_)
         shape, device = values.shape, values.device
@@ -142,11 +148,11 @@ def _values(batch: dict[str, Any], group: ChunkGroup) -> Any:
         raise
 
 
-def _unfit_rewards(found: Any, expected: Any) -> ColumnError:
+def _unfit_rewards(found: str, expected: Any) -> ColumnError:
     return ColumnError(
         f"GeneralAdvantageEstimation, column {Columns.REWARDS!r}",
         expected=f"one number per row, shape {list(expected)}",
-        found=f"shape {list(found)}",
+        found=found,
         do="give each step one number as reward; of vectors of several, LineariseRewards makes one",
     )
 

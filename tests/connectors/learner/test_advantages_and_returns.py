@@ -121,6 +121,13 @@ def test_values_of_another_shape_are_refused_with_the_module_named(lab, values, 
         lab.run("learner", lab.defaults("learner", ppo=True), [lab.episode("a", 5)], rl_module=module)
 
 
+def test_rewards_that_are_no_numbers_are_refused(lab):
+    episode = lab.episode("a", 5)
+    episode.set_rewards(new_data=["good"] * 5)
+    with pytest.raises(EpibatchError, match=r"column 'rewards'[\s\S]*one number per row[\s\S]*ndarray of (object|<U)"):
+        lab.run("learner", lab.defaults("learner", ppo=True), [episode], rl_module=lab.module(multi=True))
+
+
 def double_sum(rewards, gamma):
     return [sum(gamma ** (later - t) * rewards[later] for later in range(t, len(rewards))) for t in range(len(rewards))]
 
