@@ -124,12 +124,12 @@ class ColumnPath(NamedTuple):
 
     def _nothing_there(self, struct: Any, depth: int) -> ColumnError:
         parts = struct if isinstance(struct, dict) else () if is_leaf(struct) else range(len(struct))
-        names, key = list(map(str, parts)), self.keys[depth]
+        names, key, above = list(map(str, parts)), self.keys[depth], str(ColumnPath(self.column, self.keys[:depth]))
         return ColumnError(
             f"column {str(self)!r}",
-            expected=f"a part {key!r} of {str(ColumnPath(self.column, self.keys[:depth]))!r}",
+            expected=f"a part {key!r} of {above!r}",
             found=f"parts {', '.join(names)}" if names else "one array",
-            do=nearest(key, names) if names else f"write {self.column!r} alone",
+            do=nearest(key, names) if names else f"write {above!r}",
         )
 
 

@@ -188,6 +188,8 @@ def test_columns_are_in_the_data_form(cls, columns):
         (lambda: FrameStacking(SPACE, axis=-1), SpaceError, r"do: .*obs/left, obs/gray, obs/arm/0, obs/other"),
         (lambda: TimeMaxPool(SPACE, columns="obs/arm"), SpaceError, r"one array at 'obs/arm'[\s\S]*'obs/arm/0'"),
         (lambda: FrameStacking(SPACE, columns="obs/grey"), ColumnError, "did you mean 'gray'"),
+        (lambda: FrameStacking(SPACE, columns="obs/gray/"), ColumnError, "do: .*write 'obs/gray'"),
+        (lambda: MeanStdFilter(SPACE, columns="obs/arm/0/x"), ColumnError, "do: .*write 'obs/arm/0'"),
         (lambda: FrameStacking(SPACE, columns="obs/left"), SpaceError, "last axis has length 1"),
         (lambda: FrameStacking(SPACE, columns="rewards"), PieceError, "parts of 'obs' only"),
         (lambda: FrameStacking(SPACE, columns=["obs/gray", "new_obs/gray"]), PieceError, "new_obs is made as obs is"),
