@@ -17,7 +17,7 @@ from epibatch.core.errors import (
     SpaceError,
     nearest,
 )
-from epibatch.core.plain import key_text
+from epibatch.core.plain import key_text, plain_key
 from epibatch.core.spaces import encoding_advice, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of
 
@@ -490,6 +490,16 @@ def _check_agents(env: MultiAgentEnv, where: str) -> None:
                 found=f"{other!r} and {agent!r}",
                 do="rename one of them",
             )
+        try:
+            plain_key(agent)
+        except TypeError:
+            warning = EpibatchWarning(
+                f"{where}, possible_agents",
+                expected="names that a checkpoint can store: text, numbers, bools, None or tuples of these",
+                found=repr(agent),
+                do="rename it; pieces that keep a state by agent, as MeanStdFilter does, cannot be saved with it",
+            )
+            warnings.warn(warning, stacklevel=2)
 
 
 def _instead(env: Any, made_by: str) -> dict[str, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import warnings
+from enum import Enum
 
 import gymnasium as gym
 import numpy as np
@@ -171,6 +173,14 @@ def test_what_the_environment_writes_into_again_stays_as_it_was(copy):
 # ------------------------------------------------------------------------------------ what makers return
 
 
+class Side(Enum):
+    LEFT = 1
+
+
+class Word(str, Enum):
+    LEFT = "left"
+
+
 def made(**attributes):
     """An environment of agents a and b with other attributes."""
     env = MultiAgentEnv()
@@ -243,6 +253,19 @@ def test_what_was_made_is_named_with_what_to_do(env, error, message):
     with pytest.raises(error, match=message) as caught:
         VectorMultiAgentEnv([maker])
     assert error is UnknownNameError or "made by maker" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("agent", "warns"),
+    [(Side.LEFT, True), (b"left", True), (("left", b"1"), True), (Word.LEFT, False), (("left", 1), False)],
+)
+def test_names_that_no_checkpoint_can_store_are_warned_of(agent, warns):
+    env = made(agents=[agent, "b"], possible_agents=[agent, "b"], observation_spaces=None, action_spaces=None)
+    env.observation_space, env.action_space = Discrete(2), Discrete(3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        VectorMultiAgentEnv([lambda: env])
+    assert ["that a checkpoint can store" in str(each.message) for each in caught] == [True] * warns
 
 
 @pytest.mark.parametrize(
