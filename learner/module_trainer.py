@@ -467,6 +467,8 @@ class ModuleTrainer:
             raise
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        if not optimizer.has_gradients() and loss.detach() != 0:
+            raise _no_gradient()
         self.has_computed = True
         return {"total_loss": loss.detach(), **metrics}, columns, outputs
 
@@ -568,15 +570,19 @@ def _loss_and_metrics(result: Any) -> tuple[torch.Tensor, Mapping[str, Any]]:
     if loss.numel() != 1 or not loss.is_floating_point():
         raise _no_loss(f"a loss of shape {list(loss.shape)} and {loss.dtype}", "return the mean over the rows")
     if not loss.requires_grad:
-        raise _no_loss(
-            "a loss that no gradient comes from",
-            "compute it from the module's outputs, without detach(), item(), torch.no_grad() or NumPy",
-        )
+        raise _no_gradient()
     return loss.reshape(()), metrics or {}
 
 
 def _no_loss(found: str, do: str = "return the loss as a tensor, and a dict of metrics") -> ConfigError:
     return ConfigError("what the loss returned", expected="(scalar loss, metrics)", found=found, do=do)
+
+
+def _no_gradient() -> ConfigError:
+    return _no_loss(
+        "a loss that no gradient comes from",
+        "compute it from the module's outputs, without detach(), item(), torch.no_grad() or NumPy",
+    )
 
 
 def _numbers(scalars: Mapping[str, Any]) -> dict[str, float]:

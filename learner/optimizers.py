@@ -57,6 +57,10 @@ class ModuleOptimizer:
         for parameter in self._parameters:
             parameter.grad = None
 
+    def has_gradients(self) -> bool:
+        """True if a parameter has a gradient."""
+        return any(parameter.grad is not None for parameter in self._parameters)
+
     def clip(self) -> torch.Tensor:
         """Clip the gradients as the settings say and return their global norm before clipping."""
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]

@@ -149,6 +149,7 @@ def test_outputs_that_do_not_fit_are_named(method, change, found):
         (lambda loss, metrics: (1.0, metrics), "float as the loss"),
         (lambda loss, metrics: (loss.expand(3), metrics), r"a loss of shape \[3\]"),
         (lambda loss, metrics: (loss.detach(), metrics), "no gradient"),
+        (lambda loss, metrics: (torch.tensor(loss.item(), requires_grad=True), metrics), "no gradient"),
         (lambda loss, metrics: (loss.long(), metrics), "int64"),
         (lambda loss, metrics: (loss, metrics, 1), "tuple of Tensor, dict, int"),
         (lambda loss, metrics: {"loss": loss}, "dict"),
@@ -175,6 +176,22 @@ def test_losses_alone_and_numbers_as_metrics_are_taken(change, metric):
     results = update(changed(change))
     assert results["total_loss"] == update()["total_loss"]
     assert results.get("a") == metric
+
+
+def test_a_loss_of_zero_needs_no_gradient():
+    """Losses return it for a minibatch that has nothing to learn from."""
+    results = update(changed(lambda loss, metrics: torch.zeros((), requires_grad=True)))
+    assert (results["total_loss"], results["grad_norm"]) == (0, 0)
+
+
+def test_a_loss_that_looks_up_another_name_is_told_the_columns_and_the_outputs():
+    with pytest.raises(KeyError) as caught:
+        update(lambda batch, outputs, distribution: batch["advantage"])
+    batch = (
+        f"If the batch was meant: it has no column 'advantage' at this place. Its columns: {', '.join(train_batch())}."
+    )
+    outputs = f"If `outputs` was meant: it has no column 'advantage' at this place. Its columns: {INPUTS}, vf_preds."
+    assert str(caught.value) == f"'advantage'. {batch} {outputs}"
 
 
 def test_an_error_in_the_module_says_what_it_was_given():

@@ -123,11 +123,13 @@ def add_column_hint(
         inner = list(value) if isinstance(value, Mapping) else []
         nested = inner and all(isinstance(part, str) for part in inner)
         columns += [f"{key}/{part}" for part in inner] if nested else [str(key)]
-    note = (
-        f"If {meant} was meant: it has no column {name!r} at this place. Its columns: {', '.join(columns) or 'none'}."
-    )
+    shown, earlier = str.__repr__(name), getattr(name, "hint", "")
     key = NotedKey(name)
-    key.hint = f". {note}"
+    key.hint = (
+        f"{earlier.rstrip('.')}. If {meant} was meant: it has no column {shown} at this place. "
+        f"Its columns: {', '.join(columns) or 'none'}."
+    )
+    key.notes = getattr(name, "notes", ())
     error.args = (key,)
     if advice:
         add_note(error, advice)
