@@ -232,7 +232,7 @@ def _declared_views(spec: Any, settings: Mapping[str, Any]) -> dict[str, View]:
         from epibatch.core.rl_module.default_modules import DefaultRecurrentActorCritic
 
         cls = DefaultRecurrentActorCritic
-    declare = getattr(cls, "get_view_requirements", None)
+    declare = getattr(cls, "get_view_requirements", None) if isinstance(cls, type) else None
     return {} if declare is None else as_views(declare(settings), f"{cls.__name__}.view_requirements")
 
 

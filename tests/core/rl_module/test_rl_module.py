@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -49,6 +51,43 @@ def test_setup_runs_once_after_the_fields_are_set():
     assert module.forward_exploration({}) == {"how": "exploration"}
 
 
+class Built(TorchRLModule):
+    """Its model_config is a function that sets it up."""
+
+    def setup(self):
+        self.model_config(self)
+
+
+def built_by_a_config(module_class):
+    spec = RLModuleSpec(module_class=module_class)
+    return PPOConfig().environment("CartPole-v1").rl_module(rl_module_spec=spec).build_algo()
+
+
+def layer(frozen=False):
+    return nn.Linear(2, 2).requires_grad_(not frozen)
+
+
+@pytest.mark.parametrize(
+    ("set_up", "name"),
+    [
+        (lambda module: setattr(module, "layers", [layer()]), "layers"),
+        (lambda module: setattr(module, "heads", {"pi": (nn.ReLU(), layer())}), "heads"),
+        (lambda module: setattr(module, "_scales", [nn.Parameter(torch.zeros(2))]), "_scales"),
+        (lambda module: setattr(module, "net", Built(model_config=lambda m: setattr(m, "ls", [layer()]))), "net.ls"),
+        (lambda module: setattr(module, "layers", nn.ModuleList([layer()])), None),
+        (lambda module: (setattr(module, "net", layer()), setattr(module, "known", [module.net, nn.ReLU(), 1])), None),
+        (lambda module: setattr(module, "teacher", [layer(frozen=True)]), None),
+    ],
+)
+def test_layers_that_torch_does_not_see_are_warned_of(set_up, name):
+    """A list hides layers from `parameters()`, so they would neither be trained nor saved."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        module = RLModuleSpec(module_class=Built, model_config=set_up).build()
+    assert isinstance(module, Built)
+    assert [f"attribute {name!r}" in str(each.message) for each in caught] == [True] * (name is not None)
+
+
 class Bare(RLModule):
     def get_initial_state(self):
         return np.zeros(3)
@@ -64,6 +103,8 @@ class Bare(RLModule):
         (lambda: Bare().is_stateful(), ColumnError, "a dict of unbatched arrays"),
         (lambda: RLModuleSpec(module_class="Recording").build(), ConfigError, "a subclass of RLModule"),
         (lambda: RLModuleSpec(module_class=int).build(), ConfigError, "a subclass of RLModule"),
+        (lambda: built_by_a_config(Built(model_config=lambda module: None)), ConfigError, "not an instance"),
+        (lambda: Built(model_config=lambda module: module.size), AttributeError, r"in Built.setup:[\s\S]*'size'"),
     ],
 )
 def test_wrong_uses(call, error, message):

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import torch
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +31,7 @@ from epibatch.core.errors import (
     ColumnError,
     ConfigError,
     EpibatchError,
+    EpibatchWarning,
     NotAvailableError,
     RunnerError,
     UnknownNameError,
@@ -147,7 +149,8 @@ class RLModule(Checkpointable, ABC):
         self.learner_only = learner_only
         self.model_config: Any = {} if model_config is None else model_config
         self._is_stateful: bool | None = None
-        self.setup()
+        with error_context(f"in {type(self).__name__}.setup:", Exception):
+            self.setup()
 
     def setup(self) -> None:
         """Build the module; called once, at the end of the constructor."""
@@ -795,6 +798,36 @@ def saved_spec(cls: Any, data: Mapping[str, Any], *, allow_imports: bool) -> Any
     return spec
 
 
+def _hidden_layers(module: nn.Module) -> Iterator[str]:
+    """Attributes with layers that would train, and that torch does not see in a list, tuple or dict."""
+    seen = {id(part) for part in (*module.modules(), *module.parameters())}
+
+    def would_train(value: Any) -> bool:
+        if isinstance(value, nn.Module):
+            return id(value) not in seen and any(part.requires_grad for part in value.parameters())
+        if isinstance(value, nn.Parameter):
+            return id(value) not in seen and value.requires_grad
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+        return any(map(would_train, parts))
+
+    for path, owner in module.named_modules():
+        for name, value in vars(owner).items():
+            if name != "model_config" and isinstance(value, (list, tuple, dict)) and would_train(value):
+                yield f"{path}.{name}" if path else name
+
+
+def _warn_of_hidden_layers(module: nn.Module) -> None:
+    names = list(_hidden_layers(module))
+    if names:
+        warning = EpibatchWarning(
+            f"module {type(module).__name__}, attribute {names[0]!r}",
+            expected="layers where torch finds them, or layers without gradients",
+            found="a list, tuple or dict of layers: they are not trained, not saved and not sent to runners",
+            do="put them into nn.ModuleList or nn.ModuleDict; or call requires_grad_(False) on frozen ones",
+        )
+        warnings.warn(warning, stacklevel=3)
+
+
 @dataclass
 class RLModuleSpec:
     """A module class and the arguments to build it with.
@@ -858,6 +891,8 @@ class RLModuleSpec:
         if module_class.__module__.startswith(RLModule.__module__.rpartition(".")[0]):
             count_weights(make)
         module = make()
+        if isinstance(module, nn.Module):
+            _warn_of_hidden_layers(module)
         if self.load_state_path is not None:
             module.restore_from_path(self.load_state_path)
         return module
