@@ -351,7 +351,8 @@ class TensorEnvRunner:
         if failure is not None:
             raise failure
         rewards, terminateds, truncateds = (self._per_env(result, name) for name in _PER_ENV)
-        ended = terminateds | truncateds
+        is_truncated = truncateds != 0
+        ended = is_truncated | (terminateds != 0)
         rows, terminal = self._terminal(result, ended)
         columns.update(obs=self._obs, rewards=rewards, terminateds=terminateds, truncateds=truncateds)
         if self._state is not None:
@@ -360,7 +361,7 @@ class TensorEnvRunner:
                 columns[Columns.STATE_OUT] = state
         if bootstraps:
             values = columns[Columns.VF_PREDS].reshape(self.num_envs)
-            columns[Columns.VALUES_BOOTSTRAPPED] = self._bootstrapped(values, truncateds, rows, terminal, state)
+            columns[Columns.VALUES_BOOTSTRAPPED] = self._bootstrapped(values, is_truncated, rows, terminal, state)
         final_obs = final_state = None
         if terminal is not None and all(_has(schema, name) for name in (Columns.OBS, *_PER_ENV[1:])):
             final_obs = map_struct(lambda leaf, new: leaf.index_copy(0, rows, new), self._obs, terminal)
@@ -374,7 +375,7 @@ class TensorEnvRunner:
         self._note(rewards, ended)
 
     def _per_env(self, result: VectorStep, name: str) -> torch.Tensor:
-        """Return rewards, as float32, or flags, as bool, with a row for each environment.
+        """Return rewards, as float32, or flags, as given, with a row for each environment; the storage checks flags.
 
         Raises:
             EnvironmentContractError: there are more or fewer rows.
@@ -388,7 +389,7 @@ class TensorEnvRunner:
                 found="None" if value is None else f"shape {list(value.shape)}",
                 do="return what gymnasium.vector.VectorEnv says",
             )
-        return value.reshape(self.num_envs) != 0 if flags else value.float()
+        return value.reshape(self.num_envs) if flags else value.float()
 
     def _terminal(self, result: VectorStep, ended: torch.Tensor) -> tuple[Any, Any]:
         """Return the environments whose terminal observations came, int64 [n], and these; two Nones without any."""

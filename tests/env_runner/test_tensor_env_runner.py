@@ -320,6 +320,29 @@ def test_infos_have_the_rows_of_their_environment_and_logged_values_whole():
         assert info["text"] == "x" and not info["time_outs"]
 
 
+class Scaled(TorchPoints):
+    """Its flags are numbers."""
+
+    factor = 1.0
+
+    def step(self, actions: Any) -> Any:
+        obs, rewards, terminateds, truncateds, infos = super().step(actions)
+        return obs, rewards, terminateds.int(), truncateds * self.factor, infos
+
+
+class Halved(Scaled):
+    factor = 0.5
+
+
+def test_flags_are_bools_or_the_numbers_0_and_1():
+    (_, expected), (_, storage) = (sampled(config_of(env), explore=False) for env in (TorchPoints, Scaled))
+    assert expected["truncateds"].any()
+    for name in ("terminateds", "truncateds", "rewards", "obs"):
+        assert torch.equal(storage[name], expected[name])
+    with pytest.raises(ColumnError, match="truncateds"):
+        sampled(config_of(Halved), explore=False)
+
+
 class Disabled(TorchPoints):
     """Waits for a reset with a mask."""
 
