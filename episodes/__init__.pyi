@@ -5,5 +5,7 @@ from .multi_agent_episode import MultiAgentEpisode as MultiAgentEpisode
 from .packing import join_episodes as join_episodes, pack_episodes as pack_episodes, unpack_episodes as unpack_episodes
 from .reader import EpisodeReader as EpisodeReader, reader_of as reader_of
 from .single_agent_episode import SingleAgentEpisode as SingleAgentEpisode
+from .chunk_table import ChunkTable as ChunkTable
+from .store import StoreColumn as StoreColumn
 from .vector_episodes import VectorEpisodes as VectorEpisodes
 from .vector_recorder import VectorRecorder as VectorRecorder

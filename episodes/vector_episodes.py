@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Any, overload
 
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.structs import flatten, map_struct
+from epibatch.core.errors import ColumnError
+from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
+from ._parts.acting_rewards import known
 from ._parts.arguments import fresh_id
-from ._storage.arrays import owned
+from ._storage.arrays import Leaf, owned
 from ._storage.block import Block, BlockColumn
 from ._storage.chunk import Chunk
 from ._storage.infos_buffer import MISSING_FINAL_OBS
-from ._storage.packed_chunks import SentBlock, SentChunks, fact_of, pack_chunks
+from ._storage.packed_chunks import SentBlock, pack_chunks
+from .chunk_table import ChunkTable
+from .infinite_lookback_buffer import NOTHING
 from .single_agent_episode import SingleAgentEpisode
+from .store import Flags, Ints
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
+_FACTS = attrgetter("env", "low", "start", "stop", "t_started", "terminated", "truncated")
+_TAIL = attrgetter("tail")
+_FACTS_RUNNING = attrgetter("env", "low", "start", "end", "t_started", "terminated", "truncated")
 
 
 class _Delivery:
@@ -42,7 +51,8 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         block: The block of the rows; of several the first one.
         chunks: One per episode or chunk of one.
         views: Episode objects that exist already; None for those that were not accessed yet.
-        recording: Whether these are the N episodes that a recorder is adding to.
+        recording: True if these are the N episodes that a recorder is adding to.
+        sent: Blocks that came from another process, with their chunks, in place of `block` and `chunks`.
 
     Attributes:
         blocks: All blocks.
@@ -52,19 +62,33 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
     """
 
     def __init__(
-        self, block: Block, chunks: Sequence[Chunk], views: Sequence[Any] | None = None, recording: bool = False
+        self,
+        block: Block,
+        chunks: Sequence[Chunk],
+        views: Sequence[Any] | None = None,
+        recording: bool = False,
+        *,
+        sent: Sequence[SentBlock] = (),
     ) -> None:
         self.block = block
-        self.blocks = [block]
-        self.recording = recording
-        self.chunks: Any = chunks if isinstance(chunks, SentChunks) else list(chunks)
-        self.views: list[SingleAgentEpisode | None] = list(views) if views is not None else [None] * len(self.chunks)
+        self.blocks = list({id(chunk.block): chunk.block for chunk in chunks}.values()) or [block]
+        self.recording, self._sent = recording, list(sent)
+        self._chunks: list[Chunk] | None = None if sent else list(chunks)
+        self.views: list[SingleAgentEpisode | None] = list(views) if views is not None else [None] * len(chunks)
         self.delivery: Any = _Delivery()
-        self.low_rows = np.array([self._low(chunk) for chunk in self.chunks] if recording else [], np.int64)
+        self.low_rows = np.array([self._low(chunk) for chunk in chunks] if recording else [], np.int64)
         self.newest_start = int(self.low_rows.max(initial=0))
+        self._table: ChunkTable | None = None
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """The chunks; those that came from another process are made when they are asked for."""
+        if self._chunks is None:
+            self._chunks = [chunk for source in self._sent for chunk in source.chunks]
+        return self._chunks
 
     def __len__(self) -> int:
-        return len(self.chunks)
+        return len(self.views)
 
     @overload
     def __getitem__(self, index: int) -> SingleAgentEpisode: ...
@@ -95,11 +119,12 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         return copy.deepcopy(list(self), memo)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.recording or not self.chunks:
+        if self.recording or not len(self):
             return list, (list(self),)
-        parts = self.by_block()
-        order = np.concatenate([places for _, places in parts])
-        packed = [pack_chunks(part.chunks) for part, _ in parts]
+        owners = np.array([id(chunk.block) for chunk in self.chunks])
+        places = [np.flatnonzero(owners == owner) for owner in dict.fromkeys(owners.tolist())]
+        order = np.concatenate(places)
+        packed = [pack_chunks([self.chunks[i] for i in at.tolist()]) for at in places]
         return _unpickled, (packed, None if (np.diff(order) > 0).all() else order)
 
     def __repr__(self) -> str:
@@ -112,20 +137,26 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
     def take(self, indices: Sequence[int]) -> VectorEpisodes:
         """Some of these episodes, in the given order; nothing is copied."""
         chunks, views = [self.chunks[i] for i in indices], [self.views[i] for i in indices]
-        part = VectorEpisodes.over(chunks, views) if chunks else VectorEpisodes(self.block, [])
+        part = VectorEpisodes(chunks[0].block if chunks else self.block, chunks, views)
         part.delivery = self.delivery
         return part
 
     @classmethod
     def joined(cls, parts: Sequence[VectorEpisodes]) -> VectorEpisodes:
         """The episodes of one or more sequences, one after the other; nothing is copied."""
-        if all(isinstance(part.chunks, SentChunks) for part in parts):
-            chunks: Any = SentChunks([source for part in parts for source in part.chunks.sources])
+        views = [view for part in parts for view in part.views]
+        if all(part._sent for part in parts):
+            episodes = cls.of_sent([source for part in parts for source in part._sent], views)
         else:
-            chunks = [chunk for part in parts for chunk in part.chunks]
-        episodes = cls(parts[0].block, chunks, [view for part in parts for view in part.views])
+            episodes = cls(parts[0].block, [chunk for part in parts for chunk in part.chunks], views)
         episodes.delivery = [part.delivery for part in parts]
-        episodes.blocks = list({id(block): block for part in parts for block in part.blocks}.values())
+        return episodes
+
+    @classmethod
+    def of_sent(cls, sent: Sequence[SentBlock], views: Sequence[SingleAgentEpisode | None]) -> VectorEpisodes:
+        """The episodes of blocks that came from another process, at least one."""
+        episodes = cls(sent[0].block, [], views, sent=sent)
+        episodes.blocks = [source.block for source in sent]
         return episodes
 
     @classmethod
@@ -214,36 +245,63 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
     @classmethod
     def over(cls, chunks: Sequence[Chunk], views: Sequence[SingleAgentEpisode | None]) -> VectorEpisodes:
         """The episodes of chunks of any blocks, at least one."""
-        episodes = cls(chunks[0].block, chunks, views)
-        episodes.blocks = list({id(chunk.block): chunk.block for chunk in chunks}.values())
-        return episodes
-
-    def by_block(self) -> list[tuple[VectorEpisodes, Ints]]:
-        """The episodes of each block, and their positions among all: int64. The blocks are in order of appearance."""
-        chunks, views = self.chunks, self.views
-        if isinstance(chunks, SentChunks):
-            ends = np.cumsum([len(source.ids) for source in chunks.sources]).tolist()
-            places = [np.arange(end - len(source.ids), end) for source, end in zip(chunks.sources, ends)]
-            owned = [(s.block, SentChunks([s]), views[at[0] : at[-1] + 1]) for s, at in zip(chunks.sources, places)]
-            return [(VectorEpisodes(*own), at) for own, at in zip(owned, places)]
-        if len(self.blocks) == 1:
-            return [(self, np.arange(len(chunks)))]
-        owners = np.array([id(chunk.block) for chunk in chunks])
-        places = [np.flatnonzero(owners == owner) for owner in dict.fromkeys(owners.tolist())]
-        return [(self.take(at.tolist()), at) for at in places]
+        return cls(chunks[0].block, chunks, views)
 
     @property
     def has_views(self) -> bool:
         """True if an episode object was made of a row of the blocks."""
         return any(block.views for block in self.blocks)
 
+    @property
+    def is_replaced(self) -> bool:
+        """True if an episode object shows other rows than its chunk's: a column was replaced, or owns its rows."""
+        return not self.recording and self.has_views and any(chunk.replaced for chunk in self.chunks)
+
+    @property
+    def table(self) -> ChunkTable:
+        """The chunks as integers, as they are now."""
+        table = self._table
+        if table is None or self.recording:
+            table = self._table = self._sent_table() if self._chunks is None else self._new_table()
+        elif self.has_views:
+            table.terminateds, table.truncateds = self.terminateds(), self.truncateds()
+        return table
+
+    def _new_table(self) -> ChunkTable:
+        chunks, blocks = self.chunks, self.blocks
+        if self.recording:  # chunks that go on were put in the place of others
+            blocks = list({id(chunk.block): chunk.block for chunk in chunks}.values())
+        columns = np.zeros((8, len(chunks)), np.int64)
+        facts = map(_FACTS_RUNNING if self.recording else _FACTS, chunks)
+        columns[1:] = np.fromiter(chain.from_iterable(facts), np.int64, 7 * len(chunks)).reshape(-1, 7).T
+        if len(blocks) > 1:
+            numbers = {id(block): number for number, block in enumerate(blocks)}
+            columns[0] = [numbers[id(chunk.block)] for chunk in chunks]
+        if self.has_views:
+            columns[6:] = self.terminateds(), self.truncateds()
+        rows = map(Chunk.row_apart if self.recording else _TAIL, chunks)
+        tails = {i: row for i, row in enumerate(rows) if row is not NOTHING}
+        lacking = np.zeros(len(chunks), np.bool_)
+        lacking[[i for i in tails if MISSING_FINAL_OBS in (chunks[i].tail_infos or ())]] = True
+        return _table(blocks, columns, lacking, tails)
+
+    def _sent_table(self) -> ChunkTable:
+        facts = [(np.full(len(s.ids), k)[None], s.facts, s.flags[1:3]) for k, s in enumerate(self._sent)]
+        columns = np.concatenate([np.concatenate(part) for part in facts], axis=1, dtype=np.int64)
+        ends = np.cumsum([len(source.ids) for source in self._sent])
+        tails = {
+            int(end) - len(source.ids) + i: tail for end, source in zip(ends, self._sent) for i, tail in source.tails
+        }
+        flags = np.concatenate([source.flags[4] for source in self._sent])
+        return _table(self.blocks, columns, flags, tails)
+
     # -- facts about all chunks --------------------------------------------------------------------
 
     @property
     def ids(self) -> list[str]:
         """The episodes' names."""
-        if isinstance(self.chunks, SentChunks) and not self.has_views:
-            return self.chunks.names
+        if self._chunks is None and not self.has_views:
+            return [name for source in self._sent for name in source.ids]
         return [chunk.name for chunk in self.chunks]
 
     def envs(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -254,8 +312,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         """Number of steps of each chunk: int64, shape [len(self)]."""
         if self.recording or self.has_views:
             return np.array(list(map(len, self.chunks)), np.int64)
-        lengths: Ints = fact_of(self.chunks, "end") - fact_of(self.chunks, "start")
-        return lengths
+        return self.table.lengths.copy()
 
     def terminateds(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """The flags of chunks whose episode was terminated at their end: bool, shape [len(self)]."""
@@ -289,6 +346,49 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
                 returns[env] += rewards.sum(dtype=np.float64)
         return returns
 
+    def newest(self, column: str) -> tuple[Any, Flags | None]:
+        """The newest row of each environment that a recorder adds to; see `EpisodeReader.newest`."""
+        if column == Columns.OBS:
+            return self.block.latest_observations(), None
+        block_column, row = self.block.column(column), self.block.row - 1
+        if block_column is None or not block_column.leaves:
+            return None, np.zeros(len(self), np.bool_)
+        has_row = None if self.newest_start <= row else self.low_rows <= row
+        leaves = [leaf[max(row, 0)] for leaf in block_column.leaves]
+        if column == Columns.REWARDS:
+            self._check_known(leaves[0] if has_row is None else leaves[0][has_row])
+        return unflatten(block_column.form, leaves), has_row
+
+    def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
+        """The newest rows of each environment that a recorder adds to; see `EpisodeReader.latest`."""
+        block = self.block
+        if column == Columns.OBS:
+            values, form = flatten(block.latest_observations())
+            before = block.before_newest(max(block.row - count + 1, 0))
+            older = None if before is None else before[1]
+            if before is not None:
+                values, form = flatten_like(before[0], unflatten(form, values)), before[0]
+            available = np.minimum(block.row - self.low_rows + 1, count)
+        else:
+            source, values = block.column(column), None
+            available = np.clip(block.row - self.low_rows, 0, count)
+            if source is None or not source.leaves:
+                return None, np.zeros_like(available)
+            form, older = source.form, [leaf[max(0, block.row - count) : block.row] for leaf in source.leaves]
+        windows = []
+        for i in range(len(values or older or ())):
+            leaf = _window(None if older is None else older[i], None if values is None else values[i], count)
+            for env in np.flatnonzero(available < count).tolist():
+                leaf[: count - available[env], env] = 0
+            if column == Columns.REWARDS:
+                self._check_known(leaf)
+            windows.append(leaf)
+        return unflatten(form, windows), available if (available < count).any() else None
+
+    def _check_known(self, rewards: Any) -> None:
+        if self.block.unknown_rewards:
+            known(rewards)
+
     def replace(self, env: int, chunk: Chunk) -> None:
         """Go on with another chunk of an environment (for the recorder)."""
         self.chunks[env], self.views[env], self.low_rows[env] = chunk, None, chunk.low
@@ -304,9 +404,44 @@ def _column_over(column: Any) -> BlockColumn:
     return BlockColumn(form, leaves)
 
 
+def _table(blocks: Sequence[Block], facts: Ints, lack_final_obs: Flags, tails: Any) -> ChunkTable:
+    """The table of chunks: of block, environment, first row, start, stop, first step and end flags, int64 [8, C]."""
+    store, envs, lows, starts, stops, t_started, *flags = facts
+    widths = np.array([block.num_envs for block in blocks])[store]
+    terminateds, truncateds = np.array(flags, np.bool_)
+    return ChunkTable(
+        blocks, starts * widths + envs, stops - starts, store=store, stride=widths, lookbacks=starts - lows,
+        starts=t_started, terminateds=terminateds, truncateds=truncateds, lack_final_obs=lack_final_obs, tails=tails,
+    )  # fmt: skip
+
+
 def _unpickled(parts: list[Any], order: Any) -> VectorEpisodes:
     sources = [SentBlock(part) for part in parts]
-    views = [view for source in sources for view in source.views()]
-    episodes = VectorEpisodes(sources[0].block, SentChunks(sources), views)
-    episodes.blocks = [source.block for source in sources]
+    episodes = VectorEpisodes.of_sent(sources, [view for source in sources for view in source.views()])
     return episodes if order is None else episodes.take(np.argsort(order).tolist())
+
+
+def _window(older: Leaf | None, newest: Leaf | None, count: int) -> Leaf:
+    """Copies of rows of a block and of the newest one apart from them: [count, N, ...], zeros first if they are fewer.
+
+    Raises:
+        ColumnError: the newest observations are of another shape than those before.
+    """
+    rows: Leaf = newest[None][:0] if older is None else older  # type: ignore[index]
+    shape, dtype = rows.shape[1:], rows.dtype
+    if newest is not None:
+        shape, dtype = newest.shape, np.result_type(rows, newest)
+    if rows.shape[1:] != shape:
+        raise ColumnError(
+            "the newest observations, beside those before",
+            expected=f"shape {rows.shape[2:]} per environment",
+            found=f"{shape[1:]}",
+            do="write all observations of an episode back in one shape",
+        )
+    stop = count - (newest is not None)
+    window = np.empty((shape[0], count, *shape[1:]), dtype).swapaxes(0, 1)
+    window[: stop - len(rows)] = 0
+    window[stop - len(rows) : stop] = rows
+    if newest is not None:
+        window[-1] = newest
+    return window

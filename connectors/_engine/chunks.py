@@ -163,13 +163,13 @@ class ChunkGroup:
     @property
     def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Steps of each chunk: int64, shape [number of chunks]."""
-        reader = self._reader or self.reader
-        return reader.lengths
+        return (self._reader or self.reader).table.lengths
 
     @property
     def counts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Rows that each chunk has in a train batch: its steps, and the bootstrap row if there is one."""
-        return self.lengths + 1 if self.plus_one else self.lengths
+        lengths = (self._reader or self.reader).table.lengths
+        return lengths + 1 if self.plus_one else lengths
 
     @property
     def expected_rows(self) -> np.ndarray[Any, np.dtype[np.int64]]:

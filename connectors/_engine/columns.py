@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.padding import SequenceLayout, pad
 from epibatch.core.structs import flatten, map_struct
 
-from ...episodes._storage.column_rows import LazyRows
+from ...episodes.rows import LazyRows
 
 
 class EpisodeColumn:
@@ -61,16 +61,16 @@ class EpisodeColumn:
         if isinstance(self._data, LazyRows):
             self._data = self._data.joined()
 
-    def batched(self, *, halved: bool) -> Any:
+    def batched(self, *, as_float32: bool) -> Any:
         """The same as `data`, for a batch.
 
         Args:
-            halved: Whether float64 is about to become float32, so that it may be so at once.
+            as_float32: Join float64 as float32.
         """
         data = self._data
         if not isinstance(data, LazyRows):
             return data
-        return data.joined(halved=True) if halved else self.data
+        return data.joined(as_float32=True) if as_float32 else self.data
 
     @property
     def holds_objects(self) -> bool:

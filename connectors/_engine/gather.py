@@ -11,7 +11,7 @@ from epibatch.core.columns import Columns, canonical_column, nearest_column
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import map_struct
 
-from ...episodes._storage.column_rows import ColumnRows
+from ...episodes.rows import Rows
 from .chunks import ChunkGroup
 from .columns import EpisodeColumn
 
@@ -46,14 +46,14 @@ def gather_column(group: ChunkGroup, name: str, *, last: Any = None) -> EpisodeC
     return _column(_rows(group, name, group.plus_one, last), group)
 
 
-def _rows(group: ChunkGroup, name: str, plus_one: bool, last: Any) -> ColumnRows:
+def _rows(group: ChunkGroup, name: str, plus_one: bool, last: Any) -> Rows:
     """The column's rows where they lie."""
     exists = plus_one and (name == Columns.OBS or group.with_bootstrap_step is not None)
     rows = group.reader.rows(name, 0, group.lengths + 1 if exists else None)
     return rows.with_bootstraps(last) if plus_one and not exists else rows
 
 
-def _column(rows: ColumnRows, group: ChunkGroup) -> EpisodeColumn:
+def _column(rows: Rows, group: ChunkGroup) -> EpisodeColumn:
     return EpisodeColumn(rows if rows.check() else rows.joined(), group.counts)
 
 
@@ -90,10 +90,9 @@ def end_flags(group: ChunkGroup, *, truncate: bool = False) -> np.ndarray[Any, n
     counts = group.counts
     flags = np.zeros((2, int(counts.sum())), np.bool_)
     last, steps = np.cumsum(counts) - 1 - group.plus_one, group.lengths > 0
-    ends = group.reader.ends
+    flags[:, last[steps]] = group.reader.ends[:, steps]
     if truncate:
-        ends[1] |= ~ends[0]
-    flags[:, last[steps]] = ends[:, steps]
+        flags[1, last[steps]] |= ~flags[0, last[steps]]
     return flags
 
 

@@ -114,7 +114,7 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
             begins = has_states & (counts > 0) & self._begins(group, has_states & (counts > 0))
             if has_states.all() and (counts > begins).any():
                 first, form = flatten(initial)
-                return unflatten(form, _woven(group, begins, counts, layout.max_seq_len, first, form))
+                return unflatten(form, _every(group, begins, counts, layout.max_seq_len, first, form))
         return self._before(group, layout.sequence_chunks, layout.offsets, initial, shift)
 
     def _before(self, group: ChunkGroup, chunks: Any, at: Any, initial: Any, shift: int) -> Any:
@@ -184,18 +184,13 @@ def _warn_of_lost_states(group: ChunkGroup, reads_later: Any = False) -> None:
         )
 
 
-def _woven(group: ChunkGroup, begins: Any, counts: Any, steps: int, first: list[Any], form: Form) -> list[Any]:
+def _every(group: ChunkGroup, begins: Any, counts: Any, steps: int, first: list[Any], form: Form) -> list[Any]:
     """The states before all sequences: every `steps`-th of each chunk, and `first` where an episode begins."""
     states = group.reader.rows(Columns.STATE_OUT, begins * steps - 1, (counts - 1) * steps, steps)
     states.check()
-    out = []
-    for start, parts in zip(first, flatten_like(form, unflatten(states.form, states.leaves))):
-        begin = np.broadcast_to(start, parts[0].shape[1:]).astype(parts[0].dtype)[None]
-        no_row = begin[:0]
-        woven = [begin] * (2 * len(parts))
-        woven[::2], woven[1::2] = [begin if at_reset else no_row for at_reset in begins.tolist()], parts
-        out.append(np.concatenate(woven))
-    return out
+    order = flatten_like(form, unflatten(states.form, list(range(states.num_leaves))))
+    before = begins.astype(np.int64)
+    return [states.leaf(i, before, fill=start) for i, start in zip(order, first)]
 
 
 def _with_starts(leaf: Any, start: Any, has: Any) -> Any:

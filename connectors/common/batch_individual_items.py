@@ -84,9 +84,9 @@ class BatchIndividualItems(ColumnarPiece):
         if isinstance(obs, EpisodeColumn) and not group.several:
             keys = () if len(group.episodes) else group.keys
             group.shared_data[ROW_MAP] = RowMap(group.episodes, obs.counts, keys)
-        halved = group.call.casts_to_float32 and group.rl_module is not None
+        as_float32 = group.call.casts_to_float32 and group.rl_module is not None
         return {
-            name: column.batched(halved=halved) if isinstance(column, EpisodeColumn) else _batched(name, column)
+            name: column.batched(as_float32=as_float32) if isinstance(column, EpisodeColumn) else _batched(name, column)
             for name, column in columns.items()
         }
 

@@ -17,8 +17,8 @@ from epibatch.core.errors import SpaceError
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import Form, flatten, is_leaf, unflatten
 
-from ...episodes._storage.column_rows import ColumnRows
 from ...episodes._storage.indexing import note_history
+from ...episodes.rows import Rows
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather
@@ -244,11 +244,11 @@ class ObservationWindow(TwoSidedPiece):
         rows.check()
         made = {
             path: self.of_all_steps(self._frames_of_chunks(rows, leaf, group), group)
-            for path, leaf in self._leaves(rows.form, [parts[0].shape[1:] for parts in rows.leaves], group).items()
+            for path, leaf in self._leaves(rows.form, [parts[0].shape[1:] for parts in rows.parts], group).items()
         }
         return _put(made, lambda: gather(group, Columns.OBS, plus_one=group.plus_one))
 
-    def _frames_of_chunks(self, rows: ColumnRows, leaf: int, group: ChunkGroup) -> Iterator[ChunkFrames]:
+    def _frames_of_chunks(self, rows: Rows, leaf: int, group: ChunkGroup) -> Iterator[ChunkFrames]:
         """Each chunk's frames, in the order of the call."""
         reader, start = group.reader, 0
         facts = zip(group.counts.tolist(), reader.lookbacks.tolist(), reader.starts.tolist())

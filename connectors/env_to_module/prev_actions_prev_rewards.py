@@ -15,8 +15,9 @@ from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.spaces import flatten_inputs_to_1d_tensor, get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
+from ...episodes.rows import Rows, Windows
 from .._engine.chunks import ChunkGroup
-from .._engine.windows import HeldRows, WindowRows, newest_window, window_bounds
+from .._engine.windows import newest_window, window_bounds
 from ..columnar_piece import ColumnarPiece, ObservationRewriter
 
 __all__ = ["PrevActionsPrevRewards", "StepHistory", "StepsBefore"]
@@ -85,8 +86,8 @@ class StepHistory:
             vectors = self._vectors(rows.joined())
         ends = np.cumsum(stops - firsts).tolist()
         parts = [vectors[start:end] for start, end in zip([0, *ends], ends)]
-        source = HeldRows(None, [parts], {}, firsts, [vectors[:0]])
-        windows: Vectors = WindowRows(source, np.zeros_like(counts), counts, shifts, single=False).joined()
+        source = Rows(None, [parts], stops - firsts, firsts)
+        windows: Vectors = Windows(source, np.zeros_like(counts), counts, shifts, single=False).joined()
         return windows.reshape(len(windows), -1)
 
     def _vectors(self, rows: Any) -> Vectors:

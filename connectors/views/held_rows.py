@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,17 +14,18 @@ from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, Unkn
 from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, map_struct, paths_of, unflatten
 
+from ...episodes.rows import Rows, Windows
 from .._engine.chunks import ChunkGroup
 from .._engine.modules import initial_state, to_array
-from .._engine.windows import HeldRows, newest_window, window_bounds
+from .._engine.windows import newest_window, window_bounds
 from .view import IDS, View
 
 _FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
 _NAMES = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.INFOS, Columns.T, *_FLAGS, *IDS)
 
 
-def held_rows(group: ChunkGroup, view: View, starts: Any, counts: Any, where: str, space: Any) -> HeldRows:
-    """The rows that a view needs, as far as the chunks of a call hold them; views of the episodes' storage.
+def windows_of(group: ChunkGroup, view: View, starts: Any, counts: Any, where: str, space: Any) -> Windows:
+    """The values of a view for rows of a batch, which lie in the episodes until they are joined.
 
     Args:
         group: The chunks.
@@ -43,45 +44,48 @@ def held_rows(group: ChunkGroup, view: View, starts: Any, counts: Any, where: st
     name = view.base
     firsts, stops = window_bounds(group, name, view.shifts, starts, counts, where)
     spans = list(zip(firsts.tolist(), stops.tolist()))
-    form: Form = None
-    tails: Mapping[int, list[Any]] = {}
     real: list[Any] | None = None
     if name == Columns.T:
         started = group.reader.starts.tolist()
-        leaves = [[np.arange(t + first, t + stop) for t, (first, stop) in zip(started, spans)]]
+        parts = [[np.arange(t + first, t + stop) for t, (first, stop) in zip(started, spans)]]
     elif name in _FLAGS:
-        leaves = [_flags(group, _FLAGS.index(name), spans)]
+        parts = [_flags(group, _FLAGS.index(name), spans)]
     elif name == Columns.INFOS:
         entries, real = _entries(group, view, spans, where)
-        leaves = [entries]
+        parts = [entries]
     else:
         check_column(group, name, where)
-        rows = group.reader.rows(name, firsts, stops)
-        form, leaves, tails = rows.form, rows.leaves, rows.tails
-    if not leaves:
-        form, like = blank_rows(group, view, where, space)
-        return HeldRows(form, [[leaf] * len(spans) for leaf in like], {}, firsts, like)
-    form, picked = leaf_of(form, view, where)
-    leaves = [shown_rows(view, leaves[i]) for i in picked]
-    tails = {chunk: shown_rows(view, [tail[i] for i in picked]) for chunk, tail in tails.items()}
-    like = [_no_rows_like(parts, [tail[i] for tail in tails.values()], where) for i, parts in enumerate(leaves)]
-    for parts, empty in zip(leaves, like):
-        if any(part.shape[1:] != empty.shape[1:] for part in parts):  # those without rows may be of any
-            parts[:] = [part if len(part) else empty for part in parts]
-    return HeldRows(form, leaves, tails, firsts, like, real)
+        rows = _shown(group.reader.rows(name, firsts, stops), view, where)
+        if rows is None:
+            form, like = blank_rows(group, view, where, space)
+            rows = Rows(form, [[leaf] * len(spans) for leaf in like], np.zeros_like(firsts), firsts)
+        return Windows(rows, starts, counts, view.shifts, single=view.is_single, fill=view.fill, where=where)
+    _check_numbers(parts[0], where)
+    rows = Rows(None, parts, stops - firsts, firsts)
+    return Windows(rows, starts, counts, view.shifts, single=view.is_single, fill=view.fill, where=where, real=real)
 
 
-def _no_rows_like(parts: list[Any], tails: list[Any], where: str) -> Any:
-    """An array without rows, like those of all chunks.
+def _shown(rows: Rows, view: View, where: str) -> Rows | None:
+    """The part of a column that a view shows; None if nothing shows what a row is like.
 
     Raises:
-        ColumnError: they differ in shape, or are no numbers.
+        ColumnError: the rows differ in shape, or are no numbers.
     """
-    kinds = {(part.dtype, part.shape[1:]): part for part in (*parts, *tails) if len(part)}
+    if not rows.num_leaves:
+        return None
+    form, picked = leaf_of(rows.form, view, where)
+    as_float64 = view.base == Columns.REWARDS and view.space is None
+    rows = rows.part(form, picked, as_float64=as_float64)
+    for i, parts in enumerate([] if rows.sound else rows.parts):
+        _check_numbers([*parts, *(tail[i] for tail in rows.tails.values())], where)
+    rows.check()
+    return rows
+
+
+def _check_numbers(arrays: list[Any], where: str) -> None:
+    kinds = dict.fromkeys((array.dtype, array.shape[1:]) for array in arrays if len(array))
     if len({shape for _, shape in kinds}) > 1 or any(dtype.kind not in "biufc" for dtype, _ in kinds):
         raise _no_numbers(where, " and ".join(f"{dtype} of shape {shape}" for dtype, shape in kinds))
-    first = next(iter(kinds.values())) if kinds else parts[0]
-    return np.empty((0, *first.shape[1:]), first.dtype)
 
 
 def check_column(group: ChunkGroup, name: str, where: str) -> None:

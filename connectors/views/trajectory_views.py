@@ -15,14 +15,15 @@ from epibatch.core.errors import ConfigError, EpibatchError, PipelineError, Spac
 from epibatch.core.spaces import exact_fill_value, get_base_struct_from_space, map_space
 from epibatch.core.structs import unflatten
 
+from ...episodes.rows import Windows
 from .._engine.agent_table import check_agent_ids, check_several
 from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.sequences import layout_of
-from .._engine.windows import WindowRows, check_lookback
+from .._engine.windows import check_lookback
 from ..columnar_piece import ColumnarPiece
-from .held_rows import blank_rows, held_rows, id_rows, newest_rows
+from .held_rows import blank_rows, id_rows, newest_rows, windows_of
 from .other_agents import OtherAgents
 from .view import IDS, View, as_views
 
@@ -305,11 +306,10 @@ class TrajectoryViews(ColumnarPiece):
         else:
             self._put(batch, name, view, group, self._rows(view, group, np.zeros_like(counts), counts, where))
 
-    def _rows(self, view: View, group: ChunkGroup, starts: Any, counts: Any, where: str) -> WindowRows:
-        source = held_rows(group, view, starts, counts, where, self._space_of(view))
-        return WindowRows(source, starts, counts, view.shifts, single=view.is_single, fill=view.fill, where=where)
+    def _rows(self, view: View, group: ChunkGroup, starts: Any, counts: Any, where: str) -> Windows:
+        return windows_of(group, view, starts, counts, where, self._space_of(view))
 
-    def _put(self, batch: dict[str, Any], name: str, view: View, group: ChunkGroup, rows: WindowRows) -> None:
+    def _put(self, batch: dict[str, Any], name: str, view: View, group: ChunkGroup, rows: Windows) -> None:
         """Add rows to a train batch."""
         if not (view.per_sequence and group.stateful):
             batch[name] = EpisodeColumn(rows, group.counts)
@@ -324,7 +324,7 @@ class TrajectoryViews(ColumnarPiece):
             batch[f"{name}_mask"] = EpisodeColumn(rows.mask()[layout.first_rows], per_chunk)
             group.has_per_sequence(f"{name}_mask", lambda chunks, at: self._all_rows(view, chunks).mask()[at])
 
-    def _all_rows(self, view: View, group: ChunkGroup) -> WindowRows:
+    def _all_rows(self, view: View, group: ChunkGroup) -> Windows:
         """The rows of a call's train batch."""
         return self._rows(view, group, np.zeros_like(group.counts), group.counts, f"TrajectoryViews, {view!r}")
 

@@ -11,6 +11,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, add_context
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
+from ..store import StoreColumn
 from .arrays import (
     Leaf,
     as_value,
@@ -246,6 +247,19 @@ class Block:
         if name == Columns.ACTIONS:
             return self.actions
         return self.rewards if name == Columns.REWARDS else self.extras.get(name)
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the model outputs."""
+        return list(self.extras)
+
+    def stored(self, name: str) -> StoreColumn | None:
+        """The column as a store's: row r of environment n is at place `r * num_envs + n`."""
+        column = self.column(name)
+        if column is None:
+            return None
+        flat = [leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]) for leaf in column.leaves]
+        return StoreColumn(column.form, flat)
 
     def stage(self, observations: Any) -> None:
         """Take the newest observations, or others in their place; nothing of the caller's is kept.

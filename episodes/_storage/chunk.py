@@ -178,6 +178,14 @@ class Chunk:
             self.is_first and own == end - self.start,
         )
 
+    def row_apart(self) -> Any:
+        """Return the newest observation if it lies apart from its block's arrays; else NOTHING."""
+        block, env = self.block, self.env
+        provisional = block.provisional and self.end == block.newest(env)
+        if self.tail is NOTHING and provisional and (block.pending is not None or env in block.written):
+            return block.newest_row(env)
+        return self.tail
+
     def view(self) -> SingleAgentEpisode:
         """Return the episode object that shows this chunk; the same one as long as it is referenced."""
         view = self.shown
@@ -250,10 +258,8 @@ class RowSource:
         low, stop = chunk.low, chunk.end
         pending, provisional = NOTHING, False
         if column is block.observations:
-            pending = chunk.tail
+            pending = chunk.row_apart()
             provisional = pending is not NOTHING or (block.provisional and stop == block.newest(chunk.env))
-            if pending is NOTHING and provisional and (block.pending is not None or chunk.env in block.written):
-                pending = block.newest_row(chunk.env)
             stop += pending is NOTHING
         form, leaves = column.form, [leaf[low:stop, chunk.env] for leaf in column.leaves]
         if pending is not NOTHING and stop == low:  # it is the first row, so that there are none that it could not fit

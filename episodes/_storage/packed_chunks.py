@@ -6,8 +6,7 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, repeat
-from operator import attrgetter
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +24,6 @@ from .infos_buffer import InfosBuffer
 Ints = npt.NDArray[np.int64]
 
 _COLUMNS = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
-_FACTS = ("env", "low", "start", "end", "t_started")
-_FLAGS = ("is_first", "terminated", "truncated", "has_tail", "lacks_final_obs")
 _MOST = 0.75
 """The share of a block's rows from which on the block travels as it is, and the rows are not gathered."""
 
@@ -104,6 +101,11 @@ class SentBlock:
         block.infos, block.own_infos = data["infos"], self._objects["own_infos"]
 
     @cached_property
+    def tails(self) -> list[tuple[int, Any]]:
+        """The terminal observations that lie apart, each after its chunk's position."""
+        return list(_tails(self._data["tails"]))
+
+    @cached_property
     def chunks(self) -> list[Chunk]:
         """The chunks, made when one of them is asked for."""
         data, objects = self._data, self._objects
@@ -116,7 +118,7 @@ class SentBlock:
         chunks = list(map(Chunk, *whose, t_started, customs, is_first, stops, *ends))
         for chunk, origin in zip(chunks, data["origins"] or ()):
             chunk.origin = origin
-        for i, tail in _tails(data["tails"]):
+        for i, tail in self.tails:
             chunks[i].tail = tail
         for i, infos in objects["tail_infos"].items():
             chunks[i].tail_infos = infos
@@ -133,58 +135,6 @@ class SentBlock:
             views[i] = view
             self.chunks[i].show_in(view)
         return views
-
-
-class SentChunks(Sequence[Chunk]):
-    """The chunks of blocks that came from other processes, which are made when one of them is asked for.
-
-    Args:
-        sources: The blocks, in the order of their chunks.
-    """
-
-    def __init__(self, sources: Sequence[SentBlock]) -> None:
-        self.sources = sources
-
-    @cached_property
-    def _made(self) -> list[Chunk]:
-        return [chunk for source in self.sources for chunk in source.chunks]
-
-    @overload
-    def __getitem__(self, index: int) -> Chunk: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Chunk]: ...
-    def __getitem__(self, index: int | slice) -> Chunk | list[Chunk]:
-        return self._made[index]
-
-    def __iter__(self) -> Iterator[Chunk]:
-        return iter(self._made)
-
-    def __len__(self) -> int:
-        return sum(len(source.ids) for source in self.sources)
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the episodes when they were sent."""
-        return [name for source in self.sources for name in source.ids]
-
-    def fact(self, name: str) -> npt.NDArray[Any]:
-        """An attribute of each chunk, int64 or bool [C]."""
-        if name in _FACTS:
-            return np.concatenate([source.facts[_FACTS.index(name)] for source in self.sources])
-        return np.concatenate([source.flags[_FLAGS.index(name)] for source in self.sources])
-
-
-def fact_of(chunks: Sequence[Chunk], name: str) -> npt.NDArray[Any]:
-    """An attribute of each chunk, int64 or bool [C], without making a chunk that was not made yet.
-
-    Args:
-        chunks: The chunks, where those of a `SentChunks` are as they were sent.
-        name: `env`, `low`, `start`, `end` or `t_started`; `is_first`, `terminated`, `truncated`, `has_tail` or
-            `lacks_final_obs`.
-    """
-    if isinstance(chunks, SentChunks):
-        return chunks.fact(name)
-    return np.array(list(map(attrgetter(name), chunks)), np.int64 if name in _FACTS else np.bool_)
 
 
 class _Rows:

@@ -122,13 +122,12 @@ class SequenceLayout:
         return np.flatnonzero(~self.mask)
 
     @cached_property
-    def gaps(self) -> list[int]:
-        """Number of places without a row after each chunk's rows; only for layouts that are not `scattered`."""
+    def gaps(self) -> Ints:
+        """int64 [C]: the places without a row after each chunk's rows; only for layouts that are not `scattered`."""
         if self.resets is None:
-            return [-count % self.max_seq_len for count in self.counts.tolist()]
-        gaps = [0] * len(self.counts)
-        if gaps:
-            gaps[-1] = -self.num_rows % self.max_seq_len
+            return -self.counts % self.max_seq_len
+        gaps = np.zeros_like(self.counts)
+        gaps[-1:] = -self.num_rows % self.max_seq_len
         return gaps
 
 
