@@ -11,9 +11,6 @@ Environments that step together:
     chunk: the part of a block that is one episode.
     packed_chunks: chunks as data for another process.
     vector_checks: checks what a vector environment returns.
-
-Rows of many chunks:
-    column_rows: rows that stay in the episodes until they are joined or padded.
 """
 
 __all__: list[str] = []
