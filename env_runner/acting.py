@@ -137,7 +137,7 @@ def forward(module: Any, batch: dict[str, Any], *, explore: bool, t: int) -> dic
         add_column_hint(error, batch, _MISSING)
         add_context(error, f"in {type(module).__name__}'s forward pass, with {describe_batch(batch)}:")
         raise
-    if not isinstance(outputs, Mapping):
+    if type(outputs) is not dict and not isinstance(outputs, Mapping):
         raise ColumnError(
             f"outputs of {type(module).__name__}'s forward pass",
             expected="a dict of columns, such as {'action_dist_inputs': tensor}",

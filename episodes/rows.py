@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,29 +18,7 @@ from .chunk_table import ChunkTable
 from .store import Flags, Ints, Leaf, StoreColumn
 
 
-class LazyRows(ABC):
-    """Rows of a column that lie in their stores until they are needed as arrays."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def joined(self, *, as_float32: bool = False) -> Any:
-        """Copies of all rows, chunk after chunk, in the column's nesting.
-
-        Args:
-            as_float32: Join leaves that are float64 throughout as float32.
-        """
-
-    @abstractmethod
-    def rows_and_bytes(self) -> tuple[int, int]:
-        """Return the number of rows of `joined`, and the bytes of all its arrays."""
-
-    def padded(self, layout: SequenceLayout) -> Any:
-        """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
-        return map_struct(lambda leaf: pad(leaf, layout), self.joined())
-
-
-class Rows(LazyRows):
+class Rows:
     """So many rows of each chunk, one after the other.
 
     The rows of a few stores are gathered by index. Those of many stores are joined slice by slice. Join them before
@@ -244,7 +221,7 @@ class Rows(LazyRows):
     def padded(self, layout: SequenceLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
         if layout.scattered:
-            return super().padded(layout)
+            return map_struct(lambda leaf: pad(leaf, layout), self.joined())
         shape = layout.num_sequences, layout.max_seq_len
         leaves = [self.leaf(i, after=layout.gaps) for i in range(self.num_leaves)]
         return unflatten(self.form, [leaf.reshape(*shape, *leaf.shape[1:]) for leaf in leaves])
@@ -310,7 +287,7 @@ class Rows(LazyRows):
         return np.concatenate(woven, dtype=dtype)
 
 
-class Windows(LazyRows):
+class Windows:
     """For each row of a batch the values at some shifts from it, filled in where the chunk has none.
 
     Nothing is copied before `joined` or `padded`: a window of 50 steps is 50 times its column.
@@ -386,7 +363,7 @@ class Windows(LazyRows):
             return leaf.reshape(layout.num_sequences, layout.max_seq_len, *leaf.shape[1:])
 
         if not len(self._places):
-            return super().padded(layout)
+            return map_struct(lambda leaf: pad(leaf, layout), self.joined())
         return map_struct(placed, self._at(self._places[layout.source]))
 
     def at(self, rows: Ints) -> Any:
@@ -433,3 +410,7 @@ def _windows(rows: Leaf, width: int) -> Leaf:
     """The windows of `width` consecutive rows as a view: [rows - width + 1, width, ...]."""
     shape = (max(0, len(rows) - width + 1), width, *rows.shape[1:])
     return np.lib.stride_tricks.as_strided(rows, shape, (rows.strides[0], *rows.strides), writeable=False)
+
+
+LazyRows: TypeAlias = Rows | Windows
+"""Rows of a column that lie in their stores until they are needed as arrays."""
