@@ -143,18 +143,19 @@ class ColumnarPiece(FieldPiece):
             with _exploring(call, explore):
                 call.invalidate(rewritten=self.rewrites_observations)
                 return show(self.run_all(to_columns(batch, call), call), call)
-        learning = self.makes_train_batches
-        from_module = not learning and ("tensors" in (self.input_layouts or ()) or self.pipelines == ("module_to_env",))
+        training = self.makes_train_batches
+        from_module = not training and ("tensors" in (self.input_layouts or ()) or self.pipelines == ("module_to_env",))
         call = PipelineCall(
             rl_module=rl_module,
             episodes=episodes,
             explore=explore,
             shared_data=shared_data,
             metrics=metrics,
+            training=training,
             plus_one=bool(shared_data and shared_data.get(ADDED_LOSS_MASK)),
             kwargs=kwargs,
             from_module=from_module,
-            learning=learning,
+            by_hand=True,
             batch=batch,
         )
         if not len(episodes):

@@ -408,11 +408,11 @@ class ConnectorPipelineV2(ConnectorV2):
             explore=explore,
             shared_data=shared_data,
             metrics=metrics,
-            training=self.training,
+            training=plan.training,
             plus_one=plan.plus_one,
             kwargs=kwargs,
             from_module=from_module,
-            learning=plan.learning,
+            by_hand=self.training is None,
             batch=batch,
         )
         call.casts_to_float32, call.observations_by = plan.casts_to_float32, plan.observations_by

@@ -179,7 +179,9 @@ def _single_agent_episodes(episodes: Sequence[Any], stepped_only: bool) -> Seque
     if stepped_only:
         return [episode.agent_episodes[key] for episode in episodes for key in episode.get_agents_that_observed()]
     call = running_call()
-    learning = call is not None and call.training  # parts without steps have no rows in a train batch
+    learning = (
+        call is not None and call.training and not call.by_hand
+    )  # parts without steps have no rows in a train batch
     return [part.episode for episode in episodes for part in episode.segments if len(part.episode) or not learning]
 
 

@@ -49,11 +49,12 @@ class PipelineCall:
         shared_data: A dict that pieces of several pipelines share.
         metrics: A metrics logger, or None.
         training: Whether the batch is for training; otherwise, of several agents, only those with a new observation
-            count. None where a piece runs by itself.
+            count.
         plus_one: Whether every chunk has one virtual bootstrap row at its end.
         kwargs: All other keywords of the call.
         from_module: Whether the batch at its start holds the outputs of modules.
-        learning: Where `training` is None, whether pieces make train batches, of every agent's steps.
+        by_hand: Whether a batch may be given that has other rows than `training` says, since a piece runs by itself, or
+            in a pipeline of neither side.
         batch: The batch at the start of the call. It may be a batch by module.
 
     Attributes:
@@ -105,18 +106,18 @@ class PipelineCall:
         explore: bool | None = None,
         shared_data: dict[str, Any] | None = None,
         metrics: Any = None,
-        training: bool | None = None,
+        training: bool = False,
         plus_one: bool = False,
         kwargs: dict[str, Any] | None = None,
         from_module: bool = False,
-        learning: bool = False,
+        by_hand: bool = False,
         batch: Mapping[Any, Any] | None = None,
     ) -> None:
         self.rl_module = rl_module
         self.episodes = episodes
         self.explore = explore
         self.shared_data: dict[str, Any] = {} if shared_data is None else shared_data
-        self.training = training
+        self.training, self.by_hand = training, by_hand
         if metrics is not None:
             self.metrics = metrics
         if kwargs:
@@ -125,7 +126,7 @@ class PipelineCall:
         if type(episodes) is list and episodes and _has_several_agents(episodes[0].__class__):
             _check_all_have_several_agents(episodes)
             self.several = True
-            self.mapped, self._plus_one, self._learning = from_module, plus_one, learning
+            self.mapped, self._plus_one = from_module, plus_one
             self.groups = {}
             self._set_groups(self._first_rows(from_module))
             if batch and not from_module:
@@ -140,7 +141,7 @@ class PipelineCall:
 
     def _first_rows(self, from_module: bool) -> Mapping[Any, AgentRows]:
         """The parts that the call is about, by group."""
-        if self.training or self._learning:
+        if self.training:
             return training_rows(self.episodes)
         if not from_module:
             return acting_rows(self.episodes)
@@ -194,9 +195,9 @@ class PipelineCall:
         modules = {name for name in modules if isinstance(batch.get(name), Mapping) and not is_plain(batch[name])}
         if not modules:
             return
-        mapping, learning = self.shared_data.get(ROW_MAP), self.training or self._learning
+        mapping = self.shared_data.get(ROW_MAP)
         rows = list(self.agent_rows.values())
-        if not learning and isinstance(mapping, RowsByModule) and mapping.are_about(self.episodes):
+        if not self.training and isinstance(mapping, RowsByModule) and mapping.are_about(self.episodes):
             mapped = mapping.rows
         elif modules <= {group.module_id for group in rows}:
             mapped = by_module(rows)

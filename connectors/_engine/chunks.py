@@ -51,8 +51,8 @@ class ChunkGroup:
 
     Attributes:
         shared_data: As the call has it.
-        training: Whether the batch is for training (one row per step) or for acting (one per
-            episode); None where a piece runs by itself.
+        training: Whether the batch is for training (one row per step) or for acting (one per episode).
+        of_steps: Whether columns have one row per step, or may have, as a batch that is given by hand.
         several: Whether the chunks are parts of episodes of several agents.
         sequences: How the rows were laid out as `[B, T]`, once they were: as sequences, or as agents of one env step.
         per_sequence: Further columns with one row per sequence and no time axis, whatever their second axis is: name ->
@@ -95,6 +95,7 @@ class ChunkGroup:
         self.episodes = episodes
         self.shared_data = call.shared_data
         self.training = call.training
+        self.of_steps = call.training or call.by_hand
         if plus_one:
             self.plus_one = True
         self.several = call.several
@@ -142,7 +143,7 @@ class ChunkGroup:
             episodes, long = self.episodes, self._with_bootstrap_step
             if long is not None:
                 self._reader = EpisodeReader(long, episodes)
-            elif self.training is False and type(episodes) is list:  # newest rows: one each, whatever block they are in
+            elif not self.training and type(episodes) is list:  # newest rows: one each, whatever block they are in
                 self._reader = EpisodeReader(episodes)
             else:
                 self._reader = reader_of(episodes)
@@ -176,7 +177,7 @@ class ChunkGroup:
         """Rows that each chunk has in every column: sequences after padding, steps before, 1 when acting."""
         if self.rows is not None:
             return self.rows
-        return np.ones(len(self.episodes), np.int64) if self.training is False else self.counts
+        return self.counts if self.of_steps else np.ones(len(self.episodes), np.int64)
 
     def plain_episodes(self) -> list[Any]:
         """The episodes as a plain list, for pieces that do not declare to be columnar."""

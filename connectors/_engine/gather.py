@@ -126,18 +126,18 @@ def column_or_gather(batch: dict[str, Any], group: ChunkGroup, column: str, piec
             found=f"columns {sorted(names)}",
             do=f"{nearest_column(column, names)}; or put {piece} before BatchIndividualItems",
         )
-    if group.training is not False and column == Columns.NEXT_OBS:
+    if group.of_steps and column == Columns.NEXT_OBS:
         return next_observations(group)
-    if group.training is not False and column in _OF_EPISODES:
+    if group.of_steps and column in _OF_EPISODES:
         return gather_column(group, column, last=0.0 if column == Columns.REWARDS else None)
-    if group.training is not False and column in _FLAGS:
+    if group.of_steps and column in _FLAGS:
         flags = end_flags(group, truncate=group.plus_one)
         return EpisodeColumn(flags[_FLAGS.index(column)], group.counts, single=True)
     if column == Columns.OBS:
         return EpisodeColumn(group.reader.newest(Columns.OBS)[0])
     if column == Columns.ACTIONS_FOR_ENV and Columns.ACTIONS in batch:
         return batch[Columns.ACTIONS]
-    outputs = group.reader.outputs if group.training is not False else []
+    outputs = group.reader.outputs if group.of_steps else []
     if column in outputs:
         return gather_column(group, column)
     raise _missing(batch, group, column, piece, outputs)
@@ -146,11 +146,11 @@ def column_or_gather(batch: dict[str, Any], group: ChunkGroup, column: str, piec
 def _missing(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str, outputs: list[str]) -> ColumnError:
     names = [
         *map(str, batch),
-        *([Columns.OBS] if group.training is False else (*_OF_EPISODES, *_FLAGS, Columns.NEXT_OBS)),
+        *((*_OF_EPISODES, *_FLAGS, Columns.NEXT_OBS) if group.of_steps else [Columns.OBS]),
         *outputs,
     ]
     name = canonical_column(column)
-    acting = group.training is False and name in (Columns.ACTIONS, Columns.REWARDS)
+    acting = not group.of_steps and name in (Columns.ACTIONS, Columns.REWARDS)
     do = "put the piece into the learner pipeline; past actions and rewards are shown by PrevActionsPrevRewards"
     return ColumnError(
         f"{piece}, column {column!r}",

@@ -222,7 +222,7 @@ def to_columns(plain: Mapping[Any, Any], call: PipelineCall) -> Batch:
                 return Batch({None: plain})
     if call.mapped:
         return _of_modules(plain, call, records)
-    if call.several and call.training is None and plain:
+    if call.several and call.by_hand and plain:
         keys = {key for column in plain.values() if is_plain(column) for key in column}
         records = {} if call.include_idle_agents(keys) else records  # columns of other chunks
     batch = Batch({key: {} for key in call.groups})

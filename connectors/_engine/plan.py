@@ -68,7 +68,7 @@ class Plan:
         watched: Whether one of them takes episodes one by one, so that what it reads is watched.
         trusting: Whether one of them is undeclared.
         casts_to_float32: Whether what makes arrays stands right before what makes them float32.
-        learning: Whether one of them makes train batches.
+        training: Whether the batch is for training: as the pipeline says, or else as one of them does.
         observations_by: In training the piece that makes `obs` of the episodes in its own way, as frame stacking does;
             `new_obs` is made by it too.
     """
@@ -79,7 +79,7 @@ class Plan:
     watched: bool
     trusting: bool
     casts_to_float32: bool = False
-    learning: bool = False
+    training: bool = False
     observations_by: ColumnarPiece | None = None
 
     @cached_property
@@ -236,7 +236,7 @@ def make_plan(
         watched,
         trusting,
         _casts_to_float32(steps),
-        bool(train_pieces),
+        bool(train_pieces) if training is None else training,
         next(makers_of_obs, None),
     )
 

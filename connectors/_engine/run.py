@@ -261,7 +261,7 @@ def _check_rows(piece: Any, name: str, column: EpisodeColumn, group: ChunkGroup)
     """Refuse a column of other rows than it says, or than its group has; bootstrap rows may be missing still."""
     expected, found = group.expected_rows, len(column)
     counts = np.ones_like(expected) if column.counts is None else column.counts
-    checkable = group.training is not None and not column.holds_objects
+    checkable = not group.call.by_hand and not column.holds_objects
     fits = not checkable or any(np.array_equal(counts, rows) for rows in (expected, group.lengths))
     if not fits or found != counts.sum():
         raise PieceOutputError(
@@ -277,7 +277,8 @@ def _run_plain(step: Step, batch: Any, call: PipelineCall, history: HistoryWatch
         call.add_bootstrap_step()
     if COLUMNS_READ in call.shared_data and step.piece.reads is None:  # what it reads cannot be known
         call.shared_data[COLUMNS_READ][None].update(batch, *(col for col in batch.values() if isinstance(col, Mapping)))
-    history.writable, history.acting = step.writes_episodes or not call.training, call.training is False
+    history.acting = not (call.training or call.by_hand)
+    history.writable = step.writes_episodes or call.by_hand or history.acting
     call.piece, originals = step.piece, call.plain_episodes()
     episodes = originals if not batch and originals is call.episodes else list(originals)
     try:

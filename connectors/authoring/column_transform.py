@@ -264,14 +264,14 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
 
 def _is_left_out(name: str, group: ChunkGroup) -> bool:
     """True if a column that the batch does not have is not to be added either."""
-    if group.training is False:  # neither is there yet; undo() maps the module's actions back
+    if not group.of_steps:  # neither is there yet; undo() maps the module's actions back
         return name in (Columns.ACTIONS, Columns.NEXT_OBS)
     return name in group.left_out
 
 
 def _only_steps(rows: Any, path: ColumnPath, group: ChunkGroup, leading: int) -> Any:
     """Rows of a column; rewards have 0, and masks False, where nothing happened: in bootstrap rows and padding."""
-    if path.column not in _OF_STEPS or not group.training:
+    if path.column not in _OF_STEPS or not group.training or group.call.by_hand:
         return rows
     steps = step_places(group, leading=leading)
     return rows if steps is None else path.change(rows, lambda leaf: _zeroed(leaf, ~steps))

@@ -75,7 +75,7 @@ class CheckFinite(ParameterPiece, ColumnarPiece):
     def _all(self, batch: dict[str, Any], group: ChunkGroup) -> Iterator[ColumnPath]:
         names = list(batch)
         if not names:
-            names = [Columns.OBS] if group.training is False else [Columns.OBS, Columns.ACTIONS, Columns.REWARDS]
+            names = [Columns.OBS, *([Columns.ACTIONS, Columns.REWARDS] if group.of_steps else [])]
         return (ColumnPath(name) for name in names)
 
 

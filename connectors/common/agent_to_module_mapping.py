@@ -64,7 +64,7 @@ class AgentToModuleMapping(AgentMapper):
             return super().run_all(batch, call)
         call.map_to_modules(batch)
         to_train = call.shared_data.get(POLICIES_TO_TRAIN)
-        if not (self.as_learner_connector or call.training):
+        if not call.training:
             kept = call.keep_acting()
             if kept is not None:
                 batch.keep(kept)

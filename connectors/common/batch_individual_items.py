@@ -91,7 +91,7 @@ class BatchIndividualItems(ColumnarPiece):
         }
 
     def _check_rows(self, batch: dict[str, Any], group: ChunkGroup) -> None:
-        if group.training is False:
+        if not group.of_steps:
             for column in batch.values():
                 if type(column) is not EpisodeColumn or column.counts is not None:
                     break
@@ -103,7 +103,7 @@ class BatchIndividualItems(ColumnarPiece):
             if isinstance(column, EpisodeColumn) and not column.holds_objects
         }
         made_before = Columns.SEQ_LENS in batch and group.rows is None  # sequences, by another call
-        expected = _many(columns) if group.training is None or made_before else group.expected_rows
+        expected = _many(columns) if group.call.by_hand or made_before else group.expected_rows
         if expected is None:
             return
         total = int(expected.sum())
@@ -132,10 +132,9 @@ def _many(columns: dict[str, EpisodeColumn]) -> Any:
 def wrong_rows(name: str, found: Any, expected: Any, group: ChunkGroup) -> ColumnError:
     """The error of a column with other numbers of rows than its chunks have."""
     chunk = int(np.flatnonzero(found != expected)[0])
-    by_kind = {True: "one per step", False: "one per episode", None: "as others have"}
-    unit = "one per sequence" if group.rows is not None else by_kind[group.training]
-    if group.training and group.rows is None and group.plus_one:
-        unit += " and one for the bootstrap"
+    of_step = "one per step" + " and one for the bootstrap" * group.plus_one
+    unit = "as others have" if group.call.by_hand else of_step if group.training else "one per episode"
+    unit = unit if group.rows is None else "one per sequence"
     return ColumnError(
         f"column {name!r}, {group.describe(chunk)}",
         expected=f"{expected[chunk]} rows, {unit}",

@@ -86,7 +86,7 @@ class RandomCrop(ColumnTransform):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Cut the images: at random for training, the middle for acting and once frozen."""
-        self._draws = group.training is not False and not self.frozen
+        self._draws = group.of_steps and not self.frozen
         try:
             return super().run(columns, group)
         finally:

@@ -29,7 +29,7 @@ class _StepColumn(ColumnarPiece):
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
         started = group.reader.starts
-        if group.training is False:
+        if not group.of_steps:
             columns[self.writes[0]] = EpisodeColumn(self._of(started + group.lengths))
             return columns
         counts = group.counts

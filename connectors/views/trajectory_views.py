@@ -375,7 +375,7 @@ class TrajectoryViews(ColumnarPiece):
 
     def _check_place(self, view: View, group: ChunkGroup, where: str) -> None:
         """Make sure that a recurrent module's time axis is added at the right side of this piece."""
-        if group.training is None or not group.stateful:
+        if group.call.by_hand or not group.stateful:
             return
         added = group.rows is not None if group.training else "_added_single_ts_time_rank" in group.shared_data
         if added != view.per_sequence:

@@ -114,7 +114,7 @@ class RLlibPieceAdapter(_Adapter, ConnectorV2):
         check_epibatch_episodes(type(self.piece).__name__, episodes)
         call = running_call()
         keys = chunk_keys(episodes) if call is None else [key_for(episode) for episode in episodes]
-        rllib_episodes = _converted_episodes(episodes, keys, numpy=call is None or call.training is not False)
+        rllib_episodes = _converted_episodes(episodes, keys, numpy=call is None or call.training or call.by_hand)
         changes = [RLlibChanges(*pair) for pair in zip(episodes, rllib_episodes)]
         before = [rllib_key(episode) for episode in rllib_episodes]
         rllib_batch = with_keys(batch, keys, before, to_rllib_tags)
@@ -260,7 +260,6 @@ class EpibatchPieceAdapter(_Adapter, RLlibConnectorV2):  # type: ignore[misc]
     ) -> None:
         self.piece = piece
         self._pipeline = pipeline
-        self._training = None if pipeline is None else pipeline == "learner"
         super().__init__(input_observation_space, input_action_space)
 
     def __call__(
@@ -287,7 +286,8 @@ class EpibatchPieceAdapter(_Adapter, RLlibConnectorV2):  # type: ignore[misc]
             explore=explore,
             shared_data=shared,
             metrics=metrics,
-            training=self._training,
+            training=self._pipeline == "learner",
+            by_hand=self._pipeline is None,
             plus_one=longer,
             kwargs=kwargs,
             batch=batch,
