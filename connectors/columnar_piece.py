@@ -162,7 +162,7 @@ class ColumnarPiece(FieldPiece):
             call.take_keys(filter(is_plain, batch.values()))
         with within(call):
             plain = to_plain(self.run_all(to_columns(batch, call), call), call)
-        call.close()
+        call.groups = {}
         return plain
 
     def need(self, batch: dict[str, Any], name: str, do: str) -> Any:

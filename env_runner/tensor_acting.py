@@ -189,7 +189,7 @@ def _group_of(module: Any, explore: bool | None) -> ChunkGroup:
     """Return the group of a call without episodes, whose columns are batched rows."""
     call = PipelineCall(rl_module=module, episodes=[], explore=explore, training=False)
     (group,) = call.groups.values()
-    call.close()
+    call.groups = {}
     group.ragged = True  # no time axis where pieces run
     return group
 

@@ -325,10 +325,6 @@ class PipelineCall:
                 self.groups[name] = group.for_module(self.rl_module[name], name)
         self.mapped = True
 
-    def close(self) -> None:
-        """Forget the groups, which refer to the call: else only Python's garbage collector would free them."""
-        self.groups = {}
-
     def as_shown(self, batch: Batch) -> Batch:
         """Return a batch with one group per module, as plain pieces see it."""
         group = self.groups.get(None)
@@ -342,8 +338,9 @@ class PipelineCall:
         Args:
             columns: Plain per-episode columns, `{key: [items]}`.
         """
+        keys = list(dict.fromkeys(key for column in columns for key in column))
         for group in self.groups.values():
-            group.take_keys(columns)
+            group.keys = keys
 
     # -- what plain pieces are shown ------------------------------------------------------------------
 

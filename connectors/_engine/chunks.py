@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,7 @@ class ChunkGroup:
             gives the column as it is at those rows; None: nothing does.
         batched: Whether columns are arrays of all chunks' rows from now on, since BatchIndividualItems has run.
         ragged: Whether sequences were taken out of their padding, so that rows are steps and there is no time axis.
+        with_bootstrap_step: The episodes with the bootstrap row as a step, if a plain piece was shown them.
         cut: Which sequences are to be taken, if a piece said so; otherwise the module's settings do.
     """
 
@@ -72,9 +74,8 @@ class ChunkGroup:
     ragged: bool = False
     sequences: SequenceLayout | None = None
     cut: RandomCut | None = None
-    _keys: list[tuple[Any, ...]] | None = None
     _plain: list[Any] | None = None
-    _with_bootstrap_step: list[Any] | None = None
+    with_bootstrap_step: list[Any] | None = None
     _positions: dict[int, int] | None = None
     _reader: EpisodeReader | None = None
     _stateful: bool | None = None
@@ -102,7 +103,7 @@ class ChunkGroup:
         if rows_of is not None:
             self.rows_of = rows_of
         if keys is not None:
-            self._keys = keys
+            self.keys = keys
 
     @property
     def explore(self) -> bool | None:
@@ -140,7 +141,7 @@ class ChunkGroup:
     def reader(self) -> EpisodeReader:
         """Reads rows of all chunks, wherever they are stored."""
         if self._reader is None:
-            episodes, long = self.episodes, self._with_bootstrap_step
+            episodes, long = self.episodes, self.with_bootstrap_step
             if long is not None:
                 self._reader = EpisodeReader(long, episodes)
             elif not self.training and type(episodes) is list:  # newest rows: one each, whatever block they are in
@@ -152,25 +153,23 @@ class ChunkGroup:
     def invalidate(self) -> None:
         """Forget what is known about the episodes: a plain piece may have changed them."""
         self._reader = None
+        self.__dict__.pop("counts", None)
 
-    @property
+    @cached_property
     def keys(self) -> list[tuple[Any, ...]]:
         """One key per chunk, in the order of `episodes`."""
-        if self._keys is None:
-            of = self.rows_of
-            self._keys = chunk_keys(self.episodes) if of is None else of.keys(self.call.episode_keys)
-        return self._keys
+        of = self.rows_of
+        return chunk_keys(self.episodes) if of is None else of.keys(self.call.episode_keys)
 
     @property
     def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Steps of each chunk: int64, shape [number of chunks]."""
         return (self._reader or self.reader).table.lengths
 
-    @property
+    @cached_property
     def counts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Rows that each chunk has in a train batch: its steps, and the bootstrap row if there is one."""
-        lengths = (self._reader or self.reader).table.lengths
-        return lengths + 1 if self.plus_one else lengths
+        return self.lengths + 1 if self.plus_one else self.lengths
 
     @property
     def expected_rows(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -197,24 +196,16 @@ class ChunkGroup:
         Args:
             episodes: Those with a bootstrap step, if they were made already.
         """
-        if self._with_bootstrap_step is None:
-            self._with_bootstrap_step = self._plain = episodes or [
-                episode.with_artificial_step() for episode in self.episodes
-            ]
-            self._positions = self._reader = None
+        if self.with_bootstrap_step is None:
+            long = episodes or [episode.with_artificial_step() for episode in self.episodes]
+            self.with_bootstrap_step = self._plain = long
+            self._positions = None
+            self.invalidate()
 
-    @property
-    def with_bootstrap_step(self) -> list[Any] | None:
-        """The episodes with the bootstrap row as a step, if a plain piece was shown them."""
-        return self._with_bootstrap_step
-
-    def take_keys(self, columns: Iterable[Any]) -> None:
-        """Let the chunks be those that columns have keys of; for a piece that is tried without episodes.
-
-        Args:
-            columns: plain per-episode columns, `{key: [items]}`.
-        """
-        self._keys = list(dict.fromkeys(key for column in columns for key in column))
+    def add_bootstrap_rows(self) -> None:
+        """Let every chunk have one virtual bootstrap row at its end."""
+        self.plus_one = True
+        self.__dict__.pop("counts", None)
 
     def key_of(self, episode: Any) -> tuple[Any, ...] | None:
         """The key of an episode object of this group; None for a stranger."""

@@ -22,60 +22,39 @@ class EpisodeColumn:
         data: Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects, or
             the chunks' own rows as `LazyRows`, which are joined when `data` is read.
         counts: Rows of each chunk (int64, [number of chunks]); None: one row each.
-        single: Whether a plain piece sees each row as an item of its own; otherwise it sees one
-            item that holds all of a chunk's rows.
+        item_per_row: True: plain pieces get one item per row. False: one item per chunk.
+
+    Attributes:
+        data: Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects.
+        parts: The chunks' own rows, as long as `data` was not read.
+        holds_objects: Whether the rows are a list of Python objects, which no piece turns into arrays.
     """
 
-    __slots__ = ("_data", "counts", "single")
+    __slots__ = ("counts", "data", "holds_objects", "item_per_row", "parts")
+
+    data: Any
+    parts: LazyRows | None
 
     def __init__(
-        self,
-        data: Any,
-        counts: np.ndarray[Any, np.dtype[np.int64]] | None = None,
-        *,
-        single: bool = False,
+        self, data: Any, counts: np.ndarray[Any, np.dtype[np.int64]] | None = None, *, item_per_row: bool = False
     ) -> None:
-        self._data = data
-        self.counts = counts
-        self.single = single or counts is None
+        if type(data) is np.ndarray or not isinstance(data, LazyRows):  # an ABC takes its time
+            self.parts, self.data = None, data
+        else:
+            self.parts = data
+        self.counts, self.holds_objects = counts, isinstance(data, list)
+        self.item_per_row = item_per_row or counts is None
 
-    @property
-    def data(self) -> Any:
-        """Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects."""
-        data = self._data
-        if isinstance(data, LazyRows):
-            data = self._data = data.joined()
+    def __getattr__(self, name: str) -> Any:
+        if name != "data" or self.parts is None:
+            raise AttributeError(name)
+        data, self.parts = self.parts.joined(), None
+        self.data, self.holds_objects = data, isinstance(data, list)
         return data
 
-    @data.setter
-    def data(self, data: Any) -> None:
-        self._data = data
-
-    @property
-    def parts(self) -> LazyRows | None:
-        """The chunks' own rows, as long as `data` was not read."""
-        return self._data if isinstance(self._data, LazyRows) else None
-
-    def materialise(self) -> None:
-        """Copy the rows now if they are not copied yet, because a piece may write to the episodes next."""
-        if isinstance(self._data, LazyRows):
-            self._data = self._data.joined()
-
-    def batched(self, *, as_float32: bool) -> Any:
-        """The same as `data`, for a batch.
-
-        Args:
-            as_float32: Join float64 as float32.
-        """
-        data = self._data
-        if not isinstance(data, LazyRows):
-            return data
-        return data.joined(as_float32=True) if as_float32 else self.data
-
-    @property
-    def holds_objects(self) -> bool:
-        """True if the rows are a list of Python objects, which no piece turns into arrays."""
-        return isinstance(self._data, list)
+    def with_data(self, data: Any) -> EpisodeColumn:
+        """Return other rows of the same steps."""
+        return EpisodeColumn(data, self.counts, item_per_row=self.item_per_row)
 
     def padded(self, layout: SequenceLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is.
@@ -83,8 +62,8 @@ class EpisodeColumn:
         Args:
             layout: Of chunks with as many rows as these.
         """
-        if isinstance(self._data, LazyRows):
-            return self._data.padded(layout)
+        if self.parts is not None:
+            return self.parts.padded(layout)
         return map_struct(lambda leaf: pad(leaf, layout), self.data)
 
     def __len__(self) -> int:
@@ -133,4 +112,5 @@ def _subset(column: Any, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
         return column
     data = column.data
     selection = [data[i] for i in rows] if isinstance(data, list) else map_struct(lambda leaf: leaf[rows], data)
-    return EpisodeColumn(selection, None if column.counts is None else column.counts[rows], single=column.single)
+    counts = None if column.counts is None else column.counts[rows]
+    return EpisodeColumn(selection, counts, item_per_row=column.item_per_row)

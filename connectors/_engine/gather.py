@@ -71,7 +71,7 @@ def next_observations(group: ChunkGroup) -> EpisodeColumn:
 def _one_step_later(piece: Any, group: ChunkGroup) -> EpisodeColumn:
     """Return what a piece makes `obs` of, one step later: the rows that it makes if there is a bootstrap row."""
     longer = copy.copy(group)
-    longer.plus_one = True
+    longer.add_bootstrap_rows()
     own_copy = piece.uses_spaces and group.call.several
     made = (piece.parts.of(group.call.entry(group)) if own_copy else piece).run({}, longer)[Columns.OBS].data
     sizes = group.lengths + 1
@@ -132,7 +132,7 @@ def column_or_gather(batch: dict[str, Any], group: ChunkGroup, column: str, piec
         return gather_column(group, column, last=0.0 if column == Columns.REWARDS else None)
     if group.of_steps and column in _FLAGS:
         flags = end_flags(group, truncate=group.plus_one)
-        return EpisodeColumn(flags[_FLAGS.index(column)], group.counts, single=True)
+        return EpisodeColumn(flags[_FLAGS.index(column)], group.counts, item_per_row=True)
     if column == Columns.OBS:
         return EpisodeColumn(group.reader.newest(Columns.OBS)[0])
     if column == Columns.ACTIONS_FOR_ENV and Columns.ACTIONS in batch:

@@ -102,9 +102,9 @@ def plain_column(column: Any, group: ChunkGroup) -> Any:
     if counts is None:
         return {key: [row] for key, row in zip(keys, _rows(data))}
     ends = np.cumsum(counts).tolist()
-    if column.single or isinstance(data, list):
-        rows = data if isinstance(data, np.ndarray) else _rows(data)
-        return {key: _rows(rows[start:stop]) for key, start, stop in zip(keys, [0, *ends], ends)}
+    if column.item_per_row or isinstance(data, list):
+        rows = _rows(data)
+        return {key: rows[start:stop] for key, start, stop in zip(keys, [0, *ends], ends)}
     if is_leaf(data):
         tagged = data.view(BatchedNdArray)  # and so is every part of it
         return {key: [tagged[start:stop]] if start < stop else [] for key, start, stop in zip(keys, [0, *ends], ends)}
@@ -156,7 +156,7 @@ class _Shown:
 
     def __init__(self, value: Any, column: EpisodeColumn) -> None:
         data = column.data
-        numbers = column.single and isinstance(data, np.ndarray) and data.ndim == 1
+        numbers = column.item_per_row and isinstance(data, np.ndarray) and data.ndim == 1
         fixed = _fixed_contents if numbers or column.holds_objects else _contents
         self._contents = _flags if numbers and data.dtype == np.bool_ else fixed
         self._items, self._looks = self._contents(value)
@@ -353,24 +353,24 @@ def _joined(name: str, items: list[list[Any]], group: ChunkGroup) -> EpisodeColu
     flat = [item for chunk in items for item in chunk]
     if flat and set(map(type, flat)) == {bool}:
         counts = np.fromiter(map(len, items), np.int64, len(items))
-        return EpisodeColumn(np.array(flat), None if (counts == 1).all() else counts, single=True)
+        return EpisodeColumn(np.array(flat), None if (counts == 1).all() else counts, item_per_row=True)
     rows_of_each = (len(chunk) if name == Columns.INFOS else sum(map(rows_in, chunk)) for chunk in items)
     counts = np.fromiter(rows_of_each, np.int64, len(items))
     single = name == Columns.INFOS or not any(_is_batched(item) for item in flat)
     if not flat:
         return EpisodeColumn([], counts)
     if name == Columns.INFOS or _is_object(flat[0]):
-        return EpisodeColumn(flat, counts, single=True)
+        return EpisodeColumn(flat, counts, item_per_row=True)
     owners = [i for i, chunk in enumerate(items) for _ in chunk]
     rows = [item if _is_batched(item) else map_struct(lambda leaf: np.asarray(leaf)[None], item) for item in flat]
     try:
         data = join_rows(name, rows, owners, group)
     except ColumnError:
         if name == Columns.ACTIONS_FOR_ENV and group.several:
-            return EpisodeColumn(flat, counts, single=True)  # agents of one module, each with a space of its own
+            return EpisodeColumn(flat, counts, item_per_row=True)  # agents of one module, each with a space of its own
         raise
     one_each = single and bool((counts == 1).all())
-    return EpisodeColumn(data, None if one_each else counts, single=single)
+    return EpisodeColumn(data, None if one_each else counts, item_per_row=single)
 
 
 def _join_tagged(name: str, items: list[list[Any]]) -> EpisodeColumn | None:
@@ -478,24 +478,22 @@ def _merged(
             for column, (_, member) in zip(columns, parts)
         ]
     )
-    single, one_each = all(column.single for column in columns), all(column.counts is None for column in columns)
+    single, one_each = all(column.item_per_row for column in columns), all(column.counts is None for column in columns)
     order = np.argsort(chunks, kind="stable")
     starts = np.cumsum(counts) - counts
     rows = np.concatenate([np.arange(starts[i], starts[i] + counts[i]) for i in order.tolist()])
     if any(column.holds_objects for column in columns):
         items = [item for column in columns for item in column.data]
-        return EpisodeColumn([items[i] for i in rows], None if one_each else counts[order], single=single)
+        return EpisodeColumn([items[i] for i in rows], None if one_each else counts[order], item_per_row=single)
     firsts = np.cumsum([0, *(len(member.episodes) for _, member in parts)])[:-1]
     owners = np.argsort(order, kind="stable")[firsts].tolist()
     data = map_struct(lambda leaf: leaf[rows], join_rows(name, [column.data for column in columns], owners, group))
-    return EpisodeColumn(data, None if one_each else counts[order], single=single)
+    return EpisodeColumn(data, None if one_each else counts[order], item_per_row=single)
 
 
 def _each_row(data: Any) -> Any:
-    """The rows of a column, one by one."""
-    if isinstance(data, (list, np.ndarray)):
-        return data
-    return (map_struct(lambda leaf, i=i: leaf[i], data) for i in range(len(flatten(data)[0][0])))
+    """The rows of a column, one by one; flags are NumPy's."""
+    return data if isinstance(data, (list, np.ndarray)) else _rows(data)
 
 
 class _AgentOrder:

@@ -188,7 +188,7 @@ def run_plan(
         watch.finished(total)
     if columns is not None:
         plain = to_plain(columns, call)
-    call.close()
+    call.groups = {}  # they refer to the call: else only Python's garbage collector would free them
     return plain
 
 
@@ -244,7 +244,7 @@ def _run_whole(step: Step, batch: Batch, call: PipelineCall) -> Batch:
         for columns in batch.groups.values():
             for column in columns.values():
                 if type(column) is EpisodeColumn:
-                    column.materialise()
+                    column.data  # noqa: B018  # copied now, before the piece may write to the episodes
     out: Batch = piece.run_all(batch, call)
     for key, columns in out.groups.items():
         if not isinstance(columns, Mapping) or tuple in map(type, columns):

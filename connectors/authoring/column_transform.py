@@ -202,7 +202,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
                 if of_episodes:
                     _refuse_objects(data, type(self).__name__)
                 out = _only_steps(self.changed(path, data, rows), path, group, leading)
-                columns[name] = EpisodeColumn(out, column.counts, single=column.single) if of_episodes else out
+                columns[name] = column.with_data(out) if of_episodes else out
                 if name == Columns.REWARDS:
                     _refuse_vectors(self, path, data, out)
                 if name in group.per_sequence:

@@ -140,7 +140,7 @@ class OpenColumns:
                     out[name] = source
             else:
                 wrapped = isinstance(source, EpisodeColumn)
-                out[name] = EpisodeColumn(data, source.counts, single=source.single) if wrapped else data
+                out[name] = source.with_data(data) if wrapped else data
                 if self._is_per_sequence(name if name in self._columns else self._first):
                     self._call.has_per_sequence(name)
         return out

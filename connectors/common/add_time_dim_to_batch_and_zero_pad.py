@@ -67,16 +67,16 @@ class AddTimeDimToBatchAndZeroPad(TwoSidedPiece):
         for name, column in batch.items():
             if isinstance(column, EpisodeColumn) and not column.holds_objects:
                 found = np.ones_like(counts) if column.counts is None else column.counts
-                if not np.array_equal(found, counts):
+                if found is not counts and not np.array_equal(found, counts):
                     raise wrong_rows(name, found, counts, group)
-                batch[name] = EpisodeColumn(column.padded(layout), per_chunk, single=True)
+                batch[name] = EpisodeColumn(column.padded(layout), per_chunk, item_per_row=True)
         group.shared_data[f"_zero_padded_for_mid={group.module_id}"] = True
         group.rows = per_chunk
-        batch[Columns.SEQ_LENS] = EpisodeColumn(_real_steps(layout, group), per_chunk, single=True)
+        batch[Columns.SEQ_LENS] = EpisodeColumn(_real_steps(layout, group), per_chunk, item_per_row=True)
         if Columns.LOSS_MASK in batch or not group.plus_one:
-            batch[Columns.LOSS_MASK] = EpisodeColumn(_mask(batch, layout), per_chunk, single=True)
+            batch[Columns.LOSS_MASK] = EpisodeColumn(_mask(batch, layout), per_chunk, item_per_row=True)
         if layout.resets is not None:
-            batch[Columns.RESETS] = EpisodeColumn(layout.resets, per_chunk, single=True)
+            batch[Columns.RESETS] = EpisodeColumn(layout.resets, per_chunk, item_per_row=True)
         return batch
 
 

@@ -77,26 +77,27 @@ class BatchIndividualItems(ColumnarPiece):
                 do="put AgentToModuleMapping before BatchIndividualItems",
             )
         group.batched = True
-        for name in group.left_out:
+        for name in group.left_out if group.training else ():
             columns.pop(name, None)
-        self._check_rows(columns, group)
+        for column in columns.values():
+            if group.of_steps or type(column) is not EpisodeColumn or column.counts is not None:
+                self._check_rows(columns, group)
+                break
         obs = columns.get(Columns.OBS)
         if isinstance(obs, EpisodeColumn) and not group.several:
             keys = () if len(group.episodes) else group.keys
             group.shared_data[ROW_MAP] = RowMap(group.episodes, obs.counts, keys)
         as_float32 = group.call.casts_to_float32 and group.rl_module is not None
-        return {
-            name: column.batched(as_float32=as_float32) if isinstance(column, EpisodeColumn) else _batched(name, column)
-            for name, column in columns.items()
-        }
+        out = {}
+        for name, column in columns.items():
+            if not isinstance(column, EpisodeColumn):
+                out[name] = _batched(name, column)
+            else:
+                as_rows = as_float32 and column.parts
+                out[name] = as_rows.joined(as_float32=True) if as_rows else column.data
+        return out
 
     def _check_rows(self, batch: dict[str, Any], group: ChunkGroup) -> None:
-        if not group.of_steps:
-            for column in batch.values():
-                if type(column) is not EpisodeColumn or column.counts is not None:
-                    break
-            else:
-                return
         columns = {
             name: column
             for name, column in batch.items()

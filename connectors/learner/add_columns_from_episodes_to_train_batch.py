@@ -40,7 +40,7 @@ class AddColumnsFromEpisodesToTrainBatch(LearnerPiece):
                 columns[name] = gather_column(group, name, last=last)
         if Columns.TERMINATEDS not in columns or Columns.TRUNCATEDS not in columns:
             for name, flags in zip((Columns.TERMINATEDS, Columns.TRUNCATEDS), end_flags(group)):
-                columns.setdefault(name, EpisodeColumn(flags, group.counts, single=True))
+                columns.setdefault(name, EpisodeColumn(flags, group.counts, item_per_row=True))
         for name in group.reader.outputs:
             if name not in columns and name not in unwanted:
                 columns[name] = gather_column(group, name)

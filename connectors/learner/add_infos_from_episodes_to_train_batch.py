@@ -39,5 +39,5 @@ class AddInfosFromEpisodesToTrainBatch(LearnerPiece):
         infos: list[Any] = []
         for episode, count in zip(group.plain_episodes(), counts.tolist()):
             infos += episode.get_infos(slice(0, count))
-        columns[Columns.INFOS] = EpisodeColumn(infos, counts, single=True)
+        columns[Columns.INFOS] = EpisodeColumn(infos, counts, item_per_row=True)
         return columns

@@ -43,7 +43,7 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add flags and mask, and lengthen what is there."""
-        group.plus_one = True
+        group.add_bootstrap_rows()
         group.shared_data[ADDED_LOSS_MASK] = True
         for name, column in columns.items():
             if isinstance(column, EpisodeColumn):
@@ -58,7 +58,7 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
             (Columns.TRUNCATEDS, truncateds),
         ):
             if name not in columns:
-                columns[name] = EpisodeColumn(flags, counts, single=True)
+                columns[name] = EpisodeColumn(flags, counts, item_per_row=True)
         return columns
 
     def _without_last(self, chunk: int, rows: int, group: ChunkGroup) -> ColumnError:
@@ -97,4 +97,4 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
         if name in _ZEROED:
             short = counts == group.lengths
             map_struct(lambda leaf: leaf.__setitem__((np.cumsum(group.counts) - 1)[short], 0), data)
-        return EpisodeColumn(data, group.counts, single=column.single)
+        return EpisodeColumn(data, group.counts, item_per_row=column.item_per_row)

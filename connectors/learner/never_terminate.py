@@ -36,5 +36,5 @@ class NeverTerminate(LearnerPiece):
         """Add both columns, or replace them."""
         counts = group.counts
         for name in (Columns.TERMINATEDS, Columns.TRUNCATEDS):
-            columns[name] = EpisodeColumn(np.zeros(int(counts.sum()), np.bool_), counts, single=True)
+            columns[name] = EpisodeColumn(np.zeros(int(counts.sum()), np.bool_), counts, item_per_row=True)
         return columns

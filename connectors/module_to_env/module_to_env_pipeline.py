@@ -64,7 +64,7 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
 
     def check_episodes(self, call: PipelineCall) -> None:
         """Let the call know what pieces do with actions here; a nested pipeline may be called by itself too."""
-        plan = self.plan()
+        plan = self._plan or self.plan()
         if self._encoding is None or self._encoding[0] is not plan:
             self._encoding = plan, *_encoding(plan.connectors)
         _, call.leaving, call.sharing = self._encoding

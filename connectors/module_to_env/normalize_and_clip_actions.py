@@ -129,19 +129,21 @@ class NormalizeAndClipActions(EncodingPiece):
         """Add the column."""
         if Columns.ACTIONS_FOR_ENV in columns or not columns or self in group.call.leaving:
             return columns
-        actions = self.need(columns, Columns.ACTIONS, "put GetActions before it")
+        actions: Any = columns.get(Columns.ACTIONS)
+        if actions is None:
+            self.need(columns, Columns.ACTIONS, "put GetActions before it")
         rows = actions.data if isinstance(actions, EpisodeColumn) else []
         data = rows
-        if not isinstance(rows, list) and self.input_action_space is not None:
-            data = self._encoded(rows, group)
+        if not isinstance(rows, list) and (space := self.input_action_space) is not None:
+            data = self._encoded(rows, space, group)
         if data is rows:
             columns[Columns.ACTIONS_FOR_ENV] = actions if self in group.call.sharing else copy.deepcopy(actions)
         else:
             columns[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(data, actions.counts)
         return columns
 
-    def _encoded(self, actions: Any, group: ChunkGroup) -> Any:
-        space, encoders = self.input_action_space, self.encoders(group)
+    def _encoded(self, actions: Any, space: gym.Space[Any], group: ChunkGroup) -> Any:
+        encoders = self.encoders(group)
         if not group.several or not isinstance(space, gym.spaces.Dict):
             return encoders.of_space(space)(actions)
         agents = [part.agent_id for part in group.episodes]

@@ -35,7 +35,7 @@ class _StepColumn(ColumnarPiece):
         counts = group.counts
         steps = np.arange(int(counts.sum()), dtype=np.int64)
         steps += np.repeat(started - (np.cumsum(counts) - counts), counts)
-        columns[self.writes[0]] = EpisodeColumn(self._of(steps), counts, single=True)
+        columns[self.writes[0]] = EpisodeColumn(self._of(steps), counts, item_per_row=True)
         return columns
 
 

@@ -218,7 +218,7 @@ class CountBasedReward(ModuleStatistics):
         bonus[steps < np.repeat(group.lengths, counts)] = self.scale / visits**self.exponent
         columns[Columns.INTRINSIC_REWARDS] = EpisodeColumn(bonus, counts)
         if self.add:
-            columns[Columns.REWARDS] = EpisodeColumn(rewards.data + bonus, counts, single=rewards.single)
+            columns[Columns.REWARDS] = rewards.with_data(rewards.data + bonus)
         return columns
 
     def nothing_known(self) -> SharedCounts:

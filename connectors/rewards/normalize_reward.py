@@ -19,7 +19,7 @@ from epibatch.core.shared_moments import HUGE, LARGEST, SharedMoments, merge_sha
 
 from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup, episode_ids
-from .._engine.columns import Batch, EpisodeColumn
+from .._engine.columns import Batch
 from .._engine.gather import column_or_gather
 from .module_statistics import ModuleStatistics
 
@@ -161,7 +161,7 @@ class NormalizeReward(ModuleStatistics):
         scaled = self._scaled(rewards.astype(np.float64), statistics.moments.total)
         scaled[bootstraps] = 0.0
         kind = rewards.dtype if rewards.dtype.kind == "f" else np.float64
-        columns[Columns.REWARDS] = EpisodeColumn(scaled.astype(kind, copy=False), column.counts, single=column.single)
+        columns[Columns.REWARDS] = column.with_data(scaled.astype(kind, copy=False))
         return columns
 
     def _warn_of_overlap(self, id_: str) -> None:

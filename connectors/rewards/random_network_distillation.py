@@ -206,7 +206,7 @@ class RandomNetworkDistillation(ModuleStatistics):
             self.train_on(rows, group.module_id)
         columns[Columns.INTRINSIC_REWARDS] = EpisodeColumn(bonus, counts)
         if self.add:
-            columns[Columns.REWARDS] = EpisodeColumn(rewards.data + bonus, counts, single=rewards.single)
+            columns[Columns.REWARDS] = rewards.with_data(rewards.data + bonus)
         return columns
 
     def rewards_of(self, rows: torch.Tensor, module_id: str = _MODULE) -> torch.Tensor:

@@ -300,9 +300,9 @@ class TrajectoryViews(ColumnarPiece):
         counts = group.counts if training else np.ones(len(group.episodes), np.int64)
         if view.base in IDS:
             rows = id_rows(group, view, counts.tolist(), where)
-            batch[name] = EpisodeColumn(rows, counts if training or isinstance(rows, list) else None, single=True)
+            batch[name] = EpisodeColumn(rows, counts if training or isinstance(rows, list) else None, item_per_row=True)
         elif view.column == Columns.INFOS:
-            batch[name] = EpisodeColumn(_infos(group, view, training, where), counts, single=True)
+            batch[name] = EpisodeColumn(_infos(group, view, training, where), counts, item_per_row=True)
         else:
             self._put(batch, name, view, group, self._rows(view, group, np.zeros_like(counts), counts, where))
 
