@@ -172,16 +172,15 @@ def initial_state(module: Any) -> Any:
     return {} if state is None else state
 
 
-def state_layout(rl_module: Any, *, anew: bool = False) -> StateLayout:
-    """The layout of the batch's module's state; the module is asked for its initial state only the first time.
+def state_layout(module: Any, *, anew: bool = False) -> StateLayout:
+    """The layout of a module's state; the module is asked for its initial state only the first time.
 
     The values of that state may change, as those of learned ones do, and are asked for where they are needed.
 
     Args:
-        rl_module: The module, or a module of modules.
+        module: A recurrent module, and no module of modules.
         anew: Whether to ask again, because the state does not match the cached layout.
     """
-    module = acting_module(rl_module)
     try:
         layout = _LAYOUTS.get(module)
     except TypeError:  # a module that cannot be a key
@@ -209,13 +208,12 @@ def model_option(module: Any, name: str) -> Any:
     return python_scalar(config.get(name) if isinstance(config, Mapping) else getattr(config, name, None))
 
 
-def max_seq_len(rl_module: Any) -> int:
+def max_seq_len(module: Any) -> int:
     """Rows per sequence in a train batch of a recurrent module: its model_config's, else its `default_max_seq_len`.
 
     Raises:
         ConfigError: neither says, or it is no length.
     """
-    module = acting_module(rl_module)
     found = model_option(module, "max_seq_len")
     if found is None:
         found = getattr(module, "default_max_seq_len", None)

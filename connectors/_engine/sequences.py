@@ -22,7 +22,7 @@ from epibatch.core.structs import flatten
 
 from .chunks import ChunkGroup
 from .columns import EpisodeColumn
-from .modules import acting_module, max_seq_len, model_option
+from .modules import max_seq_len, model_option
 
 _OUTPUT_STATES = (Columns.STATE_OUT, Columns.NEXT_STATE_OUT)
 
@@ -71,18 +71,17 @@ class RandomCut(NamedTuple):
         )
 
 
-def sequence_settings(rl_module: Any, steps: int | None = None) -> SequenceSettings:
+def sequence_settings(module: Any, steps: int | None = None) -> SequenceSettings:
     """The settings in a recurrent module's `model_config`: `max_seq_len`, `sequence_end` and `burn_in`.
 
     Args:
-        rl_module: The module, or a module of modules.
+        module: A recurrent module, and no module of modules.
         steps: Rows per sequence, where they are known already.
 
     Raises:
         ConfigError: one is no such setting, they do not fit together, or the module cannot start again within a
             sequence, as it has to with `sequence_end` "continue".
     """
-    module = acting_module(rl_module)
     steps = max_seq_len(module) if steps is None else steps
     end, burn_in = model_option(module, "sequence_end"), model_option(module, "burn_in")
     if end is None and not burn_in:
