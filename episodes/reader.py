@@ -37,6 +37,7 @@ def reader_of(episodes: Sequence[Any]) -> EpisodeReader:
             attribute `table`, as `VectorEpisodes` has.
 
     Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(observations=[0, 1, 2], actions=[7, 8], rewards=[1.0, 2.0],
         ...                              len_lookback_buffer=0)
         >>> reader = reader_of([episode, episode])
