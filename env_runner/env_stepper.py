@@ -18,7 +18,7 @@ from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, Runn
 from epibatch.core.random_streams import seed_of
 from epibatch.core.structs import flatten, map_struct
 
-from ..episodes._storage.block import ENV_INFOS
+from ..episodes._storage.block import infos_by_env
 from ..episodes._storage.vector_checks import VectorChecks
 from .env_calls import copied_info
 from .env_checks import adapter_advice, autoreset_mode, mark_environment, reward_shape
@@ -350,7 +350,8 @@ class EnvStepper:
 
     def _warned_of_inner_resets(self, step: VectorStep) -> VectorStep:
         """Warn if infos have a key that environments have which reset inside step(); a warning may be an error."""
-        keys = sorted(_OF_INNER_RESETS.intersection({*step.infos}.union(*step.infos.get(ENV_INFOS, ()))))
+        infos = (info for info in infos_by_env(step.infos) if isinstance(info, dict))
+        keys = sorted(_OF_INNER_RESETS.intersection({*step.infos}.union(*infos)))
         if not keys:
             return step
         self._warned = True

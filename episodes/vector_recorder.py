@@ -146,7 +146,7 @@ class VectorRecorder:
         block.provisional = True
         for env in envs:
             block.write_newest(env, map_struct(lambda leaf, env=env: leaf[env], observations))
-            block.own_infos[block.newest(env), env] = env_infos(infos, env)
+            block.own_infos[block.newest(env), env] = env_infos(infos, env, self.num_envs)
 
     def step(
         self,
@@ -369,11 +369,11 @@ class VectorRecorder:
         if missing and reset_infos is None and "final_info" not in infos:
             chunk.tail_infos, block.own_infos[row, env] = block.info_at(row, env), {}
         elif reset_infos is None:
-            chunk.tail_infos = env_infos(infos.get("final_info", {}), env)
+            chunk.tail_infos = env_infos(infos.get("final_info", {}), env, self.num_envs)
             self._move_statistics(chunk, infos)
         else:
-            chunk.tail_infos = env_infos(infos, env)
-            block.own_infos[row, env] = env_infos(reset_infos, env)
+            chunk.tail_infos = env_infos(infos, env, self.num_envs)
+            block.own_infos[row, env] = env_infos(reset_infos, env, self.num_envs)
         if missing:
             chunk.tail_infos = {**chunk.tail_infos, MISSING_FINAL_OBS: True}
 
@@ -389,11 +389,11 @@ class VectorRecorder:
         """Statistics of an ended episode stand beside the infos of the reset; they are the ended one's."""
         env = chunk.env
         column = {key: infos[key] for key in (_STATISTICS, f"_{_STATISTICS}") if key in infos}
-        found = env_infos(column, env).get(_STATISTICS)
+        found = env_infos(column, env, self.num_envs).get(_STATISTICS)
         if isinstance(found, dict) and "r" in found and "l" in found:
             chunk.tail_infos = {**chunk.tail_infos, _STATISTICS: found}
             others = {key: value for key, value in infos.items() if key not in (*column, *_FINAL)}
-            self._block.own_infos[self._block.newest(env), env] = env_infos(others, env)
+            self._block.own_infos[self._block.newest(env), env] = env_infos(others, env, self.num_envs)
 
     @property
     def partial(self) -> set[str]:

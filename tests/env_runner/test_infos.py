@@ -254,6 +254,51 @@ def test_columns_of_vector_wrappers_join_the_infos(mode: str) -> None:
     assert [list(episode.get_infos(-1)) for episode in episodes] == [["episode"]] * 4
 
 
+class Columns(gym.vector.VectorEnv[Any, Any, Any]):
+    """Two environments with episodes of three steps, whose vector environment returns `infos` in step three."""
+
+    num_envs, single_observation_space, single_action_space = 2, BOX, DISCRETE
+    observation_space, action_space = gym.spaces.Box(-1, 1, (2, 1)), gym.spaces.MultiDiscrete([2, 2])
+
+    def __init__(self, infos: Any) -> None:
+        self.infos, self.t = infos, 0
+        self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.t = 0
+        return np.zeros((2, 1), np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        self.t += 1
+        ended = np.full(2, self.t % 4 == 3)
+        return np.zeros((2, 1), np.float32), np.ones(2), ended, np.zeros(2, bool), self.infos if ended[0] else {}
+
+
+INFO = {"a": 1}
+IN_A_LIST = ([INFO, None], (INFO, None), np.array([INFO, None], object), [INFO, {}])
+AS_COLUMNS = (
+    ({"env_infos": np.arange(2)}, [{"env_infos": 0}, {"env_infos": 1}]),
+    ({"env_infos": [5, {"b": 2}]}, [{"env_infos": 5}, {"b": 2}]),
+    ({"env_infos": [{}]}, [{"env_infos": [{}]}] * 2),
+    ({"env_infos": None}, [{"env_infos": None}] * 2),
+    ({"env_infos": np.array(None)}, [{"env_infos": np.array(None)}] * 2),
+    ({"x": [1], 7: (1, 2, 3)}, [{"x": [1], 7: (1, 2, 3)}] * 2),
+    ({"x": np.arange(2), "_x": [False, True]}, [{}, {"x": 1}]),
+    ({"x": np.arange(2), "_x": [True]}, [{"x": 0}, {"x": 1}]),
+)
+
+
+@pytest.mark.parametrize(
+    ("infos", "expected"),
+    [*(({"env_infos": told, "n": 2}, [{"a": 1, "n": 2}, {"n": 2}]) for told in IN_A_LIST), *AS_COLUMNS],
+)
+def test_infos_of_a_users_vector_environment_lose_no_ended_episode(infos: Any, expected: Any) -> None:
+    episodes = runner_over(Columns(infos)).sample(num_episodes=2, random_actions=True)
+    assert [(len(episode), episode.is_terminated) for episode in episodes] == [(3, True)] * 2
+    assert [episode.get_infos(-1) for episode in episodes] == expected
+    assert [episode.get_infos(-1) for episode in pickle.loads(pickle.dumps(episodes))] == expected
+
+
 def test_what_step_returns() -> None:
     envs = ending({1: {"x": 1}}, {3: {"y": 2}, 4: {"z": 3}}, mode="same_step")
     assert envs.reset()[1] == {"env_infos": [{"x": 1}, {}]}
