@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -418,12 +418,13 @@ class EpisodeReader:
         rows.check()
         return rows.joined()
 
-    def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
+    def latest(self, column: str, count: int, part: Callable[[Any], Any] | None = None) -> tuple[Any, Ints | None]:
         """The newest rows of each chunk, its lookback included.
 
         Args:
             column: Its name.
             count: How many.
+            part: Returns what is needed of a structure that is nested as the column; None: all.
 
         Returns:
             Copies, arrays of shape [count, C, ...] (in memory [C, count, ...]), newest last, None if nothing shows
@@ -434,14 +435,14 @@ class EpisodeReader:
             ColumnError: rows of several shapes or nestings.
         """
         if self._recorded is not None:
-            return self._recorded.latest(column, count)  # type: ignore[no-any-return]
+            return self._recorded.latest(column, count, part)  # type: ignore[no-any-return]
         stops = self.table.lengths + (column == Columns.OBS)
         available = np.where(self.holds(column), np.minimum(count, stops + self.lookbacks), 0)
         if not available.any():
             return None, available
         rows = self.rows(column, stops - available, stops)
         rows.check()
-        leaves, form = flatten(rows.joined())
+        leaves, form = flatten((rows if part is None else rows.only(part)).joined())
         windows, complete = [], bool((available == count).all())
         for leaf in leaves:
             if complete:

@@ -12,7 +12,7 @@ import numpy as np
 from epibatch.core.errors import ColumnError, EpisodeError
 from epibatch.core.padding import SequenceLayout, pad
 from epibatch.core.spaces import exact_fill_value
-from epibatch.core.structs import Form, form_text, map_struct, paths_of, unflatten
+from epibatch.core.structs import Form, flatten, form_text, map_struct, paths_of, unflatten
 
 from .chunk_table import ChunkTable
 from .store import Flags, Ints, Leaf, StoreColumn
@@ -85,6 +85,11 @@ class Rows:
         if chunk not in self.tails:
             return leaves
         return [np.concatenate([leaf[:-1], tail]) for leaf, tail in zip(leaves, self.tails[chunk])]
+
+    def only(self, function: Callable[[Any], Any]) -> Rows:
+        """The part of these rows that a function returns of a structure that is nested as the column."""
+        leaves, form = leaves_of(self.form, function)
+        return self.part(form, leaves)
 
     def part(self, form: Form, leaves: Sequence[int], *, as_float64: bool = False) -> Rows:
         """Some leaves of these rows.
@@ -285,6 +290,16 @@ class Rows:
             if back:
                 woven.append(filler[:back])
         return np.concatenate(woven, dtype=dtype)
+
+
+def leaves_of(form: Form, function: Callable[[Any], Any]) -> tuple[list[int], Form]:
+    """Return the numbers of the leaves that a function picks of a structure, and the form of what it returns.
+
+    Example:
+        >>> leaves_of(("dict", ("a", "b"), (None, None)), lambda struct: (struct["b"],))
+        ([1], ('tuple', (), (None,)))
+    """
+    return flatten(function(unflatten(form, range(len(paths_of(form))))))
 
 
 class Windows:

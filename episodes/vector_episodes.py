@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, overload
@@ -23,6 +23,7 @@ from ._storage.infos_buffer import MISSING_FINAL_OBS
 from ._storage.packed_chunks import SentBlock, pack_chunks
 from .chunk_table import ChunkTable
 from .infinite_lookback_buffer import NOTHING
+from .rows import leaves_of
 from .single_agent_episode import SingleAgentEpisode
 from .store import Flags, Ints
 
@@ -359,7 +360,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             self._check_known(leaves[0] if has_row is None else leaves[0][has_row])
         return unflatten(block_column.form, leaves), has_row
 
-    def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
+    def latest(self, column: str, count: int, part: Callable[[Any], Any] | None = None) -> tuple[Any, Ints | None]:
         """The newest rows of each environment that a recorder adds to; see `EpisodeReader.latest`."""
         block = self.block
         if column == Columns.OBS:
@@ -375,8 +376,11 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             if source is None or not source.leaves:
                 return None, np.zeros_like(available)
             form, older = source.form, [leaf[max(0, block.row - count) : block.row] for leaf in source.leaves]
+        numbers: Sequence[int] = range(len(values or older or ()))
+        if part is not None:
+            numbers, form = leaves_of(form, part)
         windows = []
-        for i in range(len(values or older or ())):
+        for i in numbers:
             leaf = _window(None if older is None else older[i], None if values is None else values[i], count)
             for env in np.flatnonzero(available < count).tolist():
                 leaf[: count - available[env], env] = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,9 @@ def window_bounds(
     return firsts, np.where(counts > 0, stops, firsts)
 
 
-def newest_window(group: ChunkGroup, column: str, lookback: int, where: str) -> tuple[Any, Indices | None]:
+def newest_window(
+    group: ChunkGroup, column: str, lookback: int, where: str, part: Callable[[Any], Any] | None = None
+) -> tuple[Any, Indices | None]:
     """Read the newest rows of each chunk.
 
     Args:
@@ -79,6 +81,7 @@ def newest_window(group: ChunkGroup, column: str, lookback: int, where: str) -> 
         column: Name of the column.
         lookback: How many steps before the newest observation; the window of observations has this one as well.
         where: The piece, for the message.
+        part: Returns what is needed of a structure that is nested as the column; None: all.
 
     Returns:
         As `EpisodeReader.latest`.
@@ -87,7 +90,7 @@ def newest_window(group: ChunkGroup, column: str, lookback: int, where: str) -> 
         ColumnError: rows of several shapes or nestings.
         LookbackError: a chunk has lost rows that existed.
     """
-    window, sizes = group.reader.latest(column, lookback + (column == Columns.OBS))
+    window, sizes = group.reader.latest(column, lookback + (column == Columns.OBS), part)
     if sizes is not None:
         check_lookback(group, column, lookback - group.lengths, where)
     return window, sizes

@@ -15,7 +15,7 @@ from annotated_types import Interval
 from epibatch.core.columns import Columns
 from epibatch.core.errors import SpaceError
 from epibatch.core.spaces import get_base_struct_from_space
-from epibatch.core.structs import Form, flatten, is_leaf, unflatten
+from epibatch.core.structs import is_leaf, unflatten
 
 from ...episodes._storage.indexing import note_history
 from ...episodes.rows import Rows
@@ -242,9 +242,11 @@ class ObservationWindow(TwoSidedPiece):
         bounds = window_bounds(group, Columns.OBS, (-self.lookback, 0), 0, group.counts, type(self).__name__)
         rows = group.reader.rows(Columns.OBS, *bounds)
         rows.check()
+        rows = rows.only(self._picked)
+        self._check_parts(unflatten(rows.form, [parts[0] for parts in rows.parts]), 1, group)
         made = {
             path: self.of_all_steps(self._frames_of_chunks(rows, leaf, group), group)
-            for path, leaf in self._leaves(rows.form, [parts[0].shape[1:] for parts in rows.parts], group).items()
+            for leaf, path in enumerate(self._paths)
         }
         return _put(made, lambda: gather(group, Columns.OBS, plus_one=group.plus_one))
 
@@ -266,25 +268,26 @@ class ObservationWindow(TwoSidedPiece):
             ColumnError: frames of several shapes.
             LookbackError: a chunk kept too little of the episode before it.
         """
-        struct, counts = newest_window(group, Columns.OBS, self.lookback, type(self).__name__)
+        windows, counts = newest_window(group, Columns.OBS, self.lookback, type(self).__name__, self._picked)
+        self._check_parts(windows, 2, group)
         if counts is None:
             counts = np.full(len(group.episodes), self.lookback + 1)
-        windows, form = flatten(struct)
         made = {}
-        for path, leaf in self._leaves(form, [window.shape[2:] for window in windows], group).items():
-            self.check_frame(windows[leaf].shape[2:], 0, group)
-            made[path] = self.newest(windows[leaf], counts)
+        for path, window in zip(self._paths, windows):
+            self.check_frame(window.shape[2:], 0, group)
+            made[path] = self.newest(window, counts)
         return _put(made, lambda: group.reader.newest(Columns.OBS)[0])
 
-    def _leaves(self, form: Form, shapes: list[tuple[int, ...]], group: ChunkGroup) -> dict[ColumnPath, int]:
-        """Where among the leaves of observations those at `columns` are."""
-        struct, found = unflatten(form, list(range(len(shapes)))), {}
-        for path in self._paths:
-            found[path] = path.part(struct)
-            if not is_leaf(found[path]):
-                parts = {name: shapes[leaf] for name, leaf in addresses_in(found[path], str(path)).items()}
-                raise self._nested(f"{type(self).__name__}, {group.describe(0)}", path, parts)
-        return found
+    def _picked(self, struct: Any) -> tuple[Any, ...]:
+        """Return the parts at `columns` of a structure that is nested as the observations."""
+        return tuple([path.part(struct) for path in self._paths])
+
+    def _check_parts(self, parts: tuple[Any, ...], leading: int, group: ChunkGroup) -> None:
+        """Make sure that the parts, whose arrays have so many axes before a frame's, are single arrays."""
+        for path, part in zip(self._paths, parts):
+            if not is_leaf(part):
+                shapes = {name: leaf.shape[leading:] for name, leaf in addresses_in(part, str(path)).items()}
+                raise self._nested(f"{type(self).__name__}, {group.describe(0)}", path, shapes)
 
     def _nested(self, where: str, path: ColumnPath, parts: dict[str, tuple[int, ...]]) -> SpaceError:
         """The error of a path that leads to several arrays.

@@ -414,7 +414,7 @@ def env_infos(infos: Any, env: int, num_envs: int) -> dict[str, Any]:
 
 def _is_column(value: Any, num_envs: int) -> bool:
     if isinstance(value, np.ndarray):
-        return value.shape[:1] == (num_envs,)
+        return bool(value.shape[:1] == (num_envs,))
     return isinstance(value, (list, tuple)) and len(value) == num_envs
 
 
@@ -424,7 +424,7 @@ def _row_of_columns(infos: dict[Any, Any], env: int, num_envs: int) -> dict[str,
     for key, value in infos.items():
         if isinstance(key, str) and key.startswith("_") and key[1:] in infos:
             continue
-        mask = infos.get(f"_{key}")
+        mask: Any = infos.get(f"_{key}")
         if _is_column(mask, num_envs) and not mask[env]:
             continue
         if isinstance(value, dict):
