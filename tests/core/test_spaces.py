@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from epibatch.core.errors import ColumnError, SpaceError
@@ -16,6 +17,7 @@ from epibatch.core.spaces import (
     exact_fill_value,
     fill_row,
     fill_value,
+    fitting_action,
     flatten_inputs_to_1d_tensor,
     get_dummy_batch_for_space,
     infer_spaces,
@@ -48,6 +50,23 @@ NESTED = spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([BOX, spaces.MultiBina
 )
 def test_fitting_rows_pass(space, row):
     assert check_row(space, row, "observation") is None
+
+
+@pytest.mark.parametrize("whole", [int, np.float32])
+def test_usable_actions_get_the_nesting_and_shape_of_their_space(whole):
+    two, pair = spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))), spaces.MultiDiscrete([2, 3])
+    for action in (np.array([1, 2], whole), torch.tensor([1, 2]), [1, 2]):
+        converted = fitting_action(two, action, "action")
+        assert type(converted) is tuple and converted == (1, 2) and two.contains(tuple(map(int, converted)))
+    for space in (pair, spaces.MultiBinary(2)):
+        for shape in ((1, 2), (2, 1), (1, 1, 2)):
+            converted = fitting_action(space, np.array([1, 0], whole).reshape(shape), "action")
+            assert converted.shape == (2,) and converted.tolist() == [1, 0]
+    square = spaces.MultiDiscrete([[2, 3, 4], [2, 3, 4]])
+    for space, action in ((square, np.zeros((3, 2), whole)), (square, np.zeros(6, whole)), (pair, np.zeros(3, whole))):
+        with pytest.raises(SpaceError, match=r"do: *give the action in shape") as raised:
+            fitting_action(space, action, "action")
+        assert "order" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

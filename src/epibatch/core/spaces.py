@@ -202,6 +202,8 @@ def integer_limits(space: gym.Space[Any] | None) -> tuple[Any, ...] | None:
 def fitting_action(space: gym.Space[Any], action: Any, where: str) -> Any:
     """Return an action as its space has it: the action itself, or whole floats as integers, and lists as tuples.
 
+    Arrays are tuples of their rows where the space is a Tuple. Integers may have more or fewer axes of length 1.
+
     Boxes are not looked into: what lies outside of their bounds is clipped later.
 
     Args:
@@ -222,6 +224,8 @@ def fitting_action(space: gym.Space[Any], action: Any, where: str) -> Any:
         parts = {key: fitting_action(sub, action[key], f"{where}[{key!r}]") for key, sub in space.spaces.items()}
         return action if all(parts[key] is action[key] for key in parts) else parts
     if isinstance(space, spaces.Tuple):
+        if getattr(action, "shape", ()):
+            action = list(convert_to_numpy(action))
         if not isinstance(action, (tuple, list)) or len(action) != len(space.spaces):
             raise _unfit_action(where, space, action)
         items = [fitting_action(sub, action[i], f"{where}[{i}]") for i, sub in enumerate(space.spaces)]
@@ -240,25 +244,37 @@ def fitting_action(space: gym.Space[Any], action: Any, where: str) -> Any:
         numbers = np.asarray(convert_to_numpy(action))
     except (ValueError, TypeError):  # ragged
         numbers = np.empty(0, object)
-    shaped = numbers.size == 1 if isinstance(space, spaces.Discrete) else numbers.shape == space.shape
-    kind = numbers.dtype.kind
+    kind, reshaped = numbers.dtype.kind, False
+    if isinstance(space, spaces.Discrete):
+        shaped = numbers.size == 1
+    else:
+        shaped = _without_ones(numbers.shape) == _without_ones(space.shape)
+        reshaped = shaped and numbers.shape != space.shape
+        numbers = numbers.reshape(space.shape) if reshaped else numbers
+    if not shaped and kind in "biuf":
+        raise _unfit_action(
+            where, space, action, f"give the action in shape {space.shape}, or make the episode with its action_space"
+        )
     if not shaped or kind not in "biuf" or not ((first <= numbers) & (numbers < first + count)).all():
         raise _unfit_action(where, space, action)
     if kind != "f":
-        return action
+        return numbers if reshaped else action
     whole = numbers.astype(space.dtype)
     if not np.array_equal(whole, numbers):
         raise _unfit_action(where, space, action)
     return whole[()]
 
 
-def _unfit_action(where: str, space: gym.Space[Any], action: Any) -> SpaceError:
-    return SpaceError(
-        where,
-        expected=f"an action in {space}",
-        found=f"{type(action).__name__} {reprlib.repr(action)}",
-        do="pass observation, action and reward in this order; an episode of other actions needs their action_space",
-    )
+_IN_ORDER = "pass observation, action and reward in this order; an episode of other actions needs their action_space"
+
+
+def _unfit_action(where: str, space: gym.Space[Any], action: Any, do: str = _IN_ORDER) -> SpaceError:
+    found = f"{type(action).__name__} {reprlib.repr(action)}"
+    return SpaceError(where, expected=f"an action in {space}", found=found, do=do)
+
+
+def _without_ones(shape: Any) -> list[int]:
+    return [size for size in shape if size != 1]
 
 
 def _check_leaf(space: gym.Space[Any], row: Any, where: str) -> None:
