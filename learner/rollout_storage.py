@@ -533,10 +533,7 @@ class RolloutStorage:
             ColumnError: no steps, or steps without `rewards`, `vf_preds` or `terminateds`; values of another shape.
             ConfigError: gamma or lambda_ outside [0, 1].
         """
-        for name, number in (("gamma", gamma), ("lambda_", lambda_)):
-            if not (isinstance(number, (float, int, np.number)) and 0.0 <= number <= 1.0):
-                do = f"correct {name}"
-                raise ConfigError(f"compute_returns, {name}", expected="a number in [0, 1]", found=repr(number), do=do)
+        gamma, lambda_ = _fraction("gamma", gamma), _fraction("lambda_", lambda_)
         if not self._size:
             raise _no_steps("compute_returns")
         self._check_flags()
@@ -1043,3 +1040,14 @@ def _no_steps(call: str) -> BatchLayoutError:
     return BatchLayoutError(
         f"RolloutStorage.{call}", expected="at least one step", found="none", do="call add_step before"
     )
+
+
+def _fraction(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError):  # of a tensor of several numbers
+        number = math.nan
+    if 0.0 <= number <= 1.0:
+        return number
+    do = f"correct {name}"
+    raise ConfigError(f"compute_returns, {name}", expected="a number in [0, 1]", found=repr(value), do=do)

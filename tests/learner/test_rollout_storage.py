@@ -490,6 +490,13 @@ def test_discounts_are_numbers_from_0_to_1(name, number):
         stored(steps()).compute_returns(torch.zeros(N), **{name: number})
 
 
+def test_discounts_may_be_tensors_and_arrays_of_one_number():
+    expected, found = stored(steps()), stored(steps())
+    expected.compute_returns(torch.zeros(N), gamma=0.5, lambda_=0.25)
+    found.compute_returns(torch.zeros(N), gamma=torch.tensor(0.5), lambda_=np.array(0.25))
+    assert torch.equal(found["value_targets"], expected["value_targets"])
+
+
 def test_the_earlier_name_of_a_switch_means_the_same():
     advantages = []
     for switch in ({}, {"standardize_advantages": False}, {"normalize": True}, {"normalize": False}):
