@@ -135,7 +135,7 @@ def forward(module: Any, batch: dict[str, Any], *, explore: bool, t: int) -> dic
                 do="write def _forward(self, batch, **kwargs)",
             ) from error
         add_column_hint(error, batch, _MISSING)
-        add_context(error, f"in {type(module).__name__}'s forward pass, with {describe_batch(batch)}:")
+        add_context(error, f"in {type(module).__name__}'s forward pass, with {describe_batch(batch, error)}:")
         raise
     if type(outputs) is not dict and not isinstance(outputs, Mapping):
         raise ColumnError(

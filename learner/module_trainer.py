@@ -549,7 +549,7 @@ def _outputs(module: Any, minibatch: Mapping[str, Any]) -> dict[str, Any]:
             outputs = {**outputs, Columns.VF_PREDS: values}
     except Exception as error:
         if not isinstance(error, (KeyError, EpibatchError)):
-            add_context(error, f"in {type(module).__name__}.{method}, with {describe_batch(minibatch)}:")
+            add_context(error, f"in {type(module).__name__}.{method}, with {describe_batch(minibatch, error)}:")
         raise
     return cast("dict[str, Any]", outputs)
 

@@ -79,13 +79,14 @@ def check_given(rl_module: Any, piece: str, use: str) -> None:
         )
 
 
-def describe_batch(batch: Mapping[str, Any]) -> str:
-    """The columns of a batch and their shapes, for a message."""
+def describe_batch(batch: Mapping[str, Any], error: Exception) -> str:
+    """The columns of a batch and their shapes, for the message of an error that a module raised with it."""
     shapes = {name: map_struct(lambda leaf: list(getattr(leaf, "shape", ())), column) for name, column in batch.items()}
     text = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "an empty batch"
     states = flatten(batch.get(Columns.STATE_IN, {}))[0]
-    if any(np.ndim(leaf) > 2 and np.shape(leaf)[1] == 1 for leaf in states):
-        text += " (get_initial_state returns the state of one environment: no batch axis)"
+    of_sizes = isinstance(error, RuntimeError) and any(word in str(error) for word in ("size", "shape", "-D"))
+    if of_sizes and any(np.ndim(leaf) > 2 and np.shape(leaf)[1] == 1 for leaf in states):
+        text += " (if the 1 in state_in is a batch axis: leave it out of get_initial_state)"
     return text
 
 

@@ -144,7 +144,7 @@ def _values(batch: dict[str, Any], group: ChunkGroup) -> Any:
         with torch.no_grad():
             return module.compute_values(inputs)
     except Exception as error:
-        add_context(error, f"in {type(module).__name__}.compute_values, with {describe_batch(batch)}:")
+        add_context(error, f"in {type(module).__name__}.compute_values, with {describe_batch(batch, error)}:")
         raise
 
 

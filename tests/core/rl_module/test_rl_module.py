@@ -296,7 +296,8 @@ def test_a_module_with_a_constructor_of_its_own_is_told_of_setup():
         RLModuleSpec(module_class=Net).build()
 
 
-def test_a_state_with_a_batch_axis_is_named():
+@pytest.mark.parametrize("own_error", [False, True])
+def test_a_state_with_a_batch_axis_is_named_if_sizes_are_wrong(own_error):
     class Net(TorchRLModule, ValueFunctionAPI):
         def setup(self):
             self.gru = nn.GRU(4, 8, batch_first=True)
@@ -305,6 +306,8 @@ def test_a_state_with_a_batch_axis_is_named():
             return {"h": torch.zeros(1, 8)}
 
         def _forward(self, batch, **kwargs):
+            if own_error:
+                raise RuntimeError("of another kind")
             out, state = self.gru(batch["obs"], batch["state_in"]["h"][None])
             return {"action_dist_inputs": out[..., :2], "state_out": {"h": state[0]}}
 
@@ -319,5 +322,6 @@ def test_a_state_with_a_batch_axis_is_named():
     algo = config.training(train_batch_size=4, minibatch_size=4).build_algo()
     with pytest.raises(RuntimeError) as caught:
         algo.env_runner.sample(num_timesteps=2)
-    assert "no batch axis" in "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    message = "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    assert "state_in" in message and ("if the 1 in state_in is a batch axis" in message) is not own_error
     algo.stop()
