@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import AlgorithmConfig, PPOConfig, TrainingRun
-from epibatch.algorithms.config_io import changed
+from epibatch.algorithms.config_io import changed, parse_yaml, to_yaml_text
 from epibatch.core import registry
 from epibatch.core.errors import ConfigError, NotAvailableError
 from epibatch.core.registry import register_env
@@ -243,6 +243,16 @@ def test_numbers_as_yaml_1_2_reads_them(text, value):
     assert read(text) == value and type(read(text)) is type(value)
 
 
+@pytest.mark.parametrize("text", ["{0}", "# {0}\n'{0}'", '"{0}"', "|\n  {0}", ">\n  {0}\n  {0}"])
+@pytest.mark.parametrize("brackets", ["[" * 300, "{[" * 200])
+def test_brackets_in_comments_and_strings_are_no_levels(text, brackets):
+    if text == "{0}":
+        with pytest.raises(ConfigError, match="at most 200 levels"):
+            parse_yaml(text.format(brackets), "a text")
+    else:
+        assert parse_yaml(text.format(brackets), "a text").strip().split()[-1] == brackets
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -414,6 +424,12 @@ def test_a_path_that_leads_nowhere_is_reported_with_the_rest_of_the_file(change,
 def test_all_that_is_wrong_is_said_at_once():
     with pytest.raises(ConfigError, match="correct these 2 settings"):
         changed(PPOConfig, DATA, ["env_to_module.7=a", "lr=1", "training.c"])
+
+
+def test_long_floats_of_numpy_are_written_as_floats():
+    assert to_yaml_text({"lr": np.longdouble(0.5)}) == "lr: 0.5\n"
+    with pytest.raises(Exception, match="cannot represent"):
+        to_yaml_text({"lr": np.clongdouble(0.5)})
 
 
 def test_values_of_numpy_are_written_as_pythons(built):

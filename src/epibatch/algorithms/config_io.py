@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -18,6 +18,12 @@ from ruamel.yaml.composer import Composer, ComposerError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.representer import SafeRepresenter
+from ruamel.yaml.tokens import (
+    FlowMappingEndToken,
+    FlowMappingStartToken,
+    FlowSequenceEndToken,
+    FlowSequenceStartToken,
+)
 
 from epibatch.core.errors import ConfigError, EpibatchError
 from epibatch.core.files import read_file
@@ -33,7 +39,8 @@ if TYPE_CHECKING:
 _MOST_NODES = 50_000
 _MOST_BYTES = 4 * 2**20
 _DEEPEST = 200
-_BRACKETS = re.compile(r"[][{}]")
+_OPENING = (FlowSequenceStartToken, FlowMappingStartToken)
+_CLOSING = (FlowSequenceEndToken, FlowMappingEndToken)
 
 
 # --------------------------------------------------------------------------------------------- YAML
@@ -66,6 +73,9 @@ class _Composer(Composer):
         return a
 
 
+_LONG: dict[type, Callable[[Any], Any]] = {np.longdouble: float, np.clongdouble: complex}  # item() returns them
+
+
 class _Representer(SafeRepresenter):
     """Writes 5e-05 as 5.0e-05, which readers of YAML 1.1 take for a number too, and NumPy's values as Python's."""
 
@@ -76,8 +86,9 @@ class _Representer(SafeRepresenter):
         return node
 
     def represent_numpy(self, data: np.generic) -> Node:
-        """Write a value of NumPy's."""
-        node: Node = self.represent_data(data.item())
+        """Write a NumPy scalar."""
+        convert = _LONG.get(type(data), np.generic.item)
+        node: Node = self.represent_data(convert(data))
         return node
 
 
@@ -143,13 +154,16 @@ def _parsed(text: str, where: str) -> tuple[Any, Node | None]:
 
 def _check_depth(text: str, where: str) -> None:
     """Refuse brackets in very many levels, for which the parser takes a time that grows with their square."""
+    if text.count("[") + text.count("{") <= _DEEPEST:
+        return
     depth = 0
-    for bracket in _BRACKETS.finditer(text):
-        depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
-        if depth > _DEEPEST:
-            where += f", line {text.count(chr(10), 0, bracket.start()) + 1}"
-            found, do = "more open brackets", "nest values less deeply"
-            raise ConfigError(where, expected=f"YAML of at most {_DEEPEST} levels", found=found, do=do)
+    with suppress(YAMLError):  # the parser explains it
+        for token in _yaml().scan(text):
+            depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+            if depth > _DEEPEST:
+                where += f", line {token.start_mark.line + 1}"
+                found, do = "more open brackets", "nest values less deeply"
+                raise ConfigError(where, expected=f"YAML of at most {_DEEPEST} levels", found=found, do=do)
 
 
 def to_yaml_text(data: Mapping[str, Any]) -> str:
