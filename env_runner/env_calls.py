@@ -17,7 +17,7 @@ from epibatch.core.errors import ColumnError, EnvironmentContractError, nearest
 from epibatch.core.spaces import check_row
 from epibatch.core.structs import Form, flatten, flatten_like
 
-from ..episodes._storage.arrays import owned, rebuilt
+from ..episodes._storage.arrays import UNCHANGING, owned, rebuilt
 from .env_checks import (
     as_flag,
     as_reward,
@@ -261,7 +261,6 @@ _USUAL: dict[str, frozenset[type]] = {  # types that need no further check
     "truncateds": frozenset({bool, np.bool_}),
 }
 _PLAIN = frozenset({float, int, bool, np.float64, np.float32, np.int64})
-_UNCHANGING = _PLAIN | {str, type(None), np.bool_}
 _CHANGING = (dict, list, set, deque, bytearray, np.ndarray)
 _INSTEAD = {
     "observations": "return {agent: observation} for the agents that act next; or one observation for all, and set "
@@ -467,17 +466,18 @@ def copied_info(info: dict[Any, Any]) -> dict[Any, Any]:
 
     An environment may change its info later. All types stay as they are, and an info may contain itself.
     """
-    copied: dict[Any, Any] = info.copy()
+    copied: dict[Any, Any] = info.copy() if type(info) is dict else copying.copy(info)
+    known: dict[int, tuple[Any, Any]] = {}
     for key, value in copied.items():
-        if type(value) is np.ndarray and not value.dtype.hasobject:
-            copied[key] = value.copy()
-        elif type(value) not in _UNCHANGING:
-            copied = rebuilt(info, _copied_part)
-            break
+        if type(value) not in UNCHANGING:
+            known = known or {id(info): (info, copied)}
+            copied[key] = rebuilt(value, _copied_part, known)
     return copied
 
 
 def _copied_part(part: Any) -> Any:
+    if type(part) is np.ndarray:
+        return part.copy()
     if is_tensor(part):
         return part.detach().clone()
     return copying.copy(part) if isinstance(part, _CHANGING) else part

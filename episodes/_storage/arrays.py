@@ -18,6 +18,8 @@ Leaf: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 _FIRST_BYTES, _LEAST_ROWS, _MOST_ROWS = 4096, 16, 256  # small columns of an episode are full at the same step
 _SMALL_BYTES = 4096
 _OBJECT = np.dtype(object)
+UNCHANGING = frozenset({float, int, bool, str, type(None), np.float64, np.float32, np.int64, np.bool_})
+"""The most frequent types of values that cannot change."""
 _PYTHON_TYPES = {np.bool_: bool, np.int64: int, np.float64: float, np.complex128: complex}
 
 
@@ -66,9 +68,12 @@ def rebuilt(value: Any, replace: Callable[[Any], Any], known: dict[int, tuple[An
 
     Args:
         value: Anything, which may contain itself.
-        replace: Returns a part, or what takes its place; dicts, lists and object arrays of those get new items.
+        replace: Returns a part that is neither a number nor text, or what takes its place; dicts, lists and object
+            arrays of those get new items.
         known: What was done already and what came of it, by `id()`: a part that is there twice stays one.
     """
+    if type(value) in UNCHANGING:
+        return value
     known = {} if known is None else known
     if id(value) in known:
         return known[id(value)][1]
@@ -76,7 +81,10 @@ def rebuilt(value: Any, replace: Callable[[Any], Any], known: dict[int, tuple[An
         items = [rebuilt(item, replace, known) for item in value]
         if all(new is old for new, old in zip(items, value)):
             return value
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        changed = tuple.__new__(type(value), items)
+        if hasattr(value, "__dict__"):
+            changed.__dict__.update(value.__dict__)
+        return changed
     own = replace(value)
     known[id(value)] = value, own
     places: Any

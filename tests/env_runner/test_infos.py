@@ -25,6 +25,22 @@ class Point(NamedTuple):
     y: list[int]
 
 
+class Pair(tuple[Any, ...]):
+    """A tuple with a constructor and an attribute of its own."""
+
+    def __new__(cls, first: Any, second: Any) -> Pair:
+        return super().__new__(cls, (first, second))
+
+    def __getnewargs__(self) -> Any:
+        return tuple(self)
+
+
+def _pair(n: int) -> Pair:
+    pair = Pair(n, [n])
+    pair.name = n  # type: ignore[attr-defined]
+    return pair
+
+
 def _in_itself(n: int) -> dict[str, Any]:
     info: dict[str, Any] = {"x": [n]}
     info["x"].append(info)
@@ -44,6 +60,7 @@ KINDS = (
     _in_itself,
     lambda n: {"x": Point(n, [n]), "y": OrderedDict(b={n}, a=deque([n], 9)), "z": (b"a", bytearray(b"a"))},
     lambda n: {1: n, None: [[], ()], ("a", 0): np.float32(n), "env_infos": [1], "episode": {"r": 1.0, "l": n}},
+    lambda n: {"x": _pair(n), "y": [_pair(n)]},
     lambda n: {"x": np.array([n, None, [n]], object), "y": np.int8(1) if n % 2 else np.array("text")},
 )
 
@@ -122,6 +139,7 @@ def assert_same(one: Any, other: Any, seen: frozenset[int] = frozenset()) -> Non
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
         one, other = one.tolist(), other.tolist()
     if isinstance(one, (list, tuple, deque)):
+        assert getattr(one, "__dict__", None) == getattr(other, "__dict__", None)
         assert len(one) == len(other)
         for a, b in zip(one, other):
             assert_same(a, b, seen)
@@ -297,6 +315,15 @@ def test_infos_of_a_users_vector_environment_lose_no_ended_episode(infos: Any, e
     assert [(len(episode), episode.is_terminated) for episode in episodes] == [(3, True)] * 2
     assert [episode.get_infos(-1) for episode in episodes] == expected
     assert [episode.get_infos(-1) for episode in pickle.loads(pickle.dumps(episodes))] == expected
+
+
+def test_what_an_info_has_twice_stays_one_and_its_type_stays() -> None:
+    array, numbers = np.zeros(2), [1]
+    returned: Any = OrderedDict(array=array, numbers=numbers, both=[array, numbers], n=1)
+    returned["info"] = returned
+    info = ending({1: returned}, mode="disabled").reset()[1]["env_infos"][0]
+    assert type(info) is OrderedDict and list(info) == list(returned) and info["info"] is info
+    assert info["both"][0] is info["array"] is not array and info["both"][1] is info["numbers"] is not numbers
 
 
 def test_what_step_returns() -> None:
