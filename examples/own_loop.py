@@ -76,8 +76,13 @@ class Loop:
         self.optimizer = torch.optim.Adam(self.module.parameters(), lr=options.lr)
         self.returns: deque[float] = deque(maxlen=50)
         self.running_return = 0.0
-        self.episode = SingleAgentEpisode()
-        self.episode.add_env_reset(*self.env.reset(seed=options.seed))
+        self.start_episode(seed=options.seed)
+
+    def start_episode(self, seed: int | None = None) -> None:
+        """Reset the environment and begin an episode, which knows its spaces."""
+        spaces = {"observation_space": self.env.observation_space, "action_space": self.env.action_space}
+        self.episode = SingleAgentEpisode(**spaces)
+        self.episode.add_env_reset(*self.env.reset(seed=seed))
 
     def act(self) -> dict[str, Any]:
         """The module's outputs for the newest observation: actions, `actions_for_env`, log-probabilities."""
@@ -116,8 +121,7 @@ class Loop:
                 chunks.append(self.episode)
                 self.returns.append(self.running_return)
                 self.running_return = 0.0
-                self.episode = SingleAgentEpisode()
-                self.episode.add_env_reset(*self.env.reset())
+                self.start_episode()
         if len(self.episode):
             chunks.append(self.episode)
             self.episode = self.episode.cut()
