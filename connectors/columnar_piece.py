@@ -66,7 +66,7 @@ class ColumnarPiece(FieldPiece):
         return getattr(self, "as_learner_connector", False)
 
     def take_side(self, training: bool) -> None:
-        """See `ConnectorV2.take_side`; copies for agents go along."""
+        """See `ConnectorV2.take_side`; the copies for agents take the side too."""
         super().take_side(training)
         for _, part in self.parts.items():
             part.take_side(training)

@@ -70,8 +70,8 @@ class PipelineCall:
         casts_to_float32: Whether arrays are made right before the piece that makes them float32.
         shown: Columns that a plain piece was shown, for those that it leaves alone.
         shown_items: Whether it was shown rows as items, and not batched arrays.
-        observations_by: The piece that makes `obs` of the episodes in its own way, and `new_obs` with it; None: no one.
-        leaving: Pieces that are not to make `actions_for_env`, since the pipeline does at its end.
+        observations_by: Piece that makes `obs` of the episodes in its own way, and `new_obs` with it; None: no piece.
+        leaving: Pieces that do not make `actions_for_env`, since the pipeline does at its end.
         sharing: Pieces that may make it without a copy, since no later piece may write to it.
 
     Raises:

@@ -234,10 +234,10 @@ def make_plan(
         tuple(steps),
         plus_one,
         watched,
-        trusting,
-        _casts_to_float32(steps),
-        bool(train_pieces) if training is None else training,
-        next(makers_of_obs, None),
+        trusting=trusting,
+        casts_to_float32=_casts_to_float32(steps),
+        training=bool(train_pieces) if training is None else training,
+        observations_by=next(makers_of_obs, None),
     )
 
 

@@ -63,7 +63,7 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
                 )
 
     def check_episodes(self, call: PipelineCall) -> None:
-        """Let the call know what pieces do with actions here; a nested pipeline may be called by itself too."""
+        """Tell the call what pieces do with actions here; a nested pipeline may be called by itself too."""
         plan = self._plan or self.plan()
         if self._encoding is None or self._encoding[0] is not plan:
             self._encoding = plan, *_encoding(plan.connectors)

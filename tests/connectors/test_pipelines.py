@@ -194,7 +194,7 @@ def test_after_a_call_that_raises_all_pieces_are_as_before(make, state):
 
 
 def declared(piece):
-    """What the piece says of itself."""
+    """Return what a piece declares, its arguments and its state."""
     names = ("reads", "writes", "removes", "lookback", "trains", "frozen", "shared", "rewrites_observations")
     return {name: getattr(piece, name) for name in names}, piece.get_ctor_args_and_kwargs(), piece.get_state()
 

@@ -1,4 +1,4 @@
-"""Values and keys of NumPy's as Python's own."""
+"""NumPy values and keys as Python's own."""
 
 from __future__ import annotations
 
