@@ -467,17 +467,17 @@ def copied_info(info: dict[Any, Any]) -> dict[Any, Any]:
     An environment may change its info later. All types stay as they are, and an info may contain itself.
     """
     copied: dict[Any, Any] = info.copy() if type(info) is dict else copying.copy(info)
-    known: dict[int, tuple[Any, Any]] = {}
+    known: dict[int, tuple[Any, Any]] = {id(info): (info, copied)}
     for key, value in copied.items():
-        if type(value) not in UNCHANGING:
-            known = known or {id(info): (info, copied)}
+        if type(value) is np.ndarray and not value.dtype.hasobject and id(value) not in known:  # most of them
+            copied[key] = array = value.copy()
+            known[id(value)] = value, array
+        elif type(value) not in UNCHANGING:
             copied[key] = rebuilt(value, _copied_part, known)
     return copied
 
 
 def _copied_part(part: Any) -> Any:
-    if type(part) is np.ndarray:
-        return part.copy()
     if is_tensor(part):
         return part.detach().clone()
     return copying.copy(part) if isinstance(part, _CHANGING) else part
