@@ -754,8 +754,8 @@ def _restore_trainer(module_id: str, trainer: ModuleTrainer, state: Mapping[str,
     trainer.adapted_lr = trainer.initial_lr()
     if trainer.adapted_lr is not None and module_id in state.get("learning_rates", {}):
         lr = state["learning_rates"][module_id]
-        if not isinstance(lr, float) or not 0.0 < lr < math.inf:
-            raise _error(f"a learning rate of {module_id!r} above 0", repr(lr))
+        if not isinstance(lr, float) or not 0.0 <= lr < math.inf:
+            raise _error(f"a learning rate of {module_id!r}, 0 or more", repr(lr))
         trainer.adapted_lr = lr
     trainer.set_order(state["generators"][module_id])
     trainer.optimizer = None

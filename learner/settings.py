@@ -127,7 +127,7 @@ class LearnerSettings(OptimizerSettings):
     """Optimiser and minibatches of a learner, validated when set.
 
     Args:
-        lr: learning rate, > 0, or a schedule `[[0, value], [step, value], ...]` by environment steps learned from.
+        lr: learning rate, >= 0, or a schedule `[[0, value], [step, value], ...]` by environment steps learned from.
         optimizer: "adam" (Kingma and Ba 2015, arXiv:1412.6980), "adamw", "nadam", "radam", "rmsprop" or "sgd", a class
             `(parameters, lr=..., ...)`, or its import path `module:name`; a mapping `{"optimizer": one of these, ...}`
             has further keywords for it, such as `weight_decay` and `eps`.

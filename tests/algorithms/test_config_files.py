@@ -117,7 +117,7 @@ def test_settings_of_processes_that_have_no_meaning():
 
 
 def test_what_the_command_needs_is_reported_with_the_rest(tmp_path):
-    (tmp_path / "my.yaml").write_text("training: {lr: 0}")
+    (tmp_path / "my.yaml").write_text("training: {lr: -1}")
     with pytest.raises(ConfigError) as caught:
         TrainingRun.start(tmp_path / "my.yaml", tmp_path / "run")
     for text in (

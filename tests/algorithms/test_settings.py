@@ -58,7 +58,7 @@ def problem_of(section, **values):
 @pytest.mark.parametrize(
     ("section", "values", "message"),
     [
-        ("training", {"lr": 0}, "training.lr: input should be greater than 0, found int 0"),
+        ("training", {"lr": -1}, "training.lr: input should be greater than or equal to 0, found int -1"),
         ("training", {"lr": float("nan")}, "training.lr: input should be"),
         ("training", {"lr": "3e-4"}, "training.lr: input should be a valid number, found str '3e-4'"),
         ("training", {"lr": True}, "training.lr: input should be a valid number"),

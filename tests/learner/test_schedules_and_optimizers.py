@@ -55,13 +55,19 @@ def test_the_learning_rate_follows_the_steps_of_the_updates_before(points):
     assert rates == pytest.approx([0.4, 0.3, 0.2, 0.2])
 
 
-@pytest.mark.parametrize("lr", [0.0, [[0, 0.0], [10, 0.0]]])
-def test_a_learning_rate_of_0_changes_no_weight(lr):
-    algo = config(lr=lr).build_algo()
+@pytest.mark.parametrize("options", [{"lr": 0.0}, {"lr": [[0, 0.0], [10, 0.0]]}, {"lr": 0.0, "desired_kl": 0.01}])
+def test_a_learning_rate_of_0_changes_no_weight(tmp_path, options):
+    algo = config(**options).build_algo()
     before = copy.deepcopy(algo.get_module().state_dict())
-    assert algo.train()["learners"]["default_policy"]["lr"] == 0.0
-    assert all(torch.equal(before[name], value) for name, value in algo.get_module().state_dict().items())
-    algo.stop()
+    results = [algo.train()]
+    algo.save_to_path(tmp_path)
+    again = config(**options).build_algo()
+    again.restore_from_path(tmp_path)
+    results += [one.train() for one in (algo, again)]
+    assert [result["learners"]["default_policy"]["lr"] for result in results] == [0.0] * 3
+    for one in (algo, again):
+        assert all(torch.equal(before[name], value) for name, value in one.get_module().state_dict().items())
+        one.stop()
 
 
 def test_a_state_without_a_count_of_steps_begins_the_schedule(points):

@@ -14,7 +14,7 @@ BATCH = {"red": {"obs": [0]}, "blue": {"obs": [0, 0]}}
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("lr", 0, "greater than 0"),
+        ("lr", -1, "greater than or equal to 0"),
         ("lr", float("nan"), "a finite number"),
         ("lr", "1e-3", "a valid number"),
         ("optimizer", "adm", "did you mean 'adam'"),
@@ -41,7 +41,7 @@ def test_a_setting_of_the_loss_is_named():
 
 def test_changes_are_checked():
     assert LearnerSettings(lr=0.1).with_changes(seed=3) == LearnerSettings(lr=0.1, seed=3)
-    with pytest.raises(ConfigError, match="lr: input should be greater than 0"):
+    with pytest.raises(ConfigError, match="lr: input should be greater than or equal to 0"):
         LearnerSettings(lr=0.1).with_changes(lr=-1.0)
 
 
@@ -154,7 +154,7 @@ def test_another_loss(override):
         (LOSS, {"lrr": 0.1}, "did you mean 'lr'"),
         (LOSS, {"clip_parm": 0.1}, "did you mean 'clip_param'"),
         (Zero(), {"clip_param": 0.1}, "'clip_param'"),
-        (LOSS, {"lr": -1.0}, "lr: input should be greater than 0"),
+        (LOSS, {"lr": -1.0}, "lr: input should be greater than or equal to 0"),
         (LOSS, {"clip_param": 0.0}, "clip_param"),
         (LOSS, {"loss": dict}, "a Loss, a class of one, a function"),
     ],
