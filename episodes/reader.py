@@ -171,8 +171,9 @@ class EpisodeReader:
         """
         firsts, spans = self._zeros, self.table.lengths
         if stop is not None or type(first) is not int or first:
-            spans = np.maximum(self._zeros + (spans if stop is None else stop) - first, 0)
-            firsts = np.where(spans > 0, first, 0)
+            begins = first if isinstance(first, np.ndarray) else firsts + first
+            spans = np.maximum((spans if stop is None else stop) - begins, 0)
+            firsts = begins if spans.all() else np.where(spans > 0, begins, 0)
             self._check_span(column, firsts, spans)
         counts = spans if step == 1 else -(-spans // step)
         form: Form = None
@@ -193,7 +194,7 @@ class EpisodeReader:
             else:
                 parts = self.table.slices(columns, firsts, counts, step) if columns else []
         rows = Rows(form, parts, counts, firsts, column, self.describe, gathered=gathered, sound=sound)
-        if column == Columns.OBS and stop is not None:
+        if column == Columns.OBS and stop is not None and (self.table.tails or self.lack_final_obs.any()):
             last = firsts + (counts - 1) * step == self.table.lengths
             self._set_tails(rows, np.flatnonzero(last & (counts > 0)))
         return rows
@@ -437,12 +438,16 @@ class EpisodeReader:
         if self._recorded is not None:
             return self._recorded.latest(column, count, part)  # type: ignore[no-any-return]
         stops = self.table.lengths + (column == Columns.OBS)
-        available = np.where(self.holds(column), np.minimum(count, stops + self.lookbacks), 0)
+        available = np.minimum(count, stops + self.lookbacks)
+        if column not in _COLUMNS:
+            available = np.where(self.holds(column), available, 0)
         if not available.any():
             return None, available
         rows = self.rows(column, stops - available, stops)
         rows.check()
-        leaves, form = flatten((rows if part is None else rows.only(part)).joined())
+        nested = rows.form is not None
+        found = (rows.only(part) if part is not None and nested else rows).joined()
+        leaves, form = flatten(found if part is None or nested else part(found))
         windows, complete = [], bool((available == count).all())
         for leaf in leaves:
             if complete:
