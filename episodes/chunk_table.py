@@ -22,7 +22,7 @@ Part: TypeAlias = "tuple[int, Any, Ints]"
 
 
 class ChunkTable(Sequence[SingleAgentEpisode]):
-    """Where the rows of chunks lie, and where the chunks are in their episodes: one row per chunk.
+    """A table of chunks, one row each: the place of its rows in a store, and its place in its episode.
 
     It is a sequence of episodes that a pipeline takes like a list of them. An item is a new episode object with copies
     of the chunk's rows; built-in pieces read whole columns of the stores instead.

@@ -1,4 +1,4 @@
-"""What holds rows of columns at numbered places: the seam between storage and everything that reads it."""
+"""Stores hold rows of columns at numbered places: the interface between storage and all that reads it."""
 
 from __future__ import annotations
 
