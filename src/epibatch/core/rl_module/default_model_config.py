@@ -53,6 +53,11 @@ def _burn_in(value: int, info: ValidationInfo) -> int:
     return value
 
 
+def _above_v_min(value: float, info: ValidationInfo) -> float:
+    expect(value > info.data.get("v_min", -float("inf")), "a number above v_min")
+    return value
+
+
 _ACTOR = "actor", "policy", "student"
 
 
@@ -147,6 +152,13 @@ class DefaultModelConfig:
         free_log_std: for Box actions, learn one log standard deviation per action component that does
             not depend on the observation.
         log_std_clip_param: log standard deviations are clipped to plus or minus this value.
+        dueling: of a network with the value of each action, add up the value of the observation and the advantage of
+            the action (Wang et al. 2016).
+        num_atoms: of such a network, learn the distribution of each action's return over so many values, as C51 does;
+            1 learns its mean only.
+        v_min: the lowest of these values.
+        v_max: the highest.
+        num_critics: critics beside the policy of SAC.
         vf_share_layers: let policy and value function share the encoder; recurrent modules always do.
         obs_groups: the parts of a Dict observation that each network gets, joined in this order, as in rsl_rl:
             `{"actor": ["policy"], "critic": ["policy", "critic"]}`. "policy" and "student" are other names of "actor";
@@ -200,6 +212,11 @@ class DefaultModelConfig:
     squash_actions: Switch = False
     free_log_std: Switch = False
     log_std_clip_param: Annotated[float, Field(gt=0), PLAIN, Expected("a positive number")] = 20.0
+    dueling: Switch = False
+    num_atoms: Size = 1
+    v_min: Annotated[float, PLAIN, Expected("a number")] = -10.0
+    v_max: Annotated[float, PLAIN, AfterValidator(_above_v_min), Expected("a number above v_min")] = 10.0
+    num_critics: Size = 2
     vf_share_layers: Switch = False
     obs_groups: Groups = None
     use_lstm: Switch = False

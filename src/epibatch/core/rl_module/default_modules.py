@@ -17,7 +17,7 @@ from epibatch.core.rl_module.networks import (
     PolicyHead,
     fc_layers,
     masked_outputs,
-    no_value_function,
+    needs_training,
     run,
 )
 from epibatch.core.rl_module.observation_input import group_inputs, observations_of
@@ -95,7 +95,7 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
         if self.vf is None:
-            raise no_value_function(self)
+            raise needs_training(self, "compute_values")
         if embeddings is None:
             if self.encoder is None:
                 embeddings = self._vf_input(observations_of(batch), self.vf_images)
@@ -156,7 +156,7 @@ class DefaultRecurrentActorCritic(DefaultRecurrentModule, ValueFunctionAPI):
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
         if self.vf is None:
-            raise no_value_function(self)
+            raise needs_training(self, "compute_values")
         if embeddings is None:
             embeddings, _ = self.encode(batch)
         if self.vf_encoder is not None:

@@ -19,7 +19,10 @@ from epibatch.core.registry import plain_data
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
 _PACKAGE = "epibatch.core.rl_module"
-_BUILT_IN = ("DefaultActorCritic", "DefaultGRUActorCritic", "DefaultLSTMActorCritic", "MultiRLModule")
+_BUILT_IN = (
+    *("DefaultActorCritic", "DefaultGRUActorCritic", "DefaultLSTMActorCritic"),
+    *("DefaultQNetwork", "DefaultSoftActorCritic", "MultiRLModule"),
+)
 _SPACES = ("observation_space", "action_space")
 
 

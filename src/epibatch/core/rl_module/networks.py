@@ -162,10 +162,15 @@ def _initializer(initializer: str | Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def no_value_function(module: nn.Module) -> RunnerError:
-    """The error for asking a module without a value function for values."""
+def needs_training(module: nn.Module, name: str) -> RunnerError:
+    """The error for asking a module that was built for acting only for what only training needs.
+
+    Args:
+        module: the module.
+        name: the method or attribute.
+    """
     return RunnerError(
-        f"{type(module).__name__}.compute_values",
+        f"{type(module).__name__}.{name}",
         expected="a module built for training",
         found="inference_only=True",
         do="build it with inference_only=False",

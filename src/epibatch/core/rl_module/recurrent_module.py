@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
-from epibatch.core.rl_module.networks import MLP, fc_layers, initialize
+from epibatch.core.rl_module.networks import MLP, fc_layers, initialize, run
 from epibatch.core.rl_module.observation_input import (
     ObservationInput,
     PreviousSteps,
@@ -57,11 +57,11 @@ GRU = RecurrentLayer("gru", nn.GRU, ("h",), _gru_step)
 
 
 class DefaultRecurrentModule(TorchRLModule):
-    """An MLP (after convolutions for images) and a recurrent layer, to which subclasses add heads.
+    """An MLP (after convolutions for images) and a recurrent layer if there is one, to which subclasses add heads.
 
-    A batch holds `obs` `[B, T, ...]` and `state_in`, a dict of `[B, H]`; each row is one sequence that starts from its
-    state. Where a column `resets` `[B, T]` is True the layer goes on from the next state in `reset_states`, a dict of
-    `[B, most resets of a row, H]`.
+    With such a layer a batch holds `obs` `[B, T, ...]` and `state_in`, a dict of `[B, H]`; each row is one sequence
+    that starts from its state. Where a column `resets` `[B, T]` is True the layer goes on from the next state in
+    `reset_states`, a dict of `[B, most resets of a row, H]`.
 
     Args:
         **kwargs: the keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
@@ -69,11 +69,11 @@ class DefaultRecurrentModule(TorchRLModule):
     Raises:
         ConfigError: unknown or wrong options in `model_config`.
         SpaceError: a space that these networks do not take.
-        ColumnError: a batch without `state_in`.
+        ColumnError: a batch without the `state_in` that it needs.
     """
 
     layer: ClassVar[RecurrentLayer | None] = None
-    """The kind of its recurrent layer; None: the one that `model_config` says, an LSTM unless `use_gru` is set."""
+    """The kind of its recurrent layer; None: as `use_lstm` and `use_gru` of `model_config` say."""
 
     default_max_seq_len: ClassVar[int | None] = DefaultModelConfig.max_seq_len
     handles_resets: ClassVar[bool] = True
@@ -83,35 +83,43 @@ class DefaultRecurrentModule(TorchRLModule):
         """`prev_actions` and `prev_rewards`, if `use_prev_action` and `use_prev_reward` say so."""
         return previous_step_views(DefaultModelConfig.from_dict(model_config))
 
-    def build_encoder(self, config: DefaultModelConfig, encode: ObservationInput) -> None:
-        """Build the layers up to the recurrent one; its output has `lstm_cell_size` numbers.
+    def build_encoder(self, config: DefaultModelConfig, encode: ObservationInput) -> int:
+        """Build the layers up to the recurrent one, or all that `fcnet_` says, and return the number of outputs.
 
         Args:
             config: the options.
             encode: makes vectors of observations.
         """
-        kind = self._kind = self.layer or (GRU if config.use_gru else LSTM)
+        kind = self._kind = self.layer or (LSTM if config.use_lstm else GRU if config.use_gru else None)
         self._input = encode
         self.images = encode.cnns()
         self._cell_size = config.lstm_cell_size
         self.encoder = MLP(*fc_layers(config, "fcnet", encode.size))
+        size = config.fcnet_hiddens[-1] if config.fcnet_hiddens else encode.size
+        if kind is None:
+            return size
         self._previous = PreviousSteps(self.action_space, config)
-        width = (config.fcnet_hiddens[-1] if config.fcnet_hiddens else encode.size) + self._previous.size
+        width = size + self._previous.size
         layer = kind.layer_class(width, self._cell_size, batch_first=True)
         setattr(self, kind.name, layer)
         weights = layer.all_weights[0]
         initialize(config, "lstm", weights[:2], weights[2:])
+        return self._cell_size
 
     def get_initial_state(self) -> dict[str, torch.Tensor]:
-        """Zeros `[H]` for each part."""
-        return {name: torch.zeros(self._cell_size) for name in self._kind.state_names}
+        """Zeros `[H]` for each part; without a recurrent layer there are none."""
+        names = () if self._kind is None else self._kind.state_names
+        return {name: torch.zeros(self._cell_size) for name in names}
 
     def encode(self, batch: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Features `[B, T, H]` of every timestep and the state after the last one.
+        """Features `[B, T, H]` of every timestep and the state after the last one; without a layer `[B, H]` and none.
 
         Raises:
             ColumnError: the batch does not consist of sequences, or has no `state_in`.
         """
+        kind = self._kind
+        if kind is None:
+            return run(self.encoder, self._input(observations_of(batch), self.images)), {}
         if isinstance(batch.get(Columns.OBS), PackedSequence):
             raise self._not_sequences("a PackedSequence", "take PackSequences out of the learner pipeline")
         features = self.encoder(self._input(observations_of(batch), self.images))
@@ -126,7 +134,6 @@ class DefaultRecurrentModule(TorchRLModule):
             )
         if self._previous.size:
             features = torch.cat([features, self._previous(batch)], -1)
-        kind = self._kind
         layer, names = getattr(self, kind.name), kind.state_names
         states = tuple([state[name] for name in names])
         if features.shape[1] == 1 and not torch.is_grad_enabled():
@@ -141,7 +148,7 @@ class DefaultRecurrentModule(TorchRLModule):
         return outputs, {name: tensor[0] for name, tensor in zip(names, _unpacked(last))}
 
     def _not_sequences(self, found: str, do: str) -> ColumnError:
-        parts = ", ".join(f"{name!r}: [batch, H]" for name in self._kind.state_names)
+        parts = ", ".join(f"{name!r}: [batch, H]" for name in self.get_initial_state())
         expected = f"obs [batch, time, ...] and state_in {{{parts}}}"
         return ColumnError(type(self).__name__, expected=expected, found=found, do=do)
 

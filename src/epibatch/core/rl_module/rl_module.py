@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView,
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, NoReturn, TypeVar
+from typing import ClassVar, Literal, NoReturn, TypeAlias, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -73,6 +73,44 @@ class ValueFunctionAPI(ABC):
 
         Returns:
             A float tensor `[B]` (recurrent: `[B, T]`).
+        """
+
+
+class QValueAPI(ABC):
+    """Mixin for RLModules with K critics, which give the values of actions; losses of DQN, SAC and others call it."""
+
+    @property
+    @abstractmethod
+    def critic(self) -> nn.Module:
+        """What the critics' loss moves and a target network is a copy of; all else of the module is the policy's."""
+
+    @abstractmethod
+    def compute_q_values(self, batch: dict[str, Any], actions: Any = None) -> torch.Tensor:
+        """The value of actions at every observation of a batch, by each critic.
+
+        Args:
+            batch: the module's input columns, `obs` `[B, ...]` (recurrent: `[B, T, ...]` and `state_in`).
+            actions: as the policy gives them, `[B, ...]`; None: all actions of a Discrete space.
+
+        Returns:
+            A float tensor `[K, B]`, of all actions `[K, B, n]` (recurrent: `[K, B, T]`, `[K, B, T, n]`).
+        """
+
+
+class QDistributionAPI(QValueAPI):
+    """Mixin for RLModules that give the distribution of each action's return, as in C51."""
+
+    @property
+    @abstractmethod
+    def atoms(self) -> torch.Tensor:
+        """The returns that the distributions are over, float `[atoms]`; one of them stands for a plain value."""
+
+    @abstractmethod
+    def compute_q_distribution(self, batch: dict[str, Any]) -> torch.Tensor:
+        """The logits of every action's distribution, `[K, B, n, atoms]` (recurrent: `[K, B, T, n, atoms]`).
+
+        Args:
+            batch: the module's input columns, as for `compute_q_values`.
         """
 
 
@@ -941,19 +979,28 @@ class RLModuleSpec:
         return MultiRLModuleSpec(rl_module_specs={DEFAULT_MODULE_ID: self}, inference_only=self.inference_only)
 
 
+Heads: TypeAlias = Literal["actor_critic", "q_values", "soft_actor_critic"]
+"""What a default module gives: a policy and values, the value of each action, or a policy and values of its actions."""
+
+
 def default_module_spec(
-    observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None, model_config: Any = None
+    observation_space: gym.Space[Any] | None,
+    action_space: gym.Space[Any] | None,
+    model_config: Any = None,
+    heads: Heads = "actor_critic",
 ) -> RLModuleSpec:
-    """The spec of the default actor-critic for some spaces.
+    """The spec of the default module for some spaces.
 
     Args:
         observation_space: what the module sees: Box, Discrete, MultiDiscrete, MultiBinary, or Dicts and Tuples.
         action_space: likewise; integer Boxes need bounds.
         model_config: a `DefaultModelConfig`, a dict of its fields, or None; `use_lstm` or `use_gru` makes it recurrent.
+        heads: "actor_critic" for a policy and a value function, as PPO needs them; "q_values" for the value of each
+            action of a Discrete space (DQN); "soft_actor_critic" for a policy and `num_critics` critics (SAC).
 
     Raises:
         SpaceError: no default module takes the spaces; the message says what to do.
-        ConfigError: unknown or wrong options in `model_config`.
+        ConfigError: unknown or wrong options in `model_config`; or heads that do not exist, or have no memory.
 
     Example:
         >>> spec = default_module_spec(gym.spaces.Discrete(5), gym.spaces.Discrete(2), {"use_lstm": True})
@@ -963,7 +1010,19 @@ def default_module_spec(
     config = DefaultModelConfig.from_dict(model_config)
     group_inputs(observation_space, config, with_critic=False)
     distribution_for(action_space)
-    name = f"Default{'LSTM' if config.use_lstm else 'GRU' if config.use_gru else ''}ActorCritic"
+    memory = "LSTM" if config.use_lstm else "GRU" if config.use_gru else ""
+    names = {"q_values": "DefaultQNetwork", "soft_actor_critic": "DefaultSoftActorCritic"}
+    names["actor_critic"] = f"Default{memory}ActorCritic"
+    if heads not in names or (memory and heads == "soft_actor_critic"):
+        raise ConfigError(
+            "heads of a default module",
+            expected="'actor_critic', 'q_values' or 'soft_actor_critic'; the last without memory",
+            found=f"{heads!r}{f' with an {memory}' if memory else ''}",
+            do="leave use_lstm and use_gru out, or write an RLModule with the QValueAPI"
+            if heads in names
+            else "correct it",
+        )
+    name = names[heads]
     return RLModuleSpec(
         module_class=class_from_name(name, "default_module_spec", allow_imports=False),
         observation_space=observation_space,
