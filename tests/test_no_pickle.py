@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import epibatch
 
 WATCH = """
@@ -145,6 +147,7 @@ def in_a_process(script, *words):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_nothing_that_can_be_loaded_unpickles(tmp_path):
     result = in_a_process(LOADS + CAUGHT, tmp_path)
     assert result["found"] == [] and len(result["loaded"]) == 14

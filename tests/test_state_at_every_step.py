@@ -24,7 +24,7 @@ from epibatch.core.rl_module import default_module_spec
 from epibatch.episodes import SingleAgentEpisode
 from fixture_episodes import leaves_of, over
 
-STEPS, NEXT, WHOLE = 60, 3, 30  # at every 30th step all that is left is compared
+STEPS, NEXT, WHOLE = 40, 3, 20  # at every 20th step all that is left is compared
 # At the others it is the next few, and the state behind them: equal states go on equally, so nothing is left open.
 OBS = gym.spaces.Dict(
     position=gym.spaces.Box(-np.inf, np.inf, (2,)),

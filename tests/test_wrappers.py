@@ -132,6 +132,7 @@ def check_video(path: Any) -> None:
     assert path.stat().st_size > 500 and path.read_bytes()[4:8] == b"ftyp", "an MP4 file"
 
 
+@pytest.mark.slow
 def test_videos_of_a_single_environment_from_yaml(tmp_path):
     config = PPOConfig.from_yaml(f"""
     environment:

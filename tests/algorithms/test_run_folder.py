@@ -415,6 +415,7 @@ def colors(path: Path) -> set[tuple[int, ...]]:
     return {tuple(map(int, color)) for color, count in zip(found, counts) if count > 300}
 
 
+@pytest.mark.slow
 def test_runs_of_one_config_are_a_line_with_a_band_and_other_configs_other_lines(tmp_path):
     seeds = [metrics(tmp_path / f"a-{seed}", seed, [seed, 2, 3 + seed]) for seed in (0, 1, 2)]
     other = metrics(tmp_path / "b", 0, [5, 5, 5], lr=2e-3)

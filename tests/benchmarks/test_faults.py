@@ -9,6 +9,7 @@ from benchmarks import faults
 from epibatch.episodes import SingleAgentEpisode
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_returned_twice():
     runs = [
         faults.Run(agents, "raise", where, every, 4, mode)

@@ -136,6 +136,7 @@ def shares(*names):
     return st.fixed_dictionaries({name: st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]) for name in names})
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10_000), often=shares("born", "seen", "paid", "ends"), over=st.sampled_from([0.0, 0.1, 0.5]))
 def test_together_as_one_by_one(villages, seed, often, over):
     often, steps = {**often, "over": over}, 12

@@ -85,6 +85,7 @@ def harvested(num_envs: int, keep: int) -> tuple[VectorRecorder, SingleAgentEpis
     return recorder, episodes[keep], weakref.ref(episodes.block)
 
 
+@pytest.mark.slow
 def test_a_small_chunk_kept_past_the_next_harvest_does_not_pin_its_block() -> None:
     recorder, kept, block = harvested(4, 2)
     gc.collect()
@@ -103,6 +104,7 @@ def test_a_chunk_that_is_most_of_its_block_keeps_it() -> None:
     assert block() is not None and len(kept) == 4
 
 
+@pytest.mark.slow
 def test_episodes_that_are_let_go_of_later_are_compacted_at_the_harvest_after_that() -> None:
     recorder = VectorRecorder(3)
     recorder.reset(np.zeros(3))

@@ -132,6 +132,7 @@ class SwingingEvenly(Swinging):
     mirror_loss_coeff: float = 100.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [{}, {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 7}], ids=["", "lstm"])
 def test_a_class_in_a_config_trains_and_the_mirror_loss_keeps_the_policy_symmetric(network):
     last = []

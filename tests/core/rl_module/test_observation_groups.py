@@ -258,7 +258,9 @@ debugging: {seed: 0}
 
 
 @pytest.mark.parametrize(
-    "memory", [{}, {"use_lstm": True, "max_seq_len": 10, "lstm_cell_size": 64}], ids=["mlp", "lstm"]
+    "memory",
+    [{}, pytest.param({"use_lstm": True, "max_seq_len": 10, "lstm_cell_size": 64}, marks=pytest.mark.slow)],
+    ids=["mlp", "lstm"],
 )
 def test_training_with_groups_from_a_file(memory):
     config = PPOConfig.from_yaml(YAML).rl_module(model_config=memory)
