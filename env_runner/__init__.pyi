@@ -10,6 +10,7 @@ from .reset_seeds import environment_seeds as environment_seeds
 from .wrappers import EpisodicLife as EpisodicLife, NoopStarts as NoopStarts
 from .single_agent_env_runner import SingleAgentEnvRunner as SingleAgentEnvRunner
 from .wrappers import ActionChunks as ActionChunks, FrameSkip as FrameSkip
+from .runner_config import OwnLoopConfig as OwnLoopConfig
 from .tensor_env_runner import TensorEnvRunner as TensorEnvRunner
 from .make_env import make_vector_env as make_vector_env
 from .vector_envs import AsyncEnvs as AsyncEnvs, SyncEnvs as SyncEnvs, VectorMultiAgentEnv as VectorMultiAgentEnv

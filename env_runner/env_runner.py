@@ -10,7 +10,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -32,74 +32,6 @@ from .env_restarts import EnvRestarts
 from .metrics import SamplingMetrics
 from .reset_seeds import ResetSeeds
 from .vector_envs import checked_mask
-
-
-class _AnyRunnerConfig(Protocol):
-    """The attributes and builders that every runner uses."""
-
-    env: Any
-    env_config: dict[str, Any]
-    num_env_runners: int
-    wrappers: list[Any]
-    num_envs_per_env_runner: int
-    gym_env_vectorize_mode: str
-    num_envs_per_worker: int
-    gym_env_autoreset_mode: str | None
-    env_resets_itself: bool
-    missing_final_obs: Any
-    rollout_fragment_length: Any
-    batch_mode: str
-    explore: bool
-    episode_lookback_horizon: int
-    horizon: int | None
-    soft_horizon: bool
-    random_first_horizon: int | None
-    keep_running_episodes: bool
-    metrics_num_episodes_for_smoothing: int
-    restart_failed_sub_environments: bool
-    max_sub_environment_restarts_per_sample: int
-    max_sub_environment_restarts: int | None
-    sub_environment_timeout_s: float | None
-    failed_episodes: str
-    seed: int | None
-    callbacks_class: Any
-    on_environment_created: Any
-    on_episode_created: Any
-    on_episode_start: Any
-    on_episode_step: Any
-    on_episode_end: Any
-    on_sample_end: Any
-
-    def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
-        """Build the pipeline from observations to the module."""
-
-    def build_module_to_env_connector(self, env: Any = None, spaces: Any = None) -> Any:
-        """Build the pipeline from the module to actions."""
-
-    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
-        """Return the steps that each environment takes per `sample()` without arguments."""
-
-
-class RunnerConfig(_AnyRunnerConfig, Protocol):
-    """The attributes and builders that a runner uses; `AlgorithmConfig` has them."""
-
-    def get_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
-        """Return the spec of the module."""
-
-
-class MultiAgentRunnerConfig(_AnyRunnerConfig, Protocol):
-    """The attributes and builders that a runner of several agents uses.
-
-    Its env-to-module pipeline maps agents to modules, its module-to-env pipeline maps them back.
-    """
-
-    count_steps_by: str
-    episode_end: str
-    policy_mapping_fn: Any
-
-    def get_multi_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
-        """Return the spec of the modules, a `MultiRLModuleSpec`."""
-
 
 _PATIENCE, _PATIENCE_OF_ONE = 100_000, 5_000
 """Steps of all environments, and of each, without the end of an episode before `sample()` warns."""

@@ -14,10 +14,11 @@ from ..connectors.authoring.column_transform import acted_at_random
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .acting import AgentActions, ToAct, act_for_agents, copied_actions, sample_masked_actions_of_agents, spread
 from .env_checks import gymnasium_mode
-from .env_runner import EnvRunner, MultiAgentRunnerConfig
+from .env_runner import EnvRunner
 from .env_stepper import MultiAgentStepper
 from .make_env import make_vector_multi_agent_env, wrappers_of
 from .metrics import AgentMetrics
+from .runner_config import MultiAgentRunnerConfig, OwnLoopConfig
 from .vector_envs import VectorAgentStep, VectorMultiAgentEnv
 
 __all__ = ["MultiAgentEnvRunner", "MultiAgentRecorder"]
@@ -308,8 +309,9 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     environments. Chunks of running episodes keep as many earlier steps of each agent as the pieces read.
 
     Args:
-        config: Environment, pipelines and modules; see `MultiAgentRunnerConfig`.
+        config: Environment, pipelines and modules, as `AlgorithmConfig` has them; None: they are keywords.
         worker_index: Distinguishes the runners of one algorithm; each has a seed of its own.
+        **settings: Without a config: `env`, `module`, `policy_mapping_fn`, `num_envs` and more, see `OwnLoopConfig`.
 
     Raises:
         ConfigError: an environment that cannot be made, or settings that environments of several agents do not have.
@@ -320,11 +322,13 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     _stepper: MultiAgentStepper
     _several_agents = True
 
-    def __init__(self, *, config: MultiAgentRunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
+    def __init__(self, *, config: MultiAgentRunnerConfig | None = None, worker_index: int = 0, **settings: Any) -> None:
+        if config is None:
+            config = OwnLoopConfig(**settings).for_several_agents()
         _check(config)
         self._to_act = ToAct([], [], [])
         self._idle = 0
-        super().__init__(config=config, worker_index=worker_index, **kwargs)
+        super().__init__(config=config, worker_index=worker_index)
         self._agents = cast("AgentMetrics", self._metrics.agents)
 
     # -- the parts -----------------------------------------------------------------------------

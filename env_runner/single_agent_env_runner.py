@@ -22,9 +22,10 @@ from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_episodes import VectorEpisodes
 from ..episodes.vector_recorder import VectorRecorder
 from .acting import act, explores, sample_masked_actions
-from .env_runner import EnvRunner, RunnerConfig, is_amount
+from .env_runner import EnvRunner, is_amount
 from .env_stepper import EnvStepper, VectorStep
 from .make_env import make_vector_env, wrappers_of
+from .runner_config import OwnLoopConfig, RunnerConfig
 
 __all__ = ["SingleAgentEnvRunner"]
 
@@ -40,16 +41,16 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     outputs of the module-to-env pipeline are stored as the step's extra model outputs.
 
     Args:
-        config: Environment, pipelines and module; see `RunnerConfig`.
+        config: Environment, pipelines and module, as `AlgorithmConfig` has them; None: they are keywords.
         worker_index: Distinguishes the runners of one algorithm; each has a seed of its own.
+        **settings: Without a config: `env`, `module`, `num_envs`, `seed` and more, see `OwnLoopConfig`.
 
     Raises:
         ConfigError: an environment that cannot be made.
+        RunnerArgumentError: neither a config nor an environment, or a setting that does not exist.
 
     Example:
-        >>> from epibatch.algorithms.ppo import PPOConfig
-        >>> config = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=2)
-        >>> runner = SingleAgentEnvRunner(config=config.debugging(seed=0))
+        >>> runner = SingleAgentEnvRunner(env="CartPole-v1", num_envs=2, seed=0)
         >>> sum(len(episode) for episode in runner.sample(num_timesteps=20))
         20
         >>> runner.stop()
@@ -58,8 +59,8 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     _recorder: VectorRecorder
     _stepper: EnvStepper
 
-    def __init__(self, *, config: RunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
-        super().__init__(config=config, worker_index=worker_index, **kwargs)
+    def __init__(self, *, config: RunnerConfig | None = None, worker_index: int = 0, **settings: Any) -> None:
+        super().__init__(config=OwnLoopConfig(**settings) if config is None else config, worker_index=worker_index)
         for name in ("observation_space", "action_space"):
             expected, actual = getattr(config, name, None), getattr(self.env, f"single_{name}")
             if expected is not None and expected != actual:

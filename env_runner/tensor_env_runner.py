@@ -32,11 +32,12 @@ from .acting import explores
 from .env_checks import adapter_advice, autoreset_mode, gymnasium_mode
 from .env_context import EnvContext
 from .env_restarts import EnvRestarts
-from .env_runner import RunnerConfig, is_amount
+from .env_runner import is_amount
 from .env_stepper import EnvStepper, VectorStep
 from .make_env import make_vector_env, makes_vector_env, wrappers_of
 from .metrics import SamplingMetrics
 from .reset_seeds import ResetSeeds
+from .runner_config import OwnLoopConfig, RunnerConfig
 from .tensor_acting import InitialStates, TensorActing, batch_of, to_tensors
 from .tensor_envs import device_of, shapes_of
 
@@ -90,8 +91,9 @@ class TensorEnvRunner:
     once. Environments must reset themselves in the step in which an episode ends (autoreset mode SAME_STEP).
 
     Args:
-        config: Environment, pipelines and module; see `RunnerConfig`.
+        config: Environment, pipelines and module, as `AlgorithmConfig` has them; None: they are keywords.
         worker_index: Distinguishes the runners of one algorithm; each has a seed of its own.
+        **settings: Without a config: `env`, `module`, `num_envs`, `seed` and more, see `OwnLoopConfig`.
 
     Attributes:
         env: The vector environment.
@@ -103,10 +105,8 @@ class TensorEnvRunner:
         ConfigError: a piece that cannot work on tensors; another autoreset mode; a setting that has no effect here.
 
     Example:
-        >>> from epibatch.algorithms import PPOConfig
         >>> from epibatch.learner import RolloutStorage
-        >>> config = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=2)
-        >>> runner = TensorEnvRunner(config=config.debugging(seed=0))
+        >>> runner = TensorEnvRunner(env="CartPole-v1", num_envs=2, seed=0)
         >>> storage = RolloutStorage(num_steps=5, num_envs=2)
         >>> runner.sample(storage)
         >>> storage["obs"].shape, storage["action_logp"].shape
@@ -115,7 +115,8 @@ class TensorEnvRunner:
         >>> runner.stop()
     """
 
-    def __init__(self, *, config: RunnerConfig, worker_index: int = 0) -> None:
+    def __init__(self, *, config: RunnerConfig | None = None, worker_index: int = 0, **settings: Any) -> None:
+        config = OwnLoopConfig(**settings) if config is None else config
         for name in _WITHOUT_EFFECT:
             if getattr(config, name, None):
                 raise ConfigError(

@@ -1,0 +1,213 @@
+"""What a runner asks of its config, and the config of a runner in a loop of one's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.errors import RunnerArgumentError, nearest
+from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec
+
+from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
+from ..connectors.env_to_module.env_to_module_pipeline import default_pipeline as default_env_to_module
+from ..connectors.module_to_env.module_to_env_pipeline import default_pipeline as default_module_to_env
+
+
+class AnyRunnerConfig(Protocol):
+    """The attributes and builders that every runner uses. Values are those without an Algorithm."""
+
+    env: Any
+    env_config: Mapping[str, Any] = {}
+    num_env_runners: int = 0
+    wrappers: Sequence[Any] = ()
+    num_envs_per_env_runner: int = 1
+    gym_env_vectorize_mode: str = "sync"
+    num_envs_per_worker: int = 1
+    gym_env_autoreset_mode: str | None = None
+    env_resets_itself: bool = False
+    missing_final_obs: Any = None
+    rollout_fragment_length: Any = 200
+    batch_mode: str = "truncate_episodes"
+    explore: bool = True
+    episode_lookback_horizon: int = 1
+    horizon: int | None = None
+    soft_horizon: bool = False
+    random_first_horizon: int | None = None
+    keep_running_episodes: bool = False
+    metrics_num_episodes_for_smoothing: int = 100
+    restart_failed_sub_environments: bool = False
+    max_sub_environment_restarts_per_sample: int = 100
+    max_sub_environment_restarts: int | None = None
+    sub_environment_timeout_s: float | None = None
+    failed_episodes: str = "truncate"
+    seed: int | None = None
+    callbacks_class: Any = None
+    on_environment_created: Any = None
+    on_episode_created: Any = None
+    on_episode_start: Any = None
+    on_episode_step: Any = None
+    on_episode_end: Any = None
+    on_sample_end: Any = None
+
+    def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
+        """Build the pipeline from observations to the module."""
+
+    def build_module_to_env_connector(self, env: Any = None, spaces: Any = None) -> Any:
+        """Build the pipeline from the module to actions."""
+
+    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
+        """Return the steps that each environment takes per `sample()` without arguments."""
+
+
+class RunnerConfig(AnyRunnerConfig, Protocol):
+    """The attributes and builders that a runner uses; `AlgorithmConfig` has them."""
+
+    def get_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
+        """Return the spec of the module."""
+
+
+class MultiAgentRunnerConfig(AnyRunnerConfig, Protocol):
+    """The attributes and builders that a runner of several agents uses.
+
+    Its env-to-module pipeline maps agents to modules, its module-to-env pipeline maps them back.
+    """
+
+    count_steps_by: str = "env_steps"
+    episode_end: str = "all"
+    policy_mapping_fn: Any
+
+    def get_multi_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
+        """Return the spec of the modules, a `MultiRLModuleSpec`."""
+
+
+class _Given:
+    """Takes the place of a spec where there is a module already."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def build(self) -> Any:
+        return self._module
+
+
+class OwnLoopConfig(RunnerConfig, MultiAgentRunnerConfig):
+    """The config of a runner that is made without an Algorithm.
+
+    Args:
+        env: What a config takes: the id of an environment, a class, or a function of `env_config`.
+        module: An RLModule, which the runner acts with as it is; an RLModuleSpec, of which spaces may be left open; for
+            several agents a MultiRLModule, a MultiRLModuleSpec, or an RLModuleSpec for all modules. None: the default
+            network.
+        num_envs: Environments that step together.
+        model_config: Options of default networks.
+        env_to_module: Your pieces from episodes to the module, or the whole pipeline.
+        module_to_env: Your pieces from the module to actions, or the whole pipeline.
+        normalize_actions: As for `connectors.module_to_env.default_pipeline`.
+        clip_actions: Likewise.
+        policy_mapping_fn: For several agents: the function `(agent_id, episode) -> module_id`; default: one module.
+        **settings: Further attributes of `AnyRunnerConfig`, such as `seed` and `gym_env_vectorize_mode`.
+
+    Raises:
+        RunnerArgumentError: no environment, or a setting that does not exist.
+    """
+
+    def __init__(
+        self,
+        *,
+        env: Any = None,
+        module: Any = None,
+        num_envs: int = 1,
+        model_config: Any = None,
+        env_to_module: Any = (),
+        module_to_env: Any = (),
+        normalize_actions: bool = True,
+        clip_actions: bool = False,
+        policy_mapping_fn: Callable[..., Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        if env is None:
+            raise RunnerArgumentError(
+                "a runner",
+                expected="env=... for a loop of your own, or the config=... of an Algorithm",
+                found="neither",
+                do='pass env="CartPole-v1", say',
+            )
+        known = {*AnyRunnerConfig.__annotations__, *MultiAgentRunnerConfig.__annotations__}
+        for name, value in settings.items():
+            if name not in known:
+                names = [*known, "module", "num_envs", "model_config", "env_to_module", "module_to_env"]
+                expected, do = "a setting of runners", nearest(name, names)
+                raise RunnerArgumentError(f"a runner, {name}=...", expected=expected, found=repr(value), do=do)
+            setattr(self, name, value)
+        self.env, self.num_envs_per_env_runner = env, num_envs
+        self.policy_mapping_fn = policy_mapping_fn or _one_module
+        self._module, self._model_config = module, model_config
+        self._pieces = {"env_to_module": env_to_module, "module_to_env": module_to_env}
+        self._actions = {"normalize_actions": normalize_actions, "clip_actions": clip_actions}
+        self._several = False
+
+    def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
+        """Build the pipeline from observations to the module, on the module's device."""
+        views = getattr(self._module, "view_requirements", None)
+        return self._pipeline("env_to_module", default_env_to_module, spaces, device=self._device, views=views)
+
+    def build_module_to_env_connector(self, env: Any = None, spaces: Any = None) -> Any:
+        """Build the pipeline from the module to actions."""
+        return self._pipeline("module_to_env", default_module_to_env, spaces, **self._actions)
+
+    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
+        """Return the steps that each environment takes per `sample()` without arguments."""
+        return int(self.rollout_fragment_length)
+
+    def get_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
+        """Return the spec of the module."""
+        if self._module is not None and not isinstance(self._module, RLModuleSpec):
+            return _Given(self._module)
+        return self._filled(self._module or RLModuleSpec(), *spaces[DEFAULT_MODULE_ID])
+
+    def get_multi_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
+        """Return the spec of the modules."""
+        given = self._module
+        if given is not None and not isinstance(given, (RLModuleSpec, MultiRLModuleSpec)):
+            return _Given(given)
+        modules = {name: pair for name, pair in spaces.items() if not str(name).startswith("__")}
+        specs = getattr(given, "rl_module_specs", None) or dict.fromkeys(modules, given or RLModuleSpec())
+        specs = {name: self._filled(spec, *modules.get(name, (None, None))) for name, spec in specs.items()}
+        if isinstance(given, MultiRLModuleSpec):
+            return dataclasses.replace(given, rl_module_specs=specs)
+        return MultiRLModuleSpec(rl_module_specs=specs)
+
+    def for_several_agents(self) -> OwnLoopConfig:
+        """Let the pipelines map agents to modules."""
+        self._several = True
+        return self
+
+    @property
+    def _device(self) -> Any:
+        parameters = getattr(self._module, "parameters", None)
+        first = next(iter(parameters()), None) if callable(parameters) else None
+        return None if first is None else first.device
+
+    def _pipeline(self, name: str, default: Callable[..., Any], spaces: Any, **options: Any) -> Any:
+        given, (observation, action) = self._pieces[name], spaces["__env_single__"]
+        if isinstance(given, ConnectorPipelineV2):
+            if given.input_observation_space is None:
+                given.input_observation_space, given.input_action_space = observation, action
+            return given
+        if self._several:
+            options["agent_to_module_mapping_fn"] = self.policy_mapping_fn
+        return default(observation, action, connectors=given, **options)
+
+    def _filled(self, spec: RLModuleSpec, observation: Any, action: Any) -> RLModuleSpec:
+        return dataclasses.replace(
+            spec,
+            observation_space=observation if spec.observation_space is None else spec.observation_space,
+            action_space=action if spec.action_space is None else spec.action_space,
+            model_config=spec.model_config or self._model_config,
+        )
+
+
+def _one_module(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
+    return DEFAULT_MODULE_ID
