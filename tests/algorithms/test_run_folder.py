@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -442,3 +443,12 @@ def test_what_cannot_be_drawn_is_said(tmp_path, arguments, text):
     done = command("plot", metrics(tmp_path / "a", 0, [1, 2]), "--out", tmp_path / "x.png", *arguments)
     assert done.exit_code == 2 and text in done.output
     assert not (tmp_path / "x.png").exists()
+
+
+def test_without_the_extra_a_run_has_no_curve_and_says_so(folder, monkeypatch, capsys):
+    config = PPOConfig().environment("CartPole-v1").training(train_batch_size=32, minibatch_size=32, num_epochs=1)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # what importing it then raises is ImportError
+    assert TrainingRun(config.build_algo(), folder, "a run").run(iterations=2) == 0
+    assert "curve:      not drawn; pip install 'epibatch[plot]'" in capsys.readouterr().out
+    assert not folder.curve_path.exists()
+    assert len(list(folder.rows())) == 2

@@ -11,6 +11,7 @@ import numpy as np
 
 from epibatch.core.errors import CheckpointError, ConfigError, nearest
 from epibatch.core.files import replace_file, storing
+from epibatch.core.imports import import_extra
 
 from .config_io import read_document
 from .results import RETURN_MEAN
@@ -47,6 +48,9 @@ def run_picture(
 
     Returns:
         A PNG.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
     """
     rows = list(rows)
     figure, axes = _empty(title, AXES["steps"][1], key)
@@ -74,6 +78,7 @@ def plot_runs(runs: Sequence[RunFolder], out: Path, *, key: str = RETURN_MEAN, o
         ConfigError: no run has the result, or the file's name does not end in .png.
         CheckpointError: a run's files cannot be read.
         StorageError: the picture cannot be written.
+        MissingExtraError: matplotlib is not installed.
     """
     if out.suffix.lower() != ".png":
         raise ConfigError("the picture", expected="a file that ends in .png", found=str(out), do="name it curves.png")
@@ -132,9 +137,7 @@ def _draw_group(axes: Any, lines: Sequence[Line], label: str, color: str) -> Non
 
 
 def _empty(title: str, x: str, key: str) -> tuple[Any, Any]:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
+    import_extra("matplotlib", "plot", "a picture of results").use("Agg")
     from matplotlib import pyplot, ticker
 
     figure, axes = pyplot.subplots(figsize=(7.2, 4.2), dpi=144)

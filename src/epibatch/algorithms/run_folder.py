@@ -184,6 +184,7 @@ class RunFolder:
 
         Raises:
             StorageError: the disk is full, say.
+            MissingExtraError: matplotlib is not installed.
         """
         picture = run_picture(self.rows(), title, key=key, goal=goal, window=window)
         with storing(f"writing {self.curve_path}", "free some space, then go on with the run"):

@@ -23,6 +23,7 @@ from epibatch.core.errors import (
     ConfigError,
     EpibatchError,
     LoggerError,
+    MissingExtraError,
     StorageError,
     add_context,
     nearest,
@@ -289,15 +290,20 @@ class TrainingRun:
                 close = nearest(key, values).partition("Known: ")[0]
                 progress.say(f"no result {key!r} yet, which {setting} waits for; {close}metrics.csv has all")
 
-    def _draw(self) -> Path:
+    def _draw(self) -> str:
+        """Draw the learning curve; returns its path, or what to install."""
         start, config = time.monotonic(), self.algorithm.config
         goal = _goal(config.stop_rules, config.curve)
-        path = self.folder.draw_learning_curve(
-            self.name, goal, config.metrics_num_episodes_for_smoothing, key=config.curve
-        )
+        try:
+            path = self.folder.draw_learning_curve(
+                self.name, goal, config.metrics_num_episodes_for_smoothing, key=config.curve
+            )
+        except MissingExtraError as error:
+            self._drawn_at = math.inf
+            return f"not drawn; {error.do}"
         self._drawn_at = time.monotonic()
         self._drawing_s = self._drawn_at - start
-        return path
+        return str(path)
 
     @property
     def _checkpoint_path(self) -> Path:
@@ -391,7 +397,7 @@ class TrainingRun:
         imports = " --allow-imports" if self.algorithm.config.allows_imports else ""
         return f"epibatch train --resume {shlex.quote(str(self.folder.path))}{imports}"
 
-    def _report(self, verdict: Verdict | None, results: Mapping[str, Any], curve: Path, iterations: int | None) -> None:
+    def _report(self, verdict: Verdict | None, results: Mapping[str, Any], curve: str, iterations: int | None) -> None:
         steps = results.get("num_env_steps_sampled_lifetime", 0)
         seconds = results.get("time_total_s", 0.0)
         if verdict is not None:
