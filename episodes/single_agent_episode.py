@@ -29,9 +29,10 @@ from epibatch.core.structs import flatten, flatten_like, form_of, form_text
 
 from ._parts.arguments import as_flag, as_info, as_reward, as_rewards, check_space, check_state, check_steps, fresh_id
 from ._storage.arrays import leaves_like, make_writable, same_value, shielded
+from ._storage.growing_column import NOTHING, RowPlan
 from ._storage.indexing import WATCH, Indices, check_newest
 from ._storage.infos_buffer import EMPTY, InfosBuffer, mark_placeholders
-from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer, RowPlan, put_step
+from .infinite_lookback_buffer import InfiniteLookbackBuffer, put_step
 
 __all__ = ["SingleAgentEpisode", "no_column"]
 

@@ -17,12 +17,12 @@ from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 from ._parts.acting_rewards import known
 from ._parts.arguments import fresh_id
 from ._storage.arrays import Leaf, owned
-from ._storage.block import Block, BlockColumn
+from ._storage.block import Block
 from ._storage.chunk import Chunk
+from ._storage.growing_column import NOTHING, GrowingColumn
 from ._storage.infos_buffer import MISSING_FINAL_OBS
 from ._storage.packed_chunks import SentBlock, pack_chunks
 from .chunk_table import ChunkTable
-from .infinite_lookback_buffer import NOTHING
 from .rows import leaves_of
 from .single_agent_episode import SingleAgentEpisode
 from .store import Flags, Ints
@@ -403,9 +403,9 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         return chunk.low if chunk.block is self.block else max(0, chunk.low - chunk.end + self.block.row)
 
 
-def _column_over(column: Any) -> BlockColumn:
+def _column_over(column: Any) -> GrowingColumn:
     leaves, form = flatten(column)
-    return BlockColumn(form, leaves)
+    return GrowingColumn(form, leaves)
 
 
 def _table(blocks: Sequence[Block], facts: Ints, lack_final_obs: Flags, tails: Any) -> ChunkTable:

@@ -16,11 +16,11 @@ from epibatch.core.spaces import exact_fill_value, get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct, paths_of
 
 from ._storage.arrays import owned
-from ._storage.block import Block, BlockColumn, env_infos
+from ._storage.block import Block, env_infos
 from ._storage.chunk import Chunk
+from ._storage.growing_column import NOTHING, GrowingColumn
 from ._storage.infos_buffer import MISSING_FINAL_OBS
 from ._storage.vector_checks import VectorChecks
-from .infinite_lookback_buffer import NOTHING
 from .single_agent_episode import SingleAgentEpisode
 from .vector_episodes import VectorEpisodes
 
@@ -143,7 +143,7 @@ class VectorRecorder:
         """Add the next observations and infos of some environments."""
         block = self._block
         block.advance(envs)
-        block.provisional = True
+        block.observations.provisional = True
         for env in envs:
             block.write_newest(env, map_struct(lambda leaf, env=env: leaf[env], observations))
             block.own_infos[block.newest(env), env] = env_infos(infos, env, self.num_envs)
@@ -283,18 +283,18 @@ class VectorRecorder:
         block = self._block
         self._add_outputs(row, extras)
         for key, value in extras.items():
-            block.extras[key].put(row, value, block.capacity)
-        block.actions.put(row, actions, block.capacity)
-        block.rewards.put(row, rewards, block.capacity)
+            block.extras[key].put(row, value)
+        block.actions.put(row, actions)
+        block.rewards.put(row, rewards)
 
-    def _put_some(self, envs: list[int], columns: list[tuple[BlockColumn, Any]]) -> None:
+    def _put_some(self, envs: list[int], columns: list[tuple[GrowingColumn, Any]]) -> None:
         """Write what some environments took and brought, each in its own newest row."""
         block = self._block
         for column, value in columns:
             if not column.leaves:
-                column.put(block.row, map_struct(np.zeros_like, value), block.capacity)
+                column.put(block.row, map_struct(np.zeros_like, value))
             own = map_struct(lambda leaf: np.asarray(leaf)[envs], value)
-            column.put_rows([block.newest(env) for env in envs], envs, own, block.capacity)
+            column.put_rows([block.newest(env) for env in envs], envs, own)
 
     def _add_outputs(self, row: int, extras: dict[str, Any]) -> None:
         """Make the columns of model outputs at the first step; later ones must have the same."""
@@ -308,7 +308,7 @@ class VectorRecorder:
                     do="give every step the same outputs, or reset() in between",
                 )
             for key in extras:
-                block.extras[key] = BlockColumn()
+                block.extras[key] = block.new_column()
             for chunk in self.episodes.chunks:
                 chunk.add_columns()
 

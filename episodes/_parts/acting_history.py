@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.errors import EpisodeError
 from epibatch.core.structs import flatten
 
-from .._storage.block import Block, BlockColumn
+from .._storage.block import Block
 from .._storage.chunk import Chunk
 from .._storage.vector_checks import VectorChecks
 from ..vector_episodes import VectorEpisodes
@@ -97,8 +97,8 @@ class ActingHistory:
         block.unknown_rewards = True
         block.returns_before = self.episodes.running_returns()
         chunks = [chunk.next_chunk(block, lookback) for chunk in self.episodes.chunks]
-        block.actions.put(lookback, actions, block.capacity)
-        block.rewards.put(lookback, rewards, block.capacity)
+        block.actions.put(lookback, actions)
+        block.rewards.put(lookback, rewards)
         self._put_outputs(block, lookback, outputs)
         block.row = lookback + 1
         block.stage(observations)
@@ -110,7 +110,7 @@ class ActingHistory:
 
     def _put_outputs(self, block: Block, row: int, outputs: dict[str, Any]) -> None:
         if not self._block.rewards.leaves:
-            block.extras = {key: BlockColumn() for key in outputs}
+            block.extras = {key: block.new_column() for key in outputs}
         if block.extras.keys() != outputs.keys():
             raise EpisodeError(
                 "outputs of the module",
@@ -120,7 +120,7 @@ class ActingHistory:
                 "return the same columns either way",
             )
         for key, value in outputs.items():
-            block.extras[key].put(row, value, block.capacity)
+            block.extras[key].put(row, value)
 
     def commit(self) -> None:
         """Make the newest observations final, as pieces left them."""

@@ -13,7 +13,7 @@ import numpy as np
 from epibatch.core.structs import map_struct
 
 from .._storage.arrays import owned, same_value
-from ..infinite_lookback_buffer import NOTHING
+from .._storage.growing_column import NOTHING
 from ..single_agent_episode import SingleAgentEpisode
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from epibatch.core.errors import EpisodeIndexError
 
-from ..infinite_lookback_buffer import NOTHING
+from .._storage.growing_column import NOTHING
 from .agent_column import RowRequest
 from .arguments import as_info
 from .env_step import COMMON

@@ -1,7 +1,8 @@
 """The arrays that hold the rows of episodes.
 
 One episode:
-    arrays: arrays that grow along time: appending, promoting and filling.
+    growing_column: rows of one stream in arrays that grow, and the provisional newest row; blocks have such columns.
+    arrays: leaves along time: building, promoting, copying and comparing them.
     lookback_buffer: the index rules of every column of an episode.
     indexing: requests for rows to positions, and a record of the history that was read.
     infos_buffer: the info dicts of an episode.

@@ -242,28 +242,30 @@ def _in_range(value: int, dtype: np.dtype[Any]) -> bool:
     return int(limits.min) <= value <= int(limits.max)
 
 
-def promoted(leaf: Leaf, stop: int, dtype: np.dtype[Any] | None) -> Leaf:
-    """`leaf` with another dtype (a copy, if it differs); None makes it an object column of its rows."""
+def promoted(leaf: Leaf, dtype: np.dtype[Any] | None, axes: int = 1) -> Leaf:
+    """`leaf` with another dtype (a copy, if it differs); None makes it an array of objects, its rows.
+
+    Args:
+        leaf: The array.
+        dtype: The dtype.
+        axes: How many of its axes number rows.
+    """
     if dtype is not None and dtype == leaf.dtype:  # NumPy takes None for float64
         return leaf
     if dtype is not None and dtype != _OBJECT:
         return leaf.astype(dtype)
-    out = np.empty(len(leaf), _OBJECT)
-    for i in range(stop):
-        out[i] = leaf[i]
+    out = np.empty(leaf.shape[:axes], _OBJECT)
+    for at in np.ndindex(out.shape):
+        out[at] = leaf[at]
     return out
 
 
-def grown(leaf: Leaf, stop: int, capacity: int) -> Leaf:
-    """A copy of the first `stop` rows with room for `capacity`."""
+def roomier(leaf: Leaf, rows: int) -> Leaf:
+    """A copy with room for so many rows, and for twice as many as before, four times as many if that is little."""
+    capacity = max(rows, _LEAST_ROWS, len(leaf) * (4 if leaf.nbytes <= _SMALL_BYTES else 2))
     out = np.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
-    out[:stop] = leaf[:stop]
+    out[: len(leaf)] = leaf
     return out
-
-
-def roomier(leaf: Leaf, stop: int) -> Leaf:
-    """A copy of the first `stop` rows with room for twice as many as before, four times as long as that is little."""
-    return grown(leaf, stop, max(_LEAST_ROWS, len(leaf) * (4 if leaf.nbytes <= _SMALL_BYTES else 2)))
 
 
 def unaliased(values: Sequence[Any]) -> Sequence[Any]:
@@ -273,25 +275,22 @@ def unaliased(values: Sequence[Any]) -> Sequence[Any]:
     return [value.copy() if isinstance(value, np.ndarray) else value for value in values]
 
 
-def store(leaf: Leaf, position: int, value: Any) -> None:
-    """Write one row that fits; an object column gets a copy of its arrays."""
-    if leaf.dtype == _OBJECT:
+def store(leaf: Leaf, where: Any, value: Any) -> None:
+    """Write rows that fit; an object column gets copies of their arrays.
+
+    Args:
+        leaf: The column.
+        where: The position of one row, or what selects several.
+        value: The row, or the rows.
+    """
+    if leaf.dtype != _OBJECT:
+        leaf[where] = value
+    elif leaf.ndim == 1 and isinstance(where, (int, np.integer)):
         if isinstance(value, np.ndarray) and value.dtype == _OBJECT and not value.ndim:
             value = value[()]
-        leaf[position] = owned(value)
+        leaf[where] = owned(value)
     else:
-        leaf[position] = value
-
-
-def with_rows(leaf: Leaf, where: np.ndarray[Any, np.dtype[np.bool_]], value: Any) -> Leaf:
-    """`leaf` with `value` in the rows `where`; promoted, or an object column, if it must be."""
-    leaf = promoted(leaf, len(leaf), fits(leaf, value))
-    if leaf.dtype == _OBJECT:
-        for i in np.flatnonzero(where):
-            store(leaf, int(i), value)
-    else:
-        leaf[where] = value
-    return leaf
+        leaf[where] = copied(object_leaf(list(value)))
 
 
 def shielded(rows: Any) -> Any:

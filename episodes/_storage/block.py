@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -12,183 +12,8 @@ from epibatch.core.errors import ColumnError, add_context
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
 from ..store import StoreColumn
-from .arrays import (
-    Leaf,
-    as_value,
-    copied,
-    empty_leaf,
-    fits,
-    fits_exactly,
-    grown,
-    leaf_from_rows,
-    leaves_like,
-    owned,
-    promoted,
-    unaliased,
-)
-
-_OBJECT = np.dtype(object)
-
-
-class BlockColumn:
-    """One stream of a block: each leaf is one array of shape [capacity, N, ...].
-
-    Args:
-        form: Nesting of its rows.
-        leaves: Its arrays, as given; none before there are rows.
-
-    Attributes:
-        read_only: Whether the arrays lie in memory of another process, which cannot be written to.
-    """
-
-    __slots__ = ("form", "leaves", "read_only")
-
-    def __init__(self, form: Form = None, leaves: Sequence[Leaf] = ()) -> None:
-        self.form = form
-        self.leaves: list[Leaf] = list(leaves)
-        self.read_only = not all(leaf.flags.writeable for leaf in self.leaves)
-
-    def make_writable(self) -> None:
-        """Copy arrays that cannot be written to; episodes that show them show the copies from then on."""
-        if self.read_only:
-            self.leaves, self.read_only = list(map(copied, self.leaves)), False
-
-    def put(self, row: int, value: Any, capacity: int) -> None:
-        """Write one vector step.
-
-        Args:
-            row: Row of the block.
-            value: Arrays of shape [N, ...], nested like the stream.
-            capacity: Rows to make room for when the column is new or full.
-        """
-        if not self.put_plain(row, value):
-            self._put(row, value, capacity)
-
-    def put_plain(self, row: int, value: Any) -> bool:
-        """Write one vector step of a column without nesting if there is room and it fits exactly.
-
-        Returns:
-            Whether it was written.
-        """
-        if self.form is not None or type(value) is not np.ndarray or not self.leaves:
-            return False
-        leaf = self.leaves[0]
-        dtype = leaf.dtype
-        if value.dtype is not dtype or value.shape != leaf.shape[1:] or row >= len(leaf) or dtype is _OBJECT:
-            return False
-        leaf[row] = value
-        return True
-
-    def _put(self, row: int, value: Any, capacity: int) -> None:
-        if not self.leaves:
-            items, self.form = flatten(value)
-            self.leaves = [empty_leaf(as_value(item), capacity) for item in items]
-        else:
-            items = flatten_like(self.form, value)
-        for i, item in enumerate(unaliased(items)):
-            rows, leaf = as_value(item), self.leaves[i]
-            dtype = fits(leaf, rows, rows.shape)
-            if dtype is None or dtype != leaf.dtype:
-                self.promote(i, dtype)
-            leaf = self._roomy(i, row, capacity)
-            if leaf.dtype == object:
-                for n, element in enumerate(rows):
-                    leaf[row, n] = owned(element)
-            else:
-                leaf[row] = rows
-
-    def _roomy(self, i: int, row: int, capacity: int) -> Leaf:
-        """Leaf `i`, with room for `row`."""
-        leaf = self.leaves[i]
-        if row >= len(leaf):
-            leaf = self.leaves[i] = grown(leaf, row, max(capacity, 2 * len(leaf)))
-        return leaf
-
-    def take(self, row: int, value: Any, capacity: int) -> bool:
-        """Write one vector step if it has the column's nesting, shapes and types exactly.
-
-        Returns:
-            Whether it was written.
-        """
-        if self.put_plain(row, value):
-            return True
-        return self._take([self._roomy(i, row, capacity) for i in range(len(self.leaves))], row, value)
-
-    def take_one(self, row: int, env: int, value: Any, capacity: int) -> bool:
-        """Write one environment's row if it has the column's nesting, shapes and types exactly."""
-        return self._take([self._roomy(i, row, capacity)[:, env] for i in range(len(self.leaves))], row, value)
-
-    def put_rows(self, rows: list[int], envs: list[int], value: Any, capacity: int) -> None:
-        """Write one row of each of some environments into a column that has rows.
-
-        Args:
-            rows: Rows of the block.
-            envs: The environments.
-            value: Arrays of shape [len(envs), ...], nested like the stream.
-            capacity: Rows to make room for when the column is full.
-        """
-        for i, item in enumerate(unaliased(flatten_like(self.form, value))):
-            values, leaf = as_value(item), self._roomy(i, max(rows, default=0), capacity)
-            dtype = fits(leaf[:, 0], values, values.shape[1:])
-            if dtype is None or dtype != leaf.dtype:
-                self.promote(i, dtype)
-                leaf = self.leaves[i]
-            if leaf.dtype == object:
-                for row, env, element in zip(rows, envs, values):
-                    leaf[row, env] = owned(element)
-            else:
-                leaf[rows, envs] = values
-
-    def _take(self, leaves: list[Leaf], row: int, value: Any) -> bool:
-        values = leaves_like(self.form, value)
-        if values is None:
-            return False
-        if not all(leaf.dtype.kind != "O" and fits_exactly(leaf, item) for leaf, item in zip(leaves, values)):
-            return False
-        for leaf, item in zip(leaves, unaliased(values)):
-            leaf[row] = item
-        return True
-
-    def promote(self, i: int, dtype: np.dtype[Any] | None) -> None:
-        """Give leaf `i` another dtype; None makes it an object column of [capacity, N] rows."""
-        leaf = self.leaves[i]
-        if dtype is not None and dtype.kind != "O":
-            self.leaves[i] = promoted(leaf, len(leaf), dtype)
-            return
-        out = np.empty(leaf.shape[:2], object)
-        for at in np.ndindex(*leaf.shape[:2]):
-            out[at] = leaf[at]
-        self.leaves[i] = out
-
-    def row(self, row: int) -> Any:
-        """One vector step: arrays of shape [N, ...] (views)."""
-        if self.form is None:
-            return self.leaves[0][row]
-        return unflatten(self.form, [leaf[row] for leaf in self.leaves])
-
-    def row_of(self, row: int, env: int) -> Any:
-        """One environment's row."""
-        return unflatten(self.form, [leaf[row, env] for leaf in self.leaves])
-
-    def window(self, start: int, stop: int, capacity: int, behind: Mapping[int, int]) -> BlockColumn:
-        """A new column of `capacity` rows that begins with copies of rows `start` to `stop`.
-
-        Args:
-            start: The first row.
-            stop: The row after the last.
-            capacity: How many rows the column gets.
-            behind: Environment -> how many rows before those its rows lie.
-        """
-        column = BlockColumn(self.form)
-        for leaf in self.leaves:
-            target = empty_leaf(leaf[0], capacity)
-            low = max(start, 0)
-            target[low - start : stop - start] = leaf[low:stop]
-            for env, rows in behind.items():
-                low = max(start, rows)
-                target[low - start : stop - start, env] = leaf[low - rows : stop - rows, env]
-            column.leaves.append(target)
-        return column
+from .arrays import Leaf, as_value, leaf_from_rows, owned
+from .growing_column import NOTHING, GrowingColumn
 
 
 class Block:
@@ -218,17 +43,18 @@ class Block:
         self.capacity = capacity
         self.row = row
         self.behind: dict[int, int] = {}
-        self.observations = BlockColumn()
-        self.actions = BlockColumn()
-        self.rewards = BlockColumn()
-        self.extras: dict[str, BlockColumn] = {}
+        self.observations, self.actions, self.rewards = (self.new_column() for _ in range(3))
+        self.extras: dict[str, GrowingColumn] = {}
         self.infos: dict[int, Any] = {}
         self.own_infos: dict[tuple[int, int], dict[str, Any]] = {}
-        self.pending: Any = None
         self.written: dict[int, Any] = {}
-        self.provisional = self._only = self.unknown_rewards = False
+        self.unknown_rewards = False
         self.views = 0
         self.returns_before: Any = None
+
+    def new_column(self) -> GrowingColumn:
+        """A column without rows."""
+        return GrowingColumn(capacity=self.capacity)
 
     def newest(self, env: int) -> int:
         """The row of the newest observation of one environment."""
@@ -240,7 +66,7 @@ class Block:
         self.row = max(rows)
         self.behind = {env: self.row - row for env, row in enumerate(rows) if row < self.row}
 
-    def column(self, name: str) -> BlockColumn | None:
+    def column(self, name: str) -> GrowingColumn | None:
         """The column `obs`, `actions` or `rewards`, or a model output; None if there is none of that name."""
         if name == Columns.OBS:
             return self.observations
@@ -267,18 +93,11 @@ class Block:
         Args:
             observations: Arrays of shape [N, ...].
         """
-        column = self.observations
-        if self._only:
-            column.form, column.leaves = None, []
-        if self.written:
-            self.written = {}
-        self.pending = None
-        self.provisional = True
-        if not column.leaves:
-            column.put(self.row, observations, self.capacity)
-            self._only = True
-        elif not column.take(self.row, observations, self.capacity):
-            self.pending = map_struct(lambda leaf: copied(as_value(leaf)), observations)
+        if type(observations) is not np.ndarray:
+            observations = map_struct(as_value, observations)
+        column, self.written = self.observations, {}
+        column.pending, column.stop = NOTHING, self.row
+        column.stage(observations)
 
     def put_plain(self, actions: Any, rewards: Any, extras: dict[str, Any]) -> bool:
         """Write what a vector step took and brought, if its columns are there, without nesting, and it fits exactly.
@@ -289,27 +108,33 @@ class Block:
         columns, row = self.extras, self.row
         if len(extras) != len(columns):
             return False
-        if not (self.rewards.put_plain(row, rewards) and self.actions.put_plain(row, actions)):
+        if not (self.rewards.lay_or_grow(row, rewards) and self.actions.lay_or_grow(row, actions)):
             return False
-        for key, value in extras.items():  # noqa: SIM110 - all() costs more
-            if key not in columns or not columns[key].put_plain(row, value):
+        for key, value in extras.items():
+            if key not in columns or not columns[key].lay_or_grow(row, value):
                 return False
         return True
 
     def write_newest(self, env: int, row: Any) -> None:
         """Replace the provisional observation of one environment by one of any nesting, shape and type."""
-        if self.pending is None and self.observations.take_one(self.newest(env), env, row, self.capacity):
-            self.written.pop(env, None)
-        else:
+        column, position = self.observations, self.newest(env)
+        values = column.exact_leaves(row, env) if column.pending is NOTHING else None
+        if values is None:
             self.written[env] = owned(row)
+            return
+        self.written.pop(env, None)
+        column.make_room(position + 1)
+        for leaf, value in zip(column.leaves, values):
+            leaf[position, env] = value
 
     def newest_row(self, env: int) -> Any:
         """The newest observation of one environment."""
         if env in self.written:
             return self.written[env]
-        if self.pending is None:
+        pending = self.observations.pending
+        if pending is NOTHING:
             return self.observations.row_of(self.newest(env), env)
-        return map_struct(lambda leaf: leaf[env], self.pending)
+        return map_struct(lambda leaf: leaf[env], pending)
 
     def latest_observations(self) -> Any:
         """The newest observations of all environments: arrays of shape [N, ...].
@@ -319,7 +144,8 @@ class Block:
         """
         if self.written:
             return self._stacked()
-        return self.observations.row(self.row) if self.pending is None else self.pending
+        pending = self.observations.pending
+        return self.observations.row(self.row) if pending is NOTHING else pending
 
     def _stacked(self) -> Any:
         first, form = flatten(self.newest_row(0))
@@ -338,24 +164,27 @@ class Block:
         Raises:
             ColumnError: they differ in nesting, among one another or from the rows before.
         """
+        column = self.observations
         if self.behind:
             for env, row in self.written.items():
                 one = map_struct(lambda leaf: as_value(leaf)[None], row)
-                self.observations.put_rows([self.newest(env)], [env], one, self.capacity)
-            self.written = {}
-        elif self.written or self.pending is not None:
-            rows, column = self.latest_observations(), self.observations
-            if self._only:
-                column.form, column.leaves = None, []
-            column.put(self.row, rows, self.capacity)
-            self.pending, self.written = None, {}
-        self.provisional = self._only = False
+                column.put_rows([self.newest(env)], [env], one)
+        elif self.written or column.pending is not NOTHING:
+            rows, column.stop = self.latest_observations(), self.row
+            if not self.row:
+                column.forget_only_row()
+            plan = column.plan(rows)
+            column.pending = NOTHING
+            column.add(plan)
+        self.written = {}
+        column.stop, column.provisional, column.settled = self.row + 1, False, True
 
     def before_newest(self, start: int) -> tuple[Form, list[Leaf]] | None:
         """The form and leaves of the observations from row `start` up to the newest; None if there are none."""
-        if self._only or start >= self.row or not self.observations.leaves:
+        column = self.observations
+        if start >= self.row or not column.leaves:
             return None
-        return self.observations.form, [leaf[start : self.row] for leaf in self.observations.leaves]
+        return column.form, [leaf[start : self.row] for leaf in column.leaves]
 
     def info_at(self, row: int, env: int) -> dict[str, Any]:
         """The info dict of one environment that came with the observations of a row."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 
@@ -15,10 +15,11 @@ from epibatch.core.structs import flatten
 
 from .._parts.acting_rewards import ActingRewards
 from .._parts.arguments import fresh_id
-from ..infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
+from ..infinite_lookback_buffer import InfiniteLookbackBuffer
 from ..single_agent_episode import SingleAgentEpisode
 from .arrays import as_value, owned
-from .block import Block, BlockColumn
+from .block import Block
+from .growing_column import NOTHING, GrowingColumn
 from .infos_buffer import MISSING_FINAL_OBS, InfosBuffer
 
 
@@ -131,7 +132,7 @@ class Chunk:
     def replaced_column(self, view: SingleAgentEpisode) -> str | None:
         """Return the name of a recorded column of an episode object that shows other rows than this chunk's."""
         block, outputs, lookback = self.block, view.extra_model_outputs, self.start - self.low
-        columns: list[tuple[str, Any, BlockColumn]] = [
+        columns: list[tuple[str, Any, GrowingColumn]] = [
             (Columns.REWARDS, view.rewards, block.rewards),
             (Columns.OBS, view.observations, block.observations),
             (Columns.ACTIONS, view.actions, block.actions),
@@ -178,13 +179,16 @@ class Chunk:
             self.is_first and own == end - self.start,
         )
 
+    @property
+    def is_provisional(self) -> bool:
+        """True if the chunk's newest observation can be replaced by any other."""
+        return self.block.observations.provisional and self.end == self.block.newest(self.env)
+
     def row_apart(self) -> Any:
         """Return the newest observation if it lies apart from its block's arrays; else NOTHING."""
         block, env = self.block, self.env
-        provisional = block.provisional and self.end == block.newest(env)
-        if self.tail is NOTHING and provisional and (block.pending is not None or env in block.written):
-            return block.newest_row(env)
-        return self.tail
+        apart = block.observations.pending is not NOTHING or env in block.written
+        return block.newest_row(env) if apart and self.tail is NOTHING and self.is_provisional else self.tail
 
     def view(self) -> SingleAgentEpisode:
         """Return the episode object that shows this chunk; the same one as long as it is referenced."""
@@ -220,7 +224,7 @@ class Chunk:
             return_before=self.return_before,
         )
 
-    def _buffer(self, column: BlockColumn, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:
+    def _buffer(self, column: GrowingColumn, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:
         return InfiniteLookbackBuffer.over(RowSource(self, column), self.start - self.low, space)
 
     def info_at(self, position: int) -> Any:
@@ -240,17 +244,15 @@ class Chunk:
                     view.extra_model_outputs[key].t_started = self.t_started
 
 
-class RowSource:
+class RowSource(NamedTuple):
     """Gives a buffer its rows of one column of a chunk: what a buffer asks the owner of its rows.
 
     Observations have one row more than the other columns, which may be provisional. The last one of an episode never
     lies in the block if the row is another episode's there.
     """
 
-    __slots__ = ("chunk", "column")
-
-    def __init__(self, chunk: Chunk, column: BlockColumn) -> None:
-        self.chunk, self.column = chunk, column
+    chunk: Chunk
+    column: GrowingColumn
 
     def sync(self, buffer: InfiniteLookbackBuffer) -> None:
         """Point the buffer at the rows as they are now."""
@@ -259,13 +261,14 @@ class RowSource:
         pending, provisional = NOTHING, False
         if column is block.observations:
             pending = chunk.row_apart()
-            provisional = pending is not NOTHING or (block.provisional and stop == block.newest(chunk.env))
+            provisional = pending is not NOTHING or chunk.is_provisional
             stop += pending is NOTHING
         form, leaves = column.form, [leaf[low:stop, chunk.env] for leaf in column.leaves]
         if pending is not NOTHING and stop == low:  # it is the first row, so that there are none that it could not fit
             values, form = flatten(pending)
             leaves, pending, stop = [as_value(value)[None] for value in values], NOTHING, low + 1
-        buffer.point(form, leaves or None, stop - low if leaves else 0, pending, provisional=provisional)
+        buffer.form, buffer.leaves, buffer.stop = form, leaves, stop - low if leaves else 0
+        buffer.pending, buffer.provisional = pending, provisional
 
     def write_newest(self, row: Any) -> None:
         """Replace the provisional observation."""

@@ -34,7 +34,7 @@ class InfosBuffer(LookbackBuffer):
         lookback: How many of them lie before the chunk's start.
     """
 
-    __slots__ = ("_chunk", "_data")
+    __slots__ = ("_chunk", "_data", "lookback", "t_started")
 
     space = None
 

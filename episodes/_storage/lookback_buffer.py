@@ -29,11 +29,11 @@ class LookbackBuffer(ABC):
     Subclasses hold the rows; this class turns requests into row positions.
     """
 
-    __slots__ = ("lookback", "t_started")
+    __slots__ = ()
 
     lookback: int
     t_started: int
-    _read_only = False
+    read_only = False
 
     def make_writable(self) -> None:  # noqa: B027 - most have nothing to do
         """Copy rows that lie in read-only memory."""
@@ -102,7 +102,7 @@ class LookbackBuffer(ABC):
             EpisodeIndexError: an index outside the rows, and no fill.
             SpaceError: one-hot rows of a column without a space.
         """
-        if self._read_only and may_write():
+        if self.read_only and may_write():
             self.make_writable()
         if one_hot_discrete:
             return self._one_hot(indices, neg_index_as_lookback, fill)
@@ -190,7 +190,7 @@ class LookbackBuffer(ABC):
         watch = WATCH.get()
         if watch is not None and not watch.writable:
             check_writable()
-        if self._read_only:
+        if self.read_only:
             self.make_writable()
         total = self.len_incl_lookback()
         if type(at_indices) is int:

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from epibatch.core.columns import Columns
 from epibatch.core.structs import Form, flatten, unflatten
 
-from ..infinite_lookback_buffer import NOTHING
 from ..single_agent_episode import SingleAgentEpisode
 from .arrays import Leaf, fits_exactly, leaves_like, make_writable, same_value
-from .block import Block, BlockColumn
+from .block import Block
 from .chunk import Chunk
+from .growing_column import NOTHING, GrowingColumn
 from .infos_buffer import InfosBuffer
 
 Ints = npt.NDArray[np.int64]
@@ -93,7 +93,7 @@ class SentBlock:
         self._data = data
         self.facts, self.flags, self.ids = data["facts"], data["flags"], data["ids"]
         self.block = block = Block(data["num_envs"], data["num_rows"], data["num_rows"])
-        columns = {name: BlockColumn(*parts) for name, parts in data["columns"].items()}
+        columns = {name: GrowingColumn(*parts) for name, parts in data["columns"].items()}
         block.observations, block.actions, block.rewards = (columns.pop(name) for name in _COLUMNS)
         block.extras, block.unknown_rewards = columns, data["unknown_rewards"]
         block.returns_before = data["returns_before"]
@@ -278,7 +278,7 @@ def _changed_infos(chunk: Chunk, view: SingleAgentEpisode) -> dict[int, Any]:
     return {position: info for position, info in read if not same_value(info, chunk.info_at(position))}
 
 
-def _stacked_tails(column: BlockColumn, chunks: Sequence[Chunk]) -> Any:
+def _stacked_tails(column: GrowingColumn, chunks: Sequence[Chunk]) -> Any:
     """The terminal observations that lie apart: which chunks have one, and the rows, stacked if they fit the column."""
     tails = {i: chunk.tail for i, chunk in enumerate(chunks) if chunk.tail is not NOTHING}
     rows = [leaves_like(column.form, tail) for tail in tails.values()]
@@ -288,7 +288,7 @@ def _stacked_tails(column: BlockColumn, chunks: Sequence[Chunk]) -> Any:
     return list(tails), column.form, [np.array(leaf) for leaf in zip(*rows)]
 
 
-def _steps(column: BlockColumn) -> list[Leaf]:
+def _steps(column: GrowingColumn) -> list[Leaf]:
     return [leaf[:, 0] for leaf in column.leaves]
 
 

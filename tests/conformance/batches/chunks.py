@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from epibatch.episodes import VectorEpisodes
-from epibatch.episodes._storage.block import Block, BlockColumn
+from epibatch.episodes._storage.block import Block
 from epibatch.episodes._storage.chunk import Chunk as BlockChunk
 from oracle.compare import leaves
 from oracle.episodes import ENDS, EXTRAS, REWARDS, Chunk
@@ -132,7 +132,7 @@ def in_a_block(chunks: Sequence[Chunk]) -> VectorEpisodes:
         buffers = [getattr(episode, name) for episode in episodes]
         _fill(getattr(block, name), buffers, places, rows, int(name == "observations"))
     for name in episodes[0].extra_model_outputs:
-        block.extras[name] = BlockColumn()
+        block.extras[name] = block.new_column()
         _fill(block.extras[name], [episode.extra_model_outputs[name] for episode in episodes], places, rows, 0)
     out = []
     for i, (chunk, (low, env, lookback, length)) in enumerate(zip(chunks, places)):
