@@ -362,20 +362,17 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
 
     def latest(self, column: str, count: int, part: Callable[[Any], Any] | None = None) -> tuple[Any, Ints | None]:
         """The newest rows of each environment that a recorder adds to; see `EpisodeReader.latest`."""
-        block = self.block
-        if column == Columns.OBS:
-            values, form = flatten(block.latest_observations())
-            before = block.before_newest(max(block.row - count + 1, 0))
-            older = None if before is None else before[1]
-            if before is not None:
-                values, form = flatten_like(before[0], unflatten(form, values)), before[0]
-            available = np.minimum(block.row - self.low_rows + 1, count)
-        else:
-            source, values = block.column(column), None
-            available = np.clip(block.row - self.low_rows, 0, count)
-            if source is None or not source.leaves:
-                return None, np.zeros_like(available)
-            form, older = source.form, [leaf[max(0, block.row - count) : block.row] for leaf in source.leaves]
+        block, is_obs = self.block, column == Columns.OBS
+        source, stop = block.column(column), block.row + is_obs
+        available = np.clip(stop - self.low_rows, 0, count)
+        form, older, values = None, None, None
+        if source is not None and source.leaves and (block.row > max(stop - count, 0) or not is_obs):
+            form, older = source.form, [leaf[max(stop - count, 0) : block.row] for leaf in source.leaves]
+        if is_obs:
+            newest = block.latest_observations()
+            values, form = flatten(newest) if older is None else (flatten_like(form, newest), form)
+        elif older is None:
+            return None, np.zeros_like(available)
         numbers: Sequence[int] = range(len(values or older or ()))
         if part is not None:
             numbers, form = leaves_of(form, part)

@@ -207,13 +207,8 @@ class VectorRecorder:
             raise
         if mask is None and block.behind:
             mask = np.ones(self.num_envs, np.bool_)
-        plain = (
-            mask is None
-            and self._checks.are_plain(rewards, terminateds, truncateds)
-            and block.put_plain(actions, rewards, extras)
-        )
-        if not plain:
-            self._check(actions, rewards, (terminateds, truncateds), extras)
+        if not self._checks.are_plain(rewards, terminateds, truncateds):
+            self._checks.check_step(rewards, terminateds, truncateds)
         done = np.logical_or(terminateds, truncateds)
         waiting = self._waiting
         if mask is not None:
@@ -231,33 +226,22 @@ class VectorRecorder:
                 "the vector environment resets in one of these ways",
             )
         tails = self._terminal_observations(ended, final_observations, infos) if self._autoreset == "same_step" else {}
-        block.commit()
         own = {key: value for key, value in infos.items() if key not in _FINAL} if infos else {}
-        if mask is not None:
-            self._add_outputs(row, extras)
-            envs = np.flatnonzero(mask).tolist()
-            self._put_some(envs, [(block.actions, actions), (block.rewards, rewards)])
-            self._put_some(envs, [(block.extras[key], value) for key, value in extras.items()])
-            self._stage_some(envs, observations, own)
-        else:
-            if not plain:
-                self._put(row, actions, rewards, extras)
+        envs = None if mask is None else np.flatnonzero(mask).tolist()
+        self._put(envs, actions, rewards, extras)
+        block.commit()
+        if envs is None:
             block.row = row + 1
             block.stage(observations)
             if own:
                 block.infos[row + 1] = own
+        else:
+            self._stage_some(envs, observations, own)
         cut = self._cut(restarted) if restarted else []
         for env in waiting:
             self.episodes.replace(env, self._new_chunk(env))
         self._waiting = [] if mask is None else [env for env in self._waiting if not mask[env]]
         return cut + (self._end(ended, (terminateds, truncateds), tails, (infos or {}, reset_infos)) if ended else [])
-
-    def _check(self, actions: Any, rewards: Any, flags: tuple[Any, Any], extras: dict[str, Any]) -> None:
-        checks = self._checks
-        checks.check_rows(Columns.ACTIONS, actions)
-        checks.check_step(rewards, *flags)
-        for key, value in extras.items():
-            checks.check_rows(key, value)
 
     def _terminal_observations(self, ended: list[int], final_observations: Any, infos: Any) -> dict[int, Any]:
         """The terminal observations of the environments that ended, by environment; NOTHING if one is missing."""
@@ -278,39 +262,43 @@ class VectorRecorder:
             )
         return tails
 
-    def _put(self, row: int, actions: Any, rewards: Any, extras: dict[str, Any]) -> None:
-        """Write what a vector step took and brought, whatever its nesting, shapes and types."""
-        block = self._block
-        self._add_outputs(row, extras)
-        for key, value in extras.items():
-            block.extras[key].put(row, value)
-        block.actions.put(row, actions)
-        block.rewards.put(row, rewards)
-
-    def _put_some(self, envs: list[int], columns: list[tuple[GrowingColumn, Any]]) -> None:
-        """Write what some environments took and brought, each in its own newest row."""
-        block = self._block
-        for column, value in columns:
+    def _put(self, envs: list[int] | None, actions: Any, rewards: Any, extras: dict[str, Any]) -> None:
+        """Write what all environments, or some, took and brought: each in its own newest row."""
+        block, row, outputs = self._block, self._block.row, self._block.extras
+        columns: list[tuple[str, GrowingColumn | None, Any]] = [
+            (Columns.REWARDS, block.rewards, rewards),
+            (Columns.ACTIONS, block.actions, actions),
+        ]
+        columns += [(key, outputs.get(key), value) for key, value in extras.items()]
+        if envs is None and len(extras) == len(outputs):
+            columns = [item for item in columns if item[1] is None or not item[1].lay_or_grow(row, item[2])]
+        for name, _, value in columns:
+            self._checks.check_rows(name, value)
+        if extras.keys() != outputs.keys():
+            self._add_outputs(extras)
+        for name, column, value in columns:
+            column = outputs[name] if column is None else column
+            if envs is None:
+                column.put(row, value)
+                continue
             if not column.leaves:
-                column.put(block.row, map_struct(np.zeros_like, value))
-            own = map_struct(lambda leaf: np.asarray(leaf)[envs], value)
-            column.put_rows([block.newest(env) for env in envs], envs, own)
+                column.put(row, map_struct(np.zeros_like, value))
+            part = map_struct(lambda leaf: np.asarray(leaf)[envs], value)
+            column.put_rows([block.newest(env) for env in envs], envs, part)
 
-    def _add_outputs(self, row: int, extras: dict[str, Any]) -> None:
+    def _add_outputs(self, extras: dict[str, Any]) -> None:
         """Make the columns of model outputs at the first step; later ones must have the same."""
         block = self._block
-        if extras.keys() != block.extras.keys():
-            if block.extras or block.actions.leaves:
-                raise EpisodeError(
-                    f"VectorRecorder, model outputs at row {row}",
-                    expected=f"the keys of the first step: {sorted(block.extras)}",
-                    found=str(sorted(extras)),
-                    do="give every step the same outputs, or reset() in between",
-                )
-            for key in extras:
-                block.extras[key] = block.new_column()
-            for chunk in self.episodes.chunks:
-                chunk.add_columns()
+        if block.extras or block.actions.leaves:
+            raise EpisodeError(
+                f"VectorRecorder, model outputs at row {block.row}",
+                expected=f"the keys of the first step: {sorted(block.extras)}",
+                found=str(sorted(extras)),
+                do="give every step the same outputs, or reset() in between",
+            )
+        block.extras.update((key, block.new_column()) for key in extras)
+        for chunk in self.episodes.chunks:
+            chunk.add_columns()
 
     def name_next_episode(self, env: int, episode: SingleAgentEpisode) -> None:
         """Give the next episode of an environment the name and the custom data of an empty one."""

@@ -9,10 +9,10 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, add_context
-from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
+from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ..store import StoreColumn
-from .arrays import Leaf, as_value, leaf_from_rows, owned
+from .arrays import as_value, leaf_from_rows, owned
 from .growing_column import NOTHING, GrowingColumn
 
 
@@ -99,22 +99,6 @@ class Block:
         column.pending, column.stop = NOTHING, self.row
         column.stage(observations)
 
-    def put_plain(self, actions: Any, rewards: Any, extras: dict[str, Any]) -> bool:
-        """Write what a vector step took and brought, if its columns are there, without nesting, and it fits exactly.
-
-        Returns:
-            Whether all of it was written; the row counts only once `row` is moved on.
-        """
-        columns, row = self.extras, self.row
-        if len(extras) != len(columns):
-            return False
-        if not (self.rewards.lay_or_grow(row, rewards) and self.actions.lay_or_grow(row, actions)):
-            return False
-        for key, value in extras.items():
-            if key not in columns or not columns[key].lay_or_grow(row, value):
-                return False
-        return True
-
     def write_newest(self, env: int, row: Any) -> None:
         """Replace the provisional observation of one environment by one of any nesting, shape and type."""
         column, position = self.observations, self.newest(env)
@@ -170,21 +154,13 @@ class Block:
                 one = map_struct(lambda leaf: as_value(leaf)[None], row)
                 column.put_rows([self.newest(env)], [env], one)
         elif self.written or column.pending is not NOTHING:
-            rows, column.stop = self.latest_observations(), self.row
+            rows = self.latest_observations()
             if not self.row:
                 column.forget_only_row()
-            plan = column.plan(rows)
+            column.put(self.row, rows)
             column.pending = NOTHING
-            column.add(plan)
         self.written = {}
         column.stop, column.provisional, column.settled = self.row + 1, False, True
-
-    def before_newest(self, start: int) -> tuple[Form, list[Leaf]] | None:
-        """The form and leaves of the observations from row `start` up to the newest; None if there are none."""
-        column = self.observations
-        if start >= self.row or not column.leaves:
-            return None
-        return column.form, [leaf[start : self.row] for leaf in column.leaves]
 
     def info_at(self, row: int, env: int) -> dict[str, Any]:
         """The info dict of one environment that came with the observations of a row."""
