@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -33,7 +33,6 @@ from ._storage.lookback_buffer import LookbackBuffer
 
 if TYPE_CHECKING:
     from ._storage.chunk import RowSource
-    from .single_agent_episode import SingleAgentEpisode
 
 _ARRAY = np.ndarray
 _OBJECT = np.dtype(object)
@@ -586,62 +585,6 @@ class InfiniteLookbackBuffer(GrowingColumn, LookbackBuffer):
     def __repr__(self) -> str:
         total = self.len_incl_lookback()
         return f"InfiniteLookbackBuffer({total} rows, lookback={self.lookback}, space={self.space})"
-
-
-def put_step(
-    episode: SingleAgentEpisode, observation: Any, action: Any, reward: Any, extras: Mapping[str, Any]
-) -> bool:
-    """Add a step if the array of every column takes its row as it is.
-
-    Rows are written after those in use, and counted only when all were taken.
-
-    Returns:
-        Whether it was added; if not, the columns are as they were.
-    """
-    observations, actions, rewards = episode.observations, episode.actions, episode.rewards
-    outputs = episode.extra_model_outputs
-    steps = rewards.stop
-    rows = steps + 1
-    level = observations.stop == rows and actions.stop == steps and len(extras) == len(outputs)
-    if not level or observations.checked_for is not episode.given_observation_space:
-        return False
-    try:
-        if type(reward) in rewards.accepts:
-            rewards.flat[steps] = reward  # type: ignore[index]
-        elif not rewards.lay(steps, reward):
-            return False
-        if type(action) in actions.accepts:
-            actions.flat[steps] = action  # type: ignore[index]
-        elif not actions.lay(steps, action):
-            return False
-        if actions.limits:
-            first, stop = actions.limits
-            if not (first <= action < stop if type(first) is int else ((first <= action) & (action < stop)).all()):
-                return False
-        for key, output in outputs.items():
-            row = extras[key]
-            if output.stop != steps:
-                return False
-            if type(row) in output.accepts:
-                output.flat[steps] = row  # type: ignore[index]
-            elif type(row) is _ARRAY and (cells := output.cells) is not None:
-                cells[steps * output.width : rows * output.width] = row
-            elif not output.lay(steps, row):
-                return False
-        if type(observation) is _ARRAY and (cells := observations.cells) is not None:
-            cells[rows * observations.width : (rows + 1) * observations.width] = observation
-        elif not observations.lay(rows, observation):
-            return False
-    except (IndexError, ValueError):  # a full array, or an array that is no row of it
-        full = [column.make_room(rows) for column in (actions, rewards, *outputs.values())]
-        return any((observations.make_room(rows + 1), *full)) and put_step(episode, observation, action, reward, extras)
-    except (KeyError, OverflowError):
-        return False
-    for output in outputs.values():
-        output.stop = rows
-    actions.stop = rewards.stop = rows
-    observations.stop = rows + 1
-    return True
 
 
 def _plus(leaf: Leaf, number: Any) -> Any:

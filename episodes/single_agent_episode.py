@@ -32,10 +32,11 @@ from ._storage.arrays import leaves_like, make_writable, same_value, shielded
 from ._storage.growing_column import NOTHING, RowPlan
 from ._storage.indexing import WATCH, Indices, check_newest
 from ._storage.infos_buffer import EMPTY, InfosBuffer, mark_placeholders
-from .infinite_lookback_buffer import InfiniteLookbackBuffer, put_step
+from .infinite_lookback_buffer import InfiniteLookbackBuffer
 
 __all__ = ["SingleAgentEpisode", "no_column"]
 
+_ARRAY = np.ndarray
 _IDENTITY = ("id_", "agent_id", "module_id", "multi_agent_episode_id")
 _PLAIN = (*_IDENTITY, "t_started", "is_terminated", "is_truncated")
 _EQUAL = (*_PLAIN, "observations", "infos", "actions", "rewards", "extra_model_outputs", "custom_data")
@@ -493,22 +494,69 @@ class SingleAgentEpisode:
         empty = infos is None or (type(infos) is dict and not infos)
         info = EMPTY if empty else as_info(infos, self.id_)
         outputs = extra_model_outputs or {}
-        if not put_step(self, observation, action, reward, outputs):
+        if not self.put_step(observation, action, reward, outputs, info):
             self._add_step(observation, action, reward, outputs)
-        self.infos.append(info)
+            self.infos.append(info)
+            self._last_step_time = perf_counter()
         if terminated or truncated:
             self.is_terminated, self.is_truncated = terminated, truncated
-        self._last_step_time = perf_counter()
 
-    def put_step(self, observation: Any, action: Any, reward: Any, extras: Mapping[str, Any]) -> bool:
-        """Add a step without info to a running episode that owns its columns, if they take the rows as they are.
+    def put_step(
+        self, observation: Any, action: Any, reward: Any, extras: Mapping[str, Any], info: Any = EMPTY
+    ) -> bool:
+        """Add a step to a running episode if the array of every column takes its row as it is.
+
+        Rows are written after those in use, and counted only when all were taken.
 
         Returns:
             Whether it was added; if not, the episode is as it was, and `add_env_step` adds it or says what is wrong.
         """
-        if not put_step(self, observation, action, reward, extras):
+        observations, actions, rewards = self.observations, self.actions, self.rewards
+        outputs = self.extra_model_outputs
+        steps = rewards.stop
+        rows = steps + 1
+        level = observations.stop == rows and actions.stop == steps and len(extras) == len(outputs)
+        if not level or observations.checked_for is not self.given_observation_space:
             return False
-        self.infos.append(EMPTY)
+        try:
+            if type(reward) in rewards.accepts:
+                rewards.flat[steps] = reward  # type: ignore[index]
+            elif not rewards.lay(steps, reward):
+                return False
+            if type(action) in actions.accepts:
+                actions.flat[steps] = action  # type: ignore[index]
+            elif not actions.lay(steps, action):
+                return False
+            if actions.limits:
+                first, stop = actions.limits
+                if not (first <= action < stop if type(first) is int else ((first <= action) & (action < stop)).all()):
+                    return False
+            for key, output in outputs.items():
+                row = extras[key]
+                if output.stop != steps:
+                    return False
+                if type(row) in output.accepts:
+                    output.flat[steps] = row  # type: ignore[index]
+                elif type(row) is _ARRAY and (cells := output.cells) is not None:
+                    cells[steps * output.width : rows * output.width] = row
+                elif not output.lay(steps, row):
+                    return False
+            if type(observation) is _ARRAY and (cells := observations.cells) is not None:
+                cells[rows * observations.width : (rows + 1) * observations.width] = observation
+            elif not observations.lay(rows, observation):
+                return False
+        except (IndexError, ValueError):  # a full array, or an array that is no row of it
+            full = [column.make_room(rows) for column in (actions, rewards, *outputs.values())]
+            return any((observations.make_room(rows + 1), *full)) and self.put_step(
+                observation, action, reward, extras, info
+            )
+        except (KeyError, OverflowError):
+            return False
+        for output in outputs.values():
+            output.stop = rows
+        actions.stop = rewards.stop = rows
+        observations.stop = rows + 1
+        self.infos.append(info)
         self._last_step_time = perf_counter()
         return True
 
@@ -603,7 +651,7 @@ class SingleAgentEpisode:
 
     def _check_observation(self, observation: Any) -> None:
         space = self.given_observation_space
-        if space is None or (type(observation) is np.ndarray and observation.shape == space.shape):
+        if space is None or (type(observation) is _ARRAY and observation.shape == space.shape):
             return
         check_row(space, observation, self._at("obs"))
 
