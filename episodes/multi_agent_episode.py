@@ -27,6 +27,7 @@ from ._parts.agent_segment import AgentRecord, AgentSegment
 from ._parts.arguments import as_info, as_reward, check_space, check_state, check_steps, fresh_id
 from ._parts.common_infos import CommonInfos, common_info_of, common_rows_to_write, read_common
 from ._parts.env_step import COMMON, EnvStep
+from ._parts.episode import Episode
 from ._storage.arrays import make_writable, owned, same_value
 from ._storage.growing_column import NOTHING
 from ._storage.indexing import Indices, note_history
@@ -50,7 +51,7 @@ def map_to_default(agent_id: Any, episode: Any, **_: Any) -> str:
     return "default_policy"
 
 
-class MultiAgentEpisode:
+class MultiAgentEpisode(Episode):
     """The episode of an environment with several agents, or a chunk of it.
 
     Each agent has a single-agent episode, and its observations have env steps: an agent need not observe or act in
@@ -506,18 +507,10 @@ class MultiAgentEpisode:
         for segment in self.segments:
             segment.episode.validate()
 
-    def to_numpy(self) -> MultiAgentEpisode:
-        """Return the episode itself: its columns are arrays already."""
-        return self
-
     # -- facts ---------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return self.env_t - self.env_t_started
-
-    def env_steps(self) -> int:
-        """Number of env steps in this chunk, lookback excluded."""
-        return len(self)
 
     def agent_steps(self) -> int:
         """Number of all agents' steps that ended in this chunk."""
@@ -527,21 +520,6 @@ class MultiAgentEpisode:
     def is_reset(self) -> bool:
         """True if the episode was reset, even without any agent."""
         return self._was_reset
-
-    @property
-    def is_done(self) -> bool:
-        """True if the episode ended for all agents."""
-        return self.is_terminated or self.is_truncated
-
-    @property
-    def is_numpy(self) -> bool:
-        """Always True: columns are arrays from their first row on."""
-        return True
-
-    @property
-    def custom_data(self) -> dict[str, Any]:
-        """Anything a user wants to keep with the episode."""
-        return self._custom_data
 
     # -- agents --------------------------------------------------------------------------------
 
@@ -685,12 +663,6 @@ class MultiAgentEpisode:
         if include_hanging_rewards:
             total += sum(float(reward) for reward in self.pending_rewards.values())
         return float(total)
-
-    def get_duration_s(self) -> float:
-        """Seconds between the reset and the newest step."""
-        if self._start_time is None or self._last_step_time is None:
-            return 0.0
-        return self._last_step_time - self._start_time
 
     def print(self) -> None:
         """Print a table of env steps (lookback negative) with an x where an agent had an observation."""
@@ -1038,12 +1010,7 @@ class MultiAgentEpisode:
             EpisodeError: a negative lookback.
         """
         if self.is_done or not self.is_reset:
-            raise EpisodeStateError(
-                f"episode {self.id_}, cut",
-                expected="a running episode",
-                found=f"one that ended at env step {self.env_t}" if self.is_done else "one that was not reset",
-                do="cut only episodes that go on",
-            )
+            raise self._not_cuttable(f"env step {self.env_t}")
         at, lookback = self.env_t, check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_)
         agent_steps = check_steps(agent_steps, "agent_steps", self.id_)
         living = {segment: record.action for record in self.records.values() if (segment := record.live) is not None}
@@ -1086,16 +1053,6 @@ class MultiAgentEpisode:
         if newest:
             part.is_terminated, part.is_truncated = self.is_terminated, self.is_truncated
         return part
-
-    def __getitem__(self, item: slice) -> MultiAgentEpisode:
-        if not isinstance(item, slice):
-            raise NotAvailableError(
-                f"episode {self.id_}[...]",
-                expected="a slice",
-                found=repr(item),
-                do="use episode[i:i+1], or a getter such as get_rewards(i)",
-            )
-        return self.slice(item)
 
     def slice(self, slice_: slice, *, len_lookback_buffer: int | None = None) -> MultiAgentEpisode:
         """Copy a range of env steps into a chunk of its own: one that was cut at the start and recorded to the stop.
@@ -1196,10 +1153,8 @@ class MultiAgentEpisode:
         return episode
 
     def __setstate__(self, state: Any) -> None:
-        attributes, slots = state if isinstance(state, tuple) else (state, None)  # slots: of a subclass
-        for name, value in {**attributes, **(slots or {})}.items():
-            setattr(self, name, value)
-        make_writable([self._custom_data, self._common_infos, *(record.info for record in self.records.values())])
+        super().__setstate__(state)
+        make_writable([self._common_infos, *(record.info for record in self.records.values())])
 
     def equals(self, other: Any) -> bool:
         """True if another episode holds the same: columns (NaN equals NaN), env steps, flags, names, pending values.

@@ -17,7 +17,6 @@ from epibatch.core.errors import (
     EpibatchError,
     EpisodeError,
     EpisodeStateError,
-    NotAvailableError,
     SpaceError,
     UnknownNameError,
     add_context,
@@ -28,7 +27,8 @@ from epibatch.core.spaces import check_row, fitting_action, integer_limits
 from epibatch.core.structs import flatten, flatten_like, form_of, form_text
 
 from ._parts.arguments import as_flag, as_info, as_reward, as_rewards, check_space, check_state, check_steps, fresh_id
-from ._storage.arrays import leaves_like, make_writable, same_value, shielded
+from ._parts.episode import Episode
+from ._storage.arrays import leaves_like, same_value, shielded
 from ._storage.growing_column import NOTHING, RowPlan
 from ._storage.indexing import WATCH, Indices, check_newest
 from ._storage.infos_buffer import EMPTY, InfosBuffer, mark_placeholders
@@ -47,7 +47,7 @@ _STATE = (
 )
 
 
-class SingleAgentEpisode:
+class SingleAgentEpisode(Episode):
     """The columns of one agent's episode, or of a chunk of it.
 
     `observations[0]` is the reset observation; `actions[t]`, `rewards[t]` and the model outputs of
@@ -179,11 +179,7 @@ class SingleAgentEpisode:
     def __len__(self) -> int:
         return len(self.rewards)
 
-    def env_steps(self) -> int:
-        """Number of steps in this chunk, lookback excluded."""
-        return len(self)
-
-    agent_steps = env_steps
+    agent_steps = Episode.env_steps
 
     @property
     def t(self) -> int:
@@ -223,27 +219,12 @@ class SingleAgentEpisode:
         return self.observations.len_incl_lookback() > 0
 
     @property
-    def is_done(self) -> bool:
-        """True if the episode ended, by termination or truncation."""
-        return self.is_terminated or self.is_truncated
-
-    @property
     def lacks_final_obs(self) -> bool:
         """True if the last observation is a placeholder, as the last info has the key `missing_final_obs`.
 
         The environment gave no terminal observation. Batches have the observation before it in its place.
         """
         return mark_placeholders([self.infos])[0]
-
-    @property
-    def is_numpy(self) -> bool:
-        """Always True: columns are arrays from their first row on."""
-        return True
-
-    @property
-    def custom_data(self) -> dict[str, Any]:
-        """Anything a user wants to keep with the episode."""
-        return self._custom_data
 
     @property
     def observation_space(self) -> gym.Space[Any] | None:
@@ -288,12 +269,6 @@ class SingleAgentEpisode:
             return float(np.sum(self.rewards.rows(start, stop)[0]))
         except ColumnError:  # the caller gave no reward
             return math.nan
-
-    def get_duration_s(self) -> float:
-        """Seconds between the reset and the newest step."""
-        if self._start_time is None or self._last_step_time is None:
-            return 0.0
-        return self._last_step_time - self._start_time
 
     def get_data_dict(self) -> dict[str, Any]:
         """The chunk's steps as a dict of columns, each with `len(self)` rows."""
@@ -721,10 +696,6 @@ class SingleAgentEpisode:
         for column in self._columns():
             column.own()
 
-    def to_numpy(self) -> SingleAgentEpisode:
-        """Return the episode itself: its columns are arrays already."""
-        return self
-
     # -- parts and wholes ----------------------------------------------------------------------
 
     def concat_episode(self, other: SingleAgentEpisode) -> None:
@@ -819,25 +790,10 @@ class SingleAgentEpisode:
             EpisodeError: a negative lookback.
         """
         if self.is_done or not self.is_reset:
-            raise EpisodeStateError(
-                f"episode {self.id_}, cut",
-                expected="a running episode",
-                found=f"one that ended at t={self.t}" if self.is_done else "one that was not reset",
-                do="cut only episodes that go on",
-            )
+            raise self._not_cuttable(f"t={self.t}")
         total = self.rewards.len_incl_lookback()
         keep = min(check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_), total)
         return self._part(range(total - keep, total), total, keep, len(self))
-
-    def __getitem__(self, item: slice) -> SingleAgentEpisode:
-        if not isinstance(item, slice):
-            raise NotAvailableError(
-                f"episode {self.id_}[...]",
-                expected="a slice",
-                found=repr(item),
-                do="use episode[i:i+1], or a getter such as get_rewards(i)",
-            )
-        return self.slice(item)
 
     def slice(self, slice_: slice, *, len_lookback_buffer: int | None = None) -> SingleAgentEpisode:
         """Copy a range of steps into a chunk of its own.
@@ -979,16 +935,6 @@ class SingleAgentEpisode:
         episode.custom_data.update(copy.deepcopy(state["custom_data"]))
         episode._start_time, episode._last_step_time = 0.0, state["duration_s"]
         return episode
-
-    def __setstate__(self, state: Any) -> None:
-        # One by one: attributes that are set as a whole dict are spread over memory, which slows the reading of many
-        # episodes.
-        attributes, slots = state if isinstance(state, tuple) else (state, None)  # slots: of a subclass
-        for values in (attributes, slots):
-            for name, value in (values or {}).items():
-                setattr(self, name, value)
-        if self._custom_data:
-            make_writable(self._custom_data)
 
     def equals(self, other: Any) -> bool:
         """True if another episode holds the same: columns (NaN equals NaN), flags, names, infos, custom data.

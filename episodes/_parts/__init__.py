@@ -11,6 +11,7 @@ Acting from outside a runner:
     acting_rewards: rewards that a caller may not have given.
 
 Any episode:
+    episode: what episodes of one agent and of several have in common.
     packed_columns: episodes as a few arrays, for another process.
     arguments: validates and converts constructor arguments, and makes ids.
 """
