@@ -209,22 +209,9 @@ class VectorRecorder:
             mask = np.ones(self.num_envs, np.bool_)
         if not self._checks.are_plain(rewards, terminateds, truncateds):
             self._checks.check_step(rewards, terminateds, truncateds)
-        done = np.logical_or(terminateds, truncateds)
-        waiting = self._waiting
         if mask is not None:
             self._checks.check_flags("mask", mask)
-            done &= mask
-            waiting = [env for env in waiting if mask[env]]
-        ended = np.flatnonzero(done).tolist() if b"\1" in done.tobytes() else []  # the cheaper way to ask for any
-        if ended and self._waiting and not set(ended).isdisjoint(self._waiting):
-            raise EpisodeError(
-                "vector step of an environment that resets a step later",
-                expected="no end in the step that only brings the reset observation",
-                found=f"environments {[env for env in self._waiting if done[env]]} ended in two steps, one after "
-                "the other",
-                do="clear terminated and truncated in that step, or say AutoresetMode.SAME_STEP or DISABLED if "
-                "the vector environment resets in one of these ways",
-            )
+        ended = self._ended(terminateds, truncateds, mask)
         tails = self._terminal_observations(ended, final_observations, infos) if self._autoreset == "same_step" else {}
         own = {key: value for key, value in infos.items() if key not in _FINAL} if infos else {}
         envs = None if mask is None else np.flatnonzero(mask).tolist()
@@ -238,10 +225,34 @@ class VectorRecorder:
         else:
             self._stage_some(envs, observations, own)
         cut = self._cut(restarted) if restarted else []
+        waiting, self._waiting = self._waiting, []
         for env in waiting:
-            self.episodes.replace(env, self._new_chunk(env))
-        self._waiting = [] if mask is None else [env for env in self._waiting if not mask[env]]
+            if mask is None or mask[env]:
+                self.episodes.replace(env, self._new_chunk(env))
+            else:
+                self._waiting.append(env)
         return cut + (self._end(ended, (terminateds, truncateds), tails, (infos or {}, reset_infos)) if ended else [])
+
+    def _ended(self, terminateds: Any, truncateds: Any, mask: Any) -> list[int]:
+        """The environments of a step with an end.
+
+        Raises:
+            EpisodeError: one that is only reset in this step.
+        """
+        done = np.logical_or(terminateds, truncateds)
+        if mask is not None:
+            done &= mask
+        ended = np.flatnonzero(done).tolist() if b"\1" in done.tobytes() else []  # the cheaper way to ask for any
+        if ended and self._waiting and not set(ended).isdisjoint(self._waiting):
+            raise EpisodeError(
+                "vector step of an environment that resets a step later",
+                expected="no end in the step that only brings the reset observation",
+                found=f"environments {[env for env in self._waiting if done[env]]} ended in two steps, one after "
+                "the other",
+                do="clear terminated and truncated in that step, or say AutoresetMode.SAME_STEP or DISABLED if "
+                "the vector environment resets in one of these ways",
+            )
+        return ended
 
     def _terminal_observations(self, ended: list[int], final_observations: Any, infos: Any) -> dict[int, Any]:
         """The terminal observations of the environments that ended, by environment; NOTHING if one is missing."""
@@ -317,9 +328,7 @@ class VectorRecorder:
         """End the episodes of these environments; with "same_step" begin the next ones."""
         ended = []
         for env in envs:
-            chunk = self.episodes.chunks[env]
-            chunk.finish(chunk.end, bool(flags[0][env]), bool(flags[1][env]))
-            self._finished[id(chunk)] = chunk, self.episodes.views[env]
+            chunk = self._finish(env, bool(flags[0][env]), bool(flags[1][env]))
             ended.append(chunk)
             if tails:
                 self._set_tail(chunk, tails[env], *infos)
@@ -327,6 +336,13 @@ class VectorRecorder:
         if not tails:
             self._waiting += envs
         return ended
+
+    def _finish(self, env: int, terminated: bool, truncated: bool) -> Chunk:
+        """End the running episode of an environment with its newest step, and keep it until it is handed over."""
+        chunk = self.episodes.chunks[env]
+        chunk.finish(chunk.end, terminated, truncated)
+        self._finished[id(chunk)] = chunk, self.episodes.views[env]
+        return chunk
 
     def _cut(self, restarted: Mapping[int, dict[str, Any] | None]) -> list[Chunk]:
         """End the running episodes of restarted environments before the newest row, and begin the next ones there."""
@@ -451,9 +467,7 @@ class VectorRecorder:
             t = chunk.t_started + row - chunk.start
             if env in self._waiting or env in failed or t - self._since[env] < steps:
                 continue
-            chunk.finish(row, False, False)
-            self._finished[id(chunk)] = chunk, self.episodes.views[env]
-            ended.append(chunk)
+            ended.append(self._finish(env, False, False))
             following = self._new_chunk(env)
             following.low, following.t_started, following.is_first = max(chunk.low, row - lookback), t, True
             self._since[env] = t

@@ -22,8 +22,8 @@ class Block:
     Row r holds the observations before vector step r, and the actions, rewards and flags of that step. Environments
     that take no part in a vector step get no row in it, so their newest row is `behind` that of the others. The newest
     observations are provisional until `commit`. They are in their row already if they have the column's nesting,
-    shapes and types; otherwise they are stored in `pending`. Values that a piece writes for one environment go to
-    the same row, or to `written`.
+    shapes and types; otherwise the column holds them apart, as `pending`. Values that a piece writes for one
+    environment go to the same row, or to `written`.
 
     Args:
         num_envs: N.
@@ -32,7 +32,6 @@ class Block:
 
     Attributes:
         behind: Environment -> how many rows before `row` its newest observation is, where it is not in `row`.
-        provisional: Whether the newest observations can be replaced by any others.
         returns_before: The earlier returns of episodes that continue from another block: float64 [N], or None.
         unknown_rewards: Whether NaN among the rewards marks one that the caller did not give. It may not be read.
         views: The number of episode objects that were made of rows of this block.

@@ -73,11 +73,6 @@ class Chunk:
         return {**vars(self), "custom_data": custom, "_view": None}
 
     @property
-    def has_tail(self) -> bool:
-        """True if the last observation lies apart from the block."""
-        return self.tail is not NOTHING
-
-    @property
     def lacks_final_obs(self) -> bool:
         """True if the environment gave no terminal observation, and another row takes its place."""
         return self.tail_infos is not None and MISSING_FINAL_OBS in self.tail_infos

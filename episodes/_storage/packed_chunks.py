@@ -43,7 +43,7 @@ def pack_chunks(chunks: Sequence[Chunk]) -> dict[str, Any]:
         if view.observation_space is not pairs[i][0] or view.action_space is not pairs[i][1]:
             pairs[i] = (view.observation_space, view.action_space)
     moved = _Rows(block, np.array([(c.env, c.low, c.start, c.stop, c.t_started) for c in chunks], np.int64).T)
-    flags = [(c.is_first, *end, c.has_tail, c.lacks_final_obs) for c, end in zip(chunks, ends)]
+    flags = [(c.is_first, *end, c.tail is not NOTHING, c.lacks_final_obs) for c, end in zip(chunks, ends)]
     whole = {i: view for i, view in views.items() if chunks[i].replaced or not _is_plain(view, chunks[i])}
     kinds = {id(pair): pair for pair in pairs}
     numbers = {kind: number for number, kind in enumerate(kinds)}
