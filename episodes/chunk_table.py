@@ -238,6 +238,8 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         total = sum(len(at) for _, _, at in parts)
         out = np.empty((total, *leaves[0].shape[1:]), np.result_type(*leaves) if dtype is None else dtype)
         for (k, where, at), leaf in zip(parts, leaves):
+            if not len(leaf):  # its chunks have room that is filled in, and no rows
+                continue
             rows = columns[k].rows_at(at)
             if type(where) is slice and leaf.dtype == out.dtype:
                 np.take(leaf, rows, axis=0, out=out[where], mode="clip")

@@ -24,6 +24,7 @@ from .vector_episodes import VectorEpisodes
 
 _NUMBERS = "biufc"
 _COLUMNS = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
+_AT_OBSERVATIONS = (Columns.OBS, Columns.INFOS, Columns.T)
 
 
 def reader_of(episodes: Sequence[Any]) -> EpisodeReader:
@@ -400,9 +401,14 @@ class EpisodeReader:
                 return rows, None
             if column == Columns.OBS or (None not in buffers and all(buffer.len_incl_lookback() for buffer in buffers)):
                 return self._joined_last(column, buffers), None
-        window, counts = self.latest(column, 1)
-        has_row = None if counts is None else counts > 0
-        return None if window is None else map_struct(lambda leaf: leaf[0], window), has_row
+        stops = self.table.lengths + (column == Columns.OBS)
+        has_row = (stops + self.lookbacks > 0) & self.holds(column)
+        if not has_row.any():
+            return None, has_row
+        rows = self.rows(column, stops - has_row, stops)
+        rows.check()
+        leaves = [rows.leaf(i, before=1 - has_row) for i in range(rows.num_leaves)]
+        return unflatten(rows.form, leaves), None if has_row.all() else has_row
 
     def _joined_last(self, column: str, buffers: list[Any]) -> Any:
         """The newest row of each buffer, which may be held apart from the others because it differs from them."""
@@ -419,44 +425,53 @@ class EpisodeReader:
         rows.check()
         return rows.joined()
 
-    def latest(self, column: str, count: int, part: Callable[[Any], Any] | None = None) -> tuple[Any, Ints | None]:
-        """The newest rows of each chunk, its lookback included.
+    # -- rows around those of a batch ----------------------------------------------------------------
+
+    def window(
+        self, column: str, low: int, high: int, counts: Ints | None = None, part: Callable[[Any], Any] | None = None
+    ) -> tuple[Rows, Ints | int, bool]:
+        """Rows around those of a batch, as far as the chunks hold them. A batch has newest observations, or all steps.
 
         Args:
             column: Its name.
-            count: How many.
+            low: Steps from a row of the batch to the first one around it.
+            high: Steps from a row of the batch to the last one around it.
+            counts: The rows that each chunk has in the batch, from its start on: int64 [C]; None: one each, the newest
+                observation.
             part: Returns what is needed of a structure that is nested as the column; None: all.
 
         Returns:
-            Copies, arrays of shape [count, C, ...] (in memory [C, count, ...]), newest last, None if nothing shows
-            what a row is like, zeros before the rows that a chunk holds; and how many it holds (int64 [C]; None:
-            `count` each).
-
-        Raises:
-            ColumnError: rows of several shapes or nestings.
+            The rows, unchecked; the first step of each chunk in the batch, counted as `Rows.firsts` (int64 [C], or an
+            int); and True if chunks hold all the rows before.
         """
-        if self._recorded is not None:
-            return self._recorded.latest(column, count, part)  # type: ignore[no-any-return]
-        stops = self.table.lengths + (column == Columns.OBS)
-        available = np.minimum(count, stops + self.lookbacks)
-        if column not in _COLUMNS:
-            available = np.where(self.holds(column), available, 0)
-        if not available.any():
-            return None, available
-        rows = self.rows(column, stops - available, stops)
-        rows.check()
-        nested = rows.form is not None
-        found = (rows.only(part) if part is not None and nested else rows).joined()
-        leaves, form = flatten(found if part is None or nested else part(found))
-        windows, complete = [], bool((available == count).all())
-        for leaf in leaves:
-            if complete:
-                window = leaf.reshape(len(available), count, *leaf.shape[1:])
-            else:
-                window = np.zeros((len(available), count, *leaf.shape[1:]), leaf.dtype)
-                window[np.arange(count) >= count - available[:, None]] = leaf
-            windows.append(window.swapaxes(0, 1))
-        return unflatten(form, windows), None if complete else available
+        if counts is None and self._recorded is not None:
+            return self._recorded.window(column, low, high, part)  # type: ignore[no-any-return]
+        starts, firsts, stops, complete = self.bounds(column, low, high, counts)
+        rows = self.rows(column, firsts, stops)
+        return (rows if part is None else rows.only(part)), starts, complete
+
+    def bounds(self, column: str, low: int, high: int, counts: Ints | None = None) -> tuple[Ints, Ints, Ints, bool]:
+        """Return the steps of each chunk that rows around those of a batch have.
+
+        Args:
+            column: Its name.
+            low: As for `window`.
+            high: As for `window`.
+            counts: As for `window`.
+
+        Returns:
+            int64 [C] each: the first step in the batch; the first one around, and the one after the last, as far as the
+            chunk has them. And True if chunks hold all the rows before.
+        """
+        starts = self.table.lengths if counts is None else self._zeros
+        firsts = starts + low
+        complete = bool((firsts + self.table.lookbacks >= 0).all())
+        if counts is None and complete:
+            return starts, firsts, firsts + (high + 1 - low), True
+        last = self.table.lengths + 1 if column in _AT_OBSERVATIONS else self.table.lengths
+        firsts = np.minimum(np.maximum(firsts, -self.table.lookbacks), last)
+        stops = np.maximum(firsts, np.minimum(starts + (1 if counts is None else counts) + high, last))
+        return starts, firsts, stops if counts is None else np.where(counts > 0, stops, firsts), complete
 
     # -- returns and writing -------------------------------------------------------------------------
 

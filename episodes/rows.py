@@ -28,12 +28,14 @@ class Rows:
         form: Nesting of the column.
         parts: For each leaf the chunks' arrays, which are views of their stores; None: they are gathered.
         counts: Rows of each chunk: int64 [C].
-        firsts: The step of each chunk's first row: int64 [C].
+        firsts: The step of each chunk's first row: int64 [C], or one for all.
         name: The column, for messages.
         describe: Names a chunk, for messages.
         tails: Rows that lie apart, by the chunk that each is the last row of: leaves of shape [1, ...].
         gathered: What gathers them: the table, its stores' columns, and every how many steps there is a row.
         sound: True if the rows are known to be numbers of one shape.
+        gaps: If `parts` has one array per leaf that is no view: the number of rows without meaning in it before each
+            chunk's, int64 [C] or 0, so that all chunks have room for as many.
     """
 
     __slots__ = (
@@ -47,6 +49,7 @@ class Rows:
         "counts",
         "firsts",
         "form",
+        "gaps",
         "sound",
         "step",
         "tails",
@@ -57,14 +60,16 @@ class Rows:
         form: Form,
         parts: list[list[Leaf]] | None,
         counts: Ints,
-        firsts: Ints,
+        firsts: Any,
         name: str = "",
         describe: Callable[[int], str] = str,
         *,
         tails: Mapping[int, list[Leaf]] | None = None,
         gathered: tuple[ChunkTable, list[StoreColumn], int] | None = None,
         sound: bool = False,
+        gaps: Ints | int | None = None,
     ) -> None:
+        self.gaps = gaps
         self.form, self._parts, self.counts, self.firsts = form, parts, counts, firsts
         self._name, self._describe, self.tails, self.sound = name, describe, tails or {}, sound
         self._bootstrap, self._last = 0, None
@@ -110,8 +115,9 @@ class Rows:
             columns = [c._replace(form=form, leaves=[shown(c.leaves[i]) for i in leaves]) for c in self.columns]
             gathered = self._table, columns, self.step
         out = Rows(
-            form, parts, self.counts, self.firsts, self._name, self._describe, gathered=gathered, sound=self.sound
-        )
+            form, parts, self.counts, self.firsts, self._name, self._describe,
+            gathered=gathered, sound=self.sound, gaps=self.gaps,
+        )  # fmt: skip
         out.tails = {chunk: [shown(tail[i]) for i in leaves] for chunk, tail in self.tails.items()}
         return out
 
@@ -243,6 +249,9 @@ class Rows:
             fill: Their value.
             as_float32: Join float64 as float32.
         """
+        if self.gaps is not None:
+            out = self._filled(i, before, fill)
+            return out.astype(np.float32) if as_float32 and out.dtype == np.float64 else out
         after = after + self._bootstrap
         join = self._woven if self._table is None or self._parts is not None else self._gathered
         out = join(i, before, after, fill, as_float32 and not self.tails)
@@ -263,6 +272,17 @@ class Rows:
     def _with_last(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """The type of a column that has the bootstrap value too: a float makes integers floats."""
         return np.result_type(dtype, self._last) if isinstance(self._last, float) else dtype
+
+    def _filled(self, i: int, before: Any, fill: Any) -> Leaf:
+        out: Leaf = self.parts[i][0]
+        if not isinstance(self.gaps, np.ndarray):
+            return out
+        spans = out.reshape(len(self.counts), -1, *out.shape[1:])
+        if type(before) is int:
+            return spans[np.arange(spans.shape[1]) >= self.gaps[:, None]]
+        for chunk in np.flatnonzero(before).tolist():
+            spans[chunk, : before[chunk]] = fill
+        return out
 
     def _gathered(self, i: int, before: Any, after: Any, fill: Any, as_float32: bool) -> Leaf:
         table: Any = self._table
@@ -309,9 +329,9 @@ class Windows:
 
     Args:
         rows: The chunks' rows; none that no window reaches.
-        starts: The step of each chunk's first row in the batch: int64 [C].
-        counts: The rows of each chunk in the batch: int64 [C].
-        shifts: Steps from a row of the batch to the values of its window, ascending.
+        batch: The step of each chunk's first row in the batch (int64 [C], or one for all); the number of its rows in
+            the batch (int64 [C]; None: one each); and True if chunks hold all the rows before.
+        shifts: Steps from a row of the batch to the values of its window.
         single: The one shift has no axis.
         fill: A number; None: zero.
         where: What the rows are, for messages.
@@ -322,44 +342,52 @@ class Windows:
 
     Example:
         >>> rows = Rows(None, [[np.array([1.0, 2.0, 3.0])]], np.array([3]), np.array([0]))
-        >>> Windows(rows, np.array([0]), np.array([3]), (-2, 0), single=False).joined().tolist()
+        >>> Windows(rows, (0, np.array([3]), False), (-2, 0)).joined().tolist()
         [[0.0, 1.0], [0.0, 2.0], [1.0, 3.0]]
     """
 
     def __init__(
         self,
         rows: Rows,
-        starts: Ints,
-        counts: Ints,
+        batch: tuple[Ints | int, Ints | None, bool],
         shifts: Sequence[int],
         *,
-        single: bool,
+        single: bool = False,
         fill: float | None = None,
         where: str = "fill rows",
         real: Sequence[Flags] | None = None,
     ) -> None:
-        self.rows, self._starts, self._counts, self._real = rows, starts, counts, real
-        self._shifts, self._single, self._low = list(shifts), single, min(shifts)
-        self._reach = max(shifts) - self._low + 1
-        value = 0 if fill is None else fill
-        self._like = [rows.like(i) for i in range(rows.num_leaves)]
-        self._fills = [exact_fill_value(leaf.dtype, value, where) for leaf in self._like]
+        self.rows, self._real, self._single = rows, real, single
+        self._starts, self._counts, self._complete = batch
+        self._shifts, self._low, self._reach = shifts, min(shifts), max(shifts) + 1 - min(shifts)
+        numbers = range(rows.num_leaves)
+        self._fills = [0 if fill is None else exact_fill_value(rows.like(i).dtype, fill, where) for i in numbers]
+
+    def positions(self) -> Ints:
+        """Return the number of each value among all rows, -1 where it is filled in: int64 [rows, k]."""
+        shifts, sizes = np.array(self._shifts), self.rows.counts
+        if self._counts is None and self._complete:
+            return np.arange(len(sizes))[:, None] * self._reach + (shifts - self._low)  # type: ignore[no-any-return]
+        counts = self._per_chunk
+        t = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - self._starts + self.rows.firsts, counts)
+        at = t[:, None] + shifts
+        real = (at >= 0) & (at < np.repeat(sizes, counts)[:, None])
+        positions: Ints = np.where(real, at + np.repeat(np.cumsum(sizes) - sizes, counts)[:, None], -1)
+        return positions
 
     def mask(self) -> Flags:
         """Return a mask of the values that are the episode's own and no fill: bool, [rows] or [rows, k]."""
-        counts, sizes = self._counts, self.rows.counts
-        t = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - self._starts + self.rows.firsts, counts)
-        indices = t[:, None] + np.array(self._shifts)
-        real: Flags = (indices >= 0) & (indices < np.repeat(sizes, counts)[:, None])
+        positions = self.positions()
+        real: Flags = positions >= 0
         if self._real is not None:
-            firsts = np.repeat(np.cumsum(sizes) - sizes, counts)[:, None]
-            real[real] = np.concatenate(self._real)[(indices + firsts)[real]]
+            real[real] = np.concatenate(self._real)[positions[real]]
         return real[:, 0] if self._single else real
 
     def rows_and_bytes(self) -> tuple[int, int]:
         """Return the number of rows of `joined`, and the bytes of all its arrays."""
-        rows = int(self._counts.sum())
-        row = sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in self._like)
+        rows = int(self._per_chunk.sum())
+        like = [self.rows.like(i) for i in range(self.rows.num_leaves)]
+        row = sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in like)
         return rows, rows * row * len(self._shifts)
 
     def joined(self, *, as_float32: bool = False) -> Any:
@@ -368,7 +396,7 @@ class Windows:
         Args:
             as_float32: Join leaves that are float64 throughout as float32.
         """
-        return self._at(None if self._single else self._places, as_float32)
+        return self._at(None if self._single or self._counts is None else self._places, as_float32)
 
     def padded(self, layout: SequenceLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is; each is made once."""
@@ -392,32 +420,44 @@ class Windows:
     # -- rows side by side, with what is filled in ---------------------------------------------------
 
     @cached_property
+    def _per_chunk(self) -> Ints:
+        """The number of each chunk's rows in the batch."""
+        return np.ones_like(self.rows.counts) if self._counts is None else self._counts
+
+    @cached_property
     def _spans(self) -> Ints:
         """The number of rows that each chunk's windows span."""
-        spans: Ints = np.where(self._counts > 0, self._counts + self._reach - 1, 0)
+        spans: Ints = np.where(self._per_chunk > 0, self._per_chunk + self._reach - 1, 0)
         return spans
 
     @cached_property
     def _places(self) -> Ints:
         """The start of each row's window among the rows that lie side by side."""
-        spans, counts = self._spans, self._counts
+        spans, counts = self._spans, self._per_chunk
         firsts = np.cumsum(spans) - spans - (np.cumsum(counts) - counts)
         places: Ints = np.arange(counts.sum()) + np.repeat(firsts, counts)
         return places
 
     def _at(self, places: Ints | None, as_float32: bool = False) -> Any:
-        """The windows that begin at some rows of all that lie side by side; None: these rows themselves."""
-        before = np.minimum(np.maximum(self.rows.firsts - self._starts - self._low, 0), self._spans)
-        after = self._spans - before - self.rows.counts
+        """The windows that begin at some rows of all that lie side by side; None: all of those of one row each."""
+        before: Any = 0
+        after: Any = 0
+        if not self._complete or self._counts is not None:
+            before = np.minimum(np.maximum(self.rows.firsts - self._starts - self._low, 0), self._spans)
+            after = self._spans - self.rows.counts - before
+        is_range = list(self._shifts) == list(range(self._low, self._low + self._reach))
+        shifts = np.array(self._shifts) - self._low
         leaves = []
         for i, fill in enumerate(self._fills):
             rows = self.rows.leaf(i, before, after, fill, as_float32=as_float32)
-            if places is None or self._single:
-                leaves.append(rows if places is None else rows[places])
-            elif self._shifts == list(range(self._low, self._low + self._reach)):
-                leaves.append(_windows(rows, self._reach)[places])
-            else:
-                leaves.append(rows[places[:, None] + (np.array(self._shifts) - self._low)])
+            if places is None and not self._single:
+                rows = rows.reshape(-1, self._reach, *rows.shape[1:])
+                rows = rows if is_range else rows[:, shifts]
+            elif places is not None and self._single:
+                rows = rows[places]
+            elif places is not None:
+                rows = _windows(rows, self._reach)[places] if is_range else rows[places[:, None] + shifts]
+            leaves.append(rows)
         return unflatten(self.rows.form, leaves)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
-from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
+from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
 from ._parts.acting_rewards import known
 from ._parts.arguments import fresh_id
@@ -23,7 +23,7 @@ from ._storage.growing_column import NOTHING, GrowingColumn
 from ._storage.infos_buffer import MISSING_FINAL_OBS
 from ._storage.packed_chunks import SentBlock, pack_chunks
 from .chunk_table import ChunkTable
-from .rows import leaves_of
+from .rows import Rows, leaves_of
 from .single_agent_episode import SingleAgentEpisode
 from .store import Flags, Ints
 
@@ -356,39 +356,44 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             return None, np.zeros(len(self), np.bool_)
         has_row = None if self.newest_start <= row else self.low_rows <= row
         leaves = [leaf[max(row, 0)] for leaf in block_column.leaves]
-        if column == Columns.REWARDS:
-            self._check_known(leaves[0] if has_row is None else leaves[0][has_row])
+        if column == Columns.REWARDS and self.block.unknown_rewards:
+            known(leaves[0] if has_row is None else leaves[0][has_row])
         return unflatten(block_column.form, leaves), has_row
 
-    def latest(self, column: str, count: int, part: Callable[[Any], Any] | None = None) -> tuple[Any, Ints | None]:
-        """The newest rows of each environment that a recorder adds to; see `EpisodeReader.latest`."""
-        block, is_obs = self.block, column == Columns.OBS
-        source, stop = block.column(column), block.row + is_obs
-        available = np.clip(stop - self.low_rows, 0, count)
-        form, older, values = None, None, None
-        if source is not None and source.leaves and (block.row > max(stop - count, 0) or not is_obs):
-            form, older = source.form, [leaf[max(stop - count, 0) : block.row] for leaf in source.leaves]
-        if is_obs:
-            newest = block.latest_observations()
-            values, form = flatten(newest) if older is None else (flatten_like(form, newest), form)
-        elif older is None:
-            return None, np.zeros_like(available)
-        numbers: Sequence[int] = range(len(values or older or ()))
+    def window(
+        self, column: str, low: int, high: int, part: Callable[[Any], Any] | None = None
+    ) -> tuple[Rows, int, bool]:
+        """Rows around the newest observations, which a recorder is adding to; see `EpisodeReader.window`."""
+        block, width = self.block, high + 1 - low
+        form, older, newest = self._around(column, max(block.row + low, 0), max(block.row + high + 1, 0))
+        complete = bool(older) and block.row + low >= self.newest_start
+        counts: Any = np.full(len(self), width)
+        gaps: Any = 0
+        if not complete:
+            counts = np.clip(block.row + high + 1 - self.low_rows, 0, width if older else 0)
+            gaps = width - counts
+        numbers: Sequence[int] = range(len(older))
         if part is not None:
             numbers, form = leaves_of(form, part)
-        windows = []
+        parts = []
         for i in numbers:
-            leaf = _window(None if older is None else older[i], None if values is None else values[i], count)
-            for env in np.flatnonzero(available < count).tolist():
-                leaf[: count - available[env], env] = 0
-            if column == Columns.REWARDS:
-                self._check_known(leaf)
-            windows.append(leaf)
-        return unflatten(form, windows), available if (available < count).any() else None
+            leaf = _window(older[i], newest[i] if newest and high == 0 else None, width)
+            if column == Columns.REWARDS and block.unknown_rewards:
+                known(leaf if complete else leaf[np.arange(width) >= gaps[:, None]])
+            parts.append([leaf.reshape(-1, *leaf.shape[2:])])
+        return Rows(form, parts, counts, low + gaps, column, sound=True, gaps=gaps), 0, complete
 
-    def _check_known(self, rewards: Any) -> None:
-        if self.block.unknown_rewards:
-            known(rewards)
+    def _around(self, column: str, start: int, stop: int) -> tuple[Form, list[Leaf], list[Leaf]]:
+        """Form and leaves of a column's rows in the block; and the leaves of the newest observations, apart."""
+        source, row = self.block.column(column), self.block.row
+        if column != Columns.OBS:
+            return (None, [], []) if source is None else (source.form, [leaf[start:stop] for leaf in source.leaves], [])
+        observations = self.block.latest_observations()
+        if source is None or not source.leaves or row <= start:
+            newest, form = flatten(observations)
+            return form, [leaf[None][:0] for leaf in newest], newest
+        older = [leaf[start : min(stop, row)] for leaf in source.leaves]
+        return source.form, older, flatten_like(source.form, observations)
 
     def replace(self, env: int, chunk: Chunk) -> None:
         """Go on with another chunk of an environment (for the recorder)."""
@@ -422,27 +427,23 @@ def _unpickled(parts: list[Any], order: Any) -> VectorEpisodes:
     return episodes if order is None else episodes.take(np.argsort(order).tolist())
 
 
-def _window(older: Leaf | None, newest: Leaf | None, count: int) -> Leaf:
-    """Copies of rows of a block and of the newest one apart from them: [count, N, ...], zeros first if they are fewer.
+def _window(older: Leaf, newest: Leaf | None, count: int) -> Leaf:
+    """Copies of rows of a block and of the newest one apart from them, at the end of [N, count, ...].
 
     Raises:
         ColumnError: the newest observations are of another shape than those before.
     """
-    rows: Leaf = newest[None][:0] if older is None else older  # type: ignore[index]
-    shape, dtype = rows.shape[1:], rows.dtype
-    if newest is not None:
-        shape, dtype = newest.shape, np.result_type(rows, newest)
-    if rows.shape[1:] != shape:
+    stop = count if newest is None else count - 1
+    if newest is not None and older.shape[1:] != newest.shape:
         raise ColumnError(
             "the newest observations, beside those before",
-            expected=f"shape {rows.shape[2:]} per environment",
-            found=f"{shape[1:]}",
+            expected=f"shape {older.shape[2:]} per environment",
+            found=f"{newest.shape[1:]}",
             do="write all observations of an episode back in one shape",
         )
-    stop = count - (newest is not None)
-    window = np.empty((shape[0], count, *shape[1:]), dtype).swapaxes(0, 1)
-    window[: stop - len(rows)] = 0
-    window[stop - len(rows) : stop] = rows
+    dtype = older.dtype if newest is None else np.result_type(older, newest)
+    window = np.empty((older.shape[1], count, *older.shape[2:]), dtype)
+    window[:, stop - len(older) : stop] = older.swapaxes(0, 1)
     if newest is not None:
-        window[-1] = newest
+        window[:, -1] = newest
     return window

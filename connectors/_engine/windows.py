@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.columns import Columns
 from epibatch.core.errors import LookbackError
 
+from ...episodes.rows import Rows
 from .chunks import ChunkGroup
-
-_AT_OBSERVATIONS = (Columns.OBS, Columns.INFOS, Columns.T)
 
 Indices = npt.NDArray[np.int64]
 
@@ -45,52 +43,50 @@ def check_lookback(group: ChunkGroup, column: str, needed: int | Indices, where:
         )
 
 
-def window_bounds(
-    group: ChunkGroup, column: str, shifts: Sequence[int], starts: Indices | int, counts: Indices, where: str
-) -> tuple[Indices, Indices]:
-    """Return which rows of each chunk the windows of its batch rows need, as far as the chunk holds them.
+def check_window(group: ChunkGroup, column: str, low: int, counts: Indices | None, where: str) -> None:
+    """Make sure that a window's steps before a chunk that it does not keep do not exist either.
+
+    Args:
+        group: The chunks.
+        column: Name of the column that is read, for the message.
+        low: Steps from a row of the batch to the first value of its window.
+        counts: Rows of each chunk in the batch: int64 [chunks]; None: one each, the newest.
+        where: The piece, for the message.
+
+    Raises:
+        LookbackError: see `check_lookback`.
+    """
+    needed = -low - group.lengths if counts is None else np.where(counts > 0, -low, 0)
+    check_lookback(group, column, needed, where)
+
+
+def window(
+    group: ChunkGroup,
+    column: str,
+    shifts: Sequence[int],
+    where: str,
+    *,
+    newest: bool,
+    part: Callable[[Any], Any] | None = None,
+) -> tuple[Rows, tuple[Indices | int, Indices | None, bool]]:
+    """Return the rows that the windows of a batch's rows need, as far as the chunks hold them.
 
     Args:
         group: The chunks.
         column: Name of the column.
         shifts: Steps from a row of the batch to the values of its window; at least one.
-        starts: Place of each chunk's first row in the batch, counted from the chunk's start.
-        counts: Rows of each chunk in the batch.
         where: The piece, for the message.
-
-    Returns:
-        The first such row of each chunk, and the one after the last: int64 [chunks] each.
-
-    Raises:
-        LookbackError: a chunk has lost rows that existed.
-    """
-    lows, ends = starts + np.full_like(counts, min(shifts)), group.lengths + (column in _AT_OBSERVATIONS)
-    check_lookback(group, column, np.where(counts > 0, -lows, 0), where)
-    firsts = np.minimum(np.maximum(lows, -group.reader.lookbacks), ends)
-    stops = np.maximum(firsts, np.minimum(starts + counts + max(shifts), ends))
-    return firsts, np.where(counts > 0, stops, firsts)
-
-
-def newest_window(
-    group: ChunkGroup, column: str, lookback: int, where: str, part: Callable[[Any], Any] | None = None
-) -> tuple[Any, Indices | None]:
-    """Read the newest rows of each chunk.
-
-    Args:
-        group: The chunks.
-        column: Name of the column.
-        lookback: How many steps before the newest observation; the window of observations has this one as well.
-        where: The piece, for the message.
+        newest: True if the batch has a row for the newest observation of each chunk, False if it has all steps.
         part: Returns what is needed of a structure that is nested as the column; None: all.
 
     Returns:
-        As `EpisodeReader.latest`.
+        The rows, and about the batch's rows what `Windows` asks for.
 
     Raises:
-        ColumnError: rows of several shapes or nestings.
         LookbackError: a chunk has lost rows that existed.
     """
-    window, sizes = group.reader.latest(column, lookback + (column == Columns.OBS), part)
-    if sizes is not None:
-        check_lookback(group, column, lookback - group.lengths, where)
-    return window, sizes
+    counts, low = None if newest else group.counts, min(shifts)
+    rows, starts, complete = group.reader.window(column, low, max(shifts), counts, part)
+    if not complete:
+        check_window(group, column, low, counts, where)
+    return rows, (starts, counts, complete)

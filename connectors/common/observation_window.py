@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -18,11 +18,11 @@ from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import is_leaf, unflatten
 
 from ...episodes._storage.indexing import note_history
-from ...episodes.rows import Rows
+from ...episodes.rows import Rows, Windows
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather
-from .._engine.windows import newest_window, window_bounds
+from .._engine.windows import window
 from ..authoring.column_paths import ColumnPath, addresses_in, observation_paths
 from ..columnar_piece import TwoSidedPiece
 
@@ -194,6 +194,7 @@ class ObservationWindow(TwoSidedPiece):
 
     def _prepare(self) -> None:
         self._paths = observation_paths(type(self).__name__, self.columns)
+        self._part = self._picked if self._paths[0].keys else None
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space with what the piece makes of the Boxes at `columns`."""
@@ -208,10 +209,21 @@ class ObservationWindow(TwoSidedPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if self.as_learner_connector:
-            columns[Columns.OBS] = EpisodeColumn(self._of_all_steps(group), group.counts)
+        shifts, training = range(-self.lookback, 1), self.as_learner_connector
+        rows, batch = window(group, Columns.OBS, shifts, type(self).__name__, newest=not training, part=self._part)
+        rows.check()
+        if self._part or rows.form is not None:
+            self._check_parts(rows, group)
+        made = {}
+        if training:
+            for leaf, path in enumerate(self._paths):
+                made[path] = self.of_all_steps(self._frames_of_chunks(rows, leaf, group), group)
         else:
-            columns[Columns.OBS] = EpisodeColumn(self._newest(group))
+            found = Windows(rows, batch, shifts).joined()
+            for path, frames in zip(self._paths, found if self._part else (found,)):
+                self.check_frame(frames.shape[2:], 0, group)
+                made[path] = self.newest(frames.swapaxes(0, 1), rows.counts)
+        columns[Columns.OBS] = EpisodeColumn(self._put(made, group), group.counts if training else None)
         return columns
 
     @abstractmethod
@@ -232,24 +244,6 @@ class ObservationWindow(TwoSidedPiece):
             counts: How many each episode has, int64 [N].
         """
 
-    def _of_all_steps(self, group: ChunkGroup) -> Any:
-        """The observations of all steps, made of each chunk's rows and those before it.
-
-        Raises:
-            ColumnError: frames of several shapes.
-            LookbackError: a chunk kept too little of the episode before it.
-        """
-        bounds = window_bounds(group, Columns.OBS, (-self.lookback, 0), 0, group.counts, type(self).__name__)
-        rows = group.reader.rows(Columns.OBS, *bounds)
-        rows.check()
-        rows = rows.only(self._picked)
-        self._check_parts(unflatten(rows.form, [parts[0] for parts in rows.parts]), 1, group)
-        made = {
-            path: self.of_all_steps(self._frames_of_chunks(rows, leaf, group), group)
-            for leaf, path in enumerate(self._paths)
-        }
-        return _put(made, lambda: gather(group, Columns.OBS, plus_one=group.plus_one))
-
     def _frames_of_chunks(self, rows: Rows, leaf: int, group: ChunkGroup) -> Iterator[ChunkFrames]:
         """Each chunk's frames, in the order of the call."""
         reader, start = group.reader, 0
@@ -261,33 +255,27 @@ class ObservationWindow(TwoSidedPiece):
             yield ChunkFrames(frames, len(frames) - count, slice(start, start + count))
             start += count
 
-    def _newest(self, group: ChunkGroup) -> Any:
-        """The newest observations of all episodes, made of those and the ones before them.
-
-        Raises:
-            ColumnError: frames of several shapes.
-            LookbackError: a chunk kept too little of the episode before it.
-        """
-        windows, counts = newest_window(group, Columns.OBS, self.lookback, type(self).__name__, self._picked)
-        self._check_parts(windows, 2, group)
-        if counts is None:
-            counts = np.full(len(group.episodes), self.lookback + 1)
-        made = {}
-        for path, window in zip(self._paths, windows):
-            self.check_frame(window.shape[2:], 0, group)
-            made[path] = self.newest(window, counts)
-        return _put(made, lambda: group.reader.newest(Columns.OBS)[0])
-
     def _picked(self, struct: Any) -> tuple[Any, ...]:
         """Return the parts at `columns` of a structure that is nested as the observations."""
         return tuple([path.part(struct) for path in self._paths])
 
-    def _check_parts(self, parts: tuple[Any, ...], leading: int, group: ChunkGroup) -> None:
-        """Make sure that the parts, whose arrays have so many axes before a frame's, are single arrays."""
-        for path, part in zip(self._paths, parts):
+    def _check_parts(self, rows: Rows, group: ChunkGroup) -> None:
+        """Make sure that the parts are single arrays."""
+        frames = unflatten(rows.form, [rows.like(i) for i in range(rows.num_leaves)])
+        for path, part in zip(self._paths, frames if self._part else (frames,)):
             if not is_leaf(part):
-                shapes = {name: leaf.shape[leading:] for name, leaf in addresses_in(part, str(path)).items()}
+                shapes = {name: leaf.shape[1:] for name, leaf in addresses_in(part, str(path)).items()}
                 raise self._nested(f"{type(self).__name__}, {group.describe(0)}", path, shapes)
+
+    def _put(self, made: dict[ColumnPath, Any], group: ChunkGroup) -> Any:
+        """Return rows of observations with what was made in the place of parts of them."""
+        if not self._part:
+            return made[self._paths[0]]
+        training = self.as_learner_connector
+        out = gather(group, Columns.OBS, plus_one=group.plus_one) if training else group.reader.newest(Columns.OBS)[0]
+        for path, rows in made.items():
+            out = path.change(out, partial(_first, rows))
+        return out
 
     def _nested(self, where: str, path: ColumnPath, parts: dict[str, tuple[int, ...]]) -> SpaceError:
         """The error of a path that leads to several arrays.
@@ -318,16 +306,6 @@ class ObservationWindow(TwoSidedPiece):
             chunk: Position of the chunk, for the message.
             group: The chunks.
         """
-
-
-def _put(made: dict[ColumnPath, Any], rest: Callable[[], Any]) -> Any:
-    """Return rows of observations with what was made in the place of parts of them."""
-    if not next(iter(made)).keys:
-        return next(iter(made.values()))
-    out = rest()
-    for path, rows in made.items():
-        out = path.change(out, partial(_first, rows))
-    return out
 
 
 def _first(rows: Any, _: Any) -> Any:

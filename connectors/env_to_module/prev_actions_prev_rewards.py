@@ -15,9 +15,9 @@ from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.spaces import flatten_inputs_to_1d_tensor, get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
-from ...episodes.rows import Rows, Windows
+from ...episodes.rows import Windows
 from .._engine.chunks import ChunkGroup
-from .._engine.windows import newest_window, window_bounds
+from .._engine.windows import window
 from ..columnar_piece import ColumnarPiece, ObservationRewriter
 
 __all__ = ["PrevActionsPrevRewards", "StepHistory", "StepsBefore"]
@@ -57,38 +57,26 @@ class StepHistory:
         self._size = len(low)
         self.space = gym.spaces.Box(np.tile(low, count), np.tile(high, count), dtype=np.float32)
 
-    def before_newest(self, group: ChunkGroup) -> Vectors:
-        """Return the rows before the newest observation of each chunk: float32, shape [chunks, count * size].
-
-        Raises:
-            LookbackError: a chunk starts in the middle of an episode and keeps too little lookback.
-        """
-        out = np.zeros((len(group.episodes), self._count, self._size), np.float32)
-        rows, counts = newest_window(group, self._name, self._count, self._owner)
-        if rows is not None and (counts is None or counts.any()):
-            row_counts = np.full(len(out), self._count) if counts is None else counts
-            real = np.arange(self._count) >= self._count - row_counts[:, None]
-            out[real] = self._vectors(map_struct(lambda leaf: leaf.swapaxes(0, 1)[real], rows))
-        return out.reshape(len(out), -1)
-
-    def before_every(self, group: ChunkGroup) -> Vectors:
+    def before(self, group: ChunkGroup, *, newest: bool) -> Vectors:
         """Return the rows before each observation of the batch: float32, shape [rows, count * size].
 
+        Args:
+            group: The chunks.
+            newest: True if the batch has the newest observation of each chunk, False if it has all.
+
         Raises:
             LookbackError: a chunk starts in the middle of an episode and keeps too little lookback.
         """
-        shifts, counts = range(-self._count, 0), group.counts
-        firsts, stops = window_bounds(group, self._name, shifts, 0, counts, self._owner)
-        vectors = np.zeros((0, self._size), np.float32)
-        if (stops > firsts).any():
-            rows = group.reader.rows(self._name, firsts, stops)
+        shifts = range(-self._count, 0)
+        rows, batch = window(group, self._name, shifts, self._owner, newest=newest)
+        positions = Windows(rows, batch, shifts).positions()
+        vectors = np.zeros((1, self._size), np.float32)
+        if rows.counts.any():
             rows.check()
             vectors = self._vectors(rows.joined())
-        ends = np.cumsum(stops - firsts).tolist()
-        parts = [vectors[start:end] for start, end in zip([0, *ends], ends)]
-        source = Rows(None, [parts], stops - firsts, firsts)
-        windows: Vectors = Windows(source, np.zeros_like(counts), counts, shifts, single=False).joined()
-        return windows.reshape(len(windows), -1)
+        out = np.take(vectors, positions, axis=0, mode="clip")
+        out[positions < 0] = 0
+        return out.reshape(len(out), -1)
 
     def _vectors(self, rows: Any) -> Vectors:
         vectors: Vectors = flatten_inputs_to_1d_tensor(rows, self._struct)
@@ -184,7 +172,7 @@ class PrevActionsPrevRewards(StepsBefore, ObservationRewriter):
         """Put the observations into a dict with what came before them."""
         out = {self.ORIG_OBS_KEY: observations}
         for key, part in self.shown(self.input_action_space).items():
-            out[key] = part.before_newest(group)
+            out[key] = part.before(group, newest=True)
         return out
 
 

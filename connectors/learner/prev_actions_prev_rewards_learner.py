@@ -53,7 +53,7 @@ class PrevActionsPrevRewardsLearner(StepsBefore, LearnerPiece):
             self._refuse_twice(observations)
         out = {self.ORIG_OBS_KEY: observations}
         for key, part in self.shown(self.input_action_space).items():
-            out[key] = part.before_every(group)
+            out[key] = part.before(group, newest=False)
         columns[Columns.OBS] = EpisodeColumn(out, group.counts)
         return columns
 

@@ -17,23 +17,23 @@ from epibatch.core.structs import Form, flatten, map_struct, paths_of, unflatten
 from ...episodes.rows import Rows, Windows
 from .._engine.chunks import ChunkGroup
 from .._engine.modules import initial_state, to_array
-from .._engine.windows import newest_window, window_bounds
+from .._engine.windows import check_window, window
 from .view import IDS, View
 
 _FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
+_MADE = (Columns.T, Columns.INFOS, *_FLAGS)
 _NAMES = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.INFOS, Columns.T, *_FLAGS, *IDS)
 
 
-def windows_of(group: ChunkGroup, view: View, starts: Any, counts: Any, where: str, space: Any) -> Windows:
+def windows_of(group: ChunkGroup, view: View, where: str, space: Any, *, newest: bool) -> Windows:
     """The values of a view for rows of a batch, which lie in the episodes until they are joined.
 
     Args:
         group: The chunks.
         view: What is asked for; its column is known.
-        starts: Each chunk's first row in the batch, counted from its start: int64, [chunks].
-        counts: Each chunk's rows in the batch, likewise.
         where: For messages.
         space: Space of one row of the column, for columns that have none yet; or None.
+        newest: True if the batch has the newest observation of each chunk, False if it has all steps.
 
     Raises:
         LookbackError: a chunk has lost history that existed.
@@ -41,8 +41,19 @@ def windows_of(group: ChunkGroup, view: View, starts: Any, counts: Any, where: s
         ColumnError: rows of several shapes, or that are no numbers.
         ConfigError: nothing says what rows are like.
     """
-    name = view.base
-    firsts, stops = window_bounds(group, name, view.shifts, starts, counts, where)
+    name, shifts = view.base, view.shifts
+    if name not in _MADE:
+        check_column(group, name, where)
+        rows, batch = window(group, name, shifts, where, newest=newest)
+        if rows.num_leaves:
+            rows = _shown(rows, view, where)
+        else:
+            form, like = blank_rows(group, view, where, space)
+            rows = Rows(form, [[leaf] * len(rows.counts) for leaf in like], np.zeros_like(rows.counts), rows.firsts)
+        return Windows(rows, batch, shifts, single=view.is_single, fill=view.fill, where=where)
+    counts = None if newest else group.counts
+    check_window(group, name, min(shifts), counts, where)
+    starts, firsts, stops, complete = group.reader.bounds(name, min(shifts), max(shifts), counts)
     spans = list(zip(firsts.tolist(), stops.tolist()))
     real: list[Any] | None = None
     if name == Columns.T:
@@ -50,32 +61,26 @@ def windows_of(group: ChunkGroup, view: View, starts: Any, counts: Any, where: s
         parts = [[np.arange(t + first, t + stop) for t, (first, stop) in zip(started, spans)]]
     elif name in _FLAGS:
         parts = [_flags(group, _FLAGS.index(name), spans)]
-    elif name == Columns.INFOS:
+    else:
         entries, real = _entries(group, view, spans, where)
         parts = [entries]
-    else:
-        check_column(group, name, where)
-        rows = _shown(group.reader.rows(name, firsts, stops), view, where)
-        if rows is None:
-            form, like = blank_rows(group, view, where, space)
-            rows = Rows(form, [[leaf] * len(spans) for leaf in like], np.zeros_like(firsts), firsts)
-        return Windows(rows, starts, counts, view.shifts, single=view.is_single, fill=view.fill, where=where)
     _check_numbers(parts[0], where)
     rows = Rows(None, parts, stops - firsts, firsts)
-    return Windows(rows, starts, counts, view.shifts, single=view.is_single, fill=view.fill, where=where, real=real)
+    batch = starts, counts, complete
+    return Windows(rows, batch, shifts, single=view.is_single, fill=view.fill, where=where, real=real)
 
 
-def _shown(rows: Rows, view: View, where: str) -> Rows | None:
-    """The part of a column that a view shows; None if nothing shows what a row is like.
+def _shown(rows: Rows, view: View, where: str) -> Rows:
+    """The part of a column that a view shows. Whole rewards are float64.
+
+    Before the first reward a view shows float64 as well, so that a network gets one type at every step. A view with a
+    space shows what the episodes hold.
 
     Raises:
         ColumnError: the rows differ in shape, or are no numbers.
     """
-    if not rows.num_leaves:
-        return None
     form, picked = leaf_of(rows.form, view, where)
-    as_float64 = view.base == Columns.REWARDS and view.space is None
-    rows = rows.part(form, picked, as_float64=as_float64)
+    rows = rows.part(form, picked, as_float64=view.base == Columns.REWARDS and view.space is None)
     for i, parts in enumerate([] if rows.sound else rows.parts):
         _check_numbers([*parts, *(tail[i] for tail in rows.tails.values())], where)
     rows.check()
@@ -217,45 +222,6 @@ def blank_rows(group: ChunkGroup, view: View, where: str, space: Any) -> tuple[F
         form, picked = leaf_of(form, view, where)
         leaves = [leaves[i] for i in picked]
     return form, [np.asarray(leaf)[None][:0] for leaf in leaves]
-
-
-def newest_rows(group: ChunkGroup, view: View, where: str) -> tuple[Form, list[Any], Any] | None:
-    """The newest rows of each chunk that a view reaches back to.
-
-    Returns:
-        Form; leaves of shape [rows, chunks, ...], the last of which is one step before the row that shift 0 means (for
-        observations: that row); and which of these are the episodes' own (bool, [rows, chunks]; None: all). None if
-        nothing shows what a row is like.
-
-    Raises:
-        LookbackError: a chunk has lost history that existed.
-        UnknownNameError: no such column.
-        ColumnError: rows that are no numbers.
-    """
-    check_column(group, view.base, where)
-    count = view.lookback + (view.base == Columns.OBS)
-    window, row_counts = newest_window(group, view.base, view.lookback, where)
-    if window is None:
-        return None
-    leaves, form = flatten(window)
-    if form is not None or "/" in (view.column or ""):
-        form, picked = leaf_of(form, view, where)
-        leaves = [leaves[i] for i in picked]
-    leaves = shown_rows(view, leaves)
-    if any(leaf.dtype.kind not in "biufc" for leaf in leaves):
-        raise _no_numbers(where, " and ".join(str(leaf.dtype) for leaf in leaves))
-    return form, leaves, None if row_counts is None else np.arange(count)[:, None] >= count - row_counts
-
-
-def shown_rows(view: View, arrays: list[Any]) -> list[Any]:
-    """Arrays of a column as a view shows them: whole rewards as float64.
-
-    Before the first reward a view shows float64 as well, so that a network gets one type at every step. A view with a
-    space shows what the episodes hold.
-    """
-    if view.base != Columns.REWARDS or view.space is not None:
-        return arrays
-    return [array.astype(np.float64) if array.dtype.kind in "biu" else array for array in arrays]
 
 
 def id_rows(group: ChunkGroup, view: View, counts: Sequence[int], where: str) -> Any:

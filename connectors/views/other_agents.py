@@ -17,7 +17,7 @@ from .._engine.agent_table import AgentTable, agents_of, places_of
 from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .held_rows import blank_rows, leaf_of, shown_rows
+from .held_rows import blank_rows, leaf_of
 from .view import View
 
 Indices = npt.NDArray[np.int64]
@@ -129,7 +129,10 @@ class OtherAgents:
             return form, [np.zeros((1, *leaf.shape[1:]), leaf.dtype) for leaf in like]
         leaves, data_form = flatten(data)
         form, picked = leaf_of(data_form, view, where)
-        return form, shown_rows(view, [leaves[i] for i in picked])
+        leaves = [leaves[i] for i in picked]
+        if view.base == Columns.REWARDS and view.space is None:
+            leaves = [leaf.astype(np.float64) if leaf.dtype.kind in "biu" else leaf for leaf in leaves]
+        return form, leaves
 
     def _space(self, group: ChunkGroup, view: View) -> Any:
         """The space of a row of the other agents' column, as far as the piece knows it."""

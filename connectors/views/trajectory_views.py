@@ -13,7 +13,6 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, EpibatchError, PipelineError, SpaceError, UnknownNameError, nearest
 from epibatch.core.spaces import exact_fill_value, get_base_struct_from_space, map_space
-from epibatch.core.structs import unflatten
 
 from ...episodes.rows import Windows
 from .._engine.agent_table import check_agent_ids, check_several
@@ -21,9 +20,9 @@ from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.sequences import layout_of
-from .._engine.windows import check_lookback
+from .._engine.windows import check_window
 from ..columnar_piece import ColumnarPiece
-from .held_rows import blank_rows, id_rows, newest_rows, windows_of
+from .held_rows import id_rows, windows_of
 from .other_agents import OtherAgents
 from .view import IDS, View, as_views
 
@@ -89,7 +88,6 @@ _OWN_ROWS = (
     *(Columns.ACTIONS, Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS, Columns.LOSS_MASK, Columns.SEQ_LENS),
     *(Columns.STATE_IN, Columns.STATE_OUT, Columns.INFOS, Columns.ADVANTAGES, Columns.VALUE_TARGETS),
 )
-_AT_OBSERVATIONS = (Columns.T, Columns.INFOS, Columns.TERMINATEDS, Columns.TRUNCATEDS)
 
 
 class TrajectoryViews(ColumnarPiece):
@@ -294,23 +292,28 @@ class TrajectoryViews(ColumnarPiece):
         where = f"TrajectoryViews, view {name!r}"
         self._check_place(view, group, where)
         training = self.as_learner_connector
-        if not training and view.base not in IDS and view.column != Columns.INFOS:
-            self._add_newest(batch, name, view, group, where)
-            return
         counts = group.counts if training else np.ones(len(group.episodes), np.int64)
         if view.base in IDS:
             rows = id_rows(group, view, counts.tolist(), where)
             batch[name] = EpisodeColumn(rows, counts if training or isinstance(rows, list) else None, item_per_row=True)
         elif view.column == Columns.INFOS:
             batch[name] = EpisodeColumn(_infos(group, view, training, where), counts, item_per_row=True)
+        elif training:
+            self._put(batch, name, view, group, where)
         else:
-            self._put(batch, name, view, group, self._rows(view, group, np.zeros_like(counts), counts, where))
+            rows = windows_of(group, view, where, self._space_of(view), newest=True)
+            columns = {name: rows.joined(), **({f"{name}_mask": rows.mask()} if view.masked else {})}
+            for column, data in columns.items():
+                batch[column] = EpisodeColumn(data)
+                if view.per_sequence:
+                    group.has_per_sequence(column)
 
-    def _rows(self, view: View, group: ChunkGroup, starts: Any, counts: Any, where: str) -> Windows:
-        return windows_of(group, view, starts, counts, where, self._space_of(view))
+    def _rows(self, view: View, group: ChunkGroup, where: str) -> Windows:
+        return windows_of(group, view, where, self._space_of(view), newest=False)
 
-    def _put(self, batch: dict[str, Any], name: str, view: View, group: ChunkGroup, rows: Windows) -> None:
+    def _put(self, batch: dict[str, Any], name: str, view: View, group: ChunkGroup, where: str) -> None:
         """Add rows to a train batch."""
+        rows = self._rows(view, group, where)
         if not (view.per_sequence and group.stateful):
             batch[name] = EpisodeColumn(rows, group.counts)
             if view.masked:
@@ -319,54 +322,10 @@ class TrajectoryViews(ColumnarPiece):
         layout = layout_of(group)
         per_chunk = np.bincount(layout.sequence_chunks, minlength=len(group.counts))
         batch[name] = EpisodeColumn(rows.at(layout.first_rows), per_chunk)
-        group.has_per_sequence(name, lambda chunks, at: self._all_rows(view, chunks).at(at))
+        group.has_per_sequence(name, lambda chunks, at: self._rows(view, chunks, where).at(at))
         if view.masked:
             batch[f"{name}_mask"] = EpisodeColumn(rows.mask()[layout.first_rows], per_chunk)
-            group.has_per_sequence(f"{name}_mask", lambda chunks, at: self._all_rows(view, chunks).mask()[at])
-
-    def _all_rows(self, view: View, group: ChunkGroup) -> Windows:
-        """The rows of a call's train batch."""
-        return self._rows(view, group, np.zeros_like(group.counts), group.counts, f"TrajectoryViews, {view!r}")
-
-    def _add_newest(self, batch: dict[str, Any], name: str, view: View, group: ChunkGroup, where: str) -> None:
-        """Add the values for the newest observations."""
-        if view.per_sequence:
-            for column in (name, f"{name}_mask") if view.masked else (name,):
-                group.has_per_sequence(column)
-        if view.base in _AT_OBSERVATIONS:
-            rows = self._rows(view, group, group.lengths, np.ones_like(group.lengths), where)
-            batch[name] = EpisodeColumn(rows.joined())
-            mask = rows.mask() if view.masked else None
-        else:
-            data, mask = self._newest(view, group, where)
-            batch[name] = EpisodeColumn(data)
-        if view.masked:
-            if mask is None:
-                mask = np.ones((len(group.episodes), *(() if view.is_single else (len(view.shifts),))), np.bool_)
-            batch[f"{name}_mask"] = EpisodeColumn(mask)
-
-    def _newest(self, view: View, group: ChunkGroup, where: str) -> tuple[Any, Any]:
-        """A column's values for the newest observations, and which of them are real (None: all)."""
-        count, fill = len(group.episodes), 0 if view.fill is None else view.fill
-        found, newest = newest_rows(group, view, where), view.lookback  # where the row of shift 0 is
-        if found is not None and found[2] is None:
-            form, leaves, _ = found
-            return unflatten(form, [_all_held(leaf, view, newest) for leaf in leaves]), None
-        mask = np.zeros((count, len(view.shifts)), np.bool_)
-        if found is None:
-            form, like = blank_rows(group, view, where, self._space_of(view))
-            values = [exact_fill_value(leaf.dtype, fill, where) for leaf in like]
-            rows = [np.full((count, len(view.shifts), *leaf.shape[1:]), value) for leaf, value in zip(like, values)]
-        else:
-            form, leaves, real = found
-            at = np.array(view.shifts) + newest
-            in_reach = at >= 0
-            mask[:, in_reach] = real[at[in_reach]].T
-            values = [exact_fill_value(leaf.dtype, fill, where) for leaf in leaves]
-            rows = [_picked(leaf, at, mask, value) for leaf, value in zip(leaves, values)]
-        if view.is_single:
-            rows, mask = [leaf[:, 0] for leaf in rows], mask[:, 0]
-        return unflatten(form, rows), mask
+            group.has_per_sequence(f"{name}_mask", lambda chunks, at: self._rows(view, chunks, where).mask()[at])
 
     def _space_of(self, view: View) -> Any:
         if view.base == Columns.OBS:
@@ -394,28 +353,9 @@ def _infos(group: ChunkGroup, view: View, training: bool | None, where: str) -> 
     out: list[Any] = []
     firsts = np.zeros_like(group.lengths) if training else group.lengths
     counts = group.counts if training else np.ones_like(firsts)
-    check_lookback(group, view.base, np.where(counts > 0, -shift - firsts, 0), where)
+    check_window(group, view.base, shift, group.counts if training else None, where)
     for episode, length, first, count in zip(group.plain_episodes(), group.lengths, firsts + shift, counts):
         for at in range(first, first + count):
             has_info = -episode.infos.lookback <= at <= length
             out.append(episode.infos.get(at, neg_index_as_lookback=True) if has_info else {})
-    return out
-
-
-def _all_held(leaf: Any, view: View, newest: int) -> Any:
-    """Copies of rows of a leaf of shape [rows, N, ...] that all environments have: [N, ...] or [N, k, ...]."""
-    low, high = newest + view.shifts[0], newest + view.shifts[-1]
-    if view.is_single:
-        return np.array(leaf[low])
-    if view.is_range:
-        return np.array(leaf[low : high + 1].swapaxes(0, 1), order="C")
-    return leaf[np.array(view.shifts) + newest].swapaxes(0, 1)
-
-
-def _picked(leaf: Any, at: Any, mask: Any, fill: Any) -> Any:
-    """Rows of a leaf of shape [rows, N, ...] at places `at`, as [N, k, ...]; the fill value where the mask is False."""
-    out = leaf[np.clip(at, 0, len(leaf) - 1)].swapaxes(0, 1)
-    if not mask.all():
-        out = np.array(out)
-        out[~mask] = fill
     return out

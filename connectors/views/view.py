@@ -91,11 +91,6 @@ class View:
 
     # -- what it says --------------------------------------------------------------------------
 
-    @cached_property
-    def is_range(self) -> bool:
-        """True if its shifts follow one another."""
-        return self.shifts == tuple(range(self.shifts[0], self.shifts[0] + len(self.shifts)))
-
     @property
     def shifts(self) -> tuple[int, ...]:
         """All its shifts, in the order of the new axis."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -122,26 +124,21 @@ def test_the_newest_rows(store, kind, count):
 
 def assert_newest(reader, twins, count, names):
     for name in names:
-        window, held = reader.latest(name, count)
-        rows, has = reader.newest(name)
+        ends = int(name == "obs")
         columns = [column_of(twin, name) if name not in ("h", "v") or name in twin.extra_model_outputs else None
                    for twin in twins]  # fmt: skip
         there = [0 if column is None else min(count, column.len_incl_lookback()) for column in columns]
-        assert (held is None and set(there) == {count}) or held.tolist() == there
+        newest, has = reader.newest(name)
         assert (has is None and all(there)) or has.tolist() == [own > 0 for own in there]
         if not any(there):  # a recorder may know what a row is like
-            assert window is None or not any(leaf.any() for leaf in leaves_of(window).values())
             continue
-        for chunk, (column, own) in enumerate(zip(columns, there)):
-            one = over(lambda leaf, chunk=chunk: leaf[:, chunk], window)
-            assert all(not leaf[: count - own].any() for leaf in leaves_of(one).values())
-            for back in range(1, own + 1):
-                expected = leaves_of(column.get(-back)).values()
-                for leaf, row in zip(leaves_of(one).values(), expected):
-                    np.testing.assert_array_equal(leaf[-back], row)
-            if own:
-                for leaf, row in zip(leaves_of(rows).values(), leaves_of(column.get(-1)).values()):
-                    np.testing.assert_array_equal(leaf[chunk], row)
+        rows, _, complete = reader.window(name, ends - count, ends - 1)
+        assert rows.counts.tolist() == there and complete == (set(there) == {count}) and rows.check()
+        expected = [column.get(-back) for column, own in zip(columns, there) for back in range(own, 0, -1)]
+        assert_same(rows.joined(), stacked([over(np.asarray, row) for row in expected]))
+        held = np.array(there) > 0
+        expected = [over(np.asarray, column.get(-1)) for column, own in zip(columns, there) if own]
+        assert_same(over(partial(np.compress, held, axis=0), newest), stacked(expected))
 
 
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
@@ -204,7 +201,7 @@ def test_what_is_read_is_a_copy(store):
     twins, reader = twins_of(episodes), reader_of(episodes)
     chunks = np.arange(len(twins))
     copies = [reader.rows("rewards").joined(), reader.at("rewards", chunks, chunks * 0), reader.newest("rewards")[0]]
-    copies.append(reader.latest("rewards", 2)[0])
+    copies.append(reader.window("rewards", -2, -1)[0].joined())
     for array in copies:
         array[...] = 99
     assert all(episode.equals(twin) for episode, twin in zip(episodes, twins))
@@ -252,7 +249,7 @@ def test_other_shapes_are_named(store):
     rows = np.zeros((len(episode) + episode.lookback + 1, 5))
     episode.observations = InfiniteLookbackBuffer(rows, lookback=episode.lookback)
     reader = reader_of(episodes)
-    for read in (reader.rows("obs").check, lambda: reader.latest("obs", 1)):
+    for read in (reader.rows("obs").check, reader.window("obs", 0, 0)[0].check, lambda: reader.newest("obs")):
         with pytest.raises(ColumnError, match=r"\(2,\), as in episode[\s\S]*\(5,\) in episode") as raised:
             read()
         assert repr(episode.id_) in str(raised.value)
@@ -290,8 +287,8 @@ def test_blocks_of_two_modules_are_read_together():
     found = reader.rows("obs", 0, reader.lengths + 1).joined()
     np.testing.assert_array_equal(found, np.concatenate([twin.get_observations() for twin in twins]))
     assert found.dtype == np.float64
-    values, held = reader.latest("v", 1)
-    assert values.tolist() == [[0.0] * ENVS + [1.0] * ENVS] and held.tolist() == [0] * ENVS + [1] * ENVS
+    values, held = reader.newest("v")
+    assert values.tolist() == [0.0] * ENVS + [1.0] * ENVS and held.tolist() == [0] * ENVS + [1] * ENVS
     with pytest.raises(ColumnError, match="a column 'v'"):
         reader.rows("v")
 

@@ -185,19 +185,19 @@ def test_the_latest_window_of_an_environment_that_waits_for_its_reset() -> None:
     recorder.reset(np.array([0, 10]))
     step(recorder, 0, (True, False))
     recorder.flush(3)
-    window, rows = reader_of(recorder.episodes).latest("obs", 3)
-    assert window.tolist() == [[0, 0], [0, 10], [1, 11]] and rows.tolist() == [2, 2]
+    rows, _, complete = reader_of(recorder.episodes).window("obs", -2, 0)
+    assert rows.joined().tolist() == [0, 1, 10, 11] and rows.counts.tolist() == [2, 2] and not complete
 
 
 def test_the_latest_window_of_nested_observations_and_of_another_shape() -> None:
     recorder = VectorRecorder(2)
     recorder.reset({"a": np.array([1, 2]), "b": np.zeros((2, 3), np.float32)})
     recorder.step(np.zeros(2), np.zeros(2), NO, NO, {"b": np.ones((2, 3), np.float32), "a": np.array([3, 4])})
-    window, _ = reader_of(recorder.episodes).latest("obs", 2)
-    assert window["a"].tolist() == [[1, 2], [3, 4]] and window["b"].shape == (2, 2, 3)
+    window = reader_of(recorder.episodes).window("obs", -1, 0)[0].joined()
+    assert window["a"].tolist() == [1, 3, 2, 4] and window["b"].shape == (4, 3)
     reader_of(recorder.episodes).write_newest({"a": np.array([3, 4]), "b": np.ones((2, 4), np.float32)})
     with pytest.raises(ColumnError, match=r"shape \(3,\) per environment[\s\S]*\(4,\)"):
-        reader_of(recorder.episodes).latest("obs", 2)
+        reader_of(recorder.episodes).window("obs", -1, 0)
 
 
 def test_a_part_of_a_delivery_keeps_its_episodes_in_the_block() -> None:
