@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeIndexError, nearest
-from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
+from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
 from ._storage.arrays import Leaf, fits
 from ._storage.chunk import chunk_of
@@ -390,8 +390,7 @@ class EpisodeReader:
             ColumnError: rows of several shapes or nestings.
         """
         if self._recorded is not None:
-            rows, has_row = self._recorded.newest(column)
-            return rows if not copy or rows is None else map_struct(np.array, rows), has_row
+            return self._recorded.newest(column, copy)  # type: ignore[no-any-return]
         if self._recorded is None and self.table.owns and (buffers := self._buffers(column)):
             try:
                 rows = newest_of(buffers)

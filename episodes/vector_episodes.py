@@ -347,15 +347,17 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
                 returns[env] += rewards.sum(dtype=np.float64)
         return returns
 
-    def newest(self, column: str) -> tuple[Any, Flags | None]:
+    def newest(self, column: str, copy: bool) -> tuple[Any, Flags | None]:
         """The newest row of each environment that a recorder adds to; see `EpisodeReader.newest`."""
         if column == Columns.OBS:
-            return self.block.latest_observations(), None
+            rows = self.block.latest_observations()
+            return map_struct(np.array, rows) if copy else rows, None
         block_column, row = self.block.column(column), self.block.row - 1
         if block_column is None or not block_column.leaves:
             return None, np.zeros(len(self), np.bool_)
         has_row = None if self.newest_start <= row else self.low_rows <= row
         leaves = [leaf[max(row, 0)] for leaf in block_column.leaves]
+        leaves = list(map(np.array, leaves)) if copy else leaves
         if column == Columns.REWARDS and self.block.unknown_rewards:
             known(leaves[0] if has_row is None else leaves[0][has_row])
         return unflatten(block_column.form, leaves), has_row

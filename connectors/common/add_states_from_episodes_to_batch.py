@@ -22,6 +22,9 @@ from ..columnar_piece import TwoSidedPiece
 __all__ = ["AddStatesFromEpisodesToBatch"]
 
 
+_NAME = "AddStatesFromEpisodesToBatch"  # of subclasses too
+
+
 class AddStatesFromEpisodesToBatch(TwoSidedPiece):
     """Adds column `state_in` for a recurrent module.
 
@@ -49,29 +52,30 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         if not self.as_learner_connector:
             columns[Columns.STATE_IN] = EpisodeColumn(self._newest(group))
             return columns
-        initial, layout = self._initial(group), layout_of(group)
+        layout = layout_of(group)
         counts = np.bincount(layout.sequence_chunks, minlength=len(group.episodes))
         _warn_of_lost_states(group, (counts > 1) | (group.reader.starts > 0))
         names = [(Columns.STATE_IN, Columns.RESET_STATES)]
         if Columns.NEXT_OBS in columns:
             names.append((Columns.NEXT_STATE_IN, Columns.NEXT_RESET_STATES))
         for shift, (name, at_resets) in enumerate(names):
-            states = self._before_each_sequence(group, layout, counts, initial, shift)
+            states = None if shift else self._before_sequences(group, layout, counts)
+            if states is None:
+                states = self._before(group, layout.sequence_chunks, layout.offsets + shift)
             columns[name] = EpisodeColumn(states, counts)
             if layout.resets is not None:
-                columns[at_resets] = EpisodeColumn(self._before_resets(group, layout, initial, shift), counts)
+                columns[at_resets] = EpisodeColumn(self._before_resets(group, layout, shift), counts)
         return columns
 
     def _initial(self, group: ChunkGroup) -> Any:
         return map_struct(to_array, initial_state(group.rl_module))
 
-    def _starts(self, group: ChunkGroup, chunks: Any, initial: Any, *, acting: bool) -> list[Any]:
-        """Leaves of the states that the episodes of these chunks start from: `initial`, or one row per chunk.
+    def _starts(self, group: ChunkGroup, chunks: Any, first: list[Any], form: Form, *, acting: bool) -> list[Any]:
+        """Leaves of the states that the episodes of these chunks start from: `first`, or one row per chunk.
 
         A module may draw its initial states. Then each episode gets one of its own, which is noted in its
         `custom_data` while acting, for the learner.
         """
-        first, form = flatten(initial)
         if not state_layout(group.rl_module).random or not len(chunks):
             return first
         numbers, inverse = np.unique(chunks, return_inverse=True)
@@ -86,66 +90,64 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
 
     def _newest(self, group: ChunkGroup) -> Any:
         """The newest state of each chunk, or the initial one where there is none."""
-        form = state_layout(group.rl_module).form
         rows, has = group.reader.newest(Columns.STATE_OUT)
-        if has is not None:
-            missing = group.reader.holds(Columns.STATE_OUT) & ~has
-            check_lookback(group, Columns.STATE_OUT, missing.astype(np.int64), "AddStatesFromEpisodesToBatch")
-            _warn_of_lost_states(group)
-        if rows is None:
-            initial, indices = self._initial(group), np.arange(len(group.episodes))
-            first, form = flatten(initial)
-            pairs = zip(first, self._starts(group, indices, initial, acting=True))
-            return unflatten(form, [np.array(np.broadcast_to(row, (len(indices), *leaf.shape))) for leaf, row in pairs])
-        leaves = flatten_like(form, rows)
-        if has is not None:
-            initial = unflatten(form, flatten_like(form, self._initial(group)))
-            starts = self._starts(group, np.flatnonzero(~has), initial, acting=True)
-            leaves = [_with_starts(leaf, start, has) for leaf, start in zip(leaves, starts)]
+        if has is None:
+            form = state_layout(group.rl_module).form
+            return unflatten(form, flatten_like(form, rows))
+        missing = group.reader.holds(Columns.STATE_OUT) & ~has
+        check_lookback(group, Columns.STATE_OUT, missing.astype(np.int64), _NAME)
+        _warn_of_lost_states(group)
+        return self._filled(group, np.arange(len(has)), has, rows, acting=True)
+
+    def _before_sequences(self, group: ChunkGroup, layout: SequenceLayout, counts: Any) -> Any:
+        """The state before each sequence, if they begin at every so many steps of each chunk; else None."""
+        reader, (_, _, drawn) = group.reader, state_layout(group.rl_module)
+        begins = (counts > 0) & (reader.starts == 0)
+        other = layout.scattered or layout.resets is not None or drawn or not reader.holds(Columns.STATE_OUT).all()
+        if other or not (counts > begins).any():
+            return None
+        check_lookback(group, Columns.STATE_OUT, (counts > 0).astype(np.int64), _NAME)
+        steps = layout.max_seq_len
+        rows = reader.rows(Columns.STATE_OUT, begins * steps - 1, (counts - 1) * steps, steps)
+        rows.check()
+        first, form = flatten(self._initial(group))
+        leaves = flatten_like(form, unflatten(rows.form, range(rows.num_leaves)))
+        return unflatten(form, [rows.leaf(i, begins.astype(np.int64), fill=start) for i, start in zip(leaves, first)])
+
+    def _before(self, group: ChunkGroup, chunks: Any, at: Any) -> Any:
+        """The states before given steps of given chunks, in their order."""
+        reader, first = group.reader, at == 0
+        has = reader.holds(Columns.STATE_OUT)[chunks] & ~(first & (reader.starts[chunks] == 0))
+        needed = np.bincount(chunks[has & first], minlength=len(group.episodes))
+        check_lookback(group, Columns.STATE_OUT, np.minimum(needed, 1), _NAME)
+        rows = None
+        if has.any():  # where there is no state, one that there is stands in its place, so that all are read at once
+            of = np.maximum.accumulate(np.where(has, np.arange(len(has)), np.argmax(has)))
+            steps = np.minimum(at, group.lengths[chunks]) - 1
+            rows = reader.at(Columns.STATE_OUT, chunks[of], steps[of])
+        return self._filled(group, chunks, has, rows, acting=False)
+
+    def _filled(self, group: ChunkGroup, chunks: Any, has: Any, rows: Any, *, acting: bool) -> Any:
+        """The rows of chunks, in their order, with initial states in the place of those that mean nothing."""
+        first, form = flatten(self._initial(group))
+        if has.any():
+            leaves = flatten_like(form, rows)
+        else:
+            leaves = [np.empty((len(has), *leaf.shape), leaf.dtype) for leaf in first]
+        if not has.all():
+            starts = self._starts(group, chunks[~has], first, form, acting=acting)
+            if acting:
+                leaves = [leaf.astype(np.result_type(leaf, start), copy=False) for leaf, start in zip(leaves, starts)]
+            for leaf, start in zip(leaves, starts):
+                leaf[~has] = start
         return unflatten(form, leaves)
 
-    def _before_each_sequence(
-        self, group: ChunkGroup, layout: SequenceLayout, counts: Any, initial: Any, shift: int = 0
-    ) -> Any:
-        """The state before each sequence's first step, or `shift` steps later."""
-        drawn = state_layout(group.rl_module).random
-        if not shift and not layout.scattered and layout.resets is None and not drawn:
-            has_states = group.reader.holds(Columns.STATE_OUT)
-            begins = has_states & (counts > 0) & self._begins(group, has_states & (counts > 0))
-            if has_states.all() and (counts > begins).any():
-                first, form = flatten(initial)
-                return unflatten(form, _every(group, begins, counts, layout.max_seq_len, first, form))
-        return self._before(group, layout.sequence_chunks, layout.offsets, initial, shift)
-
-    def _before(self, group: ChunkGroup, chunks: Any, at: Any, initial: Any, shift: int) -> Any:
-        """The state before given steps of given chunks, in their order, or `shift` steps later."""
-        first, form = flatten(initial)
-        has_states = group.reader.holds(Columns.STATE_OUT)
-        at_reset = ~has_states[chunks]
-        if not shift:
-            first_chunks = np.zeros(len(has_states), np.bool_)
-            first_chunks[chunks[at == 0]] = True
-            first_chunks &= has_states
-            at_reset |= (at == 0) & (first_chunks & self._begins(group, first_chunks))[chunks]
-        if at_reset.all():
-            out = [np.empty((len(at_reset), *leaf.shape), leaf.dtype) for leaf in first]
-        else:
-            old = ~at_reset
-            steps = np.minimum(at - 1 + shift, group.lengths[chunks] - 1)[old]
-            rows = flatten_like(form, group.reader.at(Columns.STATE_OUT, chunks[old], steps))
-            out = [np.empty((len(at_reset), *leaf.shape), row.dtype) for leaf, row in zip(first, rows)]
-            for leaf, row in zip(out, rows):
-                leaf[old] = row
-        for leaf, start in zip(out, self._starts(group, chunks[at_reset], initial, acting=False)):
-            leaf[at_reset] = start
-        return unflatten(form, out)
-
-    def _before_resets(self, group: ChunkGroup, layout: SequenceLayout, initial: Any, shift: int = 0) -> Any:
+    def _before_resets(self, group: ChunkGroup, layout: SequenceLayout, shift: int) -> Any:
         """The state that each sequence goes on from at its resets, in order: [B, most of one sequence, ...]."""
         starts = np.flatnonzero(np.asarray(layout.resets))
         sequences = starts // layout.max_seq_len
         chunks = np.searchsorted(np.cumsum(layout.counts), starts, side="right")
-        states = self._before(group, chunks, np.zeros_like(chunks), initial, shift)
+        states = self._before(group, chunks, np.full_like(chunks, shift))
         per_sequence = np.bincount(sequences, minlength=layout.num_sequences)
         place = np.arange(len(sequences)) - np.repeat(np.cumsum(per_sequence) - per_sequence, per_sequence)
         shape = (layout.num_sequences, int(per_sequence.max(initial=0)))
@@ -156,11 +158,6 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
             return out
 
         return map_struct(placed, states)
-
-    def _begins(self, group: ChunkGroup, mask: Any) -> Any:
-        """Return a mask of the chunks that start with their episode's reset. Other chunks of `mask` need lookback."""
-        check_lookback(group, Columns.STATE_OUT, mask.astype(np.int64), "AddStatesFromEpisodesToBatch")
-        return group.reader.starts == 0
 
 
 def _warn_of_lost_states(group: ChunkGroup, reads_later: Any = False) -> None:
@@ -182,20 +179,3 @@ def _warn_of_lost_states(group: ChunkGroup, reads_later: Any = False) -> None:
             ),
             stacklevel=2,
         )
-
-
-def _every(group: ChunkGroup, begins: Any, counts: Any, steps: int, first: list[Any], form: Form) -> list[Any]:
-    """The states before all sequences: every `steps`-th of each chunk, and `first` where an episode begins."""
-    states = group.reader.rows(Columns.STATE_OUT, begins * steps - 1, (counts - 1) * steps, steps)
-    states.check()
-    order = flatten_like(form, unflatten(states.form, list(range(states.num_leaves))))
-    before = begins.astype(np.int64)
-    return [states.leaf(i, before, fill=start) for i, start in zip(order, first)]
-
-
-def _with_starts(leaf: Any, start: Any, has: Any) -> Any:
-    """Its row for each chunk that has a state, else `start`."""
-    shape = np.shape(start)[np.ndim(start) - leaf.ndim + 1 :]  # of one state, now
-    out = np.empty((len(has), *shape), np.result_type(leaf, start))
-    out[has], out[~has] = leaf[has], start
-    return out
