@@ -15,6 +15,7 @@ from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, Spa
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ...episodes._parts.agent_segment import AgentSegment
+from ...episodes.reader import EpisodeReader
 from ..columnar_piece import ColumnarPiece
 from .call import PipelineCall
 from .chunks import ChunkGroup
@@ -168,28 +169,21 @@ class AgentTable:
         Raises:
             ColumnError: agents' observations differ in shape or nesting, or are no numbers.
         """
-        if numbers is None:
-            return _with_zeros(*self._read(range(len(self._segments))))
-        counts = np.array([1 if self._newest else len(life.steps) for life in self._segments])
-        owners = np.repeat(np.arange(len(counts)), counts)[numbers]
-        mask = np.bincount(owners, minlength=len(counts)) > 0
-        gaps = np.cumsum(np.where(mask, 0, counts))  # rows that are left out up to each life
-        rows = self._read(np.flatnonzero(mask).tolist())[0]
-        places = numbers - gaps[owners]
-        return map_struct(lambda leaf: leaf[places], rows)
-
-    def _read(self, lives: Sequence[int]) -> tuple[Any, ChunkGroup]:
-        """The observations of some lives, one after the other, and the group that they are of."""
-        about = self._about(lives)
+        lives = range(len(self._segments))
         if self._newest:
-            return about.reader.newest(Columns.OBS)[0], about
-        copies, parts = self._with_bootstrap_steps(), []
-        for life in [self._segments[i] for i in lives]:
-            part = life.segment.episode
-            buffer = copies.get(id(part), part).observations
-            start = life.skipped - part.lookback
-            parts.append(unflatten(buffer.form, buffer.rows(start, start + len(life.steps))))
-        return join_rows(Columns.OBS, parts, list(range(len(parts))), about), about
+            about = self._about(lives if numbers is None else numbers.tolist())
+            rows = about.reader.newest(Columns.OBS)[0]
+            return rows if numbers is not None else _with_zeros(rows, about)
+        about, copies = self._about(lives), self._with_bootstrap_steps()
+        reader = EpisodeReader([copies.get(id(part), part) for part in about.episodes], about.episodes)
+        counts = np.array([len(life.steps) for life in self._segments])
+        firsts = np.array([life.skipped for life in self._segments]) - reader.lookbacks
+        if numbers is None:
+            found = reader.rows(Columns.OBS, firsts, firsts + counts)
+            found.check()
+            return _with_zeros(found.joined(), about)
+        owners = np.repeat(np.arange(len(counts)), counts)[numbers]
+        return reader.at(Columns.OBS, owners, (firsts - np.cumsum(counts) + counts)[owners] + numbers)
 
     def steps(self, name: str) -> tuple[Indices, Any, Indices]:
         """A table like `rows` of what followed the observations; what waits for its agent's next one is among it.

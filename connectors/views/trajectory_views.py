@@ -298,34 +298,32 @@ class TrajectoryViews(ColumnarPiece):
             batch[name] = EpisodeColumn(rows, counts if training or isinstance(rows, list) else None, item_per_row=True)
         elif view.column == Columns.INFOS:
             batch[name] = EpisodeColumn(_infos(group, view, training, where), counts, item_per_row=True)
-        elif training:
-            self._put(batch, name, view, group, where)
         else:
-            rows = windows_of(group, view, where, self._space_of(view), newest=True)
-            columns = {name: rows.joined(), **({f"{name}_mask": rows.mask()} if view.masked else {})}
-            for column, data in columns.items():
-                batch[column] = EpisodeColumn(data)
-                if view.per_sequence:
-                    group.has_per_sequence(column)
+            self._add_window(batch, name, view, group, where)
 
-    def _rows(self, view: View, group: ChunkGroup, where: str) -> Windows:
-        return windows_of(group, view, where, self._space_of(view), newest=False)
+    def _add_window(self, batch: dict[str, Any], name: str, view: View, group: ChunkGroup, where: str) -> None:
+        """Add the values, and their mask."""
+        training = self.as_learner_connector
 
-    def _put(self, batch: dict[str, Any], name: str, view: View, group: ChunkGroup, where: str) -> None:
-        """Add rows to a train batch."""
-        rows = self._rows(view, group, where)
-        if not (view.per_sequence and group.stateful):
-            batch[name] = EpisodeColumn(rows, group.counts)
+        def windows(chunks: ChunkGroup) -> Windows:
+            return windows_of(chunks, view, where, self._space_of(view), newest=not training)
+
+        rows, mask = windows(group), f"{name}_mask"
+        if training and view.per_sequence and group.stateful:
+            layout = layout_of(group)
+            at, per_chunk = layout.first_rows, np.bincount(layout.sequence_chunks, minlength=len(group.counts))
+            batch[name] = EpisodeColumn(rows.at(at), per_chunk)
+            group.has_per_sequence(name, lambda chunks, at: windows(chunks).at(at))
             if view.masked:
-                batch[f"{name}_mask"] = EpisodeColumn(rows.mask(), group.counts)
+                batch[mask] = EpisodeColumn(rows.mask()[at], per_chunk)
+                group.has_per_sequence(mask, lambda chunks, at: windows(chunks).mask()[at])
             return
-        layout = layout_of(group)
-        per_chunk = np.bincount(layout.sequence_chunks, minlength=len(group.counts))
-        batch[name] = EpisodeColumn(rows.at(layout.first_rows), per_chunk)
-        group.has_per_sequence(name, lambda chunks, at: self._rows(view, chunks, where).at(at))
+        counts = group.counts if training else None
+        batch[name] = EpisodeColumn(rows if training else rows.joined(), counts)
         if view.masked:
-            batch[f"{name}_mask"] = EpisodeColumn(rows.mask()[layout.first_rows], per_chunk)
-            group.has_per_sequence(f"{name}_mask", lambda chunks, at: self._rows(view, chunks, where).mask()[at])
+            batch[mask] = EpisodeColumn(rows.mask(), counts)
+        for column in (name, mask) if view.per_sequence and not training else ():
+            group.has_per_sequence(column)
 
     def _space_of(self, view: View) -> Any:
         if view.base == Columns.OBS:
