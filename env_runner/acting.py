@@ -413,11 +413,13 @@ def sample_masked_actions_of_agents(
     """
     found: dict[tuple[int, Any], tuple[Any, Any]] = {}
     for module_id, columns in batch.items():
-        rows = getattr(shared.get(ROW_MAP), "rows", {}).get(module_id)
-        if rows is None or not isinstance(columns, Mapping) or Columns.ACTION_MASK not in columns:
+        rows: Any = shared.get(ROW_MAP)
+        if not hasattr(rows, "owners") or module_id not in rows:
+            continue
+        if not isinstance(columns, Mapping) or Columns.ACTION_MASK not in columns:
             continue
         actions = random_legal_actions(spaces[module_id][1], _rows(columns[Columns.ACTION_MASK]), rng)
-        for i, (owner, agent) in enumerate(zip(rows.owners, rows.agents)):
+        for i, (owner, agent) in enumerate(rows.owners(module_id)):
             for_env = actions_for_env(env_to_module, actions[i : i + 1], agent)
             found[owner, agent] = actions[i], for_env[0]
     return found

@@ -94,7 +94,6 @@ class AgentTable:
     ) -> None:
         self._call, self._newest, self._width = call, newest and not history, len(agents)
         self._acting, self._ends = newest, np.array([episode.env_t for episode in call.episodes], np.int64)
-        self._owner_of: dict[int, int] = {id(chunk.episode): chunk.owner for chunk in call.chunks}
         lives = self._all_segments(history)
         first = self._ends - history if newest else self._ends.copy()
         for life in () if newest else lives:
@@ -144,7 +143,7 @@ class AgentTable:
     def env_steps(self, group: ChunkGroup) -> tuple[Indices, Indices]:
         """The env step of each row of a module's chunks, and the position of its episode: int64, [rows] each."""
         if self._acting:
-            owners = np.array([self._owner_of[id(episode)] for episode in group.episodes], np.int64)
+            owners = np.array(self._call.chunks.owners, np.int64)[group.at]
             return self._ends[owners], owners
         parts, counts = [], group.counts.tolist()
         lives = [self._own_steps[id(episode)] for episode in group.episodes]

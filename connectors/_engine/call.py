@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from functools import cache
-from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, PipelineError, UnknownNameError, nearest
@@ -18,15 +18,16 @@ from ...episodes.multi_agent_episode import MultiAgentEpisode
 from .chunks import ChunkGroup, chunk_keys
 from .columns import Batch
 from .grouping import (
-    AgentChunk,
-    AgentRows,
+    AgentChunks,
+    Ints,
+    Key,
     RowsByModule,
-    acting_rows,
+    acting_chunks,
     by_module,
-    merged_rows,
-    regrouped,
-    rows_given_back,
-    training_rows,
+    by_spaces,
+    chunks_given_back,
+    order_of,
+    training_chunks,
 )
 from .layouts import is_plain, merge_columns
 from .modules import is_multi
@@ -64,9 +65,9 @@ class PipelineCall:
         several: Whether the episodes have several agents.
         multi: Whether the module is a MultiRLModule.
         mapped: Whether plain pieces see `{module: {column: ...}}` instead of `{column: {key: [items]}}`.
-        agent_rows: With several agents, the agents of the chunks of each group.
-        acted: With several agents, for each module which of its outputs are rows of agents that are still to act.
-            None: all.
+        chunks: With several agents, those of all agents; a group has the positions of its own among them.
+        still_acting: With several agents, a mask of the rows of each module's outputs that are of agents that are
+            still to act: bool [rows]; None: all.
         casts_to_float32: Whether arrays are made right before the piece that makes them float32.
         shown: Columns that a plain piece was shown, for those that it leaves alone.
         shown_items: Whether it was shown rows as items, and not batched arrays.
@@ -81,8 +82,8 @@ class PipelineCall:
     """
 
     piece: Any = None
-    agent_rows: Mapping[Any, AgentRows] = MappingProxyType({})
-    acted: Mapping[Any, np.ndarray[Any, np.dtype[np.bool_]] | None] = MappingProxyType({})
+    chunks: AgentChunks
+    still_acting: Mapping[Any, npt.NDArray[np.bool_] | None] = MappingProxyType({})
     groups: dict[Any, ChunkGroup]
     metrics: Any = None
     kwargs: Mapping[str, Any] = MappingProxyType({})
@@ -96,7 +97,6 @@ class PipelineCall:
     sharing: Collection[Any] = ()
     _plain: list[Any] | None = None
     _episode_keys: list[Any] | None = None
-    _chunks: list[AgentChunk] | None = None
 
     def __init__(
         self,
@@ -128,9 +128,7 @@ class PipelineCall:
             self.several = True
             self.mapped, self._plus_one = from_module, plus_one
             self.groups = {}
-            self._set_groups(self._first_rows(from_module))
-            if batch and not from_module:
-                self._map_given_batch(batch)
+            self._begin(*self._chunks_by_group(from_module, batch))
             return
         module = rl_module[DEFAULT_MODULE_ID] if self.multi and DEFAULT_MODULE_ID in rl_module else rl_module
         self.groups = {None: ChunkGroup(self, module, DEFAULT_MODULE_ID, episodes, plus_one)}
@@ -139,40 +137,74 @@ class PipelineCall:
 
     # -- groups of episodes of several agents -------------------------------------------------------
 
-    def _first_rows(self, from_module: bool) -> Mapping[Any, AgentRows]:
-        """The parts that the call is about, by group."""
-        if self.training:
-            return training_rows(self.episodes)
-        if not from_module:
-            return acting_rows(self.episodes)
+    def _chunks_by_group(
+        self, from_module: bool, batch: Mapping[Any, Any] | None
+    ) -> tuple[AgentChunks, Mapping[Any, Ints]]:
+        """All agents' chunks, and the positions of those of each group: by module if the batch at the start is so."""
         mapping = self.shared_data.get(ROW_MAP)
+        if from_module and not self.training:
+            return self._chunks_of_outputs(mapping)
+        chunks, groups = training_chunks(self.episodes) if self.training else acting_chunks(self.episodes)
+        if not batch or from_module or not (given := self._modules_in(batch)):
+            return chunks, groups
+        self.mapped = True
+        if not self.training and isinstance(mapping, RowsByModule) and mapping.are_about(self.episodes):
+            return mapping.chunks, mapping.groups
+        if not given <= {module_id for module_id, _ in groups}:
+            chunks, groups = training_chunks(self.episodes)
+        return chunks, by_module(groups)
+
+    def _modules_in(self, batch: Mapping[Any, Any]) -> set[Any]:
+        """The modules that a batch has rows of, as it was mapped to modules before the call began."""
+        names = {name for name, value in batch.items() if isinstance(value, Mapping) and not is_plain(value)}
+        return names and names & {part.episode.module_id for episode in self.episodes for part in episode.segments}
+
+    def _chunks_of_outputs(self, mapping: Any) -> tuple[AgentChunks, Mapping[Any, Ints]]:
+        """The chunks of agents that are still to act, by module."""
         if isinstance(mapping, RowsByModule) and mapping.are_about(self.episodes):
-            self.acted = dict.fromkeys(mapping.rows)
-            return mapping.rows
+            self.still_acting = dict.fromkeys(mapping.groups)
+            return mapping.chunks, mapping.groups
         if not isinstance(mapping, Mapping):
-            rows = by_module(acting_rows(self.episodes).values())
-            mapping = RowsByModule(rows, self.episodes, self.episode_keys)
-        rows, masks = rows_given_back(self.episodes, self.episode_keys, mapping)
-        self.acted = {module_id: None if all(mask) else np.array(mask, np.bool_) for module_id, mask in masks.items()}
-        return rows
+            chunks, groups = acting_chunks(self.episodes)
+            mapping = RowsByModule(chunks, by_module(groups), self.episodes, self.episode_keys)
+        chunks, places = chunks_given_back(self.episodes, self.episode_keys, mapping)
+        self.still_acting = {module_id: None if (at >= 0).all() else at >= 0 for module_id, at in places.items()}
+        return chunks, {module_id: at[at >= 0] for module_id, at in places.items() if (at >= 0).any()}
 
-    def _set_groups(self, rows: Mapping[Any, AgentRows], cached: Mapping[Any, ChunkGroup] | None = None) -> None:
-        """Let the call be about these parts; what is known about a group already is kept."""
-        cached, before = cached or {}, self.groups
-        self._chunks, self.agent_rows = None, rows
-        self.groups = {key: cached[key] if key in cached else self._group(parts) for key, parts in rows.items()}
-        per_sequence = {group.module_id: group.per_sequence for group in before.values() if group.per_sequence}
+    def _begin(self, chunks: AgentChunks, groups: Mapping[Any, Ints]) -> None:
+        """Use these chunks, in these groups."""
+        per_sequence = {group.module_id: group.per_sequence for group in self.groups.values()}
+        self.chunks = chunks
+        self.groups = {key: self._group(at, key if self.mapped else key[0]) for key, at in groups.items()}
         for group in self.groups.values() if per_sequence else ():
-            group.per_sequence = {**group.per_sequence, **per_sequence.get(group.module_id, {})}
+            group.per_sequence = per_sequence.get(group.module_id, group.per_sequence)
 
-    def _group(self, rows: AgentRows) -> ChunkGroup:
-        module = self._module_of(rows)
-        return ChunkGroup(self, module, rows.module_id, rows.parts, self._plus_one, rows)
+    def _group(self, at: Ints, module_id: Any) -> ChunkGroup:
+        module = None if self.rl_module is None else self._module(module_id, at)
+        return ChunkGroup(self, module, module_id, self.chunks.of(at), self._plus_one, at)
 
-    def _module_of(self, rows: AgentRows) -> Any:
-        module_id = rows.module_id
-        if self.rl_module is None:
-            return None
+    def _picked(self, members: Sequence[ChunkGroup], order: Ints) -> ChunkGroup:
+        """A group of chunks of other groups of its module, which has what these groups know about them.
+
+        Args:
+            members: The other groups.
+            order: Positions among all their chunks, one group after the other: int64.
+        """
+        group = self._group(np.concatenate([member.at for member in members])[order], members[0].module_id)
+        group.plus_one = any(member.plus_one for member in members)
+        for member in members:
+            group.per_sequence = {**group.per_sequence, **member.per_sequence}
+        if any(member.rows is not None for member in members):
+            group.rows = np.concatenate([member.expected_rows for member in members])[order]
+        if cuts := [member.cut for member in members if member.cut is not None]:  # of all: they have one module
+            group.cut = cuts[0]._replace(draws=np.concatenate([cut.draws for cut in cuts])[order])
+        if self._plain is not None:
+            long = [episode for member in members for episode in member.with_bootstrap_step or ()]
+            group.add_bootstrap_step([long[i] for i in order.tolist()])
+        return group
+
+    def _module(self, module_id: Any, at: Ints) -> Any:
+        """The module of that name, for these chunks."""
         if not self.multi:
             raise ConfigError(
                 "rl_module",
@@ -182,39 +214,25 @@ class PipelineCall:
             )
         if module_id not in self.rl_module:
             raise UnknownNameError(
-                f"episode {self.episode_keys[rows.owners[0]]!r}, agent {rows.agents[0]!r}",
+                "episode {!r}, agent {!r}".format(*self.chunks.keys(at, module_id, self.episode_keys)[0]),
                 expected=f"a module of the MultiRLModule: {', '.join(map(repr, self.rl_module.keys()))}",
                 found=repr(module_id),
                 do="let the mapping function name one of them; " + nearest(str(module_id), self.rl_module.keys()),
             )
         return self.rl_module[module_id]
 
-    def _map_given_batch(self, batch: Mapping[Any, Any]) -> None:
-        """Let the call be about the rows of a batch that was mapped to modules before the call began."""
-        modules = {segment.episode.module_id for episode in self.episodes for segment in episode.segments}
-        modules = {name for name in modules if isinstance(batch.get(name), Mapping) and not is_plain(batch[name])}
-        if not modules:
-            return
-        mapping = self.shared_data.get(ROW_MAP)
-        rows = list(self.agent_rows.values())
-        if not self.training and isinstance(mapping, RowsByModule) and mapping.are_about(self.episodes):
-            mapped = mapping.rows
-        elif modules <= {group.module_id for group in rows}:
-            mapped = by_module(rows)
-        else:
-            mapped = by_module(training_rows(self.episodes).values())
-        self.mapped = True
-        self._set_groups(mapped)
-
     def include_idle_agents(self, keys: set[Any]) -> bool:
-        """Let the call be about every agent's steps, if there are columns of agents that did not just observe.
+        """Use all agents' steps if the batch has columns of agents without a new observation.
+
+        Args:
+            keys: Of the batch's columns.
 
         Returns:
-            Whether it was about other chunks before.
+            True if there were other chunks before.
         """
         others = bool(keys) and not keys <= {key for group in self.groups.values() for key in group.keys}
         if others:
-            self._set_groups(training_rows(self.episodes, keys))
+            self._begin(*training_chunks(self.episodes, keys))
         return others
 
     def entry(self, group: ChunkGroup) -> Any:
@@ -223,13 +241,11 @@ class PipelineCall:
 
     def by_agent(self) -> dict[Any, ChunkGroup]:
         """Groups of each agent's chunks, in the order in which agents appear."""
-        agents: dict[Any, AgentRows] = {}
-        for place, chunk in enumerate(self.chunks):
-            agent_id = chunk.episode.agent_id
-            if agent_id not in agents:
-                agents[agent_id] = AgentRows(chunk.key[2])
-            agents[agent_id].add(chunk.owner, chunk.key[1], chunk.episode, place)
-        return {agent_id: self._group(rows) for agent_id, rows in agents.items()}
+        agents: dict[Any, list[int]] = {}
+        for place in np.sort(np.concatenate([group.at for group in self.groups.values()])).tolist():
+            agents.setdefault(self.chunks.parts[place].agent_id, []).append(place)
+        parts = self.chunks.parts
+        return {agent_id: self._group(np.array(at), parts[at[0]].module_id) for agent_id, at in agents.items()}
 
     def map_to_modules(self, batch: Batch) -> None:
         """Make one group of each module's rows, whatever spaces its agents had at first.
@@ -237,61 +253,51 @@ class PipelineCall:
         Raises:
             ColumnError: a column that differs in shape between agents of one module, or that some lack.
         """
-        found: dict[Any, list[Any]] = {}
+        keys: dict[Any, list[Any]] = {}
         for key, group in self.groups.items():
-            found.setdefault(group.module_id, []).append(key)
-        rows, groups, merged = {}, {}, {}
-        for module_id, keys in found.items():
-            parts = [self.groups[key] for key in keys]
-            if len(keys) == 1:
-                rows[module_id], groups[module_id] = self.agent_rows[keys[0]], parts[0]
-                merged[module_id] = batch.groups[keys[0]]
-                continue
-            members = [self.agent_rows[key] for key in keys]
-            rows[module_id] = merged_rows(members)
-            group = groups[module_id] = self._group(rows[module_id])
-            self._inherit(group, parts)
-            places = [member.places for member in members]
-            if cuts := [part.cut for part in parts if part.cut is not None]:  # of all: they have one module
-                order = np.argsort(np.concatenate(places))
-                group.cut = cuts[0]._replace(draws=np.concatenate([cut.draws for cut in cuts])[order])
-            group.sequences = merged_sequences([part.sequences for part in parts], places, module_id)
-            merged[module_id] = merge_columns([(batch.groups[key], self.groups[key]) for key in keys], places, group)
-        self.mapped, batch.groups = True, merged
-        self._set_groups(rows, groups)
+            keys.setdefault(group.module_id, []).append(key)
+        groups, columns = {}, {}
+        for module_id, (first, *others) in keys.items():
+            groups[module_id], columns[module_id] = self.groups[first], batch.groups[first]
+            if others:
+                members = [self.groups[key] for key in (first, *others)]
+                order = order_of(members)
+                group = groups[module_id] = self._picked(members, order)
+                group.sequences = merged_sequences([member.sequences for member in members], order, module_id)
+                parts = [batch.groups[key] for key in (first, *others)]
+                columns[module_id] = merge_columns(parts, members, order, group)
+        self.mapped, self.groups, batch.groups = True, groups, columns
 
-    def _inherit(self, group: ChunkGroup, parts: Sequence[ChunkGroup]) -> None:
-        """Let a group of all chunks of a module know what groups of some of them do."""
-        group.plus_one = any(part.plus_one for part in parts)
-        if self._plain is not None:
-            with_bootstrap_step = {
-                key: long for part in parts for key, long in zip(part.keys, part.with_bootstrap_step or ())
-            }
-            group.add_bootstrap_step([with_bootstrap_step[key] for key in group.keys])
-
-    def keep_acting(self) -> dict[Any, np.ndarray[Any, np.dtype[np.int64]]] | None:
-        """Leave out the chunks of agents that are not to act: those that ended with their newest observation.
-
-        Returns:
-            Per module the positions of the chunks that stayed; modules without any are missing. None: all stayed.
-        """
-        rows = self.agent_rows
-        if all(all(parts.acting) for parts in rows.values()):
-            return None
-        indices = {key: [i for i, acts in enumerate(parts.acting) if acts] for key, parts in rows.items()}
-        indices = {key: positions for key, positions in indices.items() if positions}
-        full_groups = {key: group for key, group in self.groups.items() if all(rows[key].acting)}
-        self._set_groups({key: rows[key].subset(positions) for key, positions in indices.items()}, full_groups)
-        return {key: np.array(positions, np.int64) for key, positions in indices.items()}
+    def keep_acting(self, batch: Batch) -> None:
+        """Leave out the rows of agents that are not to act: those that ended with their newest observation."""
+        if all(self.chunks.acting):
+            return
+        acting = np.array(self.chunks.acting)
+        kept = {key: np.flatnonzero(acting[group.at]) for key, group in self.groups.items()}
+        kept = {key: rows for key, rows in kept.items() if len(rows)}
+        self.groups = {key: self._picked([self.groups[key]], rows) for key, rows in kept.items()}
+        batch.keep(kept)
 
     def keep_modules(self, batch: Batch, module_ids: Collection[Any]) -> None:
         """Leave out the chunks and columns of all other modules; the batch has to be mapped to modules."""
-        self._set_groups({name: rows for name, rows in self.agent_rows.items() if name in module_ids}, self.groups)
+        self.groups = {name: group for name, group in self.groups.items() if name in module_ids}
         batch.groups = {module_id: batch.groups[module_id] for module_id in self.groups}
 
     def rows_by_module(self) -> RowsByModule:
         """Return the agent of each module's rows, for splitting the module's outputs again."""
-        return RowsByModule(self.agent_rows, self.episodes, self.episode_keys)
+        groups = {key: group.at for key, group in self.groups.items()}
+        return RowsByModule(self.chunks, groups, self.episodes, self.episode_keys)
+
+    def _by_spaces(self) -> None:
+        """Split groups whose chunks have come to differ in spaces."""
+        groups = {}
+        for key, group in self.groups.items():
+            members = by_spaces([()] * len(group.episodes), group.episodes)
+            if len(members) < 2:
+                groups[key] = group
+            else:
+                groups.update({(*key, kind): self._picked([group], at) for (_, kind), at in members.items()})
+        self.groups = groups
 
     @property
     def episode_keys(self) -> list[Any]:
@@ -301,16 +307,10 @@ class PipelineCall:
         return self._episode_keys
 
     @property
-    def chunks(self) -> list[AgentChunk]:
-        """All agents' chunks, in the order of episodes and agents."""
-        if self._chunks is None:
-            pairs = [
-                (place, AgentChunk(owner, key, part))
-                for rows in self.agent_rows.values()
-                for place, owner, key, part in zip(rows.places, rows.owners, rows.keys(self.episode_keys), rows.parts)
-            ]
-            self._chunks = [chunk for _, chunk in sorted(pairs, key=itemgetter(0))]
-        return self._chunks
+    def keys(self) -> list[Key]:
+        """The keys of all groups' chunks, in the order of episodes and agents."""
+        keys = [key for group in self.groups.values() for key in group.keys]
+        return [keys[i] for i in order_of(self.groups.values()).tolist()]
 
     # -- the modules of episodes of one agent ---------------------------------------------------------
 
@@ -370,7 +370,7 @@ class PipelineCall:
                 differ in spaces.
         """
         if rewritten and self.several and not self.mapped:
-            self._set_groups(regrouped(self.agent_rows), self.groups)
+            self._by_spaces()
         for group in self.groups.values():
             group.invalidate()
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from epibatch.core.columns import COLUMNS_LEFT_OUT, Columns
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from epibatch.core.padding import SequenceLayout
 
     from .call import PipelineCall
-    from .grouping import AgentRows
     from .sequences import RandomCut
 
 PER_SEQUENCE = frozenset(
@@ -47,7 +47,7 @@ class ChunkGroup:
         module_id: Its id; "default_policy" for episodes of one agent.
         episodes: A list of episodes, or a VectorEpisodes.
         plus_one: Whether every chunk has one virtual bootstrap row at its end.
-        rows_of: The agents of the chunks, if the chunks are parts of episodes of several agents.
+        at: Positions of the chunks among those of all agents, if the episodes have several: int64 [chunks].
         keys: One per chunk; default: they are made of the ids.
 
     Attributes:
@@ -67,7 +67,7 @@ class ChunkGroup:
 
     # what is not known when a call begins: set on the instance once it is, so that making a group costs little
     rows: np.ndarray[Any, np.dtype[np.int64]] | None = None
-    rows_of: AgentRows | None = None
+    at: npt.NDArray[np.int64]
     plus_one: bool = False
     per_sequence: Mapping[str, Callable[[ChunkGroup, Any], Any] | None] = MappingProxyType({})
     batched: bool = False
@@ -87,7 +87,7 @@ class ChunkGroup:
         module_id: Any,
         episodes: Sequence[Any],
         plus_one: bool = False,
-        rows_of: AgentRows | None = None,
+        at: npt.NDArray[np.int64] | None = None,
         keys: list[tuple[Any, ...]] | None = None,
     ) -> None:
         self.call = call
@@ -100,8 +100,8 @@ class ChunkGroup:
         if plus_one:
             self.plus_one = True
         self.several = call.several
-        if rows_of is not None:
-            self.rows_of = rows_of
+        if at is not None:
+            self.at = at
         if keys is not None:
             self.keys = keys
 
@@ -158,8 +158,10 @@ class ChunkGroup:
     @cached_property
     def keys(self) -> list[tuple[Any, ...]]:
         """One key per chunk, in the order of `episodes`."""
-        of = self.rows_of
-        return chunk_keys(self.episodes) if of is None else of.keys(self.call.episode_keys)
+        call = self.call
+        if not self.several:
+            return chunk_keys(self.episodes)
+        return list(call.chunks.keys(self.at, self.module_id, call.episode_keys))
 
     @property
     def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -56,6 +56,19 @@ class EpisodeColumn:
         """Return other rows of the same steps."""
         return EpisodeColumn(data, self.counts, item_per_row=self.item_per_row)
 
+    def picked(self, chunks: np.ndarray[Any, np.dtype[np.int64]]) -> EpisodeColumn:
+        """Return the rows of some chunks, in another order.
+
+        Args:
+            chunks: Their positions: int64.
+        """
+        data, counts, rows = self.data, self.counts, chunks
+        if counts is not None:
+            starts, counts = np.cumsum(counts) - counts, counts[chunks]
+            rows = np.arange(counts.sum()) + np.repeat(starts[chunks] - np.cumsum(counts) + counts, counts)
+        selection = [data[i] for i in rows] if isinstance(data, list) else map_struct(lambda leaf: leaf[rows], data)
+        return EpisodeColumn(selection, counts, item_per_row=self.item_per_row)
+
     def padded(self, layout: SequenceLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is.
 
@@ -101,16 +114,10 @@ class Batch:
             rows: Per group the positions that stay; groups that are missing lose everything.
         """
         self.groups = {
-            key: {name: _subset(column, rows[key]) for name, column in columns.items()}
+            key: {
+                name: column.picked(rows[key]) if isinstance(column, EpisodeColumn) else column
+                for name, column in columns.items()
+            }
             for key, columns in self.groups.items()
             if key in rows
         }
-
-
-def _subset(column: Any, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
-    if not isinstance(column, EpisodeColumn):
-        return column
-    data = column.data
-    selection = [data[i] for i in rows] if isinstance(data, list) else map_struct(lambda leaf: leaf[rows], data)
-    counts = None if column.counts is None else column.counts[rows]
-    return EpisodeColumn(selection, counts, item_per_row=column.item_per_row)

@@ -1,98 +1,81 @@
-"""Episodes of several agents as groups of chunks: by module and spaces, for acting and for training."""
+"""The chunks of all agents of a call, and the groups that they are in: by module and spaces, or by module."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter, is_
-from typing import Any, NamedTuple
+from itertools import groupby
+from operator import attrgetter, is_, itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from ...episodes.infinite_lookback_buffer import lengths_of
 from .chunks import numbered
 
+if TYPE_CHECKING:
+    from .chunks import ChunkGroup
+
 Key = tuple[Any, Any, Any]
+Ints: TypeAlias = npt.NDArray[np.int64]
 
 
-class AgentChunk(NamedTuple):
-    """One agent's part of an episode.
+class AgentChunks(NamedTuple):
+    """The chunks of all agents of a call, in the order of episodes and agents.
+
+    A group of them is an array of positions, int64; a subset of a group, or several groups as one, is another array.
 
     Args:
-        owner: Position of the episode in its call.
-        key: Of the chunk in per-episode columns: episode, agent, module.
-        episode: The part, a single-agent episode.
+        parts: The chunks, single-agent episodes.
+        owners: Positions of their episodes in the call.
+        agents: Their agents; in training those that came back have a number after them.
+        acting: Whether each is to act; in training there are none, which means all.
     """
 
-    owner: int
-    key: Key
-    episode: Any
+    parts: list[Any]
+    owners: Sequence[int]
+    agents: Sequence[Any]
+    acting: Sequence[bool] = ()
 
+    def of(self, at: Ints) -> list[Any]:
+        """The chunks at some positions."""
+        parts = self.parts
+        return [parts[i] for i in at.tolist()]
 
-class AgentRows:
-    """Some parts of a call's episodes that have one module, in the order of episodes and agents.
-
-    Parallel lists with one entry per part. An object for every agent of every environment in every step would be
-    slow.
-
-    Attributes:
-        module_id: The module.
-        owners: Positions of the episodes in the call.
-        agents: The agents; in training those that came back have a number after them.
-        parts: The parts, single-agent episodes.
-        places: Positions among all parts of the call.
-        acting: Whether the agents are to act; in training all of them.
-    """
-
-    __slots__ = ("acting", "agents", "module_id", "owners", "parts", "places")
-
-    def __init__(self, module_id: Any) -> None:
-        self.module_id = module_id
-        self.owners: list[int] = []
-        self.agents: list[Any] = []
-        self.parts: list[Any] = []
-        self.places: list[int] = []
-        self.acting: list[bool] = []
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def add(self, owner: int, agent: Any, part: Any, place: int, acts: bool = True) -> None:
-        """Add a part."""
-        self.owners.append(owner)
-        self.agents.append(agent)
-        self.parts.append(part)
-        self.places.append(place)
-        self.acting.append(acts)
-
-    def keys(self, episode_keys: Sequence[Any]) -> list[Key]:
-        """The parts' keys.
+    def keys(self, at: Ints, module_id: Any, episode_keys: Sequence[Any]) -> list[Key]:
+        """Their keys in per-episode columns: episode, agent, module.
 
         Args:
+            at: Positions of chunks of one module.
+            module_id: The module.
             episode_keys: One per episode of the call.
         """
-        module_id = self.module_id
-        return [(episode_keys[owner], agent, module_id) for owner, agent in zip(self.owners, self.agents)]
-
-    def subset(self, indices: Sequence[int]) -> AgentRows:
-        """Some of the parts."""
-        out = AgentRows(self.module_id)
-        for name in self.__slots__:
-            if name != "module_id":
-                values = getattr(self, name)
-                setattr(out, name, [values[i] for i in indices])
-        return out
+        owners, agents = self.owners, self.agents
+        return [(episode_keys[owners[i]], agents[i], module_id) for i in at.tolist()]
 
 
-def merged_rows(groups: Sequence[AgentRows]) -> AgentRows:
-    """The parts of several groups of one module, in the order of the call."""
-    out = AgentRows(groups[0].module_id)
-    for name in AgentRows.__slots__:
-        if name != "module_id":
-            setattr(out, name, [value for group in groups for value in getattr(group, name)])
-    return out.subset(sorted(range(len(out)), key=out.places.__getitem__))
+def order_of(groups: Iterable[ChunkGroup]) -> Ints:
+    """Return how to take the chunks of some groups, one group after the other, in the order of episodes and agents."""
+    at = [group.at for group in groups]
+    return np.concatenate(at).argsort(kind="stable") if at else np.empty(0, np.int64)
 
 
-def training_rows(episodes: Sequence[Any], keys: Collection[Key] = ()) -> dict[Any, AgentRows]:
+def by_module(groups: Mapping[tuple[Any, ...], Ints]) -> dict[Any, Ints]:
+    """The chunks of each module, whatever their spaces.
+
+    Args:
+        groups: (module id, ...) -> positions.
+    """
+    found: dict[Any, list[Ints]] = {}
+    for (module_id, *_), at in groups.items():
+        found.setdefault(module_id, []).append(at)
+    return {module_id: np.sort(np.concatenate(members)) for module_id, members in found.items()}
+
+
+def training_chunks(
+    episodes: Sequence[Any], keys: Collection[Key] = ()
+) -> tuple[AgentChunks, dict[tuple[Any, ...], Ints]]:
     """Every agent's part that has steps, in the order in which agents appeared; grouped by module and spaces.
 
     Args:
@@ -101,32 +84,59 @@ def training_rows(episodes: Sequence[Any], keys: Collection[Key] = ()) -> dict[A
     """
     idle_keys = {key[:2] for key in keys}
     pairs = [(owner, segment.episode) for owner, episode in enumerate(episodes) for segment in episode.segments]
-    parts_by_episode: list[list[Any]] = [[] for _ in episodes]
-    for (owner, part), length in zip(pairs, lengths_of([part.rewards for _, part in pairs])):
-        if length or (idle_keys and (episodes[owner].id_, part.agent_id) in idle_keys):
-            parts_by_episode[owner].append(part)
-    groups: dict[Any, AgentRows] = {}
+    lengths = lengths_of([part.rewards for _, part in pairs])
+    pairs = [
+        (owner, part)
+        for (owner, part), length in zip(pairs, lengths)
+        if length or (idle_keys and (episodes[owner].id_, part.agent_id) in idle_keys)
+    ]
+    owners, parts = [owner for owner, _ in pairs], [part for _, part in pairs]
+    agents: Sequence[Any] = [part.agent_id for part in parts]
+    if len(set(zip(owners, agents))) < len(parts):  # some came back
+        by_episode = ([part.agent_id for _, part in members] for _, members in groupby(pairs, itemgetter(0)))
+        agents = [name for names in by_episode for name in numbered(names)]
+    groups = by_spaces([part.module_id for part in parts], parts)
+    return AgentChunks(parts, owners, agents), groups
+
+
+def by_spaces(before: Sequence[Any], parts: Sequence[Any]) -> dict[tuple[Any, ...], Ints]:
+    """Group chunks by what they were grouped by before, and by the spaces that they have now.
+
+    Args:
+        before: The group of each chunk.
+        parts: The chunks.
+
+    Returns:
+        (group before, number of the spaces) -> positions.
+    """
     kinds = SpaceKinds()
-    place = 0
-    for owner, parts in enumerate(parts_by_episode):
-        for name, part in zip(numbered([part.agent_id for part in parts]), parts):
-            group = part.module_id, kinds.of(part)
-            if group not in groups:
-                groups[group] = AgentRows(part.module_id)
-            groups[group].add(owner, name, part, place)
-            place += 1
-    return groups
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    members: dict[tuple[Any, ...], list[int]] = {}
+    for place, (group, part) in enumerate(zip(before, parts)):
+        spaces = part.observations.space, part.actions.space, part.given_observation_space
+        identity = group, part.agent_id, *map(id, spaces)
+        at = members.get(identity)
+        if at is None:
+            at = members[identity] = groups.setdefault((group, kinds.of(part.agent_id, *spaces)), [])
+        at.append(place)
+    return _as_arrays(groups)
 
 
-def acting_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
+def _as_arrays(groups: Mapping[Any, list[int]]) -> dict[Any, Ints]:
+    return {key: np.array(at, np.int64) for key, at in groups.items()}
+
+
+def acting_chunks(episodes: Sequence[Any]) -> tuple[AgentChunks, dict[tuple[Any, ...], Ints]]:
     """The newest part of every agent that has a new observation, those that ended with it included.
 
     They are grouped by module and by the spaces of what the environment gives, which pieces may make equal only now;
     an agent has the same spaces in all episodes of a call.
     """
-    groups = _ActingGroups()
-    by_agent = groups.by_agent
-    place = 0
+    kinds = SpaceKinds()
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    members: dict[tuple[Any, Any], list[int]] = {}
+    parts: list[Any] = []
+    owners, agents, acting = [], [], []
     for owner, episode in enumerate(episodes):
         env_t = episode.env_t
         for agent_id, record in episode.records.items():
@@ -135,59 +145,17 @@ def acting_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
             if segment is None or segment.steps[-1] != env_t or segment.repeats:
                 continue  # without a new observation, or given its last one again at its end
             part = segment.episode
-            adder = by_agent.get(agent_id)
-            if adder is None or adder.module_id != part.module_id:
-                adder = groups.of(agent_id, part.module_id, episode)
-            adder.owner(owner)
-            adder.agent(agent_id)
-            adder.part(part)
-            adder.place(place)
-            adder.acts(live is not None)
-            place += 1
-    return groups.rows
-
-
-def regrouped(groups: Mapping[Any, AgentRows]) -> dict[Any, AgentRows]:
-    """Groups of parts of the same spaces as they are now: a piece may have made those of one group differ.
-
-    Args:
-        groups: (module id, number of the spaces) -> the parts; those that are still alike stay as they are.
-    """
-    kinds = SpaceKinds()
-    out: dict[Any, AgentRows] = {}
-    for group, rows in groups.items():
-        by_kind: dict[int, list[int]] = {}
-        for i, part in enumerate(rows.parts):
-            by_kind.setdefault(kinds.of(part), []).append(i)
-        parts = {group: rows} if len(by_kind) < 2 else {(*group, kind): rows.subset(at) for kind, at in by_kind.items()}
-        out.update(parts)
-    return out
-
-
-class _ActingGroups:
-    """Groups of rows, and which one an agent was in last.
-
-    Attributes:
-        rows: (module id, number of the spaces) -> the group.
-        by_agent: agent -> what adds to the group.
-    """
-
-    def __init__(self) -> None:
-        self.rows: dict[Any, AgentRows] = {}
-        self.by_agent: dict[Any, _Adding] = {}
-        self._adding: dict[Any, _Adding] = {}
-        self._spaces = SpaceKinds()
-
-    def of(self, agent_id: Any, module_id: Any, episode: Any) -> _Adding:
-        """Return the function that adds to the group of an agent; make the group if it is missing."""
-        spaces = _entry(episode.observation_space, agent_id), _entry(episode.action_space, agent_id)
-        group = module_id, self._spaces.of_agent(agent_id, *spaces)
-        adder = self._adding.get(group)
-        if adder is None:
-            rows = self.rows[group] = AgentRows(module_id)
-            adder = self._adding[group] = _Adding(rows)
-        self.by_agent[agent_id] = adder
-        return adder
+            at = members.get((agent_id, part.module_id))
+            if at is None:
+                spaces = _entry(episode.observation_space, agent_id), _entry(episode.action_space, agent_id)
+                kind = part.module_id, kinds.of(agent_id, *spaces)
+                at = members[agent_id, part.module_id] = groups.setdefault(kind, [])
+            at.append(len(parts))
+            parts.append(part)
+            owners.append(owner)
+            agents.append(agent_id)
+            acting.append(live is not None)
+    return AgentChunks(parts, owners, agents, acting), _as_arrays(groups)
 
 
 def _entry(spaces: Any, agent_id: Any) -> Any:
@@ -195,28 +163,20 @@ def _entry(spaces: Any, agent_id: Any) -> Any:
     return getattr(spaces, "spaces", spaces).get(agent_id)
 
 
-class _Adding:
-    """The `append` of each of a group's lists, looked up once and not for every agent in every environment."""
-
-    __slots__ = ("acts", "agent", "module_id", "owner", "part", "place")
-
-    def __init__(self, rows: AgentRows) -> None:
-        self.module_id = rows.module_id
-        self.owner, self.agent, self.part = rows.owners.append, rows.agents.append, rows.parts.append
-        self.place, self.acts = rows.places.append, rows.acting.append
-
-
 class RowsByModule(Mapping[Any, list[tuple[Any, Any]]]):
     """Module id -> (episode key, agent) of each of its rows, for splitting outputs by agent.
 
     Args:
-        rows: Module id -> the parts of its rows.
+        chunks: Those of the call.
+        groups: Module id -> the positions of its rows' chunks.
         episodes: The call's.
         episode_keys: One per episode.
     """
 
-    def __init__(self, rows: Mapping[Any, AgentRows], episodes: Sequence[Any], episode_keys: Sequence[Any]) -> None:
-        self.rows = rows
+    def __init__(
+        self, chunks: AgentChunks, groups: Mapping[Any, Ints], episodes: Sequence[Any], episode_keys: Sequence[Any]
+    ) -> None:
+        self.chunks, self.groups = chunks, groups
         self._episodes = list(episodes)
         self._steps = list(map(_ENV_T, episodes))
         self._keys = episode_keys
@@ -226,15 +186,18 @@ class RowsByModule(Mapping[Any, list[tuple[Any, Any]]]):
         same = len(episodes) == len(self._episodes) and all(map(is_, episodes, self._episodes))
         return same and list(map(_ENV_T, episodes)) == self._steps
 
+    def owners(self, module_id: Any) -> list[tuple[int, Any]]:
+        """(position of the episode in the call, agent) of each of a module's rows."""
+        return [key[:2] for key in self.chunks.keys(self.groups[module_id], module_id, range(len(self._episodes)))]
+
     def __getitem__(self, module_id: Any) -> list[tuple[Any, Any]]:
-        rows = self.rows[module_id]
-        return [(self._keys[owner], agent) for owner, agent in zip(rows.owners, rows.agents)]
+        return [key[:2] for key in self.chunks.keys(self.groups[module_id], module_id, self._keys)]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.rows)
+        return iter(self.groups)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.groups)
 
     def __repr__(self) -> str:
         return repr(dict(self))
@@ -243,10 +206,10 @@ class RowsByModule(Mapping[Any, list[tuple[Any, Any]]]):
 _ENV_T = attrgetter("env_t")
 
 
-def rows_given_back(
+def chunks_given_back(
     episodes: Sequence[Any], episode_keys: Sequence[Any], rows: Mapping[Any, Sequence[tuple[Any, Any]]]
-) -> tuple[dict[Any, AgentRows], dict[Any, list[bool]]]:
-    """Return the agent of each row of the modules' outputs, after steps were added since the modules' batch was made.
+) -> tuple[AgentChunks, dict[Any, Ints]]:
+    """Return the chunk of each row of the modules' outputs, after steps were added since the modules' batch was made.
 
     Args:
         episodes: Multi-agent episodes.
@@ -254,26 +217,17 @@ def rows_given_back(
         rows: module id -> (episode key, agent) of each row, as the mapping to modules left them.
 
     Returns:
-        The parts of agents that are still to act by module; and for every module's rows whether they are among them.
+        The chunks of all agents that are to act; and the position of each row's chunk among them by module, -1 for
+        agents that are not to act any more.
     """
-    places: dict[tuple[Any, Any], tuple[int, int]] = {}
-    for owner, (episode_key, episode) in enumerate(zip(episode_keys, episodes)):
-        for agent_id in episode.get_agents_without_action():
-            places[episode_key, agent_id] = owner, len(places)
-    groups: dict[Any, AgentRows] = {}
-    flags: dict[Any, list[bool]] = {}
-    for module_id, keys in rows.items():
-        group = AgentRows(module_id)
-        flags[module_id] = []
-        for episode_key, agent_id in keys:
-            found = places.get((episode_key, agent_id))
-            flags[module_id].append(found is not None)
-            if found is not None:
-                owner, place = found
-                group.add(owner, agent_id, episodes[owner].agent_episodes[agent_id], place)
-        if len(group):
-            groups[module_id] = group
-    return groups, flags
+    waiting = [(owner, agent) for owner, item in enumerate(episodes) for agent in item.get_agents_without_action()]
+    parts = [episodes[owner].agent_episodes[agent] for owner, agent in waiting]
+    places = {(episode_keys[owner], agent): place for place, (owner, agent) in enumerate(waiting)}
+    groups = {
+        module_id: np.array([places.get((key, agent), -1) for key, agent in keys], np.int64)
+        for module_id, keys in rows.items()
+    }
+    return AgentChunks(parts, [owner for owner, _ in waiting], [agent for _, agent in waiting]), groups
 
 
 class SpaceKinds:
@@ -284,9 +238,8 @@ class SpaceKinds:
 
     Example:
         >>> import gymnasium as gym
-        >>> from epibatch.episodes import SingleAgentEpisode
         >>> kinds = SpaceKinds()
-        >>> [kinds.of(SingleAgentEpisode(observation_space=gym.spaces.Discrete(n))) for n in (2, 3, 2)]
+        >>> [kinds.of("left", gym.spaces.Discrete(n), None) for n in (2, 3, 2)]
         [0, 1, 0]
     """
 
@@ -296,12 +249,7 @@ class SpaceKinds:
         self._kinds: list[tuple[Any, ...]] = []
         self._seen: list[tuple[Any, ...]] = []  # keeps the spaces alive, because their identities are keys
 
-    def of(self, episode: Any) -> int:
-        """The number of a single-agent episode's spaces."""
-        spaces = episode.observations.space, episode.actions.space, episode.given_observation_space
-        return self.of_agent(episode.agent_id, *spaces)
-
-    def of_agent(self, agent_id: Any, observation_space: Any, action_space: Any, env_space: Any = None) -> int:
+    def of(self, agent_id: Any, observation_space: Any, action_space: Any, env_space: Any = None) -> int:
         """The number of an agent's spaces.
 
         Args:
@@ -346,11 +294,3 @@ def _content(space: Any) -> Any:
     if kind is Tuple:
         return kind, *map(_content, space.spaces)
     return id(space)
-
-
-def by_module(groups: Iterable[AgentRows]) -> dict[Any, AgentRows]:
-    """The parts of each module, whatever their spaces."""
-    found: dict[Any, list[AgentRows]] = {}
-    for rows in groups:
-        found.setdefault(rows.module_id, []).append(rows)
-    return {module_id: merged_rows(members) for module_id, members in found.items()}

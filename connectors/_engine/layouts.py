@@ -16,11 +16,11 @@ from epibatch.core.errors import BatchLayoutError, ColumnError, nearest
 from epibatch.core.structs import BatchedNdArray, flatten, form_of, is_leaf, map_struct, unflatten
 
 from .columns import Batch, EpisodeColumn
+from .grouping import Ints, order_of
 
 if TYPE_CHECKING:
     from .call import PipelineCall
     from .chunks import ChunkGroup
-    from .grouping import AgentRows
 
 
 def is_plain(value: Any) -> bool:
@@ -58,24 +58,23 @@ def _by_key(batch: Batch, call: PipelineCall) -> dict[Any, Any]:
             columns.setdefault(name, {}).update(plain_column(column, groups[group]))
     if len(batch.groups) < 2:
         return columns
-    order = [chunk.key for chunk in call.chunks]
+    order = call.keys
     return {name: {key: items[key] for key in order if key in items} for name, items in columns.items()}
 
 
 def _by_episode(batch: Batch, call: PipelineCall) -> dict[Any, list[dict[Any, Any]]]:
     """Batched columns of agents as `{column: [{agent: value}]}`, one dict for each episode."""
-    modules, rows = batch.groups, call.agent_rows
     out: dict[Any, list[dict[Any, Any]]] = {}
     orders: dict[tuple[Any, ...], _AgentOrder] = {}
     cache: dict[tuple[int, ...], list[dict[Any, Any]]] = {}
     by_name: dict[str, dict[Any, Any]] = {}
-    for module_id, module_columns in modules.items():
+    for module_id, module_columns in batch.groups.items():
         for name, column in module_columns.items():
             by_name.setdefault(name, {})[module_id] = column
     for name, by_module in by_name.items():
         order = tuple(by_module)
         if order not in orders:
-            orders[order] = _AgentOrder([rows[module_id] for module_id in order], len(call.episodes))
+            orders[order] = _AgentOrder([call.groups[module_id] for module_id in order], call)
         columns = list(by_module.values())
         ids = tuple(map(id, columns))  # actions that need no change for the environment are one array twice
         if ids in cache:
@@ -249,14 +248,14 @@ def _collect_all(name: str, value: dict[Any, list[Any]], call: PipelineCall, bat
         part = {key: value[key] for key in group.keys if key in value}
         if part:
             batch.groups[group_key][name] = collect(name, part, group)
-    _refuse_strangers(name, value, dict.fromkeys(chunk.key for chunk in call.chunks))
+    _refuse_strangers(name, value, dict.fromkeys(call.keys))
 
 
 def _of_modules(plain: Mapping[Any, Any], call: PipelineCall, records: Mapping[Any, _Shown]) -> Batch:
     """From `{module: {column: ...}}`; what is under no module's id stays beside the modules."""
-    if call.acted and not call.shown_items:
+    if call.still_acting and not call.shown_items:
         _check_modules(plain, call)
-        ended_modules = call.acted.keys() - call.groups.keys()  # all of its agents have ended since
+        ended_modules = call.still_acting.keys() - call.groups.keys()  # all of its agents have ended since
         plain = {name: value for name, value in plain.items() if name not in ended_modules}
     if not call.several:
         call.find_modules(plain)
@@ -278,15 +277,15 @@ def _of_modules(plain: Mapping[Any, Any], call: PipelineCall, records: Mapping[A
 
 
 def _check_modules(batch: Mapping[Any, Any], call: PipelineCall) -> None:
-    strangers = [name for name in batch if name not in call.acted and isinstance(batch[name], Mapping)]
+    strangers = [name for name in batch if name not in call.still_acting and isinstance(batch[name], Mapping)]
     missing = [name for name in call.groups if name not in batch]
     if strangers or missing:
         where = "outputs of the modules"
-        expected = f"those of modules that were given rows: {', '.join(sorted(map(repr, call.acted)))}"
+        expected = f"those of modules that were given rows: {', '.join(sorted(map(repr, call.still_acting)))}"
         found, do = f"none of {missing and missing[0]!r}", "let forward return outputs of every module in its batch"
         if strangers:
             found, do = repr(strangers[0]), "let forward return outputs of the modules in its batch only"
-            do += f"; {nearest(str(strangers[0]), map(str, call.acted))}"
+            do += f"; {nearest(str(strangers[0]), map(str, call.still_acting))}"
         raise BatchLayoutError(where, expected=expected, found=found, do=do)
 
 
@@ -440,30 +439,27 @@ def _mixed(name: str, first: Any, other: Any, chunk: int, other_chunk: int, grou
 
 
 def merge_columns(
-    parts: Sequence[tuple[dict[str, Any], ChunkGroup]], places: Sequence[Sequence[int]], group: ChunkGroup
+    parts: Sequence[dict[str, Any]], members: Sequence[ChunkGroup], order: Ints, group: ChunkGroup
 ) -> dict[str, Any]:
     """Return the columns of several groups of chunks as columns of all their chunks.
 
     Args:
-        parts: Each group's columns and group.
-        places: Positions of each group's chunks among all.
-        group: All of them; it has their chunks in another order.
+        parts: Each group's columns.
+        members: The groups.
+        order: How to take their chunks, one group after the other, in the order of `group`: int64 [chunks].
+        group: All of them.
 
     Raises:
         ColumnError: some groups lack a column, or its rows differ in shape.
     """
-    chunks = np.concatenate([np.array(positions, np.int64) for positions in places])
-    names = dict.fromkeys(name for columns, _ in parts for name in columns)
-    if any(member.rows is not None for _, member in parts):
-        rows = np.concatenate([member.expected_rows for _, member in parts])
-        group.rows = rows[np.argsort(chunks)]
-    return {name: _merged(name, parts, chunks, group) for name in names}
+    names = dict.fromkeys(name for columns in parts for name in columns)
+    return {name: _merged(name, parts, members, order, group) for name in names}
 
 
 def _merged(
-    name: str, parts: Sequence[tuple[dict[str, Any], ChunkGroup]], chunks: np.ndarray[Any, Any], group: ChunkGroup
+    name: str, parts: Sequence[dict[str, Any]], members: Sequence[ChunkGroup], order: Ints, group: ChunkGroup
 ) -> EpisodeColumn:
-    bad_groups = [member for columns, member in parts if name not in columns]
+    bad_groups = [member for columns, member in zip(parts, members) if name not in columns]
     if bad_groups:
         raise ColumnError(
             f"column {name!r} of module {group.module_id!r}",
@@ -471,24 +467,19 @@ def _merged(
             found=f"none of {bad_groups[0].describe(0)}",
             do="add the column for every agent of the module, or for none",
         )
-    columns = [columns[name] for columns, _ in parts]
-    counts = np.concatenate(
-        [
-            np.ones(len(member.episodes), np.int64) if column.counts is None else column.counts
-            for column, (_, member) in zip(columns, parts)
-        ]
-    )
-    single, one_each = all(column.item_per_row for column in columns), all(column.counts is None for column in columns)
-    order = np.argsort(chunks, kind="stable")
-    starts = np.cumsum(counts) - counts
-    rows = np.concatenate([np.arange(starts[i], starts[i] + counts[i]) for i in order.tolist()])
-    if any(column.holds_objects for column in columns):
-        items = [item for column in columns for item in column.data]
-        return EpisodeColumn([items[i] for i in rows], None if one_each else counts[order], item_per_row=single)
-    firsts = np.cumsum([0, *(len(member.episodes) for _, member in parts)])[:-1]
-    owners = np.argsort(order, kind="stable")[firsts].tolist()
-    data = map_struct(lambda leaf: leaf[rows], join_rows(name, [column.data for column in columns], owners, group))
-    return EpisodeColumn(data, None if one_each else counts[order], item_per_row=single)
+    columns, sizes = [columns[name] for columns in parts], [len(member.episodes) for member in members]
+    firsts = np.argsort(order)[np.cumsum([0, *sizes])[:-1]].tolist()  # of each group, in the new order
+    holds_objects = any(column.holds_objects for column in columns)
+    data: Any = [item for column in columns for item in column.data] if holds_objects else None
+    if not holds_objects:
+        data = join_rows(name, [column.data for column in columns], firsts, group)
+    one_each = all(column.counts is None for column in columns)
+    counts = [
+        np.ones(size, np.int64) if column.counts is None else column.counts for column, size in zip(columns, sizes)
+    ]
+    single = all(column.item_per_row for column in columns)
+    together = EpisodeColumn(data, None if one_each else np.concatenate(counts), item_per_row=single)
+    return together.picked(order)
 
 
 def _each_row(data: Any) -> Any:
@@ -500,24 +491,24 @@ class _AgentOrder:
     """The rows of some modules in the order of episodes and agents.
 
     Args:
-        parts: The parts of each module's rows.
-        episodes: Number of episodes.
+        groups: The modules' chunks.
+        call: Their call.
     """
 
-    def __init__(self, parts: Sequence[AgentRows], episodes: int) -> None:
-        places = [place for rows in parts for place in rows.places]
-        self._back = sorted(range(len(places)), key=places.__getitem__)
-        agents, owners = ([value for rows in parts for value in getattr(rows, name)] for name in ("agents", "owners"))
-        self._agents = [agents[i] for i in self._back]
-        ends = np.cumsum(np.bincount(np.array(owners, np.int64), minlength=episodes)).tolist()
+    def __init__(self, groups: Sequence[ChunkGroup], call: PipelineCall) -> None:
+        self._order, chunks = order_of(groups), call.chunks
+        at = np.concatenate([group.at for group in groups])[self._order].tolist()
+        self._agents = [chunks.agents[i] for i in at]
+        owners = np.array([chunks.owners[i] for i in at], np.int64)
+        ends = np.bincount(owners, minlength=len(call.episodes)).cumsum().tolist()
         self._spans = list(zip([0, *ends], ends))
 
     def by_episode(self, columns: Sequence[Any]) -> list[dict[Any, Any]]:
         """Each episode's `{agent: value}`, from one column per module."""
         agents, arrays = self._agents, set(map(type, columns)) == {np.ndarray} and columns[0].dtype != object
         if arrays and len({(column.dtype, column.shape[1:]) for column in columns}) == 1:
-            values = list(np.concatenate(columns)[self._back])
+            values = list(np.concatenate(columns)[self._order])
         else:
             rows = [row for column in columns for row in _each_row(column)]
-            values = [rows[i] for i in self._back]
+            values = [rows[i] for i in self._order.tolist()]
         return [dict(zip(agents[start:stop], values[start:stop])) for start, stop in self._spans]

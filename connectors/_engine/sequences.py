@@ -157,13 +157,13 @@ def step_places(group: ChunkGroup, *, leading: int = 1) -> npt.NDArray[np.bool_]
 
 
 def merged_sequences(
-    layouts: Sequence[SequenceLayout | None], places: Sequence[Sequence[int]], module_id: Any
+    layouts: Sequence[SequenceLayout | None], order: npt.NDArray[np.int64], module_id: Any
 ) -> SequenceLayout | None:
     """The sequences of several groups of one module's chunks, or None as long as there are none.
 
     Args:
         layouts: Of each group.
-        places: Positions of each group's chunks among all.
+        order: How to take their chunks, one group after the other, in the order of the module's: int64 [chunks].
         module_id: Their module.
 
     Raises:
@@ -179,7 +179,7 @@ def merged_sequences(
             found="'continue'",
             do="use sequence_end 'overlap', or a module for each kind of agent",
         )
-    return joined_layout(found, places)
+    return joined_layout(found, order)
 
 
 def _layout(group: ChunkGroup, steps: int | None) -> SequenceLayout:

@@ -65,9 +65,7 @@ class AgentToModuleMapping(AgentMapper):
         call.map_to_modules(batch)
         to_train = call.shared_data.get(POLICIES_TO_TRAIN)
         if not call.training:
-            kept = call.keep_acting()
-            if kept is not None:
-                batch.keep(kept)
+            call.keep_acting(batch)
         elif to_train is not None:
             call.keep_modules(batch, to_train)
         call.shared_data[ROW_MAP] = call.rows_by_module()

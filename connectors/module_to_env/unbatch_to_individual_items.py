@@ -31,8 +31,8 @@ class UnBatchToIndividualItems(ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Unbatch all columns, rows of agents that ended since they observed left out."""
-        if group.several and (acted := group.call.acted.get(group.module_id)) is not None:
-            columns = {name: _kept(name, column, acted) for name, column in columns.items()}
+        if (acting := group.call.still_acting.get(group.module_id)) is not None:
+            columns = {name: _kept(name, column, acting) for name, column in columns.items()}
         expected = len(group.episodes)
         for name, column in columns.items():
             found = len(column) if type(column) is np.ndarray and column.ndim else _rows(column)
@@ -42,12 +42,12 @@ class UnBatchToIndividualItems(ColumnarPiece):
         return columns
 
 
-def _kept(name: str, column: Any, acted: Any) -> Any:
-    if _rows(column) != len(acted):
-        raise _wrong_rows(name, column, len(acted))
+def _kept(name: str, column: Any, acting: Any) -> Any:
+    if _rows(column) != len(acting):
+        raise _wrong_rows(name, column, len(acting))
     if isinstance(column, list):
-        return [item for item, kept in zip(column, acted) if kept]
-    return map_struct(lambda leaf: leaf[acted], column)
+        return [item for item, acts in zip(column, acting) if acts]
+    return map_struct(lambda leaf: leaf[acting], column)
 
 
 def _wrong_rows(name: str, column: Any, expected: int) -> ColumnError:

@@ -165,21 +165,20 @@ def without_burn_in(layout: SequenceLayout, burn_in: int) -> SequenceLayout:
     )
 
 
-def joined_layout(layouts: Sequence[SequenceLayout], places: Sequence[Sequence[int]]) -> SequenceLayout:
+def joined_layout(layouts: Sequence[SequenceLayout], order: npt.ArrayLike) -> SequenceLayout:
     """Merge the layouts of several groups of chunks; each of their sequences has rows of only one chunk.
 
     Args:
         layouts: of each group; made with the same settings.
-        places: per group, where its chunks stand among all chunks.
+        order: how to take their chunks, one group after the other, in the order of all chunks: int64 [chunks].
 
     Example:
         >>> layouts = [sequence_layout([5], 2, end="drop"), sequence_layout([3], 2, end="drop")]
-        >>> joined_layout(layouts, [[1], [0]]).sequence_chunks
+        >>> joined_layout(layouts, [1, 0]).sequence_chunks
         array([0, 1, 1])
     """
-    found = np.concatenate([np.asarray(group, np.int64) for group in places])
-    rank = np.argsort(np.argsort(found, kind="stable"), kind="stable")  # places may have gaps
-    starts = np.cumsum([0, *(len(group) for group in places)])
+    rank = np.argsort(order, kind="stable")
+    starts = np.cumsum([0, *(len(layout.counts) for layout in layouts)])
     chunks = np.concatenate([rank[start + layout.sequence_chunks] for start, layout in zip(starts, layouts)])
     order = np.argsort(chunks, kind="stable")
     counts = np.empty(len(rank), np.int64)
