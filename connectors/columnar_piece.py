@@ -105,11 +105,9 @@ class ColumnarPiece(FieldPiece):
         for key, columns in batch.groups.items():
             group = call.groups[key]
             try:
-                own_copy = self.uses_spaces and call.several
-                piece = self.parts.of(call.entry(group)) if own_copy else self
-                batch.groups[key] = piece.run(columns, group)
+                batch.groups[key] = group.piece_for(self).run(columns, group)
             except Exception as error:
-                if call.several or call.mapped:
+                if key is not None:
                     add_context(error, f"for module {group.module_id!r}:")
                 raise
         return batch

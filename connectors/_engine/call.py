@@ -181,7 +181,8 @@ class PipelineCall:
 
     def _group(self, at: Ints, module_id: Any) -> ChunkGroup:
         module = None if self.rl_module is None else self._module(module_id, at)
-        return ChunkGroup(self, module, module_id, self.chunks.of(at), self._plus_one, at)
+        parts = self.chunks.parts
+        return ChunkGroup(self, module, module_id, [parts[i] for i in at.tolist()], self._plus_one, at)
 
     def _picked(self, members: Sequence[ChunkGroup], order: Ints) -> ChunkGroup:
         """A group of chunks of other groups of its module, which has what these groups know about them.
@@ -212,14 +213,14 @@ class PipelineCall:
                 found=type(self.rl_module).__name__,
                 do="build it with MultiRLModuleSpec(rl_module_specs={module id: RLModuleSpec(...)})",
             )
-        if module_id not in self.rl_module:
-            raise UnknownNameError(
-                "episode {!r}, agent {!r}".format(*self.chunks.keys(at, module_id, self.episode_keys)[0]),
-                expected=f"a module of the MultiRLModule: {', '.join(map(repr, self.rl_module.keys()))}",
-                found=repr(module_id),
-                do="let the mapping function name one of them; " + nearest(str(module_id), self.rl_module.keys()),
-            )
-        return self.rl_module[module_id]
+        if module_id in self.rl_module:
+            return self.rl_module[module_id]
+        raise UnknownNameError(
+            "episode {!r}, agent {!r}".format(*self.chunks.keys(at, module_id, self.episode_keys)[0]),
+            expected=f"a module of the MultiRLModule: {', '.join(map(repr, self.rl_module.keys()))}",
+            found=repr(module_id),
+            do="let the mapping function name one of them; " + nearest(str(module_id), self.rl_module.keys()),
+        )
 
     def include_idle_agents(self, keys: set[Any]) -> bool:
         """Use all agents' steps if the batch has columns of agents without a new observation.
@@ -234,10 +235,6 @@ class PipelineCall:
         if others:
             self._begin(*training_chunks(self.episodes, keys))
         return others
-
-    def entry(self, group: ChunkGroup) -> Any:
-        """Under which key the spaces of a group's rows stand in a Dict of spaces."""
-        return group.module_id if self.mapped else group.episodes[0].agent_id
 
     def by_agent(self) -> dict[Any, ChunkGroup]:
         """Groups of each agent's chunks, in the order in which agents appear."""
@@ -325,12 +322,13 @@ class PipelineCall:
                 self.groups[name] = group.for_module(self.rl_module[name], name)
         self.mapped = True
 
-    def as_shown(self, batch: Batch) -> Batch:
-        """Return a batch with one group per module, as plain pieces see it."""
-        group = self.groups.get(None)
-        if group is None or not (self.multi and group.batched):
-            return batch
-        return Batch({group.module_id: batch.groups[None]}, batch.loose)
+    def name_module(self, batch: Batch) -> Batch:
+        """Show what is batched of one agent by module from now on, as a MultiRLModule takes it."""
+        if self.multi and None in self.groups and self.groups[None].batched:
+            group = self.groups.pop(None)
+            self.groups[group.module_id], batch.groups = group, {group.module_id: batch.groups.pop(None)}
+            self.mapped = True
+        return batch
 
     def take_keys(self, columns: Iterable[Any]) -> None:
         """Let the chunks be those that columns have keys of; for a piece that is tried without episodes.

@@ -77,8 +77,6 @@ class ChunkGroup:
     _plain: list[Any] | None = None
     with_bootstrap_step: list[Any] | None = None
     _positions: dict[int, int] | None = None
-    _reader: EpisodeReader | None = None
-    _stateful: bool | None = None
 
     def __init__(
         self,
@@ -117,7 +115,8 @@ class ChunkGroup:
     def for_module(self, rl_module: Any, module_id: Any) -> ChunkGroup:
         """The same chunks for another module."""
         out = copy.copy(self)
-        out.rl_module, out.module_id, out._stateful = rl_module, module_id, None
+        out.rl_module, out.module_id = rl_module, module_id
+        out.__dict__.pop("stateful", None)
         return out
 
     @property
@@ -126,33 +125,28 @@ class ChunkGroup:
         by_module = self.shared_data.get(COLUMNS_LEFT_OUT)
         return by_module.get(self.module_id, ()) if by_module else ()
 
-    @property
+    @cached_property
     def stateful(self) -> bool:
         """True if the module is recurrent."""
-        if self._stateful is None:
-            self._stateful = is_stateful(self.rl_module)
-        return self._stateful
+        return is_stateful(self.rl_module)
 
     def is_per_sequence(self, column: str) -> bool:
         """True if a column has one row per sequence, and no time axis, where the batch consists of sequences."""
         return column in PER_SEQUENCE or column in self.per_sequence
 
-    @property
+    @cached_property
     def reader(self) -> EpisodeReader:
         """Reads rows of all chunks, wherever they are stored."""
-        if self._reader is None:
-            episodes, long = self.episodes, self.with_bootstrap_step
-            if long is not None:
-                self._reader = EpisodeReader(long, episodes)
-            elif not self.training and type(episodes) is list:  # newest rows: one each, whatever block they are in
-                self._reader = EpisodeReader(episodes)
-            else:
-                self._reader = reader_of(episodes)
-        return self._reader
+        episodes, long = self.episodes, self.with_bootstrap_step
+        if long is not None:
+            return EpisodeReader(long, episodes)
+        if not self.training and type(episodes) is list:  # newest rows: one each, whatever block they are in
+            return EpisodeReader(episodes)
+        return reader_of(episodes)
 
     def invalidate(self) -> None:
         """Forget what is known about the episodes: a plain piece may have changed them."""
-        self._reader = None
+        self.__dict__.pop("reader", None)
         self.__dict__.pop("counts", None)
 
     @cached_property
@@ -166,7 +160,7 @@ class ChunkGroup:
     @property
     def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Steps of each chunk: int64, shape [number of chunks]."""
-        return (self._reader or self.reader).table.lengths
+        return self.reader.table.lengths
 
     @cached_property
     def counts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -218,10 +212,15 @@ class ChunkGroup:
 
     def describe(self, chunk: int) -> str:
         """Name a chunk for an error message."""
-        if self.several:
-            episode_key, agent_id, _ = self.keys[chunk]
-            return f"episode {episode_key!r}, agent {agent_id!r}"
-        return f"episode {self.keys[chunk][0]!r} (chunk {chunk} of {len(self.episodes)})"
+        episode_key, *agent = self.keys[chunk]
+        place = f", agent {agent[0]!r}" if agent else f" (chunk {chunk} of {len(self.episodes)})"
+        return f"episode {episode_key!r}{place}"
+
+    def piece_for(self, piece: Any) -> Any:
+        """A piece, or its copy for the spaces of these chunks' agents (or of their module) if it depends on spaces."""
+        if not (self.several and piece.uses_spaces):
+            return piece
+        return piece.parts.of(self.module_id if self.call.mapped else self.episodes[0].agent_id)
 
 
 def chunk_keys(episodes: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -72,8 +72,7 @@ def _one_step_later(piece: Any, group: ChunkGroup) -> EpisodeColumn:
     """Return what a piece makes `obs` of, one step later: the rows that it makes if there is a bootstrap row."""
     longer = copy.copy(group)
     longer.add_bootstrap_rows()
-    own_copy = piece.uses_spaces and group.call.several
-    made = (piece.parts.of(group.call.entry(group)) if own_copy else piece).run({}, longer)[Columns.OBS].data
+    made = group.piece_for(piece).run({}, longer)[Columns.OBS].data
     sizes = group.lengths + 1
     ends, rows = np.cumsum(sizes), np.arange(sizes.sum())
     at = np.minimum(rows + 1, np.repeat(ends - 1, sizes)) if group.plus_one else np.delete(rows, ends - sizes)

@@ -38,13 +38,8 @@ class AgentChunks(NamedTuple):
     agents: Sequence[Any]
     acting: Sequence[bool] = ()
 
-    def of(self, at: Ints) -> list[Any]:
-        """The chunks at some positions."""
-        parts = self.parts
-        return [parts[i] for i in at.tolist()]
-
     def keys(self, at: Ints, module_id: Any, episode_keys: Sequence[Any]) -> list[Key]:
-        """Their keys in per-episode columns: episode, agent, module.
+        """The keys of chunks in per-episode columns: episode, agent, module.
 
         Args:
             at: Positions of chunks of one module.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError, nearest
 from epibatch.core.structs import BatchedNdArray, flatten, form_of, is_leaf, map_struct, unflatten
@@ -30,11 +29,10 @@ def is_plain(value: Any) -> bool:
 
 def to_plain(batch: Batch, call: PipelineCall) -> dict[str, Any]:
     """The batch as plain pieces and the pipeline's caller see it; columns that are batched already stay as they are."""
+    if call.multi:
+        call.name_module(batch)
     if not call.several and not call.mapped:
         (columns,) = batch.groups.values()
-        if call.multi and (group := call.groups[None]).batched:
-            flat = _flat_items(columns, group)
-            return {DEFAULT_MODULE_ID: flat, **batch.loose} if flat else dict(batch.loose)
         if EpisodeColumn not in map(type, columns.values()):
             return {**columns, **batch.loose} if batch.loose else columns
     call.shown_items = batch.holds_items()
@@ -49,15 +47,13 @@ def to_plain(batch: Batch, call: PipelineCall) -> dict[str, Any]:
 def _by_key(batch: Batch, call: PipelineCall) -> dict[Any, Any]:
     """`{column: {key: [items]}}`, keys in the order of the call's chunks."""
     groups = call.groups
-    if not call.several:
+    if len(batch.groups) == 1:
         ((key, group_columns),) = batch.groups.items()
         return {name: plain_column(column, groups[key]) for name, column in group_columns.items()}
     columns: dict[str, dict[Any, Any]] = {}
     for group, group_columns in batch.groups.items():
         for name, column in group_columns.items():
             columns.setdefault(name, {}).update(plain_column(column, groups[group]))
-    if len(batch.groups) < 2:
-        return columns
     order = call.keys
     return {name: {key: items[key] for key in order if key in items} for name, items in columns.items()}
 
@@ -210,22 +206,21 @@ def to_columns(plain: Mapping[Any, Any], call: PipelineCall) -> Batch:
         ColumnError: items that cannot be stacked, because their shapes or nesting differ.
     """
     records, call.shown = call.shown or {}, None
-    if not call.several and not call.mapped:
-        if call.multi:
-            call.find_modules(plain)
-        elif not records and type(plain) is dict:
-            for value in plain.values():
-                if isinstance(value, dict) and is_plain(value):
-                    break
-            else:
-                return Batch({None: plain})
+    if call.multi and not call.several:
+        call.find_modules(plain)
     if call.mapped:
         return _of_modules(plain, call, records)
+    if not call.several and not records and type(plain) is dict:
+        for value in plain.values():
+            if isinstance(value, dict) and is_plain(value):
+                break
+        else:
+            return Batch({None: plain})
     if call.several and call.by_hand and plain:
         keys = {key for column in plain.values() if is_plain(column) for key in column}
         records = {} if call.include_idle_agents(keys) else records  # columns of other chunks
     batch = Batch({key: {} for key in call.groups})
-    target = batch.loose if call.several else next(iter(batch.groups.values()))
+    target = batch.groups.get(None, batch.loose)
     for name, value in plain.items():
         before = records.get((None, name)) if records else None
         if before is not None and before.columns.keys() <= batch.groups.keys() and before.is_left_alone(value):
@@ -257,8 +252,6 @@ def _of_modules(plain: Mapping[Any, Any], call: PipelineCall, records: Mapping[A
         _check_modules(plain, call)
         ended_modules = call.still_acting.keys() - call.groups.keys()  # all of its agents have ended since
         plain = {name: value for name, value in plain.items() if name not in ended_modules}
-    if not call.several:
-        call.find_modules(plain)
     batch = Batch({})
     for name, value in plain.items():
         if name not in call.groups or not isinstance(value, Mapping):

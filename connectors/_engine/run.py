@@ -182,7 +182,7 @@ def run_plan(
             seconds = perf_counter() - start
             total += seconds
             for watch in watches:
-                watch.stepped(step, seconds, plain if columns is None else call.as_shown(columns))
+                watch.stepped(step, seconds, plain if columns is None else call.name_module(columns))
             start = perf_counter()  # the time they took is no piece's
     for watch in watches:
         watch.finished(total)
@@ -226,7 +226,7 @@ def _run_by_group(steps: Sequence[Step], columns: dict[Any, dict[str, Any]], cal
                 group = call.groups[key]
                 columns[key] = step.piece.run(group_columns, group)
     except Exception as error:
-        if call.several or call.mapped or (call.multi and group.batched):
+        if key is not None or (call.multi and group.batched):
             add_context(error, f"for module {group.module_id!r}:")
         add_context(error, f"in {step.where}:")
         if type(error) is KeyError:
