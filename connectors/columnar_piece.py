@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from operator import is_
 from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns, nearest_column
 from epibatch.core.errors import ColumnError, PipelineError, add_context
+from epibatch.core.kept_property import kept_property
 from epibatch.core.piece_declarations import refuse_misspelt_names
 
 from ._engine.agent_copies import PerAgentCopies, output_spaces
@@ -60,7 +60,7 @@ class ColumnarPiece(FieldPiece):
         """True if the piece is for learner pipelines alone, or was made with `as_learner_connector=True`."""
         return self.pipelines == ("learner",) or bool(self._as_learner_connector)
 
-    @cached_property
+    @kept_property
     def _as_learner_connector(self) -> Any:
         """The argument by the name of RLlib's attribute, which ported subclasses read."""
         return getattr(self, "as_learner_connector", False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeIndexError, nearest
+from epibatch.core.kept_property import kept_property
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
 from ._storage.arrays import Leaf, fits
@@ -76,13 +76,13 @@ class EpisodeReader:
         self._given = episodes if given is None else given
         self._recorded: Any = episodes if type(episodes) is VectorEpisodes and episodes.recording else None
 
-    @cached_property
+    @kept_property
     def table(self) -> ChunkTable:
         """The facts of the chunks, and where their rows lie."""
         table: ChunkTable | None = getattr(self._sequence, "table", None)
         return ChunkTable.of_episodes(self._given) if table is None else table
 
-    @cached_property
+    @kept_property
     def episodes(self) -> list[Any]:
         """The episode objects."""
         sequence = self._sequence
@@ -103,7 +103,7 @@ class EpisodeReader:
         """Number of steps that each chunk keeps before its start: int64 [C]."""
         return self.table.lookbacks
 
-    @cached_property
+    @kept_property
     def ends(self) -> Flags:
         """The flags (terminated, truncated) at each chunk's end: bool [2, C]."""
         return np.stack([self.table.terminateds, self.table.truncateds])
@@ -228,7 +228,7 @@ class EpisodeReader:
         numbers = all(leaf.dtype.kind in _NUMBERS for item in columns for leaf in item.leaves)
         return columns, numbers and len(shapes) == 1
 
-    @cached_property
+    @kept_property
     def _zeros(self) -> Ints:
         return np.zeros_like(self.table.lengths)
 

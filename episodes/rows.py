@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from epibatch.core.errors import ColumnError, EpisodeError
+from epibatch.core.kept_property import kept_property
 from epibatch.core.padding import SequenceLayout, pad
 from epibatch.core.spaces import exact_fill_value
 from epibatch.core.structs import Form, flatten, form_text, map_struct, paths_of, unflatten
@@ -419,18 +419,18 @@ class Windows:
 
     # -- rows side by side, with what is filled in ---------------------------------------------------
 
-    @cached_property
+    @kept_property
     def _per_chunk(self) -> Ints:
         """The number of each chunk's rows in the batch."""
         return np.ones_like(self.rows.counts) if self._counts is None else self._counts
 
-    @cached_property
+    @kept_property
     def _spans(self) -> Ints:
         """The number of rows that each chunk's windows span."""
         spans: Ints = np.where(self._per_chunk > 0, self._per_chunk + self._reach - 1, 0)
         return spans
 
-    @cached_property
+    @kept_property
     def _places(self) -> Ints:
         """The start of each row's window among the rows that lie side by side."""
         spans, counts = self._spans, self._per_chunk

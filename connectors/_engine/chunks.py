@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import COLUMNS_LEFT_OUT, Columns
+from epibatch.core.kept_property import kept_property
 
 from ...episodes.reader import EpisodeReader, reader_of
 from ...episodes.vector_episodes import VectorEpisodes
@@ -125,7 +125,7 @@ class ChunkGroup:
         by_module = self.shared_data.get(COLUMNS_LEFT_OUT)
         return by_module.get(self.module_id, ()) if by_module else ()
 
-    @cached_property
+    @kept_property
     def stateful(self) -> bool:
         """True if the module is recurrent."""
         return is_stateful(self.rl_module)
@@ -134,7 +134,7 @@ class ChunkGroup:
         """True if a column has one row per sequence, and no time axis, where the batch consists of sequences."""
         return column in PER_SEQUENCE or column in self.per_sequence
 
-    @cached_property
+    @kept_property
     def reader(self) -> EpisodeReader:
         """Reads rows of all chunks, wherever they are stored."""
         episodes, long = self.episodes, self.with_bootstrap_step
@@ -149,7 +149,7 @@ class ChunkGroup:
         self.__dict__.pop("reader", None)
         self.__dict__.pop("counts", None)
 
-    @cached_property
+    @kept_property
     def keys(self) -> list[tuple[Any, ...]]:
         """One key per chunk, in the order of `episodes`."""
         call = self.call
@@ -162,7 +162,7 @@ class ChunkGroup:
         """Steps of each chunk: int64, shape [number of chunks]."""
         return self.reader.table.lengths
 
-    @cached_property
+    @kept_property
     def counts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Rows that each chunk has in a train batch: its steps, and the bootstrap row if there is one."""
         return self.lengths + 1 if self.plus_one else self.lengths

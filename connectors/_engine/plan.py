@@ -7,13 +7,13 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby, pairwise
 from typing import Any
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import EpibatchWarning, PieceError, PipelineError
 from epibatch.core.imports import advice_for_piece
+from epibatch.core.kept_property import kept_property
 from epibatch.core.piece_arguments import constructor_parameters
 from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.registry import build_piece, snake_case
@@ -44,13 +44,13 @@ class Step:
     sees_bootstraps: bool
     writes_episodes: bool
 
-    @cached_property
+    @kept_property
     def trusted(self) -> bool:
         """True if nothing is done around the piece: it works on columns, writes to no episodes, its run is built in."""
         run = getattr(self.piece, "run", None)
         return self.columnar and not self.writes_episodes and str(run.__module__).startswith("epibatch.")
 
-    @cached_property
+    @kept_property
     def by_group(self) -> bool:
         """True if the piece is given the columns of one group after the other, and nothing is done around it."""
         kind: Any = type(self.piece)
@@ -82,7 +82,7 @@ class Plan:
     training: bool = False
     observations_by: ColumnarPiece | None = None
 
-    @cached_property
+    @kept_property
     def stretches(self) -> tuple[tuple[Step, ...], ...]:
         """The steps: pieces that are given one group after the other together with those that follow, others alone."""
         return tuple(tuple(stretch) for _, stretch in groupby(self.steps, lambda step: step.by_group or step.name))

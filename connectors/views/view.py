@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 import gymnasium as gym
@@ -14,6 +13,7 @@ from annotated_types import MinLen
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, nearest
+from epibatch.core.kept_property import kept_property
 from epibatch.core.piece_arguments import wrong_values
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
@@ -97,22 +97,22 @@ class View:
         shifts: tuple[int, ...] = self.__dict__["_shifts"]
         return shifts
 
-    @cached_property
+    @kept_property
     def is_single(self) -> bool:
         """True if it is one value per row, without a new axis."""
         return isinstance(self.shift, int)
 
-    @cached_property
+    @kept_property
     def base(self) -> str:
         """The column without the path to a leaf."""
         return (self.column or "").partition("/")[0]
 
-    @cached_property
+    @kept_property
     def lookback(self) -> int:
         """Steps before a row that it reads."""
         return max(0, -min(self.shifts))
 
-    @cached_property
+    @kept_property
     def masked(self) -> bool:
         """True if a column says which of its values are real."""
         return self.agent is not None if self.mask is None else self.mask

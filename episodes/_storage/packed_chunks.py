@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import chain, repeat
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
+from epibatch.core.kept_property import kept_property
 from epibatch.core.structs import Form, flatten, unflatten
 
 from ..single_agent_episode import SingleAgentEpisode
@@ -100,12 +101,12 @@ class SentBlock:
         self._objects = _from_band(data["objects"])
         block.infos, block.own_infos = data["infos"], self._objects["own_infos"]
 
-    @cached_property
+    @kept_property
     def tails(self) -> list[tuple[int, Any]]:
         """The terminal observations that lie apart, each after its chunk's position."""
         return list(_tails(self._data["tails"]))
 
-    @cached_property
+    @kept_property
     def chunks(self) -> list[Chunk]:
         """The chunks, made when one of them is asked for."""
         data, objects = self._data, self._objects

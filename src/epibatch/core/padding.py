@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError
+from epibatch.core.kept_property import kept_property
 from epibatch.core.structs import BatchedNdArray, flatten, flatten_like, map_struct, unflatten
 
 __all__ = [
@@ -75,39 +75,39 @@ class SequenceLayout:
     resets: Bools | None = None
     places: Ints | None = None
 
-    @cached_property
+    @kept_property
     def num_sequences(self) -> int:
         """B, the number of sequences."""
         return len(self.seq_lens)
 
-    @cached_property
+    @kept_property
     def first_rows(self) -> Ints:
         """int64 [B]: the flat row at each sequence's first place."""
         return (np.cumsum(self.counts) - self.counts)[self.sequence_chunks] + self.offsets
 
-    @cached_property
+    @kept_property
     def own(self) -> Bools:
         """bool [B, T]: where each row lies that lies anywhere, once."""
         if self.prefixes is None:
             return self.mask
         return self.mask & (np.arange(self.max_seq_len) >= self.prefixes[:, None])
 
-    @cached_property
+    @kept_property
     def loss(self) -> Bools:
         """bool [B, T]: the places of `own` in sequences that carry loss."""
         return self.own if self.no_loss is None else self.own & ~self.no_loss[:, None]
 
-    @cached_property
+    @kept_property
     def destination(self) -> Ints:
         """int64 [K]: the place of every row of `kept_rows` in the layout flattened to `[B * T]`."""
         return np.flatnonzero(self.own) if self.places is None else self.places
 
-    @cached_property
+    @kept_property
     def kept_rows(self) -> Ints:
         """int64 [K]: the flat rows that lie in a sequence, which `unpad` gives back."""
         return self.source[self.destination] if self.scattered else np.arange(self.num_rows)
 
-    @cached_property
+    @kept_property
     def source(self) -> Ints:
         """int64 [B * T]: the flat row at every place; 0 at the places of `holes`."""
         if self.scattered and self.places is None:
@@ -116,12 +116,12 @@ class SequenceLayout:
         source[self.destination] = np.arange(self.num_rows)
         return source
 
-    @cached_property
+    @kept_property
     def holes(self) -> Ints:
         """int64 [H]: the places of the flattened layout without a row."""
         return np.flatnonzero(~self.mask)
 
-    @cached_property
+    @kept_property
     def gaps(self) -> Ints:
         """int64 [C]: the places without a row after each chunk's rows; only for layouts that are not `scattered`."""
         if self.resets is None:
