@@ -28,7 +28,7 @@ from epibatch.core.structs import flatten, flatten_like, form_of, form_text
 
 from ._parts.arguments import as_flag, as_info, as_reward, as_rewards, check_space, check_state, check_steps, fresh_id
 from ._parts.episode import Episode
-from ._storage.arrays import leaves_like, same_value, shielded
+from ._storage.arrays import as_value, leaves_like, same_value, shielded
 from ._storage.growing_column import NOTHING, RowPlan
 from ._storage.indexing import WATCH, Indices, check_newest
 from ._storage.infos_buffer import EMPTY, InfosBuffer, mark_placeholders
@@ -979,7 +979,7 @@ def _lacks_keys(expected: Any, found: Any) -> bool:
 def _equal(a: Any, b: Any) -> bool:
     """Return True if two observations are equal; NaN equals NaN."""
     (left, form), (right, other_form) = flatten(a), flatten(b)
-    return form == other_form and all(map(_equal_leaves, map(np.asarray, left), map(np.asarray, right)))
+    return form == other_form and all(map(_equal_leaves, map(as_value, left), map(as_value, right)))
 
 
 def _equal_leaves(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> bool:

@@ -15,7 +15,7 @@ import torch
 from epibatch.connectors import learner
 from epibatch.connectors.env_to_module import EnvToModulePipeline, SingleAgentObservationPreprocessor
 from epibatch.connectors.rewards import LineariseRewards
-from epibatch.core.errors import CheckpointError, ColumnError, EpisodeError, SpaceError
+from epibatch.core.errors import CheckpointError, ColumnError, EpisodeError, EpisodeStateError, SpaceError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 
@@ -188,6 +188,27 @@ def test_a_space_that_is_set_later_counts():
 
 
 NAN = np.float32([1, np.nan])
+
+
+def test_chunks_are_joined_where_an_observation_is_ragged():
+    """Rows of a list in a list whose lengths differ are Python objects; numbers were before and are again later."""
+
+    def begun():
+        episode = SingleAgentEpisode(id_="a")
+        episode.add_env_reset([1, 2])
+        episode.add_env_step([[1], [2, 3]], 0, 1.0)
+        return episode
+
+    whole, other = begun(), begun()
+    following = whole.cut()
+    following.add_env_step([5], 0, 1.0)
+    whole.concat_episode(following)
+    assert [np.asarray(row, object).tolist() for row in whole.get_observations()] == [[1, 2], [[1], [2, 3]], [5]]
+    stranger = SingleAgentEpisode(
+        id_="a", observations=[[[1], [2, 4]], [3]], actions=[0], rewards=[1.0], t_started=1, len_lookback_buffer=0
+    )
+    with pytest.raises(EpisodeStateError, match="another first observation"):
+        other.concat_episode(stranger)
 
 
 @pytest.mark.parametrize(
