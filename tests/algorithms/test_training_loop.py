@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 
 import numpy as np
 import pytest
 import torch
 
-from epibatch.algorithms.ppo import PPOConfig
+from epibatch.algorithms.algorithm import StepResult
+from epibatch.algorithms.ppo import PPO, PPOConfig
+from epibatch.core.errors import CheckpointError
 from epibatch.env_runner.multi_agent_env import make_multi_agent
 from epibatch.learner import Minibatches, PPOLoss, PPOSettings
 
@@ -85,7 +88,7 @@ def by_hand(case):
     return weights, {key: loop.kl_coeff for key, loop in loops.items()}, steps
 
 
-@pytest.mark.parametrize("case", ["mlp", "lstm", "agents", "agents-lstm"])
+@pytest.mark.parametrize("case", ["mlp", "lstm", "agents", pytest.param("agents-lstm", marks=pytest.mark.slow)])
 def test_train_takes_the_steps_of_a_loop_by_hand(case):
     weights, coefficients, steps = by_hand(case)
     algo = config(case).build_algo()
@@ -106,3 +109,43 @@ def test_train_takes_the_steps_of_a_loop_by_hand(case):
     parts = {"module", "optimizers", "coefficients", "generators", "connector"}
     assert state["learner"].keys() == {*parts, "num_updates", "num_gradient_steps", "num_env_steps"}
     algo.stop()
+
+
+class TwoBatches(PPO):
+    """PPO that learns twice from what it sampled, and counts that."""
+
+    passes = 0
+
+    def training_step(self):
+        episodes = self.env_runner.sample(num_timesteps=64)
+        for _ in range(2):
+            results = self.learner_group.update(episodes=episodes)
+            self.passes += 1
+        self.env_runner.weights_updated()
+        return StepResult(results, sum(map(len, episodes)), {"both": 1.5})
+
+    def state_parts(self):
+        return {**super().state_parts(), "passes": (lambda: self.passes, self.set_passes)}
+
+    def set_passes(self, passes):
+        self.passes = int(passes)
+
+
+def test_a_training_step_of_ones_own_is_counted_reported_and_saved(tmp_path):
+    with contextlib.ExitStack() as stack:
+        algo = TwoBatches(config("mlp").training(num_epochs=1))
+        stack.callback(algo.stop)
+        results = [algo.train() for _ in range(2)][-1]
+        steps = results["num_env_steps_sampled_lifetime"]
+        assert results["training_iteration"] == 2 and steps >= 128
+        assert results["timers"] == {"both": 1.5}
+        learned = results["learners"]["__all_modules__"]
+        assert (learned["num_updates"], learned["num_env_steps_trained_lifetime"]) == (4, 2 * steps)
+        algo.save_to_path(tmp_path / "saved")
+        algo.train()
+        algo.restore_from_path(tmp_path / "saved")
+        assert (algo.passes, algo.training_iteration) == (4, 2)
+        with pytest.raises(CheckpointError) as raised:
+            algo.set_state({**algo.get_state(), "passes": "many"})
+        assert "'passes'" in raised.value.expected
+        assert algo.passes == 4

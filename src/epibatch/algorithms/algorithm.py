@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import arrays_size
@@ -56,9 +56,26 @@ if TYPE_CHECKING:
     from ..learner.learner import Learner
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["Algorithm", "LearnerGroup", "TrainBatches"]
+__all__ = ["Algorithm", "LearnerGroup", "StepResult", "TrainBatches"]
 
 AlgorithmT = TypeVar("AlgorithmT", bound="Algorithm")
+StatePart: TypeAlias = "tuple[Callable[[], Any], Callable[[Any], None]]"
+"""How a part of a state is read, and how it is restored."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StepResult:
+    """The outcome of one `Algorithm.training_step`.
+
+    Args:
+        learner_results: what the learner's update returned, by module id; {} if nothing was learned.
+        num_env_steps: environment steps that were sampled.
+        timers: seconds by name.
+    """
+
+    learner_results: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    num_env_steps: int = 0
+    timers: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 class Algorithm(ABC):
@@ -223,7 +240,7 @@ class Algorithm(ABC):
             verdict = judge(self.config.stop_rules, results, self.config.metrics_num_episodes_for_smoothing)
 
     def train(self) -> dict[str, Any]:
-        """Run one iteration: sample `train_batch_size` steps, update the modules.
+        """Run one iteration: a `training_step`, which samples and learns, and what is counted and reported of it.
 
         Returns:
             `env_runners` (returns, lengths, counts), `learners` (losses), `training_iteration`,
@@ -237,37 +254,21 @@ class Algorithm(ABC):
             RunnerError: the runner returned no steps.
         """
         start = time.perf_counter()
-        episodes = self._batches.sample()
-        steps = count_steps(episodes)
-        if self._batches.is_late:
-            self.learner_group.check_next_update(False)
-        elif self.env_runner.num_edits != self._edits_learned:
-            self.learner_group.check_next_update()
-            self._edits_learned = self.env_runner.num_edits
-        sampled = time.perf_counter()
-        self._batches.sample_ahead()
-        try:
-            learner_results = self.learner_group.update(episodes=episodes, metrics=self._piece_metrics)
-        finally:  # an update that fails may have taken steps before
-            self.env_runner.weights_updated()
+        step = self.training_step()
         self._share_lookback()
-        end = time.perf_counter()
+        seconds = time.perf_counter() - start
         self.training_iteration += 1
-        self._time_total_s += end - start
-        self._env_steps += steps
+        self._time_total_s += seconds
+        self._env_steps += step.num_env_steps
         metrics = self.env_runner.get_metrics()
         results = {
             "env_runners": metrics,
-            "learners": merge_logged(learner_results, self._piece_metrics, "learner"),
+            "learners": merge_logged(step.learner_results, self._piece_metrics, "learner"),
             "training_iteration": self.training_iteration,
             "num_env_steps_sampled_lifetime": self._env_steps,
-            "time_this_iter_s": end - start,
+            "time_this_iter_s": seconds,
             "time_total_s": self._time_total_s,
-            "timers": {
-                "sample": sampled - start,
-                "learn": end - sampled,
-                **{name: watch.take() for name, watch in self._watches.items()},
-            },
+            "timers": {**step.timers, **{name: watch.take() for name, watch in self._watches.items()}},
         }
         if self.config.num_env_runners or self.config.num_learners:
             results["fault_tolerance"] = self._fault_report()
@@ -277,6 +278,31 @@ class Algorithm(ABC):
         results = merge_logged(results, self.metrics, "algorithm")
         self._call("on_train_result", result=results)
         return results
+
+    def training_step(self) -> StepResult:
+        """Sample and learn once; `train` counts, evaluates and reports.
+
+        This one samples `train_batch_size` steps and updates the modules from them. An algorithm that learns from
+        other data overrides it.
+
+        Raises:
+            RunnerError: the runner returned no steps.
+        """
+        start = time.perf_counter()
+        episodes = self._batches.sample()
+        if self._batches.is_late:
+            self.learner_group.check_next_update(False)
+        elif self.env_runner.num_edits != self._edits_learned:
+            self.learner_group.check_next_update()
+            self._edits_learned = self.env_runner.num_edits
+        sampled = time.perf_counter()
+        self._batches.sample_ahead()
+        try:
+            results = self.learner_group.update(episodes=episodes, metrics=self._piece_metrics)
+        finally:  # an update that fails may have taken steps before
+            self.env_runner.weights_updated()
+        timers = {"sample": sampled - start, "learn": time.perf_counter() - sampled}
+        return StepResult(results, count_steps(episodes), timers)
 
     def _fault_report(self) -> dict[str, Any]:
         """Return the number of processes, of healthy ones, and of steps and episodes that were lost so far."""
@@ -705,17 +731,44 @@ class Algorithm(ABC):
         Raises:
             UnknownNameError: a name that is none of the parts'.
         """
-        parts: dict[str, Callable[[], Any]] = {
-            "learner": self.learner_group.get_state,
-            "env_runner": lambda: self.env_runner.get_state(not_components="rl_module"),  # the learner's state has it
-            "counters": self._get_counters,
-            "evaluation": self._evaluation.get_state,
-            "added_views": lambda: {name: view.to_dict() for name, view in self.added_views.items()},
-            "random": get_random_state,
-        }
-        if self.config.num_env_runners:
-            parts["env_runner_group"] = self.env_runner_group.get_state
+        parts = {name: read for name, (read, _) in self.state_parts().items()}
+        if not self.config.num_env_runners:
+            del parts["env_runner_group"]
         return select_components(parts, components, not_components, where=f"{type(self).__name__}.get_state(...)")
+
+    def state_parts(self) -> dict[str, StatePart]:
+        """Return how each part of the state is read and restored.
+
+        A subclass with a state of its own adds a part. A checkpoint that lacks it is restored without it.
+
+        Example:
+            >>> from epibatch.algorithms.ppo import PPO
+            >>> class Counting(PPO):
+            ...     calls = 0
+            ...
+            ...     def state_parts(self):
+            ...         return {**super().state_parts(), "calls": (lambda: self.calls, self.set_calls)}
+            ...
+            ...     def set_calls(self, calls):
+            ...         self.calls = calls
+        """
+        return {
+            # first: they are pieces; checkpoints of earlier versions have none
+            "added_views": (
+                lambda: {name: view.to_dict() for name, view in self.added_views.items()},
+                lambda views: self._set_added_views(views, f"{type(self).__name__}.set_state"),
+            ),
+            "learner": (self.learner_group.get_state, self.learner_group.set_state),
+            "counters": (self._get_counters, self._set_counters),
+            "evaluation": (self._evaluation.get_state, self._evaluation.set_state),  # earlier versions have none
+            "random": (get_random_state, set_random_state),
+            # before the local runner's: samples that are asked for end, and count for the statistics that go
+            "env_runner_group": (self.env_runner_group.get_state, self.env_runner_group.set_state),
+            "env_runner": (
+                lambda: self.env_runner.get_state(not_components="rl_module"),  # the learner's state has it
+                self.env_runner.set_state,
+            ),
+        }
 
     def _get_counters(self) -> dict[str, Any]:
         return {
@@ -748,23 +801,13 @@ class Algorithm(ABC):
         self._policy_steps = None  # also if the runner has sampled as much
 
     def _restore_parts(self, state: Mapping[str, Any]) -> None:
-        where = f"{type(self).__name__}.set_state"
-        takers: dict[str, Any] = {
-            # first: they are pieces; checkpoints of earlier versions have none
-            "added_views": lambda views: self._set_added_views(views, where),
-            "learner": self.learner_group.set_state,
-            "counters": self._set_counters,
-            "evaluation": self._evaluation.set_state,  # checkpoints of earlier versions have none
-            "random": set_random_state,
-            # before the local runner's: samples that are asked for end, and count for the statistics that go
-            "env_runner_group": self.env_runner_group.set_state,
-            "env_runner": self.env_runner.set_state,  # last: one that is refused leaves the running episodes alone
-        }
         if self.config.num_env_runners:
             state = {"env_runner_group": {}, **state}  # a state of one process, or of an earlier version, has none
-        for part in (name for name in takers if name in state):
-            with restoring(where, part):
-                takers[part](state[part])
+        parts = self.state_parts()
+        parts["env_runner"] = parts.pop("env_runner")  # last: one that is refused leaves the running episodes alone
+        for part in (name for name in parts if name in state):
+            with restoring(f"{type(self).__name__}.set_state", part):
+                parts[part][1](state[part])
 
     def _set_counters(self, counters: Mapping[str, Any]) -> None:
         names = ("training_iteration", "num_env_steps_sampled_lifetime")
