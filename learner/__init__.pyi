@@ -12,3 +12,10 @@ from .settings import LearnerSettings as LearnerSettings, PPOSettings as PPOSett
 from .symmetric_ppo_loss import SymmetricPPOLoss as SymmetricPPOLoss
 from .torch_learners import TorchLearners as TorchLearners, free_address as free_address
 from .unread_columns import ColumnUse as ColumnUse, trace_columns as trace_columns
+from .update_rule import (
+    Group as Group,
+    Losses as Losses,
+    UpdateRule as UpdateRule,
+    frozen_copy as frozen_copy,
+    polyak as polyak,
+)

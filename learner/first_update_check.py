@@ -172,7 +172,7 @@ class FirstUpdateCheck:
         """Return the warnings about one module, which is checked again only if it had no rows to compare."""
         module, columns = trainer.module, batch[module_id]
         trained = isinstance(module, torch.nn.Module) and any(weight.requires_grad for weight in module.parameters())
-        if not trained or Columns.ACTION_DIST_INPUTS not in columns:
+        if not trained or not trainer.rule.on_policy or Columns.ACTION_DIST_INPUTS not in columns:
             self._checked[module_id] = module
             return []
         try:

@@ -138,13 +138,16 @@ class HostedLearner:
             index=self._index, count=self._count, address=address, device=self._device, timeout_s=self._timeout_s
         )
 
-    def update(self, setup: Setup, packed: Any, times_pieces: bool | None) -> UpdateAnswer:
+    def update(
+        self, setup: Setup, packed: Any, times_pieces: bool | None, num_env_steps: int | None = None
+    ) -> UpdateAnswer:
         """Learn from this learner's share of the episodes.
 
         Args:
             setup: what changed since the last call.
             packed: the share, as `pack_episodes` gave it.
             times_pieces: for the logger that the pipeline is given; None: it is given none.
+            num_env_steps: environment steps that this share counts as; None: those of its episodes.
 
         Raises:
             WorkerLostError: another learner is gone.
@@ -154,7 +157,7 @@ class HostedLearner:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             learner, episodes = self._agree(lambda: (self._become(setup), unpack_episodes(packed)))
-            results = learner.update(episodes=episodes, metrics=logged)
+            results = learner.update(episodes=episodes, metrics=logged, num_env_steps=num_env_steps)
         connector = learner.connector
         history, watch = getattr(connector, "history", None), getattr(connector, "watch", None)
         return UpdateAnswer(

@@ -32,7 +32,7 @@ from epibatch.core.structs import flatten, map_struct
 
 from .first_update_check import CheckMode, FirstUpdateCheck
 from .learners import Learners
-from .loss import Loss, LossFunction, as_loss
+from .loss import LossFunction, as_loss
 from .minibatches import Minibatches, has_loss
 from .module_trainer import ModuleShare, ModuleTrainer
 from .schedules import count_steps
@@ -40,6 +40,7 @@ from .settings import LearnerSettings, MultiAgentSettings, PoliciesToTrain
 from .shared_states import SharedStates
 from .shared_update import SharedUpdate
 from .unread_columns import ColumnUse, UnreadColumns
+from .update_rule import UpdateRule
 
 if TYPE_CHECKING:
     from epibatch.core.rl_module.rl_module import MultiRLModule, RLModule
@@ -56,12 +57,14 @@ class Learner:
         connector: the learner pipeline; called as `connector(rl_module=, batch={}, episodes=, shared_data={},
             metrics=)`, it returns `{module_id: {column: tensor}}`; None if every update is given a batch.
         settings: optimiser and minibatches.
-        loss: a `Loss` (PPOLoss, say), or a function `(batch, outputs, distribution_class) -> (loss, metrics)`.
+        loss: an `UpdateRule`; a `Loss` (PPOLoss, say), which is one; or a function
+            `(batch, outputs, distribution_class) -> (loss, metrics)`.
         device: the device of the modules and minibatches; None leaves both on their devices.
         multi_agent: which modules are trained, and their own settings and losses; None trains all of them alike.
         columns: "all", or "auto": columns that are not read in a module's first update are not made for later ones.
         check_first_update: "warn", "error" or "off": the comparison, before the first gradient step of each
-            module, of its outputs in training with those recorded while it acted. Turn it off for off-policy data.
+            module, of its outputs in training with those recorded while it acted. Turn it off for off-policy data; it
+            is off for update rules that are not `on_policy`.
         learners: the learners that update together, each with its share of the episodes: a `TorchLearners`, say. All
             are made alike and have the same state. None: this learner is alone.
 
@@ -77,7 +80,7 @@ class Learner:
         module: MultiRLModule | RLModule,
         connector: Any,
         settings: LearnerSettings,
-        loss: Loss | LossFunction,
+        loss: UpdateRule | LossFunction,
         device: torch.device | str | None = None,
         multi_agent: MultiAgentSettings | None = None,
         columns: Literal["all", "auto"] = "all",
@@ -135,10 +138,27 @@ class Learner:
         self._module[module_id]
         return self._trainers()[module_id].settings
 
-    def loss_of(self, module_id: str) -> Loss:
-        """Return one module's loss, including its overrides."""
+    def loss_of(self, module_id: str) -> Any:
+        """Return one module's loss or other update rule, including its overrides."""
         self._module[module_id]
-        return self._trainers()[module_id].loss
+        return self._trainers()[module_id].rule
+
+    @property
+    def row_outputs(self) -> dict[str, dict[str, torch.Tensor]]:
+        """Module id -> name -> the update rule's values of the rows of the newest batch, float32 [B, ...].
+
+        They are in the order of the batch's rows; rows without loss have NaN. With other learners, each has those of
+        its own batch.
+        """
+        return {key: trainer.row_outputs for key, trainer in self._trainers().items() if trainer.row_outputs}
+
+    def renew_own(self, module_id: str) -> None:
+        """Make what the update rule keeps for a module, such as a target network, from the module as it is now.
+
+        Call it after you set a module's weights from outside.
+        """
+        self._module[module_id]
+        self._trainers()[module_id].renew_own()
 
     def parts(self) -> dict[str, Any]:
         """Return the arguments from which another learner like this one is built, with the same parts as this one."""
@@ -260,6 +280,7 @@ class Learner:
         episodes: Sequence[Any] | None = None,
         batch: Mapping[str, Mapping[str, Any]] | None = None,
         metrics: Any = None,
+        num_env_steps: int | None = None,
     ) -> dict[str, dict[str, float]]:
         """Run the pipeline over the episodes, then all epochs of minibatches of every module to train in the batch.
 
@@ -277,14 +298,16 @@ class Learner:
             episodes: chunks as an environment runner returns them; with other learners there may be none.
             batch: `{module_id: {column: tensor}}`, in place of episodes.
             metrics: logger passed to the pipeline.
+            num_env_steps: environment steps that count as learned from, for schedules, if rows were drawn from a larger
+                set; with other learners, those of this one's share. None: those of the episodes or the batch.
 
         Returns:
             Per module id the means of the loss's metrics over all minibatches, weighted by their valid rows, and
             `grad_norm` (before clipping), `explained_variance` (of the last epoch), `lr` (of the last step),
-            `num_rows` (valid rows of the first epoch, as far as it went), `num_minibatches` and the loss's
-            coefficients as used; under `__all_modules__` `connector_s`, `update_s`, `num_updates`,
-            `num_gradient_steps`, `num_env_steps_trained_lifetime`, and `num_rows` of all modules together, and with
-            `columns="auto"` `bytes_left_out`.
+            `num_rows` (valid rows of the first epoch, as far as it went), `num_minibatches`, `<group>_lr` of groups
+            with a learning rate of their own, and the loss's coefficients as used; under `__all_modules__`
+            `connector_s`, `update_s`, `num_updates`, `num_gradient_steps`, `num_env_steps_trained_lifetime`, and
+            `num_rows` of all modules together, and with `columns="auto"` `bytes_left_out`.
 
         Raises:
             ConfigError: episodes and a batch were given, or neither; or episodes to a learner without a pipeline.
@@ -299,18 +322,16 @@ class Learner:
         """
         start = time.perf_counter()
         data = _data_of(episodes, batch)
-        if self._learners.count == 1:
+        shared = SharedUpdate(self._learners)
+        if shared.count == 1:
             train_batch = self._batch_of(data, metrics)
-            num_env_steps = _num_env_steps(data)
-            connected = time.perf_counter()
-            results = self._update_modules(train_batch)
+            updates, steps = self._updates(shared, train_batch), _num_env_steps(data, num_env_steps)
         else:
-            shared = SharedUpdate(self._learners)
-            train_batch, shares, num_env_steps = self._agree(shared, data, metrics)
-            connected = time.perf_counter()
-            results = self._update_modules_together(shared, shares)
+            train_batch, updates, steps = self._agree(shared, data, metrics, num_env_steps)
+        connected = time.perf_counter()
+        results = self._run(updates, shared)
         self._num_updates += 1
-        self._num_env_steps += num_env_steps
+        self._num_env_steps += steps
         results[ALL_MODULES] = {
             "connector_s": connected - start,
             "update_s": time.perf_counter() - connected,
@@ -375,22 +396,25 @@ class Learner:
         else:
             self._check.skip()
 
-    def _update_modules(self, batch: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    def _updates(self, shared: SharedUpdate, batch: Mapping[str, Any]) -> dict[str, Update | None]:
+        """Return what updates each module that this batch updates; None for one without rows with loss."""
         trainers = self._trainers()
         chosen = [module_id for module_id in batch if self.should_module_be_updated(module_id, batch)]
         self._check.compare({module_id: trainers[module_id] for module_id in chosen}, batch)
-        learnable = {key: len(trainers) == 1 or has_loss(batch[key]) for key in chosen}
-        return self._run({key: partial(trainers[key].update, batch[key]) if learnable[key] else None for key in chosen})
 
-    def _run(
-        self, updates: Mapping[str, Callable[[int], dict[str, float]] | None], shared: SharedUpdate | None = None
-    ) -> dict[str, dict[str, float]]:
+        def update(key: str) -> Update:
+            trainer = trainers[key]
+            return lambda num_env_steps: trainer.update(_all_rows(shared, trainer, batch[key]), num_env_steps)
+
+        return {key: update(key) if len(trainers) == 1 or has_loss(batch[key]) else None for key in chosen}
+
+    def _run(self, updates: Mapping[str, Update | None], shared: SharedUpdate) -> dict[str, dict[str, float]]:
         """Run the updates of modules, None for one without rows; a loss that is not finite is raised after all.
 
         Args:
             updates: by module id.
-            shared: the update of several learners; an error that only this one has is raised at once, as the others
-                make no further exchange.
+            shared: the update of all learners; an error that only this one has is raised at once, as the others make no
+                further exchange.
         """
         results: dict[str, dict[str, float]] = {}
         failures: list[NonFiniteLossError] = []
@@ -401,7 +425,7 @@ class Learner:
             try:
                 results[module_id] = update(self._num_env_steps)
             except Exception as error:
-                if isinstance(error, NonFiniteLossError) and not (shared and shared.failed):
+                if isinstance(error, NonFiniteLossError) and not shared.failed:
                     failures.append(error)
                     continue
                 add_context(error, f"in the update of module {module_id!r}:")
@@ -416,24 +440,16 @@ class Learner:
 
     # ------------------------------------------------------------------------------- several learners
 
-    def _update_modules_together(
-        self, shared: SharedUpdate, shares: Mapping[str, ModuleShare | None]
-    ) -> dict[str, dict[str, float]]:
-        trainers = self._trainers()
-        return self._run(
-            {key: share and partial(trainers[key].update_together, share) for key, share in shares.items()}, shared
-        )
-
     def _agree(
-        self, shared: SharedUpdate, data: Data, metrics: Any
-    ) -> tuple[dict[str, Any], dict[str, ModuleShare | None], int]:
+        self, shared: SharedUpdate, data: Data, metrics: Any, num_env_steps: int | None
+    ) -> tuple[dict[str, Any], dict[str, Update | None], int]:
         """Run the pipeline over this learner's episodes, and agree with the others on the minibatches.
 
         Returns:
-            The train batch of this learner; for each module that any learner updates its share, None if no learner
-            has rows with loss; and the environment steps of all learners.
+            The train batch of this learner; for each module that any learner updates what updates it, None if no
+            learner has rows with loss; and the environment steps of all learners.
         """
-        own = shared.attempt(self._contribution, shared, data, metrics)
+        own = shared.attempt(self._contribution, shared, data, metrics, num_env_steps)
         answers = shared.finish(own and own[2])
         batch, minibatches, _ = cast("tuple[dict[str, Any], dict[str, Minibatches], _Contribution]", own)
         if not any(answer.num_episodes for answer in answers):
@@ -448,7 +464,7 @@ class Learner:
                 trainer.forget_metric_names()  # of some a state was set
         sizes = {key: [answer.sizes.get(key, (0, 0)) for answer in answers] for key in self._module}
         chosen = [key for key in self._module if any(key in answer.chosen for answer in answers)]
-        shares: dict[str, ModuleShare | None] = {}
+        updates: dict[str, Update | None] = {}
         for key in chosen:
             rows = [size[0] for size in sizes[key]]
             if len(self._module) == 1 and not any(rows):  # raises the error about a batch without loss
@@ -457,11 +473,11 @@ class Learner:
             largest = rows.index(max(rows)) + 1
             number = max(size[1] for size in sizes[key])
             share = ModuleShare(shared, minibatches.get(key), sum(rows), number, largest == shared.index)
-            shares[key] = share if any(rows) else None
-        return batch, shares, sum(answer.num_env_steps for answer in answers)
+            updates[key] = partial(self._trainers()[key].update, share) if any(rows) else None
+        return batch, updates, sum(answer.num_env_steps for answer in answers)
 
     def _contribution(
-        self, shared: SharedUpdate, data: Data, metrics: Any
+        self, shared: SharedUpdate, data: Data, metrics: Any, num_env_steps: int | None
     ) -> tuple[dict[str, Any], dict[str, Minibatches], _Contribution]:
         self._states.begin()
         batch = self._batch_of(data, metrics, shared)
@@ -478,7 +494,7 @@ class Learner:
             minibatches,
             _Contribution(
                 len(data),
-                _num_env_steps(data),
+                _num_env_steps(data, num_env_steps),
                 bool(batch),
                 (self._num_updates, self._num_gradient_steps, self._num_env_steps),
                 chosen,
@@ -505,6 +521,9 @@ class Learner:
         rates = {key: trainer.adapted_lr for key, trainer in trainers.items() if trainer.adapted_lr is not None}
         if rates:
             state["learning_rates"] = rates
+        rules = {key: trainer.get_own_state() for key, trainer in trainers.items() if trainer.own is not None}
+        if rules:
+            state["rules"] = rules
         if hasattr(self._learner_connector, "get_state"):
             state["connector"] = _copies(self._learner_connector.get_state())
         return state
@@ -598,6 +617,19 @@ class _Contribution(NamedTuple):
     connector_states: dict[str, Any]
 
 
+def _all_rows(shared: SharedUpdate, trainer: ModuleTrainer, columns: Mapping[str, Any]) -> ModuleShare:
+    """Return the share of a learner that is alone.
+
+    Raises:
+        BatchLayoutError: no row has loss.
+        ColumnError: a column does not fit the others.
+    """
+    minibatches = trainer.minibatches(columns)
+    return ModuleShare(shared, minibatches, minibatches.num_rows)
+
+
+Update: TypeAlias = Callable[[int], dict[str, float]]
+"""What updates a module, called with the environment steps learned from so far."""
 Data: TypeAlias = "Sequence[Any] | Mapping[str, Mapping[str, Any]]"
 """Episodes, or a batch."""
 
@@ -621,8 +653,10 @@ def _data_of(episodes: Sequence[Any] | None, batch: Mapping[str, Any] | None) ->
     return given[0]
 
 
-def _num_env_steps(data: Data) -> int:
-    """Count the environment steps of episodes, or the steps with loss of the module with the most."""
+def _num_env_steps(data: Data, given: int | None) -> int:
+    """Return the steps that are given; else those of episodes, or the steps with loss of the module with the most."""
+    if given is not None:
+        return given
     if not isinstance(data, Mapping):
         return count_steps(data)
     return max(map(_num_steps, data.values()), default=0)
@@ -673,8 +707,8 @@ _SETTINGS = tuple(LearnerSettings.names())
 
 
 def _overridden(
-    module_id: str, settings: LearnerSettings, loss: Loss, changes: Mapping[str, Any]
-) -> tuple[LearnerSettings, Loss]:
+    module_id: str, settings: LearnerSettings, loss: UpdateRule, changes: Mapping[str, Any]
+) -> tuple[LearnerSettings, UpdateRule]:
     """Return the common settings and loss with one module's changes.
 
     Args:
@@ -758,7 +792,7 @@ def _restore_trainer(module_id: str, trainer: ModuleTrainer, state: Mapping[str,
             raise _error(f"a learning rate of {module_id!r}, 0 or more", repr(lr))
         trainer.adapted_lr = lr
     trainer.set_order(state["generators"][module_id])
-    trainer.optimizer = None
+    trainer.set_own_state(state.get("rules", {}).get(module_id))
     if module_id in state["optimizers"]:
         optimizer = trainer.prepare()
         if optimizer is None:

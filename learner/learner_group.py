@@ -128,6 +128,7 @@ class LearnerGroup:
         episodes: Sequence[Any] | None = None,
         batch: Mapping[str, Mapping[str, Any]] | None = None,
         metrics: Any = None,
+        num_env_steps: int | None = None,
     ) -> dict[str, dict[str, float]]:
         """Learn from episodes or a batch, as `Learner.update` does.
 
@@ -135,6 +136,7 @@ class LearnerGroup:
             episodes: chunks as an environment runner returns them.
             batch: `{module_id: {column: tensor}}`, in place of episodes; for a learner in this process.
             metrics: logger passed to the pipeline.
+            num_env_steps: environment steps that count as learned from; None: those of the episodes or the batch.
 
         Raises:
             ConfigError: a batch for processes; episodes and a batch, or neither.
@@ -142,7 +144,9 @@ class LearnerGroup:
             Exception: as `Learner.update`; the learners go on with what they have then.
         """
         if self._actors is None:
-            results: dict[str, dict[str, float]] = self.learner.update(episodes=episodes, batch=batch, metrics=metrics)
+            results: dict[str, dict[str, float]] = self.learner.update(
+                episodes=episodes, batch=batch, metrics=metrics, num_env_steps=num_env_steps
+            )
             return results
         if batch is not None or episodes is None:
             raise ConfigError(
@@ -158,8 +162,9 @@ class LearnerGroup:
         shares = even_shares(_lengths(episodes), self.num_learners)
         packed = [pack_episodes(episodes, share.tolist() if len(shares) > 1 else None) for share in shares]
         times_pieces = None if metrics is None else metrics.times_pieces
+        steps = [num_env_steps] + [None if num_env_steps is None else 0] * (len(shares) - 1)  # learners add them up
         answers: dict[int, UpdateAnswer] = self._on_all(
-            "update", lambda setup: [(setup, share, times_pieces) for share in packed]
+            "update", lambda setup: [(setup, share, times_pieces, count) for share, count in zip(packed, steps)]
         )
         self._has_checked = True
         self._take_over(answers, metrics)

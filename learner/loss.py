@@ -1,18 +1,21 @@
-"""The interface of losses."""
+"""Losses: update rules with a single loss."""
 
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 
-from epibatch.core.errors import ConfigError, NotAvailableError
+from epibatch.core.columns import Columns, add_column_hint
+from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, add_context
 from epibatch.core.imports import load_object
 
+from ..connectors._engine.modules import describe_batch
 from .settings import loss_problem
+from .update_rule import Losses, UpdateRule
 
 LossFunction: TypeAlias = Callable[
     [Mapping[str, Any], Mapping[str, Any], Any], "tuple[torch.Tensor, dict[str, torch.Tensor]]"
@@ -20,78 +23,32 @@ LossFunction: TypeAlias = Callable[
 """`function(batch, outputs, distribution_class) -> (scalar loss, metrics)`."""
 
 
-class Loss(ABC):
-    """A loss and the coefficients that it adapts between updates.
+class Loss(UpdateRule):
+    """An update rule with one loss, which moves all of the module.
 
     A plain function `(batch, outputs, distribution_class) -> (loss, metrics)` works as well; subclass this
     for coefficients that change with the metrics and belong to the saved state.
     """
 
-    def setting_names(self) -> tuple[str, ...]:
-        """The names that `with_settings` accepts."""
-        return ()
+    on_policy = True
 
-    def with_settings(self, **changes: Any) -> Loss:
-        """Return this loss with some of its settings changed, for a module with its own settings.
+    def __init__(self) -> None:
+        """Have no settings; a subclass may."""
 
-        Args:
-            **changes: values for some of `setting_names`.
-
-        Raises:
-            ConfigError: a value is out of its range.
-            NotAvailableError: the loss has no settings.
-        """
-        raise NotAvailableError(
-            f"{type(self).__name__}.with_settings",
-            expected="a loss that has settings",
-            found=f"none, and values for {', '.join(changes)}",
-            do="implement setting_names and with_settings, or give the module another loss",
-        )
-
-    def initial_coefficients(self) -> dict[str, float]:
-        """Return the coefficients of a module that was never updated."""
-        return {}
-
-    def scheduled_coefficients(self, num_env_steps: int) -> dict[str, float]:
-        """Return the coefficients that follow a schedule, for an update.
-
-        Args:
-            num_env_steps: environment steps that the learner has learned from so far.
-        """
-        return {}
-
-    def standardized_columns(self) -> tuple[str, ...]:
-        """Return the columns that the loss standardizes over each minibatch; by default none.
-
-        Of several learners that update together each has a part of the minibatch. The coefficients then have
-        `<column>_mean` and `<column>_std` of the rows of all learners.
-        """
-        return ()
-
-    def augment(self, minibatch: dict[str, Any]) -> dict[str, Any]:
-        """Return the minibatch that the module and the loss get; by default the same one.
-
-        Args:
-            minibatch: column -> tensor, on the module's device; not to be changed in place.
-        """
-        return minibatch
-
-    def ends_update(self, metrics: Mapping[str, float]) -> bool:
-        """True if the update ends before the step of the minibatch with these metrics."""
-        return False
-
-    def adapts_lr(self) -> bool:
-        """True if `adapted_lr` changes the learning rate, which then belongs to the learner's state."""
-        return False
-
-    def adapted_lr(self, lr: float, metrics: Mapping[str, float]) -> float:
-        """Return the learning rate for the step of the minibatch with these metrics; by default the same one.
-
-        Args:
-            lr: that of the step before; at first the one of the settings.
-            metrics: of the minibatch, over the rows of all learners.
-        """
-        return lr
+    def losses(self, batch: Mapping[str, Any], module: Any, own: Any, coefficients: Mapping[str, float]) -> Losses:
+        """Return the loss of the module's outputs in training, as one that moves all of the module."""
+        outputs = _outputs(module, batch)
+        of_loss = getattr(batch, "of_loss", None)
+        try:
+            result = self(
+                batch if of_loss is None else of_loss, outputs, module.get_train_action_dist_cls(), coefficients
+            )
+        except KeyError as error:
+            add_missing_column(error, batch)
+            add_column_hint(error, outputs, meant="`outputs`")
+            raise
+        loss, metrics = _loss_and_metrics(result)
+        return Losses({"total": loss}, metrics, outputs=outputs)
 
     @abstractmethod
     def __call__(
@@ -107,18 +64,8 @@ class Loss(ABC):
             batch: one minibatch, column -> tensor.
             outputs: the output of `forward_train`, with `vf_preds` added for modules that predict values.
             distribution_class: the module's action distribution for training.
-            coefficients: those of `initial_coefficients` or `adapt`, and those of `scheduled_coefficients`; for
-                several learners also those that `standardized_columns` names.
+            coefficients: as for `losses`.
         """
-
-    def adapt(self, coefficients: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
-        """Return the coefficients for the next update.
-
-        Args:
-            coefficients: those of this update.
-            metrics: means of this loss's metrics over the update's last epoch.
-        """
-        return dict(coefficients)
 
 
 class PlainLoss(Loss):
@@ -138,11 +85,11 @@ class PlainLoss(Loss):
         return self._function(batch, outputs, distribution_class)
 
 
-def as_loss(loss: Loss | LossFunction | type[Loss] | str, settings: Any = None) -> Loss:
-    """Return a `Loss` for a loss, a function, a class or an import path.
+def as_loss(loss: UpdateRule | LossFunction | type[UpdateRule] | str, settings: Any = None) -> UpdateRule:
+    """Return an update rule for one, a loss function, a class or an import path.
 
     Args:
-        loss: the loss, or a function, class or import path for it.
+        loss: the rule, or a function, class or import path for it.
         settings: for a class with a parameter `settings`, as PPOLoss and its subclasses have.
 
     Raises:
@@ -157,4 +104,70 @@ def as_loss(loss: Loss | LossFunction | type[Loss] | str, settings: Any = None) 
     if isinstance(chosen, type):
         takes_settings = settings is not None and "settings" in inspect.signature(chosen).parameters
         chosen = chosen(settings=settings) if takes_settings else chosen()
-    return chosen if isinstance(chosen, Loss) else PlainLoss(chosen)
+    return chosen if isinstance(chosen, UpdateRule) else PlainLoss(chosen)
+
+
+_MISSING = (
+    "A learner piece adds columns, or a view with train=True, which modules declare on the class: pipelines are made "
+    "before the module. What env-to-module pieces add is not stored."
+)
+
+
+def add_missing_column(error: KeyError, batch: Mapping[str, Any]) -> None:
+    """Say in a rule's KeyError which columns the minibatch has, unless the error says so already."""
+    if not getattr(error.args[0] if error.args else "", "hint", ""):
+        add_column_hint(error, dict(dict.items(cast("dict[str, Any]", batch))), _MISSING)
+
+
+def _outputs(module: Any, minibatch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a module's outputs for a minibatch; an error in it names the module and the input shapes."""
+    method = "forward_train"
+    try:
+        outputs = module.forward_train(minibatch)
+        if not isinstance(outputs, Mapping):
+            raise ColumnError(
+                f"{type(module).__name__}.forward_train",
+                expected="a dict of columns, such as {'action_dist_inputs': tensor}",
+                found=type(outputs).__name__,
+                do="return a dict from _forward_train, or from _forward",
+            )
+        if hasattr(module, "compute_values"):
+            method = "compute_values"
+            values = module.compute_values(minibatch, embeddings=outputs.get(Columns.EMBEDDINGS))
+            outputs = {**outputs, Columns.VF_PREDS: values}
+    except Exception as error:
+        if not isinstance(error, (KeyError, EpibatchError)):
+            add_context(error, f"in {type(module).__name__}.{method}, with {describe_batch(minibatch, error)}:")
+        raise
+    return cast("dict[str, Any]", outputs)
+
+
+def _loss_and_metrics(result: Any) -> tuple[torch.Tensor, Mapping[str, Any]]:
+    """Return the scalar loss and the metrics from a loss's result; a tensor alone is a loss without metrics.
+
+    Raises:
+        ConfigError: the result is something else, or a loss without a gradient.
+    """
+    pair = (result, {}) if isinstance(result, torch.Tensor) else result
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[1], (Mapping, type(None))):
+        kinds = ", ".join(type(part).__name__ for part in pair) if isinstance(pair, (tuple, list)) else ""
+        raise no_loss(f"{type(pair).__name__}{kinds and f' of {kinds}'}")
+    loss, metrics = pair
+    if not isinstance(loss, torch.Tensor):
+        raise no_loss(f"{type(loss).__name__} as the loss")
+    if loss.numel() != 1 or not loss.is_floating_point():
+        raise no_loss(f"a loss of shape {list(loss.shape)} and {loss.dtype}", "return the mean over the rows")
+    if not loss.requires_grad:
+        raise no_gradient()
+    return loss.reshape(()), metrics or {}
+
+
+def no_loss(found: str, do: str = "return the loss as a tensor, and a dict of metrics") -> ConfigError:
+    return ConfigError("what the loss returned", expected="(scalar loss, metrics)", found=found, do=do)
+
+
+def no_gradient() -> ConfigError:
+    return no_loss(
+        "a loss that no gradient comes from",
+        "compute it from the module's outputs, without detach(), item(), torch.no_grad() or NumPy",
+    )

@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from epibatch.core.columns import Columns, TrackedBatch, add_column_hint
-from epibatch.core.errors import (
-    ColumnError,
-    ConfigError,
-    EpibatchError,
-    EpibatchWarning,
-    NonFiniteLossError,
-    add_context,
-)
+from epibatch.core.columns import Columns, TrackedBatch
+from epibatch.core.errors import ConfigError, EpibatchWarning, NonFiniteLossError
 from epibatch.core.random_streams import random_stream, seed_of
-from epibatch.core.restoring import restore_torch_generator
+from epibatch.core.restoring import check_count, check_like, restore_torch_generator
 from epibatch.core.shared_moments import moments_of, pooled_moments
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import flatten, map_struct
 
-from ..connectors._engine.modules import describe_batch
-from .loss import Loss
+from .loss import Loss, add_missing_column, no_loss
 from .minibatches import Minibatches
-from .optimizers import ModuleOptimizer
+from .optimizers import GroupOptimizers, to_array
 from .schedules import value_at
 from .settings import LearnerSettings
 from .shared_update import SharedGradients, SharedUpdate
 from .unread_columns import ColumnUse, tracked_minibatch
+from .update_rule import UpdateRule
 
 Floats = npt.NDArray[np.float64]
+_ROW = "row of the batch"
+"""Column of minibatches: the place of each row in the batch."""
 
 
 class _UpdateMetrics:
@@ -111,9 +107,14 @@ class _UpdateMetrics:
         return targets, targets - torch.cat(self._predictions).double()
 
     def _means(self, start: int) -> dict[str, float]:
-        total = sum(self._weights[start:])
-        pairs = list(zip(self._values[start:], self._weights[start:]))
-        return {name: sum(values[name] * weight for values, weight in pairs) / total for name in self._values[start]}
+        """Return the mean of each metric over the minibatches from one on that have it."""
+        sums: dict[str, list[float]] = {}
+        for values, weight in zip(self._values[start:], self._weights[start:]):
+            for name, value in values.items():
+                total = sums.setdefault(name, [0, 0])
+                total[0] += value * weight
+                total[1] += weight
+        return {name: total / weight for name, (total, weight) in sums.items()}
 
 
 def _explained_variance(of_targets: float, of_errors: float) -> float:
@@ -130,6 +131,32 @@ def _num_rows(minibatch: Mapping[str, Any]) -> int:
         if isinstance(column, torch.Tensor):
             return len(column)
     return 1
+
+
+def _num_all_rows(columns: Mapping[str, Any]) -> int:
+    """Return the rows of a batch, with those that have no loss."""
+    return next((len(leaf) for leaf in flatten(dict(columns))[0] if isinstance(leaf, torch.Tensor)), 0)
+
+
+def _watched(minibatch: dict[str, Any], columns: Mapping[str, Any], read: set[str]) -> TrackedBatch:
+    """Return a minibatch that records in `read` what a loss reads of it, without what the module reads."""
+    left_out = getattr(minibatch, "left_out", frozenset[str]())
+    watched = TrackedBatch(columns, getattr(minibatch, "read", set[str]()), left_out)
+    watched.of_loss = TrackedBatch(columns, read, left_out)
+    return watched
+
+
+def _is_trainable(module: torch.nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in module.parameters())
+
+
+def _lacks(interface: type, module: Any, rule: UpdateRule) -> ConfigError:
+    return ConfigError(
+        f"{type(rule).__name__} with the module {type(module).__name__}",
+        expected=f"a module with the methods of {interface.__name__}",
+        found=f"none, in {type(module).__name__}",
+        do=f"let it inherit {interface.__name__} and write its methods",
+    )
 
 
 def _has_padding(mask: Any) -> bool:
@@ -154,27 +181,21 @@ def _moments_of_columns(minibatches: Sequence[Mapping[str, Any]], names: Sequenc
 
 
 class ModuleShare(NamedTuple):
-    """One learner's share of the minibatches of a module that several learners update together.
+    """One learner's share of the minibatches of a module; all of them for a learner that is alone.
 
     Args:
         shared: the update.
         minibatches: of this learner's rows, as `ModuleTrainer.minibatches` makes them; None without rows.
         num_rows: rows of all learners, of which an epoch draws.
-        num_per_epoch: minibatches of an epoch, the same on all learners.
+        num_per_epoch: minibatches of an epoch, the same on all learners; None: as many as the rows make.
         is_source: True for the learner with the most rows, which gives the others the module's buffers.
     """
 
     shared: SharedUpdate
     minibatches: Minibatches | None
     num_rows: int
-    num_per_epoch: int
-    is_source: bool
-
-
-_MISSING = (
-    "A learner piece adds columns, or a view with train=True, which modules declare on the class: pipelines are made "
-    "before the module. What env-to-module pieces add is not stored."
-)
+    num_per_epoch: int | None = None
+    is_source: bool = True
 
 
 class ModuleTrainer:
@@ -184,17 +205,20 @@ class ModuleTrainer:
         module_id: the module's id.
         module: the module.
         settings: its optimiser and minibatches.
-        loss: its loss.
+        rule: how it learns from a minibatch.
         device: the module's device; None leaves it unchanged.
 
     Attributes:
         module: the module.
         settings: as given.
-        loss: as given.
-        coefficients: the loss's adapted coefficients.
-        adapted_lr: the learning rate of the last step, if the loss adapts it; None if it does not.
+        rule: as given.
+        own: what the rule keeps for the module, made by `prepare`; None for nothing.
+        coefficients: the rule's adapted coefficients.
+        adapted_lr: the learning rate of the last step, if the rule adapts it; None if it does not.
         optimizer: made by `prepare`; None before, and for a module without trainable parameters.
         num_gradient_steps: steps taken in the last update.
+        row_outputs: name -> float32 [B, ...], the rule's values of the rows of the newest batch, in their order; NaN
+            for rows without loss.
         has_computed: True if the last update computed a loss; one of several learners may have had no rows.
         read: set that collects the columns that are read; None: they are not recorded.
         column_use: the columns that are read, if known; others are not in batches.
@@ -205,15 +229,18 @@ class ModuleTrainer:
         module_id: str,
         module: Any,
         settings: LearnerSettings,
-        loss: Loss,
+        rule: UpdateRule,
         device: torch.device | None,
     ) -> None:
-        self.module, self.settings, self.loss = module, settings, loss
+        self.module, self.settings, self.rule = module, settings, rule
         self._module_id = module_id
-        self.coefficients = loss.initial_coefficients()
+        self.own: torch.nn.Module | None = None
+        self._num_steps = 0  # of the module's life, if the rule keeps something
+        self.coefficients = rule.initial_coefficients()
         self.adapted_lr = self.initial_lr()
-        self.optimizer: ModuleOptimizer | None = None
+        self.optimizer: GroupOptimizers | None = None
         self.num_gradient_steps = 0
+        self.row_outputs: dict[str, torch.Tensor] = {}
         self.has_computed = False
         self.read: set[str] | None = None
         self.column_use: ColumnUse | None = None
@@ -231,7 +258,7 @@ class ModuleTrainer:
         Raises:
             ConfigError: the learning rate has a schedule, too.
         """
-        if not self.loss.adapts_lr():
+        if not self.rule.adapts_lr():
             return None
         if not isinstance(self.settings.lr, (int, float)):
             raise ConfigError(
@@ -242,13 +269,52 @@ class ModuleTrainer:
             )
         return float(self.settings.lr)
 
-    def prepare(self) -> ModuleOptimizer | None:
-        """Return the module's optimiser, made at the first call; None for a module without trainable parameters."""
-        if self.optimizer is None and isinstance(self.module, torch.nn.Module):
-            parameters = {name: value for name, value in self.module.named_parameters() if value.requires_grad}
-            if parameters:
-                self.optimizer = ModuleOptimizer(parameters, self.settings)
+    def prepare(self) -> GroupOptimizers | None:
+        """Return the module's optimisers, made at the first call; None for a module without trainable parameters.
+
+        Raises:
+            ConfigError: the module lacks an interface that the rule needs, or the rule's groups do not fit.
+        """
+        module = self.module
+        if self.optimizer is None and isinstance(module, torch.nn.Module) and _is_trainable(module):
+            for interface in self.rule.needs:
+                if not isinstance(module, interface):
+                    raise _lacks(interface, module, self.rule)
+            if self.own is None:
+                self.own = self._make_own()
+            self.optimizer = GroupOptimizers(module, self.own, self.rule.groups(module, self.own), self.settings)
         return self.optimizer
+
+    def _make_own(self) -> torch.nn.Module | None:
+        own = self.rule.make_own(self.module)
+        return own if own is None or self._device is None else own.to(self._device)
+
+    def renew_own(self) -> None:
+        """Make what the rule keeps from the module as it is now; the optimisers' values stay."""
+        own = None if self.own is None else self._make_own()
+        if self.own is not None and own is not None:
+            self.own.load_state_dict(own.state_dict())
+            self._num_steps = 0
+
+    def get_own_state(self) -> dict[str, Any]:
+        """Return what the rule keeps, as arrays, and the number of steps."""
+        own = {} if self.own is None else self.own.state_dict()
+        return {"own": {name: to_array(value) for name, value in own.items()}, "num_steps": self._num_steps}
+
+    def set_own_state(self, state: Any) -> None:
+        """Restore a state from `get_own_state`; None: make it from the module as it is.
+
+        Raises:
+            CheckpointError: it is of another module or rule.
+        """
+        self.own, self.optimizer, self._num_steps = None, None, 0
+        if state is None:
+            return
+        self.prepare()
+        check_like(f"what the update rule keeps for {self._module_id!r}", state, self.get_own_state())
+        if self.own is not None:
+            self.own.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state["own"].items()})
+        self._num_steps = check_count(f"gradient steps of {self._module_id!r}", state["num_steps"])
 
     def prepare_together(self) -> SharedGradients | None:
         """Return the module's gradients as several learners reduce them; None without trainable parameters.
@@ -278,7 +344,7 @@ class ModuleTrainer:
 
         Args:
             columns: column -> tensor, the learner pipeline's output for this module.
-            together: True if they are for `update_together`.
+            together: True if other learners have minibatches of the module, too.
 
         Raises:
             BatchLayoutError: no row has loss.
@@ -286,6 +352,10 @@ class ModuleTrainer:
         """
         settings = self.settings
         self._watches_mask = not self._knows_mask and _has_padding(columns.get(Columns.LOSS_MASK))
+        self.row_outputs = {}
+        if self.rule.row_outputs:
+            self._num_rows = _num_all_rows(columns)
+            columns = {**columns, _ROW: torch.arange(self._num_rows)}
         return Minibatches(
             columns,
             size=settings.minibatch_size,
@@ -295,48 +365,27 @@ class ModuleTrainer:
             remainder=settings.remainder,
         )
 
-    def update(self, columns: Mapping[str, Any], num_env_steps: int = 0) -> dict[str, float]:
-        """Run all epochs of minibatches of the module's batch, or until the loss ends the update.
-
-        Args:
-            columns: column -> tensor, the learner pipeline's output for this module.
-            num_env_steps: environment steps learned from so far, for schedules.
-
-        Returns:
-            The metrics of the loss and those that `Learner.update` names.
-
-        Raises:
-            NonFiniteLossError: a loss, metric or gradient is not finite; that step is not taken.
-        """
-        minibatches = self.minibatches(columns)
-
-        def run(optimizer: ModuleOptimizer, coefficients: Mapping[str, float], means: _UpdateMetrics) -> None:
-            self._run_epochs(optimizer, minibatches, coefficients, means)
-
-        return self._update(run, minibatches.num_rows, num_env_steps)
-
-    def update_together(self, share: ModuleShare, num_env_steps: int = 0) -> dict[str, float]:
-        """Run all epochs of minibatches together with other learners, as `update` does alone.
+    def update(self, share: ModuleShare, num_env_steps: int = 0) -> dict[str, float]:
+        """Run all epochs of minibatches of the module's batch, or until the rule ends the update.
 
         Args:
             share: what this learner contributes.
-            num_env_steps: environment steps learned from so far by all learners.
+            num_env_steps: environment steps learned from so far by all learners, for schedules.
+
+        Returns:
+            The metrics of the rule and those that `Learner.update` names.
 
         Raises:
-            NonFiniteLossError: as `update` does, on all learners, which have equal buffers then too.
+            NonFiniteLossError: a loss, metric or gradient is not finite; that step is not taken, on all learners.
             Exception: what went wrong on this learner.
             OtherLearnerError: another learner failed.
         """
         shared = share.shared
-        if self.settings.shuffle is not None:  # one draw, so that all learners' generators stay equal
+        if self.settings.shuffle is not None and shared.count > 1:  # one draw, so that all generators stay equal
             draw = int(torch.randint(2**63 - 1, (), generator=self._generator))
             self._share_generator.manual_seed(seed_of(random_stream(draw, shared.index), bits=63))
-
-        def run(optimizer: ModuleOptimizer, coefficients: Mapping[str, float], means: _UpdateMetrics) -> None:
-            self._run_epochs_together(optimizer, share, coefficients, means)
-
         try:
-            result = self._update(run, share.num_rows, num_env_steps, shared)
+            result = self._update(share, num_env_steps)
         except NonFiniteLossError:
             if not shared.failed:  # all learners have it, and go on
                 self._share_buffers(share)
@@ -345,82 +394,67 @@ class ModuleTrainer:
         return result
 
     def _share_buffers(self, share: ModuleShare) -> None:
-        """Take over the module's buffers of the learner with the most rows."""
-        shared = share.shared
-        buffers = dict(self.module.named_buffers()) if isinstance(self.module, torch.nn.Module) else {}
+        """Take over the buffers of the learner with the most rows."""
+        shared, parts = share.shared, [part for part in (self.module, self.own) if isinstance(part, torch.nn.Module)]
+        buffers = [buffer for part in parts for buffer in part.buffers()] if shared.count > 1 else []
         if buffers:
-            answers = shared.finish({name: value.cpu() for name, value in buffers.items()} if share.is_source else None)
+            answers = shared.finish([value.cpu() for value in buffers] if share.is_source else None)
             values = next(answer for answer in answers if answer is not None)
-            for name, buffer in buffers.items():
-                buffer.copy_(values[name])
+            for buffer, value in zip(buffers, values):
+                buffer.copy_(value)
 
-    def _update(
-        self,
-        run: Callable[[ModuleOptimizer, Mapping[str, float], _UpdateMetrics], None],
-        num_rows: int,
-        num_env_steps: int,
-        shared: SharedUpdate | None = None,
-    ) -> dict[str, float]:
+    def _update(self, share: ModuleShare, num_env_steps: int) -> dict[str, float]:
         self.num_gradient_steps, self.has_computed = 0, False
         optimizer = self.prepare()
         if optimizer is None:  # a fixed policy: nothing to train
-            return {"num_rows": num_rows, "num_minibatches": 0}
+            return {"num_rows": share.num_rows, "num_minibatches": 0}
         lr = value_at(self.settings.lr, num_env_steps) if self.adapted_lr is None else self.adapted_lr
         optimizer.set_lr(lr)
+        rates = optimizer.set_scheduled_lrs(num_env_steps)
         means = _UpdateMetrics()
-        scheduled = self.loss.scheduled_coefficients(num_env_steps)
+        scheduled = self.rule.scheduled_coefficients(num_env_steps)
         used = {**self.coefficients, **scheduled}
-        run(optimizer, used, means)
-        result = means.result(shared)
-        self.coefficients = self.loss.adapt(self.coefficients, means.last_epoch())
-        return {**result, "lr": lr if self.adapted_lr is None else self.adapted_lr, **used}
+        self._run_epochs(optimizer, share, used, means)
+        result = means.result(share.shared if share.shared.count > 1 else None)
+        self.coefficients = self.rule.adapt(self.coefficients, means.last_epoch())
+        return {**result, "lr": lr if self.adapted_lr is None else self.adapted_lr, **rates, **used}
 
     def _run_epochs(
-        self,
-        optimizer: ModuleOptimizer,
-        minibatches: Minibatches,
-        coefficients: Mapping[str, float],
-        means: _UpdateMetrics,
-    ) -> None:
-        for epoch in minibatches.by_epoch():
-            means.begin_epoch()
-            for minibatch in epoch:
-                tensors, columns, outputs = self._backward(optimizer, minibatch, coefficients)
-                values = self._checked({**tensors, "grad_norm": optimizer.clip()})
-                means.add(values, _num_rows(minibatch))
-                means.add_predictions(columns, outputs)
-                if self.loss.ends_update(values):
-                    return
-                self._take_step(optimizer, values)
-
-    def _run_epochs_together(
-        self, optimizer: ModuleOptimizer, share: ModuleShare, coefficients: Mapping[str, float], means: _UpdateMetrics
+        self, optimizer: GroupOptimizers, share: ModuleShare, coefficients: Mapping[str, float], means: _UpdateMetrics
     ) -> None:
         shared, count = share.shared, share.num_per_epoch
-        gradients = self.prepare_together()
-        if gradients is None:
-            return
+        gradients = self.prepare_together() if shared.count > 1 else None
         epochs = iter(()) if share.minibatches is None else share.minibatches.by_epoch(count)
         for _ in range(self.settings.num_epochs):
             means.begin_epoch()
-            epoch = shared.attempt(lambda: list(next(epochs, ()))) or [{}] * count
-            for minibatch, moments in zip(epoch, self._moments(shared, epoch)):
+            for minibatch, moments in self._epoch(shared, epochs, count):
                 num_rows = _num_rows(minibatch) if minibatch else 0
                 used = {**coefficients, **moments}
                 own = shared.attempt(self._backward, optimizer, minibatch, used) if num_rows else None
-                values = None if own is None else shared.attempt(_numbers, own[0])
-                reduced, num_rows = gradients.reduce(shared, values, num_rows)
-                values = self._checked({**reduced, "grad_norm": optimizer.clip()})
+                tensors = None if own is None else own[0]
+                if gradients is not None:
+                    values = None if tensors is None else shared.attempt(_numbers, tensors)
+                    tensors, num_rows = gradients.reduce(shared, values, num_rows)
+                values = self._checked({**(tensors or {}), "grad_norm": optimizer.clip()})
                 means.add(values, num_rows)
                 if own is not None:
                     shared.attempt(means.add_predictions, *own[1:])
-                if self.loss.ends_update(values):
+                if self.rule.ends_update(values):
                     return
                 shared.attempt(self._take_step, optimizer, values)
 
+    def _epoch(
+        self, shared: SharedUpdate, epochs: Iterator[Iterator[dict[str, Any]]], count: int | None
+    ) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
+        """Yield the minibatches of an epoch, with the moments that need the rows of all learners."""
+        if shared.count == 1:
+            return zip(next(epochs), repeat({}))
+        minibatches = shared.attempt(lambda: list(next(epochs, ()))) or [{}] * (count or 0)
+        return zip(minibatches, self._moments(shared, minibatches))
+
     def _moments(self, shared: SharedUpdate, epoch: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-        """Return the moments of the columns that the loss standardizes, over all learners' rows, by minibatch."""
-        names = self.loss.standardized_columns()
+        """Return the moments of the columns that the rule standardizes, over all learners' rows, by minibatch."""
+        names = self.rule.standardized_columns()
         if not names:
             return [{} for _ in epoch]
         parts = shared.finish(shared.attempt(_moments_of_columns, epoch, names))
@@ -438,39 +472,42 @@ class ModuleTrainer:
         restore_torch_generator(f"the order of rows of {self._module_id!r}", self._generator, state)
 
     def _backward(
-        self, optimizer: ModuleOptimizer, minibatch: dict[str, Any], coefficients: Mapping[str, float]
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Compute the gradients of a minibatch; return the loss and metrics, the columns, and the module's outputs."""
-        module = self.module
+        self, optimizer: GroupOptimizers, minibatch: dict[str, Any], coefficients: Mapping[str, float]
+    ) -> tuple[dict[str, Any], dict[str, Any], Mapping[str, Any]]:
+        """Compute the gradients of a minibatch; return losses and metrics, the columns, and the module's outputs."""
+        rows = minibatch.pop(_ROW, None)
         minibatch = self.to_device(minibatch)
         if self.read is None:
-            columns = minibatch = self.loss.augment(minibatch)
+            columns = minibatch = self.rule.augment(minibatch)
         else:
             left_out = self.column_use.left_out if self.column_use else frozenset()
-            minibatch = tracked_minibatch(self.loss, minibatch, self.read, left_out)
+            minibatch = tracked_minibatch(self.rule, minibatch, self.read, left_out)
             columns = dict(dict.items(minibatch))  # reads nothing
-        outputs: dict[str, Any] | None = None
+        read: set[str] = set()
+        watched = _watched(minibatch, columns, read) if self._watches_mask else None
         try:
-            outputs = _outputs(module, minibatch)
-            read: set[str] = set()
-            if self._watches_mask:
-                minibatch = TrackedBatch(columns, read, getattr(minibatch, "left_out", frozenset()))
-            loss, metrics = _loss_and_metrics(
-                self.loss(minibatch, outputs, module.get_train_action_dist_cls(), coefficients)
-            )
-            if self._watches_mask:
-                self._check_mask(read)
+            computed = self.rule.losses(minibatch if watched is None else watched, self.module, self.own, coefficients)
         except KeyError as error:
-            add_column_hint(error, columns, _MISSING)
-            if outputs is not None:
-                add_column_hint(error, outputs, meant="`outputs`")
+            add_missing_column(error, columns)
             raise
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        if not optimizer.has_gradients() and loss.detach() != 0:
-            raise _no_gradient()
+        if watched is not None:  # rules that are no losses read it in the module, too
+            self._check_mask(read if isinstance(self.rule, Loss) else watched.read)
+        optimizer.backward(computed.losses)
         self.has_computed = True
-        return {"total_loss": loss.detach(), **metrics}, columns, outputs
+        for name, values in computed.rows.items():
+            self._add_rows(name, rows, values.detach())
+        losses = {f"{name}_loss": loss.detach() for name, loss in computed.losses.items()}
+        return {**losses, **computed.metrics}, columns, computed.outputs
+
+    def _add_rows(self, name: str, rows: Any, values: torch.Tensor) -> None:
+        """Put the values of a minibatch's rows to their places in the batch."""
+        if name not in self.rule.row_outputs:
+            do = f"list it in {type(self.rule).__name__}.row_outputs"
+            raise no_loss(f"values {name!r} of the rows, which the rule does not announce", do)
+        values = values[: len(rows)].to("cpu", torch.float32)  # augmented rows come after the batch's
+        if name not in self.row_outputs:
+            self.row_outputs[name] = torch.full((self._num_rows, *values.shape[1:]), math.nan)
+        self.row_outputs[name][rows] = values
 
     def _check_mask(self, read: set[str]) -> None:
         """Warn if the loss did not read which steps carry loss, although some do not; once for each module."""
@@ -493,12 +530,14 @@ class ModuleTrainer:
             raise _not_finite(self._module_id, values)
         return values
 
-    def _take_step(self, optimizer: ModuleOptimizer, metrics: Mapping[str, float]) -> None:
+    def _take_step(self, optimizer: GroupOptimizers, metrics: Mapping[str, float]) -> None:
         if self.adapted_lr is not None:
-            self.adapted_lr = self.loss.adapted_lr(self.adapted_lr, metrics)
+            self.adapted_lr = self.rule.adapted_lr(self.adapted_lr, metrics)
             optimizer.set_lr(self.adapted_lr)
         optimizer.step()
         self.num_gradient_steps += 1
+        self._num_steps += 1
+        self.rule.after_step(self.module, self.own, self._num_steps)
 
     def to_device(self, minibatch: dict[str, Any]) -> dict[str, Any]:
         """Return a minibatch on the module's device; the same one if the learner has no device."""
@@ -531,60 +570,6 @@ def _row_order(seed: int | None, module_id: str) -> torch.Generator:
     return generator
 
 
-def _outputs(module: Any, minibatch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a module's outputs for a minibatch; an error in it names the module and the input shapes."""
-    method = "forward_train"
-    try:
-        outputs = module.forward_train(minibatch)
-        if not isinstance(outputs, Mapping):
-            raise ColumnError(
-                f"{type(module).__name__}.forward_train",
-                expected="a dict of columns, such as {'action_dist_inputs': tensor}",
-                found=type(outputs).__name__,
-                do="return a dict from _forward_train, or from _forward",
-            )
-        if hasattr(module, "compute_values"):
-            method = "compute_values"
-            values = module.compute_values(minibatch, embeddings=outputs.get(Columns.EMBEDDINGS))
-            outputs = {**outputs, Columns.VF_PREDS: values}
-    except Exception as error:
-        if not isinstance(error, (KeyError, EpibatchError)):
-            add_context(error, f"in {type(module).__name__}.{method}, with {describe_batch(minibatch, error)}:")
-        raise
-    return cast("dict[str, Any]", outputs)
-
-
-def _loss_and_metrics(result: Any) -> tuple[torch.Tensor, Mapping[str, Any]]:
-    """Return the scalar loss and the metrics from a loss's result; a tensor alone is a loss without metrics.
-
-    Raises:
-        ConfigError: the result is something else, or a loss without a gradient.
-    """
-    pair = (result, {}) if isinstance(result, torch.Tensor) else result
-    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[1], (Mapping, type(None))):
-        kinds = ", ".join(type(part).__name__ for part in pair) if isinstance(pair, (tuple, list)) else ""
-        raise _no_loss(f"{type(pair).__name__}{kinds and f' of {kinds}'}")
-    loss, metrics = pair
-    if not isinstance(loss, torch.Tensor):
-        raise _no_loss(f"{type(loss).__name__} as the loss")
-    if loss.numel() != 1 or not loss.is_floating_point():
-        raise _no_loss(f"a loss of shape {list(loss.shape)} and {loss.dtype}", "return the mean over the rows")
-    if not loss.requires_grad:
-        raise _no_gradient()
-    return loss.reshape(()), metrics or {}
-
-
-def _no_loss(found: str, do: str = "return the loss as a tensor, and a dict of metrics") -> ConfigError:
-    return ConfigError("what the loss returned", expected="(scalar loss, metrics)", found=found, do=do)
-
-
-def _no_gradient() -> ConfigError:
-    return _no_loss(
-        "a loss that no gradient comes from",
-        "compute it from the module's outputs, without detach(), item(), torch.no_grad() or NumPy",
-    )
-
-
 def _numbers(scalars: Mapping[str, Any]) -> dict[str, float]:
     """Return the values of scalar tensors, fetched at once; Python's and NumPy's numbers are allowed too.
 
@@ -602,7 +587,7 @@ def _number(name: str, value: Any) -> float:
         return float(value.detach() if isinstance(value, torch.Tensor) else value)
     except (RuntimeError, TypeError, ValueError) as error:
         shape = f" of shape {list(value.shape)}" if hasattr(value, "shape") else ""
-        raise _no_loss(
+        raise no_loss(
             f"{type(value).__name__}{shape} as the metric {name!r}", "return a scalar tensor or a number per metric"
         ) from error
 

@@ -37,10 +37,6 @@ class PPOLoss(Loss):
 
     settings: PPOSettings = field(default_factory=PPOSettings)
 
-    def setting_names(self) -> tuple[str, ...]:
-        """The fields of `PPOSettings`."""
-        return tuple(PPOSettings.names())
-
     def with_settings(self, **changes: Any) -> PPOLoss:
         """Return this loss with some of its hyperparameters changed.
 

@@ -87,11 +87,14 @@ def loss_problem(loss: Any) -> tuple[str, str] | None:
         '(batch, outputs): too many positional arguments'
     """
     is_class, is_loss = isinstance(loss, type), hasattr(loss, "initial_coefficients")
+    kind = loss if is_class else type(loss)
+    if hasattr(kind, "make_own") and not any("__call__" in vars(base) for base in kind.__mro__):
+        return None  # an update rule with losses of its own, or a class of one
     if not callable(loss) or (is_class and not is_loss):
         function = "a function (batch, outputs, distribution_class) -> (loss, metrics)"
         return f"a Loss, a class of one, {function}, or the import path of these", brief(loss)
     names = ["batch", "outputs", "distribution_class", *(["coefficients"] if is_loss else [])]
-    call = inspect.getattr_static(loss if is_class else type(loss), "__call__", None)
+    call = inspect.getattr_static(kind, "__call__", None)
     is_bound = isinstance(call, (staticmethod, classmethod))
     signature = _signature(loss.__call__ if is_class or is_bound else loss)
     if signature is not None:

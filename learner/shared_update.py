@@ -44,6 +44,11 @@ class SharedUpdate:
         return self._learners.index
 
     @property
+    def count(self) -> int:
+        """The number of learners; 1 for a learner that is alone, whose errors are raised at once."""
+        return self._learners.count
+
+    @property
     def failed(self) -> bool:
         """True if an attempt of this learner raised an error that the others do not know yet."""
         return self._error is not None
@@ -53,7 +58,10 @@ class SharedUpdate:
 
         Raises:
             OtherLearnerError: another learner failed, which this one heard in an exchange of the function.
+            Exception: what the function raised, for a learner that is alone.
         """
+        if self._learners.count == 1:
+            return function(*args)
         if self._error is not None:
             return None
         try:

@@ -14,6 +14,7 @@ from epibatch.core.runtime import evaluation_mode
 from epibatch.core.structs import flatten
 
 from .loss import Loss, LossFunction, as_loss
+from .update_rule import UpdateRule
 
 _LOG = logging.getLogger("epibatch")
 
@@ -34,7 +35,9 @@ class ColumnUse(NamedTuple):
     bytes_before: int
 
 
-def trace_columns(module: Any, loss: Loss | LossFunction, batch: Mapping[str, Any], pipeline: Any = None) -> ColumnUse:
+def trace_columns(
+    module: Any, loss: UpdateRule | LossFunction, batch: Mapping[str, Any], pipeline: Any = None
+) -> ColumnUse:
     """Run a batch through a module and a loss, and return the columns that they read; for custom training loops.
 
     The module's `forward_train` and `compute_values` run without gradients and leave random generators unchanged.
@@ -42,7 +45,7 @@ def trace_columns(module: Any, loss: Loss | LossFunction, batch: Mapping[str, An
 
     Args:
         module: The module; of several, one.
-        loss: The learner's loss: a Loss, or a function `(batch, outputs, distribution_class)`.
+        loss: The learner's loss: an update rule, such as a Loss, or a function `(batch, outputs, distribution_class)`.
         batch: The module's train batch from the pipeline: column -> tensor; a small one is enough.
         pipeline: The learner pipeline; its pieces read columns, too.
 
@@ -66,16 +69,20 @@ def trace_columns(module: Any, loss: Loss | LossFunction, batch: Mapping[str, An
     read: set[str] = set()
     function = as_loss(loss)
     tracked = tracked_minibatch(function, batch, read)
-    with torch.random.fork_rng(), torch.no_grad(), evaluation_mode(module):
+    coefficients = function.initial_coefficients()
+    with torch.random.fork_rng(), torch.set_grad_enabled(not isinstance(function, Loss)), evaluation_mode(module):
+        if not isinstance(function, Loss):
+            function.losses(tracked, module, function.make_own(module), coefficients)
+            return _use(batch, read, () if pipeline is None else pipeline.pieces())
         outputs = module.forward_train(tracked)
         if hasattr(module, "compute_values"):
             outputs = {**outputs, Columns.VF_PREDS: module.compute_values(tracked)}
-        function(tracked, outputs, module.get_train_action_dist_cls(), function.initial_coefficients())
+        function(tracked, outputs, module.get_train_action_dist_cls(), coefficients)
     return _use(batch, read, () if pipeline is None else pipeline.pieces())
 
 
 def tracked_minibatch(
-    loss: Loss, minibatch: Mapping[str, Any], read: set[str], left_out: Set[str] = frozenset()
+    loss: UpdateRule, minibatch: Mapping[str, Any], read: set[str], left_out: Set[str] = frozenset()
 ) -> TrackedBatch:
     """Return the minibatch that the module and the loss get, which records the columns that these or `augment` read.
 

@@ -158,6 +158,9 @@ class TrackedBatch(dict[str, Any]):
         read: The set to which names of columns are added.
         left_out: Names of columns that the batch lacks because nothing read them before.
 
+    Attributes:
+        of_loss: The same columns for a loss, which records its reads apart from those of the module; or None.
+
     Example:
         >>> read = set()
         >>> batch = TrackedBatch({"obs": 1, "rewards": 2, "t": 3}, read)
@@ -169,6 +172,7 @@ class TrackedBatch(dict[str, Any]):
         super().__init__(columns)
         self.read = read
         self.left_out = left_out
+        self.of_loss: TrackedBatch | None = None
 
     def record_access(self, names: Iterable[str]) -> None:
         """Record that columns are read.
