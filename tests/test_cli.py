@@ -229,7 +229,11 @@ def test_wrong_use(run, words, message):
     ("old", "new", "message"),
     [
         ("algorithm: ppo", "", "add the line `algorithm: ppo`"),
-        ("algorithm: ppo", "algorithm: pppo", "(line 2, column 12): input should be 'ppo'"),
+        (
+            "algorithm: ppo",
+            "algorithm: pppo",
+            "(line 2, column 12): no algorithm that is installed; did you mean 'ppo'",
+        ),
         ("CartPole-v1", "CartPol-v1", "CartPol"),
         ("environment: {env: CartPole-v1}", "", "add the line `environment: {env: CartPole-v1}`"),
         ("CartPole-v1}", "CartPole-v1, env_config: {render: 1}}", "did you mean 'render_mode'"),

@@ -213,12 +213,17 @@ def settings(
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    algorithm: Annotated[str, typer.Argument(help="The algorithm, as files name it.")] = "ppo",
+) -> None:
     """Print the JSON schema of config files, by which editors complete and check them.
 
     A file names it in its first line: # yaml-language-server: $schema=epibatch.schema.json
     """
-    typer.echo(json.dumps(algorithms.PPOConfig.json_schema(), indent=2))
+    try:
+        typer.echo(json.dumps(algorithms.config_class(algorithm).json_schema(), indent=2))
+    except EpibatchError as error:
+        _fail(error)
 
 
 @app.command()

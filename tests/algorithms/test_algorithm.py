@@ -294,8 +294,9 @@ def test_the_device_reaches_pipelines_and_learner(monkeypatch):
     observation, action = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
     acting = config.build_env_to_module_connector(spaces={"__env_single__": (observation, action)})
     learning = config.build_learner_connector(observation, action)
-    monkeypatch.setattr("epibatch.algorithms.ppo.Learner", lambda **settings: given.append(settings["device"]))
-    PPO.build_learner(types.SimpleNamespace(config=config), module=None, connector=None)
+    monkeypatch.setattr("epibatch.algorithms.algorithm.Learner", lambda **settings: given.append(settings["device"]))
+    algo = types.SimpleNamespace(config=config, build_rule=lambda: None, learner_overrides=dict)
+    PPO.build_learner(algo, module=None, connector=None)
     assert [*given, *(pipeline["NumpyToTensor"].device for pipeline in (acting, learning))] == ["cuda:1"] * 4
 
 
@@ -368,5 +369,5 @@ def test_algorithm_classes_by_name():
     assert PPO.get_default_config() is not config
     with pytest.raises(UnknownNameError, match=r"'IMPALA'\n.*Known: PPO"):
         get_trainable_cls("IMPALA")
-    with pytest.raises(TypeError, match="abstract"):
+    with pytest.raises(ConfigError, match="an environment"):
         Algorithm(AlgorithmConfig())

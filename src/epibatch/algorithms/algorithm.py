@@ -8,7 +8,6 @@ import logging
 import math
 import time
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -38,8 +37,12 @@ from ..connectors.views.view import View, as_views
 from ..env_runner.callbacks import ALGORITHM_EVENTS, CallbackDispatcher
 from ..env_runner.env_checks import is_of_environment
 from ..env_runner.env_runner_group import EnvRunnerGroup
+from ..learner.learner import Learner
 from ..learner.learner_group import LearnerGroup
+from ..learner.loss import as_loss
 from ..learner.schedules import count_steps
+from ..learner.settings import LearnerSettings, MultiAgentSettings, OptimizerSettings
+from ..learner.update_rule import UpdateRule
 from .checkpoint import config_from_checkpoint, describe, read_checkpoint, write_checkpoint
 from .evaluation import Evaluation
 from .module_specs import check_module, check_sequence_settings, config_with_views, module_views
@@ -53,11 +56,11 @@ from .train_batches import TrainBatches
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
-    from ..learner.learner import Learner
     from .algorithm_config import AlgorithmConfig
 
 __all__ = ["Algorithm", "LearnerGroup", "StepResult", "TrainBatches"]
 
+_SHUFFLE = {True: "epoch", False: "once"}
 AlgorithmT = TypeVar("AlgorithmT", bound="Algorithm")
 StatePart: TypeAlias = "tuple[Callable[[], Any], Callable[[Any], None]]"
 """How a part of a state is read, and how it is restored."""
@@ -70,7 +73,7 @@ class StepResult:
     Args:
         learner_results: what the learner's update returned, by module id; {} if nothing was learned.
         num_env_steps: environment steps that were sampled.
-        timers: seconds by name.
+        timers: seconds of the parts of the step, by name, in their order; what `train` takes counts for the last.
     """
 
     learner_results: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -78,8 +81,8 @@ class StepResult:
     timers: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
-class Algorithm(ABC):
-    """Samples episodes, learns from them, and can be saved and continued.
+class Algorithm:
+    """Samples episodes, learns from them, and can be saved and continued; built by `config.build_algo()`.
 
     Runner and learner share one module object, so the runner acts with the learner's newest weights.
 
@@ -208,14 +211,33 @@ class Algorithm(ABC):
         learner.acting_connector = self.env_runner.pipelines["env_to_module"]
         return learner
 
-    @abstractmethod
+    def build_rule(self) -> UpdateRule:
+        """Build the update rule of the algorithm, or the `loss` of the config, which takes its place."""
+        config = self.config
+        return as_loss(config.rule if config.loss is None else config.loss, config.settings.training)
+
     def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:
-        """Build the learner with the algorithm's loss.
+        """Build the learner with the algorithm's update rule.
 
         Args:
             module: the runner's modules; a single one stands under `default_policy`.
             connector: the learner pipeline, the algorithm's own pieces included.
         """
+        config = self.config
+        common = {name: getattr(config, name) for name in OptimizerSettings.names()}
+        overrides = {key: self.learner_overrides(config.overrides_for(key)) for key in config.policies}
+        return Learner(
+            module=module,
+            connector=connector,
+            settings=LearnerSettings.check(
+                **common, shuffle=_SHUFFLE[config.shuffle_batch_per_epoch], seed=config.seed
+            ),
+            loss=self.build_rule(),
+            device=config.other_device,
+            multi_agent=MultiAgentSettings(overrides, config.policies_to_train),
+            columns=config.columns,
+            check_first_update=config.check_first_update,
+        )
 
     # ----------------------------------------------------------------------------------- training
 
@@ -257,6 +279,9 @@ class Algorithm(ABC):
         step = self.training_step()
         self._share_lookback()
         seconds = time.perf_counter() - start
+        timers = dict(step.timers)
+        if timers:
+            timers[list(timers)[-1]] += seconds - sum(timers.values())
         self.training_iteration += 1
         self._time_total_s += seconds
         self._env_steps += step.num_env_steps
@@ -268,7 +293,10 @@ class Algorithm(ABC):
             "num_env_steps_sampled_lifetime": self._env_steps,
             "time_this_iter_s": seconds,
             "time_total_s": self._time_total_s,
-            "timers": {**step.timers, **{name: watch.take() for name, watch in self._watches.items()}},
+            "timers": {
+                **timers,
+                **{name: watch.take() for name, watch in self._watches.items()},
+            },
         }
         if self.config.num_env_runners or self.config.num_learners:
             results["fault_tolerance"] = self._fault_report()
@@ -519,7 +547,10 @@ class Algorithm(ABC):
 
     def learner_overrides(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """A module's own settings of the training as the learner knows them."""
-        return dict(overrides)
+        changes = dict(overrides)
+        if "shuffle_batch_per_epoch" in changes:
+            changes["shuffle"] = _SHUFFLE[changes.pop("shuffle_batch_per_epoch")]
+        return changes
 
     def add_view(self, name: str, view: Any) -> None:
         """Let all modules have one column more, from the next batch on, for acting as well as for training.

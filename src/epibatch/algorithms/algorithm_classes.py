@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from epibatch.core.errors import UnknownNameError, nearest
 
-from .ppo import PPO
+from .algorithm import Algorithm
+from .registry import algorithm_names, config_class
 
-__all__ = ["ALGORITHM_CLASSES", "get_trainable_cls"]
-
-ALGORITHM_CLASSES = {"PPO": PPO}
-"""RLlib's name of an algorithm -> its class."""
+__all__ = ["get_trainable_cls"]
 
 
-def get_trainable_cls(trainable_name: str) -> type[PPO]:
+def get_trainable_cls(trainable_name: str) -> type[Algorithm]:
     """The class of an algorithm, as scripts written for RLlib ask for it.
 
     Raises:
@@ -22,11 +20,12 @@ def get_trainable_cls(trainable_name: str) -> type[PPO]:
         >>> get_trainable_cls("PPO").get_default_config().environment("CartPole-v1").env
         'CartPole-v1'
     """
-    if trainable_name not in ALGORITHM_CLASSES:
+    known = {name.upper(): name for name in algorithm_names()}
+    if trainable_name not in known:
         raise UnknownNameError(
             "get_trainable_cls",
             expected="an algorithm that is here",
             found=repr(trainable_name),
-            do=nearest(str(trainable_name), ALGORITHM_CLASSES),
+            do=nearest(str(trainable_name), known),
         )
-    return ALGORITHM_CLASSES[trainable_name]
+    return config_class(known[trainable_name]).get_algorithm_class()

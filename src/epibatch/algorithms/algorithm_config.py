@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, NotAvailableError
+from epibatch.core.imports import load_object
 from epibatch.core.runtime import device_error
 from epibatch.core.settings import ErrorList
 
@@ -37,7 +38,15 @@ from .multi_agent import (
 from .other_libraries import setting_advice, unknown_attribute
 from .pipelines import PIPELINES, add_burn_in, single_spaces, user_pieces
 from .policy_spec import PolicySpec
-from .settings import EVALUATED, AlgorithmSettings, StopSettings, add_contradictions, explain_override, validated
+from .settings import (
+    EVALUATED,
+    AlgorithmSettings,
+    StopSettings,
+    TrainingSettings,
+    add_contradictions,
+    explain_override,
+    validated,
+)
 from .signatures import METHODS, section_method
 
 if TYPE_CHECKING:
@@ -70,11 +79,40 @@ class AlgorithmConfig:
 
     model: ClassVar[type[AlgorithmSettings]] = AlgorithmSettings
     """The settings."""
+    training_model: ClassVar[type[TrainingSettings]] = TrainingSettings
+    """The section `training`, of which `register_algorithm` makes the settings."""
+    rule: ClassVar[Any] = None
+    """The algorithm's `UpdateRule`, a class that takes the section `training` as `settings`; or what `loss` may be."""
+    algorithm_class: ClassVar[str] = "epibatch.algorithms.algorithm:Algorithm"
+    """Import path of the class whose `training_step` runs the algorithm."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "model" in vars(cls):
             cls._make_methods()
+
+    @classmethod
+    def use_settings(cls, model: type[AlgorithmSettings]) -> None:
+        """Let the settings be those of a model, and make their typed methods."""
+        cls.model = model
+        cls._make_methods()
+
+    @classmethod
+    def get_algorithm_class(cls) -> type[Algorithm]:
+        """The class whose `training_step` runs the algorithm; it builds this config by default.
+
+        Raises:
+            NotAvailableError: this is the general config.
+        """
+        if not cls.model.default_of("algorithm"):
+            raise NotAvailableError(
+                f"{cls.__name__}.build_algo",
+                expected="the config of an algorithm",
+                found="the general config",
+                do="use PPOConfig",
+            )
+        found: type[Algorithm] = load_object(cls.algorithm_class, "algorithm_class")
+        return found
 
     @classmethod
     def _make_methods(cls) -> None:
@@ -615,12 +653,7 @@ class AlgorithmConfig:
         Raises:
             ConfigError: the config has no environment, or its settings contradict each other.
         """
-        raise NotAvailableError(
-            f"{type(self).__name__}.build_algo",
-            expected="the config of an algorithm",
-            found="the general config",
-            do="use PPOConfig",
-        )
+        return self.get_algorithm_class()(self)
 
 
 AlgorithmConfig._make_methods()

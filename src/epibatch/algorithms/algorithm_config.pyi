@@ -13,7 +13,11 @@ from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipelin
 from .algorithm import Algorithm
 from .config_io import ConfigDocument
 from .policy_spec import PolicySpec
-from .settings import AlgorithmSettings, StopSettings
+from .settings import (
+    AlgorithmSettings,
+    StopSettings,
+    TrainingSettings,
+)
 
 __all__ = ["AlgorithmConfig"]
 ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
@@ -40,6 +44,21 @@ class AlgorithmConfig:
     """
 
     model: ClassVar[type[AlgorithmSettings]]
+    training_model: ClassVar[type[TrainingSettings]]
+    rule: ClassVar[Any]
+    algorithm_class: ClassVar[str]
+    @classmethod
+    def use_settings(cls, model: type[AlgorithmSettings]) -> None:
+        """Let the settings be those of a model, and make their typed methods."""
+        ...
+    @classmethod
+    def get_algorithm_class(cls) -> type[Algorithm]:
+        """The class whose `training_step` runs the algorithm; it builds this config by default.
+
+        Raises:
+            NotAvailableError: this is the general config.
+        """
+        ...
     def __init__(self, *, allow_imports: bool = False) -> None: ...
     def api_stack(self: ConfigT, **switches: bool) -> ConfigT:
         """Warn that there is one API stack; RLlib's switches `enable_...` change nothing.

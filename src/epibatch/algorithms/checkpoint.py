@@ -10,8 +10,7 @@ import gymnasium as gym
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import load_state, save_state
-from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, add_context, nearest
-from epibatch.core.imports import load_object
+from epibatch.core.errors import CheckpointError, EpibatchError, add_context
 from epibatch.core.registry import piece_name, plain_data
 from epibatch.core.restoring import restoring
 from epibatch.core.settings import ErrorList, path_text
@@ -20,10 +19,8 @@ from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from .algorithm_config import AlgorithmConfig
 from .config_io import settings_data
 from .pipelines import PIPELINES, given_pieces, is_edited
+from .registry import config_class
 from .saved_checkpoints import read_newest
-
-CONFIGS: dict[str, str] = {"ppo": "epibatch.algorithms.ppo:PPOConfig"}
-"""The name of an algorithm -> its config class."""
 
 ACTING: dict[str, set[str] | None] = {
     "environment": {"normalize_actions", "clip_actions"},
@@ -46,20 +43,6 @@ PLAYING: dict[str, set[str] | None] = {
     "multi_agent": {*(ACTING["multi_agent"] or ()), "episode_end"},
 }
 """The same of what `epibatch play` needs: the environment too, and when its episodes end."""
-
-
-def config_class(algorithm: str) -> type[AlgorithmConfig]:
-    """The config class of an algorithm's name.
-
-    Raises:
-        ConfigError: no algorithm has this name.
-    """
-    if algorithm not in CONFIGS:
-        raise ConfigError(
-            "algorithm", expected="a known algorithm", found=repr(algorithm), do=nearest(str(algorithm), CONFIGS)
-        )
-    found: type[AlgorithmConfig] = load_object(CONFIGS[algorithm], "algorithm")
-    return found
 
 
 # ------------------------------------------------------------------------------------------ writing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from epibatch.core.errors import nearest
@@ -123,7 +124,10 @@ def setting_advice(name: str, known: Iterable[str]) -> str:
         "did you mean 'gamma'? Known: gamma, lr"
     """
     names = list(dict.fromkeys(known))
-    return other_setting(name, names) or nearest(name, names)
+    other, near = other_setting(name, names), nearest(name, names)
+    setting = re.fullmatch(r"use (\w+)", other or "")
+    is_guess = setting is not None and setting[1] not in names and name not in OTHER_SETTINGS
+    return near if not other or (is_guess and near.startswith("did you mean")) else other
 
 
 def unknown_attribute(cls: type, name: str, settings: Iterable[str]) -> str:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from epibatch.core.errors import ConfigError, EpibatchWarning
 
 from ..connectors.learner.general_advantage_estimation import GeneralAdvantageEstimation
 from ..connectors.learner.learner_connector_pipeline import add_advantages
-from ..learner.learner import Learner
-from ..learner.loss import Loss, as_loss
+from ..learner.loss import as_loss
 from ..learner.ppo_loss import PPOLoss
-from ..learner.settings import LearnerSettings, MultiAgentSettings, OptimizerSettings, PPOSettings
+from ..learner.settings import PPOSettings
+from ..learner.update_rule import UpdateRule
 from .algorithm import Algorithm
 from .algorithm_config import AlgorithmConfig
-from .settings import AlgorithmSettings, PPOAlgorithmSettings
+from .registry import register_algorithm
+from .settings import AlgorithmSettings, PPOAlgorithmSettings, PPOTrainingSettings, TrainingSettings
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["PPO", "PPOConfig"]
 
 
+@register_algorithm("ppo")
 class PPOConfig(AlgorithmConfig):
     """Settings of Proximal Policy Optimization (Schulman et al. 2017); defaults and methods are RLlib's.
 
@@ -39,6 +41,9 @@ class PPOConfig(AlgorithmConfig):
     """
 
     model: ClassVar[type[AlgorithmSettings]] = PPOAlgorithmSettings
+    training_model: ClassVar[type[TrainingSettings]] = PPOTrainingSettings
+    rule: ClassVar[Any] = PPOLoss
+    algorithm_class: ClassVar[str] = "epibatch.algorithms.ppo:PPO"
 
     def extend_learner_connector(self, pipeline: LearnerConnectorPipeline) -> None:
         """Add a bootstrap step to every chunk after the user's pieces, and advantages at the end.
@@ -71,7 +76,7 @@ class PPOConfig(AlgorithmConfig):
         Raises:
             ConfigError: the config has no environment, or its settings contradict each other.
         """
-        return PPO(self)
+        return cast("PPO", super().build_algo())
 
 
 _OF_PIECES = ("gamma", "lambda_", "standardize_advantages")
@@ -85,33 +90,7 @@ def _of_pieces(settings: Mapping[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-_SHUFFLE = {True: "epoch", False: "once"}
-
-
-def _learner_settings(config: AlgorithmConfig) -> LearnerSettings:
-    common = {name: getattr(config, name) for name in OptimizerSettings.names()}
-    return LearnerSettings.check(**common, shuffle=_SHUFFLE[config.shuffle_batch_per_epoch], seed=config.seed)
-
-
-def _learner_overrides(config: AlgorithmConfig, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A module's own settings as the learner knows them; those of advantages are the learner pipeline's.
-
-    The loss is told of advantages only if it is to standardize minibatches.
-    """
-    of_batches = {overrides.get("standardize_advantages"), config.standardize_advantages} <= {
-        True,
-        False,
-        "batch",
-        None,
-    }
-    left_out = _OF_PIECES if of_batches else ("gamma", "lambda_")
-    changes = {name: value for name, value in overrides.items() if name not in left_out}
-    if "shuffle_batch_per_epoch" in changes:
-        changes["shuffle"] = _SHUFFLE[changes.pop("shuffle_batch_per_epoch")]
-    return changes
-
-
-def _name_unused_settings(settings: PPOSettings, loss: Loss) -> None:
+def _name_unused_settings(settings: PPOSettings, loss: UpdateRule) -> None:
     """Warn about settings of PPO's loss that another loss does not have."""
     values, names = settings.values(), loss.setting_names()
     if values["standardize_advantages"] in (True, False, "batch"):  # the pipeline does it, or nothing does
@@ -122,7 +101,7 @@ def _name_unused_settings(settings: PPOSettings, loss: Loss) -> None:
         warning = EpibatchWarning(
             f"settings {', '.join(unused)}", expected="PPO's loss, which has them", found=found, do=do
         )
-        warnings.warn(warning, stacklevel=4)
+        warnings.warn(warning, stacklevel=5)
 
 
 class PPO(Algorithm):
@@ -159,25 +138,23 @@ class PPO(Algorithm):
             )
 
     def learner_overrides(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """A module's own settings as the learner knows them."""
-        return _learner_overrides(self.config, overrides)
+        """A module's own settings as the learner knows them; those of advantages are the learner pipeline's.
 
-    def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:
-        """Build the learner with the clipped-surrogate loss."""
+        The loss is told of advantages only if it is to standardize minibatches.
+        """
+        of_batches = {overrides.get("standardize_advantages"), self.config.standardize_advantages} <= {
+            True,
+            False,
+            "batch",
+            None,
+        }
+        left_out = _OF_PIECES if of_batches else ("gamma", "lambda_")
+        return super().learner_overrides({name: value for name, value in overrides.items() if name not in left_out})
+
+    def build_rule(self) -> UpdateRule:
+        """Build the clipped-surrogate loss, or the `loss` of the config, which takes its place."""
         config = self.config
         settings = PPOSettings(**{name: getattr(config, name) for name in PPOSettings.names()})
-        loss = as_loss(PPOLoss if config.loss is None else config.loss, settings)
+        loss = as_loss(config.rule if config.loss is None else config.loss, settings)
         _name_unused_settings(settings, loss)
-        overrides = {
-            module_id: _learner_overrides(config, config.overrides_for(module_id)) for module_id in config.policies
-        }
-        return Learner(
-            module=module,
-            connector=connector,
-            settings=_learner_settings(config),
-            loss=loss,
-            device=config.other_device,
-            multi_agent=MultiAgentSettings(overrides, config.policies_to_train),
-            columns=config.columns,
-            check_first_update=config.check_first_update,
-        )
+        return loss

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal
 from typing_extensions import Self
 
 from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
-from ..learner.learner import Learner
+from ..learner.update_rule import UpdateRule
 from .algorithm import Algorithm
 from .algorithm_config import AlgorithmConfig
-from .settings import AlgorithmSettings
+from .settings import AlgorithmSettings, TrainingSettings
 
 __all__ = ["PPO", "PPOConfig"]
 __all__ = ["PPO", "PPOConfig"]
@@ -29,6 +29,9 @@ class PPOConfig(AlgorithmConfig):
     """
 
     model: ClassVar[type[AlgorithmSettings]]
+    training_model: ClassVar[type[TrainingSettings]]
+    rule: ClassVar[Any]
+    algorithm_class: ClassVar[str]
     def extend_learner_connector(self, pipeline: LearnerConnectorPipeline) -> None:
         """Add a bootstrap step to every chunk after the user's pieces, and advantages at the end.
 
@@ -154,8 +157,11 @@ class PPO(Algorithm):
         """
         ...
     def learner_overrides(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """A module's own settings as the learner knows them."""
+        """A module's own settings as the learner knows them; those of advantages are the learner pipeline's.
+
+        The loss is told of advantages only if it is to standardize minibatches.
+        """
         ...
-    def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:
-        """Build the learner with the clipped-surrogate loss."""
+    def build_rule(self) -> UpdateRule:
+        """Build the clipped-surrogate loss, or the `loss` of the config, which takes its place."""
         ...

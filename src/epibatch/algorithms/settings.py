@@ -742,6 +742,27 @@ class AlgorithmSettings(SettingsModel):
         return TypeAdapter(_partial("Overrides", *models))
 
 
+def algorithm_settings(name: str, training: type[TrainingSettings], config: type[Any]) -> type[AlgorithmSettings]:
+    """Return the model of all settings of an algorithm.
+
+    Args:
+        name: its name in files.
+        training: the section `training`.
+        config: the config class, whose attribute `model` the result becomes; pickles find it there.
+    """
+    agents = _multi_agent_settings(f"{config.__name__}MultiAgent", training)
+    fields: dict[str, Any] = {
+        "algorithm": (Literal[name], name),
+        "training": (training, Field(default_factory=training)),
+        "multi_agent": (agents, Field(default_factory=agents)),
+    }
+    made: type[AlgorithmSettings] = create_model(f"{config.__name__}Model", __base__=AlgorithmSettings, **fields)
+    for model, place in ((made, "model"), (agents, "model_of_agents")):
+        model.__module__, model.__qualname__ = config.__module__, f"{config.__qualname__}.{place}"
+    config.model_of_agents = agents
+    return made
+
+
 PPOMultiAgentSettings = _multi_agent_settings("PPOMultiAgentSettings", PPOTrainingSettings)
 
 

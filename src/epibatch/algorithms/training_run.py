@@ -28,11 +28,12 @@ from epibatch.core.errors import (
     add_context,
     nearest,
 )
+from epibatch.core.settings import ErrorList
 
-from .checkpoint import CONFIGS, config_class
 from .config_io import changed_document, read_document, to_yaml_text
 from .error_reports import error_report
 from .loggers import Logger, Loggers, make_logger
+from .registry import algorithm_names, config_class
 from .results import RETURN_MEAN, Verdict, flat_metrics, judge
 from .run_folder import RunFolder
 from .run_warnings import RunWarnings
@@ -434,7 +435,12 @@ def _read_config(path: Path, changes: Sequence[str], allow_imports: bool) -> Alg
     """The config in a file, with changes, checked for all that training needs."""
     document = read_document(path)
     name = document.data.get("algorithm") if isinstance(document.data, Mapping) else None
-    cls = config_class(name if isinstance(name, str) and name in CONFIGS else "ppo")
+    known = algorithm_names()
+    if isinstance(name, str) and name not in known:
+        errors = ErrorList()
+        errors.add("algorithm", f"no algorithm that is installed; {nearest(name, known)}")
+        errors.raise_if_any(document.where, document.shown)
+    cls = config_class(name if isinstance(name, str) else "ppo")
     return cls.from_document(changed_document(cls, document, changes), allow_imports=allow_imports, complete=True)
 
 

@@ -1,0 +1,158 @@
+"""Algorithms of other packages, found by name in files, checkpoints and the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from epibatch.algorithms import Algorithm, AlgorithmConfig, algorithm_names, config_class, register_algorithm
+from epibatch.algorithms.ppo import PPOConfig
+from epibatch.core.errors import ConfigError, RegistryError
+
+A2C = '''
+"""Advantage actor-critic (Mnih et al. 2016)."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from epibatch.algorithms import AlgorithmConfig, TrainingSettings, register_algorithm
+from epibatch.connectors.learner.learner_connector_pipeline import add_advantages
+from epibatch.learner import Losses, UpdateRule
+
+
+class A2CTraining(TrainingSettings):
+    """Set A2C's coefficients."""
+
+    lambda_: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Trace decay of generalised advantage estimation."""
+    vf_coeff: Annotated[float, Field(ge=0)] = 0.5
+    """Weight of the value loss."""
+    entropy_coeff: Annotated[float, Field(ge=0)] = 0.01
+    """Weight of the entropy."""
+
+
+class A2CRule(UpdateRule):
+    """The policy gradient, with a value function."""
+
+    on_policy = True
+
+    def losses(self, batch, module, own, coefficients):
+        outputs = module.forward_train(batch)
+        policy = module.get_train_action_dist_cls().from_logits(outputs["action_dist_inputs"])
+        values, mask = module.compute_values(batch, embeddings=outputs.get("embeddings")), batch["loss_mask"]
+        gain = (policy.logp(batch["actions"]) * batch["advantages"])[mask].mean()
+        error = (values - batch["value_targets"])[mask].square().mean()
+        entropy = policy.entropy()[mask].mean()
+        loss = self.settings.vf_coeff * error - gain - self.settings.entropy_coeff * entropy
+        return Losses({"total": loss}, {"vf_loss": error.detach(), "entropy": entropy.detach()})
+
+
+@register_algorithm("a2c")
+class A2CConfig(AlgorithmConfig):
+    """Settings of A2C."""
+
+    training_model = A2CTraining
+    rule = A2CRule
+
+    def extend_learner_connector(self, pipeline):
+        add_advantages(pipeline, gamma=self.gamma, lambda_=self.lambda_)
+'''
+
+YAML = """
+algorithm: a2c
+environment: {env: CartPole-v1}
+env_runners: {num_envs_per_env_runner: 4}
+training: {train_batch_size: 64, minibatch_size: 64, lr: 0.003, vf_coeff: 0.25}
+rl_module: {model_config: {fcnet_hiddens: [8]}}
+debugging: {seed: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A process with a package that offers A2C by an entry point; each call runs Python or the command line."""
+    folder = tmp_path_factory.mktemp("a2c")
+    (folder / "a2c_package.py").write_text(A2C, encoding="utf-8")
+    (folder / "a2c.yaml").write_text(YAML, encoding="utf-8")
+    info = folder / "a2c_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: a2c-package\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("[epibatch.algorithms]\na2c = a2c_package:A2CConfig\n", encoding="utf-8")
+
+    def called(*words):
+        paths = [str(folder), *filter(None, sys.path)]
+        command = [sys.executable, *words]
+        environment = {**__import__("os").environ, "PYTHONPATH": ":".join(paths)}
+        return subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+
+    called.folder = Path(folder)
+    return called
+
+
+def command_line(run, *words):
+    return run("-m", "epibatch", *words)
+
+
+@pytest.mark.slow
+def test_an_installed_algorithm_trains_resumes_and_plays_by_name(run):
+    trained = command_line(run, "train", "a2c.yaml", "--iterations", "2", "--run", "saved")
+    assert trained.returncode == 0, trained.stderr
+    resumed = command_line(run, "train", "--resume", "saved", "--iterations", "1")
+    assert resumed.returncode == 0, resumed.stderr
+    played = command_line(run, "play", "saved", "--episodes", "1")
+    assert played.returncode == 0, played.stderr
+    program = (
+        "from epibatch.algorithms import Algorithm\n"
+        "algo = Algorithm.from_checkpoint('saved')\n"
+        "print(algo.training_iteration, algo.config.vf_coeff, type(algo.config).__name__)\n"
+        "algo.stop()\n"
+    )
+    restored = run("-c", program)
+    assert restored.stdout.split() == ["3", "0.25", "A2CConfig"], restored.stderr
+
+
+@pytest.mark.slow
+def test_a_wrong_setting_of_an_installed_algorithm_is_named_with_its_line(run):
+    (run.folder / "wrong.yaml").write_text(YAML.replace("vf_coeff", "vf_cof"), encoding="utf-8")
+    refused = command_line(run, "train", "wrong.yaml")
+    assert refused.returncode == 2
+    assert "training.vf_cof" in refused.stderr and "'vf_coeff'" in refused.stderr and "line 5" in refused.stderr
+    schema = json.loads(command_line(run, "schema", "a2c").stdout)
+    assert "vf_coeff" in json.dumps(schema) and "clip_param" not in json.dumps(schema)
+
+
+def test_settings_of_modules_are_those_of_the_algorithm():
+    namespace = {"__name__": __name__}
+    exec(compile(A2C.replace('"a2c"', '"a2c_here"'), "a2c", "exec", dont_inherit=True), namespace)
+    config = namespace["A2CConfig"]()
+    assert "a2c_here" in algorithm_names() and config_class("a2c_here") is type(config)
+    config.environment("CartPole-v1").training(vf_coeff=0.1, lr=0.01, train_batch_size=64)
+    assert (config.vf_coeff, config.algorithm) == (0.1, "a2c_here")
+    assert type(config).from_yaml(config.to_yaml()).vf_coeff == 0.1
+    for wrong in ({"vf_cof": 0.5}, {"vf_coeff": "much"}):
+        with pytest.raises(ConfigError, match="vf_co"):
+            config.multi_agent(policies=["red"], algorithm_config_overrides_per_module={"red": wrong})
+    algo = config.build_algo()
+    assert type(algo) is Algorithm
+    assert {"total_loss", "vf_loss", "entropy"} <= algo.train()["learners"]["default_policy"].keys()
+    algo.stop()
+
+
+@pytest.mark.parametrize(("name", "expected"), [("ppo", "a name that is free"), ("my sac", "a name of letters")])
+def test_names_that_cannot_be_registered(name, expected):
+    with pytest.raises(RegistryError) as raised:
+        register_algorithm(name)(type("Other", (AlgorithmConfig,), {}))
+    assert raised.value.expected.startswith(expected)
+
+
+def test_unknown_names_are_answered_with_the_nearest_one():
+    assert config_class("ppo") is PPOConfig
+    with pytest.raises(ConfigError, match="did you mean 'ppo'"):
+        config_class("pppo")
