@@ -1,0 +1,98 @@
+"""Deep Q-learning from a list of chunks, as an update rule, against values that are known exactly."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from epibatch.connectors.learner import AddNextObservationsFromEpisodesToTrainBatch
+from epibatch.connectors.learner.learner_connector_pipeline import default_pipeline
+from epibatch.core.rl_module import TorchRLModule
+from epibatch.episodes import SingleAgentEpisode
+from epibatch.learner import Learner, LearnerSettings, Losses, UpdateRule, frozen_copy, polyak
+
+NUM_STATES, GAMMA = 5, 0.9
+OBS, ACTIONS = gym.spaces.Box(0, 1, (NUM_STATES,), np.float32), gym.spaces.Discrete(2)
+
+
+def step(state, action):
+    """Walk left or right; the step to the right of the last state ends the episode and is worth 1, others cost 0.1."""
+    if action == 1 and state == NUM_STATES - 1:
+        return state, 1.0, True
+    return (state + 1 if action else max(state - 1, 0)), -0.1, False
+
+
+def exact_values():
+    """The fixed point of the Bellman equation, [states, actions]."""
+    values = np.zeros((NUM_STATES, 2))
+    for _ in range(500):
+        outcomes = [[step(state, action) for action in (0, 1)] for state in range(NUM_STATES)]
+        values = np.array([[r + GAMMA * (not end) * values[s].max() for s, r, end in row] for row in outcomes])
+    return values
+
+
+def chunks(count):
+    """Random walks that are cut off after 6 steps."""
+    random, made = np.random.default_rng(0), []
+    for _ in range(count):
+        states, actions, rewards, end = [int(random.integers(NUM_STATES))], [], [], False
+        while len(actions) < 6 and not end:
+            actions.append(int(random.integers(2)))
+            state, reward, end = step(states[-1], actions[-1])
+            states.append(state)
+            rewards.append(reward)
+        observations = list(np.eye(NUM_STATES, dtype=np.float32)[states])
+        flags = {"terminated": end, "truncated": not end}
+        columns = {"observations": observations, "actions": actions, "rewards": rewards}
+        made.append(SingleAgentEpisode(**columns, **flags, len_lookback_buffer=0))
+    return made
+
+
+class Table(TorchRLModule):
+    """A value for each state and action."""
+
+    def setup(self):
+        self.values = torch.nn.Linear(NUM_STATES, 2, bias=False)
+
+    def _forward(self, batch, **kwargs):
+        return {"action_dist_inputs": self.values(batch["obs"])}
+
+
+class DQNRule(UpdateRule):
+    """Double Q-learning (van Hasselt et al. 2016) with a target that is copied every ten steps."""
+
+    row_outputs = ("td_error",)
+
+    def make_own(self, module):
+        return frozen_copy(module)
+
+    def losses(self, batch, module, own, coefficients):
+        with torch.no_grad():
+            best = module.values(batch["new_obs"]).argmax(-1, keepdim=True)
+            after = own.values(batch["new_obs"]).gather(-1, best)[:, 0]
+            goals = batch["rewards"] + GAMMA * ~batch["terminateds"].bool() * after
+        chosen = module.values(batch["obs"]).gather(-1, batch["actions"].long()[:, None])[:, 0]
+        loss = torch.nn.functional.huber_loss(chosen, goals)
+        return Losses({"total": loss}, {"q_mean": chosen.detach().mean()}, {"td_error": (chosen - goals).detach()})
+
+    def after_step(self, module, own, num_steps):
+        if num_steps % 10 == 0:
+            polyak(own, module, tau=1.0)
+
+
+def test_q_learning_with_a_target_finds_the_exact_values():
+    pipeline = default_pipeline(OBS, ACTIONS)
+    pipeline.insert_after("AddColumnsFromEpisodesToTrainBatch", AddNextObservationsFromEpisodesToTrainBatch())
+    torch.manual_seed(0)
+    module = Table(observation_space=OBS, action_space=ACTIONS, model_config={})
+    settings = LearnerSettings(lr=[[0, 0.05], [20_000, 0.001]], minibatch_size=64, num_epochs=60, seed=1)
+    learner = Learner(module=module, connector=pipeline, settings=settings, loss=DQNRule())
+    episodes = chunks(60)
+    for _ in range(2):
+        learner.update(episodes=episodes, num_env_steps=10_000)
+    found = module.values.weight.detach().numpy().T
+    np.testing.assert_allclose(found, exact_values(), atol=0.01)
+    errors = learner.row_outputs["default_policy"]["td_error"]
+    assert int(errors.isfinite().sum()) == sum(map(len, episodes))  # not of bootstrap rows
+    assert (found.argmax(-1) == 1).all()
