@@ -5,12 +5,13 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import torch
+from fixture_learners import Threads
 
 from epibatch.connectors.learner import AddNextObservationsFromEpisodesToTrainBatch
 from epibatch.connectors.learner.learner_connector_pipeline import default_pipeline
 from epibatch.core.rl_module import TorchRLModule
 from epibatch.episodes import SingleAgentEpisode
-from epibatch.learner import Learner, LearnerSettings, Losses, UpdateRule, frozen_copy, polyak
+from epibatch.learner import Learner, LearnerGroup, LearnerSettings, Losses, UpdateRule, frozen_copy, polyak
 
 NUM_STATES, GAMMA = 5, 0.9
 OBS, ACTIONS = gym.spaces.Box(0, 1, (NUM_STATES,), np.float32), gym.spaces.Discrete(2)
@@ -81,18 +82,36 @@ class DQNRule(UpdateRule):
             polyak(own, module, tau=1.0)
 
 
-def test_q_learning_with_a_target_finds_the_exact_values():
+def learner(**settings):
     pipeline = default_pipeline(OBS, ACTIONS)
     pipeline.insert_after("AddColumnsFromEpisodesToTrainBatch", AddNextObservationsFromEpisodesToTrainBatch())
     torch.manual_seed(0)
     module = Table(observation_space=OBS, action_space=ACTIONS, model_config={})
-    settings = LearnerSettings(lr=[[0, 0.05], [20_000, 0.001]], minibatch_size=64, num_epochs=60, seed=1)
-    learner = Learner(module=module, connector=pipeline, settings=settings, loss=DQNRule())
+    return Learner(module=module, connector=pipeline, settings=LearnerSettings(**settings, seed=1), loss=DQNRule())
+
+
+def test_q_learning_with_a_target_finds_the_exact_values():
+    made = learner(lr=[[0, 0.05], [20_000, 0.001]], minibatch_size=64, num_epochs=60)
     episodes = chunks(60)
     for _ in range(2):
-        learner.update(episodes=episodes, num_env_steps=10_000)
-    found = module.values.weight.detach().numpy().T
+        made.update(episodes=episodes, num_env_steps=10_000)
+    found = made.module["default_policy"].values.weight.detach().numpy().T
     np.testing.assert_allclose(found, exact_values(), atol=0.01)
-    errors = learner.row_outputs["default_policy"]["td_error"]
-    assert int(errors.isfinite().sum()) == sum(map(len, episodes))  # not of bootstrap rows
     assert (found.argmax(-1) == 1).all()
+    errors = made.row_outputs["default_policy"]["td_error"]
+    assert int(errors.isfinite().sum()) == sum(map(len, episodes))  # not of bootstrap rows
+
+
+def test_learners_in_a_group_keep_the_target_of_one_learner():
+    alone, copied = (learner(lr=0.05, num_epochs=7, shuffle=None) for _ in range(2))
+    group, episodes = LearnerGroup(copied, num_learners=2, actor_group=Threads), chunks(21)
+    for _ in range(3):
+        group.update(episodes=episodes, num_env_steps=21)
+        alone.update(episodes=episodes, num_env_steps=21)
+    left, right = alone.get_state(), group.get_state()
+    assert left["num_env_steps"] == right["num_env_steps"] == 63
+    assert left["rules"]["default_policy"]["num_steps"] == right["rules"]["default_policy"]["num_steps"] == 21
+    for one, both in ((left["module"], right["module"]), (left["rules"], right["rules"])):
+        one, both = (state["default_policy"].get("own", state["default_policy"]) for state in (one, both))
+        np.testing.assert_allclose(one["values.weight"], both["values.weight"], rtol=1e-5, atol=1e-6)
+    group.stop()
