@@ -399,14 +399,19 @@ class Learner:
     def _updates(self, shared: SharedUpdate, batch: Mapping[str, Any]) -> dict[str, Update | None]:
         """Return what updates each module that this batch updates; None for one without rows with loss."""
         trainers = self._trainers()
-        chosen = [module_id for module_id in batch if self.should_module_be_updated(module_id, batch)]
-        self._check.compare({module_id: trainers[module_id] for module_id in chosen}, batch)
 
         def update(key: str) -> Update:
             trainer = trainers[key]
             return lambda num_env_steps: trainer.update(_all_rows(shared, trainer, batch[key]), num_env_steps)
 
-        return {key: update(key) if len(trainers) == 1 or has_loss(batch[key]) else None for key in chosen}
+        learns = {key: len(trainers) == 1 or has_loss(batch[key]) for key in self._chosen(batch)}
+        return {key: update(key) if learns[key] else None for key in learns}
+
+    def _chosen(self, batch: Mapping[str, Any]) -> list[str]:
+        """Return the modules that a batch updates, after the first-update check of them."""
+        chosen = [module_id for module_id in batch if self.should_module_be_updated(module_id, batch)]
+        self._check.compare({module_id: self._trainers()[module_id] for module_id in chosen}, batch)
+        return chosen
 
     def _run(self, updates: Mapping[str, Update | None], shared: SharedUpdate) -> dict[str, dict[str, float]]:
         """Run the updates of modules, None for one without rows; a loss that is not finite is raised after all.
@@ -481,9 +486,7 @@ class Learner:
     ) -> tuple[dict[str, Any], dict[str, Minibatches], _Contribution]:
         self._states.begin()
         batch = self._batch_of(data, metrics, shared)
-        trainers = self._trainers()
-        chosen = [module_id for module_id in batch if self.should_module_be_updated(module_id, batch)]
-        self._check.compare({module_id: trainers[module_id] for module_id in chosen}, batch)
+        trainers, chosen = self._trainers(), self._chosen(batch)
         may_be_chosen = batch if callable(self.policies_to_train) else chosen
         with_loss = [module_id for module_id in may_be_chosen if has_loss(batch[module_id])]
         minibatches = {key: trainers[key].minibatches(batch[key], together=True) for key in with_loss}
