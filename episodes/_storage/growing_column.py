@@ -151,8 +151,9 @@ class GrowingColumn:
 
     def note_checked(self, space: gym.Space[Any] | None, row: Any) -> None:
         """Note that all rows that `lay` takes fit a space, if that follows from this row, which fits it."""
-        leaf = self.flat
-        if leaf is not None and (type(row) in self.accepts if leaf.ndim == 1 else self.row_shape == as_value(row).shape):
+        if self.flat is None:
+            return
+        if type(row) in self.accepts if self.flat.ndim == 1 else as_value(row).shape == self.row_shape:
             self.checked_for = space
 
     # -- rows that fit as they are ---------------------------------------------------------------
