@@ -130,14 +130,11 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
     def _filled(self, group: ChunkGroup, chunks: Any, has: Any, rows: Any, *, acting: bool) -> Any:
         """The rows of chunks, in their order, with initial states in the place of those that mean nothing."""
         first, form = flatten(self._initial(group))
-        if has.any():
-            leaves = flatten_like(form, rows)
-        else:
-            leaves = [np.empty((len(has), *leaf.shape), leaf.dtype) for leaf in first]
+        leaves = flatten_like(form, rows) if has.any() else [np.empty((len(has), *x.shape), x.dtype) for x in first]
         if not has.all():
             starts = self._starts(group, chunks[~has], first, form, acting=acting)
-            if acting:
-                leaves = [leaf.astype(np.result_type(leaf, start), copy=False) for leaf, start in zip(leaves, starts)]
+            if acting:  # a module's state may have another size by now
+                leaves = [_resized(leaf, like.shape, np.result_type(leaf, like)) for leaf, like in zip(leaves, first)]
             for leaf, start in zip(leaves, starts):
                 leaf[~has] = start
         return unflatten(form, leaves)
@@ -158,6 +155,12 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
             return out
 
         return map_struct(placed, states)
+
+
+def _resized(rows: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    out = np.empty((len(rows), *shape), dtype)
+    out[:] = rows
+    return out
 
 
 def _warn_of_lost_states(group: ChunkGroup, reads_later: Any = False) -> None:
