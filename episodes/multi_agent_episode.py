@@ -449,7 +449,7 @@ class MultiAgentEpisode(Episode):
         if segment is None:
             self._begin(agent, record, observation, info, env_t)
             return
-        action, extras, reward = record.take_open()
+        action, extras, reward = record.pop_open_step()
         segment.episode.add_env_step(observation, action, reward, info, extra_model_outputs=extras)
         segment.steps.append(env_t)
 

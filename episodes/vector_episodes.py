@@ -251,12 +251,12 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
     @property
     def has_views(self) -> bool:
         """True if an episode object was made of a row of the blocks."""
-        return any(block.views for block in self.blocks)
+        return any(block.num_objects for block in self.blocks)
 
     @property
     def is_replaced(self) -> bool:
         """True if an episode object shows other rows than its chunk's: a column was replaced, or owns its rows."""
-        return not self.recording and self.has_views and any(chunk.replaced for chunk in self.chunks)
+        return not self.recording and self.has_views and any(chunk.detached for chunk in self.chunks)
 
     @property
     def table(self) -> ChunkTable:

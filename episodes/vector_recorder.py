@@ -197,7 +197,7 @@ class VectorRecorder:
         block = self._block
         if not self.episodes.chunks:
             raise _not_reset("step")
-        if block.views:
+        if block.num_objects:
             self._refuse_ended_views()
         row, extras = block.row, extras or {}
         try:
@@ -351,7 +351,7 @@ class VectorRecorder:
             chunk, view, row = self.episodes.chunks[env], self.episodes.views[env], self._block.newest(env) - 1
             if info is not None and (row > chunk.start or chunk.continues):
                 chunk.finish(row, False, True)
-                shown = chunk.shown
+                shown = chunk.attached
                 last = {**(chunk.info_at(row - chunk.low) if shown is None else shown.infos.last()), **info}
                 self._block.own_infos[row, env] = last
                 if shown is not None:
@@ -421,7 +421,7 @@ class VectorRecorder:
         Raises:
             EpisodeStateError: a piece marked a running episode as ended.
         """
-        if self._block.views:
+        if self._block.num_objects:
             self._refuse_ended_views()
         self._block.commit()
 
@@ -488,7 +488,7 @@ class VectorRecorder:
         Raises:
             EpisodeStateError: a piece put another column in the place of one of a running episode.
         """
-        if self._block.views:
+        if self._block.num_objects:
             self._refuse_replaced_columns()
         self._retire()
         running, going_on, waiting = [], [], set(self._waiting)
@@ -526,7 +526,7 @@ class VectorRecorder:
                 delivered.append((delivery, chunks))
                 continue
             for chunk in (reference() for reference in chunks):
-                view = None if chunk is None else chunk.shown
+                view = None if chunk is None else chunk.attached
                 if chunk is not None and view is not None and 2 * len(chunk) < chunk.block.row * chunk.block.num_envs:
                     view.own_columns()
         self._delivered = delivered

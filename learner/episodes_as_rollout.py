@@ -114,11 +114,11 @@ class _Fragment:
         self._places = self._spread(np.cumsum(lengths) - lengths)
         self._block, self._row = episodes.block, -1
         chunks = episodes.chunks
-        self._notes = [chunk.custom_data if (shown := chunk.shown) is None else shown.custom_data for chunk in chunks]
+        self._notes = [(view if (view := chunk.attached) is not None else chunk).custom_data for chunk in chunks]
         if (
             not episodes.recording
             and envs.tolist() == [chunk.env for chunk in chunks]
-            and not any(chunk.replaced for chunk in chunks)
+            and not any(chunk.detached for chunk in chunks)
         ):
             rows = self._spread(np.array([chunk.start for chunk in chunks], np.int64))
             if (rows == rows[0, 0] + np.arange(num_steps)[:, None]).all():

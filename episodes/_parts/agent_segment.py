@@ -193,7 +193,7 @@ class AgentRecord:
         """Let an info dict wait for the next observation; newer entries replace older ones."""
         self.info = {**(self.info or {}), **info}
 
-    def take_open(self) -> tuple[Any, dict[str, Any], Any]:
+    def pop_open_step(self) -> tuple[Any, dict[str, Any], Any]:
         """Action, model outputs and summed reward of the open step, which wait no longer."""
         step = self.action, self.extras, 0.0 if self.reward is None else self.reward
         self.action, self.extras, self.reward = NOTHING, {}, None

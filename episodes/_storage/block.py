@@ -34,7 +34,7 @@ class Block:
         behind: Environment -> how many rows before `row` its newest observation is, where it is not in `row`.
         returns_before: The earlier returns of episodes that continue from another block: float64 [N], or None.
         unknown_rewards: Whether NaN among the rewards marks one that the caller did not give. It may not be read.
-        views: The number of episode objects that were made of rows of this block.
+        num_objects: The number of episode objects that were made of rows of this block.
     """
 
     def __init__(self, num_envs: int, capacity: int, row: int = 0) -> None:
@@ -48,7 +48,7 @@ class Block:
         self.own_infos: dict[tuple[int, int], dict[str, Any]] = {}
         self.written: dict[int, Any] = {}
         self.unknown_rewards = False
-        self.views = 0
+        self.num_objects = 0
         self.returns_before: Any = None
 
     def new_column(self) -> GrowingColumn:

@@ -63,12 +63,12 @@ class Chunk:
     _view: weakref.ref[SingleAgentEpisode] | None = field(default=None, init=False)
 
     @property
-    def shown(self) -> SingleAgentEpisode | None:
+    def attached(self) -> SingleAgentEpisode | None:
         """The episode object that shows this chunk, if it was made and still exists."""
         return None if self._view is None else self._view()
 
     def __getstate__(self) -> dict[str, Any]:
-        view = self.shown
+        view = self.attached
         custom = self.custom_data if view is None else view.custom_data
         return {**vars(self), "custom_data": custom, "_view": None}
 
@@ -99,23 +99,23 @@ class Chunk:
     @property
     def name(self) -> str:
         """Name of the episode."""
-        view = self.shown
+        view = self.attached
         return self.id_ if view is None else view.id_
 
     @property
     def ends(self) -> tuple[bool, bool]:
         """The flags (terminated, truncated) at the chunk's end."""
-        view = self.shown
+        view = self.attached
         return (self.terminated, self.truncated) if view is None else (view.is_terminated, view.is_truncated)
 
     def __len__(self) -> int:
-        view = self.shown
+        view = self.attached
         return self.end - self.start if view is None or self._is_all_of(view) else len(view)
 
     @property
-    def replaced(self) -> bool:
+    def detached(self) -> bool:
         """True if the episode object shows other rows than this chunk's: a column was replaced, or owns its rows."""
-        view = self.shown
+        view = self.attached
         return view is not None and not self._is_all_of(view)
 
     def _is_all_of(self, view: SingleAgentEpisode) -> bool:
@@ -156,7 +156,7 @@ class Chunk:
         """
         end = self.end
         own = 0 if cut else end - self.start
-        view = self.shown
+        view = self.attached
         custom = self.custom_data if view is None else view.custom_data
         if view is not None:
             shift = self.low - end + row
@@ -187,15 +187,15 @@ class Chunk:
 
     def view(self) -> SingleAgentEpisode:
         """Return the episode object that shows this chunk; the same one as long as it is referenced."""
-        view = self.shown
+        view = self.attached
         if view is None:
             view = self._make_view()
-            self.show_in(view)
+            self.attach(view)
         return view
 
-    def show_in(self, view: SingleAgentEpisode) -> None:
+    def attach(self, view: SingleAgentEpisode) -> None:
         """Let an episode object that was made elsewhere be the one that shows this chunk."""
-        self.block.views += 1
+        self.block.num_objects += 1
         self._view = weakref.ref(view)
 
     def _make_view(self) -> SingleAgentEpisode:
@@ -231,7 +231,7 @@ class Chunk:
 
     def add_columns(self) -> None:
         """Show columns that the block got after the episode object was made."""
-        view = self.shown
+        view = self.attached
         if view is not None and view.extra_model_outputs.keys() != self.block.extras.keys():
             for key, column in self.block.extras.items():
                 if key not in view.extra_model_outputs:
@@ -293,6 +293,6 @@ class RowSource(NamedTuple):
 def chunk_of(episode: Any) -> Chunk | None:
     """Return the finished chunk that an episode object shows; None if it shows other rows or is no view of a chunk."""
     chunk: Chunk | None = getattr(getattr(getattr(episode, "rewards", None), "source", None), "chunk", None)
-    if chunk is None or chunk.stop is None or chunk.shown is not episode or chunk.replaced:
+    if chunk is None or chunk.stop is None or chunk.attached is not episode or chunk.detached:
         return None
     return chunk

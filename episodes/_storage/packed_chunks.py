@@ -36,7 +36,8 @@ def pack_chunks(chunks: Sequence[Chunk]) -> dict[str, Any]:
         chunks: Finished ones of one block, at least one. What was done to the episode objects that show them counts.
     """
     block = chunks[0].block
-    views = {i: view for i, chunk in enumerate(chunks) if (view := chunk.shown) is not None} if block.views else {}
+    attached = enumerate(chunk.attached for chunk in chunks) if block.num_objects else ()
+    views = {i: view for i, view in attached if view is not None}
     ids, ends = [chunk.id_ for chunk in chunks], [(chunk.terminated, chunk.truncated) for chunk in chunks]
     pairs, customs = [chunk.spaces for chunk in chunks], [chunk.custom_data for chunk in chunks]
     for i, view in views.items():
@@ -45,7 +46,7 @@ def pack_chunks(chunks: Sequence[Chunk]) -> dict[str, Any]:
             pairs[i] = (view.observation_space, view.action_space)
     moved = _Rows(block, np.array([(c.env, c.low, c.start, c.stop, c.t_started) for c in chunks], np.int64).T)
     flags = [(c.is_first, *end, c.tail is not NOTHING, c.lacks_final_obs) for c, end in zip(chunks, ends)]
-    whole = {i: view for i, view in views.items() if chunks[i].replaced or not _is_plain(view, chunks[i])}
+    whole = {i: view for i, view in views.items() if chunks[i].detached or not _is_plain(view, chunks[i])}
     kinds = {id(pair): pair for pair in pairs}
     numbers = {kind: number for number, kind in enumerate(kinds)}
     own_infos, infos = moved.infos(chunks)
@@ -68,10 +69,10 @@ def pack_chunks(chunks: Sequence[Chunk]) -> dict[str, Any]:
         "returns_before": block.returns_before,
         "infos": infos,
         "ids": ids,
-        "spaces": _in_band(tuple(kinds.values())),
+        "spaces": _pickled_apart(tuple(kinds.values())),
         "space_of": [numbers[id(pair)] for pair in pairs] if len(kinds) > 1 else None,
         "tails": _stacked_tails(block.observations, chunks),
-        "objects": _in_band(objects) if any(objects.values()) else objects,
+        "objects": _pickled_apart(objects) if any(objects.values()) else objects,
         "whole": whole,
     }
 
@@ -98,7 +99,7 @@ class SentBlock:
         block.observations, block.actions, block.rewards = (columns.pop(name) for name in _COLUMNS)
         block.extras, block.unknown_rewards = columns, data["unknown_rewards"]
         block.returns_before = data["returns_before"]
-        self._objects = _from_band(data["objects"])
+        self._objects = _restored(data["objects"])
         block.infos, block.own_infos = data["infos"], self._objects["own_infos"]
 
     @kept_property
@@ -134,7 +135,7 @@ class SentBlock:
                 view.infos.set(info, at_indices=position - view.lookback, neg_index_as_lookback=True)
         for i, view in self._data["whole"].items():
             views[i] = view
-            self.chunks[i].show_in(view)
+            self.chunks[i].attach(view)
         return views
 
 
@@ -230,10 +231,10 @@ class _StackedInfos(Mapping[int, Any]):
         return unflatten(form, [leaf[i] for leaf in leaves])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_others": _in_band(self._others)}
+        return {**vars(self), "_others": _pickled_apart(self._others)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _others=_from_band(state["_others"]))
+        vars(self).update(state, _others=_restored(state["_others"]))
 
     def __iter__(self) -> Iterator[int]:
         return chain(self._places, self._others)
@@ -252,7 +253,7 @@ def _unpickled_spaces(packed: bytes) -> Any:
     return pickle.loads(packed)
 
 
-def _in_band(objects: Any) -> Any:
+def _pickled_apart(objects: Any) -> Any:
     """Return a pickle of objects, so that the small arrays in them are no buffers; as they are if that fails."""
     try:
         return pickle.dumps(objects, protocol=5)
@@ -260,8 +261,8 @@ def _in_band(objects: Any) -> Any:
         return objects
 
 
-def _from_band(packed: Any) -> Any:
-    """Return the objects of `_in_band`, whose arrays can be written to."""
+def _restored(packed: Any) -> Any:
+    """Return the objects of `_pickled_apart`, whose arrays can be written to."""
     return pickle.loads(packed) if isinstance(packed, bytes) else make_writable(packed)
 
 

@@ -207,7 +207,7 @@ def test_all_environments_tell_of_the_last_vector_step_of_whole_episodes(toys):
 def test_episodes_are_made_only_where_somebody_listens(toys, events, made):
     runner = toys.runner(2, config=toys.config(2).callbacks(**Log().functions(events)))
     episodes = runner.sample(num_timesteps=16)
-    assert sum(chunk.shown is not None for chunk in episodes.chunks) == made
+    assert sum(chunk.attached is not None for chunk in episodes.chunks) == made
     assert [episode.is_done for episode in episodes] == [True] * 4 + [False]
 
 

@@ -84,10 +84,10 @@ KEPT = {
 def test_the_flag_is_set_where_a_column_is_replaced(change):
     _, episodes = harvests()
     i = int(np.argmax([len(episode) for episode in episodes]))
-    assert not episodes.chunks[i].replaced
+    assert not episodes.chunks[i].detached
     {**REPLACED, **KEPT}[change](episodes[i])
-    assert episodes.chunks[i].replaced is (change in REPLACED)
-    assert not any(chunk.replaced for k, chunk in enumerate(episodes.chunks) if k != i)
+    assert episodes.chunks[i].detached is (change in REPLACED)
+    assert not any(chunk.detached for k, chunk in enumerate(episodes.chunks) if k != i)
 
 
 @pytest.mark.parametrize("change", [key for key in (*REPLACED, *KEPT) if key not in UNEVEN])

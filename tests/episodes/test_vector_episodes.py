@@ -143,7 +143,7 @@ def test_facts_without_views_are_copies() -> None:
     vector = fragment()
     for facts in (vector.lengths, vector.terminateds, vector.truncateds):
         facts()[:] = 9
-    assert vector.block.views == 0 and not any(chunk.replaced for chunk in vector.chunks)
+    assert vector.block.num_objects == 0 and not any(chunk.detached for chunk in vector.chunks)
     assert vector.lengths().tolist() == [2, 1, 3] and vector.terminateds().tolist() == [True, False, False]
     assert not vector.truncateds().any()
 
@@ -159,7 +159,7 @@ def test_rows_of_another_shape_leave_the_neighbours_alone() -> None:
     first.set_observations(new_data=rows)
     np.testing.assert_array_equal(first.get_observations(), rows)
     assert second.get_observations().dtype == np.float32 and second.get_observations().shape == (3, 2)
-    assert vector.block.observations.leaves[0].dtype == np.float32 and vector.chunks[0].replaced
+    assert vector.block.observations.leaves[0].dtype == np.float32 and vector.chunks[0].detached
     second.set_rewards(new_data=np.ones(3), at_indices=0)
     assert second.get_rewards().dtype == object and vector.block.rewards.leaves[0].dtype == np.float64
     first.set_rewards(new_data=["text", "more"])
@@ -209,7 +209,7 @@ def test_a_part_of_a_delivery_keeps_its_episodes_in_the_block() -> None:
     view = part[1]
     gc.collect()
     recorder.flush(0)
-    assert not part.chunks[1].replaced and view.get_actions().tolist() == [3]
+    assert not part.chunks[1].detached and view.get_actions().tolist() == [3]
 
 
 def test_the_list_of_all_views_is_what_iterating_gives_and_the_callers_own():

@@ -197,9 +197,9 @@ def test_adding_steps_to_a_view_is_refused_while_it_is_recorded_and_detaches_it_
     with pytest.raises(EpisodeStateError, match="records it"):
         recorder.episodes[0].add_env_step(9, 1, 1.0)
     fragment = recorder.flush(0)
-    assert not any(chunk.replaced for chunk in fragment.chunks)
+    assert not any(chunk.detached for chunk in fragment.chunks)
     fragment[0].add_env_step(9, 1, 1.0)
-    assert any(chunk.replaced for chunk in fragment.chunks) and fragment.lengths().tolist() == [2, 1]
+    assert any(chunk.detached for chunk in fragment.chunks) and fragment.lengths().tolist() == [2, 1]
     assert fragment[0].get_observations().tolist() == [0, 2, 9]
 
 
