@@ -77,7 +77,7 @@ def compare_read(
         objects: whether it is a column of Python objects.
         **options: `neg_index_as_lookback`, `fill`, `one_hot`.
     """
-    typed = ours.len_incl_lookback() or getattr(ours, "_leaves", None) is not None  # rows, or none but their type
+    typed = ours.len_incl_lookback() or bool(getattr(ours, "leaves", ()))  # rows, or none but their type
     rows, columns = (list(ours.data), None) if objects else (None, ours.data if typed else None)
     read = Read(rows, columns, ours.lookback, theirs.space, ours.space, theirs.finalized, indices, **options)
     keywords = {key: value for key, value in options.items() if key != "one_hot"}
