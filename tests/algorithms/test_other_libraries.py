@@ -19,7 +19,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "porting.md"
     ("name", "advice"),
     [
         ("rollouts", r"use env_runners\(\.\.\.\)"),
-        ("offline_data", "not there yet"),
+        ("build", r"use build_algo\(\)"),
     ],
 )
 def test_rllibs_methods_say_what_to_do(name, advice):

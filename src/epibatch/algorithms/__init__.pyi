@@ -3,6 +3,7 @@ from . import training_run as training_run
 from .multi_agent import AgentMapping as AgentMapping
 from .algorithm import Algorithm as Algorithm, StepResult as StepResult
 from .algorithm_config import AlgorithmConfig as AlgorithmConfig
+from .bc import BCConfig as BCConfig, BCRule as BCRule
 from .loggers import Logger as Logger
 from .policy import MultiAgentPolicy as MultiAgentPolicy, MultiAgentPolicyState as MultiAgentPolicyState
 from .policy import Policy as Policy, PolicyState as PolicyState

@@ -50,8 +50,10 @@ from .other_libraries import ACT
 from .pipelines import check_same_pieces, given_pieces, is_edited
 from .policy import MultiAgentPolicy, Policy, policy_for
 from .policy_spec import PolicySpec, settings_of
+from .recorded_episodes import with_spaces_of_data
 from .results import judge
 from .saved_checkpoints import read_newest
+from .sources import Source, StatefulSource
 from .train_batches import TrainBatches
 
 if TYPE_CHECKING:
@@ -100,8 +102,8 @@ class Algorithm:
         pipelines: `env_to_module`, `module_to_env` and `learner`.
 
     Raises:
-        ConfigError: the config has no environment, its settings contradict each other, or one of them cannot be sent to
-            the processes that it asks for.
+        ConfigError: the config has neither an environment nor recorded episodes, its settings contradict each other, or
+            one of them cannot be sent to the processes that it asks for.
         MissingExtraError: it asks for other processes, and Ray is not installed.
     """
 
@@ -121,13 +123,11 @@ class Algorithm:
 
     def __init__(self, config: AlgorithmConfig) -> None:
         config.validate()
-        if config.env is None:
-            raise ConfigError(
-                f"{type(config).__name__}.build_algo",
-                expected="an environment",
-                found="none",
-                do='name one: .environment("CartPole-v1")',
-            )
+        if config.input_ is None and (config.offline or config.env is None):
+            expected, do = "an environment", 'name one: .environment("CartPole-v1")'
+            if config.offline:
+                expected, do = "recorded episodes", "give them: .offline_data(input_=episodes)"
+            raise ConfigError(f"{type(config).__name__}.build_algo", expected=expected, found="none", do=do)
         self.config = config.copy()
         logging.getLogger("epibatch").setLevel(self.config.log_level)
         if self.config.seed is not None:
@@ -136,7 +136,9 @@ class Algorithm:
         self._time_total_s = 0.0
         self._env_steps = 0
         self._edits_learned = 0
-        self.env_runner_group = EnvRunnerGroup(config=self.config)
+        self.env_runner_group = EnvRunnerGroup(
+            config=self.config if config.env is not None else with_spaces_of_data(self.config)
+        )
         try:
             module = self.env_runner.module
             modules = dict(module.items()) if self.config.is_multi_agent else {"": module}
@@ -151,7 +153,7 @@ class Algorithm:
                 restart_failed_learners=self.config.restart_failed_learners,
                 max_num_learner_restarts=self.config.max_num_learner_restarts,
             )
-            self._batches = TrainBatches(self.env_runner_group, self.config)
+            self._batches: Source = self.config.make_source(self.env_runner_group)
             self.pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
             self._built = {name: given_pieces(pipeline) for name, pipeline in self.env_runner.pipelines.items()}
             self._piece_metrics = MetricsLogger(times_pieces=False)
@@ -783,7 +785,7 @@ class Algorithm:
             ...     def set_calls(self, calls):
             ...         self.calls = calls
         """
-        return {
+        parts: dict[str, StatePart] = {
             # first: they are pieces; checkpoints of earlier versions have none
             "added_views": (
                 lambda: {name: view.to_dict() for name, view in self.added_views.items()},
@@ -800,6 +802,9 @@ class Algorithm:
                 self.env_runner.set_state,
             ),
         }
+        if isinstance(self._batches, StatefulSource):
+            parts["source"] = self._batches.get_state, self._batches.set_state
+        return parts
 
     def _get_counters(self) -> dict[str, Any]:
         return {

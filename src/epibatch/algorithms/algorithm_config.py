@@ -38,6 +38,7 @@ from .multi_agent import (
 from .other_libraries import setting_advice, unknown_attribute
 from .pipelines import PIPELINES, add_burn_in, single_spaces, user_pieces
 from .policy_spec import PolicySpec
+from .recorded_episodes import RecordedEpisodes
 from .settings import (
     EVALUATED,
     AlgorithmSettings,
@@ -48,9 +49,11 @@ from .settings import (
     validated,
 )
 from .signatures import METHODS, section_method
+from .train_batches import TrainBatches
 
 if TYPE_CHECKING:
     from .algorithm import Algorithm
+    from .sources import Source
 
 __all__ = ["AlgorithmConfig"]
 
@@ -83,6 +86,8 @@ class AlgorithmConfig:
     """The section `training`, of which `register_algorithm` makes the settings."""
     rule: ClassVar[Any] = None
     """The algorithm's `UpdateRule`, a class that takes the section `training` as `settings`; or what `loss` may be."""
+    offline: ClassVar[bool] = False
+    """True: the algorithm learns from recorded episodes (`offline_data`) and never samples."""
     algorithm_class: ClassVar[str] = "epibatch.algorithms.algorithm:Algorithm"
     """Import path of the class whose `training_step` runs the algorithm."""
 
@@ -647,11 +652,20 @@ class AlgorithmConfig:
             found = {**self._module_spaces(*self._single_spaces(environment, env)), **found}
         return multi_module_spec(self.rl_module_spec, policies, found, self.model_config, inference_only)
 
+    def make_source(self, env_runner_group: Any) -> Source:
+        """Return where the train batches come from: the recorded episodes if there are any, else the runners.
+
+        Args:
+            env_runner_group: the runners; with recorded episodes they only have spaces, pipelines and module.
+        """
+        return TrainBatches(env_runner_group, self) if self.input_ is None else RecordedEpisodes(self)
+
     def build_algo(self) -> Algorithm:
         """Build environment, pipelines, module and learner.
 
         Raises:
-            ConfigError: the config has no environment, or its settings contradict each other.
+            ConfigError: the config has neither an environment nor recorded episodes, or its settings contradict each
+                other.
         """
         return self.get_algorithm_class()(self)
 

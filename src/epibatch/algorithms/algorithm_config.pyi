@@ -18,6 +18,7 @@ from .settings import (
     StopSettings,
     TrainingSettings,
 )
+from .sources import Source
 
 __all__ = ["AlgorithmConfig"]
 ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
@@ -46,6 +47,7 @@ class AlgorithmConfig:
     model: ClassVar[type[AlgorithmSettings]]
     training_model: ClassVar[type[TrainingSettings]]
     rule: ClassVar[Any]
+    offline: ClassVar[bool]
     algorithm_class: ClassVar[str]
     @classmethod
     def use_settings(cls, model: type[AlgorithmSettings]) -> None:
@@ -303,11 +305,19 @@ class AlgorithmConfig:
             SpaceError: the agents of a module have different spaces.
         """
         ...
+    def make_source(self, env_runner_group: Any) -> Source:
+        """Return where the train batches come from: the recorded episodes if there are any, else the runners.
+
+        Args:
+            env_runner_group: the runners; with recorded episodes they only have spaces, pipelines and module.
+        """
+        ...
     def build_algo(self) -> Algorithm:
         """Build environment, pipelines, module and learner.
 
         Raises:
-            ConfigError: the config has no environment, or its settings contradict each other.
+            ConfigError: the config has neither an environment nor recorded episodes, or its settings contradict each
+                other.
         """
         ...
     def environment(
@@ -507,6 +517,16 @@ class AlgorithmConfig:
                 list of piece specs.
             add_default_connectors_to_learner_pipeline: False: the pipeline has only your pieces, and none of the
                 algorithm's.
+
+        Raises:
+            ConfigError: unknown settings or values that do not fit, all of them in one message.
+        """
+    def offline_data(self, *, input_: Any = None) -> Self:
+        """Set recorded episodes, which are learned from in the place of sampled ones; no environment is needed then.
+
+        Args:
+            input_: A list of episodes, or another sequence of them that a learner pipeline takes; None: episodes
+                are sampled.
 
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
@@ -814,6 +834,7 @@ class AlgorithmConfig:
     grad_clip_by: Literal["global_norm", "norm", "value"]
     loss: Callable[..., Any] | str | None
     train_batch_size_per_learner: int
+    input_: Any
     model_config: dict[str, Any]
     rl_module_spec: Any
     view_requirements: Mapping[str, Any]

@@ -472,6 +472,9 @@ def settings_data(
                 }
                 if not any(policies.values()):
                     values[name] = list(policies)  # ids alone if there is no more to say
+            elif name == "input_":
+                text = f"{len(value)} episodes in memory, which no file of settings stores; give them in Python"
+                errors.add((section, name), text)
             else:
                 values[name] = data_of(value, section, name)
         if values:

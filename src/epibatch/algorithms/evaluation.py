@@ -109,7 +109,11 @@ class Evaluation:
         return runner
 
     def _build(self, training: Any) -> Any:
-        runner = self._runner = make_runner(self._config.get_evaluation_config_object(), 1)
+        config = self._config.get_evaluation_config_object()
+        if config.env is None:
+            do = 'name one: .evaluation(evaluation_config={"env": "CartPole-v1"})'
+            raise ConfigError("Algorithm.evaluate", expected="an environment", found="none", do=do)
+        runner = self._runner = make_runner(config, 1)
         found, expected = (_shapes(source.get_spaces()["__env_single__"]) for source in (runner, training))
         if found != expected:
             raise ConfigError(

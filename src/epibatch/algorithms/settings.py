@@ -57,6 +57,7 @@ from ..connectors.views.view import as_views
 from ..env_runner.callbacks import callback_problem
 from ..env_runner.env_runner import EnvRunner
 from ..env_runner.make_env import wrapper_problem
+from ..episodes import MultiAgentEpisode, SingleAgentEpisode
 from ..learner.schedules import ScheduledCoefficient
 from ..learner.settings import OptimizerSettings, PPOSettings, loss_problem
 from .multi_agent import AgentMapping, add_policy_errors
@@ -150,6 +151,15 @@ def _module_spec(value: Any) -> Any:
     if value is None or callable(getattr(value, "build", None)):
         return value
     raise ValueError("expected an RLModuleSpec")
+
+
+def _episodes(value: Any) -> Any:
+    if value is None:
+        return None
+    kinds = (SingleAgentEpisode, MultiAgentEpisode)
+    if isinstance(value, Sequence) and len(value) and isinstance(value[0], kinds) and any(map(len, value)):
+        return value
+    raise ValueError("expected a list of episodes with steps; files are read by a function of yours")
 
 
 def _views(value: Any) -> Any:
@@ -483,6 +493,13 @@ class PPOTrainingSettings(PPOSettings, TrainingSettings):
     """Trace decay of generalised advantage estimation."""
 
 
+class OfflineDataSettings(SettingsModel):
+    """Set recorded episodes, which are learned from in the place of sampled ones; no environment is needed then."""
+
+    input_: Annotated[Any, PlainValidator(_episodes), WithJsonSchema({"type": "null"})] = None
+    """A list of episodes, or another sequence of them that a learner pipeline takes; None: episodes are sampled."""
+
+
 class RLModuleSettings(SettingsModel):
     """Choose the network."""
 
@@ -710,6 +727,7 @@ class AlgorithmSettings(SettingsModel):
     env_runners: EnvRunnerSettings = Field(default_factory=EnvRunnerSettings)
     learners: LearnerSectionSettings = Field(default_factory=LearnerSectionSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
+    offline_data: OfflineDataSettings = Field(default_factory=OfflineDataSettings)
     rl_module: RLModuleSettings = Field(default_factory=RLModuleSettings)
     multi_agent: MultiAgentSectionSettings = Field(default_factory=MultiAgentSectionSettings)
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
@@ -855,6 +873,12 @@ def add_contradictions(settings: AlgorithmSettings, errors: ErrorList) -> None:
         errors.add("learners.num_gpus_per_learner", "expected at most 1, as a learner uses one GPU; set num_learners")
     if settings.evaluation.evaluation_config.get("num_env_runners"):
         errors.add("evaluation.evaluation_config.num_env_runners", "expected 0: this process evaluates")
+    evaluated, data = settings.evaluation, settings.offline_data.input_
+    env = evaluated.evaluation_config.get("env", settings.environment.env)
+    if data is not None and settings.env_runners.num_env_runners:
+        errors.add("env_runners.num_env_runners", "expected 0 with offline_data.input_, as nothing is sampled")
+    if data is not None and env is None and evaluated.evaluation_interval is not None:
+        errors.add("evaluation.evaluation_interval", "needs an environment: evaluation_config={'env': 'CartPole-v1'}")
     goal = settings.stop.evaluation_return_mean
     if goal is not None and settings.evaluation.evaluation_interval is None:
         errors.add("stop.evaluation_return_mean", "needs evaluations: set evaluation.evaluation_interval")

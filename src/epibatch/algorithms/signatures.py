@@ -21,6 +21,7 @@ METHODS = {
     "env_runners": "env_runners",
     "learners": "learners",
     "training": "training",
+    "offline_data": "offline_data",
     "rl_module": "rl_module",
     "multi_agent": "multi_agent",
     "evaluation": "evaluation",

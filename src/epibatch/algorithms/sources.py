@@ -1,0 +1,36 @@
+"""The interface of what train batches come from: runners, recorded episodes, or a source of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+
+class Source(Protocol):
+    """Where `Algorithm.training_step` gets train batches of episodes from.
+
+    Attributes:
+        is_late: True if steps of the newest batch acted with weights of before the last update.
+    """
+
+    is_late: bool
+
+    def sample(self) -> Sequence[Any]:
+        """Return the episodes, or chunks, of one train batch."""
+
+    def sample_ahead(self) -> None:
+        """Begin to prepare the next batch; does not wait for it."""
+
+    def forget(self) -> None:
+        """Drop what was prepared for a batch that was not returned yet."""
+
+
+@runtime_checkable
+class StatefulSource(Source, Protocol):
+    """A source with a state, which checkpoints contain."""
+
+    def get_state(self) -> Mapping[str, Any]:
+        """Return the state, as arrays, numbers and strings in mappings."""
+
+    def set_state(self, state: Any) -> None:
+        """Continue as the source did whose state it is."""
