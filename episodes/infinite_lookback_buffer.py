@@ -562,7 +562,7 @@ class InfiniteLookbackBuffer(GrowingColumn, LookbackBuffer):
             self.read_only = not all(leaf.flags.writeable for leaf in leaves)
             self.replace(form, leaves, len(leaves[0]))
         for row in state["raw_row"]:
-            if self.read_only:  # the arrays are copied when something is written to them
+            if self.read_only and self.stop:  # the arrays are copied when something is written to them
                 self.pending = owned(row)
             else:
                 self.stage(row)

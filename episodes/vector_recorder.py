@@ -216,7 +216,6 @@ class VectorRecorder:
         own = {key: value for key, value in infos.items() if key not in _FINAL} if infos else {}
         envs = None if mask is None else np.flatnonzero(mask).tolist()
         self._put(envs, actions, rewards, extras)
-        block.commit()
         if envs is None:
             block.row = row + 1
             block.stage(observations)
@@ -285,6 +284,7 @@ class VectorRecorder:
             columns = [item for item in columns if item[1] is None or not item[1].lay_or_grow(row, item[2])]
         for name, _, value in columns:
             self._checks.check_rows(name, value)
+        block.commit()
         if extras.keys() != outputs.keys():
             self._add_outputs(extras)
         for name, column, value in columns:

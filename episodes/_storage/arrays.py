@@ -290,7 +290,7 @@ def store(leaf: Leaf, where: Any, value: Any) -> None:
             value = value[()]
         leaf[where] = owned(value)
     else:
-        leaf[where] = copied(object_leaf(list(value)))
+        leaf[where] = copied(object_leaf(list(as_value(value))))
 
 
 def shielded(rows: Any) -> Any:

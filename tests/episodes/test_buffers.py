@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import gymnasium as gym
@@ -364,3 +365,11 @@ def test_lists_and_nested_arrays_of_a_newest_row_are_copied() -> None:
     buffer.stage({"a": array, "b": (numbers,)})
     array[:] = numbers[1] = 9
     assert buffer.last()["a"].tolist() == [0, 0] and buffer.last()["b"] == ([9, 4],)
+
+
+def test_a_raw_row_without_others_comes_back_from_read_only_memory():
+    buffer, sent = InfiniteLookbackBuffer([np.zeros(2)]), []
+    buffer.stage(np.ones(3))
+    buffer.pop(0)
+    packed = pickle.dumps(buffer, 5, buffer_callback=sent.append)
+    assert pickle.loads(packed, buffers=[bytes(part) for part in sent]).data.tolist() == [[1.0, 1.0, 1.0]]

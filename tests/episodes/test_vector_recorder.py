@@ -366,3 +366,29 @@ def test_keys_may_come_in_any_order_and_other_nesting_is_named():
 def test_a_method_of_before_says_its_name_of_today(old, new):
     with pytest.raises(AttributeError, match=new):
         getattr(VectorRecorder(1), old)
+
+
+def steps_of_two():
+    """A recorder of two environments, and the arguments of a step without ends: actions come first."""
+    recorder, obs, no = VectorRecorder(2), np.zeros((2, 3), np.float32), np.zeros(2, np.bool_)
+    recorder.reset(obs)
+    return recorder, obs, (np.ones(2), no, no, obs)
+
+
+def test_a_step_that_is_refused_adds_no_column():
+    recorder, obs, rest = steps_of_two()
+    recorder.episodes[0].set_observations(new_data={"a": obs[0]}, at_indices=-1)  # nested unlike the other's
+    with pytest.raises(ColumnError):
+        recorder.step(np.array([1, 0]), *rest, extras={"logp": np.ones(2)})
+    recorder.episodes[0].set_observations(new_data=obs[0], at_indices=-1)
+    assert not recorder.episodes[0].extra_model_outputs
+    recorder.step(np.array([1, 0]), *rest)
+    assert recorder.episodes[1].get_actions().tolist() == [0]
+
+
+def test_rows_of_a_column_of_objects_are_arrays_and_numbers():
+    recorder, _, rest = steps_of_two()
+    for actions in (np.zeros((2, 2)), np.zeros((2, 3)), [[1.0, 2.0], [3.0, 4.0]], [5, 6]):
+        recorder.step(actions, *rest)
+    *_, row, number = recorder.episodes[0].get_actions()
+    assert row.tolist() == [1.0, 2.0] and number.dtype == np.int64 and number == 5
