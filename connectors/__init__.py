@@ -2,4 +2,5 @@
 
 from epibatch.core.lazy import lazy_exports
 
-__getattr__, __dir__ = lazy_exports(__name__, renamed={"Call": "ChunkGroup, in run(columns, group)"})
+RENAMED = {"Call": "ChunkGroup, in run(columns, group)", "ColumnarPiece": "Piece"}
+__getattr__, __dir__ = lazy_exports(__name__, renamed=RENAMED)

@@ -14,7 +14,7 @@ from .actions.discretize_actions import DiscretizeActions as DiscretizeActions
 from .actions.episode_noise import EpisodeNoise as EpisodeNoise
 from .actions.project_discrete_actions import ProjectDiscreteActions as ProjectDiscreteActions
 from .authoring.column_transform import Undo as Undo
-from .columnar_piece import ColumnarPiece as ColumnarPiece
+from .columnar_piece import Piece as Piece
 from .columns.cast_columns import CastColumns as CastColumns
 from .columns.check_finite import CheckFinite as CheckFinite
 from .columns.hash_columns import HashColumns as HashColumns

@@ -22,7 +22,7 @@ from .authoring.fields import FieldPiece
 from .connector_v2 import ConnectorV2
 
 
-class ColumnarPiece(FieldPiece):
+class Piece(FieldPiece):
     """A piece that takes and gives `EpisodeColumn`s, and may be handed a `VectorEpisodes`.
 
     Subclasses write `run`. Called directly, outside a pipeline, such a piece takes and gives the
@@ -115,7 +115,7 @@ class ColumnarPiece(FieldPiece):
     def run_agents(self, batch: Batch, call: PipelineCall) -> Batch:
         """Run each agent's copy of the piece about that agent's chunks; for pieces that write to episodes only."""
         if not call.several:
-            return ColumnarPiece.run_all(self, batch, call)
+            return Piece.run_all(self, batch, call)
         for agent_id, group in call.by_agent().items():
             try:
                 self.parts.of(agent_id).run({}, group)
@@ -181,12 +181,10 @@ class ColumnarPiece(FieldPiece):
 
 def is_columnar(piece: Any) -> bool:
     """True if a pipeline gives a piece whole columns, False if it calls the piece with plain dicts."""
-    return isinstance(piece, ColumnarPiece) and type(piece).__call__ is ColumnarPiece.__call__
+    return isinstance(piece, Piece) and type(piece).__call__ is Piece.__call__
 
 
-def _is_about(
-    call: PipelineCall, piece: ColumnarPiece, rl_module: Any, episodes: Sequence[Any], shared_data: Any
-) -> bool:
+def _is_about(call: PipelineCall, piece: Piece, rl_module: Any, episodes: Sequence[Any], shared_data: Any) -> bool:
     """True if a running call has called the piece, which has passed its arguments on to `super().__call__`."""
     if call.piece is not piece or (rl_module is not None and rl_module is not call.rl_module):
         return False
@@ -206,7 +204,7 @@ def _exploring(call: PipelineCall, explore: bool | None) -> Iterator[None]:
         call.explore = before
 
 
-class TwoSidedPiece(ColumnarPiece):
+class TwoSidedPiece(Piece):
     """A piece that takes the newest step of each episode or, with `as_learner_connector`, all steps."""
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
@@ -214,7 +212,7 @@ class TwoSidedPiece(ColumnarPiece):
     as_learner_connector: bool = False
 
 
-class LearnerPiece(ColumnarPiece):
+class LearnerPiece(Piece):
     """A piece of the learner pipeline that works on rows by episode."""
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
@@ -222,7 +220,7 @@ class LearnerPiece(ColumnarPiece):
     needs_episodes: ClassVar[bool] = True
 
 
-class ObservationRewriter(ColumnarPiece):
+class ObservationRewriter(Piece):
     """Writes observations back into the episodes, so that the learner sees what the module saw.
 
     Subclasses write `rewrite`, which gets the newest observations of all episodes as one structure

@@ -16,7 +16,7 @@ from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ...episodes._parts.agent_segment import AgentSegment
 from ...episodes.reader import EpisodeReader
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 from .call import PipelineCall
 from .chunks import ChunkGroup
 from .layouts import join_rows
@@ -28,7 +28,7 @@ Indices = npt.NDArray[np.int64]
 _NO_STEPS: Indices = np.empty(0, np.int64)
 
 
-class AllAgentsPiece(ColumnarPiece):
+class AllAgentsPiece(Piece):
     """A piece of episodes of several agents that needs all groups at once, and so writes `run_all`."""
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class AllAgentsPiece(ColumnarPiece):
         return columns
 
 
-class AgentMapper(ColumnarPiece):
+class AgentMapper(Piece):
     """A piece after which columns by agent are columns by module, or the other way round."""
 
     def _outputs_by_agent(self) -> tuple[Any, Any]:

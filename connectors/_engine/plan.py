@@ -18,7 +18,7 @@ from epibatch.core.piece_arguments import constructor_parameters
 from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.registry import build_piece, snake_case
 
-from ..columnar_piece import ColumnarPiece, is_columnar
+from ..columnar_piece import Piece, is_columnar
 from ..common.numpy_to_tensor import NumpyToTensor
 from ..connector_v2 import ConnectorV2
 from ..learner.add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
@@ -54,7 +54,7 @@ class Step:
     def by_group(self) -> bool:
         """True if the piece is given the columns of one group after the other, and nothing is done around it."""
         kind: Any = type(self.piece)
-        return self.trusted and not kind.uses_spaces and kind.run_all is ColumnarPiece.run_all
+        return self.trusted and not kind.uses_spaces and kind.run_all is Piece.run_all
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Plan:
     trusting: bool
     casts_to_float32: bool = False
     training: bool = False
-    observations_by: ColumnarPiece | None = None
+    observations_by: Piece | None = None
 
     @kept_property
     def stretches(self) -> tuple[tuple[Step, ...], ...]:
@@ -227,7 +227,7 @@ def make_plan(
     if training is not False:
         _check_next_observations(steps)
     watched = not all(step.columnar for step in steps)
-    train_pieces = [piece for piece in connectors if isinstance(piece, ColumnarPiece) and piece.makes_train_batches]
+    train_pieces = [piece for piece in connectors if isinstance(piece, Piece) and piece.makes_train_batches]
     makers_of_obs = (p for p in train_pieces if is_columnar(p) and Columns.OBS in p.writes and Columns.OBS in p.removes)
     return Plan(
         tuple(connectors),
@@ -356,7 +356,7 @@ def _check_rewritten_in_time(where: str, piece: ConnectorV2, written: dict[str, 
     """Refuse a piece that replaces newest observations, in training or where an earlier one has taken them already."""
     if training:
         raise _rewritten_too_late(where, piece, None)
-    if isinstance(piece, ColumnarPiece) and not is_columnar(piece):
+    if isinstance(piece, Piece) and not is_columnar(piece):
         return  # its class overrides `__call__`, which may read anything
     if Columns.OBS in written and Columns.OBS not in (piece.reads or ()):
         raise _rewritten_too_late(where, piece, written[Columns.OBS])

@@ -12,12 +12,12 @@ from epibatch.core.restoring import check_count, check_like, restore_generator, 
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 _SPARE = 64
 
 
-class EpisodeNoise(ColumnarPiece):
+class EpisodeNoise(Piece):
     """Adds a column of standard normal numbers, drawn when an episode begins and the same at each of its steps.
 
     It is what generalised state-dependent exploration needs (Raffin et al. 2022, "Smooth exploration for robotic

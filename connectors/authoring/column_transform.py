@@ -21,7 +21,7 @@ from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import column_or_gather
 from .._engine.sequences import leading_axes, step_places
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 from ..connector_v2 import ConnectorV2
 from ..module_to_env.normalize_and_clip_actions import EncodingPiece
 from .column_paths import ColumnPath, paths_from
@@ -35,7 +35,7 @@ _OF_SPACES = (Columns.OBS, Columns.NEXT_OBS, *_ACTIONS)
 _OF_STEPS = (Columns.REWARDS, Columns.LOSS_MASK)
 
 
-class ColumnTransform(ParameterPiece, ColumnarPiece):
+class ColumnTransform(ParameterPiece, Piece):
     """A function of the rows of one or several columns, for acting and for training, one agent or many.
 
     A subclass names `columns`, as a class attribute or a parameter, and writes `transform`. It must work row by row:
@@ -318,7 +318,7 @@ def _refuse_objects(data: Any, piece: str) -> None:
         )
 
 
-class Undo(ColumnarPiece):
+class Undo(Piece):
     """Adds `actions_for_env`: the module's actions, mapped back by the inverse of a transform of `actions`.
 
     The transform is in the env-to-module pipeline, where it changes the space that the module acts in. The module's

@@ -17,10 +17,10 @@ from .._engine.gather import column_or_gather
 from .._engine.sequences import layout_of, leading_axes
 from ..authoring.column_paths import ColumnPath, paths_from
 from ..authoring.fields import ParameterPiece
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 
-class CheckFinite(ParameterPiece, ColumnarPiece):
+class CheckFinite(ParameterPiece, Piece):
     """Raises on NaN or infinity in a column, and names the column, row, episode and step.
 
     It checks the columns that the batch has at its position. At the start of a pipeline, where the batch is empty, it

@@ -19,7 +19,7 @@ from .._engine.gather import column_or_gather
 from .._engine.sequences import leading_axes
 from ..authoring.column_paths import ColumnPath
 from ..authoring.fields import ParameterPiece
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 MARKS = (Columns.LOSS_MASK, Columns.SEQ_LENS, Columns.RESETS, Columns.RESET_STATES)
 """Columns that say which rows of a batch are real, and where states start again."""
@@ -56,7 +56,7 @@ def column_named(batch: dict[str, Any], name: str, piece: str) -> Any:
     return batch[name]
 
 
-class PieceOfColumns(ParameterPiece, ColumnarPiece):
+class PieceOfColumns(ParameterPiece, Piece):
     """A piece that moves, joins or leaves out columns, and parts of nested ones, by their addresses."""
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")

@@ -15,7 +15,7 @@ from .._engine.call import ROW_MAP
 from .._engine.chunks import ChunkGroup, chunk_keys
 from .._engine.columns import EpisodeColumn
 from .._engine.layouts import rows_in
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 __all__ = ["BatchIndividualItems", "RowMap", "wrong_rows"]
 
@@ -50,7 +50,7 @@ class RowMap(Sequence[Any]):
         return self._spelled()[index]
 
 
-class BatchIndividualItems(ColumnarPiece):
+class BatchIndividualItems(Piece):
     """Makes each column one array (or nested arrays) with the batch axis first.
 
     Infos and other Python objects stay lists. For a MultiRLModule the columns end up under

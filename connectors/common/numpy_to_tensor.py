@@ -14,12 +14,12 @@ from epibatch.core.runtime import device_error, device_name
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 __all__ = ["NumpyToTensor"]
 
 
-class NumpyToTensor(ColumnarPiece):
+class NumpyToTensor(Piece):
     """Makes tensors of all arrays, sharing memory where types allow.
 
     float64 becomes float32; other types stay. A number that is too large for float32 becomes infinite, and NumPy warns

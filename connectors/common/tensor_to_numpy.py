@@ -9,14 +9,14 @@ import numpy as np
 from epibatch.core.structs import map_struct
 
 from .._engine.chunks import ChunkGroup
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 __all__ = ["TensorToNumpy"]
 
 _FLOAT64 = np.dtype(np.float64)
 
 
-class TensorToNumpy(ColumnarPiece):
+class TensorToNumpy(Piece):
     """Makes arrays of all tensors; float64 and bfloat16 become float32, other types stay, float16 too.
 
     Counterparts: RLlib's `TensorToNumpy`, TorchRL's `DeviceCastTransform`.

@@ -18,7 +18,7 @@ from epibatch.core.structs import map_struct
 from ...episodes.rows import Windows
 from .._engine.chunks import ChunkGroup
 from .._engine.windows import window
-from ..columnar_piece import ColumnarPiece, ObservationRewriter
+from ..columnar_piece import ObservationRewriter, Piece
 
 __all__ = ["PrevActionsPrevRewards", "StepHistory", "StepsBefore"]
 
@@ -90,7 +90,7 @@ class StepHistory:
         return vectors
 
 
-class StepsBefore(ColumnarPiece):
+class StepsBefore(Piece):
     """Settings, spaces and keys that the acting side and the learner's share.
 
     Args:

@@ -12,12 +12,12 @@ from epibatch.core.structs import flatten, map_struct
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 __all__ = ["WriteObservationsToEpisodes"]
 
 
-class WriteObservationsToEpisodes(ColumnarPiece):
+class WriteObservationsToEpisodes(Piece):
     """Makes column `obs` the newest observations of the episodes, so that the learner sees what the module saw.
 
     Put it after a piece that changes the column and before BatchIndividualItems. The batch stays as it is. A

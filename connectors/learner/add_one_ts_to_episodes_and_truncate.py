@@ -14,14 +14,14 @@ from .._engine.call import ADDED_LOSS_MASK
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import end_flags
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 __all__ = ["AddOneTsToEpisodesAndTruncate"]
 
 _ZEROED = (Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS, Columns.LOSS_MASK)
 
 
-class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
+class AddOneTsToEpisodesAndTruncate(Piece):
     """Adds one virtual bootstrap row to each chunk of the batch, with its loss masked out.
 
     The row holds the last observation, so that a value function sees what came after the last

@@ -21,12 +21,12 @@ from .._engine.columns import Batch
 from .._engine.modules import check_given, describe_batch, is_multi, method_of
 from .._engine.sequences import layout_of
 from ..authoring.fields import check_values
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 __all__ = ["GeneralAdvantageEstimation"]
 
 
-class GeneralAdvantageEstimation(ColumnarPiece):
+class GeneralAdvantageEstimation(Piece):
     """Adds `advantages`, standardised by default, and `value_targets` (Schulman et al. 2016).
 
     The method is generalized advantage estimation. Advantages are standardised: mean 0 and standard deviation 1 over

@@ -12,10 +12,10 @@ from epibatch.core.structs import flatten, flatten_like, unflatten
 
 from .._engine.chunks import ChunkGroup
 from ..authoring.fields import ParameterPiece
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 
-class SymmetricAugmentation(ParameterPiece, ColumnarPiece):
+class SymmetricAugmentation(ParameterPiece, Piece):
     """Adds mirrored rows to the train batch of a task with symmetries (Mittal et al. 2024, arXiv:2403.04359).
 
     Observations and actions of the added rows come from your functions; all other columns are repeated. So a mirrored

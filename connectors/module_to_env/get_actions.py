@@ -16,7 +16,7 @@ from epibatch.core.structs import flatten, map_struct
 
 from .._engine.chunks import ChunkGroup
 from .._engine.modules import check_given, has_method
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 from .normalize_and_clip_actions import forget_counted, note_counted
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ __all__ = ["GetActions"]
 _DRAWN = {Columns.ACTION_DIST_INPUTS, Columns.ACTIONS, Columns.ACTION_LOGP}
 
 
-class GetActions(ColumnarPiece):
+class GetActions(Piece):
     """Adds `actions` and `action_logp` from `action_dist_inputs`.
 
     With `explore` actions are sampled from the module's exploration distribution; without, and where

@@ -12,7 +12,7 @@ from epibatch.core.structs import map_struct
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 __all__ = ["EnvRows", "ListifyDataForVectorEnv"]
 
@@ -37,7 +37,7 @@ class EnvRows(dict[Any, Any]):
 _ACTIONS = (Columns.ACTIONS, Columns.ACTIONS_FOR_ENV)
 
 
-class ListifyDataForVectorEnv(ColumnarPiece):
+class ListifyDataForVectorEnv(Piece):
     """Makes each column an array (or nested arrays) with the environment axis first.
 
     Row i belongs to episode i: `column[i]` is the value for environment i, of a nested column such as `state_out` too

@@ -14,7 +14,7 @@ from epibatch.core.spaces import EnvActions
 from .._engine.agent_copies import encoded_by_agent, entry_of
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 __all__ = ["ActionEncoders", "EncodingPiece", "NormalizeAndClipActions", "forget_counted", "note_counted"]
 
@@ -69,7 +69,7 @@ class ActionEncoders:
         return encoder
 
 
-class EncodingPiece(ColumnarPiece):
+class EncodingPiece(Piece):
     """A piece that adds `actions_for_env`, encoded as the environment's spaces say."""
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)

@@ -14,12 +14,12 @@ from epibatch.core.structs import flatten_like, map_struct
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.modules import state_layout
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 __all__ = ["RemoveSingleTsTimeRankFromBatch"]
 
 
-class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
+class RemoveSingleTsTimeRankFromBatch(Piece):
     """Drops the time axis of length 1 that the env-to-module side added; `state_out` has none.
 
     Counterparts: RLlib's `RemoveSingleTsTimeRankFromBatch`.

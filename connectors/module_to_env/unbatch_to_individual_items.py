@@ -11,12 +11,12 @@ from epibatch.core.structs import flatten, map_struct
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 __all__ = ["UnBatchToIndividualItems"]
 
 
-class UnBatchToIndividualItems(ColumnarPiece):
+class UnBatchToIndividualItems(Piece):
     """Turns batched arrays into per-episode columns; row i belongs to episode i.
 
     Counterparts: RLlib's `UnBatchToIndividualItems`.

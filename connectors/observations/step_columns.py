@@ -12,10 +12,10 @@ from epibatch.core.columns import Columns
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 
-class _StepColumn(ColumnarPiece):
+class _StepColumn(Piece):
     """Adds a column that follows from the step each row is of."""
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")

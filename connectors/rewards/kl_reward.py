@@ -15,13 +15,13 @@ from epibatch.core.errors import ColumnError, ConfigError, StateError, UnknownNa
 from .._engine.chunks import ChunkGroup
 from .._engine.modules import is_multi
 from ..authoring.fields import ParameterPiece
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 if TYPE_CHECKING:
     import torch
 
 
-class KLReward(ParameterPiece, ColumnarPiece):
+class KLReward(ParameterPiece, Piece):
     """Takes `coef * KL(current || reference)` off each step's reward: the price of leaving a reference policy.
 
     The current policy is the one that acted, by its recorded `action_dist_inputs`; if the batch has none, the module as

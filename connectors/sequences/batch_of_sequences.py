@@ -11,13 +11,13 @@ from epibatch.core.errors import ColumnError
 from epibatch.core.structs import map_struct
 
 from .._engine.chunks import ChunkGroup
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 
 if TYPE_CHECKING:
     import torch
 
 
-class PieceOfSequences(ColumnarPiece):
+class PieceOfSequences(Piece):
     """A piece that changes the sequences of a finished train batch, module by module; without any, nothing."""
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)

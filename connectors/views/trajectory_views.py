@@ -21,7 +21,7 @@ from .._engine.chunks import ChunkGroup
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.sequences import layout_of
 from .._engine.windows import check_window
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import Piece
 from .held_rows import id_rows, windows_of
 from .other_agents import OtherAgents
 from .view import IDS, View, as_views
@@ -90,7 +90,7 @@ _OWN_ROWS = (
 )
 
 
-class TrajectoryViews(ColumnarPiece):
+class TrajectoryViews(Piece):
     """Adds a column for each view: the value of another step for every row, such as the reward before.
 
     Put pieces with the same views into both pipelines. The module is then trained on the values that it acted on,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors import ColumnarPiece, ConnectorV2, EpisodeColumn
+from epibatch.connectors import ConnectorV2, EpisodeColumn, Piece
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.columns import (
     CastColumns,
@@ -44,7 +44,7 @@ def message(error: Any) -> str:
     return "\n".join([str(error.value), *getattr(error.value, "__notes__", ())])
 
 
-class Left(ColumnarPiece):
+class Left(Piece):
     """Leaves what a function makes of the columns."""
 
     made: Any
@@ -258,7 +258,7 @@ EPISODES = {
 }
 
 
-class Asks(ColumnarPiece):
+class Asks(Piece):
     reads = writes = ()
 
     def run(self, batch, call):
@@ -266,7 +266,7 @@ class Asks(ColumnarPiece):
         return batch
 
 
-class Writes(ColumnarPiece):
+class Writes(Piece):
     reads = writes = ()
     mutates_episodes = True
 

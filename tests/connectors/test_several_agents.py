@@ -12,7 +12,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from hypothesis import HealthCheck, given, settings
 
-from epibatch.connectors import ColumnarPiece, ConnectorV2
+from epibatch.connectors import ConnectorV2, Piece
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, AgentToModuleMapping, FlattenObservations
 from epibatch.connectors.env_to_module import AgentIndicator, EnvToModulePipeline
 from epibatch.connectors.learner import (
@@ -155,7 +155,7 @@ def test_keys_that_are_nobodys_are_named() -> None:
 # -- groups of equal spaces ----------------------------------------------------------------------
 
 
-class Groups(ColumnarPiece):
+class Groups(Piece):
     """Counts the groups of chunks that it is given."""
 
     reads = writes = ()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.connectors import ColumnarPiece, ConnectorV2, learner
+from epibatch.connectors import ConnectorV2, Piece, learner
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
     AddTimeDimToBatchAndZeroPad,
@@ -249,7 +249,7 @@ class Memory(RLModule):
         return {"h": np.zeros(2, np.float32)}
 
 
-class Measures(ColumnarPiece):
+class Measures(Piece):
     """Ends the measuring of memory."""
 
     def run(self, columns: Any, group: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pytest
 
-from epibatch.connectors import ColumnarPiece, ConnectorV2
+from epibatch.connectors import ConnectorV2, Piece
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
@@ -122,7 +122,7 @@ def test_built_in_pieces_are_checked_in_python_too(cls, keywords):
         cls(**keywords)
 
 
-class Columnar(ColumnarPiece):
+class Columnar(Piece):
     def run(self, columns, group):
         return columns
 

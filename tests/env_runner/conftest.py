@@ -20,7 +20,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors import ColumnarPiece, ConnectorV2
+from epibatch.connectors import ConnectorV2, Piece
 from epibatch.core.columns import Columns
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
 from epibatch.env_runner import SingleAgentEnvRunner
@@ -104,7 +104,7 @@ class SeenPlain(ConnectorV2):
         return batch
 
 
-class SeenColumnar(ColumnarPiece):
+class SeenColumnar(Piece):
     """The same, as a columnar piece."""
 
     def __init__(self, input_observation_space=None, input_action_space=None, *, seen=None):

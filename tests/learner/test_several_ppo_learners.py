@@ -14,7 +14,7 @@ import torch
 from fixture_together import learners_in_threads, together
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors import ColumnarPiece
+from epibatch.connectors import Piece
 from epibatch.connectors.rewards import CountBasedReward, NormalizeReward
 from epibatch.core.errors import FirstUpdateError, OtherLearnerError
 from epibatch.learner import Learner, PPOLoss
@@ -224,7 +224,7 @@ def test_agents_that_are_missing_on_a_learner_are_learned_about_as_on_one(networ
     setting.algorithm.stop()
 
 
-class Mask(ColumnarPiece):
+class Mask(Piece):
     """Takes the loss from all rows while it is closed."""
 
     pipelines, input_layouts, reads, writes = ("learner",), ("tensors",), ("loss_mask",), ("loss_mask",)

@@ -6,7 +6,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.connectors import ColumnarPiece, ConnectorV2, EpisodeColumn
+from epibatch.connectors import ConnectorV2, EpisodeColumn
+from epibatch.connectors import Piece as ColumnarPiece
 from epibatch.connectors.authoring import ColumnTransform, EpisodeTransform
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.env_to_module import MeanStdFilter

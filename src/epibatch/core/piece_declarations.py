@@ -24,7 +24,7 @@ _RETIRED = {
     "drops": "is now removes, a tuple of columns",
     "replaces": "is now removes, for columns that writes names too",
     "settles": "follows from reads, for a piece that writes advantages",
-    "columnar": "follows from the class: subclass ColumnarPiece and write run, or override __call__ for dicts",
+    "columnar": "follows from the class: subclass Piece and write run, or override __call__ for dicts",
     "space_by_space": "is not needed: a class that does not know the Dict of all agents' spaces is given one agent's",
     "adds_bootstrap_rows": "is for AddOneTsToEpisodesAndTruncate alone: subclass that",
     "halves_floats": "is for NumpyToTensor alone: subclass that",

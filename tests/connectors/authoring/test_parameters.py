@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.connectors import ColumnarPiece, ConnectorV2
+from epibatch.connectors import ConnectorV2, Piece
 from epibatch.connectors.authoring import ParameterPiece
 from epibatch.connectors.common import BatchIndividualItems, FrameStacking
 from epibatch.connectors.env_to_module import EnvToModulePipeline
@@ -47,7 +47,7 @@ class Wider(Band):
     margin: int = 2
 
 
-class Halved(ColumnarPiece):
+class Halved(Piece):
     """Has two arguments, and a cache that is none."""
 
     factor: float

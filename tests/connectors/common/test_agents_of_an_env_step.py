@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from epibatch.connectors import ColumnarPiece
+from epibatch.connectors import Piece
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
     AddOtherAgentsFromEpisodesToBatch,
@@ -202,7 +202,7 @@ def test_others_of_different_shapes_are_refused_until_they_are_padded() -> None:
     assert [items[0].tolist() for items in found.values()] == [[[2.0, 3.0, 4.0]], [[1.0, 0.0, 0.0]]]
 
 
-class ReadsOtherActions(ColumnarPiece):
+class ReadsOtherActions(Piece):
     """Needs what the others did."""
 
     reads: ClassVar[tuple[str, ...]] = ("other_actions",)

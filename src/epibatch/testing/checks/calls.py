@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.connectors.columnar_piece import ColumnarPiece
+from epibatch.connectors.columnar_piece import Piece
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module.observation_preprocessor import SingleAgentObservationPreprocessor
 from epibatch.core.columns import Columns
@@ -109,7 +109,7 @@ def row_by_row(harness: PieceHarness) -> None:
             piece.changed(path, map_struct(np.copy, arrays), piece.transform),
             f"{harness.name}.transform, column {str(path)!r} of episode {number}",
             "what it makes of each row by itself",
-            "let a row follow from that row alone; write an EpisodeTransform, or a ColumnarPiece, of what does not",
+            "let a row follow from that row alone; write an EpisodeTransform, or a Piece, of what does not",
             near=True,
         )
 
@@ -240,7 +240,7 @@ def episode_order(harness: PieceHarness) -> None:
 @contract_check(after=_ROWS)
 def several_agents(harness: PieceHarness) -> None:
     """An agent among several has the rows that it has alone."""
-    if not isinstance(harness.piece, (ColumnarPiece, SingleAgentObservationPreprocessor)):
+    if not isinstance(harness.piece, (Piece, SingleAgentObservationPreprocessor)):
         raise NotApplied("it is a plain piece, which may be written for one agent")
     if harness.draws:
         raise NotApplied(_DRAWS)

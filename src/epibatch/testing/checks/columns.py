@@ -11,7 +11,7 @@ import numpy as np
 
 from epibatch.connectors._engine.chunks import ChunkGroup
 from epibatch.connectors._engine.columns import EpisodeColumn
-from epibatch.connectors.columnar_piece import ColumnarPiece
+from epibatch.connectors.columnar_piece import Piece
 from epibatch.connectors.learner.add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
 from epibatch.core.columns import Columns
 from epibatch.core.structs import convert_to_numpy, flatten, map_struct
@@ -24,7 +24,7 @@ from epibatch.testing.recorded_episodes import refused_actions
 _NOT_DECLARED = "it declares no reads, so that pipelines trust it"
 
 
-class Probe(ColumnarPiece):
+class Probe(Piece):
     """Calls a function with the batch, and passes the batch on.
 
     Args:
