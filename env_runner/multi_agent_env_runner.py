@@ -18,7 +18,7 @@ from .env_runner import EnvRunner
 from .env_stepper import MultiAgentStepper
 from .make_env import make_vector_multi_agent_env, wrappers_of
 from .metrics import AgentMetrics
-from .runner_config import MultiAgentRunnerConfig, OwnLoopConfig
+from .runner_config import MultiAgentRunnerConfig, config_or_settings
 from .vector_envs import VectorAgentStep, VectorMultiAgentEnv
 
 __all__ = ["MultiAgentEnvRunner", "MultiAgentRecorder"]
@@ -323,8 +323,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     _several_agents = True
 
     def __init__(self, *, config: MultiAgentRunnerConfig | None = None, worker_index: int = 0, **settings: Any) -> None:
-        if config is None:
-            config = OwnLoopConfig(**settings).for_several_agents()
+        config = config_or_settings(config, settings, several_agents=True)
         _check(config)
         self._to_act = ToAct([], [], [])
         self._idle = 0

@@ -6,13 +6,18 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+from torch import nn
+
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import RunnerArgumentError, nearest
-from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec
+from epibatch.core.rl_module.recurrent_module import DefaultRecurrentModule
+from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModule, RLModuleSpec
 
 from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from ..connectors.env_to_module.env_to_module_pipeline import default_pipeline as default_env_to_module
 from ..connectors.module_to_env.module_to_env_pipeline import default_pipeline as default_module_to_env
+from ..connectors.views.view import as_views
 
 
 class AnyRunnerConfig(Protocol):
@@ -107,6 +112,7 @@ class OwnLoopConfig(RunnerConfig, MultiAgentRunnerConfig):
         normalize_actions: As for `connectors.module_to_env.default_pipeline`.
         clip_actions: Likewise.
         policy_mapping_fn: For several agents: the function `(agent_id, episode) -> module_id`; default: one module.
+        several_agents: True for a runner of several agents.
         **settings: Further attributes of `AnyRunnerConfig`, such as `seed` and `gym_env_vectorize_mode`.
 
     Raises:
@@ -125,6 +131,7 @@ class OwnLoopConfig(RunnerConfig, MultiAgentRunnerConfig):
         normalize_actions: bool = True,
         clip_actions: bool = False,
         policy_mapping_fn: Callable[..., Any] | None = None,
+        several_agents: bool = False,
         **settings: Any,
     ) -> None:
         if env is None:
@@ -134,24 +141,42 @@ class OwnLoopConfig(RunnerConfig, MultiAgentRunnerConfig):
                 found="neither",
                 do='pass env="CartPole-v1", say',
             )
-        known = {*AnyRunnerConfig.__annotations__, *MultiAgentRunnerConfig.__annotations__}
+        if isinstance(module, type) or (isinstance(module, nn.Module) and not hasattr(module, "forward_exploration")):
+            raise RunnerArgumentError(
+                "a runner, module=...",
+                expected="an RLModule, or a spec of one",
+                found=f"the class {module.__name__}" if isinstance(module, type) else type(module).__name__,
+                do="pass an object, or RLModuleSpec(module_class)"
+                if isinstance(module, type)
+                else "subclass "
+                "TorchRLModule and write _forward(self, batch), which returns {'action_dist_inputs': ...}",
+            )
+        known = AnyRunnerConfig.__annotations__.keys() - {"num_envs_per_env_runner"}
+        known |= MultiAgentRunnerConfig.__annotations__.keys() if several_agents else set()
         for name, value in settings.items():
             if name not in known:
                 names = [*known, "module", "num_envs", "model_config", "env_to_module", "module_to_env"]
                 expected, do = "a setting of runners", nearest(name, names)
                 raise RunnerArgumentError(f"a runner, {name}=...", expected=expected, found=repr(value), do=do)
             setattr(self, name, value)
-        self.env, self.num_envs_per_env_runner = env, num_envs
+        for name, value in (("num_envs", num_envs), ("rollout_fragment_length", self.rollout_fragment_length)):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                expected, do = "an int of at least 1", f"pass {name}=16, say"
+                raise RunnerArgumentError(f"a runner, {name}=...", expected=expected, found=repr(value), do=do)
+        self.env, self.num_envs_per_env_runner = env, int(num_envs)
         self.policy_mapping_fn = policy_mapping_fn or _one_module
         self._module, self._model_config = module, model_config
         self._pieces = {"env_to_module": env_to_module, "module_to_env": module_to_env}
         self._actions = {"normalize_actions": normalize_actions, "clip_actions": clip_actions}
-        self._several = False
+        self._several = several_agents
 
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
         """Build the pipeline from observations to the module, on the module's device."""
-        views = getattr(self._module, "view_requirements", None)
-        return self._pipeline("env_to_module", default_env_to_module, spaces, device=self._device, views=views)
+        members: Any = getattr(self._module, "rl_module_specs", self._module) if self._several else None
+        views: dict[str, Any] = {"views": self._views_of(self._module)}
+        if hasattr(members, "items"):
+            views = {"views_per_module": {key: self._views_of(member) for key, member in members.items()}}
+        return self._pipeline("env_to_module", default_env_to_module, spaces, device=self._device, **views)
 
     def build_module_to_env_connector(self, env: Any = None, spaces: Any = None) -> Any:
         """Build the pipeline from the module to actions."""
@@ -179,10 +204,12 @@ class OwnLoopConfig(RunnerConfig, MultiAgentRunnerConfig):
             return dataclasses.replace(given, rl_module_specs=specs)
         return MultiRLModuleSpec(rl_module_specs=specs)
 
-    def for_several_agents(self) -> OwnLoopConfig:
-        """Let the pipelines map agents to modules."""
-        self._several = True
-        return self
+    def _views_of(self, module: Any) -> Mapping[str, Any]:
+        """The columns of other steps that a module reads, or one that is built of a spec."""
+        options = getattr(module, "model_config", None) or self._model_config
+        kind = type(module) if isinstance(module, RLModule) else getattr(module, "module_class", None)
+        kind = kind or DefaultRecurrentModule
+        return as_views(kind.get_view_requirements(options), f"{kind.__name__}.view_requirements")
 
     @property
     def _device(self) -> Any:
@@ -207,6 +234,29 @@ class OwnLoopConfig(RunnerConfig, MultiAgentRunnerConfig):
             action_space=action if spec.action_space is None else spec.action_space,
             model_config=spec.model_config or self._model_config,
         )
+
+
+def config_or_settings(config: Any, settings: Mapping[str, Any], *, several_agents: bool = False) -> Any:
+    """Return a runner's config: the one that was given, or one of its settings.
+
+    Args:
+        config: As `AlgorithmConfig` has it; None: there are settings.
+        settings: Keywords of `OwnLoopConfig`.
+        several_agents: True for a runner of several agents.
+
+    Raises:
+        RunnerArgumentError: both were given, or settings that do not fit.
+    """
+    if config is None:
+        return OwnLoopConfig(several_agents=several_agents, **settings)
+    if known := settings.keys() & {*AnyRunnerConfig.__annotations__, "module", "num_envs", "model_config"}:
+        raise RunnerArgumentError(
+            "a runner",
+            expected="a config, or settings",
+            found=f"config and {', '.join(sorted(known))}",
+            do="set them in the config, or leave it out",
+        )
+    return config
 
 
 def _one_module(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:

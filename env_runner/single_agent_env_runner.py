@@ -25,7 +25,7 @@ from .acting import act, explores, sample_masked_actions
 from .env_runner import EnvRunner, is_amount
 from .env_stepper import EnvStepper, VectorStep
 from .make_env import make_vector_env, wrappers_of
-from .runner_config import OwnLoopConfig, RunnerConfig
+from .runner_config import RunnerConfig, config_or_settings
 
 __all__ = ["SingleAgentEnvRunner"]
 
@@ -60,7 +60,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     _stepper: EnvStepper
 
     def __init__(self, *, config: RunnerConfig | None = None, worker_index: int = 0, **settings: Any) -> None:
-        super().__init__(config=OwnLoopConfig(**settings) if config is None else config, worker_index=worker_index)
+        super().__init__(config=config_or_settings(config, settings), worker_index=worker_index)
         for name in ("observation_space", "action_space"):
             expected, actual = getattr(config, name, None), getattr(self.env, f"single_{name}")
             if expected is not None and expected != actual:

@@ -37,7 +37,7 @@ from .env_stepper import EnvStepper, VectorStep
 from .make_env import make_vector_env, makes_vector_env, wrappers_of
 from .metrics import SamplingMetrics
 from .reset_seeds import ResetSeeds
-from .runner_config import OwnLoopConfig, RunnerConfig
+from .runner_config import RunnerConfig, config_or_settings
 from .tensor_acting import InitialStates, TensorActing, batch_of, to_tensors
 from .tensor_envs import device_of, shapes_of
 
@@ -116,7 +116,7 @@ class TensorEnvRunner:
     """
 
     def __init__(self, *, config: RunnerConfig | None = None, worker_index: int = 0, **settings: Any) -> None:
-        config = OwnLoopConfig(**settings) if config is None else config
+        config = config_or_settings(config, settings)
         for name in _WITHOUT_EFFECT:
             if getattr(config, name, None):
                 raise ConfigError(

@@ -71,6 +71,19 @@ def test_a_loop_trains_the_module_that_acts():
     assert any(not torch.equal(*pair) for pair in zip(before, runner.module.parameters()))
 
 
+PREVIOUS = {**MEMORY, "use_prev_action": True, "use_prev_reward": True}
+
+
+@pytest.mark.parametrize("given", ["options", "spec", "module"])
+def test_columns_of_other_steps_that_the_network_reads(given):
+    options = {"options": {"model_config": PREVIOUS}, "spec": {"module": RLModuleSpec(model_config=PREVIOUS)}}
+    spaces = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32), gym.spaces.Discrete(2)
+    options["module"] = {"module": RLModuleSpec(None, *spaces, model_config=PREVIOUS).build()}
+    runner = SingleAgentEnvRunner(env="CartPole-v1", seed=0, **options[given])
+    assert "trajectory_views" in runner.pipelines["env_to_module"].names
+    assert sum(map(len, runner.sample(num_timesteps=10))) >= 10
+
+
 def side(agent_id, episode, **kwargs):
     return ("left", "right")[agent_id]
 
@@ -122,6 +135,13 @@ def test_settings_are_those_of_a_config_without_changes():
         ({}, "env=..."),
         ({"env": "CartPole-v1", "num_env": 2}, "did you mean 'num_envs'"),
         ({"env": "CartPole-v1", "modle": None}, "did you mean 'module'"),
+        ({"env": "CartPole-v1", "num_envs_per_env_runner": 4}, "num_envs"),
+        ({"env": "CartPole-v1", "num_envs": 0}, "at least 1"),
+        ({"env": "CartPole-v1", "rollout_fragment_length": "auto"}, "at least 1"),
+        ({"env": "CartPole-v1", "count_steps_by": "agent_steps"}, "a setting of runners"),
+        ({"env": "CartPole-v1", "module": torch.nn.Linear(4, 2)}, "subclass TorchRLModule"),
+        ({"env": "CartPole-v1", "module": MultiRLModule}, "the class MultiRLModule"),
+        ({"config": config(), "num_envs": 4}, "config and num_envs"),
     ],
 )
 def test_wrong_settings_are_named(options, text):

@@ -13,7 +13,7 @@ from torch import nn
 from epibatch.core.columns import Columns
 from epibatch.core.distributions.choosing import distribution_for
 from epibatch.core.distributions.distribution import Distribution
-from epibatch.core.errors import ColumnError, SpaceError
+from epibatch.core.errors import ColumnError, ConfigError, SpaceError
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import MLP, PolicyHead, fc_layers, masked_outputs, needs_training, run
 from epibatch.core.rl_module.observation_input import ObservationInput, group_inputs, observations_of
@@ -200,6 +200,13 @@ class DefaultSoftActorCritic(TorchRLModule, QValueAPI):
     def setup(self) -> None:
         """Build the networks."""
         config = DefaultModelConfig.from_dict(self.model_config)
+        if config.use_lstm or config.use_gru:
+            raise ConfigError(
+                f"model_config of {type(self).__name__}",
+                expected="a policy without memory",
+                found="use_lstm" if config.use_lstm else "use_gru",
+                do="leave it out, or write an RLModule with the QValueAPI",
+            )
         config = dataclasses.replace(config, squash_actions=True)
         self._input, q_input = group_inputs(self.observation_space, config, with_critic=not self.inference_only)
         self._check_actions()

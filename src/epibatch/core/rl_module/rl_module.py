@@ -1013,15 +1013,9 @@ def default_module_spec(
     memory = "LSTM" if config.use_lstm else "GRU" if config.use_gru else ""
     names = {"q_values": "DefaultQNetwork", "soft_actor_critic": "DefaultSoftActorCritic"}
     names["actor_critic"] = f"Default{memory}ActorCritic"
-    if heads not in names or (memory and heads == "soft_actor_critic"):
-        raise ConfigError(
-            "heads of a default module",
-            expected="'actor_critic', 'q_values' or 'soft_actor_critic'; the last without memory",
-            found=f"{heads!r}{f' with an {memory}' if memory else ''}",
-            do="leave use_lstm and use_gru out, or write an RLModule with the QValueAPI"
-            if heads in names
-            else "correct it",
-        )
+    if heads not in names:
+        expected = "'actor_critic', 'q_values' or 'soft_actor_critic'"
+        raise ConfigError("heads of a default module", expected=expected, found=repr(heads), do="correct it")
     name = names[heads]
     return RLModuleSpec(
         module_class=class_from_name(name, "default_module_spec", allow_imports=False),
