@@ -162,8 +162,12 @@ def _loss_and_metrics(result: Any) -> tuple[torch.Tensor, Mapping[str, Any]]:
     return loss.reshape(()), metrics or {}
 
 
-def no_loss(found: str, do: str = "return the loss as a tensor, and a dict of metrics") -> ConfigError:
-    return ConfigError("what the loss returned", expected="(scalar loss, metrics)", found=found, do=do)
+def no_loss(
+    found: str,
+    do: str = "return the loss as a tensor, and a dict of metrics",
+    expected: str = "(scalar loss, metrics)",
+) -> ConfigError:
+    return ConfigError("what the loss returned", expected=expected, found=found, do=do)
 
 
 def no_gradient() -> ConfigError:

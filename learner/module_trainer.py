@@ -26,7 +26,7 @@ from .schedules import value_at
 from .settings import LearnerSettings
 from .shared_update import SharedGradients, SharedUpdate
 from .unread_columns import ColumnUse, tracked_minibatch
-from .update_rule import UpdateRule
+from .update_rule import Losses, UpdateRule
 
 Floats = npt.NDArray[np.float64]
 _ROW = "row of the batch"
@@ -287,6 +287,13 @@ class ModuleTrainer:
 
     def _make_own(self) -> torch.nn.Module | None:
         own = self.rule.make_own(self.module)
+        if not (own is None or isinstance(own, torch.nn.Module)):
+            raise ConfigError(
+                f"{type(self.rule).__name__}.make_own",
+                expected="an nn.Module, or None",
+                found=type(own).__name__,
+                do='make it one: nn.ModuleDict({"target": frozen_copy(module)})',
+            )
         return own if own is None or self._device is None else own.to(self._device)
 
     def renew_own(self) -> None:
@@ -490,6 +497,9 @@ class ModuleTrainer:
         except KeyError as error:
             add_missing_column(error, columns)
             raise
+        if not isinstance(computed, Losses):
+            found = f"{type(computed).__name__} of {type(self.rule).__name__}.losses"
+            raise no_loss(found, 'return Losses({"total": loss})', expected="Losses")
         if watched is not None:  # rules that are no losses read it in the module, too
             self._check_mask(read if isinstance(self.rule, Loss) else watched.read)
         optimizer.backward(computed.losses)

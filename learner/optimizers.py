@@ -46,6 +46,7 @@ class GroupOptimizers:
         groups: Mapping[str, Group],
         settings: LearnerSettings,
     ) -> None:
+        groups = {name: Group(group) if isinstance(group, torch.nn.Module) else group for name, group in groups.items()}
         self._names = set(groups)
         self._groups = {
             name: GroupOptimizer(parameters, settings.with_changes(**groups[name].settings))

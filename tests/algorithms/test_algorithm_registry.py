@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from epibatch.algorithms import Algorithm, AlgorithmConfig, algorithm_names, config_class, register_algorithm
+from epibatch.algorithms import Algorithm, AlgorithmConfig, Policy, algorithm_names, config_class, register_algorithm
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.core.errors import ConfigError, RegistryError
+from epibatch.core.rl_module import DefaultQNetwork, QValueAPI
+from epibatch.env_runner import make_multi_agent
+from epibatch.learner import Losses, UpdateRule
 
 A2C = '''
 """Advantage actor-critic (Mnih et al. 2016)."""
@@ -156,3 +159,38 @@ def test_unknown_names_are_answered_with_the_nearest_one():
     assert config_class("ppo") is PPOConfig
     with pytest.raises(ConfigError, match="did you mean 'ppo'"):
         config_class("pppo")
+
+
+class ValuesRule(UpdateRule):
+    """Values of actions follow the rewards."""
+
+    needs = (QValueAPI,)
+
+    def losses(self, batch, module, own, coefficients):
+        values = module.compute_q_values(batch, batch["actions"])[0]
+        return Losses({"total": (values - batch["rewards"]).square().mean()})
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_an_algorithm_says_what_its_default_network_gives(several, tmp_path):
+    """So a policy of its checkpoint acts with such a network, whatever algorithm it was."""
+
+    @register_algorithm("values_of_rewards")
+    class Config(AlgorithmConfig):
+        rule, heads = ValuesRule, "q_values"
+
+    config = Config().environment("CartPole-v1").training(train_batch_size=32, minibatch_size=32)
+    if several:
+        env = make_multi_agent("CartPole-v1")
+        config.environment(env, env_config={"num_agents": 2})
+        config.multi_agent(policies=["p0", "p1"], policy_mapping_fn=lambda agent_id, *_, **__: f"p{agent_id}")
+    algorithm = config.build_algo()
+    modules = algorithm.env_runner.module
+    assert all(type(module) is DefaultQNetwork for module in (modules.values() if several else [modules]))
+    algorithm.train()
+    algorithm.save_to_path(tmp_path)
+    algorithm.stop()
+    if not several:
+        policy = Policy.from_checkpoint(tmp_path)
+        assert type(policy.module) is DefaultQNetwork
+        assert policy.module.q.advantages[0].weight.equal(modules.q.advantages[0].weight)

@@ -282,6 +282,11 @@ WRONG = {
         "a module with the methods of ValueFunctionAPI",
         "none, in TwoNets",
     ),
+    "something kept that is no module": (
+        {"make_own": lambda self, module: {"target": module}},
+        "an nn.Module, or None",
+        "dict",
+    ),
     "a setting that does not exist": (
         {"groups": lambda self, module, own: {"critic": Group(module, own, learning_rate=1)}},
         "",
@@ -300,6 +305,8 @@ def test_rules_that_do_not_fit_are_refused_when_the_learner_is_built(attributes,
 @pytest.mark.parametrize(
     ("result", "found"),
     [
+        (lambda module: None, "NoneType"),
+        (lambda module: {"critic": module.critic.weight.sum()}, "dict"),
         (lambda module: Losses({"crtic": module.critic.weight.sum()}), "crtic"),
         (lambda module: Losses({"critic": module.actor.weight.sum()}), "no gradient"),
         (lambda module: Losses({"critic": module.critic.weight.sum()}, rows={"eror": torch.zeros(8)}), "eror"),

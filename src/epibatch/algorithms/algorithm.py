@@ -29,7 +29,7 @@ from epibatch.core.random_state import get_random_state, seed_everything, set_ra
 from epibatch.core.random_streams import random_stream
 from epibatch.core.restoring import check_count, restore_on_error, restoring
 from epibatch.core.rl_module.module_data import weight_limit
-from epibatch.core.rl_module.rl_module import RLModule, RLModuleSpec, default_module_spec
+from epibatch.core.rl_module.rl_module import Heads, RLModule, RLModuleSpec, default_module_spec
 from epibatch.core.state_codec import require_mapping, select_components
 
 from ..connectors._engine.run import PieceSeconds
@@ -440,7 +440,7 @@ class Algorithm:
             config_overrides=self.learner_overrides(policy.config),
             new_should_module_be_updated=None if rule is None else planned.policies_to_train,
         )
-        if _is_default(spec, module):
+        if _is_default(spec, module, self.config.heads):
             default_spaces = (None, None) if None in derived else derived
             settings["policies"] = {**settings["policies"], module_id: _without_code(spec, policy, default_spaces)}
         self._apply_module_change(
@@ -953,10 +953,10 @@ class Algorithm:
             self.env_runner_group.stop()
 
 
-def _is_default(spec: RLModuleSpec, module: Any) -> bool:
+def _is_default(spec: RLModuleSpec, module: Any, heads: Heads) -> bool:
     """True if a module is the one that a config makes of the settings alone."""
     try:
-        default = default_module_spec(spec.observation_space, spec.action_space, spec.model_config)
+        default = default_module_spec(spec.observation_space, spec.action_space, spec.model_config, heads)
     except EpibatchError:
         return False
     return default.module_class is type(module)

@@ -52,6 +52,8 @@ from .signatures import METHODS, section_method
 from .train_batches import TrainBatches
 
 if TYPE_CHECKING:
+    from epibatch.core.rl_module.rl_module import Heads
+
     from .algorithm import Algorithm
     from .sources import Source
 
@@ -86,6 +88,8 @@ class AlgorithmConfig:
     """The section `training`, of which `register_algorithm` makes the settings."""
     rule: ClassVar[Any] = None
     """The algorithm's `UpdateRule`, a class that takes the section `training` as `settings`; or what `loss` may be."""
+    heads: ClassVar[Heads] = "actor_critic"
+    """What the default network gives, as for `default_module_spec`: "q_values" for an algorithm like DQN, say."""
     offline: ClassVar[bool] = False
     """True: the algorithm learns from recorded episodes (`offline_data`) and never samples."""
     algorithm_class: ClassVar[str] = "epibatch.algorithms.algorithm:Algorithm"
@@ -245,6 +249,8 @@ class AlgorithmConfig:
         """A config of its own with the same settings; dicts and lists in them are copied."""
         twin = type(self)(allow_imports=self._allow_imports)
         twin._settings = self._settings
+        if "heads" in vars(self):  # as a checkpoint says
+            object.__setattr__(twin, "heads", self.heads)
         for name in self.model.sections():
             section = getattr(twin._settings, name)
             given = {key: _copy_containers(value) for key, value in section if key in section.model_fields_set}
@@ -628,7 +634,7 @@ class AlgorithmConfig:
             return self.get_multi_rl_module_spec(env=env, spaces=spaces)
         found = None if spaces is None else spaces.get("default_policy")
         observation, action = self._single_spaces(spaces, env) if found is None else found
-        return module_spec_for(self.rl_module_spec, observation, action, self.model_config)
+        return module_spec_for(self.rl_module_spec, observation, action, self.model_config, self.heads)
 
     def get_multi_rl_module_spec(
         self, *, env: Any = None, spaces: Mapping[str, Any] | None = None, inference_only: bool = False
@@ -650,7 +656,7 @@ class AlgorithmConfig:
         if not all(module_id in found for module_id in self._module_ids()):
             environment = found if "__env_single__" in found else None
             found = {**self._module_spaces(*self._single_spaces(environment, env)), **found}
-        return multi_module_spec(self.rl_module_spec, policies, found, self.model_config, inference_only)
+        return multi_module_spec(self.rl_module_spec, policies, found, self.model_config, inference_only, self.heads)
 
     def make_source(self, env_runner_group: Any) -> Source:
         """Return where the train batches come from: the recorded episodes if there are any, else the runners.

@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 import gymnasium as gym
 from typing_extensions import Self
 
+from epibatch.core.rl_module.rl_module import Heads
+
 from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
 from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
 from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
@@ -47,6 +49,7 @@ class AlgorithmConfig:
     model: ClassVar[type[AlgorithmSettings]]
     training_model: ClassVar[type[TrainingSettings]]
     rule: ClassVar[Any]
+    heads: ClassVar[Heads]
     offline: ClassVar[bool]
     algorithm_class: ClassVar[str]
     @classmethod

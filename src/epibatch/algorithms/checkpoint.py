@@ -60,7 +60,8 @@ def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, Mapping[s
         built: the acting pipelines' pieces as the config made them, by name.
 
     Returns:
-        `algorithm`; `config`: the settings that are data; `spaces` of one environment; `lookback`, the earlier steps
+        `algorithm`; `heads` of default networks that are no actor-critics; `config`: the settings that are data;
+        `spaces` of one environment; `lookback`, the earlier steps
         that the acting pipelines read; `edited`: the names of the pieces of each acting pipeline that was edited
         after the config built it; and `not_data`: what is code, as pairs of a place and the reason.
     """
@@ -77,6 +78,8 @@ def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, Mapping[s
         "spaces": None,
         "lookback": max(pipeline.lookback_needed for pipeline in runner.pipelines.values()),
     }
+    if config.heads != AlgorithmConfig.heads:
+        description["heads"] = config.heads
     try:
         description["spaces"] = [space_to_dict(space) for space in spaces["__env_single__"]]
     except (EpibatchError, TypeError) as error:
@@ -189,7 +192,10 @@ def config_from_checkpoint(
         with restoring(where, "config"):
             _read_specs(data, allow_imports=allow_imports)
             cls = AlgorithmConfig if needed else config_class(str(description["algorithm"]))
-            return cls.from_dict(data, allow_imports=allow_imports)
+            config = cls.from_dict(data, allow_imports=allow_imports)
+            if needed:  # any algorithm's, as its own class may not be here
+                object.__setattr__(config, "heads", description.get("heads", config.heads))
+            return config
     except EpibatchError as error:
         raise CheckpointError(
             where,

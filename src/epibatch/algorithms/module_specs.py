@@ -17,10 +17,14 @@ from ..connectors.views.view import View, as_views
 from .policy_spec import PolicySpec, settings_of
 
 if TYPE_CHECKING:
+    from epibatch.core.rl_module.rl_module import Heads
+
     from .algorithm_config import AlgorithmConfig
 
 
-def module_spec_for(spec: Any, observation_space: Any, action_space: Any, model_config: Mapping[str, Any]) -> Any:
+def module_spec_for(
+    spec: Any, observation_space: Any, action_space: Any, model_config: Mapping[str, Any], heads: Heads
+) -> Any:
     """The user's spec with what it leaves open filled in, or the spec of the default network.
 
     Args:
@@ -28,11 +32,12 @@ def module_spec_for(spec: Any, observation_space: Any, action_space: Any, model_
         observation_space: what the module sees: the env-to-module pipeline's output.
         action_space: one environment's action space.
         model_config: settings of the network.
+        heads: what the default network gives, as for `default_module_spec`.
     """
     from epibatch.core.rl_module.rl_module import default_module_spec
 
     if spec is None:
-        return default_module_spec(observation_space, action_space, dict(model_config))
+        return default_module_spec(observation_space, action_space, dict(model_config), heads)
     filled = dataclasses.replace(spec)
     if filled.observation_space is None:
         filled.observation_space = observation_space
@@ -40,6 +45,9 @@ def module_spec_for(spec: Any, observation_space: Any, action_space: Any, model_
         filled.action_space = action_space
     if not filled.model_config:
         filled.model_config = dict(model_config)
+    if filled.module_class is None and heads != "actor_critic":
+        spaces = filled.observation_space, filled.action_space
+        filled.module_class = default_module_spec(*spaces, filled.model_config, heads).module_class
     return filled
 
 
@@ -49,6 +57,7 @@ def multi_module_spec(
     spaces: Mapping[str, tuple[Any, Any]],
     model_config: Mapping[str, Any],
     inference_only: bool,
+    heads: Heads,
 ) -> Any:
     """The spec of several modules, with all that is left open filled in.
 
@@ -58,6 +67,7 @@ def multi_module_spec(
         spaces: module id -> observation and action space, for modules that have none of their own.
         model_config: settings of all networks; those of a policy and of a spec go before them.
         inference_only: for acting only: without modules that only learners need.
+        heads: what default networks give, as for `default_module_spec`.
 
     Raises:
         ConfigError: modules without spaces.
@@ -76,7 +86,7 @@ def multi_module_spec(
     for key, spec in specs.items():
         if spec.module_class is None:
             with _error_context(f"module {key!r}:"):
-                default = default_module_spec(spec.observation_space, spec.action_space, spec.model_config)
+                default = default_module_spec(spec.observation_space, spec.action_space, spec.model_config, heads)
             spec.module_class = default.module_class
         if key not in (user_specs or {}):
             spec.inference_only = inference_only
