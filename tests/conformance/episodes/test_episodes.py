@@ -312,6 +312,14 @@ def joined(wrong: str | None) -> Any:
     return run
 
 
+def joined_at_the_end(case: Case) -> None:
+    """Join a chunk that ends with both flags."""
+    first, second = named(case), named(case)
+    cut(second, 0)
+    step(second, case.chunk, Step(0, "both"))
+    join(first, (second.theirs, second.ours), "right")
+
+
 def program(*operations: tuple[Any, ...]) -> Any:
     return lambda case: Machine(case).run([*operations])
 
@@ -332,6 +340,7 @@ EXAMPLES = [
     ("argument-errors", RUNNING, program(("cut", -1))),
     ("argument-errors", RUNNING, program(("slice", slice(0, 2), -1))),
     ("mixed-concat", RUNNING, joined(None)),
+    ("concat-flags", RUNNING, joined_at_the_end),
     ("state-errors", RUNNING, joined("nesting")),
     ("state-errors", RUNNING, joined("not reset")),
     ("refused-calls", OUTPUTS, joined("extras")),

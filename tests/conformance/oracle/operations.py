@@ -243,6 +243,13 @@ def join(twins: Twins, others: tuple[Any, Any], kind: str) -> None:
     twins.do("join", lambda e: e.concat_episode(pairs[id(e)]), right=right, kind=kind, mixed=mixed)
 
 
+@difference("concat-flags", Operation)
+def both_flags(operation: Operation, mismatch: Mismatch) -> bool:
+    """RLlib takes over one flag of the chunk behind, and leaves the other out where both are set."""
+    lost = operation.name == "join" and not operation.refused and mismatch.path[-1:] == ("is_truncated",)
+    return lost and mismatch.ours is True and mismatch.theirs is False
+
+
 @difference("state-errors", Operation)
 def observations_nested_differently(operation: Operation, mismatch: Mismatch) -> bool:
     """What does not follow is an AssertionError in RLlib, too, but for its nesting and for missing observations."""
@@ -298,8 +305,7 @@ def whole_join(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     infos = first["infos"]["rows"][:-1] + second["infos"]["rows"][second["infos"]["lookback"] :]
     return {
         **first,
-        **{name: second[name] for name in ("t", "is_terminated", "is_done")},
-        "is_truncated": second["is_truncated"] and not second["is_terminated"],
+        **{name: second[name] for name in ("t", "is_terminated", "is_truncated", "is_done")},
         "custom_data": {**first["custom_data"], **second["custom_data"]},
         "steps": [steps] * 3,
         "return": float(np.sum(rewards[lookback:])) if steps else 0.0,
