@@ -1,4 +1,4 @@
-"""What a runner asks of its config, and the config of a runner in a loop of one's own."""
+"""The configs of runners: their attributes, and one without an Algorithm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface of update rules: what a module's minibatches are used for, and which loss moves which parameters."""
+"""Update rules: the losses of a minibatch, and the parameters that each of them moves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Losses:
-    """What an update rule computes of one minibatch.
+    """The losses of one minibatch, with what is reported of it.
 
     Args:
         losses: name of a group of parameters -> scalar loss. A group that is left out makes no step.
@@ -52,7 +52,7 @@ class Group:
 
 
 class UpdateRule(ABC):
-    """How a module learns from one minibatch: named losses, and the parameters that each of them moves.
+    """The way a module learns from one minibatch: named losses, and the parameters that each of them moves.
 
     One rule serves all modules of a learner, so it keeps nothing between calls. What it needs to keep for a module,
     such as a target network or a learned temperature, is in the `nn.Module` that `make_own` returns. The learner puts

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 
 class Source(Protocol):
-    """Where `Algorithm.training_step` gets train batches of episodes from.
+    """A source of the episodes that `Algorithm.training_step` learns from.
 
     Attributes:
         is_late: True if steps of the newest batch acted with weights of before the last update.

@@ -82,7 +82,7 @@ class QValueAPI(ABC):
     @property
     @abstractmethod
     def critic(self) -> nn.Module:
-        """What the critics' loss moves and a target network is a copy of; all else of the module is the policy's."""
+        """The networks that the critics' loss moves and that a target copies; the others are the policy's."""
 
     @abstractmethod
     def compute_q_values(self, batch: dict[str, Any], actions: Any = None) -> torch.Tensor:
