@@ -485,8 +485,11 @@ class InfiniteLookbackBuffer(GrowingColumn, LookbackBuffer):
         else:
             out = InfiniteLookbackBuffer(None, 0, self.space)
             out.limits = self.limits
-            longer = [np.concatenate((leaf[:stop], leaf[stop - 1 : stop])) for leaf in self.leaves]
-            out.replace(self.form, [copied(leaf) if leaf.dtype == object else leaf for leaf in longer], stop + 1)
+            leaves = []
+            for leaf in self.leaves:
+                longer = np.concatenate((leaf[:stop], leaf[stop - 1 : stop]))
+                leaves.append(copied(longer) if longer.dtype == object else longer)
+            out.replace(self.form, leaves, stop + 1)
             out.lookback, out.provisional = self.lookback, self.provisional
         out.t_started = self.t_started
         return out
