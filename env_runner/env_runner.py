@@ -24,14 +24,14 @@ from epibatch.core.state_codec import require_mapping, select_components
 from ..connectors.authoring.column_transform import undo_actions
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from ..episodes.single_agent_episode import SingleAgentEpisode
-from .acting import explores
+from .acting.acting_modules import explores
 from .callbacks import EpisodeCallbacks
-from .env_checks import check_space, is_of_environment
 from .env_context import EnvContext
-from .env_restarts import EnvRestarts
+from .envs.env_checks import check_space, is_of_environment
+from .envs.env_restarts import EnvRestarts
+from .envs.reset_seeds import ResetSeeds
+from .envs.vector_envs import checked_mask
 from .metrics import SamplingMetrics
-from .reset_seeds import ResetSeeds
-from .vector_envs import checked_mask
 
 _PATIENCE, _PATIENCE_OF_ONE = 100_000, 5_000
 """Steps of all environments, and of each, without the end of an episode before `sample()` warns."""

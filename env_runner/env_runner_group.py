@@ -26,8 +26,8 @@ from ..episodes._storage.arrays import same_value
 from ..episodes._storage.indexing import HistoryWatch
 from ..episodes.packing import join_episodes, unpack_episodes
 from .env_runner import check_amounts
-from .hosted_env_runner import Delivery, HostedEnvRunner, SampleRequest
-from .make_runner import make_runner
+from .group.hosted_env_runner import Delivery, HostedEnvRunner, SampleRequest
+from .group.make_runner import make_runner
 
 __all__ = ["EnvRunnerGroup"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .make_env import make_multi_agent
-from .multi_agent_base import MultiAgentEnv
+from .envs.make_env import make_multi_agent
+from .envs.multi_agent_base import MultiAgentEnv
 
 __all__ = ["MultiAgentEnv", "make_multi_agent"]

@@ -12,14 +12,21 @@ from epibatch.core.metrics import WEIGHTS_SEQ_NO
 
 from ..connectors.authoring.column_transform import acted_at_random
 from ..episodes.multi_agent_episode import MultiAgentEpisode
-from .acting import AgentActions, ToAct, act_for_agents, copied_actions, sample_masked_actions_of_agents, spread
-from .env_checks import gymnasium_mode
+from .acting.acting_modules import (
+    AgentActions,
+    ToAct,
+    act_for_agents,
+    copied_actions,
+    sample_masked_actions_of_agents,
+    spread,
+)
 from .env_runner import EnvRunner
-from .env_stepper import MultiAgentStepper
-from .make_env import make_vector_multi_agent_env, wrappers_of
+from .envs.env_checks import gymnasium_mode
+from .envs.env_stepper import MultiAgentStepper
+from .envs.make_env import make_vector_multi_agent_env, wrappers_of
+from .envs.vector_envs import VectorAgentStep, VectorMultiAgentEnv
 from .metrics import AgentMetrics
 from .runner_config import MultiAgentRunnerConfig, config_or_settings
-from .vector_envs import VectorAgentStep, VectorMultiAgentEnv
 
 __all__ = ["MultiAgentEnvRunner", "MultiAgentRecorder"]
 

@@ -15,7 +15,7 @@ from epibatch.core.errors import (
 )
 from epibatch.core.imports import import_extra
 
-from .multi_agent_base import MultiAgentEnv, mark_end
+from .envs.multi_agent_base import MultiAgentEnv, mark_end
 
 __all__ = ["PETTINGZOO", "ParallelPettingZooEnv", "PettingZooEnv", "make_by_name", "pettingzoo_creator"]
 

@@ -21,10 +21,10 @@ from ..episodes.flat_columns import episodes_to_columns
 from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_episodes import VectorEpisodes
 from ..episodes.vector_recorder import VectorRecorder
-from .acting import act, explores, sample_masked_actions
+from .acting.acting_modules import act, explores, sample_masked_actions
 from .env_runner import EnvRunner, is_amount
-from .env_stepper import EnvStepper, VectorStep
-from .make_env import make_vector_env, wrappers_of
+from .envs.env_stepper import EnvStepper, VectorStep
+from .envs.make_env import make_vector_env, wrappers_of
 from .runner_config import RunnerConfig, config_or_settings
 
 __all__ = ["SingleAgentEnvRunner"]

@@ -28,18 +28,18 @@ from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.state_codec import require_mapping, select_components
 from epibatch.core.structs import convert_to_numpy, flatten, map_struct, stack_rows
 
-from .acting import explores
-from .env_checks import adapter_advice, autoreset_mode, gymnasium_mode
+from .acting.acting_modules import explores
+from .acting.tensor_acting import InitialStates, TensorActing, batch_of, to_tensors
 from .env_context import EnvContext
-from .env_restarts import EnvRestarts
 from .env_runner import is_amount
-from .env_stepper import EnvStepper, VectorStep
-from .make_env import make_vector_env, makes_vector_env, wrappers_of
+from .envs.env_checks import adapter_advice, autoreset_mode, gymnasium_mode
+from .envs.env_restarts import EnvRestarts
+from .envs.env_stepper import EnvStepper, VectorStep
+from .envs.make_env import make_vector_env, makes_vector_env, wrappers_of
+from .envs.reset_seeds import ResetSeeds
+from .envs.tensor_envs import device_of, shapes_of
 from .metrics import SamplingMetrics
-from .reset_seeds import ResetSeeds
 from .runner_config import RunnerConfig, config_or_settings
-from .tensor_acting import InitialStates, TensorActing, batch_of, to_tensors
-from .tensor_envs import device_of, shapes_of
 
 __all__ = ["StepStorage", "TensorEnvRunner"]
 

@@ -31,14 +31,14 @@ from epibatch.core.state_codec import require_mapping
 from epibatch.core.structs import flatten, map_struct
 
 from .first_update_check import CheckMode, FirstUpdateCheck
-from .learners import Learners
 from .loss import LossFunction, as_loss
 from .minibatches import Minibatches, has_loss
 from .module_trainer import ModuleShare, ModuleTrainer
 from .schedules import count_steps
 from .settings import LearnerSettings, MultiAgentSettings, PoliciesToTrain
-from .shared_states import SharedStates
-from .shared_update import SharedUpdate
+from .together.learners import Learners
+from .together.shared_states import SharedStates
+from .together.shared_update import SharedUpdate
 from .unread_columns import ColumnUse, UnreadColumns
 from .update_rule import UpdateRule
 

@@ -18,7 +18,7 @@ from epibatch.core.errors import ConfigError, EpibatchWarning, EpisodeError, Oth
 
 from ..connectors._engine.run import PieceSeconds
 from ..episodes import pack_episodes
-from .hosted_learner import HostedLearner, Setup, UpdateAnswer
+from .together.hosted_learner import HostedLearner, Setup, UpdateAnswer
 
 __all__ = ["LearnerGroup", "even_shares"]
 

@@ -24,7 +24,7 @@ from .minibatches import Minibatches
 from .optimizers import GroupOptimizers, to_array
 from .schedules import value_at
 from .settings import LearnerSettings
-from .shared_update import SharedGradients, SharedUpdate
+from .together.shared_update import SharedGradients, SharedUpdate
 from .unread_columns import ColumnUse, tracked_minibatch
 from .update_rule import Losses, UpdateRule
 

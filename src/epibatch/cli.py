@@ -130,7 +130,7 @@ def train(
         _fail("--resume goes on in its own folder with its own seed; leave out --run and --seed")
     _allow_current_folder(allow_imports)
     with _before_training():
-        training = algorithms.training_run
+        training = algorithms.run.training_run
         try:
             if config is not None:
                 every = [*(changes or ()), *([] if seed is None else [f"debugging.seed={seed}"])]
@@ -140,7 +140,7 @@ def train(
         except training.STARTUP_ERRORS as error:
             _fail(error)
         except Exception as error:
-            typer.echo(f"{algorithms.error_reports.error_report(error)}\n\nthe run could not be built", err=True)
+            typer.echo(f"{algorithms.run.error_reports.error_report(error)}\n\nthe run could not be built", err=True)
             raise typer.Exit(training.FAILED) from None
     raise typer.Exit(session.run(iterations))
 
@@ -165,11 +165,11 @@ def play(
     while playing. 130: stopped with Ctrl-C.
     """
     _allow_current_folder(allow_imports)
-    playing = algorithms.playing
+    playing = algorithms.run.playing
     options = {"explore": explore, "seed": seed, "allow_imports": allow_imports}
     try:
         code = playing.play(playing.checkpoint_of(run, checkpoint), episodes, video=video, **options)
-    except algorithms.training_run.STARTUP_ERRORS as error:
+    except algorithms.run.training_run.STARTUP_ERRORS as error:
         _fail(error)
     raise typer.Exit(code)
 
@@ -187,7 +187,7 @@ def plot(
 
     Exit code 0: drawn. 2: wrong usage, a folder without a run, or no run with the result.
     """
-    curves = algorithms.learning_curves
+    curves = algorithms.run.learning_curves
     if over not in curves.AXES:
         _fail(f"--over {over}: {nearest(over, curves.AXES)}")
     try:
@@ -206,7 +206,7 @@ def settings(
     Exit code 0: some are listed. 2: none has the word.
     """
     model = algorithms.PPOConfig.model
-    lines = algorithms.config_io.describe_settings(model, word)
+    lines = algorithms.describe_settings(model, word)
     if not lines:
         _fail(f"settings {word}: no setting has this word; {nearest(word, model.section_of())}")
     typer.echo("\n".join(lines))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import AlgorithmConfig, PPOConfig, TrainingRun
-from epibatch.algorithms.config_io import changed, parse_yaml, to_yaml_text
+from epibatch.algorithms.config.config_io import changed, parse_yaml, to_yaml_text
 from epibatch.core import registry
 from epibatch.core.errors import ConfigError, NotAvailableError
 from epibatch.core.registry import register_env

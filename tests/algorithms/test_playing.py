@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from epibatch import Policy
-from epibatch.algorithms.playing import Player, VideoWriter, checkpoint_of
+from epibatch.algorithms.run.playing import Player, VideoWriter, checkpoint_of
 from epibatch.cli import app
 from epibatch.core.errors import CheckpointError, ConfigError, NotAvailableError, RunnerError, UnknownNameError
 from epibatch.core.registry import register_env

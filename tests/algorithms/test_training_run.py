@@ -17,7 +17,8 @@ import pytest
 import torch.utils.tensorboard as torch_tensorboard
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from epibatch.algorithms import Algorithm, Logger, PPOConfig, RunFolder, TrainingRun, error_reports
+from epibatch.algorithms import Algorithm, Logger, PPOConfig, RunFolder, TrainingRun
+from epibatch.algorithms.run import error_reports
 from epibatch.core import save_state
 from epibatch.core.errors import ConfigError, EpibatchError, EpibatchWarning, MissingExtraError, RunnerError
 from epibatch.core.registry import env_creator

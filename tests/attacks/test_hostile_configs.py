@@ -45,7 +45,7 @@ def test_large_yaml_takes_no_memory(tmp_path, monkeypatch):
     few = "training: {lr: &a 0.5, clip_param: *a}"
     assert PPOConfig.from_yaml(START + few).clip_param == 0.5
     os.truncate(path, 5 * 2**30)
-    monkeypatch.setattr("epibatch.algorithms.config_io._MOST_NODES", 500)
+    monkeypatch.setattr("epibatch.algorithms.config.config_io._MOST_NODES", 500)
     tracemalloc.start()
     try:
         for source in (BOMB, "[" + "1," * 600 + "]", "[" * 600, path):

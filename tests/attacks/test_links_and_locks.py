@@ -13,7 +13,7 @@ import pytest
 
 from epibatch.algorithms import PPO, Policy, RunFolder, TrainingRun
 from epibatch.algorithms.loggers import CSVLogger, JSONLLogger
-from epibatch.algorithms.saved_checkpoints import newest_checkpoint
+from epibatch.algorithms.run.saved_checkpoints import newest_checkpoint
 from epibatch.core import load_state
 from epibatch.core.errors import CheckpointError, EpibatchError, StorageError
 
@@ -147,7 +147,7 @@ def test_a_run_that_saves_while_its_newest_is_looked_for(run, monkeypatch):
             (folder / "000001").rename(folder / "000002")
         load_state(path)
 
-    monkeypatch.setattr("epibatch.algorithms.saved_checkpoints.check_state", slow)
+    monkeypatch.setattr("epibatch.algorithms.run.saved_checkpoints.check_state", slow)
     assert newest_checkpoint(run).name == "000002"
 
 

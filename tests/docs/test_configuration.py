@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from epibatch.algorithms.pipelines import PIPELINES
+from epibatch.algorithms.config.pipelines import PIPELINES
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.core.rl_module import DefaultModelConfig
 
@@ -73,7 +73,7 @@ def test_example_files_are_configs():
 
 
 def test_exit_codes_are_those_of_the_command():
-    from epibatch.algorithms import training_run
+    from epibatch.algorithms.run import training_run
     from epibatch.cli import WRONG_USE
 
     table = PAGE.partition("### Exit codes")[2].partition("\n### ")[0]

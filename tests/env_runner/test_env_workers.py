@@ -113,7 +113,7 @@ def test_a_closed_environment_was_closed(tmp_path, mode):
 @pytest.mark.parametrize("how", ["leave", "leave a process"])
 def test_a_process_that_ends_on_its_own_is_named(worker, monkeypatch, how):
     envs, _ = worker
-    monkeypatch.setattr("epibatch.env_runner.env_workers._PATIENCE", 0.2)
+    monkeypatch.setattr("epibatch.env_runner.envs.env_workers._PATIENCE", 0.2)
     started = time.monotonic()
     with pytest.raises(RunnerError, match=r"number 0 of 1, 0 steps into its[\s\S]*exit code 5[\s\S]*'sync'"):
         envs.step([{"a": how}])
@@ -269,7 +269,7 @@ def _runs(process):
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
 def test_no_process_outlives_a_parent_that_was_killed_while_it_hangs(monkeypatch):
-    monkeypatch.setattr("epibatch.env_runner.env_workers._PATIENCE", 0.2)
+    monkeypatch.setattr("epibatch.env_runner.envs.env_workers._PATIENCE", 0.2)
     context = multiprocessing.get_context("fork")
     pipe, theirs = context.Pipe()
     parent = context.Process(target=_train_until_killed, args=(theirs,))
@@ -285,7 +285,7 @@ def test_no_process_outlives_a_parent_that_was_killed_while_it_hangs(monkeypatch
 
 
 def test_those_that_do_not_come_to_their_end_are_ended_together(monkeypatch):
-    monkeypatch.setattr("epibatch.env_runner.env_workers._PATIENCE", 0.5)
+    monkeypatch.setattr("epibatch.env_runner.envs.env_workers._PATIENCE", 0.5)
     envs = VectorMultiAgentEnv([partial(Doer, "never")] * 4, mode="async")
     processes = {info["a"]["process"] for info in envs.reset()[1]}
     started = time.monotonic()

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete
 
 from epibatch.core.errors import ConfigError, EnvironmentContractError, SpaceError, UnknownNameError
 from epibatch.env_runner import MultiAgentEnv, VectorMultiAgentEnv, make_multi_agent
-from epibatch.env_runner.env_calls import MultiAgentCalls
+from epibatch.env_runner.envs.env_calls import MultiAgentCalls
 from fixture_envs import ScriptedMultiAgentEnv
 
 GOOD = ({"a": 0}, {"a": 1.0}, {"__all__": False}, {}, {})

@@ -29,7 +29,7 @@ def _no_traces(monkeypatch):
     Rewards.seen.clear()
     # Threads that record warnings would change those of each other; processes do not.
     quiet = SimpleNamespace(catch_warnings=lambda record: nullcontext([]), simplefilter=lambda action: None)
-    monkeypatch.setattr("epibatch.learner.hosted_learner.warnings", quiet)
+    monkeypatch.setattr("epibatch.learner.together.hosted_learner.warnings", quiet)
 
 
 def group_of(learner, count=2, **settings):
@@ -103,7 +103,7 @@ def test_what_pieces_log_is_added_up_here():
 
 
 def test_what_pieces_warn_of_is_warned_of_here(monkeypatch):
-    monkeypatch.setattr("epibatch.learner.hosted_learner.warnings", warnings)
+    monkeypatch.setattr("epibatch.learner.together.hosted_learner.warnings", warnings)
     group = group_of(point_learner(), count=1)
     Rewards.events["b", 1] = EpibatchWarning("look at b")
     with pytest.warns(EpibatchWarning, match="look at b"):

@@ -1,8 +1,8 @@
-from . import error_reports as error_reports, learning_curves as learning_curves, playing as playing
-from . import training_run as training_run
-from .multi_agent import AgentMapping as AgentMapping
+from . import run as run
+from .config.multi_agent import AgentMapping as AgentMapping
 from .algorithm import Algorithm as Algorithm, StepResult as StepResult
 from .algorithm_config import AlgorithmConfig as AlgorithmConfig
+from .config.config_io import describe_settings as describe_settings
 from .bc import BCConfig as BCConfig, BCRule as BCRule
 from .loggers import Logger as Logger
 from .policy import MultiAgentPolicy as MultiAgentPolicy, MultiAgentPolicyState as MultiAgentPolicyState
@@ -11,6 +11,6 @@ from .policy_spec import PolicySpec as PolicySpec
 from .ppo import PPO as PPO, PPOConfig as PPOConfig
 from .registry import algorithm_names as algorithm_names, config_class as config_class
 from .registry import register_algorithm as register_algorithm
-from .run_folder import RunFolder as RunFolder
-from .settings import TrainingSettings as TrainingSettings
-from .training_run import TrainingRun as TrainingRun
+from .run.run_folder import RunFolder as RunFolder
+from .config.settings import TrainingSettings as TrainingSettings
+from .run.training_run import TrainingRun as TrainingRun

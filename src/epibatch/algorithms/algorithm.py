@@ -35,8 +35,8 @@ from epibatch.core.state_codec import require_mapping, select_components
 from ..connectors._engine.run import PieceSeconds
 from ..connectors.views.view import View, as_views
 from ..env_runner.callbacks import ALGORITHM_EVENTS, CallbackDispatcher
-from ..env_runner.env_checks import is_of_environment
 from ..env_runner.env_runner_group import EnvRunnerGroup
+from ..env_runner.envs.env_checks import is_of_environment
 from ..learner.learner import Learner
 from ..learner.learner_group import LearnerGroup
 from ..learner.loss import as_loss
@@ -44,15 +44,15 @@ from ..learner.schedules import count_steps
 from ..learner.settings import LearnerSettings, MultiAgentSettings, OptimizerSettings
 from ..learner.update_rule import UpdateRule
 from .checkpoint import config_from_checkpoint, describe, read_checkpoint, write_checkpoint
+from .config.module_specs import check_module, check_sequence_settings, config_with_views, module_views
+from .config.pipelines import check_same_pieces, given_pieces, is_edited
 from .evaluation import Evaluation
-from .module_specs import check_module, check_sequence_settings, config_with_views, module_views
 from .other_libraries import ACT
-from .pipelines import check_same_pieces, given_pieces, is_edited
 from .policy import MultiAgentPolicy, Policy, policy_for
 from .policy_spec import PolicySpec, settings_of
 from .recorded_episodes import with_spaces_of_data
-from .results import judge
-from .saved_checkpoints import read_newest
+from .run.results import judge
+from .run.saved_checkpoints import read_newest
 from .sources import Source, StatefulSource
 from .train_batches import TrainBatches
 

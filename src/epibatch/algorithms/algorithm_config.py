@@ -25,9 +25,9 @@ from ..connectors.learner.never_terminate import NeverTerminate
 from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
 from ..connectors.module_to_env.module_to_env_pipeline import default_pipeline as default_module_to_env
 from ..connectors.views.declared_views import declare_views
-from .config_io import ConfigDocument, config_schema, config_to_dict, read_document, to_yaml_text
-from .module_specs import burns_in, check_model_config, module_spec_for, module_views, multi_module_spec
-from .multi_agent import (
+from .config.config_io import ConfigDocument, config_schema, config_to_dict, read_document, to_yaml_text
+from .config.module_specs import burns_in, check_model_config, module_spec_for, module_views, multi_module_spec
+from .config.multi_agent import (
     check_agents,
     mapping_of,
     module_spaces,
@@ -35,11 +35,8 @@ from .multi_agent import (
     policies_of_settings,
     specs_by_module,
 )
-from .other_libraries import setting_advice, unknown_attribute
-from .pipelines import PIPELINES, add_burn_in, single_spaces, user_pieces
-from .policy_spec import PolicySpec
-from .recorded_episodes import RecordedEpisodes
-from .settings import (
+from .config.pipelines import PIPELINES, add_burn_in, single_spaces, user_pieces
+from .config.settings import (
     EVALUATED,
     AlgorithmSettings,
     StopSettings,
@@ -48,7 +45,10 @@ from .settings import (
     explain_override,
     validated,
 )
-from .signatures import METHODS, section_method
+from .config.signatures import METHODS, section_method
+from .other_libraries import setting_advice, unknown_attribute
+from .policy_spec import PolicySpec
+from .recorded_episodes import RecordedEpisodes
 from .train_batches import TrainBatches
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipelin
 from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
 from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
 from .algorithm import Algorithm
-from .config_io import ConfigDocument
-from .policy_spec import PolicySpec
-from .settings import (
+from .config.config_io import ConfigDocument
+from .config.settings import (
     AlgorithmSettings,
     StopSettings,
     TrainingSettings,
 )
+from .policy_spec import PolicySpec
 from .sources import Source
 
 __all__ = ["AlgorithmConfig"]

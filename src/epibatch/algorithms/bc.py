@@ -11,8 +11,8 @@ from epibatch.core.settings import Coefficient, Positive
 from ..learner.masked_rows import as_mask, masked_mean
 from ..learner.update_rule import Losses, UpdateRule
 from .algorithm_config import AlgorithmConfig
+from .config.settings import TrainingSettings
 from .registry import register_algorithm
-from .settings import TrainingSettings
 
 __all__ = ["BCConfig", "BCRule"]
 

@@ -9,7 +9,7 @@ from epibatch.core.settings import Coefficient, Positive
 
 from ..learner.update_rule import Losses, UpdateRule
 from .algorithm_config import AlgorithmConfig
-from .settings import TrainingSettings
+from .config.settings import TrainingSettings
 
 __all__ = ["BCConfig", "BCRule"]
 __all__ = ["BCConfig", "BCRule"]

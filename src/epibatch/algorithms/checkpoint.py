@@ -17,10 +17,10 @@ from epibatch.core.settings import ErrorList, path_text
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
 from .algorithm_config import AlgorithmConfig
-from .config_io import settings_data
-from .pipelines import PIPELINES, given_pieces, is_edited
+from .config.config_io import settings_data
+from .config.pipelines import PIPELINES, given_pieces, is_edited
 from .registry import config_class
-from .saved_checkpoints import read_newest
+from .run.saved_checkpoints import read_newest
 
 ACTING: dict[str, set[str] | None] = {
     "environment": {"normalize_actions", "clip_actions"},

@@ -18,10 +18,10 @@ from epibatch.core.restoring import check_count
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
-from ..env_runner.make_runner import make_runner
+from ..env_runner.group.make_runner import make_runner
 from ..env_runner.metrics import AgentMetrics
 from ..episodes.multi_agent_episode import MultiAgentEpisode
-from .pipelines import FrozenStates, check_same_pieces
+from .config.pipelines import FrozenStates, check_same_pieces
 
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig

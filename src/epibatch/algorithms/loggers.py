@@ -14,7 +14,7 @@ from epibatch.core.errors import ConfigError, EpibatchError, LoggerError, Storag
 from epibatch.core.files import open_to_append, read_file, replace_file, storing
 from epibatch.core.imports import import_extra
 
-from .results import flat_metrics, in_reading_order
+from .run.results import flat_metrics, in_reading_order
 
 __all__ = [
     "LOGGERS",

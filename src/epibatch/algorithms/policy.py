@@ -33,15 +33,15 @@ from epibatch.core.structs import flatten, map_struct
 
 from ..connectors.authoring.column_transform import undo_actions
 from ..connectors.views.view import as_views
-from ..env_runner.acting import AgentActions, ToAct, act, act_for_agents, explores, spread
+from ..env_runner.acting.acting_modules import AgentActions, ToAct, act, act_for_agents, explores, spread
 from ..episodes._parts.acting_history import ActingHistory
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .checkpoint import ACTING, build_for_acting, config_from_checkpoint, read_checkpoint
-from .module_specs import config_with_views
+from .config.module_specs import config_with_views
+from .config.pipelines import FrozenStates
 from .other_libraries import ACT
-from .pipelines import FrozenStates
 from .policy_inputs import PolicyInputs
-from .saved_checkpoints import read_newest
+from .run.saved_checkpoints import read_newest
 
 if TYPE_CHECKING:
     from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline

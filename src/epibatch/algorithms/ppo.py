@@ -16,8 +16,8 @@ from ..learner.settings import PPOSettings
 from ..learner.update_rule import UpdateRule
 from .algorithm import Algorithm
 from .algorithm_config import AlgorithmConfig
+from .config.settings import AlgorithmSettings, PPOAlgorithmSettings, PPOTrainingSettings, TrainingSettings
 from .registry import register_algorithm
-from .settings import AlgorithmSettings, PPOAlgorithmSettings, PPOTrainingSettings, TrainingSettings
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline

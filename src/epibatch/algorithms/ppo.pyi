@@ -9,7 +9,7 @@ from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipe
 from ..learner.update_rule import UpdateRule
 from .algorithm import Algorithm
 from .algorithm_config import AlgorithmConfig
-from .settings import AlgorithmSettings, TrainingSettings
+from .config.settings import AlgorithmSettings, TrainingSettings
 
 __all__ = ["PPO", "PPOConfig"]
 __all__ = ["PPO", "PPOConfig"]

@@ -11,7 +11,7 @@ from epibatch.core.errors import ConfigError, RegistryError, nearest
 from epibatch.core.imports import load_object
 from epibatch.core.lazy import public_names
 
-from .settings import algorithm_settings
+from .config.settings import algorithm_settings
 
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from epibatch.algorithms.config.settings import PPOAlgorithmSettings
 from epibatch.algorithms.other_libraries import RLLIB_METHODS, other_setting
-from epibatch.algorithms.settings import PPOAlgorithmSettings
 
 _SETTINGS = {*PPOAlgorithmSettings.section_of(), "model"}
 _SECTIONS = {*PPOAlgorithmSettings.sections(), "stopping"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from epibatch.algorithms.config_io import parse_yaml
+from epibatch.algorithms.config.config_io import parse_yaml
 from epibatch.core.errors import ConfigError, PieceError
 from epibatch.core.registry import build_piece, spec_problems
 from epibatch.testing.arguments import parse_request

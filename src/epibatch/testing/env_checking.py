@@ -13,8 +13,8 @@ from epibatch.core.errors import (
     RunnerError,
 )
 from epibatch.core.settings import Count, Positive, PositiveNumber, SettingsModel
-from epibatch.env_runner.env_workers import LocalEnvs, WorkerEnvs
-from epibatch.env_runner.make_env import make_any_env
+from epibatch.env_runner.envs.env_workers import LocalEnvs, WorkerEnvs
+from epibatch.env_runner.envs.make_env import make_any_env
 from epibatch.testing.env_rollouts import ERROR, NOT_MADE, EnvFinding, EnvRollouts, Progress, raised_text
 
 

@@ -24,8 +24,8 @@ from epibatch.core.errors import (
 )
 from epibatch.core.spaces import check_row, choice_counts, get_base_struct_from_space, random_legal_actions
 from epibatch.core.structs import map_struct
-from epibatch.env_runner.env_calls import MultiAgentCalls
-from epibatch.env_runner.env_checks import (
+from epibatch.env_runner.envs.env_calls import MultiAgentCalls
+from epibatch.env_runner.envs.env_checks import (
     as_flag,
     as_reward,
     autoreset_mode,

@@ -10,23 +10,23 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.structs import flatten, map_struct
 
-from ..connectors._engine.call import PipelineCall
-from ..connectors._engine.chunks import ChunkGroup
-from ..connectors._engine.modules import initial_state, state_layout
-from ..connectors.authoring.column_transform import ColumnTransform
-from ..connectors.columnar_piece import ObservationRewriter, is_columnar
-from ..connectors.common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
-from ..connectors.common.add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
-from ..connectors.common.add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
-from ..connectors.common.batch_individual_items import BatchIndividualItems
-from ..connectors.common.numpy_to_tensor import NumpyToTensor
-from ..connectors.common.tensor_to_numpy import TensorToNumpy
-from ..connectors.module_to_env.get_actions import GetActions
-from ..connectors.module_to_env.listify_data_for_vector_env import ListifyDataForVectorEnv
-from ..connectors.module_to_env.normalize_and_clip_actions import NormalizeAndClipActions
-from ..connectors.module_to_env.remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
-from ..connectors.module_to_env.unbatch_to_individual_items import UnBatchToIndividualItems
-from .acting import forward
+from ...connectors._engine.call import PipelineCall
+from ...connectors._engine.chunks import ChunkGroup
+from ...connectors._engine.modules import initial_state, state_layout
+from ...connectors.authoring.column_transform import ColumnTransform
+from ...connectors.columnar_piece import ObservationRewriter, is_columnar
+from ...connectors.common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
+from ...connectors.common.add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
+from ...connectors.common.add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
+from ...connectors.common.batch_individual_items import BatchIndividualItems
+from ...connectors.common.numpy_to_tensor import NumpyToTensor
+from ...connectors.common.tensor_to_numpy import TensorToNumpy
+from ...connectors.module_to_env.get_actions import GetActions
+from ...connectors.module_to_env.listify_data_for_vector_env import ListifyDataForVectorEnv
+from ...connectors.module_to_env.normalize_and_clip_actions import NormalizeAndClipActions
+from ...connectors.module_to_env.remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
+from ...connectors.module_to_env.unbatch_to_individual_items import UnBatchToIndividualItems
+from .acting_modules import forward
 
 _NATIVE = (
     *(AddObservationsFromEpisodesToBatch, AddTimeDimToBatchAndZeroPad, AddStatesFromEpisodesToBatch),

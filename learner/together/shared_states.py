@@ -7,8 +7,8 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
-from ..connectors.connector_v2 import ConnectorV2
+from ...connectors.connector_pipeline_v2 import ConnectorPipelineV2
+from ...connectors.connector_v2 import ConnectorV2
 from .shared_update import SharedUpdate
 
 

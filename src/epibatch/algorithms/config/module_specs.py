@@ -11,15 +11,15 @@ from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, ad
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.settings import ErrorList
 
-from ..connectors._engine.modules import is_stateful, model_option
-from ..connectors._engine.sequences import sequence_settings
-from ..connectors.views.view import View, as_views
-from .policy_spec import PolicySpec, settings_of
+from ...connectors._engine.modules import is_stateful, model_option
+from ...connectors._engine.sequences import sequence_settings
+from ...connectors.views.view import View, as_views
+from ..policy_spec import PolicySpec, settings_of
 
 if TYPE_CHECKING:
     from epibatch.core.rl_module.rl_module import Heads
 
-    from .algorithm_config import AlgorithmConfig
+    from ..algorithm_config import AlgorithmConfig
 
 
 def module_spec_for(
@@ -186,7 +186,7 @@ def check_sequence_settings(modules: Iterable[Any]) -> None:
     Raises:
         ConfigError: a `sequence_end` or `burn_in`, and no module is recurrent.
     """
-    from ..core.rl_module.rl_module import RLModule
+    from ...core.rl_module.rl_module import RLModule
 
     every = list(modules)
     if any(map(is_stateful, every)):

@@ -30,10 +30,10 @@ from epibatch.core.errors import (
 )
 from epibatch.core.settings import ErrorList
 
-from .config_io import changed_document, read_document, to_yaml_text
+from ..config.config_io import changed_document, read_document, to_yaml_text
+from ..loggers import Logger, Loggers, make_logger
+from ..registry import algorithm_names, config_class
 from .error_reports import error_report
-from .loggers import Logger, Loggers, make_logger
-from .registry import algorithm_names, config_class
 from .results import RETURN_MEAN, Verdict, flat_metrics, judge
 from .run_folder import RunFolder
 from .run_warnings import RunWarnings
@@ -41,9 +41,9 @@ from .saved_checkpoints import CHECKPOINTS
 from .training_progress import Progress
 
 if TYPE_CHECKING:
-    from .algorithm import Algorithm
-    from .algorithm_config import AlgorithmConfig
-    from .settings import StopSettings
+    from ..algorithm import Algorithm
+    from ..algorithm_config import AlgorithmConfig
+    from ..config.settings import StopSettings
 
 STARTUP_ERRORS = (EpibatchError, gym.error.Error, ImportError, OSError)
 """What a wrong config, environment or folder raises before training begins."""

@@ -16,12 +16,12 @@ from epibatch.core.imports import advice_for_piece
 from epibatch.core.registry import build_piece, spec_problems
 from epibatch.core.settings import Place
 
-from ..connectors.connector_v2 import ConnectorV2
-from ..connectors.sequences.burn_in import BurnIn
-from ..episodes._storage.arrays import same_value
+from ...connectors.connector_v2 import ConnectorV2
+from ...connectors.sequences.burn_in import BurnIn
+from ...episodes._storage.arrays import same_value
 
 if TYPE_CHECKING:
-    from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
+    from ...connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
 
 
 @dataclass(frozen=True)

@@ -53,18 +53,18 @@ from epibatch.core.settings import (
     raise_problems,
 )
 
-from ..connectors.views.view import as_views
-from ..env_runner.callbacks import callback_problem
-from ..env_runner.env_runner import EnvRunner
-from ..env_runner.make_env import wrapper_problem
-from ..episodes import MultiAgentEpisode, SingleAgentEpisode
-from ..learner.schedules import ScheduledCoefficient
-from ..learner.settings import OptimizerSettings, PPOSettings, loss_problem
+from ...connectors.views.view import as_views
+from ...env_runner.callbacks import callback_problem
+from ...env_runner.env_runner import EnvRunner
+from ...env_runner.envs.make_env import wrapper_problem
+from ...episodes import MultiAgentEpisode, SingleAgentEpisode
+from ...learner.schedules import ScheduledCoefficient
+from ...learner.settings import OptimizerSettings, PPOSettings, loss_problem
+from ..other_libraries import setting_advice
+from ..policy_spec import PolicySpec, policies_of, settings_of
+from ..run.results import RETURN_MEAN
 from .multi_agent import AgentMapping, add_policy_errors
-from .other_libraries import setting_advice
 from .pipelines import PIPELINES, hook_problems
-from .policy_spec import PolicySpec, policies_of, settings_of
-from .results import RETURN_MEAN
 
 EVALUATED = ("environment", "env_runners")
 """Sections whose settings evaluation can have of its own."""

@@ -14,8 +14,8 @@ from epibatch.core.errors import ConfigError, UnknownNameError, nearest
 from epibatch.core.plain import key_text
 from epibatch.core.settings import ErrorList
 
+from ..policy_spec import PolicySpec
 from .module_specs import check_model_config
-from .policy_spec import PolicySpec
 
 if TYPE_CHECKING:
     from .settings import AlgorithmSettings

@@ -24,11 +24,11 @@ from epibatch.core.errors import (
     add_context,
 )
 
-from ..env_runner.make_env import make_vector_env, make_vector_multi_agent_env, wrappers_of
-from ..env_runner.reset_seeds import environment_seeds
-from .checkpoint import PLAYING, config_from_checkpoint, read_checkpoint
+from ...env_runner.envs.make_env import make_vector_env, make_vector_multi_agent_env, wrappers_of
+from ...env_runner.envs.reset_seeds import environment_seeds
+from ..checkpoint import PLAYING, config_from_checkpoint, read_checkpoint
+from ..policy import Policy
 from .error_reports import error_report
-from .policy import Policy
 from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints
 from .training_run import FAILED
 

@@ -13,7 +13,7 @@ from epibatch.core.errors import CheckpointError, ConfigError, nearest
 from epibatch.core.files import replace_file, storing
 from epibatch.core.imports import import_extra
 
-from .config_io import read_document
+from ..config.config_io import read_document
 from .results import RETURN_MEAN
 
 if TYPE_CHECKING:

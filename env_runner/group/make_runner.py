@@ -8,8 +8,8 @@ from typing import Any
 from epibatch.core.errors import ConfigError
 from epibatch.core.imports import load_object
 
-from .multi_agent_env_runner import MultiAgentEnvRunner
-from .single_agent_env_runner import SingleAgentEnvRunner
+from ..multi_agent_env_runner import MultiAgentEnvRunner
+from ..single_agent_env_runner import SingleAgentEnvRunner
 
 
 def make_runner(config: Any, worker_index: int) -> Any:

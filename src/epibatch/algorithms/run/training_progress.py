@@ -21,7 +21,7 @@ from epibatch.core import DEFAULT_MODULE_ID
 from .results import LIMITS
 
 if TYPE_CHECKING:
-    from .settings import StopSettings
+    from ..config.settings import StopSettings
 
 _LOSSES = {"policy_loss": "policy", "vf_loss": "value", "entropy": "entropy"}
 _WIDTH = 80

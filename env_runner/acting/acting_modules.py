@@ -14,11 +14,11 @@ from epibatch.core.errors import ColumnError, ConfigError, RunnerArgumentError, 
 from epibatch.core.spaces import get_base_struct_from_space, random_legal_actions
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
-from ..connectors._engine.call import ROW_MAP
-from ..connectors._engine.modules import describe_batch
-from ..connectors.authoring.column_transform import actions_for_env
-from ..episodes._storage.arrays import owned
-from ..episodes.multi_agent_episode import MultiAgentEpisode
+from ...connectors._engine.call import ROW_MAP
+from ...connectors._engine.modules import describe_batch
+from ...connectors.authoring.column_transform import actions_for_env
+from ...episodes._storage.arrays import owned
+from ...episodes.multi_agent_episode import MultiAgentEpisode
 
 _MISSING = (
     "Read what is known in training alone, as views of this step or later ones are, in _forward_train only. An "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from .settings import StopSettings
+    from ..config.settings import StopSettings
 
 RETURN_MEAN = "env_runners/episode_return_mean"
 _FIRST = ("training_iteration", "num_env_steps_sampled_lifetime", RETURN_MEAN)

@@ -19,6 +19,8 @@ from epibatch.core.errors import ConfigError, EnvironmentContractError, Epibatch
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.registry import env_creator, registered_envs
 
+from ..env_context import EnvContext
+from ..pettingzoo_env import PETTINGZOO, pettingzoo_creator
 from .env_calls import FirstCallChecks, TerminalCopies
 from .env_checks import (
     check_multi_agent_env,
@@ -28,9 +30,7 @@ from .env_checks import (
     several_agents_error,
     several_envs_error,
 )
-from .env_context import EnvContext
 from .multi_agent_base import MultiAgentEnv, mark_end
-from .pettingzoo_env import PETTINGZOO, pettingzoo_creator
 from .tensor_envs import VectorEnvAdapter
 from .vector_envs import AsyncEnvs, SyncEnvs, VectorMultiAgentEnv
 from .wrappers import ActionChunks, EpisodicLife, FrameSkip, Horizon, NoopStarts, without_time_limits

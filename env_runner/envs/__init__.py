@@ -1,0 +1,3 @@
+"""Environments: how they are made, checked, called together and made again; nothing here knows a module."""
+
+__all__: list[str] = []
