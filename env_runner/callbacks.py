@@ -9,17 +9,7 @@ from typing import Any
 from epibatch.core.errors import ConfigError, add_context, nearest
 from epibatch.core.imports import load_object
 
-__all__ = [
-    "ALGORITHM_EVENTS",
-    "Callbacks",
-    "EVENTS",
-    "EpisodeCallbacks",
-    "CallbackDispatcher",
-    "RLlibCallback",
-    "RUNNER_EVENTS",
-    "callback_problem",
-]
-
+__all__ = ["CallbackDispatcher", "Callbacks", "RLlibCallback"]
 
 RUNNER_EVENTS = (
     "on_environment_created",

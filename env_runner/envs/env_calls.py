@@ -51,12 +51,14 @@ class CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
         self.metadata = dict(env.metadata)  # vector environments write their autoreset mode into it
         self._name, self._space = type(env.unwrapped).__name__, env.observation_space
         self._reward_shape = reward_shape(env)
+        self._num_unchecked_bounds = 100
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
         where = f"{self._name}.reset()"
         result = unpack_reset(where, self.env.reset(seed=seed, options=options))
         self._check(where, *result)
+        self._check_bounds(result[0], "first observation of ")
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -65,11 +67,22 @@ class CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = unpack_step(where, self.env.step(action))
         self._check(where, observation, info)
         flags = as_flag(where, "terminated", terminated), as_flag(where, "truncated", truncated)
-        return observation, as_reward(where, reward, self._reward_shape), *flags, info
+        reward = as_reward(where, reward, self._reward_shape)
+        self._check_bounds(observation)
+        return observation, reward, *flags, info
 
     def _check(self, where: str, observation: Any, info: Any) -> None:
         check_row(self._space, observation, f"observation of {where}")
         check_info(where, info)
+
+    def _check_bounds(self, observation: Any, what: str = "observation of ") -> None:
+        """Warn once if one of the first observations is outside of its space; another kind is an error elsewhere."""
+        if not self._num_unchecked_bounds:
+            return
+        self._num_unchecked_bounds -= 1
+        with contextlib.suppress(ColumnError, TypeError, ValueError):
+            if warn_of_bounds(self._space, observation, what + self._name):
+                self._num_unchecked_bounds = 0
 
 
 class FirstCallChecks(CheckedCalls):
@@ -78,14 +91,9 @@ class FirstCallChecks(CheckedCalls):
     After the first step only bounds are checked, for a warning. Other values are checked by `SyncEnvs`, or as arrays.
     """
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self._bounds = FirstBounds(self.observation_space, self._name)
-
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; the first result is checked."""
         result = super().reset(seed=seed, options=options)
-        self._bounds.check(result[0], "first observation of ")
         self.reset = self.env.reset  # type: ignore[method-assign]
         return result
 
@@ -93,41 +101,15 @@ class FirstCallChecks(CheckedCalls):
         """Step the environment; the first result is checked."""
         result = super().step(action)
         self.step = self._watched  # type: ignore[method-assign]
-        self._bounds.check(result[0])
         return result
 
     def _watched(self, action: Any) -> Any:
         result: Any = self.env.step(action)
-        if not self._bounds.steps_left:
+        if not self._num_unchecked_bounds:
             self.step = self.env.step  # type: ignore[method-assign]
         elif isinstance(result, tuple) and result:
-            self._bounds.check(result[0])
+            self._check_bounds(result[0])
         return result
-
-
-class FirstBounds:
-    """Warns once if an environment's first observations are outside of their space.
-
-    Args:
-        space: The space.
-        name: The environment's name.
-
-    Attributes:
-        steps_left: Observations that are still to be checked.
-    """
-
-    def __init__(self, space: Any, name: str) -> None:
-        self._space, self._name = space, name
-        self.steps_left = 100
-
-    def check(self, observation: Any, what: str = "observation of ") -> None:
-        """Check an observation; one of another nesting or kind is an error elsewhere."""
-        if not self.steps_left:
-            return
-        self.steps_left -= 1
-        with contextlib.suppress(ColumnError, TypeError, ValueError):
-            if warn_of_bounds(self._space, observation, what + self._name):
-                self.steps_left = 0
 
 
 class TerminalCopies(gym.Wrapper[Any, Any, Any, Any]):
@@ -207,7 +189,6 @@ class SingleAgentCalls:
         self.env = CheckedCalls(env)
         self._name = type(env.unwrapped).__name__
         self._index, self._count = index, count
-        self._bounds = FirstBounds(env.observation_space, self._name)
         self._rows: list[Any] | None = None
         self._form: Form = None
         self.facts = EnvFacts(env.observation_space, env.action_space, env.render_mode, dict(env.metadata))
@@ -215,13 +196,11 @@ class SingleAgentCalls:
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._bounds.check(observation, "first observation of ")
         return self._shared(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment."""
         observation, *rest = self.env.step(action)
-        self._bounds.check(observation)
         return (self._shared(observation), *rest)
 
     def get(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

@@ -143,7 +143,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         self._ended = self._ended.difference(calls)
         joined = self._together()
         if self.raises:
-            self._raise_first()
+            _raise_first(self.failures)
         return joined, infos
 
     def restart(self, index: int, seed: int | None, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -184,7 +184,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         """
         result = self.try_step(actions, mask)
         if self.raises:
-            self._raise_first()
+            _raise_first(self.failures)
         return result
 
     def try_step(self, actions: Any, mask: Any = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -274,9 +274,10 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
                 flags[:, i] = False
         return bool(found)
 
-    def _raise_first(self) -> None:
-        if self.failures:
-            raise next(iter(self.failures.values()))
+
+def _raise_first(failures: dict[int, Exception]) -> None:
+    for error in failures.values():
+        raise error
 
 
 def _with_text(space: Any, rows: Sequence[Any]) -> Any:
@@ -547,7 +548,8 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         infos: dict[str, Any] = {}
         for i, (_, info) in answers.items():
             _set_info(infos, self.num_envs, i, info)
-        self._raise_first()
+        if self.raises:
+            _raise_first(self.failures)
         return self._observations, infos
 
     def restart(self, index: int, seed: int | None, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -566,7 +568,8 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         calls = self._calls(actions, mask, "step")
         answers, self.failures = self._noted(self._workers.ask(calls))
         result = self._result(calls, answers)
-        self._raise_first()
+        if self.raises:
+            _raise_first(self.failures)
         return result
 
     def send(self, actions: Any, mask: Any = None) -> None:
@@ -608,7 +611,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             kept = (*self._result(self._sent, answers), mask)
             if self.raises and self.failures:
                 self._kept = kept if answers else None
-                self._raise_first()
+                _raise_first(self.failures)
         for i in np.flatnonzero(kept[-1]).tolist():
             self._sent.pop(i, None)
         return kept  # type: ignore[no-any-return]
@@ -676,8 +679,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         """Return the result of a method, or an attribute, of every environment."""
         self._check_answered("call")
         answers, failures = self._workers.ask(dict.fromkeys(range(self.num_envs), ("get", name, args, kwargs)))
-        for error in failures.values():
-            raise error
+        _raise_first(failures)
         return tuple(answers[i] for i in range(self.num_envs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -695,8 +697,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         given = values if isinstance(values, (list, tuple)) else [values] * self.num_envs
         each = self._for_each("set_attr", "values", given)
         calls: Any = {i: ("get", "set_wrapper_attr", (name, value), {}) for i, value in enumerate(each)}
-        for error in self._workers.ask(calls)[1].values():
-            raise error
+        _raise_first(self._workers.ask(calls)[1])
 
     def render(self) -> tuple[Any, ...]:
         """Return the image of every environment."""
@@ -715,10 +716,6 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             found=f"{len(values)}",
             do="give one for each",
         )
-
-    def _raise_first(self) -> None:
-        if self.failures and self.raises:
-            raise next(iter(self.failures.values()))
 
 
 def _close_sample(env: Any, timeout: float | None) -> None:
@@ -941,7 +938,7 @@ class VectorMultiAgentEnv:
             RunnerError: closed environments, a seed or index too many or too few, a mask of another type or shape.
         """
         observations, infos, failures = self.try_reset(seed=seed, options=options, indices=indices, mask=mask)
-        self._raise_first(failures)
+        _raise_first(failures)
         return observations, infos
 
     def try_reset(
@@ -1001,7 +998,7 @@ class VectorMultiAgentEnv:
                 number.
         """
         result = self.try_step(actions, mask)
-        self._raise_first(result.failures)
+        _raise_first(result.failures)
         return result[:5]
 
     def try_step(self, actions: Sequence[dict[Any, Any]], mask: Any = None) -> VectorAgentStep:
@@ -1053,7 +1050,7 @@ class VectorMultiAgentEnv:
             RunnerError: closed environments, or a worker process that has ended.
         """
         answers, failures = self._ask(dict.fromkeys(range(self.num_envs), ("get", name, args, kwargs)))
-        self._raise_first(failures)
+        _raise_first(failures)
         return tuple(answers[i] for i in range(self.num_envs))
 
     def render(self) -> tuple[Any, ...]:
@@ -1080,10 +1077,6 @@ class VectorMultiAgentEnv:
                 what = f"failed in {call[1] if call[0] == 'get' else call[0]}():"
             add_context(error, f"{where} {what}")
         return answers, failures
-
-    def _raise_first(self, failures: dict[int, Exception]) -> None:
-        if failures:
-            raise next(iter(failures.values()))
 
     def _check_actions(self, actions: Any) -> None:
         right = isinstance(actions, (list, tuple)) and len(actions) == self.num_envs
