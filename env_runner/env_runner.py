@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
-import time
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
-from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, RunnerArgumentError, RunnerError, SpaceError
-from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
-from epibatch.core.random_streams import random_stream, runner_stream
-from epibatch.core.restoring import check_count, restore_on_error, restoring
+from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, RunnerArgumentError
+from epibatch.core.restoring import check_count
 from epibatch.core.runtime import evaluation_mode
-from epibatch.core.state_codec import require_mapping, select_components
 
-from ..connectors.authoring.column_transform import undo_actions
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from ..episodes.single_agent_episode import SingleAgentEpisode
 from .acting.acting_modules import explores
 from .callbacks import EpisodeCallbacks
-from .env_context import EnvContext
-from .envs.env_checks import check_space, is_of_environment
-from .envs.env_restarts import EnvRestarts
-from .envs.reset_seeds import ResetSeeds
+from .envs.env_checks import is_of_environment
 from .envs.vector_envs import checked_mask
-from .metrics import SamplingMetrics
+from .runner_config import AnyRunnerConfig
+from .runner_state import CarriedOver, Pending, Running
+from .vector_runner import VectorRunner
 
 _PATIENCE, _PATIENCE_OF_ONE = 100_000, 5_000
 """Steps of all environments, and of each, without the end of an episode before `sample()` warns."""
@@ -42,7 +35,7 @@ SKIP_ENV_STEP = "skip_env_step"
 EpisodeT = TypeVar("EpisodeT", bound=SingleAgentEpisode | MultiAgentEpisode)
 
 
-class EnvRunner(ABC, Generic[EpisodeT]):
+class EnvRunner(VectorRunner, Generic[EpisodeT]):
     """Steps N environments with a module between two connector pipelines, and records episodes.
 
     A subclass makes the parts and implements the step. Its recorder and stepper have the methods of
@@ -53,80 +46,22 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         config: Environment, pipelines and module.
         worker_index: Distinguishes the runners of one algorithm; each has a seed of its own.
 
-    Attributes:
-        num_edits: Number of edits of the two pipelines that were followed by a step.
     """
 
-    _several_agents = False
-
-    def __init__(self, *, config: Any, worker_index: int = 0, **kwargs: Any) -> None:
-        self.config = config
-        self.worker_index = worker_index
-        self.env = self.make_env()
-        self.num_envs: int = self.env.num_envs
-        self.spaces: dict[str, Any] = {
-            "__env__": (self.env.observation_space, self.env.action_space),
-            "__env_single__": (self.env.single_observation_space, self.env.single_action_space),
-        }
-        self._env_to_module = config.build_env_to_module_connector(env=self.env, spaces=self.spaces)
-        if self._env_to_module.observation_space is None:
-            raise _without_space(self._env_to_module)
-        self.spaces.update(self._module_spaces())
-        for name in self.spaces.keys() - {"__env__", "__env_single__", "__episodes__"}:
-            check_space(self.spaces[name][0], f"observation space of module {name!r}", text=False)
-        self._module_to_env = config.build_module_to_env_connector(env=self.env, spaces=self.spaces)
-        undo_actions(self._env_to_module, self._module_to_env)
-        self.pipelines: dict[str, Any] = {"env_to_module": self._env_to_module, "module_to_env": self._module_to_env}
-        self.module = self.make_module()
-        self._reset_seeds = ResetSeeds(self.num_envs)
-        self._restarts = EnvRestarts(config, self._reset_seeds.draw)
-        self._stepper = self._make_stepper()
+    def __init__(self, *, config: AnyRunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
+        super().__init__(config=config, worker_index=worker_index)
         self._recorder = self._make_recorder()
-        window = config.metrics_num_episodes_for_smoothing
-        self._metrics = SamplingMetrics(self.num_envs, window, several_agents=self._several_agents)
-        if config.seed is not None:
-            self.seed(runner_stream(config.seed, worker_index))
         self._soft_horizon: int | None = config.horizon if config.soft_horizon else None
-        self._reset_wanted = True
-        self._runs_whole = False
         self._patience: float = max(_PATIENCE, _PATIENCE_OF_ONE * self.num_envs)
-        self._acted_randomly = False
         self._required_lookback: int | None = 0
-        self._rescued: Sequence[EpisodeT] = []
-        self._failed = False  # True if a call or callback failed and left episodes in `_rescued`
-        self._partial: set[str] = set()  # ids of episodes that were returned in parts, and still run or ended last
-        self._sampling = threading.Lock()
-        self._to_module: dict[str, Any] = {}
-        self._shared: dict[str, Any] = {}
-        self._observed: list[int] | None = None  # environments of the newest env-to-module call; None: all
-        self._skips: Any = None  # bool [N]: environments that pieces asked to skip and that were not left out yet
-        self._chosen: Any = None  # actions of environments that were not stepped since they were chosen
-        self._weights_seq_no = 0
-        self._edits_shown = 0
-        self._edits: tuple[int, int] | None = None
-        self.num_edits = 0
+        self._carried = CarriedOver[EpisodeT]()
+        self._pending = Pending()
         self._callbacks = EpisodeCallbacks(
             self, self._recorder, self._new_episode, lambda *event: self._make_on_episode_callback(*event)
         )
         self._report_environment()
 
     # -- the parts -----------------------------------------------------------------------------
-
-    @abstractmethod
-    def make_env(self) -> Any:
-        """Make the vector environment."""
-
-    @abstractmethod
-    def make_module(self) -> Any:
-        """Make the module."""
-
-    @abstractmethod
-    def _module_spaces(self) -> dict[str, Any]:
-        """Return the spaces of episodes and modules; the env-to-module pipeline must exist."""
-
-    @abstractmethod
-    def _make_stepper(self, seconds: float = 0.0) -> Any:
-        """Make the stepper of `self.env`; `seconds` is the time spent in steps so far."""
 
     @abstractmethod
     def _make_recorder(self) -> Any:
@@ -136,29 +71,14 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     def _new_episode(self, id_: str | None = None) -> EpisodeT:
         """Make an episode without observations."""
 
-    def get_spaces(self) -> dict[str, Any]:
-        """Return observation and action spaces by name.
-
-        Returns:
-            `__env__` (vector), `__env_single__`, `__episodes__` (as pieces write observations back), and each module's.
-        """
-        return self.spaces
-
     @property
-    def env_context(self) -> EnvContext:
-        """The `env_config` as environments get it."""
-        config = self.config
-        return EnvContext(config.env_config, self.worker_index, num_workers=config.num_env_runners)
+    def num_edits(self) -> int:
+        """Number of edits of the two pipelines that were followed by a step."""
+        return self._policy.num_edits
 
-    @property
-    def metrics(self) -> MetricsLogger:
-        """The logger of pieces and callbacks; `get_metrics()` contains its values."""
-        return self._metrics.logged
-
-    @property
-    def num_env_steps_sampled_lifetime(self) -> int:
-        """Environment steps taken so far, including those before a restore."""
-        return self._metrics.steps
+    def pipelines_edited(self) -> None:
+        """Count an edit that steps of other runners follow."""
+        self._policy.num_edits += 1
 
     # -- sampling ------------------------------------------------------------------------------
 
@@ -225,8 +145,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """
         with self._only_call("step"):
             mask = self._checked_mask(mask, "step")
-            go_on = partial(self._sample_one_step, mask)
-            return self._sample(1, None, explore, random_actions, False, go_on)
+            return self._sample(1, None, explore, random_actions, False, partial(self._step, mask=mask))
 
     def reset(self, *, mask: Any = None, explore: bool | None = None) -> None:
         """Reset all environments, or some; their running episodes are dropped, and those of the others go on.
@@ -244,33 +163,11 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             explore = explores(explore, self.config.explore)
             self._restarts.begin_call()
             with evaluation_mode(self.module):
-                if mask is None or self._reset_wanted:
-                    self._reset_wanted = True
+                if mask is None or self._running is Running.NONE:
+                    self._running = Running.NONE  # also if the reset fails
                     self._reset(explore)
                 elif mask.any():
                     self._reset_some(mask, np.flatnonzero(mask).tolist(), explore)
-
-    @contextlib.contextmanager
-    def _only_call(self, method: str) -> Iterator[None]:
-        """Let no other call step the environments meanwhile.
-
-        Raises:
-            RunnerError: another call has not returned yet, or the runner was stopped.
-        """
-        if not self._sampling.acquire(blocking=False):
-            raise RunnerError(
-                f"{type(self).__name__}.{method}",
-                expected="one call at a time",
-                found="a call while another one has not returned, from a callback or in another thread",
-                do="make a runner for each thread; in a callback use the episodes that it is given",
-            )
-        started = time.perf_counter()
-        try:
-            self.assert_healthy()
-            yield
-        finally:
-            self._metrics.seconds += time.perf_counter() - started
-            self._sampling.release()
 
     def _checked_mask(self, mask: Any, call: str) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
         """Return a mask that leaves out an environment; None if there is none."""
@@ -289,45 +186,45 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         explore: bool | None,
         random_actions: bool,
         force_reset: bool,
-        go_on: Callable[[int, bool, bool], Sequence[EpisodeT]] | None = None,
+        step: Callable[[bool, bool], int] | None = None,
     ) -> Sequence[EpisodeT]:
+        """Return episodes as `sample()` does; with `step`, which is one step, in place of `num_timesteps` of them."""
         num_timesteps, num_episodes = self._amounts(num_timesteps, num_episodes)
         explore = explores(explore, self.config.explore)
         self._restarts.begin_call()
         if num_timesteps == 0 or num_episodes == 0:
             return []
-        goes_on = num_episodes is None or (self.config.keep_running_episodes and self._runs_whole)
-        begins_again = force_reset or random_actions != self._acted_randomly
-        if begins_again and not self._failed:
-            self._rescued = []
+        goes_on = num_episodes is None or (self.config.keep_running_episodes and self._running is Running.WHOLE)
+        begins_again = force_reset or random_actions != self._policy.is_random
+        if begins_again and not self._carried.of_failure:
+            self._carried.episodes = []
         if begins_again or not goes_on:
-            self._reset_wanted = True
-        self._acted_randomly = random_actions
-        if go_on is None:
-            rescued, left, missing = self._split_rescued(num_timesteps, num_episodes)
-        elif self._failed:
-            rescued, left, missing = self._rescued, [], 1
-        else:
-            rescued, left, missing = [], self._rescued, 1
+            self._running = Running.NONE
+        self._policy.is_random = random_actions
+        earlier, left, missing = self._split_carried(num_timesteps, num_episodes, is_step=step is not None)
         episodes: Sequence[EpisodeT] = []
         if missing > 0:
             with evaluation_mode(self.module):
-                if self._reset_wanted:
+                if self._running is Running.NONE:
                     self._reset(explore)
-                if num_episodes is None:
-                    episodes = (go_on or self._sample_steps)(missing, explore, random_actions)
-                else:
+                if num_episodes is not None:
                     episodes, surplus = self._sample_episodes(missing, explore, random_actions)
                     left = [*left, *surplus]
-        if rescued:
-            episodes = [*rescued, *episodes]
-        self._rescued, self._failed = [*episodes, *left] if left else episodes, True  # until callbacks have had them
-        self._keep_rescued(self._rescued)
+                else:
+                    if step is None:
+                        self._take_steps(missing, explore, random_actions)
+                    else:
+                        step(explore, random_actions)
+                    if self._running is Running.WHOLE:  # a callback may have asked for a reset
+                        self._running = Running.CUT
+                    episodes = self._harvest()
+        if earlier:
+            episodes = [*earlier, *episodes]
+        self._carry([*episodes, *left] if left else episodes)  # until callbacks have had them
         partial: set[str] = self._recorder.partial
-        self._partial |= partial
+        self._carried.partial |= partial
         self._callbacks.sample_end(episodes)
-        self._partial = self._partial if left else partial
-        self._rescued, self._failed = left, False
+        self._carried = CarriedOver(left, partial=self._carried.partial if left else partial)
         return episodes
 
     def _amounts(self, num_timesteps: Any, num_episodes: Any) -> tuple[int | None, int | None]:
@@ -339,35 +236,28 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             return None, self.num_envs
         return self.config.get_rollout_fragment_length(self.worker_index) * self.num_envs, None
 
-    def _split_rescued(
-        self, num_timesteps: int | None, num_episodes: int | None
+    def _split_carried(
+        self, num_timesteps: int | None, num_episodes: int | None, *, is_step: bool
     ) -> tuple[Sequence[EpisodeT], Sequence[EpisodeT], int]:
-        """Split the ended episodes of a failed call into those to return and to keep; return the number missing."""
-        rescued = self._rescued
+        """Split the episodes of earlier calls into those to return and to keep; return the number missing."""
+        carried = self._carried.episodes
+        if is_step:
+            return (carried, [], 1) if self._carried.of_failure else ([], carried, 1)
         if num_episodes is None:
-            return rescued, [], (num_timesteps or 0) - (self._steps_of(rescued) if rescued else 0)
-        complete = [episode for episode in rescued if episode.id_ not in self._partial][:num_episodes]
+            return carried, [], (num_timesteps or 0) - (self._steps_of(carried) if carried else 0)
+        complete = [episode for episode in carried if episode.id_ not in self._carried.partial][:num_episodes]
         ids = {id(episode) for episode in complete}
-        return complete, [episode for episode in rescued if id(episode) not in ids], num_episodes - len(complete)
+        return complete, [episode for episode in carried if id(episode) not in ids], num_episodes - len(complete)
 
     def _steps_of(self, episodes: Sequence[Any]) -> int:
         """Return the steps of episodes that `num_timesteps` counts."""
         return sum(len(episode) for episode in episodes)
 
-    def _sample_steps(self, num_timesteps: int, explore: bool, random_actions: bool) -> Sequence[EpisodeT]:
+    def _take_steps(self, num_timesteps: int, explore: bool, random_actions: bool) -> None:
         goal = self._steps_counted() + num_timesteps
         self._recorder.reserve(-(-num_timesteps // self.num_envs) + 8)
         while self._steps_counted() < goal:
             self._step(explore, random_actions)
-        self._runs_whole = False
-        return self._harvest()
-
-    def _sample_one_step(
-        self, mask: np.ndarray[Any, np.dtype[np.bool_]] | None, _: int, explore: bool, random_actions: bool
-    ) -> Sequence[EpisodeT]:
-        self._step(explore, random_actions, mask)
-        self._runs_whole = False
-        return self._harvest()
 
     def _sample_episodes(
         self, num_episodes: int, explore: bool, random_actions: bool
@@ -380,7 +270,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
                 ended, last = ended + new, self._metrics.steps
             else:
                 self.warn_if_endless(self._metrics.steps - last)
-        self._reset_wanted = not self.config.keep_running_episodes
+        if not self.config.keep_running_episodes:
+            self._running = Running.NONE
         return self._harvest_ended(num_episodes)
 
     def warn_if_endless(self, steps: int) -> None:
@@ -414,11 +305,6 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """Return the first `count` ended episodes, and the others if running ones go on; else drop these."""
 
     @property
-    def _acts_as(self) -> int:
-        """Return the `weights_seq_no` of a step: the number of weight updates and pipeline edits before it."""
-        return self._weights_seq_no + self.num_edits
-
-    @property
     def lookback(self) -> int:
         """Steps that chunks keep from before their start."""
         if self._required_lookback is None:
@@ -435,16 +321,6 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """
         self._required_lookback = steps
 
-    def seed(self, stream: np.random.SeedSequence) -> None:
-        """Seed environments and pieces from a stream; the environments at their next reset.
-
-        Args:
-            stream: Every environment and every pipeline gets a stream of its own from it.
-        """
-        self._reset_seeds.seed(stream)
-        for pipeline, child in zip(self.pipelines.values(), random_stream(stream).spawn(2)):
-            pipeline.seed(child)
-
     def _reset(self, explore: bool) -> None:
         if self._stepper.broken:
             self._remake_env()
@@ -457,18 +333,18 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._recorder.reset(observations, infos)
         self._reset_seeds.used()
         self._metrics.forget()
-        self._chosen = self._skips = None
+        self._pending.chosen = self._pending.skips = None
         self._run_env_to_module(explore)
         self._callbacks.after_reset(range(self.num_envs))
-        self._reset_wanted, self._runs_whole = False, True
+        self._running = Running.WHOLE
 
     def _reset_some(self, mask: np.ndarray[Any, np.dtype[np.bool_]], envs: list[int], explore: bool) -> None:
         """Reset some environments; actions for the observations of the others are chosen before."""
         try:
             self._note_skips()
-            if self._skips is not None:
-                self._skips &= ~mask
-            self._choose_actions(explore, self._acted_randomly, kept=np.flatnonzero(~mask).tolist())
+            if self._pending.skips is not None:
+                self._pending.skips &= ~mask
+            self._choose_actions(explore, self._policy.is_random, kept=np.flatnonzero(~mask).tolist())
             self._callbacks.before_reset(envs)
             observations, infos = self._stepper.reset(None, mask)
             self._recorder.reset(observations, infos, mask=mask)
@@ -484,7 +360,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         with contextlib.suppress(Exception):  # what is broken may not close either
             self._stepper.close()
         self.env = self.make_env()
-        self._stepper = self._make_stepper(self._stepper.seconds)
+        seconds, self._stepper = self._stepper.seconds, self._make_stepper()
+        self._stepper.seconds = seconds
         self._reset_seeds.draw_if_seeded()
 
     def _restart_all(self, error: Exception) -> tuple[Any, Any]:
@@ -541,22 +418,22 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             shared_data=shared,
             metrics=self._metrics.logged,
         )
-        self._edits_shown = self._env_to_module.num_edits
+        self._pending.edits = self._env_to_module.num_edits
         return batch
 
     def _step(
         self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None = None
     ) -> int:
         """Take one vector step, of all environments or some; return the number of episodes that ended."""
-        edits = self._edits_shown, self._module_to_env.num_edits
-        if edits != self._edits:
-            self.num_edits += self._edits is not None
-            self._edits = edits
+        pending = self._pending
+        edits = pending.edits, self._module_to_env.num_edits
+        if edits != self._policy.edits:
+            self._policy.edited(edits)
         try:
-            if SKIP_ENV_STEP in self._shared:
+            if SKIP_ENV_STEP in pending.shared:
                 self._note_skips()
-            if self._skips is not None:
-                skips, self._skips = self._skips, None if mask is None else self._skips & ~mask
+            if pending.skips is not None:
+                skips, pending.skips = pending.skips, None if mask is None else pending.skips & ~mask
                 if skips.any():
                     mask = ~skips if mask is None else mask & ~skips
             if mask is not None and not mask.any():
@@ -568,19 +445,34 @@ class EnvRunner(ABC, Generic[EpisodeT]):
 
     def _note_skips(self) -> None:
         """Add the environments that pieces asked to skip in the newest call to those not left out yet."""
-        skip = self._shared.pop(SKIP_ENV_STEP, None)
+        pending = self._pending
+        skip = pending.shared.pop(SKIP_ENV_STEP, None)
         if skip is None:
             return
-        envs = list(range(self.num_envs)) if self._observed is None else self._observed
+        envs = list(range(self.num_envs)) if pending.envs is None else pending.envs
         asked = np.zeros(self.num_envs, np.bool_)
         do = "write one for each episode of the piece's call: True for those whose environments skip the next step"
         asked[envs] = checked_mask(skip, len(envs), f"shared_data[{SKIP_ENV_STEP!r}], written by a piece", do)
         asked[self._recorder.waiting] = False  # their episodes have ended: a reset is not skipped
-        self._skips = asked if self._skips is None else self._skips | asked
+        pending.skips = asked if pending.skips is None else pending.skips | asked
 
     @abstractmethod
     def _take_step(self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> int:
         """Act, step the environments, record, and run the env-to-module pipeline; return how many episodes ended."""
+
+    @abstractmethod
+    def _observe_ended(self, ended: Sequence[Any], explore: bool) -> None:
+        """Run the env-to-module pipeline on the terminal observations of chunks that ended."""
+
+    def _fail(self, failure: Exception, ended: Sequence[Any], cut: Sequence[Any], explore: bool) -> NoReturn:
+        """Report chunks that ended to pieces and callbacks, then raise the environment's error again."""
+        others = {*range(self.num_envs)}.difference(chunk.env for chunk in ended)  # the next call resets them
+        try:
+            self._observe_ended(ended, explore)
+            restarted = {chunk.env for chunk in cut}
+            self._callbacks.stepped(ended, (), begun=False, failed=others, cut=cut, restarted=restarted)
+        finally:
+            raise failure
 
     def _make_on_episode_callback(self, which: str, idx: int, episodes: Any) -> None:
         """Call the callbacks of an event of the episode at `idx`; RLlib's name."""
@@ -588,21 +480,15 @@ class EnvRunner(ABC, Generic[EpisodeT]):
 
     def _rescue(self) -> None:
         """Keep ended episodes for the next call, which will reset."""
-        self._reset_wanted = True
+        self._running = Running.NONE
         self._stepper.interrupted()
-        self._rescued, self._failed = [*self._rescued, *self._recorder.abort()], True
-        self._keep_rescued(self._rescued)
+        self._carry([*self._carried.episodes, *self._recorder.abort()])
 
-    def _keep_rescued(self, episodes: Sequence[EpisodeT]) -> None:
-        """Keep the facts about episodes that this call or the next one returns; nothing here."""
+    def _carry(self, episodes: Sequence[EpisodeT]) -> None:
+        """Keep episodes for the next call."""
+        self._carried.episodes, self._carried.of_failure = episodes, True
 
     # -- metrics and state ---------------------------------------------------------------------
-
-    def get_metrics(self) -> dict[str, Any]:
-        """Return metrics of sampling: counts since the last call and over the lifetime, returns, seconds."""
-        seconds, self._stepper.seconds = self._stepper.seconds, 0.0
-        sequence = {WEIGHTS_SEQ_NO: self._weights_seq_no, "env_step_timer": seconds}
-        return {**self._metrics.report(), **self._restarts.report(), **sequence}
 
     def take_metrics(self) -> dict[str, Any]:
         """Return what was counted and logged since the last metrics as data for `add_metrics` of another runner."""
@@ -620,73 +506,24 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._metrics.add_from(data["sampling"])
 
     def checkpoint_reset(self) -> None:
-        """Start new episodes at the next call, from new seeds of the environments' streams.
-
-        An environment's inner state cannot be saved in general. A run that calls this when it
-        saves therefore continues exactly like one that is restored from the checkpoint.
-        """
-        self._reset_seeds.draw_all()
-        self._reset_wanted = True
+        super().checkpoint_reset()
         if self.config.keep_running_episodes:
-            self._rescued = []  # a restored run does not have those that ended too early for their call either
+            self._carried.episodes = []  # a restored run does not have those that ended too early for their call either
 
-    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Return module weights, pipeline states, counters and random streams; not the environments' inner state.
-
-        Args:
-            components: Names of the parts to return; default: all.
-            not_components: Names of parts to leave out.
-        """
-        parts: dict[str, Callable[[], Any]] = {
-            "rl_module": self.module.get_state,
-            **{f"{name}_connector": pipeline.get_state for name, pipeline in self.pipelines.items()},
-            WEIGHTS_SEQ_NO: lambda: self._weights_seq_no,
-            "required_lookback": lambda: self._required_lookback,
-        }
-        for counts in (self._metrics.get_state(), self._reset_seeds.get_state(), self._restarts.get_state()):
-            parts.update({name: partial(counts.get, name) for name in counts})
-        return select_components(parts, components, not_components)
+    def _state_parts(self) -> dict[str, Callable[[], Any]]:
+        return {**super()._state_parts(), "required_lookback": lambda: self._required_lookback}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore a state from `get_state`, or a part of it; the next call resets the environments.
-
-        From a part, weights are restored unless their sequence number is older than the runner's. A state that does not
-        fit leaves pipelines, counters and random streams as they were.
-        """
-        is_complete = "reset_seeds" in require_mapping(f"{type(self).__name__}.set_state", state)
-        before, reset_wanted = self.get_state(not_components="rl_module"), self._reset_wanted
-
-        def put_back() -> None:
-            self._restore(before, True)
-            self._reset_wanted = reset_wanted
-
-        with restore_on_error(put_back), restoring(f"{type(self).__name__}.set_state", "runner"):
-            self._restore(state, is_complete)
-        if is_complete:
-            self._rescued = []
+        super().set_state(state)
+        if "reset_seeds" in state:
+            self._carried.episodes = []
 
     def _restore(self, state: dict[str, Any], is_complete: bool) -> None:
-        for name, pipeline in self.pipelines.items():
-            if f"{name}_connector" in state:
-                pipeline.set_state(state[f"{name}_connector"])
-        sequence = check_count(f"state of a runner, {WEIGHTS_SEQ_NO!r}", state.get(WEIGHTS_SEQ_NO, 0))
-        if "rl_module" in state and (is_complete or sequence == 0 or sequence >= self._weights_seq_no):
-            self.module.set_state(state["rl_module"])
-            self._weights_seq_no = sequence or self._weights_seq_no
-        if is_complete:
-            self._weights_seq_no = sequence if WEIGHTS_SEQ_NO in state else self._weights_seq_no
-            self._reset_seeds.set_state(state)
-            self._reset_wanted = True
-        self._metrics.set_state(state)
-        self._restarts.set_state(state)
+        super()._restore(state, is_complete)
         if "required_lookback" in state:
             steps = state["required_lookback"]
             name = "state of a runner, 'required_lookback'"
             self._required_lookback = None if steps is None else check_count(name, steps)
-
-    def weights_updated(self) -> None:
-        """Count that the module's weights changed."""
-        self._weights_seq_no += 1
 
     def catch_up(self, weights: Any, *, weights_seq_no: int, num_edits: int, num_env_steps: int) -> None:
         """Take over weights and counts of the runner that this one samples for in another process.
@@ -699,9 +536,9 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """
         if weights is not None:
             self.module.set_state(weights)
-        self._weights_seq_no, self.num_edits = weights_seq_no, num_edits
-        if self._edits not in (None, (self._env_to_module.num_edits, self._module_to_env.num_edits)):
-            self.num_edits -= 1  # the step that shows the edit counts it
+        self._policy.weights_seq_no, self._policy.num_edits = weights_seq_no, num_edits
+        if self._policy.edits not in (None, (self._env_to_module.num_edits, self._module_to_env.num_edits)):
+            self._policy.num_edits -= 1  # the step that shows the edit counts it
         self._metrics.continue_from(num_env_steps)
 
     def replace_parts(self, *, config: Any, pipelines: dict[str, Any], module: Any, spaces: dict[str, Any]) -> None:
@@ -717,27 +554,6 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._env_to_module, self._module_to_env = pipelines["env_to_module"], pipelines["module_to_env"]
         environments = {name: self.spaces[name] for name in ("__env__", "__env_single__")}
         self.spaces = {**spaces, **environments}
-
-    def assert_healthy(self) -> None:
-        """Check that the runner has an environment.
-
-        Raises:
-            RunnerError: it was stopped.
-        """
-        if self.env is None:
-            raise RunnerError(
-                type(self).__name__,
-                expected="a runner that has its environments",
-                found="one that was stopped, and so has closed them: stop() was called, on it or its Algorithm",
-                do="make a new runner, or a new Algorithm (config.build_algo(), from_checkpoint(path)); "
-                "call stop() only at the end",
-            )
-
-    def stop(self) -> None:
-        """Close the environments."""
-        if self.env is not None:
-            self._stepper.close()
-            self.env = None
 
 
 def is_amount(value: object) -> bool:
@@ -760,17 +576,3 @@ def check_amounts(num_timesteps: Any, num_episodes: Any) -> None:
             found=", ".join(f"{name}={value}" for name, value in amounts.items()),
             do="leave one of them out",
         )
-
-
-def _without_space(pipeline: Any) -> SpaceError:
-    """Return the error of a pipeline with a piece that makes observations of which no space is known."""
-    pieces = enumerate(pipeline.pieces())
-    position, piece = next((i, p) for i, p in pieces if p.observation_space is None)
-    name = type(piece).__name__
-    return SpaceError(
-        f"{type(pipeline).__name__}, piece {position} ({name})",
-        expected="observations of a known space, for which the module is built",
-        found=f"none, after {piece.input_observation_space}: complex numbers, text and other objects have no Box",
-        do=f"return real numbers in {name}, with np.abs(x) or x.astype(np.float32), say; or let the piece return its "
-        "space in output_space or recompute_output_observation_space",
-    )

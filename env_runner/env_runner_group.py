@@ -408,7 +408,8 @@ class EnvRunnerGroup:
             check_picklable({f"{n}, {name}": piece for n, p in pipelines for name, piece in zip(p.names, p)})
             check_picklable(_settings_of(self._config))
             raise
-        self.local_env_runner.num_edits += seen[0] != edits
+        if seen[0] != edits:
+            self.local_env_runner.pipelines_edited()
         self._seen, self._parts = seen, self._parts + 1
 
     def _whole_parts(self) -> dict[str, Any]:

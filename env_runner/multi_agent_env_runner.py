@@ -324,6 +324,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         ConfigError: an environment that cannot be made, or settings that environments of several agents do not have.
     """
 
+    config: MultiAgentRunnerConfig
     env: VectorMultiAgentEnv
     _recorder: MultiAgentRecorder
     _stepper: MultiAgentStepper
@@ -332,7 +333,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     def __init__(self, *, config: MultiAgentRunnerConfig | None = None, worker_index: int = 0, **settings: Any) -> None:
         config = config_or_settings(config, settings, several_agents=True)
         _check(config)
-        self._to_act = ToAct([], [], [])
+        self._agents_to_act: list[Collection[Any]] = []
         self._idle = 0
         super().__init__(config=config, worker_index=worker_index)
         self._agents = cast("AgentMetrics", self._metrics.agents)
@@ -364,8 +365,8 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         modules = {module_id: (space, actions[module_id]) for module_id, space in pipeline.observation_space.items()}
         return {"__episodes__": (pipeline.episode_observation_space, pipeline.episode_action_space), **modules}
 
-    def _make_stepper(self, seconds: float = 0.0) -> MultiAgentStepper:
-        return MultiAgentStepper(self.env, restarts=self._restarts, seconds=seconds)
+    def _make_stepper(self) -> MultiAgentStepper:
+        return MultiAgentStepper(self.env, restarts=self._restarts)
 
     def _make_recorder(self) -> MultiAgentRecorder:
         limits = self.config.horizon, self.config.random_first_horizon
@@ -424,25 +425,27 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         """
         return self._recorder.env_of(episode)
 
-    def _keep_rescued(self, episodes: Sequence[MultiAgentEpisode]) -> None:
+    def _carry(self, episodes: Sequence[MultiAgentEpisode]) -> None:
+        super()._carry(episodes)
         self._recorder.keep(episodes)
 
     def _run_env_to_module(self, explore: bool, envs: list[int] | None = None) -> None:
         """Run the pipeline on the episodes in which an agent observed; episodes without an agent are left out."""
-        envs = self._observed = self._recorder.observed
+        pending = self._pending
+        envs = pending.envs = self._recorder.observed
         episodes = [self._recorder.episodes[env] for env in envs]
-        self._shared = {}
-        self._to_module = self._observe_through_pipeline(episodes, explore, self._shared) if envs else {}
-        self._to_act = ToAct(envs, episodes, [episode.get_agents_to_act() for episode in episodes])
+        pending.shared = {}
+        pending.batch = self._observe_through_pipeline(episodes, explore, pending.shared) if envs else {}
+        self._agents_to_act = [episode.get_agents_to_act() for episode in episodes]
 
     def _choose_actions(self, explore: bool, random_actions: bool, kept: Sequence[int] = ()) -> AgentActions:
         acts = self._random_actions() if random_actions else self._actions(explore)
-        if self._chosen is not None:
-            before, envs = self._chosen
+        if self._pending.chosen is not None:
+            before, envs = self._pending.chosen
             for env in envs:
                 for rows, rows_before in zip(acts, before):
                     rows[env] = rows_before[env]
-        self._chosen = (acts, kept) if kept else None
+        self._pending.chosen = (acts, kept) if kept else None
         return acts
 
     def _take_step(self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> int:
@@ -456,7 +459,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         if self._soft_horizon is not None:
             self._recorder.begin_split(self._soft_horizon)
         if left:
-            self._fail(left, [*ended, *self._split()], cut, explore)
+            self._fail(next(iter(left.values())), [*ended, *self._split()], cut, explore)
         self._run_env_to_module(explore)
         split = self._split()  # after the pipeline, as agents that end in this step are not in the next episodes
         restarted = {*failures}.difference(reset)
@@ -497,20 +500,10 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
                 do="end episodes in which no agent is left, or count env_steps",
             )
 
-    def _fail(
-        self, failures: dict[int, Exception], ended: list[EndedEpisode], cut: list[EndedEpisode], explore: bool
-    ) -> NoReturn:
-        """Report finished episodes, then re-raise the environment's error."""
-        others = {*range(self.num_envs)}.difference(item.env for item in ended)  # the next call resets them
-        try:
-            observed = [item.episode for item in ended if item.env in self._recorder.observed]
-            if observed:
-                self._observe_through_pipeline(observed, explore, {})
-            self._callbacks.stepped(
-                ended, (), begun=False, failed=others, cut=cut, restarted={item.env for item in cut}
-            )
-        finally:
-            raise next(iter(failures.values()))
+    def _observe_ended(self, ended: Sequence[EndedEpisode], explore: bool) -> None:
+        observed = [item.episode for item in ended if item.env in self._recorder.observed]
+        if observed:
+            self._observe_through_pipeline(observed, explore, {})
 
     def _count(self, step: VectorAgentStep, skipped: list[int], ended: list[EndedEpisode], idle: list[int]) -> None:
         rewards = np.array([sum(by_agent.values()) for by_agent in step.rewards], np.float64)
@@ -526,12 +519,13 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
 
     def _random_actions(self) -> AgentActions:
         """Draw an action from its space for each agent that acts next, without other outputs."""
-        agents = dict(zip(self._to_act.envs, self._to_act.agents))
+        pending, envs = self._pending, self._pending.envs or []
+        agents = dict(zip(envs, self._agents_to_act))
         drawn = self._stepper.random_actions([agents.get(env, ()) for env in range(self.num_envs)])
         legal = sample_masked_actions_of_agents(
-            self._env_to_module, self._to_module, self._module_spaces(), self._shared, self._stepper.rng
+            self._env_to_module, pending.batch, self._module_spaces(), pending.shared, self._stepper.rng
         )
-        places = {env: i for i, env in enumerate(self._to_act.envs)}
+        places = {env: i for i, env in enumerate(envs)}
         actions = [
             {
                 agent: legal.get((places[env], agent)) or acted_at_random(self.pipelines, action, agent)
@@ -545,20 +539,21 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     def _actions(self, explore: bool) -> AgentActions:
         """Return the modules' actions, those for the environments, and the other columns of the step."""
         columns: dict[str, Any] = {}
+        envs = self._pending.envs or []
         # the newest chunks: running episodes may have been cut since the env-to-module call
-        to_act = self._to_act._replace(episodes=[self._recorder.episodes[env] for env in self._to_act.envs])
+        to_act = ToAct(envs, [self._recorder.episodes[env] for env in envs], self._agents_to_act)
         if any(to_act.agents):
             columns = act_for_agents(
                 self.module,
                 self._module_to_env,
-                self._to_module,
+                self._pending.batch,
                 to_act,
                 explore=explore,
                 t=self._metrics.steps,
-                shared_data=self._shared,
+                shared_data=self._pending.shared,
                 metrics=self._metrics.logged,
             )
-        return spread(columns, to_act, self.num_envs, {WEIGHTS_SEQ_NO: self._acts_as})
+        return spread(columns, to_act, self.num_envs, {WEIGHTS_SEQ_NO: self._policy.version})
 
 
 def _check(config: MultiAgentRunnerConfig) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, RunnerArgumentError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
@@ -24,8 +23,8 @@ from ..episodes.vector_recorder import VectorRecorder
 from .acting.acting_modules import act, explores, sample_masked_actions
 from .env_runner import EnvRunner, is_amount
 from .envs.env_stepper import EnvStepper, VectorStep
-from .envs.make_env import make_vector_env, wrappers_of
 from .runner_config import RunnerConfig, config_or_settings
+from .runner_state import Running
 
 __all__ = ["SingleAgentEnvRunner"]
 
@@ -56,6 +55,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         >>> runner.stop()
     """
 
+    config: RunnerConfig
     _recorder: VectorRecorder
     _stepper: EnvStepper
 
@@ -83,33 +83,14 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
                 found="none",
                 do="set missing_final_obs='keep' for the observation before, or 'nan', 'zero' or a number",
             )
-        return make_vector_env(
-            config.env,
-            config.num_envs_per_env_runner,
-            config.gym_env_vectorize_mode,
-            self.env_context,
-            autoreset=config.gym_env_autoreset_mode,
-            wrappers=wrappers_of(config, config.gym_env_vectorize_mode),
-            resets_itself=config.env_resets_itself,
-            per_process=config.num_envs_per_worker,
-            timeout=config.sub_environment_timeout_s,
-        )
+        return self._make_vector_env(config.gym_env_vectorize_mode, config.gym_env_autoreset_mode)
 
     def make_module(self) -> Any:
         """Make the module."""
         return self.config.get_rl_module_spec(env=self.env, spaces=self.get_spaces()).build()
 
-    def _module_spaces(self) -> dict[str, Any]:
-        pipeline = self._env_to_module
-        return {
-            "__episodes__": (pipeline.episode_observation_space, pipeline.episode_action_space),
-            DEFAULT_MODULE_ID: (pipeline.observation_space, pipeline.action_space),
-        }
-
-    def _make_stepper(self, seconds: float = 0.0) -> EnvStepper:
-        return EnvStepper(
-            self.env, self.config.env, restarts=self._restarts, steps_of=self._steps_of_env, seconds=seconds
-        )
+    def _make_stepper(self) -> EnvStepper:
+        return EnvStepper(self.env, self.config.env, restarts=self._restarts, steps_of=self._steps_of_env)
 
     def _steps_of_env(self, env: int) -> int | None:
         return None if env in self._recorder.waiting else self._recorder.episodes[env].t
@@ -172,7 +153,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         explore = explores(explore, self.config.explore)
         with self._only_call("rollout"), evaluation_mode(self.module):
             self._restarts.begin_call()
-            self._reset_wanted = True
+            self._running = Running.NONE
             self._reset(explore)
             for _ in range(max_steps):
                 ended = self._step(explore, random_actions)
@@ -181,7 +162,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
                     break
                 if break_when_all_done and all(chunk.stop is not None or chunk.start for chunk in chunks):
                     break
-            self._reset_wanted = True
+            self._running = Running.NONE
             episodes = self._recorder.flush(0)
         spans = [(chunk.start, chunk.env) for chunk in episodes.chunks]
         parts = [part for part in zip(spans, episodes) if len(part[1]) and not (break_when_all_done and part[0][0])]
@@ -207,9 +188,10 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         self._recorder.flush(0, cut=False)  # so the next fragment writes rows of all environments together
 
     def _run_env_to_module(self, explore: bool, envs: list[int] | None = None) -> None:
-        self._observed, self._shared = envs, {}
+        pending = self._pending
+        pending.envs, pending.shared = envs, {}
         episodes = self._recorder.episodes if envs is None else self._observing(envs)
-        self._to_module = self._observe_through_pipeline(episodes, explore, self._shared)
+        pending.batch = self._observe_through_pipeline(episodes, explore, pending.shared)
         self._recorder.commit()
 
     def _observing(self, envs: list[int]) -> list[SingleAgentEpisode]:
@@ -273,7 +255,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._metrics.episodes.end(chunk.env)
         return ended
 
-    def _observe_terminal(self, ended: list[Any], explore: bool) -> None:
+    def _observe_terminal(self, ended: Sequence[Any], explore: bool) -> None:
         """Run the env-to-module pipeline on terminal observations; placeholders of missing ones are none."""
         episodes = [self._recorder.view(chunk) for chunk in ended if not chunk.lacks_final_obs]
         if episodes:
@@ -288,61 +270,56 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         rewards = np.zeros((self.num_envs, *self._stepper.reward_shape))
         return VectorStep(observations, rewards, none, none, infos, restarted=restarted)
 
-    def _fail(self, failure: Exception, ended: list[Any], cut: list[Any], explore: bool) -> NoReturn:
-        """Report finished episodes to pieces and callbacks, then re-raise the environment's error."""
-        others = {*range(self.num_envs)}.difference(chunk.env for chunk in ended)  # the next call resets them
-        try:
-            if ended:
-                self._observe_terminal(ended, explore)
-                self._recorder.commit()
-            self._callbacks.stepped(
-                ended, (), begun=False, failed=others, cut=cut, restarted={chunk.env for chunk in cut}
-            )
-        finally:
-            raise failure
+    def _observe_ended(self, ended: Sequence[Any], explore: bool) -> None:
+        if ended:
+            self._observe_terminal(ended, explore)
+            self._recorder.commit()
 
     def _choose_actions(
         self, explore: bool, random_actions: bool, kept: Sequence[int] = ()
     ) -> tuple[Any, Any, dict[str, Any]]:
-        envs = self._observed
-        chosen: tuple[Any, Any, dict[str, Any]] = self._chosen
+        pending = self._pending
+        envs = pending.envs
+        chosen: tuple[Any, Any, dict[str, Any]] = pending.chosen
         if envs is None or envs:
             new = self._random_actions() if random_actions else self._actions(explore)
-            if self._sequence[0] != self._acts_as:
-                self._sequence = np.full(self.num_envs, self._acts_as)
+            version = self._policy.version
+            if self._sequence[0] != version:
+                self._sequence = np.full(self.num_envs, version)
             new[2][WEIGHTS_SEQ_NO] = self._sequence if envs is None else self._sequence[: len(envs)]
             chosen = new if envs is None else self._with_earlier(new, envs)
         if kept:
-            self._chosen, self._observed = chosen, []
+            pending.chosen, pending.envs = chosen, []
         return chosen
 
     def _with_earlier(self, new: tuple[Any, Any, dict[str, Any]], envs: list[int]) -> tuple[Any, Any, dict[str, Any]]:
         """Return actions and outputs of all environments: new ones of some, and those chosen before of the others."""
-        join, before = partial(_joined, envs=envs, num_envs=self.num_envs), self._chosen
+        join, before = partial(_joined, envs=envs, num_envs=self.num_envs), self._pending.chosen
         outputs = {key: join(before[2].get(key), rows) for key, rows in new[2].items()}
         return join(before[0], new[0]), join(before[1], new[1]), outputs
 
     def _random_actions(self) -> tuple[Any, Any, dict[str, Any]]:
         legal = sample_masked_actions(
-            self._env_to_module, self._to_module, self._env_to_module.action_space, self.env.action_space.np_random
+            self._env_to_module, self._pending.batch, self._env_to_module.action_space, self.env.action_space.np_random
         )
-        drawn = self.env.action_space.sample()
-        if self._observed is not None:
-            drawn = map_struct(lambda leaf: leaf[self._observed], drawn)
+        drawn, envs = self.env.action_space.sample(), self._pending.envs
+        if envs is not None:
+            drawn = map_struct(lambda leaf: leaf[envs], drawn)
         actions, for_env = legal or acted_at_random(self.pipelines, drawn)
         return actions, map_struct(np.copy, for_env), {}
 
     def _actions(self, explore: bool) -> tuple[Any, Any, dict[str, Any]]:
         """Return the module's actions, those for the environment, and the other columns of the step."""
+        pending = self._pending
         columns = act(
             self.module,
             self._module_to_env,
-            self._to_module,
-            self._recorder.episodes if self._observed is None else self._observing(self._observed),
+            pending.batch,
+            self._recorder.episodes if pending.envs is None else self._observing(pending.envs),
             explore=explore,
             t=self._metrics.steps,
-            envs=self._observed,
-            shared_data=self._shared,
+            envs=pending.envs,
+            shared_data=pending.shared,
             metrics=self._metrics.logged,
         )
         actions = columns.pop(Columns.ACTIONS)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import (
     ConfigError,
@@ -21,25 +19,20 @@ from epibatch.core.errors import (
     RunnerError,
     add_context,
 )
-from epibatch.core.random_streams import random_stream, runner_stream
-from epibatch.core.restoring import restoring
 from epibatch.core.runtime import evaluation_mode
 from epibatch.core.spaces import get_base_struct_from_space
-from epibatch.core.state_codec import require_mapping, select_components
 from epibatch.core.structs import convert_to_numpy, flatten, map_struct, stack_rows
 
 from .acting.acting_modules import explores
 from .acting.tensor_acting import InitialStates, TensorActing, batch_of, to_tensors
-from .env_context import EnvContext
 from .env_runner import is_amount
 from .envs.env_checks import adapter_advice, autoreset_mode, gymnasium_mode
-from .envs.env_restarts import EnvRestarts
 from .envs.env_stepper import EnvStepper, VectorStep
-from .envs.make_env import make_vector_env, makes_vector_env, wrappers_of
-from .envs.reset_seeds import ResetSeeds
+from .envs.make_env import makes_vector_env
 from .envs.tensor_envs import device_of, shapes_of
-from .metrics import SamplingMetrics
 from .runner_config import RunnerConfig, config_or_settings
+from .runner_state import Running
+from .vector_runner import VectorRunner
 
 __all__ = ["StepStorage", "TensorEnvRunner"]
 
@@ -72,7 +65,7 @@ class StepStorage(Protocol):
         """Begin with new episodes."""
 
 
-class TensorEnvRunner:
+class TensorEnvRunner(VectorRunner):
     """Samples a vector environment of torch tensors into a storage on its device, without copies to the host.
 
     Environments of Isaac Lab, Brax and rsl_rl are such environments. The config is that of any runner; other
@@ -115,6 +108,8 @@ class TensorEnvRunner:
         >>> runner.stop()
     """
 
+    config: RunnerConfig
+
     def __init__(self, *, config: RunnerConfig | None = None, worker_index: int = 0, **settings: Any) -> None:
         config = config_or_settings(config, settings)
         for name in _WITHOUT_EFFECT:
@@ -125,30 +120,12 @@ class TensorEnvRunner:
                     found=repr(getattr(config, name)),
                     do="leave it out, or sample with SingleAgentEnvRunner",
                 )
-        self.config = config
-        self.worker_index = worker_index
-        self.env = self.make_env()
-        self.num_envs: int = self.env.num_envs
-        self.spaces: dict[str, Any] = {
-            "__env__": (self.env.observation_space, self.env.action_space),
-            "__env_single__": (self.env.single_observation_space, self.env.single_action_space),
-        }
-        before = config.build_env_to_module_connector(env=self.env, spaces=self.spaces)
-        self.spaces[DEFAULT_MODULE_ID] = before.observation_space, before.action_space
-        after = config.build_module_to_env_connector(env=self.env, spaces=self.spaces)
-        self.pipelines: dict[str, Any] = {"env_to_module": before, "module_to_env": after}
-        self._acting = TensorActing(before, after)
+        super().__init__(config=config, worker_index=worker_index)
+        self._acting = TensorActing(self._env_to_module, self._module_to_env)
         self.device = torch.device(getattr(self.env.unwrapped, "device", None) or "cpu")
-        self.module: Any = self.make_module()
         self._move()
-        self._reset_seeds = ResetSeeds(self.num_envs)
-        restarts = EnvRestarts(config, self._reset_seeds.draw)
-        self._stepper = EnvStepper(self.env, config.env, restarts=restarts, steps_of=lambda _: None, arrays=False)
-        self._metrics = SamplingMetrics(self.num_envs, config.metrics_num_episodes_for_smoothing)
-        if config.seed is not None:
-            self.seed(runner_stream(config.seed, worker_index))
         self._shapes: dict[str, Any] = {}  # of one environment's observation, by part
-        self._obs: Any = None  # the newest observations, as the module gets them; None: the environment is to be reset
+        self._obs: Any = None  # the newest observations, as the module gets them
         self._state: Any = None
         self._initial: InitialStates | None = None
         self._ended: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # flags, returns, lengths by step
@@ -163,21 +140,12 @@ class TensorEnvRunner:
         Raises:
             ConfigError: its autoreset mode is not SAME_STEP.
         """
-        config, given, mode = self.config, self.config.gym_env_autoreset_mode, self.config.gym_env_vectorize_mode
-        if mode == "sync" and makes_vector_env(config.env):
-            mode = "vector_entry_point"
-        native = mode == "vector_entry_point"
-        env = make_vector_env(
-            config.env,
-            config.num_envs_per_env_runner,
-            mode,
-            EnvContext(config.env_config, self.worker_index, num_workers=config.num_env_runners),
-            autoreset=given if native or given is not None else "same_step",
-            wrappers=wrappers_of(config, mode),
-            resets_itself=config.env_resets_itself,
-            per_process=config.num_envs_per_worker,
-            timeout=config.sub_environment_timeout_s,
-        )
+        config, autoreset = self.config, self.config.gym_env_autoreset_mode
+        mode: str = config.gym_env_vectorize_mode
+        if mode == "vector_entry_point" or (mode == "sync" and makes_vector_env(config.env)):
+            env = self._make_vector_env("vector_entry_point", autoreset)
+        else:
+            env = self._make_vector_env(mode, autoreset or "same_step")
         if "autoreset_mode" not in env.metadata:
             env.metadata = {**env.metadata, "autoreset_mode": gymnasium_mode("same_step")}
         mode = autoreset_mode(env)
@@ -196,15 +164,9 @@ class TensorEnvRunner:
         """Make the module."""
         return self.config.get_rl_module_spec(env=self.env, spaces=self.spaces).build()
 
-    def get_spaces(self) -> dict[str, Any]:
-        """Return observation and action spaces by name: `__env__` (vector), `__env_single__` and the module's."""
-        return self.spaces
-
-    def seed(self, stream: np.random.SeedSequence) -> None:
-        """Seed environments and pieces from a stream, as `SingleAgentEnvRunner` does."""
-        self._reset_seeds.seed(stream)
-        for pipeline, child in zip(self.pipelines.values(), random_stream(stream).spawn(2)):
-            pipeline.seed(child)
+    def _make_stepper(self) -> EnvStepper:
+        name, restarts = self.config.env, self._restarts
+        return EnvStepper(self.env, name, restarts=restarts, steps_of=lambda _: None, arrays=False)
 
     def _move(self) -> None:
         if hasattr(self.module, "to"):
@@ -228,39 +190,34 @@ class TensorEnvRunner:
             RunnerError: the runner was stopped.
             ColumnError: the storage has other columns than the steps.
         """
-        explore = explores(explore, self.config.explore)
-        steps = self._steps_for(storage, num_steps)
-        started = time.perf_counter()
-        try:
-            with evaluation_mode(self.module), torch.no_grad():
-                if self._obs is None:
+        with self._only_call("sample"), evaluation_mode(self.module), torch.no_grad():
+            explore = explores(explore, self.config.explore)
+            steps = self._steps_for(storage, num_steps)
+            try:
+                if self._running is Running.NONE:
                     self._reset()
                     storage.reset()
                 if self._state is not None:
                     self._initial = InitialStates(self.module, self.device)  # of the weights that the module has now
                 for _ in range(steps):
                     self._step(storage, explore)
-        except BaseException:  # Ctrl-C too: an interrupted step must not be part of an episode
-            self._obs = None
-            raise
-        if Columns.OBS in storage.columns:
-            stores_state = Columns.STATE_IN in storage.columns
-            storage.finish(self._obs, **({"state_in": self._state} if stores_state else {}))
-        self._count_ended()
-        self._metrics.seconds += time.perf_counter() - started
+            except BaseException:  # Ctrl-C too: an interrupted step must not be part of an episode
+                self._running = Running.NONE
+                raise
+            if Columns.OBS in storage.columns:
+                stores_state = Columns.STATE_IN in storage.columns
+                storage.finish(self._obs, **({"state_in": self._state} if stores_state else {}))
+            self._count_ended()
 
     def _steps_for(self, storage: StepStorage, num_steps: int | None) -> int:
         problem = None
-        if self.env is None:
-            do = "make a new runner"
-            raise RunnerError("TensorEnvRunner", expected="a runner that was not stopped", found="a stopped one", do=do)
         if storage.num_envs != self.num_envs:
             problem = f"a storage of {self.num_envs} environments", f"one of {storage.num_envs}", "make another storage"
         elif num_steps is not None and not (is_amount(num_steps) and num_steps):
             problem = "num_steps, a whole number of at least 1", repr(num_steps), "leave it out to fill the storage"
         elif len(storage) == storage.num_steps:
             problem = "a storage with room for steps", f"{len(storage)} of {storage.num_steps}", "call storage.clear()"
-        elif self._obs is None and len(storage):
+        elif self._running is Running.NONE and len(storage):
             found = f"{len(storage)} steps, and environments that have to be reset"
             problem = "an empty storage, as new episodes begin", found, "call storage.clear()"
         if problem is not None:
@@ -270,7 +227,7 @@ class TensorEnvRunner:
 
     def reset(self) -> None:
         """Let the next `sample` reset the environments; their running episodes are dropped."""
-        self._obs = None
+        self._running = Running.NONE
 
     def last_values(self) -> torch.Tensor:
         """Return the values of the newest observations, float [N], for `storage.compute_returns`.
@@ -278,8 +235,8 @@ class TensorEnvRunner:
         Raises:
             RunnerError: `sample` was not called yet, or the module has no value function.
         """
-        if self._obs is None or not self._has_values:
-            found = "a module without a value function" if self._obs is not None else "no observations"
+        if self._running is Running.NONE or not self._has_values:
+            found = "no observations" if self._running is Running.NONE else "a module without a value function"
             expected, do = "observations, and a module that computes values", "call sample() before"
             raise RunnerError("TensorEnvRunner.last_values", expected=expected, found=found, do=do)
         with evaluation_mode(self.module), torch.no_grad():
@@ -311,6 +268,7 @@ class TensorEnvRunner:
         self._shapes = shapes_of(get_base_struct_from_space(self.env.single_observation_space))
         self._obs = self._observed(observations, "reset()")
         self._shapes = {part: shape[1:] for part, shape in shapes_of(observations).items()}
+        self._running = Running.CUT  # the storage has their steps
 
     def _check_parts(self, observations: Any, count: int, call: str) -> None:
         """Check that observations have all parts, in shapes of a row.
@@ -460,55 +418,6 @@ class TensorEnvRunner:
                 do="let the environment return them, if it can",
             )
             warnings.warn(warning, stacklevel=3)
-
-    def get_metrics(self) -> dict[str, Any]:
-        """Return counts since the last call and over the lifetime, returns and lengths of episodes, seconds."""
-        seconds, self._stepper.seconds = self._stepper.seconds, 0.0
-        return {**self._metrics.report(), "env_step_timer": seconds}
-
-    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Return module weights, pipeline states, counters and random streams; not the environments' inner state.
-
-        `SingleAgentEnvRunner` takes such a state, and the other way round.
-
-        Args:
-            components: Names of the parts to return; default: all.
-            not_components: Names of parts to leave out.
-        """
-        parts: dict[str, Callable[[], Any]] = {
-            "rl_module": self.module.get_state,
-            **{f"{name}_connector": pipeline.get_state for name, pipeline in self.pipelines.items()},
-        }
-        for counts in (self._metrics.get_state(), self._reset_seeds.get_state()):
-            parts.update({name: partial(counts.get, name) for name in counts})
-        return select_components(parts, components, not_components)
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Restore a state from `get_state`, or a part of it.
-
-        After a complete state the next call resets the environments. Weights alone leave the running episodes.
-
-        Raises:
-            CheckpointError: a state that does not fit.
-        """
-        where = f"{type(self).__name__}.set_state"
-        require_mapping(where, state)
-        with restoring(where, "runner"):
-            for name, pipeline in self.pipelines.items():
-                if f"{name}_connector" in state:
-                    pipeline.set_state(state[f"{name}_connector"])
-            if "rl_module" in state:
-                self.module.set_state(state["rl_module"])
-            if "reset_seeds" in state:
-                self._reset_seeds.set_state(state)
-                self._obs = None
-            self._metrics.set_state(state)
-
-    def stop(self) -> None:
-        """Close the environments."""
-        if self.env is not None:
-            self._stepper.close()
-            self.env = None
 
 
 def _memory_of(leaf: torch.Tensor) -> int:

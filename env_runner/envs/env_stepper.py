@@ -7,8 +7,9 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -92,7 +93,8 @@ _OF_INNER_RESETS = frozenset({"final_observation", "terminal_observation"})
 _FIVE = "(observation, reward, terminated, truncated, info)"
 
 
-class VectorStep(NamedTuple):
+@dataclass
+class VectorStep:
     """Result of one vector step.
 
     Args:
@@ -119,8 +121,8 @@ class VectorStep(NamedTuple):
     final_observations: Any = None
     reset_infos: dict[str, Any] | None = None
     failure: Exception | None = None
-    failures: Mapping[int, Exception] = {}
-    restarted: Mapping[int, dict[str, Any] | None] = {}
+    failures: Mapping[int, Exception] = field(default_factory=dict)
+    restarted: Mapping[int, dict[str, Any] | None] = field(default_factory=dict)
 
 
 class EnvStepper:
@@ -131,7 +133,6 @@ class EnvStepper:
         name: Its name in error messages.
         restarts: Decides whether an environment that failed is made again.
         steps_of: Returns the steps of an environment's running episode; None: there is none, so it is being reset.
-        seconds: Spent in steps of an environment that this one replaces.
         arrays: True to convert tensors that the environment returns to arrays, and actions to tensors for it.
 
     Attributes:
@@ -150,7 +151,6 @@ class EnvStepper:
         *,
         restarts: EnvRestarts,
         steps_of: Callable[[int], int | None],
-        seconds: float = 0.0,
         arrays: bool = True,
     ) -> None:
         self.env = env
@@ -158,7 +158,7 @@ class EnvStepper:
         self._device: Any = None  # where the environment's tensors are, if it has some
         self._restarts, self._steps_of = restarts, steps_of
         self.mode = autoreset_mode(env)
-        self.seconds = seconds
+        self.seconds = 0.0
         self.broken = False
         self._name = name
         self._warned = False
@@ -192,10 +192,7 @@ class EnvStepper:
             self.interrupted()
             if not isinstance(error, Exception):
                 raise
-            explained = self.explained(error, "reset", self._number_of(error))
-            if explained is error:
-                raise
-            raise explained from error
+            self._raise_explained(error, "reset")
         observations, infos = self._unpacked(result, "reset", 2)
         try:
             return self._restart_failed_resets(observations, infos)
@@ -260,30 +257,27 @@ class EnvStepper:
         try:
             result = self.env.step(actions) if mask is None else self.env.step(actions, mask=mask.copy())
         except Exception as error:
-            explained = self.explained(error, "step", self._number_of(error))
-            if explained is error:
-                raise
-            raise explained from error
+            self._raise_explained(error, "step")
         step = VectorStep(*(result if self._envs is not None else self._unpacked(result, "step", 5)))
         if self._checks is not None:
             self._check(step)
         if self._assumes_mode:
             self._check_mode(step)
         if mask is not None and self._envs is None:
-            rewards = np.array(step.rewards)
-            rewards[~mask] = 0
-            flags = np.logical_and(step.terminateds, mask), np.logical_and(step.truncateds, mask)
-            step = step._replace(rewards=rewards, terminateds=flags[0], truncateds=flags[1])
+            step.rewards = np.array(step.rewards)
+            step.rewards[~mask] = 0
+            step.terminateds = np.logical_and(step.terminateds, mask)
+            step.truncateds = np.logical_and(step.truncateds, mask)
         if self._envs is not None and self._envs.failures:
-            step = self._with_restarts(step, dict(self._envs.failures), actions)
+            self._restart_failed(step, dict(self._envs.failures), actions)
         if self.mode == "same_step":
-            step = step._replace(final_observations=(step.infos or {}).get("final_obs"))
+            step.final_observations = (step.infos or {}).get("final_obs")
         elif self.mode == "disabled":
-            step = self._with_reset(step)
+            self._reset_ended(step)
         elif step.infos and "final_obs" in step.infos:
             raise self._resets_at_once()
         if step.infos and not self._warned:
-            step = self._warned_of_inner_resets(step)
+            self._warn_of_inner_resets(step)
         self.seconds += time.perf_counter() - started
         return step
 
@@ -296,10 +290,10 @@ class EnvStepper:
         except Exception as error:
             raise self.explained(error, "step") from None
 
-    def _with_restarts(self, step: VectorStep, failures: dict[int, Exception], actions: Any) -> VectorStep:
+    def _restart_failed(self, step: VectorStep, failures: dict[int, Exception], actions: Any) -> None:
         """Make the environments that failed again, as far as the budget reaches."""
         rows = list(iterate(self.env.action_space, actions))
-        observations, infos, left, restarted = step.observations, step.infos, dict[int, Exception](), {}
+        left, restarted = dict[int, Exception](), dict[int, Any]()
         for env, failure in failures.items():
             if left:  # the call ends with an error, and the next one resets
                 left[env] = failure
@@ -310,26 +304,27 @@ class EnvStepper:
             else:
                 error = self.explained(failure, "step", env, steps, rows[env])
             try:
-                observations, infos = self._restart(env, error, infos)
+                step.observations, step.infos = self._restart(env, error, step.infos)
                 if steps is not None:
                     restarted[env] = self._restarts.info_of(error)
             except Exception as spent:
                 left[env] = spent
-        return step._replace(observations=observations, infos=infos, failures=left, restarted=restarted)
+        step.failures, step.restarted = left, restarted
 
-    def _with_reset(self, step: VectorStep) -> VectorStep:
+    def _reset_ended(self, step: VectorStep) -> None:
         done = np.logical_or(step.terminateds, step.truncateds)
         if not done.any():
-            return step
-        final = map_struct(np.array, step.observations)  # the reset may reuse the environment's arrays
+            return
+        step.final_observations = map_struct(np.array, step.observations)  # the reset may reuse the arrays
+        step.reset_infos = {}
         if step.failures:  # all will be reset
-            return step._replace(final_observations=final, reset_infos={})
+            return
         try:
-            observations, infos = _reset_done(self.env, done, final)
-            observations, infos = self._restart_failed_resets(observations, infos)
+            observations, infos = _reset_done(self.env, done, step.final_observations)
+            step.observations, infos = self._restart_failed_resets(observations, infos)
+            step.reset_infos = self._owned(infos)
         except Exception as error:
-            return step._replace(final_observations=final, reset_infos={}, failure=error)
-        return step._replace(observations=observations, final_observations=final, reset_infos=self._owned(infos))
+            step.failure = error
 
     def _check_mode(self, step: VectorStep) -> None:
         """Warn if the row of a reset has a reward or a flag: the environment reset in the step before then."""
@@ -348,12 +343,12 @@ class EnvStepper:
             warnings.warn(warning, stacklevel=2)
         self._resetting = ended
 
-    def _warned_of_inner_resets(self, step: VectorStep) -> VectorStep:
+    def _warn_of_inner_resets(self, step: VectorStep) -> None:
         """Warn if infos have a key that environments have which reset inside step(); a warning may be an error."""
         infos = (info for info in infos_by_env(step.infos) if isinstance(info, dict))
         keys = sorted(_OF_INNER_RESETS.intersection({*step.infos}.union(*infos)))
         if not keys:
-            return step
+            return
         self._warned = True
         try:
             warnings.warn(
@@ -364,8 +359,7 @@ class EnvStepper:
                 stacklevel=3,
             )
         except Warning as warning:  # it is raised once the episodes that ended are kept
-            return step._replace(failure=warning)
-        return step
+            step.failure = warning
 
     def _owned(self, infos: Any) -> Any:
         """Return infos with copies of what a user's vector environment may overwrite."""
@@ -437,6 +431,12 @@ class EnvStepper:
         pipes = getattr(self.env.unwrapped, "parent_pipes", ())  # Gymnasium closes that of a worker that failed
         return next((env for env, pipe in enumerate(pipes) if pipe is None), None)
 
+    def _raise_explained(self, error: Exception, call: str) -> NoReturn:
+        explained = self.explained(error, call, self._number_of(error))
+        if explained is error:
+            raise error
+        raise explained from error
+
     def explained(
         self, error: Exception, call: str, env: int | None = None, steps: int | None = None, action: Any = None
     ) -> Exception:
@@ -476,7 +476,6 @@ class MultiAgentStepper:
     Args:
         env: The environments.
         restarts: Decides whether an environment that failed is made again.
-        seconds: Spent in steps of environments that these replace.
 
     Attributes:
         seconds: Spent in steps so far.
@@ -486,10 +485,10 @@ class MultiAgentStepper:
 
     restarts_one = True
 
-    def __init__(self, env: VectorMultiAgentEnv, *, restarts: EnvRestarts, seconds: float = 0.0) -> None:
+    def __init__(self, env: VectorMultiAgentEnv, *, restarts: EnvRestarts) -> None:
         self.env, self.num_seeds = env, env.num_envs
         self._restarts = restarts
-        self.seconds = seconds
+        self.seconds = 0.0
         spaces = {agent: copy.deepcopy(space) for agent, space in env.action_spaces.items()}
         self._action_space = gym.spaces.Dict(spaces)
 

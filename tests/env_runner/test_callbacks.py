@@ -13,6 +13,7 @@ import pytest
 
 from epibatch.algorithms import PPOConfig
 from epibatch.core.errors import ConfigError, RegistryError
+from epibatch.env_runner import SingleAgentEnvRunner
 from epibatch.env_runner.callbacks import (
     ALGORITHM_EVENTS,
     EVENTS,
@@ -318,10 +319,22 @@ def test_an_error_about_new_environments_closes_them(toys):
     runner = toys.runner(2, config=toys.config(2).callbacks(on_environment_created=failing))
     runner.env.close()
     runner._stepper.interrupted()
-    runner._reset_wanted = True
     with pytest.raises(LookupError, match="on_environment_created"):
         runner.sample(num_timesteps=4)
     assert told[2].closed
     with pytest.raises(LookupError, match="on_environment_created"):
         runner.sample(num_timesteps=4)
     assert told[3] is not told[2]
+
+
+def test_a_reset_that_a_callback_asks_for_comes_with_the_next_call():
+    def ask(env_runner, **keywords):
+        steps.append(1)
+        if len(steps) == 3:
+            env_runner.checkpoint_reset()
+
+    steps = []
+    runner = SingleAgentEnvRunner(env="CartPole-v1", seed=0, on_episode_step=ask)
+    first, second, third = (list(runner.sample(num_timesteps=2)) for _ in range(3))
+    assert [[episode.t_started for episode in sample] for sample in (first, second, third)] == [[0], [2], [0]]
+    assert first[0].id_ == second[0].id_ != third[0].id_

@@ -19,6 +19,7 @@ from epibatch.connectors.env_to_module import MeanStdFilter
 from epibatch.core import MaskedColumn
 from epibatch.core.columns import Columns
 from epibatch.core.errors import (
+    CheckpointError,
     ColumnError,
     ConfigError,
     EnvironmentContractError,
@@ -608,6 +609,32 @@ def test_weights_of_a_learner_leave_running_episodes_alone():
     storage.clear()
     runner.sample(storage, explore=False)
     assert torch.equal(storage["obs"][0], newest)
+
+
+def test_the_number_of_updates_is_kept_and_older_weights_are_not_taken():
+    runner, _ = sampled(config_of(TorchPoints), explore=False)
+    old = runner.get_state(("rl_module", "weights_seq_no"))
+    for _ in range(3):
+        runner.weights_updated()
+    assert runner.get_metrics()["weights_seq_no"] == runner.get_state()["weights_seq_no"] == 3
+    arrays = SingleAgentEnvRunner(config=config_of(NumpyPoints))
+    arrays.set_state(runner.get_state())
+    assert arrays.get_metrics()["weights_seq_no"] == 3
+    for parameter in runner.module.parameters():
+        parameter.data.fill_(0.5)
+    runner.set_state({**old, "weights_seq_no": 2})
+    assert all((parameter == 0.5).all() for parameter in runner.module.parameters())
+    runner.set_state({**old, "weights_seq_no": 4})
+    assert runner.get_metrics()["weights_seq_no"] == 4
+    assert not all((parameter == 0.5).all() for parameter in runner.module.parameters())
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    runner, _ = sampled(config_of(TorchPoints, pieces=lambda env: MeanStdFilter()), explore=True)
+    before = runner.get_state(not_components="rl_module")
+    with pytest.raises(CheckpointError):
+        runner.set_state({"env_to_module_connector": {"mean_std_filter": {}}, "reset_seeds": {}})
+    np.testing.assert_equal(runner.get_state(not_components="rl_module"), before)
 
 
 def test_wrong_storages_are_named():

@@ -85,18 +85,18 @@ def test_broken_processes_are_replaced_and_seeded_anew(teams):
     with pytest.raises(RunnerError, match="exit code 7"):
         runner.sample(num_timesteps=60)
     before, seeds = runner.env, []
-    runner._make_stepper = lambda seconds: noting_seeds(runner, seconds, seeds)
+    runner.make_env = lambda: noting_seeds(runner, seeds)
     chunks = runner.sample(num_timesteps=7 + 8 + 3)
     assert runner.env is not before and before.closed
     assert [(chunk.is_done, len(chunk)) for chunk in chunks] == [(True, 7), (True, 8)] + [(False, 1)] * 3
     assert len({*seeds[0], *environment_seeds(3, 3)}) == 6 and len(seeds) == 1
 
 
-def noting_seeds(runner, seconds, seeds):
-    stepper = type(runner)._make_stepper(runner, seconds)
-    reset = stepper.reset
-    stepper.reset = lambda seed: seeds.append(seed) or reset(seed)
-    return stepper
+def noting_seeds(runner, seeds):
+    envs = type(runner).make_env(runner)
+    reset = envs.try_reset
+    envs.try_reset = lambda *, seed, mask: seeds.append(seed) or reset(seed=seed, mask=mask)
+    return envs
 
 
 def test_interrupted_in_a_piece_nothing_that_ended_is_lost(teams):
