@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-import operator
 import pickle
 import time
 import warnings
@@ -22,17 +21,18 @@ from epibatch.core.restoring import restoring
 from epibatch.core.shared_moments import rebased, unsynchronised
 
 from ..connectors._engine.run import StepWatch
-from ..episodes._storage.arrays import same_value
 from ..episodes._storage.indexing import HistoryWatch
 from ..episodes.packing import join_episodes, unpack_episodes
 from .env_runner import check_amounts
 from .group.hosted_env_runner import Delivery, HostedEnvRunner, SampleRequest
 from .group.make_runner import make_runner
+from .runner_config import GroupConfig
 
 __all__ = ["EnvRunnerGroup"]
 
 _STEPS = "num_env_steps_sampled_lifetime"
 _ROUNDS = 10  # losses of each runner, without a delivery of any, that are borne if the config says nothing
+_GOES_ON = "a runner that samples until it is stopped"
 _LATE = 0.2  # share of `sample_timeout_s` between two looks at which runners are late
 
 
@@ -50,32 +50,37 @@ class _Start:
 
 @dataclass
 class _Member:
-    """The facts that the group knows of the runner of one index."""
+    """The facts that the group knows of the runner of one index.
+
+    Attributes:
+        parts: Version of the pipelines and modules that were sent last.
+        weights: Sequence number of the weights that were sent last.
+        states: Version of the merged statistics that were sent last.
+        delivered: Number of its newest delivery whose statistics are among the merged ones.
+        progress: Steps that it had taken when the group heard of it last.
+        heard: The time of that, or when it got something to do.
+        running: Episodes that go on after the newest delivery.
+        num_bytes: Size of the episodes of its newest delivery; 0 if it is not known.
+        asked: Number, among all requests for episodes, of the newest one to it.
+        failures: Number of failures in a row.
+        was_late: True if its present work has taken longer than `sample_timeout_s`.
+        last_states: States of its pipelines, of its newest delivery that was returned.
+        own_states: States that a runner which replaced another one begins with: those that no other runner has.
+    """
 
     parts: int = 0
-    """Version of the pipelines and modules that it has."""
     weights: Any = None
     states: int = 0
-    """Versions of what was sent last."""
     delivered: int = 0
-    """Number of its newest delivery whose statistics are among the merged ones."""
     progress: int = 0
-    """Steps that it had taken when it was heard of last."""
     heard: float = 0.0
-    """When that was, or when it got something to do."""
     running: int = 0
-    """Episodes that go on after the newest delivery."""
     num_bytes: int = 0
     asked: int = 0
-    """Number, among all requests for episodes, of the newest one to it."""
     failures: int = 0
-    """In a row."""
     was_late: bool = False
-    """With what it does now."""
     last_states: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of its pipelines, with its newest delivery that was returned."""
     own_states: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Return what a runner that replaced another one gets of that one's states."""
 
 
 def _ray_actors(actor_class: type, *, arguments: Mapping[str, Any], **settings: Any) -> ActorGroup:
@@ -84,9 +89,9 @@ def _ray_actors(actor_class: type, *, arguments: Mapping[str, Any], **settings: 
     return ActorGroup(actor_class, arguments=arguments, **settings)
 
 
-def _settings_of(config: Any) -> dict[str, Any]:
+def _settings_of(config: GroupConfig) -> dict[str, Any]:
     """Return all settings that were given, by their names."""
-    sections = {name: getattr(config.settings, name).given() for name in config.model.sections()}
+    sections = {name: getattr(config.settings, name).given() for name in config.settings.sections()}
     return {f"{name}.{key}": value for name, given in sections.items() for key, value in given.items()}
 
 
@@ -120,7 +125,7 @@ class EnvRunnerGroup:
         >>> group.stop()
     """
 
-    def __init__(self, *, config: Any, make_actors: Callable[..., Any] = _ray_actors) -> None:
+    def __init__(self, *, config: GroupConfig, make_actors: Callable[..., Any] = _ray_actors) -> None:
         self._config = config
         self._actors: Any = None
         self.local_env_runner = make_runner(_local_config(config) if config.num_env_runners else config, 0)
@@ -192,7 +197,7 @@ class EnvRunnerGroup:
             RunnerError: A runner is lost and is not replaced; or as `EnvRunner.sample`.
             Exception: What a piece, a callback or the module raised in a runner, or an environment too often.
         """
-        arguments = {
+        arguments: dict[str, Any] = {
             "num_timesteps": num_timesteps,
             "num_episodes": num_episodes,
             "explore": explore,
@@ -200,8 +205,7 @@ class EnvRunnerGroup:
             "force_reset": force_reset,
         }
         if self._actors is None:
-            episodes: Sequence[Any] = self.local_env_runner.sample(**arguments)
-            return episodes
+            return self.local_env_runner.sample(**arguments)
         check_amounts(num_timesteps, num_episodes)
         self._check_running()
         while True:
@@ -363,15 +367,17 @@ class EnvRunnerGroup:
 
     # -- what travels with requests ----------------------------------------------------------------
 
-    def _structure(self) -> tuple[Any, Any, Any, bytes]:
-        """Return what tells changes of pipelines, modules, and settings of runners and of pieces."""
+    def _structure(self) -> tuple[list[int], list[Any], bytes]:
+        """Return the numbers of edits of pipelines; numbers and objects that tell changes of settings and modules; and
+        the pieces' attributes, which users may set in place, so that nothing counts it.
+        """
         local, config = self.local_env_runner, self._config
         for pipeline in local.pipelines.values():
             pipeline.plan()
         edits = [pipeline.num_edits for pipeline in local.pipelines.values()]
-        modules = list(local.module.values()) if hasattr(local.module, "values") else [local.module]
-        settings = [getattr(config.settings, name).given() for name in ("env_runners", "multi_agent", "rl_module")]
-        return edits, modules, [*settings, config.get_rollout_fragment_length()], self._fingerprint()
+        modules = local.module.values() if hasattr(local.module, "values") else [local.module]
+        changes = [config.num_changes[section] for section in ("env_runners", "multi_agent", "rl_module")]
+        return edits, [*changes, config.get_rollout_fragment_length(), *modules], self._fingerprint()
 
     def _fingerprint(self) -> bytes:
         """Return bytes that change with public attributes of pieces; others, as caches, may change by themselves."""
@@ -396,9 +402,8 @@ class EnvRunnerGroup:
 
     def _update_parts(self) -> None:
         """Prepare pipelines and modules for the runners if they were changed."""
-        (edits, modules, settings, pieces), seen = self._seen, self._structure()
-        same_modules = len(modules) == len(seen[1]) and all(map(operator.is_, modules, seen[1]))
-        if edits == seen[0] and same_modules and same_value(settings, seen[2]) and pieces == seen[3]:
+        seen = self._structure()
+        if seen == self._seen:
             return
         parts = self._whole_parts()
         try:
@@ -408,7 +413,7 @@ class EnvRunnerGroup:
             check_picklable({f"{n}, {name}": piece for n, p in pipelines for name, piece in zip(p.names, p)})
             check_picklable(_settings_of(self._config))
             raise
-        if seen[0] != edits:
+        if seen[0] != self._seen[0]:
             self.local_env_runner.pipelines_edited()
         self._seen, self._parts = seen, self._parts + 1
 
@@ -500,17 +505,20 @@ class EnvRunnerGroup:
             return error
         if not (config.restart_failed_env_runners or config.ignore_env_runner_failures):
             return error
-        if index not in self._warned:
-            self._warned.add(index)
-            notes = "\n".join(getattr(error, "__notes__", []))
-            warning = EpibatchWarning(
-                f"env runner {index}, sample()",
-                expected="environments that do not fail",
-                found=f"{type(error).__name__}: {error}\n{notes}",
-                do="correct the environment; its runner samples again. Later failures of this runner are not shown",
-            )
-            warnings.warn(warning, stacklevel=2)
+        notes = "\n".join(getattr(error, "__notes__", []))
+        self._warn_once(
+            index,
+            f"env runner {index}, sample()",
+            expected="environments that do not fail",
+            found=f"{type(error).__name__}: {error}\n{notes}",
+            do="correct the environment; its runner samples again. Later failures of this runner are not shown",
+        )
         return None
+
+    def _warn_once(self, kind: Any, where: str, *, expected: str, found: str, do: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(EpibatchWarning(where, expected=expected, found=found, do=do), stacklevel=3)
 
     def _hanging(self, limit: float) -> list[int]:
         """Return the runners that should have answered and take no steps."""
@@ -519,7 +527,13 @@ class EnvRunnerGroup:
         hanging = self._stuck(late)
         slow = [self._members[index] for index in late if index not in {*hanging, *self._replaced}]
         if any(member.was_late for member in slow):  # it has stepped since
-            self._warn_of_slow(limit)
+            self._warn_once(
+                "slow",
+                "env_runners.sample_timeout_s",
+                expected=f"samples that take at most {limit:g} s",
+                found="runners that take longer; they are waited for as long as they step",
+                do="set a larger sample_timeout_s, or a smaller rollout_fragment_length or train_batch_size",
+            )
         for member in slow:
             member.was_late = True
         return hanging
@@ -536,18 +550,6 @@ class EnvRunnerGroup:
             member.heard = time.monotonic()
             member.progress = max(member.progress, progress)
         return stuck
-
-    def _warn_of_slow(self, limit: float) -> None:
-        if "slow" in self._warned:
-            return
-        self._warned.add("slow")
-        warning = EpibatchWarning(
-            "env_runners.sample_timeout_s",
-            expected=f"samples that take at most {limit:g} s",
-            found="runners that take longer; they are waited for as long as they step",
-            do="set a larger sample_timeout_s, or a smaller rollout_fragment_length or train_batch_size",
-        )
-        warnings.warn(warning, stacklevel=2)
 
     def _lose(self, index: int, requests: Iterable[Any], error: Exception | None) -> RunnerError | None:
         """Count what is lost with a runner, and replace it; return an error if the others do not go on without it."""
@@ -568,18 +570,32 @@ class EnvRunnerGroup:
             self._members = dict(sorted(self._members.items()))
             self._replaced.add(index)
             self._actors.submit(index, "progress", request=_Start())
-            self._warn_of_loss(index, error)
+            restarts, most = self._actors.restarts_of(index), config.max_num_env_runner_restarts
+            self._warn_once(
+                type(error),
+                f"env runner {index}",
+                expected=_GOES_ON,
+                found=f"{_cause(error)}; replaced, {restarts} of {most} times (max_num_env_runner_restarts). Later "
+                "losses of this kind are not shown",
+                do=getattr(error, "do", None) or "look at what its environments need to start",
+            )
             return None
         self._actors.kill(index)
         if config.ignore_env_runner_failures and self._members and not too_often:
-            self._warn_of_fewer(index, error)
+            warning = EpibatchWarning(
+                f"env runner {index}",
+                expected=_GOES_ON,
+                found=f"{error}; the other {len(self._members)} go on (ignore_env_runner_failures)",
+                do="set restart_failed_env_runners=True, and max_num_env_runner_restarts high enough, to replace it",
+            )
+            warnings.warn(warning, stacklevel=2)
             return None
         restarts = self._actors.restarts_of(index)
         found = f"{failures} failures in a row" if too_often else "a process that was lost or hung"
         found += f", {self._lost_in_a_row} of all runners together, without one sample" if is_hopeless else ""
         raised = RunnerError(
             f"env runner {index}",
-            expected="a runner that samples until it is stopped",
+            expected=_GOES_ON,
             found=f"{found}, after {restarts} restarts: {_cause(error)}",
             do="look for the cause above. Set restart_failed_env_runners=True for restarts, "
             "max_num_env_runner_restarts for more of them, num_consecutive_env_runner_failures_tolerance for more "
@@ -588,30 +604,6 @@ class EnvRunnerGroup:
         raised.__cause__ = error
         self._has_raised = True
         return raised
-
-    def _warn_of_loss(self, index: int, error: Exception | None) -> None:
-        """Say why a runner was replaced, once for each kind of loss."""
-        if type(error) in self._warned:
-            return
-        self._warned.add(type(error))
-        restarts, most = self._actors.restarts_of(index), self._config.max_num_env_runner_restarts
-        warning = EpibatchWarning(
-            f"env runner {index}",
-            expected="a runner that samples until it is stopped",
-            found=f"{_cause(error)}; replaced, {restarts} of {most} times (max_num_env_runner_restarts). Later losses "
-            "of this kind are not shown",
-            do=getattr(error, "do", None) or "look at what its environments need to start",
-        )
-        warnings.warn(warning, stacklevel=2)
-
-    def _warn_of_fewer(self, index: int, error: Exception | None) -> None:
-        warning = EpibatchWarning(
-            f"env runner {index}",
-            expected="a runner that samples until it is stopped",
-            found=f"{error}; the other {len(self._members)} go on (ignore_env_runner_failures)",
-            do="set restart_failed_env_runners=True, and max_num_env_runner_restarts high enough, to replace it",
-        )
-        warnings.warn(warning, stacklevel=2)
 
     def _taken(self) -> list[tuple[int, Sequence[Any]]]:
         """Add the statistics and metrics of deliveries that arrived, in the order of runners; return their episodes.
@@ -642,11 +634,11 @@ class EnvRunnerGroup:
             new = [states[name] for _, delivery in arrived for states in delivery.states if name in states]
             merged = self._merged(pipeline, new) if self._merges else {}
             present[name] = {**merged, **self._first_ones(pipeline, first.get(name, {}), merged)}
-        was_changed = self._fingerprint() != self._seen[3]
+        was_changed = self._fingerprint() != self._seen[2]
         for name, state in present.items():
             pipelines[name].set_state(state)
         if not was_changed:  # else the next request has what was changed
-            self._seen = *self._seen[:3], self._fingerprint()
+            self._seen = *self._seen[:2], self._fingerprint()
         self._states_data = b""
         for index, delivery in arrived:
             if index in self._members:
@@ -678,15 +670,14 @@ class EnvRunnerGroup:
         """Return states of a runner that are not merged, without those of random generators."""
         own = _without_generators(pipeline, state)
         names = [name for name in own if name not in merged]
-        if names and self._merges and "states" not in self._warned:
-            self._warned.add("states")
-            warning = EpibatchWarning(
+        if names and self._merges:
+            self._warn_once(
+                "states",
                 f"{type(pipeline).__name__}, states of {', '.join(names)}",
                 expected="pieces whose states can be merged, as runners in several processes have one each",
                 found="pieces without merge_states; each runner goes by its own, and this process by the first one's",
                 do="write merge_states(states) in the piece, or keep the state in the episodes",
             )
-            warnings.warn(warning, stacklevel=3)
         return {name: copy.deepcopy(own[name]) for name in names}
 
     # -- the runners -------------------------------------------------------------------------------
@@ -911,7 +902,7 @@ def _raise_first(errors: Iterable[Exception | None]) -> None:
             raise error
 
 
-def _local_config(config: Any) -> Any:
+def _local_config(config: GroupConfig) -> GroupConfig:
     """Return the config of the runner that stays in this process and does not sample: with one environment."""
     config = config.copy()
     if config.gym_env_vectorize_mode == "vector_entry_point":
@@ -920,7 +911,7 @@ def _local_config(config: Any) -> Any:
     return config.change("EnvRunnerGroup", {"env_runners": one})
 
 
-def _hosted_config(config: Any) -> Any:
+def _hosted_config(config: GroupConfig) -> GroupConfig:
     """Return the config of a runner in another process, which has a GPU only if Ray reserves one for it."""
     if config.num_gpus_per_env_runner or config.device == "cpu":
         return config

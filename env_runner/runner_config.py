@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from torch import nn
@@ -19,22 +20,24 @@ from ..connectors.env_to_module.env_to_module_pipeline import default_pipeline a
 from ..connectors.module_to_env.module_to_env_pipeline import default_pipeline as default_module_to_env
 from ..connectors.views.view import as_views
 
+ConfigT = TypeVar("ConfigT")
+
 
 class AnyRunnerConfig(Protocol):
     """The attributes and builders that every runner uses. Values are those without an Algorithm."""
 
     env: Any
-    env_config: Mapping[str, Any] = {}
+    env_config: dict[str, Any]
     num_env_runners: int = 0
     wrappers: Sequence[Any] = ()
     num_envs_per_env_runner: int = 1
-    gym_env_vectorize_mode: str = "sync"
+    gym_env_vectorize_mode: Literal["sync", "async", "vector_entry_point"] = "sync"
     num_envs_per_worker: int = 1
-    gym_env_autoreset_mode: str | None = None
+    gym_env_autoreset_mode: Literal["next_step", "same_step", "disabled"] | None = None
     env_resets_itself: bool = False
     missing_final_obs: Any = None
     rollout_fragment_length: Any = 200
-    batch_mode: str = "truncate_episodes"
+    batch_mode: Literal["truncate_episodes", "complete_episodes"] = "truncate_episodes"
     explore: bool = True
     episode_lookback_horizon: int = 1
     horizon: int | None = None
@@ -46,7 +49,7 @@ class AnyRunnerConfig(Protocol):
     max_sub_environment_restarts_per_sample: int = 100
     max_sub_environment_restarts: int | None = None
     sub_environment_timeout_s: float | None = None
-    failed_episodes: str = "truncate"
+    failed_episodes: Literal["truncate", "drop"] = "truncate"
     seed: int | None = None
     callbacks_class: Any = None
     on_environment_created: Any = None
@@ -79,12 +82,55 @@ class MultiAgentRunnerConfig(AnyRunnerConfig, Protocol):
     Its env-to-module pipeline maps agents to modules, its module-to-env pipeline maps them back.
     """
 
-    count_steps_by: str = "env_steps"
-    episode_end: str = "all"
-    policy_mapping_fn: Any
+    count_steps_by: Literal["env_steps", "agent_steps"] = "env_steps"
+    episode_end: Literal["all", "any"] = "all"
 
-    def get_multi_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
+    @property
+    def policy_mapping_fn(self) -> Any:
+        """The function from agent and episode to a module's id."""
+
+    def get_multi_rl_module_spec(self, *, env: Any = None, spaces: Any = None) -> Any:
         """Return the spec of the modules, a `MultiRLModuleSpec`."""
+
+
+class GroupConfig(RunnerConfig, MultiAgentRunnerConfig, Protocol):
+    """The attributes and methods that an `EnvRunnerGroup` uses beside its runners; `AlgorithmConfig` has them."""
+
+    env_runner_cls: type[Any] | str | None
+    num_cpus_per_env_runner: float
+    num_gpus_per_env_runner: float
+    custom_resources_per_env_runner: dict[str, float]
+    placement_strategy: Any
+    device: Any
+    time_pieces: bool
+    merge_env_runner_states: Any
+    broadcast_env_runner_states: bool
+    max_requests_in_flight_per_env_runner: int
+    max_bytes_in_flight: int | None
+    sample_timeout_s: float | None
+    env_runner_health_probe_timeout_s: float
+    restart_failed_env_runners: bool
+    max_num_env_runner_restarts: int
+    num_consecutive_env_runner_failures_tolerance: int
+    ignore_env_runner_failures: bool
+
+    @property
+    def is_multi_agent(self) -> bool:
+        """True if runners of several agents sample."""
+
+    @property
+    def settings(self) -> Any:
+        """All settings, in sections."""
+
+    @property
+    def num_changes(self) -> Counter[str]:
+        """Number of changes of each section that was changed."""
+
+    def copy(self: ConfigT) -> ConfigT:
+        """Return a config of its own with the same settings."""
+
+    def change(self: ConfigT, method: str, parts: Mapping[str, Mapping[str, Any]]) -> ConfigT:
+        """Change settings of some sections, and return the config."""
 
 
 class _Given:
@@ -151,6 +197,7 @@ class OwnLoopConfig(RunnerConfig, MultiAgentRunnerConfig):
                 else "subclass "
                 "TorchRLModule and write _forward(self, batch), which returns {'action_dist_inputs': ...}",
             )
+        self.env_config = {}
         known = AnyRunnerConfig.__annotations__.keys() - {"num_envs_per_env_runner"}
         known |= MultiAgentRunnerConfig.__annotations__.keys() if several_agents else set()
         for name, value in settings.items():
@@ -164,11 +211,16 @@ class OwnLoopConfig(RunnerConfig, MultiAgentRunnerConfig):
                 expected, do = "an int of at least 1", f"pass {name}=16, say"
                 raise RunnerArgumentError(f"a runner, {name}=...", expected=expected, found=repr(value), do=do)
         self.env, self.num_envs_per_env_runner = env, int(num_envs)
-        self.policy_mapping_fn = policy_mapping_fn or _one_module
+        self._mapping = policy_mapping_fn or _one_module
         self._module, self._model_config = module, model_config
         self._pieces = {"env_to_module": env_to_module, "module_to_env": module_to_env}
         self._actions = {"normalize_actions": normalize_actions, "clip_actions": clip_actions}
         self._several = several_agents
+
+    @property
+    def policy_mapping_fn(self) -> Any:
+        """The function from agent and episode to a module's id."""
+        return self._mapping
 
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
         """Build the pipeline from observations to the module, on the module's device."""
@@ -192,7 +244,7 @@ class OwnLoopConfig(RunnerConfig, MultiAgentRunnerConfig):
             return _Given(self._module)
         return self._filled(self._module or RLModuleSpec(), *spaces[DEFAULT_MODULE_ID])
 
-    def get_multi_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
+    def get_multi_rl_module_spec(self, *, env: Any = None, spaces: Any = None) -> Any:
         """Return the spec of the modules."""
         given = self._module
         if given is not None and not isinstance(given, (RLModuleSpec, MultiRLModuleSpec)):
@@ -224,7 +276,7 @@ class OwnLoopConfig(RunnerConfig, MultiAgentRunnerConfig):
                 given.input_observation_space, given.input_action_space = observation, action
             return given
         if self._several:
-            options["agent_to_module_mapping_fn"] = self.policy_mapping_fn
+            options["agent_to_module_mapping_fn"] = self._mapping
         return default(observation, action, connectors=given, **options)
 
     def _filled(self, spec: RLModuleSpec, observation: Any, action: Any) -> RLModuleSpec:
@@ -236,7 +288,9 @@ class OwnLoopConfig(RunnerConfig, MultiAgentRunnerConfig):
         )
 
 
-def config_or_settings(config: Any, settings: Mapping[str, Any], *, several_agents: bool = False) -> Any:
+def config_or_settings(
+    config: ConfigT | None, settings: Mapping[str, Any], *, several_agents: bool = False
+) -> ConfigT | OwnLoopConfig:
     """Return a runner's config: the one that was given, or one of its settings.
 
     Args:

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import pickle
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from ...connectors._engine.run import PieceSeconds
 from ...episodes.packing import pack_episodes
 from ...episodes.vector_episodes import VectorEpisodes
 from ..envs.env_checks import is_of_environment
+from ..runner_config import GroupConfig
 from .make_runner import make_runner
 
 
@@ -96,7 +97,7 @@ class HostedEnvRunner:
         runner: The runner.
     """
 
-    def __init__(self, *, index: int, restarts: int, config: Any) -> None:
+    def __init__(self, *, index: int, restarts: int, config: GroupConfig) -> None:
         self._index, self._restarts, self._config = index, restarts, config
         stream = self._stream()
         if stream is not None:
@@ -165,7 +166,8 @@ class HostedEnvRunner:
         for name, state in own_states.items():
             runner.pipelines[name].set_state(copy.deepcopy(state))
         self._take_states(states, request.included)
-        episodes, failure = [], None
+        episodes: Sequence[Any] = []
+        failure = None
         try:
             episodes = runner.sample(**request.arguments)
         except Exception as error:
@@ -224,7 +226,7 @@ class HostedEnvRunner:
         self._replaced += 1
         states = self._states()
         self.runner.replace_parts(**parts)
-        self._config = self.runner.config
+        self._config = parts["config"]
         self._watch()
         stream = random_stream(self._stream() or np.random.SeedSequence(), "pipelines", self._replaced)
         for (name, pipeline), child in zip(self.runner.pipelines.items(), stream.spawn(2)):

@@ -8,11 +8,13 @@ from typing import Any
 from epibatch.core.errors import ConfigError
 from epibatch.core.imports import load_object
 
+from ..env_runner import EnvRunner
 from ..multi_agent_env_runner import MultiAgentEnvRunner
+from ..runner_config import GroupConfig
 from ..single_agent_env_runner import SingleAgentEnvRunner
 
 
-def make_runner(config: Any, worker_index: int) -> Any:
+def make_runner(config: GroupConfig, worker_index: int) -> EnvRunner[Any]:
     """Make the runner that a config asks for: a `MultiAgentEnvRunner` if it has policies, or a subclass.
 
     Args:
@@ -40,4 +42,5 @@ def make_runner(config: Any, worker_index: int) -> Any:
             found=f"{runner.__name__}, {problem}",
             do=f"write class {runner.__name__}({base.__name__}); an __init__ takes *, config, **kwargs",
         )
-    return runner(**arguments)
+    made: EnvRunner[Any] = runner(**arguments)
+    return made

@@ -220,3 +220,14 @@ def test_goals_of_evaluations_need_evaluations_and_settings_have_names_that_are_
     with pytest.raises(ConfigError) as caught:
         PolicySpec(colour=1)
     assert caught.value.where == "PolicySpec" and caught.value.found == "colour"
+
+
+def test_changes_are_counted_by_section():
+    config = PPOConfig().environment("CartPole-v1").training(lr=0.1)
+    config.env_runners(num_envs_per_env_runner=2)
+    config.explore = False
+    with pytest.raises(ConfigError):
+        config.training(lr="fast")
+    assert config.num_changes == {"environment": 1, "training": 1, "env_runners": 2}
+    config.copy().training(lr=0.2)
+    assert config.num_changes["training"] == 1

@@ -35,6 +35,7 @@ from epibatch.core.state_codec import require_mapping, select_components
 from ..connectors._engine.run import PieceSeconds
 from ..connectors.views.view import View, as_views
 from ..env_runner.callbacks import ALGORITHM_EVENTS, CallbackDispatcher
+from ..env_runner.env_runner import EnvRunner
 from ..env_runner.env_runner_group import EnvRunnerGroup
 from ..env_runner.envs.env_checks import is_of_environment
 from ..learner.learner import Learner
@@ -172,7 +173,7 @@ class Algorithm:
             raise
 
     @property
-    def env_runner(self) -> Any:
+    def env_runner(self) -> EnvRunner[Any]:
         """The runner of this process; with `num_env_runners` it has the statistics and metrics of all."""
         return self.env_runner_group.local_env_runner
 

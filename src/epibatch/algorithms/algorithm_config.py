@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -135,6 +136,7 @@ class AlgorithmConfig:
         self._allow_imports = allow_imports
         self._in_evaluation = False
         self._settings = self.model()
+        self._num_changes: Counter[str] = Counter()
 
     def api_stack(self: ConfigT, **switches: bool) -> ConfigT:
         """Warn that there is one API stack; RLlib's switches `enable_...` change nothing.
@@ -202,6 +204,7 @@ class AlgorithmConfig:
         values = self._checked(parts, errors)
         errors.raise_if_any(f"{type(self).__name__}.{method}")
         self._settings = values
+        self._num_changes.update(parts.keys())
         return self
 
     def _checked(self, parts: Mapping[str, Any], errors: ErrorList, *, env_imports: bool = True) -> AlgorithmSettings:
@@ -282,6 +285,11 @@ class AlgorithmConfig:
     def settings(self) -> AlgorithmSettings:
         """All settings, in sections."""
         return self._settings
+
+    @property
+    def num_changes(self) -> Counter[str]:
+        """Number of changes of each section that was changed."""
+        return self._num_changes
 
     @property
     def in_evaluation(self) -> bool:

@@ -1,5 +1,6 @@
 # Written by `make generated`: the source without bodies, with the settings of the models.
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -107,6 +108,10 @@ class AlgorithmConfig:
     @property
     def settings(self) -> AlgorithmSettings:
         """All settings, in sections."""
+        ...
+    @property
+    def num_changes(self) -> Counter[str]:
+        """Number of changes of each section that was changed."""
         ...
     @property
     def in_evaluation(self) -> bool:
