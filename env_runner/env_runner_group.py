@@ -544,11 +544,11 @@ class EnvRunnerGroup:
         stuck = []
         for index in late:
             progress, member = told.get(index), self._members[index]
-            if progress is None or 0 <= progress <= member.progress:
+            if progress is None or progress == member.progress:
                 stuck.append(index)
                 continue
             member.heard = time.monotonic()
-            member.progress = max(member.progress, progress)
+            member.progress = max(progress, 0)  # lower than before if a function that it calls counts from anew
         return stuck
 
     def _lose(self, index: int, requests: Iterable[Any], error: Exception | None) -> RunnerError | None:

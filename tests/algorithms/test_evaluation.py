@@ -133,12 +133,13 @@ def test_a_round_draws_the_same_whether_its_runner_is_new_or_not(built):
 
 
 def test_states_are_taken_over_and_frozen(noisy, built):
-    algo = built(noisy())
+    runners = []
+    algo = built(noisy().callbacks(on_sample_end=lambda env_runner, **kwargs: runners.append(env_runner)))
     for _ in range(2):
         algo.train()
         seen = algo.env_runner.pipelines["env_to_module"]["noise"].seen
         algo.evaluate()
-        own = algo._evaluation._runner
+        own = runners[-1]
         assert seen > 60
         assert own.pipelines["env_to_module"]["noise"].seen == seen
         assert algo.env_runner.pipelines["env_to_module"]["noise"].seen == seen

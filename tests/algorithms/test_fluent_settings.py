@@ -55,7 +55,7 @@ def test_methods_return_the_config_and_settings_read_flat():
         ),
         (lambda c: c.environment("A", env_confg={}), "did you mean 'env_config'"),
         (
-            lambda c: c.evaluation(evaluation_num_env_runners=2, num_runnr=3),
+            lambda c: c.learners(num_aggregator_actors_per_learner=2, num_runnr=3),
             r"(?s)available yet.*num_runnr: .*these 2 settings",
         ),
         (lambda c: c.training(learner_connector={"piece": "clip"}), "learner_connector"),

@@ -114,10 +114,7 @@ def test_second_spellings():
         config.training(train_batch_size=1, train_batch_size_per_learner=2)
 
 
-@pytest.mark.parametrize(
-    ("section", "name"),
-    [("learners", "num_aggregator_actors_per_learner"), ("evaluation", "evaluation_num_env_runners")],
-)
+@pytest.mark.parametrize(("section", "name"), [("learners", "num_aggregator_actors_per_learner")])
 def test_other_processes_are_not_there_yet(section, name):
     assert getattr(PPOConfig().change("method", {section: {name: 0}}), name) == 0
     with pytest.raises(NotAvailableError, match=rf"{section}\.{name}: not available yet; expected 0, found 2"):

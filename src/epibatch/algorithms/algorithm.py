@@ -278,8 +278,17 @@ class Algorithm:
         Raises:
             RunnerError: the runner returned no steps.
         """
+        interval = self.config.evaluation_interval
+        evaluates = interval is not None and (self.training_iteration + 1) % interval == 0
+        if evaluates and self.config.evaluation_parallel_to_training:
+            self._begin_evaluation()
         start = time.perf_counter()
-        step = self.training_step()
+        try:
+            step = self.training_step()
+        except BaseException:
+            if self._evaluation.has_begun:
+                self._evaluation.stop()
+            raise
         self._share_lookback()
         seconds = time.perf_counter() - start
         timers = dict(step.timers)
@@ -303,8 +312,7 @@ class Algorithm:
         }
         if self.config.num_env_runners or self.config.num_learners:
             results["fault_tolerance"] = self._fault_report()
-        interval = self.config.evaluation_interval
-        if interval is not None and self.training_iteration % interval == 0:
+        if evaluates:
             results.update(self._evaluated())
         results = merge_logged(results, self.metrics, "algorithm")
         self._call("on_train_result", result=results)
@@ -674,10 +682,20 @@ class Algorithm:
             3
             >>> algo.stop()
         """
-        self._call("on_evaluate_start")
+        if not self._evaluation.has_begun:
+            self._call("on_evaluate_start")
         results = self._evaluation.run(self.env_runner)
         self._call("on_evaluate_end", evaluation_metrics=results)
         return results
+
+    def _begin_evaluation(self) -> None:
+        """Let other processes evaluate with the weights from before an iteration; `evaluate` waits for them."""
+        self._call("on_evaluate_start")
+        try:
+            self._evaluation.begin(self.env_runner)
+        except Exception as error:
+            if not is_of_environment(error):  # else `evaluate` tries again, and reports it
+                raise
 
     def get_policy(self, policy_id: str | None = None) -> Any:
         """Return the policy that is trained, for custom loops: a `Policy` or a `MultiAgentPolicy`.

@@ -330,7 +330,7 @@ class AlgorithmConfig:
         overrides = self.overrides_for(module_id)
         return self.copy().change("get_config_for_module", {"training": overrides}) if overrides else self
 
-    def get_evaluation_config_object(self: ConfigT) -> ConfigT:
+    def get_evaluation_config_object(self: ConfigT, name: str = "") -> ConfigT:
         """Return the config of evaluation: greedy actions by default, and at most one environment per episode.
 
         Its episodes are truncated at the `horizon`, and the first ones are not shortened, unless `evaluation_config`
@@ -339,6 +339,12 @@ class AlgorithmConfig:
         `env_config` is merged into that of the training; every other setting replaces the training's. With
         "vector_entry_point" the number of environments stays, as the entry point may only support that number.
 
+        Args:
+            name: One of `evaluation_sets`; its settings replace those of `evaluation_config` in the same way. "": none.
+
+        Raises:
+            KeyError: there is no such set.
+
         Example:
             >>> from epibatch.algorithms.ppo import PPOConfig
             >>> config = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=64)
@@ -346,21 +352,27 @@ class AlgorithmConfig:
             >>> evaluation.num_envs_per_env_runner, evaluation.explore
             (5, False)
         """
+        own = self.evaluation_sets[name] if name else {}
+        env_configs = [part.get("env_config", {}) for part in (self.evaluation_config, own)]
         settings: dict[str, Any] = {
             "explore": False,
             "soft_horizon": False,
             "random_first_horizon": None,
+            "sample_timeout_s": self.evaluation_sample_timeout_s,
             **self.evaluation_config,
+            **own,
+            "env_config": {**self.env_config, **env_configs[0], **env_configs[1]},
+            "num_env_runners": self.evaluation_num_env_runners,
         }
-        if "env_config" in settings:
-            settings["env_config"] = {**self.env_config, **settings["env_config"]}
         mode = settings.get("gym_env_vectorize_mode", self.gym_env_vectorize_mode)
         if self.evaluation_duration_unit == "episodes" and mode != "vector_entry_point":
             count = settings.get("num_envs_per_env_runner", self.num_envs_per_env_runner)
-            settings["num_envs_per_env_runner"] = min(count, self.evaluation_duration)
+            most = -(-self.evaluation_duration // max(1, self.evaluation_num_env_runners))
+            settings["num_envs_per_env_runner"] = min(count, most)
         parts: dict[str, dict[str, Any]] = {section: {} for section in EVALUATED}
-        for name, value in settings.items():
-            parts[self.model.section_of()[name]][name] = value
+        parts["offline_data"] = {"input_": None}
+        for setting, value in settings.items():
+            parts[self.model.section_of()[setting]][setting] = value
         config = self.copy().change("evaluation_config", parts)
         config._in_evaluation = True
         return config

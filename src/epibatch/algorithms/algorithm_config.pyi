@@ -143,7 +143,7 @@ class AlgorithmConfig:
     def get_config_for_module(self: ConfigT, module_id: str) -> ConfigT:
         """The config as it is for one module: its own settings in place of the common ones."""
         ...
-    def get_evaluation_config_object(self: ConfigT) -> ConfigT:
+    def get_evaluation_config_object(self: ConfigT, name: str = "") -> ConfigT:
         """Return the config of evaluation: greedy actions by default, and at most one environment per episode.
 
         Its episodes are truncated at the `horizon`, and the first ones are not shortened, unless `evaluation_config`
@@ -151,6 +151,12 @@ class AlgorithmConfig:
 
         `env_config` is merged into that of the training; every other setting replaces the training's. With
         "vector_entry_point" the number of environments stays, as the entry point may only support that number.
+
+        Args:
+            name: One of `evaluation_sets`; its settings replace those of `evaluation_config` in the same way. "": none.
+
+        Raises:
+            KeyError: there is no such set.
 
         Example:
             >>> from epibatch.algorithms.ppo import PPOConfig
@@ -595,7 +601,11 @@ class AlgorithmConfig:
         evaluation_duration: int = 10,
         evaluation_duration_unit: Literal["episodes", "timesteps"] = "episodes",
         evaluation_config: dict[str, Any] = ...,
+        evaluation_sets: dict[str, dict[str, Any]] = ...,
         evaluation_num_env_runners: int = 0,
+        evaluation_parallel_to_training: bool = False,
+        evaluation_sample_timeout_s: float | None = 120.0,
+        evaluation_force_reset_envs_before_iteration: Literal[True] = True,
     ) -> Self:
         """Set when and how long the policy is measured apart from the training, which it does not change.
 
@@ -605,7 +615,16 @@ class AlgorithmConfig:
             evaluation_duration: How much is sampled for one evaluation.
             evaluation_duration_unit: What the duration counts.
             evaluation_config: Settings of `environment` and `env_runners` that differ, such as `{"explore": True}`.
-            evaluation_num_env_runners: Must be 0: this process evaluates.
+            evaluation_sets: Name -> settings in which a set of environments differs from `evaluation_config`, such
+                as `{"hard": {"env_config": {"level": 9}}}`. Each set is evaluated, and has its results below its
+                name.
+            evaluation_num_env_runners: Processes that evaluate, as Ray actors, for each set; 0: this process
+                evaluates.
+            evaluation_parallel_to_training: True: these processes evaluate while an iteration samples and learns,
+                with the weights from before it.
+            evaluation_sample_timeout_s: Seconds without a step after which one of these processes is taken to hang,
+                and is replaced; None: no limit.
+            evaluation_force_reset_envs_before_iteration: Must be True: each evaluation begins new episodes.
 
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
@@ -855,7 +874,11 @@ class AlgorithmConfig:
     evaluation_duration: int
     evaluation_duration_unit: Literal["episodes", "timesteps"]
     evaluation_config: dict[str, Any]
+    evaluation_sets: dict[str, dict[str, Any]]
     evaluation_num_env_runners: int
+    evaluation_parallel_to_training: bool
+    evaluation_sample_timeout_s: float | None
+    evaluation_force_reset_envs_before_iteration: Literal[True]
     callbacks_class: type[Any] | str | Sequence[type[Any] | str] | None
     on_algorithm_init: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None
     on_train_result: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None

@@ -201,10 +201,10 @@ def test_synchronising_without_a_local_runner(library: Any) -> Any:
     return [group.local_env_runner is not None, synchronised]
 
 
-@probe("not-available", ours=Raises(NotAvailableError, "evaluation_num_env_runners"), theirs=2)
-def test_several_runners_for_evaluation(library: Any) -> Any:
-    config = library.PPOConfig().environment("CartPole-v1").evaluation(evaluation_num_env_runners=2)
-    return config.evaluation_num_env_runners
+@probe("not-available", ours=Raises(NotAvailableError, "num_aggregator_actors_per_learner"), theirs=2)
+def test_aggregator_actors(library: Any) -> Any:
+    config = library.PPOConfig().environment("CartPole-v1").learners(num_aggregator_actors_per_learner=2)
+    return config.num_aggregator_actors_per_learner
 
 
 def listener(library: Any, methods: dict[str, Any]) -> type:

@@ -540,6 +540,10 @@ class MultiAgentSectionSettings(SettingsModel):
     """Module id -> settings of the training that it has of its own."""
 
 
+_Name = Annotated[str, Field(pattern=r"^[\w.-]+$")]
+_EvaluationOverrides = _partial("EvaluationOverrides", EnvironmentSettings, EnvRunnerSettings)
+
+
 class EvaluationSettings(SettingsModel):
     """Set when and how long the policy is measured apart from the training, which it does not change."""
 
@@ -549,17 +553,19 @@ class EvaluationSettings(SettingsModel):
     """How much is sampled for one evaluation."""
     evaluation_duration_unit: Literal["episodes", "timesteps"] = "episodes"
     """What the duration counts."""
-    evaluation_config: _partial("EvaluationOverrides", EnvironmentSettings, EnvRunnerSettings) = Field(  # type: ignore
-        default_factory=dict
-    )
+    evaluation_config: _EvaluationOverrides = Field(default_factory=dict)  # type: ignore[valid-type]
     """Settings of `environment` and `env_runners` that differ, such as `{"explore": True}`."""
-    evaluation_num_env_runners: Annotated[
-        Count,
-        AfterValidator(
-            partial(_must_be_zero, advice="this process evaluates; raise num_envs_per_env_runner in evaluation_config")
-        ),
-    ] = 0
-    """Must be 0: this process evaluates."""
+    evaluation_sets: dict[_Name, _EvaluationOverrides] = Field(default_factory=dict)  # type: ignore[valid-type]
+    """Name -> settings in which a set of environments differs from `evaluation_config`, such as
+    `{"hard": {"env_config": {"level": 9}}}`. Each set is evaluated, and has its results below its name."""
+    evaluation_num_env_runners: Count = 0
+    """Processes that evaluate, as Ray actors, for each set; 0: this process evaluates."""
+    evaluation_parallel_to_training: Switch = False
+    """True: these processes evaluate while an iteration samples and learns, with the weights from before it."""
+    evaluation_sample_timeout_s: PositiveNumber | None = 120.0
+    """Seconds without a step after which one of these processes is taken to hang, and is replaced; None: no limit."""
+    evaluation_force_reset_envs_before_iteration: Literal[True] = True
+    """Must be True: each evaluation begins new episodes."""
 
 
 class CallbackSettings(SettingsModel):
@@ -836,7 +842,7 @@ def _explain(model: type[AlgorithmSettings], detail: ErrorDetails) -> str | None
     if detail["type"] not in ("extra_forbidden", "invalid_key"):
         return None
     if len(place) > 2:
-        return explain_override(model, name, EVALUATED if "evaluation_config" in place else ("training",))
+        return explain_override(model, name, EVALUATED if place[0] == "evaluation" else ("training",))
     if section is None:
         choices = ["algorithm", *sections, *PIPELINES]
         other = f"; this setting belongs to {section_of[name]}" if name in section_of else ""
@@ -871,17 +877,28 @@ def add_contradictions(settings: AlgorithmSettings, errors: ErrorList) -> None:
         )
     if settings.learners.num_gpus_per_learner > 1:
         errors.add("learners.num_gpus_per_learner", "expected at most 1, as a learner uses one GPU; set num_learners")
-    if settings.evaluation.evaluation_config.get("num_env_runners"):
-        errors.add("evaluation.evaluation_config.num_env_runners", "expected 0: this process evaluates")
-    evaluated, data = settings.evaluation, settings.offline_data.input_
-    env = evaluated.evaluation_config.get("env", settings.environment.env)
+    evaluated: Any = settings.evaluation
+    data = settings.offline_data.input_
     if data is not None and settings.env_runners.num_env_runners:
         errors.add("env_runners.num_env_runners", "expected 0 with offline_data.input_, as nothing is sampled")
-    if data is not None and env is None and evaluated.evaluation_interval is not None:
+    if evaluated.evaluation_parallel_to_training and not evaluated.evaluation_num_env_runners:
+        errors.add("evaluation.evaluation_parallel_to_training", "needs processes: set evaluation_num_env_runners")
+    sets: dict[str, Any] = {f"evaluation_sets.{name}": own for name, own in evaluated.evaluation_sets.items()}
+    for name, own in {"evaluation_config": evaluated.evaluation_config, **sets}.items():
+        if own.get("num_env_runners"):
+            errors.add(f"evaluation.{name}.num_env_runners", "expected 0; set evaluation.evaluation_num_env_runners")
+    common = evaluated.evaluation_config.get("env", settings.environment.env)
+    envs = [own.get("env", common) for own in sets.values()] or [common]
+    if data is not None and None in envs and evaluated.evaluation_interval is not None:
         errors.add("evaluation.evaluation_interval", "needs an environment: evaluation_config={'env': 'CartPole-v1'}")
     goal = settings.stop.evaluation_return_mean
     if goal is not None and settings.evaluation.evaluation_interval is None:
         errors.add("stop.evaluation_return_mean", "needs evaluations: set evaluation.evaluation_interval")
+    elif goal is not None and sets:
+        key = f"evaluation/{next(iter(evaluated.evaluation_sets))}/{RETURN_MEAN}"
+        errors.add(
+            "stop.evaluation_return_mean", f"expected the goal of a set, such as stop.results: {{{key}: {goal:g}}}"
+        )
     measured = {f"stop.results.{key}": key for key in settings.stop.results}
     measured["checkpointing.checkpoint_score_attribute"] = settings.checkpointing.checkpoint_score_attribute or ""
     for place, key in measured.items():

@@ -18,7 +18,7 @@ from rich.table import Column
 
 from epibatch.core import DEFAULT_MODULE_ID
 
-from .results import LIMITS
+from .results import LIMITS, RETURN_MEAN, flat_metrics
 
 if TYPE_CHECKING:
     from ..config.settings import StopSettings
@@ -44,9 +44,9 @@ def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
     parts = ["no episode done yet" if mean is None or mean != mean else f"return {mean:.1f}"]
     processes = _processes(results.get("fault_tolerance", {}))
     parts += processes
-    measured = results.get("evaluation", {}).get("env_runners", {}).get("episode_return_mean")
-    if measured is not None and measured == measured:
-        parts.append(f"evaluation {measured:.1f}")
+    for key, measured in flat_metrics(results.get("evaluation", {})).items():
+        if key.endswith(RETURN_MEAN) and measured is not None:
+            parts.append(" ".join(["evaluation", *key.split("/")[:-2], f"{measured:.1f}"]))
     steps, seconds = runner.get("num_env_steps_sampled"), results.get("time_this_iter_s")
     if steps is not None and seconds:
         parts.append(f"{steps / seconds:,.0f} steps/s")
