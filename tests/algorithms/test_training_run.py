@@ -418,6 +418,7 @@ def test_reports_of_named_errors_and_of_other_libraries():
         ({"training_iteration": 9}, {}, "r | 1/9 iterations | return 100.0 | 10,000 steps/s | "),
         ({}, {"time_this_iter_s": 0}, "r | 1,000 steps | return 100.0 | loss policy 0.1, value 5, entropy 0.69 | "),
         ({}, measured(7), "r | 1,000 steps | return 100.0 | evaluation 7.0 | "),
+        ({}, {"evaluation": {"a": measured(7)["evaluation"]}}, "r | 1,000 steps | return 100.0 | evaluation a 7.0 | "),
         ({}, faults(4, 4, 0), "r | 1,000 steps | return 100.0 | runners 4/4 | 10,000 steps/s | "),
         ({}, faults(4, 3, 1), "r | 1,000 steps | return 100.0 | runners 3/4, 1 restart | 10,000 steps/s | "),
         (

@@ -669,7 +669,8 @@ class Algorithm:
 
         Returns:
             `env_runners`: `episode_return_mean`, `_min`, `_max`, the same of `episode_len`, `num_episodes`,
-            `num_env_steps_sampled`, both with `_lifetime` over all evaluations, and `sample`, the seconds it took.
+            `num_env_steps_sampled`, both with `_lifetime` over all evaluations, and `sample`, the seconds it took. With
+            `evaluation_sets` this is below the name of each set.
 
         Raises:
             ConfigError: the evaluation environment has other spaces than the training's.

@@ -307,6 +307,7 @@ class EvaluatedEpisodes:
         num_envs: Number of environments.
 
     Attributes:
+        agents: Returns and steps of the agents, if there are several.
         returns: Of the episodes that count.
         lengths: Their env steps.
         steps: Env steps in all of them.
@@ -315,7 +316,7 @@ class EvaluatedEpisodes:
 
     def __init__(self, num_envs: int) -> None:
         self._running: dict[int, list[tuple[float, int]]] = defaultdict(list)
-        self._agents = AgentMetrics(num_envs, sys.maxsize)
+        self.agents = AgentMetrics(num_envs, sys.maxsize)
         self.returns: list[float] = []
         self.lengths: list[int] = []
         self.steps = 0
@@ -334,7 +335,7 @@ class EvaluatedEpisodes:
                 continue
             self._running[env].append((_return_of(chunk), len(chunk)))
             if isinstance(chunk, MultiAgentEpisode):
-                (self._agents.end if chunk.is_done else self._agents.cut)(env, chunk)
+                (self.agents.end if chunk.is_done else self.agents.cut)(env, chunk)
             if chunk.is_done:
                 left[env] -= 1
                 parts = self._running.pop(env)
@@ -344,7 +345,7 @@ class EvaluatedEpisodes:
 
     def join(self, others: EvaluatedEpisodes) -> None:
         """Count the episodes of another runner, too, which sampled at the same time."""
-        self._agents.add_from(others._agents.take())
+        self.agents.add_from(others.agents.take())
         self.returns += others.returns
         self.lengths += others.lengths
         self.steps += others.steps
@@ -352,7 +353,7 @@ class EvaluatedEpisodes:
 
     def by_agent(self) -> dict[str, Any]:
         """Means of each agent's and each module's returns, and of the agents' steps; nothing with one agent."""
-        report = self._agents.report()
+        report = self.agents.report()
         return {name: report[name] for name in _BY_AGENT if report[name]}
 
 
