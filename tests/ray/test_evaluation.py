@@ -34,6 +34,7 @@ def measured(results):
     return {name: {**part["env_runners"], "sample": None} for name, part in results.items()}
 
 
+@pytest.mark.filterwarnings("ignore:(?s)env runners.*have not started yet")
 def test_processes_that_evaluate_beside_training_and_are_lost(cluster, tmp_path):
     config = PPOConfig().environment("CartPole-v1").env_runners(env_to_module_connector=["mean_std_filter"])
     config.training(train_batch_size=200, minibatch_size=50, num_epochs=2, lr=1e-2).debugging(seed=3)
