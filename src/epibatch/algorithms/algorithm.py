@@ -54,7 +54,7 @@ from .policy_spec import PolicySpec, settings_of
 from .recorded_episodes import with_spaces_of_data
 from .run.results import judge
 from .run.saved_checkpoints import read_newest
-from .sources import Source, StatefulSource
+from .sources import DrawnSource, Source, StatefulSource
 from .train_batches import TrainBatches
 
 if TYPE_CHECKING:
@@ -82,6 +82,13 @@ class StepResult:
     learner_results: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     num_env_steps: int = 0
     timers: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def then(self, later: StepResult) -> StepResult:
+        """Return the outcome of this step and a later one: steps and seconds of both, and the newest results."""
+        names = {**self.timers, **later.timers}
+        timers = {name: self.timers.get(name, 0.0) + later.timers.get(name, 0.0) for name in names}
+        steps = self.num_env_steps + later.num_env_steps
+        return StepResult(later.learner_results or self.learner_results, steps, timers)
 
 
 class Algorithm:
@@ -135,7 +142,7 @@ class Algorithm:
             seed_everything(self.config.seed)
         self.training_iteration = 0
         self._time_total_s = 0.0
-        self._env_steps = 0
+        self._env_steps = self._steps_to_learn = 0
         self._edits_learned = 0
         self.env_runner_group = EnvRunnerGroup(
             config=self.config if config.env is not None else with_spaces_of_data(self.config)
@@ -285,6 +292,8 @@ class Algorithm:
         start = time.perf_counter()
         try:
             step = self.training_step()
+            while step.num_env_steps < self.config.min_env_steps_per_iteration:
+                step = step.then(self.training_step())
         except BaseException:
             if self._evaluation.has_begun:
                 self._evaluation.stop()
@@ -336,12 +345,24 @@ class Algorithm:
             self._edits_learned = self.env_runner.num_edits
         sampled = time.perf_counter()
         self._batches.sample_ahead()
-        try:
-            results = self.learner_group.update(episodes=episodes, metrics=self._piece_metrics)
-        finally:  # an update that fails may have taken steps before
-            self.env_runner.weights_updated()
+        drawn = self._batches if isinstance(self._batches, DrawnSource) else None
+        num_env_steps = count_steps(episodes) if drawn is None else drawn.num_env_steps
+        self._steps_to_learn += num_env_steps
+        results: Mapping[str, Any] = {}
+        if drawn is None or len(episodes):
+            learned_from, self._steps_to_learn = self._steps_to_learn, 0
+            try:
+                results = self.learner_group.update(
+                    episodes=episodes,
+                    metrics=self._piece_metrics,
+                    num_env_steps=None if drawn is None else learned_from,
+                )
+            finally:  # an update that fails may have taken steps before
+                self.env_runner.weights_updated()
+            if drawn is not None:
+                drawn.learned(self.learner.row_outputs)
         timers = {"sample": sampled - start, "learn": time.perf_counter() - sampled}
-        return StepResult(results, count_steps(episodes), timers)
+        return StepResult(results, num_env_steps, timers)
 
     def _fault_report(self) -> dict[str, Any]:
         """Return the number of processes, of healthy ones, and of steps and episodes that were lost so far."""
@@ -831,6 +852,7 @@ class Algorithm:
             "training_iteration": self.training_iteration,
             "time_total_s": self._time_total_s,
             "num_env_steps_sampled_lifetime": self._env_steps,
+            "num_env_steps_to_learn": self._steps_to_learn,
             "logged_metrics": self._piece_metrics.get_state(),
             "callback_metrics": self.metrics.get_state(),
         }
@@ -872,6 +894,7 @@ class Algorithm:
         if not 0 <= seconds < math.inf:
             raise ValueError(f"{seconds} seconds")
         self.training_iteration, self._env_steps, self._time_total_s = iteration, steps, seconds
+        self._steps_to_learn = counters.get("num_env_steps_to_learn", 0)  # earlier versions have none
         self._piece_metrics.set_state(counters["logged_metrics"])
         self.metrics.set_state(counters.get("callback_metrics", {"metrics": {}}))  # earlier versions have none
 

@@ -89,6 +89,8 @@ class AlgorithmConfig:
     """The section `training`, of which `register_algorithm` makes the settings."""
     rule: ClassVar[Any] = None
     """The algorithm's `UpdateRule`, a class that takes the section `training` as `settings`; or what `loss` may be."""
+    min_env_steps_per_iteration: ClassVar[int] = 0
+    """Environment steps of an iteration, at least: `train` calls `training_step` until it has so many."""
     heads: ClassVar[Heads] = "actor_critic"
     """What the default network gives, as for `default_module_spec`: "q_values" for an algorithm like DQN, say."""
     offline: ClassVar[bool] = False

@@ -50,6 +50,7 @@ class AlgorithmConfig:
     model: ClassVar[type[AlgorithmSettings]]
     training_model: ClassVar[type[TrainingSettings]]
     rule: ClassVar[Any]
+    min_env_steps_per_iteration: ClassVar[int]
     heads: ClassVar[Heads]
     offline: ClassVar[bool]
     algorithm_class: ClassVar[str]

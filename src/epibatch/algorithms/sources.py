@@ -16,13 +16,27 @@ class Source(Protocol):
     is_late: bool
 
     def sample(self) -> Sequence[Any]:
-        """Return the episodes, or chunks, of one train batch."""
+        """Return the episodes, or chunks, of one train batch; none to learn nothing this time."""
 
     def sample_ahead(self) -> None:
         """Begin to prepare the next batch; does not wait for it."""
 
     def forget(self) -> None:
         """Drop what was prepared for a batch that was not returned yet."""
+
+
+@runtime_checkable
+class DrawnSource(Source, Protocol):
+    """A source that draws its batches from a larger set, such as a replay buffer, by what was learned before.
+
+    Attributes:
+        num_env_steps: environment steps that were sampled for the newest batch.
+    """
+
+    num_env_steps: int
+
+    def learned(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take what the update rule gave for each row of the newest batch: module id -> name -> tensor [rows]."""
 
 
 @runtime_checkable
