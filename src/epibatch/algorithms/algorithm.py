@@ -29,7 +29,7 @@ from epibatch.core.random_state import get_random_state, seed_everything, set_ra
 from epibatch.core.random_streams import random_stream
 from epibatch.core.restoring import check_count, restore_on_error, restoring
 from epibatch.core.rl_module.module_data import weight_limit
-from epibatch.core.rl_module.rl_module import Heads, RLModule, RLModuleSpec, default_module_spec
+from epibatch.core.rl_module.rl_module import RLModule, RLModuleSpec
 from epibatch.core.state_codec import require_mapping, select_components
 
 from ..connectors._engine.run import PieceSeconds
@@ -45,7 +45,7 @@ from ..learner.schedules import count_steps
 from ..learner.settings import LearnerSettings, MultiAgentSettings, OptimizerSettings
 from ..learner.update_rule import UpdateRule
 from .checkpoint import config_from_checkpoint, describe, read_checkpoint, write_checkpoint
-from .config.module_specs import check_module, check_sequence_settings, config_with_views, module_views
+from .config.module_specs import check_module, check_sequence_settings, complete_spec, config_with_views, module_views
 from .config.pipelines import check_same_pieces, given_pieces, is_edited
 from .evaluation import Evaluation
 from .other_libraries import ACT
@@ -470,7 +470,7 @@ class Algorithm:
             config_overrides=self.learner_overrides(policy.config),
             new_should_module_be_updated=None if rule is None else planned.policies_to_train,
         )
-        if _is_default(spec, module, self.config.heads):
+        if _is_default(self.config, spec, module):
             default_spaces = (None, None) if None in derived else derived
             settings["policies"] = {**settings["policies"], module_id: _without_code(spec, policy, default_spaces)}
         self._apply_module_change(
@@ -996,10 +996,11 @@ class Algorithm:
             self.env_runner_group.stop()
 
 
-def _is_default(spec: RLModuleSpec, module: Any, heads: Heads) -> bool:
+def _is_default(config: AlgorithmConfig, spec: RLModuleSpec, module: Any) -> bool:
     """True if a module is the one that a config makes of the settings alone."""
     try:
-        default = default_module_spec(spec.observation_space, spec.action_space, spec.model_config, heads)
+        spaces = spec.observation_space, spec.action_space
+        default = complete_spec(config, RLModuleSpec(), spaces, spec.model_config)
     except EpibatchError:
         return False
     return default.module_class is type(module)

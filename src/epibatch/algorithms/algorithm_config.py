@@ -27,7 +27,7 @@ from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipelin
 from ..connectors.module_to_env.module_to_env_pipeline import default_pipeline as default_module_to_env
 from ..connectors.views.declared_views import declare_views
 from .config.config_io import ConfigDocument, config_schema, config_to_dict, read_document, to_yaml_text
-from .config.module_specs import burns_in, check_model_config, module_spec_for, module_views, multi_module_spec
+from .config.module_specs import burns_in, check_model_config, complete_spec, module_views, multi_module_spec
 from .config.multi_agent import (
     check_agents,
     mapping_of,
@@ -53,7 +53,7 @@ from .recorded_episodes import RecordedEpisodes
 from .train_batches import TrainBatches
 
 if TYPE_CHECKING:
-    from epibatch.core.rl_module.rl_module import Heads
+    from epibatch.core.rl_module.rl_module import Heads, RLModuleSpec
 
     from .algorithm import Algorithm
     from .sources import Source
@@ -254,8 +254,6 @@ class AlgorithmConfig:
         """A config of its own with the same settings; dicts and lists in them are copied."""
         twin = type(self)(allow_imports=self._allow_imports)
         twin._settings = self._settings
-        if "heads" in vars(self):  # as a checkpoint says
-            object.__setattr__(twin, "heads", self.heads)
         for name in self.model.sections():
             section = getattr(twin._settings, name)
             given = {key: _copy_containers(value) for key, value in section if key in section.model_fields_set}
@@ -656,7 +654,17 @@ class AlgorithmConfig:
             return self.get_multi_rl_module_spec(env=env, spaces=spaces)
         found = None if spaces is None else spaces.get("default_policy")
         observation, action = self._single_spaces(spaces, env) if found is None else found
-        return module_spec_for(self.rl_module_spec, observation, action, self.model_config, self.heads)
+        spec = self.get_default_rl_module_spec() if self.rl_module_spec is None else self.rl_module_spec
+        return complete_spec(self, spec, (observation, action), spec.model_config or dict(self.model_config))
+
+    def get_default_rl_module_spec(self) -> RLModuleSpec:
+        """Return a spec whose class is that of all networks that the config gives none; without one, `heads` decides.
+
+        An algorithm with a network of its own overrides it.
+        """
+        from epibatch.core.rl_module.rl_module import RLModuleSpec
+
+        return RLModuleSpec()
 
     def get_multi_rl_module_spec(
         self, *, env: Any = None, spaces: Mapping[str, Any] | None = None, inference_only: bool = False
@@ -674,11 +682,10 @@ class AlgorithmConfig:
             SpaceError: the agents of a module have different spaces.
         """
         found = dict(spaces or {})
-        policies = self.policies
         if not all(module_id in found for module_id in self._module_ids()):
             environment = found if "__env_single__" in found else None
             found = {**self._module_spaces(*self._single_spaces(environment, env)), **found}
-        return multi_module_spec(self.rl_module_spec, policies, found, self.model_config, inference_only, self.heads)
+        return multi_module_spec(self, found, inference_only)
 
     def make_source(self, env_runner_group: Any) -> Source:
         """Return where the train batches come from: the recorded episodes if there are any, else the runners.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import gymnasium as gym
 from typing_extensions import Self
 
-from epibatch.core.rl_module.rl_module import Heads
+from epibatch.core.rl_module.rl_module import Heads, RLModuleSpec
 
 from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
 from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
@@ -302,6 +302,12 @@ class AlgorithmConfig:
             env: the (vector) environment, asked for its spaces if there are no `spaces`.
             spaces: as for the pipelines, and under `default_policy` the env-to-module pipeline's output
                 observation space with the action space.
+        """
+        ...
+    def get_default_rl_module_spec(self) -> RLModuleSpec:
+        """Return a spec whose class is that of all networks that the config gives none; without one, `heads` decides.
+
+        An algorithm with a network of its own overrides it.
         """
         ...
     def get_multi_rl_module_spec(

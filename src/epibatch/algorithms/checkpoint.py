@@ -10,8 +10,8 @@ import gymnasium as gym
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import load_state, save_state
-from epibatch.core.errors import CheckpointError, EpibatchError, add_context
-from epibatch.core.registry import piece_name, plain_data
+from epibatch.core.errors import CheckpointError, EpibatchError, PipelineError, add_context
+from epibatch.core.registry import build_piece, piece_name, piece_to_dict, plain_data
 from epibatch.core.restoring import restoring
 from epibatch.core.settings import ErrorList, path_text
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
@@ -60,12 +60,20 @@ def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, Mapping[s
         built: the acting pipelines' pieces as the config made them, by name.
 
     Returns:
-        `algorithm`; `heads` of default networks that are no actor-critics; `config`: the settings that are data;
-        `spaces` of one environment; `lookback`, the earlier steps
+        `algorithm`; `config`: the settings that are data; `spaces` of one environment; `modules`: the spec of the
+        network, or of several; `added`: for each acting pipeline the pieces that the algorithm's own config adds to
+        the default ones, with the name of the default piece after each; `lookback`, the earlier steps
         that the acting pipelines read; `edited`: the names of the pieces of each acting pipeline that was edited
         after the config built it; and `not_data`: what is code, as pairs of a place and the reason.
     """
-    errors, spaces = ErrorList(), runner.get_spaces()
+    from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec
+
+    errors, spaces, modules = ErrorList(), runner.get_spaces(), None
+    try:
+        spec: Any = MultiRLModuleSpec if config.is_multi_agent else RLModuleSpec
+        modules = spec.from_module(runner.module).to_dict()
+    except EpibatchError as error:
+        errors.add("modules", str(error))
     arguments = {
         "env_to_module": (runner.env, spaces, None),
         "module_to_env": (runner.env, spaces),
@@ -76,14 +84,22 @@ def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, Mapping[s
         "algorithm": config.algorithm,
         "config": settings_data(config.settings, errors, pieces),
         "spaces": None,
+        "modules": modules,
+        "added": {},
         "lookback": max(pipeline.lookback_needed for pipeline in runner.pipelines.values()),
     }
-    if config.heads != AlgorithmConfig.heads:
-        description["heads"] = config.heads
     try:
         description["spaces"] = [space_to_dict(space) for space in spaces["__env_single__"]]
     except (EpibatchError, TypeError) as error:
         errors.add("spaces", str(error))
+    for name in runner.pipelines:
+        build = f"build_{name}_connector"
+        if getattr(type(config), build) is not getattr(AlgorithmConfig, build):
+            try:
+                default = getattr(AlgorithmConfig, build)(config, env=runner.env, spaces=spaces)
+                description["added"][name] = _added_pieces(built[name], given_pieces(default))
+            except EpibatchError as error:
+                errors.add(("added", name), str(error))
     edited: dict[str, list[str]] = {}
     for name, pipeline in runner.pipelines.items():
         if is_edited(pipeline, built[name]):
@@ -92,6 +108,37 @@ def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, Mapping[s
                 name, f"{', '.join(edited[name])}: edited after the config built it, which has to have all pieces"
             )
     return {**description, "edited": edited, "not_data": [[list(place), text] for place, text in errors.found]}
+
+
+def _added_pieces(built: Mapping[str, Any], default: Mapping[str, Any]) -> list[tuple[str | None, dict[str, Any]]]:
+    """The pieces of a pipeline that are not among the default ones, as data, with the name of the default one after it.
+
+    Raises:
+        PieceError: a piece is code.
+        PipelineError: a default piece is missing, or is another one.
+    """
+    added, left = [], [*default]
+    for piece in built.values():
+        if left and _is_like(piece, default[left[0]]):
+            del left[0]
+        else:
+            added.append((left[0] if left else None, piece_to_dict(piece)))
+    if left:
+        raise PipelineError(
+            "pieces that the algorithm's config adds",
+            expected=f"additions to the default pieces {', '.join(default)}",
+            found=f"{', '.join(built)}, where {left[0]} is missing, out of order or another one",
+            do="insert pieces into the pipeline that super() builds",
+        )
+    return added
+
+
+def _is_like(piece: Any, other: Any) -> bool:
+    """True if two pieces are of one class, and alike as far as they are data."""
+    try:
+        return type(piece) is type(other) and piece_to_dict(piece) == piece_to_dict(other)
+    except EpibatchError:
+        return True
 
 
 def write_checkpoint(path: Path, description: Mapping[str, Any], state: Mapping[str, Any]) -> Path:
@@ -167,10 +214,14 @@ def config_from_checkpoint(
         CheckpointError: part of the config is code, or a piece in it cannot be found.
     """
     where = f"checkpoint {path}"
+    modules = description.get("modules") if needed else None  # earlier versions have none
+    if needed and "modules" in description:
+        needed = {**needed, "modules": None, "added": None, "rl_module": {"view_requirements"}}
+        needed["multi_agent"] = {*(needed["multi_agent"] or ())} - {"policies"}
     with restoring(where, "description"):
         not_data = description["not_data"]
         code = [(place, text) for place, text in not_data if _is_needed(needed, *place)]
-        code = [(place, text) for place, text in code if needed or place != ["spaces"]]
+        code = [(place, text) for place, text in code if needed or place[0] not in ("spaces", "modules", "added")]
         data = {
             section: {name: value for name, value in values.items() if _is_needed(needed, section, name)}
             if isinstance(values, Mapping)
@@ -178,6 +229,10 @@ def config_from_checkpoint(
             for section, values in plain_data(description["config"]).items()
             if not needed or section in needed
         }
+        if modules is not None:
+            data.setdefault("rl_module", {})["rl_module_spec"] = dict(modules)
+            policies = description["config"].get("multi_agent", {}).get("policies")
+            data["multi_agent"] = {**data.get("multi_agent", {}), "policies": policies and list(policies)}
         reasons = "".join(f"\n- {path_text(tuple(place))}: {text}" for place, text in code)
     if code:
         raise CheckpointError(
@@ -192,10 +247,7 @@ def config_from_checkpoint(
         with restoring(where, "config"):
             _read_specs(data, allow_imports=allow_imports)
             cls = AlgorithmConfig if needed else config_class(str(description["algorithm"]))
-            config = cls.from_dict(data, allow_imports=allow_imports)
-            if needed:  # any algorithm's, as its own class may not be here
-                object.__setattr__(config, "heads", description.get("heads", config.heads))
-            return config
+            return cls.from_dict(data, allow_imports=allow_imports)
     except EpibatchError as error:
         raise CheckpointError(
             where,
@@ -236,6 +288,7 @@ def build_for_acting(
     spaces = _known_spaces(where, description, config)
     try:
         env_to_module = config.build_env_to_module_connector(env=None, spaces=spaces, device="cpu")
+        _add_pieces(env_to_module, description, config, "env_to_module")
         observation: Any = env_to_module.observation_space
         action: Any = env_to_module.action_space
         if config.is_multi_agent:
@@ -243,6 +296,7 @@ def build_for_acting(
         else:
             spaces[DEFAULT_MODULE_ID] = (observation, action)
         module_to_env = config.build_module_to_env_connector(env=None, spaces=spaces)
+        _add_pieces(module_to_env, description, config, "module_to_env")
     except Exception as error:
         add_context(error, "in Policy.from_checkpoint, which calls the config's functions with env=None:")
         raise
@@ -259,6 +313,15 @@ def build_for_acting(
                 do="give the config all pieces, rather than adding some to a pipeline that was built",
             )
     return (env_to_module, module_to_env), config.get_rl_module_spec(env=None, spaces=spaces).build()
+
+
+def _add_pieces(pipeline: Any, description: Mapping[str, Any], config: AlgorithmConfig, name: str) -> None:
+    """Put the pieces that an algorithm's config adds into a pipeline that the general config built."""
+    if type(config) is AlgorithmConfig:
+        places = dict(zip(pipeline.names, pipeline))
+        for before, spec in description.get("added", {}).get(name, ()):
+            piece = build_piece(spec, allow_imports=config.allows_imports)
+            pipeline.append(piece) if before is None else pipeline.insert_before(places[before], piece)
 
 
 def _known_spaces(where: str, description: Mapping[str, Any], config: AlgorithmConfig) -> dict[str, Any]:

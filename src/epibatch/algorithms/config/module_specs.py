@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, add_context, nearest
+from epibatch.core.errors import CheckpointError, ConfigError, error_context, nearest
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.settings import ErrorList
 
@@ -17,115 +16,77 @@ from ...connectors.views.view import View, as_views
 from ..policy_spec import PolicySpec, settings_of
 
 if TYPE_CHECKING:
-    from epibatch.core.rl_module.rl_module import Heads
-
     from ..algorithm_config import AlgorithmConfig
 
+_SPACES = ("observation_space", "action_space")
 
-def module_spec_for(
-    spec: Any, observation_space: Any, action_space: Any, model_config: Mapping[str, Any], heads: Heads
-) -> Any:
-    """The user's spec with what it leaves open filled in, or the spec of the default network.
+
+def complete_spec(config: AlgorithmConfig, spec: Any, spaces: Iterable[Any], model_config: Any) -> Any:
+    """A copy of a module's spec with all that it leaves open: spaces, and the class of the algorithm's default network.
 
     Args:
-        spec: the user's RLModuleSpec, or None.
-        observation_space: what the module sees: the env-to-module pipeline's output.
-        action_space: one environment's action space.
-        model_config: settings of the network.
-        heads: what the default network gives, as for `default_module_spec`.
+        config: the algorithm's.
+        spec: the RLModuleSpec.
+        spaces: the env-to-module pipeline's output observation space and the action space, for those it lacks.
+        model_config: the settings of the network.
     """
     from epibatch.core.rl_module.rl_module import default_module_spec
 
-    if spec is None:
-        return default_module_spec(observation_space, action_space, dict(model_config), heads)
-    filled = dataclasses.replace(spec)
-    if filled.observation_space is None:
-        filled.observation_space = observation_space
-    if filled.action_space is None:
-        filled.action_space = action_space
-    if not filled.model_config:
-        filled.model_config = dict(model_config)
-    if filled.module_class is None and heads != "actor_critic":
-        spaces = filled.observation_space, filled.action_space
-        filled.module_class = default_module_spec(*spaces, filled.model_config, heads).module_class
+    filled = dataclasses.replace(spec, model_config=model_config)
+    for name, space in zip(_SPACES, spaces):
+        if getattr(filled, name) is None:
+            setattr(filled, name, space)
+    if filled.module_class is None:
+        filled.module_class = config.get_default_rl_module_spec().module_class
+    if filled.module_class is None:
+        own_spaces = filled.observation_space, filled.action_space
+        filled.module_class = default_module_spec(*own_spaces, model_config, config.heads).module_class
     return filled
 
 
-def multi_module_spec(
-    given: Any,
-    policies: Mapping[str, PolicySpec],
-    spaces: Mapping[str, tuple[Any, Any]],
-    model_config: Mapping[str, Any],
-    inference_only: bool,
-    heads: Heads,
-) -> Any:
+def _first(space: Any, other: Any) -> Any:
+    return other if space is None else space
+
+
+def multi_module_spec(config: AlgorithmConfig, spaces: Mapping[str, tuple[Any, Any]], inference_only: bool) -> Any:
     """The spec of several modules, with all that is left open filled in.
 
     Args:
-        given: the user's MultiRLModuleSpec, an RLModuleSpec for all modules, or None.
-        policies: module id -> what is different about it.
+        config: the algorithm's; settings of a policy and of a spec go before its `model_config`.
         spaces: module id -> observation and action space, for modules that have none of their own.
-        model_config: settings of all networks; those of a policy and of a spec go before them.
         inference_only: for acting only: without modules that only learners need.
-        heads: what default networks give, as for `default_module_spec`.
 
     Raises:
         ConfigError: modules without spaces.
     """
-    from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec, default_module_spec
+    from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec
 
+    given, policies = config.rl_module_spec, config.policies
     user_specs = getattr(given, "rl_module_specs", None)
     common = RLModuleSpec() if given is None or user_specs is not None else given
-    errors, specs = ErrorList(), {}
+    errors, parts = ErrorList(), {}
     for key in {**policies, **(user_specs or {})}:
         policy = policies.get(key, PolicySpec())
         spec = (user_specs or {}).get(key) or policy.rl_module_spec or common
-        if not (inference_only and spec.learner_only):
-            specs[key] = _fill_spec(key, spec, policy, spaces.get(key, (None, None)), model_config, errors)
+        if inference_only and spec.learner_only:
+            continue
+        own = [_first(getattr(policy, name), space) for name, space in zip(_SPACES, spaces.get(key, (None, None)))]
+        for name, space in zip(_SPACES, own):
+            if space is None and getattr(spec, name) is None:
+                text = "missing: no agent is mapped to this module whose space it could have"
+                errors.add(f"multi_agent.policies.{key}.{name}", text)
+        settings = {**config.model_config, **policy.model_config, **settings_of(spec.model_config)}
+        parts[key] = spec, own, settings
     errors.raise_if_any("modules")
-    for key, spec in specs.items():
-        if spec.module_class is None:
-            with _error_context(f"module {key!r}:"):
-                default = default_module_spec(spec.observation_space, spec.action_space, spec.model_config, heads)
-            spec.module_class = default.module_class
+    specs = {}
+    for key, (spec, own, settings) in parts.items():
+        with error_context(f"module {key!r}:"):
+            specs[key] = complete_spec(config, spec, own, settings)
         if key not in (user_specs or {}):
-            spec.inference_only = inference_only
+            specs[key].inference_only = inference_only
     if user_specs is not None:
         return dataclasses.replace(given, rl_module_specs=specs, inference_only=inference_only)
     return MultiRLModuleSpec(rl_module_specs=specs, inference_only=inference_only)
-
-
-@contextmanager
-def _error_context(context: str) -> Iterator[None]:
-    """Put a context before the message of an error raised inside."""
-    try:
-        yield
-    except EpibatchError as error:
-        add_context(error, context)
-        raise
-
-
-def _fill_spec(
-    module_id: str,
-    spec: Any,
-    policy: PolicySpec,
-    spaces: tuple[Any, Any],
-    model_config: Mapping[str, Any],
-    errors: ErrorList,
-) -> Any:
-    """A copy of a module's spec, with spaces and the settings of its network."""
-    filled = dataclasses.replace(spec)
-    for name, derived in zip(("observation_space", "action_space"), spaces):
-        values = (getattr(source, name) for source in (spec, policy))
-        space = next((value for value in values if value is not None), derived)
-        if space is None:
-            errors.add(
-                f"multi_agent.policies.{module_id}.{name}",
-                "missing: no agent is mapped to this module whose space it could have",
-            )
-        setattr(filled, name, space)
-    filled.model_config = {**model_config, **policy.model_config, **settings_of(spec.model_config)}
-    return filled
 
 
 def check_model_config(
