@@ -290,6 +290,8 @@ def test_settings_are_listed_from_the_models(run):
     models = PPOConfig.model.sections().items()
     assert [line.partition(":")[0] for line in lines] == [f"{part}.{name}" for part, m in models for name in m.names()]
     assert all("  " in line for line in lines), "each with what it sets"
+    assert run("settings", "coeff", "--algorithm", "bc").output.startswith("training.entropy_coeff: float")
+    assert "did you mean 'ppo'" in run("settings", "--algorithm", "pppo").output
     assert run("settings", "num_to_keep").output.startswith("checkpointing.num_to_keep: int | None = 2  ")
     wrong = run("settings", "num_epoch_s")
     assert wrong.exit_code == 2 and "did you mean 'num_epochs'" in wrong.output

@@ -200,12 +200,16 @@ def plot(
 @app.command()
 def settings(
     word: Annotated[str, typer.Argument(help="Part of a name or of its description; left out: all settings.")] = "",
+    algorithm: Annotated[str, typer.Option(help="The algorithm, as files name it.")] = "ppo",
 ) -> None:
     """List the settings of config files, one a line: section.name: type = default, and what it sets.
 
-    Exit code 0: some are listed. 2: none has the word.
+    Exit code 0: some are listed. 2: none has the word, or no such algorithm.
     """
-    model = algorithms.PPOConfig.model
+    try:
+        model = algorithms.config_class(algorithm).model
+    except EpibatchError as error:
+        _fail(error)
     lines = algorithms.describe_settings(model, word)
     if not lines:
         _fail(f"settings {word}: no setting has this word; {nearest(word, model.section_of())}")

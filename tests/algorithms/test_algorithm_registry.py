@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from epibatch.algorithms import Algorithm, AlgorithmConfig, Policy, algorithm_names, config_class, register_algorithm
+from epibatch.algorithms import (
+    BC,
+    Algorithm,
+    AlgorithmConfig,
+    BCConfig,
+    Policy,
+    algorithm_names,
+    config_class,
+    register_algorithm,
+)
+from epibatch.algorithms.algorithm_classes import get_trainable_cls
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.core.errors import ConfigError, RegistryError
+from epibatch.cli import app
+from epibatch.core import load_state, save_state
+from epibatch.core.errors import CheckpointError, ConfigError, RegistryError
 from epibatch.core.rl_module import DefaultQNetwork, QValueAPI
 from epibatch.env_runner import make_multi_agent
+from epibatch.episodes import SingleAgentEpisode
 from epibatch.learner import Losses, UpdateRule
 
 A2C = '''
@@ -143,7 +158,7 @@ def test_settings_of_modules_are_those_of_the_algorithm():
         with pytest.raises(ConfigError, match="vf_co"):
             config.multi_agent(policies=["red"], algorithm_config_overrides_per_module={"red": wrong})
     algo = config.build_algo()
-    assert type(algo) is Algorithm
+    assert isinstance(algo, Algorithm) and isinstance(algo, get_trainable_cls("a2c_here"))
     assert {"total_loss", "vf_loss", "entropy"} <= algo.train()["learners"]["default_policy"].keys()
     algo.stop()
 
@@ -159,6 +174,104 @@ def test_unknown_names_are_answered_with_the_nearest_one():
     assert config_class("ppo") is PPOConfig
     with pytest.raises(ConfigError, match="did you mean 'ppo'"):
         config_class("pppo")
+    with pytest.raises(ConfigError, match=r"algorithm \(line 2, column 12\): .*did you mean 'ppo'"):
+        AlgorithmConfig.from_yaml("seed: 3\nalgorithm: pppo\n")
+
+
+def test_a_general_config_reads_the_file_of_any_algorithm():
+    config = AlgorithmConfig.from_yaml("algorithm: bc\ntraining: {entropy_coeff: 0.5}\n")
+    assert type(config) is BCConfig and config.entropy_coeff == 0.5
+    with pytest.raises(ConfigError, match=r"training\.clip_param \(line 2, column 24\): unknown setting"):
+        AlgorithmConfig.from_yaml("algorithm: bc\ntraining: {clip_param: 0.5}\n")
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module with A2C and with a config that is registered nowhere, which is not imported yet."""
+    text = A2C.replace('"a2c"', '"a2c_by_path"') + "\n\nfrom epibatch.algorithms import PPOConfig\n"
+    (tmp_path / "a2c_by_path.py").write_text(f"{text}\n\nclass Mine(PPOConfig):\n    pass\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a2c.yaml").write_text(YAML.replace(": a2c", ": a2c_by_path:A2CConfig"), encoding="utf-8")
+    yield "a2c_by_path"
+    sys.modules.pop("a2c_by_path", None)
+
+
+def test_a_file_names_an_algorithm_by_its_import_path_and_its_run_goes_on(module, tmp_path):
+    line = r"(?s)algorithm \(line 2, column 12\): an import path, which runs code.*--allow-imports"
+    with pytest.raises(ConfigError, match=line):
+        AlgorithmConfig.from_yaml("a2c.yaml")
+    assert module not in sys.modules
+    for missing, text in (("a2c_by_path:Nothing", "has no 'Nothing'"), ("no_such:Config", "No module named")):
+        with pytest.raises(ConfigError, match=text):
+            AlgorithmConfig.from_yaml(f"algorithm: {missing}\n", allow_imports=True)
+    with pytest.raises(ConfigError, match=r"(?s)the class a2c_by_path:Mine; write @register_algorithm"):
+        AlgorithmConfig.from_yaml("algorithm: a2c_by_path:Mine\n", allow_imports=True)
+    trained = CliRunner().invoke(app, ["train", "a2c.yaml", "--allow-imports", "--iterations", "1", "--run", "saved"])
+    assert trained.exit_code == 0, trained.output
+    assert "algorithm: a2c_by_path:A2CConfig\n" in (tmp_path / "saved" / "config.yaml").read_text()
+    words = ["train", "--resume", "saved", "--allow-imports", "--iterations", "1"]
+    resumed = CliRunner().invoke(app, words)
+    assert resumed.exit_code == 0 and "going on after iteration 1" in resumed.output, resumed.output
+    algo = Algorithm.from_checkpoint("saved")  # the class is registered here by now
+    assert (algo.training_iteration, algo.config.vf_coeff, type(algo.config).__name__) == (2, 0.25, "A2CConfig")
+    algo.stop()
+
+
+def changed(path, **changes):
+    """The checkpoint with another description."""
+    content = load_state(path)
+    save_state(path, {**content, "description": {**content["description"], **changes}})
+
+
+def test_checkpoints_name_the_class_of_a_config_that_no_package_offers(module, tmp_path):
+    mine = importlib.import_module(module).Mine
+    algo = cart_pole_of(mine()).build_algo()
+    algo.save_to_path("saved")
+    algo.stop()
+    for allowed, expected in ((False, PPOConfig), (True, mine)):
+        restored = Algorithm.from_checkpoint("saved", allow_imports=allowed)
+        assert type(restored.config) is expected
+        restored.stop()
+    changed("saved", algorithm="gone")
+    with pytest.raises(
+        CheckpointError, match=r"(?s)'a2c_by_path:Mine'.*an import path, which runs code.*allow_imports"
+    ):
+        Algorithm.from_checkpoint("saved")
+    changed("saved", config_class=None, package="gone-package")
+    with pytest.raises(CheckpointError, match=r"(?s)algorithm 'gone'.*install gone-package, which offered"):
+        Algorithm.from_checkpoint("saved")
+
+
+def cart_pole_of(config):
+    return config.environment("CartPole-v1").training(train_batch_size=32, minibatch_size=32)
+
+
+@pytest.mark.parametrize("name", ["BC", "bc", "values_by_name", "VALUES_BY_NAME"])
+def test_algorithms_without_a_class_of_their_own_have_one_by_their_name(name, tmp_path):
+    @register_algorithm("values_by_name")
+    class ValuesConfig(AlgorithmConfig):
+        rule, heads = ValuesRule, "q_values"
+
+    cls = get_trainable_cls(name)
+    assert issubclass(cls, Algorithm) and cls is get_trainable_cls(name)
+    config = cls.get_default_config()
+    assert config is not cls.get_default_config()
+    if isinstance(config, BCConfig):
+        assert cls is BC
+        episode = SingleAgentEpisode(observations=[[0.0], [1.0]], actions=[1], rewards=[0.0], len_lookback_buffer=0)
+        config.offline_data(input_=[episode])
+        assert "input_=<1 episodes>" in repr(config) and "SingleAgentEpisode" not in repr(config)
+    algo = cart_pole_of(config).build_algo() if cls is not BC else cls(config=config)
+    assert type(algo) is cls and cls.__name__ == type(config).__name__.removesuffix("Config")
+    algo.save_to_path(tmp_path)
+    algo.stop()
+    given = {"config": config} if cls is BC else {}  # which has the episodes
+    restored = cls.from_checkpoint(tmp_path, **given)
+    assert type(restored) is cls
+    restored.stop()
+    with pytest.raises(CheckpointError, match="a checkpoint of PPO"):
+        get_trainable_cls("PPO").from_checkpoint(tmp_path, **given)
 
 
 class ValuesRule(UpdateRule):

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import arrays_size
@@ -44,6 +44,7 @@ from ..learner.loss import as_loss
 from ..learner.schedules import count_steps
 from ..learner.settings import LearnerSettings, MultiAgentSettings, OptimizerSettings
 from ..learner.update_rule import UpdateRule
+from .algorithm_config import AlgorithmConfig
 from .checkpoint import config_from_checkpoint, describe, read_checkpoint, write_checkpoint
 from .config.module_specs import check_module, check_sequence_settings, complete_spec, config_with_views, module_views
 from .config.pipelines import check_same_pieces, given_pieces, is_edited
@@ -59,7 +60,6 @@ from .train_batches import TrainBatches
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
-    from .algorithm_config import AlgorithmConfig
 
 __all__ = ["Algorithm", "LearnerGroup", "StepResult", "TrainBatches"]
 
@@ -115,6 +115,8 @@ class Algorithm:
         MissingExtraError: it asks for other processes, and Ray is not installed.
     """
 
+    config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
+    """The class of the algorithm's configs."""
     added_views: Mapping[str, View] = MappingProxyType({})
     """The views that `add_view` gave, beside those of the config that it was built with."""
 
@@ -128,6 +130,11 @@ class Algorithm:
         save = MovedAttribute("use save_to_path(path)")
         load = MovedAttribute("use from_checkpoint(path)")
         restore = MovedAttribute("use restore_from_path(path), or Algorithm.from_checkpoint(path)")
+
+    @classmethod
+    def get_default_config(cls) -> AlgorithmConfig:
+        """A new config with the algorithm's defaults."""
+        return cls.config_class()
 
     def __init__(self, config: AlgorithmConfig) -> None:
         config.validate()

@@ -21,11 +21,11 @@ def get_trainable_cls(trainable_name: str) -> type[Algorithm]:
         'CartPole-v1'
     """
     known = {name.upper(): name for name in algorithm_names()}
-    if trainable_name not in known:
+    if str(trainable_name).upper() not in known:
         raise UnknownNameError(
             "get_trainable_cls",
             expected="an algorithm that is here",
             found=repr(trainable_name),
             do=nearest(str(trainable_name), known),
         )
-    return config_class(known[trainable_name]).get_algorithm_class()
+    return config_class(known[trainable_name.upper()]).get_algorithm_class()

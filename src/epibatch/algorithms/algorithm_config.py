@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -12,7 +13,7 @@ import gymnasium as gym
 from pydantic import ValidationError
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import ConfigError, NotAvailableError
+from epibatch.core.errors import ConfigError, EpibatchError, NotAvailableError
 from epibatch.core.imports import load_object
 from epibatch.core.runtime import device_error
 from epibatch.core.settings import ErrorList
@@ -50,6 +51,7 @@ from .config.signatures import METHODS, section_method
 from .other_libraries import setting_advice, unknown_attribute
 from .policy_spec import PolicySpec
 from .recorded_episodes import RecordedEpisodes
+from .registry import config_class, import_path, name_in_files
 from .train_batches import TrainBatches
 
 if TYPE_CHECKING:
@@ -110,8 +112,9 @@ class AlgorithmConfig:
         cls._make_methods()
 
     @classmethod
+    @cache
     def get_algorithm_class(cls) -> type[Algorithm]:
-        """The class whose `training_step` runs the algorithm; it builds this config by default.
+        """The class whose `training_step` runs the algorithm; without an `algorithm_class`, one made for this config.
 
         Raises:
             NotAvailableError: this is the general config.
@@ -121,10 +124,16 @@ class AlgorithmConfig:
                 f"{cls.__name__}.build_algo",
                 expected="the config of an algorithm",
                 found="the general config",
-                do="use PPOConfig",
+                do='use PPOConfig, or give the class a name: @register_algorithm("my_sac")',
             )
         found: type[Algorithm] = load_object(cls.algorithm_class, "algorithm_class")
-        return found
+        if cls.algorithm_class != AlgorithmConfig.algorithm_class:
+            return found
+        named = next(base for base in cls.__mro__ if "model" in vars(base))
+        if named is not cls:
+            return named.get_algorithm_class()
+        attributes = {"config_class": cls, "__module__": cls.__module__, "__doc__": cls.__doc__}
+        return type(cls.__name__.removesuffix("Config"), (found,), attributes)
 
     @classmethod
     def _make_methods(cls) -> None:
@@ -265,7 +274,11 @@ class AlgorithmConfig:
 
     def __repr__(self) -> str:
         sections = [getattr(self._settings, section) for section in self.model.sections()]
-        arguments = [f"{name}={value!r}" for section in sections for name, value in section.given().items()]
+        given = {name: value for section in sections for name, value in section.given().items()}
+        arguments = [
+            f"{name}=<{len(value)} episodes>" if name == "input_" and value is not None else f"{name}={value!r}"
+            for name, value in given.items()
+        ]
         return f"{type(self).__name__}({', '.join(arguments)})"
 
     def validate(self) -> None:
@@ -472,8 +485,11 @@ class AlgorithmConfig:
             allow_imports: as in `from_dict`.
             complete: True if `algorithm` and an environment have to be given.
         """
+        cls = cls.class_in(document, allow_imports=allow_imports)
         config, errors = cls(allow_imports=allow_imports), ErrorList()
         sections = document.sections(errors)
+        if sections.get("algorithm") == import_path(cls):
+            sections["algorithm"] = cls.model.default_of("algorithm")
         if complete:
             document.add_missing(str(cls.model.default_of("algorithm")), errors)
         values = config._checked(sections, errors, env_imports=allow_imports)
@@ -483,6 +499,30 @@ class AlgorithmConfig:
         errors.raise_if_any(document.where, document.shown)
         config._settings = values
         return config
+
+    @classmethod
+    def class_in(cls: type[ConfigT], document: ConfigDocument, *, allow_imports: bool = False) -> type[ConfigT]:
+        """Return the config class of the algorithm that a document names, if that is a subclass of this one.
+
+        Args:
+            document: the data.
+            allow_imports: True if it may name the class by its import path.
+
+        Raises:
+            ConfigError: there is no such algorithm, or it may not be imported; with line and column.
+        """
+        name = document.data.get("algorithm") if isinstance(document.data, Mapping) else None
+        if not isinstance(name, str) or not name:
+            return cls
+        try:
+            found = config_class(name, allow_imports=allow_imports)
+        except EpibatchError as error:
+            if cls is not AlgorithmConfig:  # its settings refuse other names
+                return cls
+            errors = ErrorList()
+            errors.add("algorithm", f"{error.found}; {error.do}")
+            errors.raise_if_any(document.where, document.shown)
+        return found if issubclass(found, cls) else cls
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
@@ -495,7 +535,8 @@ class AlgorithmConfig:
         Raises:
             ConfigError: something in it is code (a function, a class, a space); each is named.
         """
-        return config_to_dict(self._settings, f"{type(self).__name__} as data")
+        data = config_to_dict(self._settings, f"{type(self).__name__} as data")
+        return {**data, "algorithm": name_in_files(type(self))}
 
     def to_yaml(self) -> str:
         """The config as YAML text; `from_yaml` reads it back."""

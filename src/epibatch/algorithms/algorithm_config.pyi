@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -59,8 +60,9 @@ class AlgorithmConfig:
         """Let the settings be those of a model, and make their typed methods."""
         ...
     @classmethod
+    @cache
     def get_algorithm_class(cls) -> type[Algorithm]:
-        """The class whose `training_step` runs the algorithm; it builds this config by default.
+        """The class whose `training_step` runs the algorithm; without an `algorithm_class`, one made for this config.
 
         Raises:
             NotAvailableError: this is the general config.
@@ -238,6 +240,18 @@ class AlgorithmConfig:
             document: the data.
             allow_imports: as in `from_dict`.
             complete: True if `algorithm` and an environment have to be given.
+        """
+        ...
+    @classmethod
+    def class_in(cls: type[ConfigT], document: ConfigDocument, *, allow_imports: bool = False) -> type[ConfigT]:
+        """Return the config class of the algorithm that a document names, if that is a subclass of this one.
+
+        Args:
+            document: the data.
+            allow_imports: True if it may name the class by its import path.
+
+        Raises:
+            ConfigError: there is no such algorithm, or it may not be imported; with line and column.
         """
         ...
     @classmethod

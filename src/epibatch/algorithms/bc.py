@@ -10,11 +10,12 @@ from epibatch.core.settings import Coefficient, Positive
 
 from ..learner.masked_rows import as_mask, masked_mean
 from ..learner.update_rule import Losses, UpdateRule
+from .algorithm import Algorithm
 from .algorithm_config import AlgorithmConfig
 from .config.settings import TrainingSettings
 from .registry import register_algorithm
 
-__all__ = ["BCConfig", "BCRule"]
+__all__ = ["BC", "BCConfig", "BCRule"]
 
 
 class BCTraining(TrainingSettings):
@@ -60,3 +61,10 @@ class BCConfig(AlgorithmConfig):
     training_model: ClassVar[type[TrainingSettings]] = BCTraining
     rule: ClassVar[Any] = BCRule
     offline: ClassVar[bool] = True
+    algorithm_class: ClassVar[str] = "epibatch.algorithms.bc:BC"
+
+
+class BC(Algorithm):
+    """Behaviour cloning's training loop; built by `BCConfig.build_algo`."""
+
+    config_class: ClassVar[type[AlgorithmConfig]] = BCConfig

@@ -8,11 +8,12 @@ from typing_extensions import Self
 from epibatch.core.settings import Coefficient, Positive
 
 from ..learner.update_rule import Losses, UpdateRule
+from .algorithm import Algorithm
 from .algorithm_config import AlgorithmConfig
 from .config.settings import TrainingSettings
 
-__all__ = ["BCConfig", "BCRule"]
-__all__ = ["BCConfig", "BCRule"]
+__all__ = ["BC", "BCConfig", "BCRule"]
+__all__ = ["BC", "BCConfig", "BCRule"]
 
 class BCTraining(TrainingSettings):
     """Set learning rate, batch sizes and the weight of the entropy."""
@@ -43,6 +44,7 @@ class BCConfig(AlgorithmConfig):
     training_model: ClassVar[type[TrainingSettings]]
     rule: ClassVar[Any]
     offline: ClassVar[bool]
+    algorithm_class: ClassVar[str]
     def training(
         self,
         *,
@@ -91,3 +93,8 @@ class BCConfig(AlgorithmConfig):
             ConfigError: unknown settings or values that do not fit, all of them in one message.
         """
     entropy_coeff: float
+
+class BC(Algorithm):
+    """Behaviour cloning's training loop; built by `BCConfig.build_algo`."""
+
+    config_class: ClassVar[type[AlgorithmConfig]]

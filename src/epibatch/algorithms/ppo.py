@@ -16,7 +16,7 @@ from ..learner.settings import PPOSettings
 from ..learner.update_rule import UpdateRule
 from .algorithm import Algorithm
 from .algorithm_config import AlgorithmConfig
-from .config.settings import AlgorithmSettings, PPOAlgorithmSettings, PPOTrainingSettings, TrainingSettings
+from .config.settings import PPOTrainingSettings, TrainingSettings
 from .registry import register_algorithm
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ class PPOConfig(AlgorithmConfig):
         (0.3, 0.95)
     """
 
-    model: ClassVar[type[AlgorithmSettings]] = PPOAlgorithmSettings
     training_model: ClassVar[type[TrainingSettings]] = PPOTrainingSettings
     rule: ClassVar[Any] = PPOLoss
     algorithm_class: ClassVar[str] = "epibatch.algorithms.ppo:PPO"
@@ -106,6 +105,8 @@ def _name_unused_settings(settings: PPOSettings, loss: UpdateRule) -> None:
 
 class PPO(Algorithm):
     """PPO's training loop; built by `PPOConfig.build_algo`."""
+
+    config_class: ClassVar[type[AlgorithmConfig]] = PPOConfig
 
     @classmethod
     def get_default_config(cls) -> PPOConfig:

@@ -9,7 +9,7 @@ from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipe
 from ..learner.update_rule import UpdateRule
 from .algorithm import Algorithm
 from .algorithm_config import AlgorithmConfig
-from .config.settings import AlgorithmSettings, TrainingSettings
+from .config.settings import TrainingSettings
 
 __all__ = ["PPO", "PPOConfig"]
 __all__ = ["PPO", "PPOConfig"]
@@ -28,7 +28,6 @@ class PPOConfig(AlgorithmConfig):
         (0.3, 0.95)
     """
 
-    model: ClassVar[type[AlgorithmSettings]]
     training_model: ClassVar[type[TrainingSettings]]
     rule: ClassVar[Any]
     algorithm_class: ClassVar[str]
@@ -138,6 +137,8 @@ class PPOConfig(AlgorithmConfig):
 
 class PPO(Algorithm):
     """PPO's training loop; built by `PPOConfig.build_algo`."""
+
+    config_class: ClassVar[type[AlgorithmConfig]]
     @classmethod
     def get_default_config(cls) -> PPOConfig:
         """A new config with PPO's defaults."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from epibatch.core.errors import ConfigError, RegistryError, nearest
-from epibatch.core.imports import load_object
+from epibatch.core.imports import ALLOW_IMPORTS, load_object
 from epibatch.core.lazy import public_names
 
 from .config.settings import algorithm_settings
@@ -16,7 +16,15 @@ from .config.settings import algorithm_settings
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["algorithm_names", "config_class", "register_algorithm"]
+__all__ = [
+    "algorithm_names",
+    "config_class",
+    "import_path",
+    "name_in_files",
+    "offering_package",
+    "path_beside_name",
+    "register_algorithm",
+]
 
 ENTRY_POINT_GROUP = "epibatch.algorithms"
 """The group of entry points by which packages offer algorithms: name -> `module:ConfigClass`."""
@@ -67,6 +75,29 @@ def _path(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
+def import_path(cls: type) -> str | None:
+    """Return the import path of a class; None if it was defined in a function or a script."""
+    return None if "<locals>" in cls.__qualname__ or cls.__module__ == "__main__" else _path(cls)
+
+
+def path_beside_name(cls: type[AlgorithmConfig]) -> str | None:
+    """Return the import path of a config class that no installed package offers by its name; None for others."""
+    path = import_path(cls)
+    return None if path == _offered().get(cls.model.default_of("algorithm")) else path
+
+
+def name_in_files(cls: type[AlgorithmConfig]) -> str:
+    """Return what files call the algorithm of a config: its import path if a module registers the name, else the name.
+
+    Example:
+        >>> from epibatch.algorithms.ppo import PPOConfig
+        >>> name_in_files(PPOConfig)
+        'ppo'
+    """
+    name: str = cls.model.default_of("algorithm")
+    return (path_beside_name(cls) if _registered.get(name) is cls else None) or name
+
+
 def _built_in() -> dict[str, str]:
     """Return the path of the config class of each algorithm of epibatch: `XConfig` in the module `x`."""
     found = {}
@@ -88,21 +119,47 @@ def algorithm_names() -> list[str]:
     return sorted({*_offered(), *_registered})
 
 
-def config_class(algorithm: str) -> type[AlgorithmConfig]:
-    """Return the config class of an algorithm's name.
+def offering_package(algorithm: str) -> str | None:
+    """Return the installed distribution that offers an algorithm; None if none does, or if it is epibatch's."""
+    points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=algorithm)
+    return next((point.dist.name for point in points if point.dist), None)
+
+
+def config_class(algorithm: str, *, allow_imports: bool = False) -> type[AlgorithmConfig]:
+    """Return the config class of an algorithm.
+
+    Args:
+        algorithm: its name, or the import path `module:Config` of a registered class.
+        allow_imports: True if a module that was not imported yet may be; importing runs code.
 
     Raises:
-        ConfigError: no algorithm has this name.
+        ConfigError: no algorithm has this name, imports are not allowed, or the path leads to no registered class.
+        RegistryError: the class cannot be imported.
     """
-    if algorithm in _registered:
-        return _registered[algorithm]
-    path = _offered().get(algorithm)
-    if path is None:
+    where, path = f"algorithm {algorithm!r}", _offered().get(algorithm)
+    known = {**{_path(cls): cls for cls in _registered.values()}, **_registered}
+    if algorithm in known:
+        return known[algorithm]
+    if path is None and ":" not in algorithm:
         raise ConfigError(
-            "algorithm",
+            where,
             expected="a known algorithm",
-            found=repr(algorithm),
-            do=f"{nearest(str(algorithm), algorithm_names())}; others come with the package that offers them",
+            found="no algorithm that is installed",
+            do=f"{nearest(algorithm, algorithm_names())}; others come with the package that offers them",
         )
-    found: type[AlgorithmConfig] = load_object(path, "algorithm")
-    return found
+    if path is None and not allow_imports:
+        raise ConfigError(
+            where,
+            expected="a registered algorithm",
+            found="an import path, which runs code when it is loaded",
+            do=f"write the name of an algorithm that is installed, or allow it with {ALLOW_IMPORTS}",
+        )
+    found: Any = load_object(path or algorithm, where)
+    if found not in _registered.values():
+        raise ConfigError(
+            where,
+            expected="a registered config class",
+            found=f"the {'class' if isinstance(found, type) else type(found).__name__} {path or algorithm}",
+            do='write @register_algorithm("my_sac") above the class, and name the class itself',
+        )
+    return cast("type[AlgorithmConfig]", found)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from epibatch.algorithms.config.settings import PPOAlgorithmSettings
+from epibatch.algorithms.config.settings import AlgorithmSettings, PPOTrainingSettings
 from epibatch.algorithms.other_libraries import RLLIB_METHODS, other_setting
 
-_SETTINGS = {*PPOAlgorithmSettings.section_of(), "model"}
-_SECTIONS = {*PPOAlgorithmSettings.sections(), "stopping"}
+_SETTINGS = {*AlgorithmSettings.section_of(), *PPOTrainingSettings.spellings(), "model"}
+_SECTIONS = {*AlgorithmSettings.sections(), "stopping"}
 _PACKAGES = ("ray.rllib", "ray.tune", "epibatch")
 
 

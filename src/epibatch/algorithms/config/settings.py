@@ -787,17 +787,6 @@ def algorithm_settings(name: str, training: type[TrainingSettings], config: type
     return made
 
 
-PPOMultiAgentSettings = _multi_agent_settings("PPOMultiAgentSettings", PPOTrainingSettings)
-
-
-class PPOAlgorithmSettings(AlgorithmSettings):
-    """All settings of a PPOConfig, in sections."""
-
-    algorithm: Literal["ppo"] = "ppo"  # type: ignore[assignment]
-    training: PPOTrainingSettings = Field(default_factory=PPOTrainingSettings)
-    multi_agent: PPOMultiAgentSettings = Field(default_factory=PPOMultiAgentSettings)  # type: ignore[valid-type]
-
-
 # ----------------------------------------------------------------------------------------- checking
 
 

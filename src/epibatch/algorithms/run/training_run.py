@@ -28,11 +28,11 @@ from epibatch.core.errors import (
     add_context,
     nearest,
 )
-from epibatch.core.settings import ErrorList
 
+from ..algorithm_config import AlgorithmConfig
 from ..config.config_io import changed_document, read_document, to_yaml_text
 from ..loggers import Logger, Loggers, make_logger
-from ..registry import algorithm_names, config_class
+from ..registry import config_class
 from .error_reports import error_report
 from .results import RETURN_MEAN, Verdict, flat_metrics, judge
 from .run_folder import RunFolder
@@ -42,7 +42,6 @@ from .training_progress import Progress
 
 if TYPE_CHECKING:
     from ..algorithm import Algorithm
-    from ..algorithm_config import AlgorithmConfig
     from ..config.settings import StopSettings
 
 STARTUP_ERRORS = (EpibatchError, gym.error.Error, ImportError, OSError)
@@ -434,13 +433,9 @@ def _exit_code(verdict: Verdict | None) -> int:
 def _read_config(path: Path, changes: Sequence[str], allow_imports: bool) -> AlgorithmConfig:
     """The config in a file, with changes, checked for all that training needs."""
     document = read_document(path)
-    name = document.data.get("algorithm") if isinstance(document.data, Mapping) else None
-    known = algorithm_names()
-    if isinstance(name, str) and name not in known:
-        errors = ErrorList()
-        errors.add("algorithm", f"no algorithm that is installed; {nearest(name, known)}")
-        errors.raise_if_any(document.where, document.shown)
-    cls = config_class(name if isinstance(name, str) else "ppo")
+    cls = AlgorithmConfig.class_in(document, allow_imports=allow_imports)
+    if cls is AlgorithmConfig:  # the message that `algorithm` is missing names this one
+        cls = config_class("ppo")
     return cls.from_document(changed_document(cls, document, changes), allow_imports=allow_imports, complete=True)
 
 
