@@ -574,7 +574,7 @@ class Learner:
                 settings, loss = _overridden(module_id, self._settings, self._loss, changes)
                 trainers[module_id] = ModuleTrainer(module_id, module, settings, loss, self._device)
             if not callable(self.policies_to_train) and self._multi_agent.should_be_updated(module_id):
-                trainers[module_id].prepare()
+                _prepare(module_id, trainers[module_id])
         return trainers
 
     def _check_batch(
@@ -707,6 +707,23 @@ def _no_batch_of_modules(
 
 
 _SETTINGS = tuple(LearnerSettings.names())
+
+
+def _prepare(module_id: str, trainer: ModuleTrainer) -> None:
+    """Make a module's optimisers; an error names the module."""
+    try:
+        trainer.prepare()
+    except ConfigError as error:
+        add_context(error, f"module {module_id!r}:")
+        raise
+    except AttributeError as error:
+        rule = type(trainer.rule).__name__
+        raise ConfigError(
+            f"module {module_id!r}",
+            expected=f"the parts of a module that make_own and groups of {rule} name",
+            found=str(error),
+            do=f"give the module these parts, or let {rule} name those that it has",
+        ) from error
 
 
 def _overridden(

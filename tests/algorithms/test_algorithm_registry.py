@@ -205,7 +205,7 @@ def test_a_file_names_an_algorithm_by_its_import_path_and_its_run_goes_on(module
     for missing, text in (("a2c_by_path:Nothing", "has no 'Nothing'"), ("no_such:Config", "No module named")):
         with pytest.raises(ConfigError, match=text):
             AlgorithmConfig.from_yaml(f"algorithm: {missing}\n", allow_imports=True)
-    with pytest.raises(ConfigError, match=r"(?s)the class a2c_by_path:Mine; write @register_algorithm"):
+    with pytest.raises(ConfigError, match=r"(?s)a2c_by_path.Mine'>, which is not; write @register_algorithm"):
         AlgorithmConfig.from_yaml("algorithm: a2c_by_path:Mine\n", allow_imports=True)
     trained = CliRunner().invoke(app, ["train", "a2c.yaml", "--allow-imports", "--iterations", "1", "--run", "saved"])
     assert trained.exit_code == 0, trained.output

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import gymnasium as gym
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import load_state, save_state
-from epibatch.core.errors import CheckpointError, EpibatchError, PipelineError, add_context
+from epibatch.core.errors import CheckpointError, EpibatchError, add_context
 from epibatch.core.imports import load_object
 from epibatch.core.registry import build_piece, piece_name, piece_to_dict, plain_data
 from epibatch.core.restoring import restoring
@@ -77,12 +78,23 @@ def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, Mapping[s
     """
     from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec
 
-    errors, spaces, modules = ErrorList(), runner.get_spaces(), None
-    try:
-        spec: Any = MultiRLModuleSpec if config.is_multi_agent else RLModuleSpec
-        modules = spec.from_module(runner.module).to_dict()
-    except EpibatchError as error:
-        errors.add("modules", str(error))
+    errors, spaces = ErrorList(), runner.get_spaces()
+
+    def described(place: str | tuple[str, str], make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except (EpibatchError, TypeError) as error:
+            errors.add(place, str(error))
+        return None
+
+    def added_pieces(name: str) -> list[tuple[str | None, dict[str, Any]]]:
+        build = getattr(AlgorithmConfig, f"build_{name}_connector")
+        if getattr(type(config), build.__name__) is build:
+            return []
+        return _added_pieces(built[name], given_pieces(build(config, env=runner.env, spaces=spaces)))
+
+    spec: Any = MultiRLModuleSpec if config.is_multi_agent else RLModuleSpec
+    modules = described("modules", lambda: spec.from_module(runner.module).to_dict())
     arguments = {
         "env_to_module": (runner.env, spaces, None),
         "module_to_env": (runner.env, spaces),
@@ -94,23 +106,11 @@ def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, Mapping[s
         "config_class": path_beside_name(type(config)),
         "package": offering_package(config.algorithm),
         "config": {**settings_data(config.settings, errors, pieces), "algorithm": name_in_files(type(config))},
-        "spaces": None,
+        "spaces": described("spaces", lambda: [space_to_dict(space) for space in spaces["__env_single__"]]),
         "modules": modules,
-        "added": {},
+        "added": {name: described(("added", name), partial(added_pieces, name)) for name in runner.pipelines},
         "lookback": max(pipeline.lookback_needed for pipeline in runner.pipelines.values()),
     }
-    try:
-        description["spaces"] = [space_to_dict(space) for space in spaces["__env_single__"]]
-    except (EpibatchError, TypeError) as error:
-        errors.add("spaces", str(error))
-    for name in runner.pipelines:
-        build = f"build_{name}_connector"
-        if getattr(type(config), build) is not getattr(AlgorithmConfig, build):
-            try:
-                default = getattr(AlgorithmConfig, build)(config, env=runner.env, spaces=spaces)
-                description["added"][name] = _added_pieces(built[name], given_pieces(default))
-            except EpibatchError as error:
-                errors.add(("added", name), str(error))
     edited: dict[str, list[str]] = {}
     for name, pipeline in runner.pipelines.items():
         if is_edited(pipeline, built[name]):
@@ -126,7 +126,7 @@ def _added_pieces(built: Mapping[str, Any], default: Mapping[str, Any]) -> list[
 
     Raises:
         PieceError: a piece is code.
-        PipelineError: a default piece is missing, or is another one.
+        TypeError: a default piece is missing, or is another one.
     """
     added, left = [], [*default]
     for piece in built.values():
@@ -135,12 +135,7 @@ def _added_pieces(built: Mapping[str, Any], default: Mapping[str, Any]) -> list[
         else:
             added.append((left[0] if left else None, piece_to_dict(piece)))
     if left:
-        raise PipelineError(
-            "pieces that the algorithm's config adds",
-            expected=f"additions to the default pieces {', '.join(default)}",
-            found=f"{', '.join(built)}, where {left[0]} is missing, out of order or another one",
-            do="insert pieces into the pipeline that super() builds",
-        )
+        raise TypeError(f"{left[0]} is missing, out of order or another piece than the default one")
     return added
 
 

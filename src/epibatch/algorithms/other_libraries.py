@@ -16,7 +16,6 @@ RLLIB_METHODS: dict[str, str] = {
     "build": "use build_algo()",
     "experimental": "leave it out: nothing is experimental here",
     "exploration": "use env_runners(explore=...)",
-    "get_default_rl_module_spec": "use get_rl_module_spec()",
     "rollouts": "use env_runners(...)",
 }
 """Methods of RLlib's configs that are not here -> what to do instead."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from epibatch.core.errors import ConfigError, RegistryError, nearest
 from epibatch.core.imports import ALLOW_IMPORTS, load_object
@@ -140,26 +140,14 @@ def config_class(algorithm: str, *, allow_imports: bool = False) -> type[Algorit
     known = {**{_path(cls): cls for cls in _registered.values()}, **_registered}
     if algorithm in known:
         return known[algorithm]
-    if path is None and ":" not in algorithm:
-        raise ConfigError(
-            where,
-            expected="a known algorithm",
-            found="no algorithm that is installed",
-            do=f"{nearest(algorithm, algorithm_names())}; others come with the package that offers them",
-        )
-    if path is None and not allow_imports:
-        raise ConfigError(
-            where,
-            expected="a registered algorithm",
-            found="an import path, which runs code when it is loaded",
-            do=f"write the name of an algorithm that is installed, or allow it with {ALLOW_IMPORTS}",
-        )
-    found: Any = load_object(path or algorithm, where)
-    if found not in _registered.values():
-        raise ConfigError(
-            where,
-            expected="a registered config class",
-            found=f"the {'class' if isinstance(found, type) else type(found).__name__} {path or algorithm}",
-            do='write @register_algorithm("my_sac") above the class, and name the class itself',
-        )
-    return cast("type[AlgorithmConfig]", found)
+    if path is None and not (allow_imports and ":" in algorithm):
+        found, do = "no algorithm that is installed", nearest(algorithm, algorithm_names())
+        do += "; others come with the package that offers them"
+        if ":" in algorithm:
+            found, do = "an import path, which runs code when it is loaded", f"allow it with {ALLOW_IMPORTS}"
+        raise ConfigError(where, expected="a known algorithm", found=found, do=do)
+    cls: type[AlgorithmConfig] = load_object(path or algorithm, where)
+    if path is None and cls not in _registered.values():
+        do = 'write @register_algorithm("my_sac") above the class, and name the class itself'
+        raise ConfigError(where, expected="a config that is registered", found=f"{cls!r}, which is not", do=do)
+    return cls
