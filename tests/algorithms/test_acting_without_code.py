@@ -16,15 +16,22 @@ from epibatch.env_runner import make_multi_agent
 from fixture_configs import weights
 
 NETWORK = '''
+from torch.nn.functional import one_hot
+
+from epibatch.connectors.views import View
+
 from epibatch.core.rl_module import DefaultActorCritic
 
 
 class Negated(DefaultActorCritic):
-    """Prefers what the default network likes least."""
+    """Prefers what the default network likes least, and repeats nothing: it knows its last action."""
+
+    view_requirements = {"last": View("actions", shift=-1)}
 
     def _forward(self, batch, **kwargs):
         outputs = super()._forward(batch, **kwargs)
-        return {**outputs, "action_dist_inputs": -outputs["action_dist_inputs"]}
+        last = one_hot(batch["last"].long(), 2).reshape(outputs["action_dist_inputs"].shape)
+        return {**outputs, "action_dist_inputs": -outputs["action_dist_inputs"] - 0.01 * last}
 '''
 
 ALGORITHM = '''

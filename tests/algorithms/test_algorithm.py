@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.algorithms import PPO, Algorithm, AlgorithmConfig, PPOConfig
+from epibatch.algorithms import BC, PPO, Algorithm, AlgorithmConfig, BCConfig, PPOConfig, register_algorithm
 from epibatch.algorithms.algorithm_classes import get_trainable_cls
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.learner import GeneralAdvantageEstimation
@@ -19,7 +19,8 @@ from epibatch.connectors.rewards import NormalizeReward
 from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, UnknownNameError
 from epibatch.core.registry import register_env
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
-from epibatch.learner import PPOSettings
+from epibatch.episodes import SingleAgentEpisode
+from epibatch.learner import Losses, PPOSettings, UpdateRule
 from fixture_configs import cart_pole, learned, same_weights, weights
 from fixture_envs import CountingEnv
 
@@ -371,3 +372,37 @@ def test_algorithm_classes_by_name():
         get_trainable_cls("IMPALA")
     with pytest.raises(ConfigError, match="an environment"):
         Algorithm(AlgorithmConfig())
+
+
+class MeanValue(UpdateRule):
+    """Raises all values."""
+
+    def losses(self, batch, module, own, coefficients):
+        return Losses({"total": -module.compute_values(batch).mean()})
+
+
+@pytest.mark.parametrize("name", ["BC", "bc", "values_by_name", "VALUES_BY_NAME"])
+def test_algorithms_without_a_class_of_their_own_have_one_by_their_name(name, tmp_path):
+    @register_algorithm("values_by_name")
+    class ValuesConfig(AlgorithmConfig):
+        rule = MeanValue
+
+    cls = get_trainable_cls(name)
+    assert issubclass(cls, Algorithm) and cls is get_trainable_cls(name)
+    config = cls.get_default_config()
+    assert config is not cls.get_default_config()
+    if isinstance(config, BCConfig):
+        assert cls is BC
+        episode = SingleAgentEpisode(observations=[[0.0], [1.0]], actions=[1], rewards=[0.0], len_lookback_buffer=0)
+        config.offline_data(input_=[episode])
+        assert "input_=<1 episodes>" in repr(config) and "SingleAgentEpisode" not in repr(config)
+    algo = config.environment("CartPole-v1").build_algo() if cls is not BC else cls(config=config)
+    assert type(algo) is cls and cls.__name__ == type(config).__name__.removesuffix("Config")
+    algo.save_to_path(tmp_path)
+    algo.stop()
+    given = {"config": config} if cls is BC else {}  # which has the episodes
+    restored = cls.from_checkpoint(tmp_path, **given)
+    assert type(restored) is cls
+    restored.stop()
+    with pytest.raises(CheckpointError, match="a checkpoint of PPO"):
+        get_trainable_cls("PPO").from_checkpoint(tmp_path, **given)

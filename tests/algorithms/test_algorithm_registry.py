@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from epibatch.algorithms import (
-    BC,
     Algorithm,
     AlgorithmConfig,
     BCConfig,
@@ -21,14 +20,12 @@ from epibatch.algorithms import (
     config_class,
     register_algorithm,
 )
-from epibatch.algorithms.algorithm_classes import get_trainable_cls
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.cli import app
 from epibatch.core import load_state, save_state
 from epibatch.core.errors import CheckpointError, ConfigError, RegistryError
 from epibatch.core.rl_module import DefaultQNetwork, QValueAPI
 from epibatch.env_runner import make_multi_agent
-from epibatch.episodes import SingleAgentEpisode
 from epibatch.learner import Losses, UpdateRule
 
 A2C = '''
@@ -158,7 +155,7 @@ def test_settings_of_modules_are_those_of_the_algorithm():
         with pytest.raises(ConfigError, match="vf_co"):
             config.multi_agent(policies=["red"], algorithm_config_overrides_per_module={"red": wrong})
     algo = config.build_algo()
-    assert isinstance(algo, Algorithm) and isinstance(algo, get_trainable_cls("a2c_here"))
+    assert isinstance(algo, Algorithm) and type(algo) is type(config).get_algorithm_class()
     assert {"total_loss", "vf_loss", "entropy"} <= algo.train()["learners"]["default_policy"].keys()
     algo.stop()
 
@@ -245,33 +242,6 @@ def test_checkpoints_name_the_class_of_a_config_that_no_package_offers(module, t
 
 def cart_pole_of(config):
     return config.environment("CartPole-v1").training(train_batch_size=32, minibatch_size=32)
-
-
-@pytest.mark.parametrize("name", ["BC", "bc", "values_by_name", "VALUES_BY_NAME"])
-def test_algorithms_without_a_class_of_their_own_have_one_by_their_name(name, tmp_path):
-    @register_algorithm("values_by_name")
-    class ValuesConfig(AlgorithmConfig):
-        rule, heads = ValuesRule, "q_values"
-
-    cls = get_trainable_cls(name)
-    assert issubclass(cls, Algorithm) and cls is get_trainable_cls(name)
-    config = cls.get_default_config()
-    assert config is not cls.get_default_config()
-    if isinstance(config, BCConfig):
-        assert cls is BC
-        episode = SingleAgentEpisode(observations=[[0.0], [1.0]], actions=[1], rewards=[0.0], len_lookback_buffer=0)
-        config.offline_data(input_=[episode])
-        assert "input_=<1 episodes>" in repr(config) and "SingleAgentEpisode" not in repr(config)
-    algo = cart_pole_of(config).build_algo() if cls is not BC else cls(config=config)
-    assert type(algo) is cls and cls.__name__ == type(config).__name__.removesuffix("Config")
-    algo.save_to_path(tmp_path)
-    algo.stop()
-    given = {"config": config} if cls is BC else {}  # which has the episodes
-    restored = cls.from_checkpoint(tmp_path, **given)
-    assert type(restored) is cls
-    restored.stop()
-    with pytest.raises(CheckpointError, match="a checkpoint of PPO"):
-        get_trainable_cls("PPO").from_checkpoint(tmp_path, **given)
 
 
 class ValuesRule(UpdateRule):

@@ -2,7 +2,7 @@ from . import run as run
 from .config.multi_agent import AgentMapping as AgentMapping
 from .algorithm import Algorithm as Algorithm, StepResult as StepResult
 from .algorithm_config import AlgorithmConfig as AlgorithmConfig
-from .config.config_io import describe_settings as describe_settings
+from .config.signatures import describe_settings as describe_settings
 from .bc import BC as BC, BCConfig as BCConfig, BCRule as BCRule
 from .loggers import Logger as Logger
 from .policy import MultiAgentPolicy as MultiAgentPolicy, MultiAgentPolicyState as MultiAgentPolicyState

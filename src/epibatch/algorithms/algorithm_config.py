@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import gymnasium as gym
 from pydantic import ValidationError
 
-from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core import DEFAULT_MODULE_ID, rl_module
 from epibatch.core.errors import ConfigError, EpibatchError, NotAvailableError
 from epibatch.core.imports import load_object
 from epibatch.core.runtime import device_error
@@ -703,9 +703,7 @@ class AlgorithmConfig:
 
         An algorithm with a network of its own overrides it.
         """
-        from epibatch.core.rl_module.rl_module import RLModuleSpec
-
-        return RLModuleSpec()
+        return rl_module.RLModuleSpec()
 
     def get_multi_rl_module_spec(
         self, *, env: Any = None, spaces: Mapping[str, Any] | None = None, inference_only: bool = False

@@ -9,10 +9,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core import DEFAULT_MODULE_ID, rl_module
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import CheckpointError, EpibatchError, add_context
-from epibatch.core.imports import load_object
 from epibatch.core.registry import build_piece, piece_name, piece_to_dict, plain_data
 from epibatch.core.restoring import restoring
 from epibatch.core.settings import ErrorList, path_text
@@ -21,14 +20,7 @@ from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from .algorithm_config import AlgorithmConfig
 from .config.config_io import settings_data
 from .config.pipelines import PIPELINES, given_pieces, is_edited
-from .registry import (
-    algorithm_names,
-    config_class,
-    import_path,
-    name_in_files,
-    offering_package,
-    path_beside_name,
-)
+from .registry import describe_class, described_class, name_in_files
 from .run.saved_checkpoints import read_newest
 
 ACTING: dict[str, set[str] | None] = {
@@ -69,15 +61,12 @@ def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, Mapping[s
         built: the acting pipelines' pieces as the config made them, by name.
 
     Returns:
-        `algorithm`; `config_class`: the import path of its config, if no installed package offers that by this name;
-        `package`: the distribution that does; `config`: the settings that are data; `spaces` of one environment;
+        What `describe_class` gives; `config`: the settings that are data; `spaces` of one environment;
         `modules`: the spec of the network, or of several; `added`: for each acting pipeline the pieces that the
         algorithm's own config adds to the default ones, each with the name of the default piece after it; `lookback`,
         the earlier steps that the acting pipelines read; `edited`: the names of the pieces of each acting pipeline that
         was edited after the config built it; and `not_data`: what is code, as pairs of a place and the reason.
     """
-    from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec
-
     errors, spaces = ErrorList(), runner.get_spaces()
 
     def described(place: str | tuple[str, str], make: Callable[[], Any]) -> Any:
@@ -93,7 +82,7 @@ def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, Mapping[s
             return []
         return _added_pieces(built[name], given_pieces(build(config, env=runner.env, spaces=spaces)))
 
-    spec: Any = MultiRLModuleSpec if config.is_multi_agent else RLModuleSpec
+    spec: Any = rl_module.MultiRLModuleSpec if config.is_multi_agent else rl_module.RLModuleSpec
     modules = described("modules", lambda: spec.from_module(runner.module).to_dict())
     arguments = {
         "env_to_module": (runner.env, spaces, None),
@@ -102,9 +91,7 @@ def describe(config: AlgorithmConfig, runner: Any, built: Mapping[str, Mapping[s
     }
     pieces = {name: config.user_pieces(name, arguments[name], runner.env) for name in PIPELINES}
     description: dict[str, Any] = {
-        "algorithm": config.algorithm,
-        "config_class": path_beside_name(type(config)),
-        "package": offering_package(config.algorithm),
+        **describe_class(type(config)),
         "config": {**settings_data(config.settings, errors, pieces), "algorithm": name_in_files(type(config))},
         "spaces": described("spaces", lambda: [space_to_dict(space) for space in spaces["__env_single__"]]),
         "modules": modules,
@@ -252,7 +239,7 @@ def config_from_checkpoint(
     try:
         with restoring(where, "config"):
             _read_specs(data, allow_imports=allow_imports)
-            cls = AlgorithmConfig if needed else _config_class(description, allow_imports)
+            cls = AlgorithmConfig if needed else described_class(description, allow_imports=allow_imports)
             return cls.from_dict(data, allow_imports=allow_imports)
     except EpibatchError as error:
         package = description.get("package")
@@ -264,15 +251,6 @@ def config_from_checkpoint(
             + "install or register what is missing, pass allow_imports=True for a checkpoint that you trust, or "
             "pass the original config",
         ) from error
-
-
-def _config_class(description: Mapping[str, Any], allow_imports: bool) -> Any:
-    """The class of the config that a checkpoint describes, by its name, or by its path where no name leads to it."""
-    name, path = str(description["algorithm"]), description.get("config_class")
-    found = config_class(name) if name in algorithm_names() else None
-    if path and allow_imports and (found is None or import_path(found) != path):
-        return load_object(path, "config_class")
-    return found or config_class(name if description.get("package") or not path else path)
 
 
 def _is_needed(needed: Mapping[str, set[str] | None] | None, section: str, setting: str = "", *_: Any) -> bool:

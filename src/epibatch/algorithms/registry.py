@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from epibatch.core.errors import ConfigError, RegistryError, nearest
 from epibatch.core.imports import ALLOW_IMPORTS, load_object
@@ -15,16 +15,6 @@ from .config.settings import algorithm_settings
 
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
-
-__all__ = [
-    "algorithm_names",
-    "config_class",
-    "import_path",
-    "name_in_files",
-    "offering_package",
-    "path_beside_name",
-    "register_algorithm",
-]
 
 ENTRY_POINT_GROUP = "epibatch.algorithms"
 """The group of entry points by which packages offer algorithms: name -> `module:ConfigClass`."""
@@ -80,7 +70,7 @@ def import_path(cls: type) -> str | None:
     return None if "<locals>" in cls.__qualname__ or cls.__module__ == "__main__" else _path(cls)
 
 
-def path_beside_name(cls: type[AlgorithmConfig]) -> str | None:
+def _path_beside_name(cls: type[AlgorithmConfig]) -> str | None:
     """Return the import path of a config class that no installed package offers by its name; None for others."""
     path = import_path(cls)
     return None if path == _offered().get(cls.model.default_of("algorithm")) else path
@@ -95,7 +85,7 @@ def name_in_files(cls: type[AlgorithmConfig]) -> str:
         'ppo'
     """
     name: str = cls.model.default_of("algorithm")
-    return (path_beside_name(cls) if _registered.get(name) is cls else None) or name
+    return (_path_beside_name(cls) if _registered.get(name) is cls else None) or name
 
 
 def _built_in() -> dict[str, str]:
@@ -117,12 +107,6 @@ def _offered() -> dict[str, str]:
 def algorithm_names() -> list[str]:
     """Return the names of all algorithms that can be used."""
     return sorted({*_offered(), *_registered})
-
-
-def offering_package(algorithm: str) -> str | None:
-    """Return the installed distribution that offers an algorithm; None if none does, or if it is epibatch's."""
-    points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=algorithm)
-    return next((point.dist.name for point in points if point.dist), None)
 
 
 def config_class(algorithm: str, *, allow_imports: bool = False) -> type[AlgorithmConfig]:
@@ -151,3 +135,29 @@ def config_class(algorithm: str, *, allow_imports: bool = False) -> type[Algorit
         do = 'write @register_algorithm("my_sac") above the class, and name the class itself'
         raise ConfigError(where, expected="a config that is registered", found=f"{cls!r}, which is not", do=do)
     return cls
+
+
+def describe_class(cls: type[AlgorithmConfig]) -> dict[str, str | None]:
+    """Return what a checkpoint says of the class of a config.
+
+    Returns:
+        `algorithm`: its name; `config_class`: its import path, if no installed package offers it by that name;
+        `package`: the distribution that does, if that is not epibatch.
+    """
+    name = cls.model.default_of("algorithm")
+    points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name)
+    package = next((point.dist.name for point in points if point.dist), None)
+    return {"algorithm": name, "config_class": _path_beside_name(cls), "package": package}
+
+
+def described_class(description: Mapping[str, Any], *, allow_imports: bool) -> type[AlgorithmConfig]:
+    """Return the config class that `describe_class` described, by its name, or by its path if that is another class's.
+
+    Raises:
+        ConfigError: as for `config_class`.
+    """
+    name, path = str(description["algorithm"]), description.get("config_class")  # of earlier versions: the name alone
+    found = config_class(name) if name in algorithm_names() else None
+    if path and allow_imports and (found is None or import_path(found) != path):
+        found = load_object(path, "config_class")
+    return found or config_class(name if description.get("package") or not path else path)

@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ruamel.yaml import YAML
@@ -363,40 +362,6 @@ def _index(items: list[Any], key: str, where: str, *, may_append: bool) -> int:
 
 
 # ------------------------------------------------------------------------------------------- writing
-
-
-def describe_settings(settings: type[AlgorithmSettings], word: str = "") -> list[str]:
-    """Return a line for each setting: `section.name: type = default  what it sets`, from the models.
-
-    Args:
-        settings: the model of an algorithm's settings.
-        word: part of the name, the section or the description; "" for all settings.
-
-    Example:
-        >>> from epibatch.algorithms import PPOConfig
-        >>> describe_settings(PPOConfig.model, "num_epochs")
-        ['training.num_epochs: int = 30  Passes through each batch.']
-    """
-    lines = []
-    for section, model in settings.sections().items():
-        for name in model.names():
-            field, default = model.model_fields[model.spellings()[name]], model.default_of(name)
-            what, value = " ".join((field.description or "").split()), getattr(default, "__name__", repr(default))
-            lines.append(f"{section}.{name}: {_type_text(field.annotation)} = {value}  {what}".rstrip())
-    return [line for line in lines if word.lower() in line.lower()]
-
-
-def _type_text(kind: Any) -> str:
-    """A type as code has it, without bounds and names of modules."""
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return _type_text(parts[0])
-    if origin is Literal:
-        return " | ".join(map(repr, parts))
-    if origin in (Union, UnionType):
-        return " | ".join(dict.fromkeys(map(_type_text, parts)))
-    name = "None" if kind is NoneType else getattr(origin or kind, "__name__", str(kind))
-    return f"{name}[{', '.join(map(_type_text, parts))}]" if parts and origin is not Callable else name
 
 
 def config_schema(settings: type[AlgorithmSettings]) -> dict[str, Any]:

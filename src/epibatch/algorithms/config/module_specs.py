@@ -181,14 +181,14 @@ def module_views(config: Any) -> tuple[dict[str, View], dict[str, dict[str, View
     common, user_spec = dict(config.view_requirements), config.rl_module_spec
     if not config.is_multi_agent:
         settings = settings_of(getattr(user_spec, "model_config", None)) or config.model_config
-        return _merge_views(common, _declared_views(user_spec, settings), "the module"), {}
+        return _merge_views(common, _declared_views(config, user_spec, settings), "the module"), {}
     specs, per_module = getattr(user_spec, "rl_module_specs", None) or {}, {}
     for module_id in {**config.policies, **specs}:
         policy = config.policies.get(module_id, PolicySpec())
         spec = specs.get(module_id) or policy.rl_module_spec or (None if specs else user_spec)
         settings = {**config.model_config, **policy.model_config}
         settings.update(settings_of(getattr(spec, "model_config", None)))
-        views = _declared_views(spec, settings)
+        views = _declared_views(config, spec, settings)
         _merge_views(common, views, f"module {module_id!r}")
         views = {name: view for name, view in views.items() if name not in common}
         if views:
@@ -196,9 +196,9 @@ def module_views(config: Any) -> tuple[dict[str, View], dict[str, dict[str, View
     return common, per_module
 
 
-def _declared_views(spec: Any, settings: Mapping[str, Any]) -> dict[str, View]:
+def _declared_views(config: AlgorithmConfig, spec: Any, settings: Mapping[str, Any]) -> dict[str, View]:
     """The views that the class of a spec's module declares."""
-    cls: Any = getattr(spec, "module_class", None)
+    cls: Any = getattr(spec, "module_class", None) or config.get_default_rl_module_spec().module_class
     if cls is None and (settings.get("use_prev_action") or settings.get("use_prev_reward")):
         from epibatch.core.rl_module.default_modules import DefaultRecurrentActorCritic
 

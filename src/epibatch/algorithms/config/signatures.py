@@ -16,22 +16,7 @@ from epibatch.core.settings import SettingsModel
 
 from .settings import AlgorithmSettings
 
-METHODS = {
-    "environment": "environment",
-    "env_runners": "env_runners",
-    "learners": "learners",
-    "training": "training",
-    "offline_data": "offline_data",
-    "rl_module": "rl_module",
-    "multi_agent": "multi_agent",
-    "evaluation": "evaluation",
-    "callbacks": "callbacks",
-    "fault_tolerance": "fault_tolerance",
-    "debugging": "debugging",
-    "reporting": "reporting",
-    "checkpointing": "checkpointing",
-    "stopping": "stop",
-}
+METHODS = {"stopping" if section == "stop" else section: section for section in AlgorithmSettings.sections()}
 """Method of a config -> the section that it sets."""
 
 _POSITIONAL = ("env", "callbacks_class")
@@ -136,3 +121,24 @@ def type_text(annotation: Any) -> str:
     name = (origin or annotation).__name__
     name = "gym.Space" if name == "Space" else name
     return f"{name}[{', '.join(map(type_text, args))}]" if args else name
+
+
+def describe_settings(settings: type[AlgorithmSettings], word: str = "") -> list[str]:
+    """Return a line for each setting: `section.name: type = default  what it sets`, from the models.
+
+    Args:
+        settings: the model of an algorithm's settings.
+        word: part of the name, the section or the description; "" for all settings.
+
+    Example:
+        >>> from epibatch.algorithms import PPOConfig
+        >>> describe_settings(PPOConfig.model, "num_epochs")
+        ['training.num_epochs: int = 30  Passes through each batch.']
+    """
+    lines = []
+    for section, model in settings.sections().items():
+        for name in model.names():
+            field, default = model.model_fields[model.spellings()[name]], model.default_of(name)
+            what, value = " ".join((field.description or "").split()), getattr(default, "__name__", repr(default))
+            lines.append(f"{section}.{name}: {type_text(field.annotation)} = {value}  {what}".rstrip())
+    return [line for line in lines if word.lower() in line.lower()]
