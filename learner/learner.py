@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -32,7 +32,7 @@ from epibatch.core.structs import flatten, map_struct
 
 from .first_update_check import CheckMode, FirstUpdateCheck
 from .loss import LossFunction, as_loss
-from .minibatches import Minibatches, has_loss
+from .minibatches import Minibatches
 from .module_trainer import ModuleShare, ModuleTrainer
 from .schedules import count_steps
 from .settings import LearnerSettings, MultiAgentSettings, PoliciesToTrain
@@ -97,7 +97,7 @@ class Learner:
         self._unread = UnreadColumns(connector) if columns == "auto" else None
         self._check = FirstUpdateCheck(check_first_update)
         self._learners = learners or Learners()
-        self._states = SharedStates(connector)
+        self._states = SharedStates(connector, self._learners)
         self._num_updates = 0
         self._num_gradient_steps = 0
         self._num_env_steps = 0
@@ -322,14 +322,9 @@ class Learner:
         """
         start = time.perf_counter()
         data = _data_of(episodes, batch)
-        shared = SharedUpdate(self._learners)
-        if shared.count == 1:
-            train_batch = self._batch_of(data, metrics)
-            updates, steps = self._updates(shared, train_batch), _num_env_steps(data, num_env_steps)
-        else:
-            train_batch, updates, steps = self._agree(shared, data, metrics, num_env_steps)
+        train_batch, shares, steps = self._shares(data, metrics, num_env_steps)
         connected = time.perf_counter()
-        results = self._run(updates, shared)
+        results = self._run(shares)
         self._num_updates += 1
         self._num_env_steps += steps
         results[ALL_MODULES] = {
@@ -345,10 +340,10 @@ class Learner:
             results[ALL_MODULES]["bytes_left_out"] = left_out
         return results
 
-    def _batch_of(self, data: Data, metrics: Any, shared: SharedUpdate | None = None) -> dict[str, Any]:
-        """Return the train batch of episodes, or the one that was given, checked; it may be empty if others learn."""
+    def _batch_of(self, data: Data, metrics: Any, shared: SharedUpdate) -> dict[str, Any]:
+        """Return the train batch of episodes, or the one that was given, checked; it may be empty."""
         if isinstance(data, Mapping):
-            return self._given_batch(data, may_be_empty=shared is not None)
+            return self._given_batch(data)
         episodes = data
         if self._learner_connector is None:
             raise ConfigError(
@@ -358,28 +353,26 @@ class Learner:
                 do="give it one: epibatch.connectors.learner.default_pipeline(observation_space, action_space), say, "
                 "or call update(batch=...)",
             )
-        if len(episodes) == 0 and shared is None:
-            raise _no_episodes()
+        if len(episodes) == 0:
+            return {}
         known_ids = self._multi_agent.known_ids
         shared_data: dict[str, Any] = {} if known_ids is None else {POLICIES_TO_TRAIN: known_ids}
-        if shared is not None:
+        if shared.count > 1:
             shared_data[LEARNERS] = shared
         pending = self._check.begin(self._learner_connector, self._module, episodes, known_ids)
         if self._unread is not None:
             shared_data.update(self._unread.begin(self._trainers()))
             for module_id in pending:  # the check needs all columns
                 shared_data[COLUMNS_LEFT_OUT].pop(module_id, None)
-        if len(episodes) == 0:
-            return {}
         with evaluation_mode(self._module):
             batch: dict[str, Any] = self._learner_connector(
                 rl_module=self._module, batch={}, episodes=episodes, shared_data=shared_data, metrics=metrics
             )
-        self._check_batch(batch, may_be_empty=known_ids is not None or shared is not None)
+        self._check_batch(batch)
         return batch
 
-    def _given_batch(self, batch: Mapping[str, Any], *, may_be_empty: bool) -> dict[str, Any]:
-        self._check_batch(dict(batch), *_GIVEN_BATCH, may_be_empty=may_be_empty)
+    def _given_batch(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        self._check_batch(dict(batch), *_GIVEN_BATCH)
         self._check.begin_batch(self._module)
         for trainer in self._trainers().values():
             trainer.read = None
@@ -396,116 +389,98 @@ class Learner:
         else:
             self._check.skip()
 
-    def _updates(self, shared: SharedUpdate, batch: Mapping[str, Any]) -> dict[str, Update | None]:
-        """Return what updates each module that this batch updates; None for one without rows with loss."""
-        trainers = self._trainers()
-
-        def update(key: str) -> Update:
-            trainer = trainers[key]
-            return lambda num_env_steps: trainer.update(_all_rows(shared, trainer, batch[key]), num_env_steps)
-
-        learns = {key: len(trainers) == 1 or has_loss(batch[key]) for key in self._chosen(batch)}
-        return {key: update(key) if learns[key] else None for key in learns}
-
-    def _chosen(self, batch: Mapping[str, Any]) -> list[str]:
-        """Return the modules that a batch updates, after the first-update check of them."""
-        chosen = [module_id for module_id in batch if self.should_module_be_updated(module_id, batch)]
-        self._check.compare({module_id: self._trainers()[module_id] for module_id in chosen}, batch)
-        return chosen
-
-    def _run(self, updates: Mapping[str, Update | None], shared: SharedUpdate) -> dict[str, dict[str, float]]:
-        """Run the updates of modules, None for one without rows; a loss that is not finite is raised after all.
-
-        Args:
-            updates: by module id.
-            shared: the update of all learners; an error that only this one has is raised at once, as the others make no
-                further exchange.
-        """
-        results: dict[str, dict[str, float]] = {}
-        failures: list[NonFiniteLossError] = []
-        for module_id, update in updates.items():
-            if update is None:
-                results[module_id] = {"num_rows": 0, "num_minibatches": 0}
-                continue
-            try:
-                results[module_id] = update(self._num_env_steps)
-            except Exception as error:
-                if isinstance(error, NonFiniteLossError) and not shared.failed:
-                    failures.append(error)
-                    continue
-                add_context(error, f"in the update of module {module_id!r}:")
-                raise
-            finally:
-                self._num_gradient_steps += self._trainers_by_id[module_id].num_gradient_steps
-        if len(failures) > 1:
-            raise NonFiniteLossError("\n".join(map(str, failures))) from failures[0]
-        if failures:
-            raise failures[0]
-        return results
-
-    # ------------------------------------------------------------------------------- several learners
-
-    def _agree(
-        self, shared: SharedUpdate, data: Data, metrics: Any, num_env_steps: int | None
-    ) -> tuple[dict[str, Any], dict[str, Update | None], int]:
-        """Run the pipeline over this learner's episodes, and agree with the others on the minibatches.
+    def _shares(
+        self, data: Data, metrics: Any, num_env_steps: int | None
+    ) -> tuple[dict[str, Any], dict[str, ModuleShare], int]:
+        """Make the train batch of this learner's data, and agree with the others on the minibatches.
 
         Returns:
-            The train batch of this learner; for each module that any learner updates what updates it, None if no
-            learner has rows with loss; and the environment steps of all learners.
+            The train batch; this learner's share of the update of each module that any learner updates; and the
+            environment steps of all learners.
         """
+        shared = SharedUpdate(self._learners)
         own = shared.attempt(self._contribution, shared, data, metrics, num_env_steps)
         answers = shared.finish(own and own[2])
         batch, minibatches, _ = cast("tuple[dict[str, Any], dict[str, Minibatches], _Contribution]", own)
         if not any(answer.num_episodes for answer in answers):
-            raise _no_episodes()
+            raise _no_data(data)
         if not any(answer.has_batch for answer in answers) and self._multi_agent.known_ids is None:
             raise _no_batch_of_modules({}, self._module)
         if any(answer.state != answers[0].state for answer in answers):
             raise _other_states(answers)
         self._states.merge(shared, [answer.connector_states for answer in answers])
-        for key, trainer in self._trainers().items():
-            if any(answer.metric_names.get(key) != answers[0].metric_names.get(key) for answer in answers):
-                trainer.forget_metric_names()  # of some a state was set
-        sizes = {key: [answer.sizes.get(key, (0, 0)) for answer in answers] for key in self._module}
-        chosen = [key for key in self._module if any(key in answer.chosen for answer in answers)]
-        updates: dict[str, Update | None] = {}
-        for key in chosen:
-            rows = [size[0] for size in sizes[key]]
+        trainers = self._trainers()
+        for key, trainer in trainers.items():
+            names = [answer.metric_names.get(key) for answer in answers]
+            if trainer.gradients is not None and names != [names[0]] * len(names):  # of some a state was set
+                trainer.gradients.forget_names()
+        shares: dict[str, ModuleShare] = {}
+        for key in dict.fromkeys(chain.from_iterable(answer.chosen for answer in answers)):
+            rows, numbers = zip(*(answer.sizes.get(key, (0, 0)) for answer in answers))
             if len(self._module) == 1 and not any(rows):  # raises the error about a batch without loss
-                shared.attempt(self._trainers()[key].minibatches, batch.get(key, {}))
+                shared.attempt(trainers[key].minibatches, batch.get(key, {}), False)
                 shared.finish(None)
-            largest = rows.index(max(rows)) + 1
-            number = max(size[1] for size in sizes[key])
-            share = ModuleShare(shared, minibatches.get(key), sum(rows), number, largest == shared.index)
-            updates[key] = partial(self._trainers()[key].update, share) if any(rows) else None
-        return batch, updates, sum(answer.num_env_steps for answer in answers)
+            number = None if shared.count == 1 else max(numbers)
+            is_source = rows.index(max(rows)) + 1 == shared.index
+            shares[key] = ModuleShare(shared, minibatches.get(key), sum(rows), number, is_source)
+        return batch, shares, sum(answer.num_env_steps for answer in answers)
 
     def _contribution(
         self, shared: SharedUpdate, data: Data, metrics: Any, num_env_steps: int | None
     ) -> tuple[dict[str, Any], dict[str, Minibatches], _Contribution]:
         self._states.begin()
-        batch = self._batch_of(data, metrics, shared)
-        trainers, chosen = self._trainers(), self._chosen(batch)
-        may_be_chosen = batch if callable(self.policies_to_train) else chosen
-        with_loss = [module_id for module_id in may_be_chosen if has_loss(batch[module_id])]
-        minibatches = {key: trainers[key].minibatches(batch[key], together=True) for key in with_loss}
-        for module_id in with_loss:
-            trainers[module_id].prepare_together()
-        return (
-            batch,
-            minibatches,
-            _Contribution(
-                len(data),
-                _num_env_steps(data, num_env_steps),
-                bool(batch),
-                (self._num_updates, self._num_gradient_steps, self._num_env_steps),
-                chosen,
-                {key: (item.num_rows, item.num_per_epoch) for key, item in minibatches.items()},
-                {key: trainer.metric_names() for key, trainer in trainers.items()},
-                self._states.changed(),
-            ),
+        batch, trainers = self._batch_of(data, metrics, shared), self._trainers()
+        for trainer in trainers.values():
+            trainer.row_outputs = {}
+        chosen = [module_id for module_id in batch if self.should_module_be_updated(module_id, batch)]
+        self._check.compare({module_id: trainers[module_id] for module_id in chosen}, batch)
+        # the function of another learner may choose modules of this batch, too
+        may_be_chosen = batch if callable(self.policies_to_train) and shared.count > 1 else chosen
+        minibatches: dict[str, Minibatches] = {}
+        for module_id in may_be_chosen:
+            own = trainers[module_id].minibatches(batch[module_id])
+            if own is not None:
+                minibatches[module_id] = own
+                trainers[module_id].prepare()
+        contribution = _Contribution(
+            len(data),
+            _num_env_steps(data, num_env_steps),
+            bool(batch),
+            (self._num_updates, self._num_gradient_steps, self._num_env_steps),
+            chosen,
+            {key: (item.num_rows, item.num_per_epoch) for key, item in minibatches.items()},
+            {key: trainer.gradients.names for key, trainer in trainers.items() if trainer.gradients},
+            self._states.changed(),
         )
+        return batch, minibatches, contribution
+
+    def _run(self, shares: Mapping[str, ModuleShare]) -> dict[str, dict[str, float]]:
+        """Run the updates of modules; a loss that is not finite is raised after all.
+
+        An error that only this learner has is raised at once, as the others make no further exchange.
+        """
+        results: dict[str, dict[str, float]] = {}
+        failures: list[NonFiniteLossError] = []
+        for module_id, share in shares.items():
+            if not share.num_rows:
+                results[module_id] = {"num_rows": 0, "num_minibatches": 0}
+                continue
+            trainer = self._trainers_by_id[module_id]
+            try:
+                results[module_id] = trainer.update(share, self._num_env_steps)
+            except Exception as error:
+                if isinstance(error, NonFiniteLossError) and not share.shared.failed:
+                    failures.append(error)
+                    continue
+                add_context(error, f"in the update of module {module_id!r}:")
+                raise
+            finally:
+                self._num_gradient_steps += trainer.num_gradient_steps
+        if len(failures) > 1:
+            raise NonFiniteLossError("\n".join(map(str, failures))) from failures[0]
+        if failures:
+            raise failures[0]
+        return results
 
     # ----------------------------------------------------------------------------------------- state
 
@@ -572,16 +547,13 @@ class Learner:
             if module_id not in trainers:
                 changes = self._multi_agent.overrides_per_module.get(module_id, {})
                 settings, loss = _overridden(module_id, self._settings, self._loss, changes)
-                trainers[module_id] = ModuleTrainer(module_id, module, settings, loss, self._device)
+                trainers[module_id] = ModuleTrainer(module_id, module, settings, loss, self._device, self._learners)
             if not callable(self.policies_to_train) and self._multi_agent.should_be_updated(module_id):
                 _prepare(module_id, trainers[module_id])
         return trainers
 
-    def _check_batch(
-        self, batch: Any, where: str = "batch of the learner pipeline", do: str = "", *, may_be_empty: bool = False
-    ) -> None:
-        empty = isinstance(batch, dict) and not batch and not may_be_empty
-        if not isinstance(batch, dict) or empty or not all(isinstance(value, dict) for value in batch.values()):
+    def _check_batch(self, batch: Any, where: str = "batch of the learner pipeline", do: str = "") -> None:
+        if not isinstance(batch, dict) or not all(isinstance(value, dict) for value in batch.values()):
             raise _no_batch_of_modules(batch, self._module, where, do)
         module_ids = list(self._module)
         for module_id in batch:
@@ -608,7 +580,7 @@ def _as_multi(module: Any) -> MultiRLModule:
 
 
 class _Contribution(NamedTuple):
-    """Facts that one of several learners tells the others of its share of an update."""
+    """Facts that a learner tells the others of its share of an update."""
 
     num_episodes: int
     num_env_steps: int
@@ -616,23 +588,10 @@ class _Contribution(NamedTuple):
     state: tuple[int, ...]
     chosen: list[str]
     sizes: dict[str, tuple[int, int]]  # module id -> rows, and minibatches of an epoch
-    metric_names: dict[str, list[str] | None]  # of all modules
+    metric_names: dict[str, list[str] | None]  # of all modules that have optimisers
     connector_states: dict[str, Any]
 
 
-def _all_rows(shared: SharedUpdate, trainer: ModuleTrainer, columns: Mapping[str, Any]) -> ModuleShare:
-    """Return the share of a learner that is alone.
-
-    Raises:
-        BatchLayoutError: no row has loss.
-        ColumnError: a column does not fit the others.
-    """
-    minibatches = trainer.minibatches(columns)
-    return ModuleShare(shared, minibatches, minibatches.num_rows)
-
-
-Update: TypeAlias = Callable[[int], dict[str, float]]
-"""What updates a module, called with the environment steps learned from so far."""
 Data: TypeAlias = "Sequence[Any] | Mapping[str, Mapping[str, Any]]"
 """Episodes, or a batch."""
 
@@ -672,7 +631,9 @@ def _num_steps(columns: Mapping[str, Any]) -> int:
     return max((len(leaf) for leaf in flatten(dict(columns))[0] if np.ndim(leaf)), default=0)
 
 
-def _no_episodes() -> EpisodeError:
+def _no_data(data: Data) -> EpisodeError | BatchLayoutError:
+    if isinstance(data, Mapping):
+        return _no_batch_of_modules({}, (), *_GIVEN_BATCH)
     return EpisodeError("Learner.update", expected="at least one episode", found="none", do="sample episodes first")
 
 

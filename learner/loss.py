@@ -175,3 +175,25 @@ def no_gradient() -> ConfigError:
         "a loss that no gradient comes from",
         "compute it from the module's outputs, without detach(), item(), torch.no_grad() or NumPy",
     )
+
+
+def numbers(scalars: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values of scalar tensors, fetched at once; Python's and NumPy's numbers are allowed too.
+
+    Raises:
+        ConfigError: one of them is no scalar.
+    """
+    try:
+        return dict(zip(scalars, torch.stack([value.float() for value in scalars.values()]).tolist()))
+    except (AttributeError, RuntimeError, TypeError):
+        return {name: _number(name, value) for name, value in scalars.items()}
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value.detach() if isinstance(value, torch.Tensor) else value)
+    except (RuntimeError, TypeError, ValueError) as error:
+        shape = f" of shape {list(value.shape)}" if hasattr(value, "shape") else ""
+        raise no_loss(
+            f"{type(value).__name__}{shape} as the metric {name!r}", "return a scalar tensor or a number per metric"
+        ) from error

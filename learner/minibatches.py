@@ -284,6 +284,7 @@ def has_loss(batch: Mapping[str, Any]) -> bool:
         >>> has_loss({"obs": torch.zeros(2, 4), "loss_mask": torch.tensor([False, False])})
         False
     """
+    _check_mask(batch)
     mask = batch.get(Columns.LOSS_MASK)
     if mask is not None:
         return bool(torch.as_tensor(mask).any())

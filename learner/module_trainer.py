@@ -13,17 +13,18 @@ import numpy.typing as npt
 import torch
 
 from epibatch.core.columns import Columns, TrackedBatch
-from epibatch.core.errors import ConfigError, EpibatchWarning, NonFiniteLossError
+from epibatch.core.errors import ConfigError, EpibatchError, EpibatchWarning, NonFiniteLossError, add_context
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.restoring import check_count, check_like, restore_torch_generator
 from epibatch.core.shared_moments import moments_of, pooled_moments
 from epibatch.core.structs import flatten, map_struct
 
-from .loss import Loss, add_missing_column, no_loss
-from .minibatches import Minibatches
+from .loss import Loss, add_missing_column, no_loss, numbers
+from .minibatches import Minibatches, has_loss
 from .optimizers import GroupOptimizers, to_array
 from .schedules import value_at
 from .settings import LearnerSettings
+from .together.learners import Learners
 from .together.shared_update import SharedGradients, SharedUpdate
 from .unread_columns import ColumnUse, tracked_minibatch
 from .update_rule import Losses, UpdateRule
@@ -71,40 +72,34 @@ class _UpdateMetrics:
         """Return means over the last epoch."""
         return self._means(self._first_of_epoch)
 
-    def result(self, shared: SharedUpdate | None = None) -> dict[str, float]:
+    def result(self, shared: SharedUpdate) -> dict[str, float]:
         """Return means over the whole update, with `explained_variance`, `num_rows` and `num_minibatches`.
 
         Args:
-            shared: the update of several learners, whose value predictions count together.
+            shared: the update of all learners, whose value predictions count together.
         """
         means = self._means(0)
-        means.update(self._explained() if shared is None else self._explained_together(shared))
+        means.update(self._explained(shared))
         means["num_rows"] = self._num_rows
         means["num_minibatches"] = len(self._values)
         return means
 
-    def _explained(self) -> dict[str, float]:
-        if not self._targets:
-            return {}
-        targets, errors = self._targets_and_errors()
-        return {"explained_variance": _explained_variance(*(float(x.var(correction=0)) for x in (targets, errors)))}
-
-    def _explained_together(self, shared: SharedUpdate) -> dict[str, float]:
+    def _explained(self, shared: SharedUpdate) -> dict[str, float]:
         moments = [part for part in shared.finish(shared.attempt(self._moments)) if part is not None]
         if not moments:
             return {}
-        counts, _, squares = pooled_moments(moments)
-        return {"explained_variance": _explained_variance(*(squares / counts).tolist())}
+        counts, means, variances = np.stack(moments, axis=1)
+        shares = counts / counts.sum(0)  # of one learner 1, so that its variance stays the same to the bit
+        variances += (means - (shares * means).sum(0)) ** 2
+        return {"explained_variance": _explained_variance(*(shares * variances).sum(0).tolist())}
 
     def _moments(self) -> Floats | None:
-        """Return the moments of targets and errors, float64 [3, 2]; None without any."""
+        """Return number, mean and variance of targets and errors, float64 [3, 2]; None without any."""
         if not self._targets:
             return None
-        return np.stack([moments_of(values.cpu().numpy()) for values in self._targets_and_errors()], axis=1)
-
-    def _targets_and_errors(self) -> tuple[torch.Tensor, torch.Tensor]:
         targets = torch.cat(self._targets).double()
-        return targets, targets - torch.cat(self._predictions).double()
+        both = targets, targets - torch.cat(self._predictions).double()
+        return np.array([[len(x), float(x.mean()), float(x.var(correction=0))] for x in both]).T
 
     def _means(self, start: int) -> dict[str, float]:
         """Return the mean of each metric over the minibatches from one on that have it."""
@@ -181,21 +176,22 @@ def _moments_of_columns(minibatches: Sequence[Mapping[str, Any]], names: Sequenc
 
 
 class ModuleShare(NamedTuple):
-    """One learner's share of the minibatches of a module; all of them for a learner that is alone.
+    """One learner's share of the minibatches of a module.
 
     Args:
         shared: the update.
         minibatches: of this learner's rows, as `ModuleTrainer.minibatches` makes them; None without rows.
         num_rows: rows of all learners, of which an epoch draws.
-        num_per_epoch: minibatches of an epoch, the same on all learners; None: as many as the rows make.
+        num_per_epoch: minibatches of an epoch, the same on all learners; None for a learner that is alone: as many as
+            the settings say.
         is_source: True for the learner with the most rows, which gives the others the module's buffers.
     """
 
     shared: SharedUpdate
     minibatches: Minibatches | None
     num_rows: int
-    num_per_epoch: int | None = None
-    is_source: bool = True
+    num_per_epoch: int | None
+    is_source: bool
 
 
 class ModuleTrainer:
@@ -207,6 +203,7 @@ class ModuleTrainer:
         settings: its optimiser and minibatches.
         rule: how it learns from a minibatch.
         device: the module's device; None leaves it unchanged.
+        learners: the learners that update it together.
 
     Attributes:
         module: the module.
@@ -216,6 +213,7 @@ class ModuleTrainer:
         coefficients: the rule's adapted coefficients.
         adapted_lr: the learning rate of the last step, if the rule adapts it; None if it does not.
         optimizer: made by `prepare`; None before, and for a module without trainable parameters.
+        gradients: its parameters' gradients, as all learners reduce them; made with the optimiser.
         num_gradient_steps: steps taken in the last update.
         row_outputs: name -> float32 [B, ...], the rule's values of the rows of the newest batch, in their order; NaN
             for rows without loss.
@@ -231,6 +229,7 @@ class ModuleTrainer:
         settings: LearnerSettings,
         rule: UpdateRule,
         device: torch.device | None,
+        learners: Learners,
     ) -> None:
         self.module, self.settings, self.rule = module, settings, rule
         self._module_id = module_id
@@ -247,8 +246,9 @@ class ModuleTrainer:
         self._watches_mask = self._knows_mask = False
         self._device = device
         self._generator = _row_order(settings.seed, module_id)
-        self._share_generator = torch.Generator()  # of this learner's share of the rows, seeded in each update
-        self._gradients: SharedGradients | None = None
+        # Of several, each orders its share of the rows by another one, seeded in each update.
+        self._share_generator = self._generator if learners.count == 1 else torch.Generator()
+        self.gradients: SharedGradients | None = None
         if device is not None and isinstance(module, torch.nn.Module):
             module.to(device)
 
@@ -283,6 +283,7 @@ class ModuleTrainer:
             if self.own is None:
                 self.own = self._make_own()
             self.optimizer = GroupOptimizers(module, self.own, self.rule.groups(module, self.own), self.settings)
+            self.gradients = SharedGradients(self.optimizer.parameters)
         return self.optimizer
 
     def _make_own(self) -> torch.nn.Module | None:
@@ -314,7 +315,7 @@ class ModuleTrainer:
         Raises:
             CheckpointError: it is of another module or rule.
         """
-        self.own, self.optimizer, self._num_steps = None, None, 0
+        self.own, self.optimizer, self.gradients, self._num_steps = None, None, None, 0
         if state is None:
             return
         self.prepare()
@@ -323,35 +324,12 @@ class ModuleTrainer:
             self.own.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state["own"].items()})
         self._num_steps = check_count(f"gradient steps of {self._module_id!r}", state["num_steps"])
 
-    def prepare_together(self) -> SharedGradients | None:
-        """Return the module's gradients as several learners reduce them; None without trainable parameters.
-
-        An error here, such as too little memory, concerns one learner, so that this has to be called where the others
-        can be told.
-        """
-        optimizer = self.prepare()
-        if optimizer is not None and (
-            self._gradients is None or self._gradients.parameters is not optimizer.parameters
-        ):
-            self._gradients = SharedGradients(optimizer.parameters)
-        return self._gradients
-
-    def metric_names(self) -> list[str] | None:
-        """Return the names of the metrics, as this learner knows them of earlier updates together; None if not."""
-        gradients, optimizer = self._gradients, self.optimizer
-        is_old = gradients is None or optimizer is None or gradients.parameters is not optimizer.parameters
-        return None if is_old or gradients is None else gradients.names
-
-    def forget_metric_names(self) -> None:
-        """Let all learners agree on the names of the metrics again in the next update together."""
-        self._gradients = None
-
-    def minibatches(self, columns: Mapping[str, Any], *, together: bool = False) -> Minibatches:
-        """Return the minibatches of the module's batch.
+    def minibatches(self, columns: Mapping[str, Any], may_be_empty: bool = True) -> Minibatches | None:
+        """Return the minibatches of the module's batch; None if no row has loss.
 
         Args:
             columns: column -> tensor, the learner pipeline's output for this module.
-            together: True if other learners have minibatches of the module, too.
+            may_be_empty: False: a batch without loss is an error.
 
         Raises:
             BatchLayoutError: no row has loss.
@@ -359,18 +337,23 @@ class ModuleTrainer:
         """
         settings = self.settings
         self._watches_mask = not self._knows_mask and _has_padding(columns.get(Columns.LOSS_MASK))
-        self.row_outputs = {}
         if self.rule.row_outputs:
             self._num_rows = _num_all_rows(columns)
             columns = {**columns, _ROW: torch.arange(self._num_rows)}
-        return Minibatches(
-            columns,
-            size=settings.minibatch_size,
-            epochs=settings.num_epochs,
-            shuffle=settings.shuffle,
-            generator=self._share_generator if together else self._generator,
-            remainder=settings.remainder,
-        )
+        try:
+            if may_be_empty and not has_loss(columns):
+                return None
+            return Minibatches(
+                columns,
+                size=settings.minibatch_size,
+                epochs=settings.num_epochs,
+                shuffle=settings.shuffle,
+                generator=self._share_generator,
+                remainder=settings.remainder,
+            )
+        except EpibatchError as error:
+            add_context(error, f"in the update of module {self._module_id!r}:")
+            raise
 
     def update(self, share: ModuleShare, num_env_steps: int = 0) -> dict[str, float]:
         """Run all epochs of minibatches of the module's batch, or until the rule ends the update.
@@ -388,7 +371,8 @@ class ModuleTrainer:
             OtherLearnerError: another learner failed.
         """
         shared = share.shared
-        if self.settings.shuffle is not None and shared.count > 1:  # one draw, so that all generators stay equal
+        if self.settings.shuffle is not None and self._share_generator is not self._generator:
+            # one draw, so that all generators stay equal
             draw = int(torch.randint(2**63 - 1, (), generator=self._generator))
             self._share_generator.manual_seed(seed_of(random_stream(draw, shared.index), bits=63))
         try:
@@ -412,8 +396,8 @@ class ModuleTrainer:
 
     def _update(self, share: ModuleShare, num_env_steps: int) -> dict[str, float]:
         self.num_gradient_steps, self.has_computed = 0, False
-        optimizer = self.prepare()
-        if optimizer is None:  # a fixed policy: nothing to train
+        optimizer, gradients = self.prepare(), self.gradients
+        if optimizer is None or gradients is None:  # a fixed policy: nothing to train
             return {"num_rows": share.num_rows, "num_minibatches": 0}
         lr = value_at(self.settings.lr, num_env_steps) if self.adapted_lr is None else self.adapted_lr
         optimizer.set_lr(lr)
@@ -421,28 +405,28 @@ class ModuleTrainer:
         means = _UpdateMetrics()
         scheduled = self.rule.scheduled_coefficients(num_env_steps)
         used = {**self.coefficients, **scheduled}
-        self._run_epochs(optimizer, share, used, means)
-        result = means.result(share.shared if share.shared.count > 1 else None)
+        self._run_epochs(optimizer, gradients, share, used, means)
+        result = means.result(share.shared)
         self.coefficients = self.rule.adapt(self.coefficients, means.last_epoch())
         return {**result, "lr": lr if self.adapted_lr is None else self.adapted_lr, **rates, **used}
 
     def _run_epochs(
-        self, optimizer: GroupOptimizers, share: ModuleShare, coefficients: Mapping[str, float], means: _UpdateMetrics
+        self,
+        optimizer: GroupOptimizers,
+        gradients: SharedGradients,
+        share: ModuleShare,
+        coefficients: Mapping[str, float],
+        means: _UpdateMetrics,
     ) -> None:
-        shared, count = share.shared, share.num_per_epoch
-        gradients = self.prepare_together() if shared.count > 1 else None
-        epochs = iter(()) if share.minibatches is None else share.minibatches.by_epoch(count)
-        for _ in range(self.settings.num_epochs):
+        shared = share.shared
+        for epoch in shared.attempt_each(self._epochs(share)):
             means.begin_epoch()
-            for minibatch, moments in self._epoch(shared, epochs, count):
+            for minibatch, moments in self._with_moments(shared, epoch):
                 num_rows = _num_rows(minibatch) if minibatch else 0
                 used = {**coefficients, **moments}
                 own = shared.attempt(self._backward, optimizer, minibatch, used) if num_rows else None
-                tensors = None if own is None else own[0]
-                if gradients is not None:
-                    values = None if tensors is None else shared.attempt(_numbers, tensors)
-                    tensors, num_rows = gradients.reduce(shared, values, num_rows)
-                values = self._checked({**(tensors or {}), "grad_norm": optimizer.clip()})
+                tensors, num_rows = gradients.reduce(shared, own and own[0], num_rows)
+                values = self._checked({**tensors, "grad_norm": optimizer.clip()})
                 means.add(values, num_rows)
                 if own is not None:
                     shared.attempt(means.add_predictions, *own[1:])
@@ -450,25 +434,29 @@ class ModuleTrainer:
                     return
                 shared.attempt(self._take_step, optimizer, values)
 
-    def _epoch(
-        self, shared: SharedUpdate, epochs: Iterator[Iterator[dict[str, Any]]], count: int | None
-    ) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
-        """Yield the minibatches of an epoch, with the moments that need the rows of all learners."""
-        if shared.count == 1:
-            return zip(next(epochs), repeat({}))
-        minibatches = shared.attempt(lambda: list(next(epochs, ()))) or [{}] * (count or 0)
-        return zip(minibatches, self._moments(shared, minibatches))
+    def _epochs(self, share: ModuleShare) -> Iterator[Iterator[dict[str, Any]]]:
+        """Return the minibatches of each epoch; without rows they are empty, as many as others have."""
+        if share.minibatches is not None:
+            return share.minibatches.by_epoch(share.num_per_epoch)
+        return (repeat({}, share.num_per_epoch or 0) for _ in range(self.settings.num_epochs))
 
-    def _moments(self, shared: SharedUpdate, epoch: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-        """Return the moments of the columns that the rule standardizes, over all learners' rows, by minibatch."""
-        names = self.rule.standardized_columns()
+    def _with_moments(
+        self, shared: SharedUpdate, epoch: Iterator[dict[str, Any]] | None
+    ) -> Iterator[tuple[dict[str, Any] | None, dict[str, float]]]:
+        """Yield the minibatches of an epoch, with the moments of the columns that the rule standardizes.
+
+        The moments are those of the rows of all learners; the rule computes those of one.
+        """
+        names = self.rule.standardized_columns() if shared.count > 1 else ()
         if not names:
-            return [{} for _ in epoch]
-        parts = shared.finish(shared.attempt(_moments_of_columns, epoch, names))
+            return zip(shared.attempt_each(epoch), repeat({}))
+        minibatches: list[dict[str, Any]] = shared.attempt(list, epoch) or []
+        parts = shared.finish(shared.attempt(_moments_of_columns, minibatches, names))
         counts, means, squares = pooled_moments(parts)
         deviations = np.sqrt(squares / np.maximum(counts, 1))
         keys = [f"{name}_mean" for name in names] + [f"{name}_std" for name in names]
-        return [dict(zip(keys, row)) for row in np.concatenate([means, deviations], axis=1).tolist()]
+        rows = np.concatenate([means, deviations], axis=1).tolist()
+        return zip(minibatches, (dict(zip(keys, row)) for row in rows))
 
     def get_order(self) -> np.ndarray[Any, Any]:
         """Return the state of the generator that orders rows, as bytes."""
@@ -535,7 +523,7 @@ class ModuleTrainer:
 
     def _checked(self, tensors: Mapping[str, Any]) -> dict[str, float]:
         """Return the values of scalar tensors; raise if one is not finite."""
-        values = _numbers(tensors)
+        values = numbers(tensors)
         if not all(map(math.isfinite, values.values())):
             raise _not_finite(self._module_id, values)
         return values
@@ -578,28 +566,6 @@ def _row_order(seed: int | None, module_id: str) -> torch.Generator:
     else:
         generator.manual_seed(seed_of(random_stream(seed, "minibatches", module_id), bits=63))
     return generator
-
-
-def _numbers(scalars: Mapping[str, Any]) -> dict[str, float]:
-    """Return the values of scalar tensors, fetched at once; Python's and NumPy's numbers are allowed too.
-
-    Raises:
-        ConfigError: one of them is no scalar.
-    """
-    try:
-        return dict(zip(scalars, torch.stack([value.float() for value in scalars.values()]).tolist()))
-    except (AttributeError, RuntimeError, TypeError):
-        return {name: _number(name, value) for name, value in scalars.items()}
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(value.detach() if isinstance(value, torch.Tensor) else value)
-    except (RuntimeError, TypeError, ValueError) as error:
-        shape = f" of shape {list(value.shape)}" if hasattr(value, "shape") else ""
-        raise no_loss(
-            f"{type(value).__name__}{shape} as the metric {name!r}", "return a scalar tensor or a number per metric"
-        ) from error
 
 
 def _not_finite(module_id: str, values: Mapping[str, float]) -> NonFiniteLossError:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from ...connectors.connector_v2 import ConnectorV2
+from .learners import Learners
 from .shared_update import SharedUpdate
 
 
@@ -21,10 +22,11 @@ class SharedStates:
 
     Args:
         connector: The learner pipeline.
+        learners: The learners; one that is alone keeps its states.
     """
 
-    def __init__(self, connector: Any) -> None:
-        self._connector = connector
+    def __init__(self, connector: Any, learners: Learners) -> None:
+        self._connector = connector if learners.count > 1 else None
         self._known: dict[str, tuple[Any, bytes]] = {}  # path -> the piece, and its state after the last merge
 
     def begin(self) -> None:

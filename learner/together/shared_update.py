@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import torch
 
 from epibatch.core.errors import ConfigError, OtherLearnerError
 
+from ..loss import numbers
 from .learners import Learners
 
 ResultT = TypeVar("ResultT")
+_END = object()
 
 
 class SharedUpdate:
@@ -71,6 +73,15 @@ class SharedUpdate:
                 raise self._told from None
             self._error = error
             return None
+
+    def attempt_each(self, items: Iterator[ResultT] | None) -> Iterator[ResultT | None]:
+        """Yield the items of an iterator; None again and again after an error, until an exchange raises it.
+
+        Args:
+            items: The iterator; None if an attempt to make it failed.
+        """
+        while (item := self.attempt(next, items, _END)) is not _END:
+            yield item
 
     def gather(self, value: Any) -> list[Any]:
         """Return the values of the learners that make this call, in the order of their indexes.
@@ -137,36 +148,40 @@ class SharedGradients:
         parameters: The parameters, the same on all learners.
 
     Attributes:
-        parameters: As given.
         names: Of the metrics, as all learners know them; None before the first minibatch.
     """
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        self.parameters = parameters
+        self._parameters = parameters
         self.names: list[str] | None = None
-        self._allocate()
+        self._buffer: torch.Tensor | None = None
 
-    def _allocate(self) -> None:
+    def forget_names(self) -> None:
+        """Let all learners agree on the names of the metrics again."""
+        self.names = self._buffer = None
+
+    def _allocate(self) -> torch.Tensor:
         """Make the buffer that learners add up: errors, other names, rows, metrics, gradients that exist, gradients."""
         self._num_numbers = 3 + len(self.names or ())
-        sizes = [self._num_numbers, len(self.parameters), *(parameter.numel() for parameter in self.parameters)]
-        wide = any(parameter.dtype == torch.float64 for parameter in self.parameters)
-        self._buffer = torch.zeros(
-            sum(sizes), dtype=torch.float64 if wide else torch.float32, device=self.parameters[0].device
+        sizes = [self._num_numbers, len(self._parameters), *(parameter.numel() for parameter in self._parameters)]
+        wide = any(parameter.dtype == torch.float64 for parameter in self._parameters)
+        buffer = torch.zeros(
+            sum(sizes), dtype=torch.float64 if wide else torch.float32, device=self._parameters[0].device
         )
-        self._numbers, self._exist, *gradients = torch.split(self._buffer, sizes)
-        self._gradients = [part.view(like.shape) for part, like in zip(gradients, self.parameters)]
+        self._numbers, self._exist, *gradients = torch.split(buffer, sizes)
+        self._gradients = [part.view(like.shape) for part, like in zip(gradients, self._parameters)]
+        return buffer
 
     def reduce(
-        self, shared: SharedUpdate, metrics: Mapping[str, float] | None, num_rows: int
-    ) -> tuple[dict[str, float], int]:
+        self, shared: SharedUpdate, metrics: Mapping[str, Any] | None, num_rows: int
+    ) -> tuple[Mapping[str, Any], int]:
         """Replace the gradients by their means over the rows of all learners, and return those of the metrics.
 
-        A parameter that no learner has a gradient of has none afterwards.
+        A parameter that no learner has a gradient of has none afterwards. The means of one learner are its own.
 
         Args:
             shared: The update.
-            metrics: This learner's metrics; None without rows, or if it failed.
+            metrics: This learner's metrics, numbers or scalar tensors; None without rows, or if it failed.
             num_rows: This learner's rows, which weight its gradients and metrics.
 
         Returns:
@@ -177,35 +192,39 @@ class SharedGradients:
             OtherLearnerError: another learner failed.
             ConfigError: the learners have metrics of other names.
         """
+        if shared.count == 1:
+            return metrics or {}, num_rows
+        values = None if metrics is None else shared.attempt(numbers, metrics)
         while True:
-            self._fill(metrics, num_rows, failed=shared.failed)
-            shared.add_up(self._buffer)
+            buffer = self._filled(values, num_rows, failed=shared.failed)
+            shared.add_up(buffer)
             failed, renamed, total, *sums = self._numbers.tolist()
             if failed:
                 shared.fail()
             if not renamed:
                 break
-            self._agree_on_names(shared, metrics)
+            self._agree_on_names(shared, values)
         total = max(total, 1.0)
-        self._buffer[self._num_numbers + len(self.parameters) :].div_(total)
-        for parameter, gradient, number in zip(self.parameters, self._gradients, self._exist.tolist()):
+        buffer[self._num_numbers + len(self._parameters) :].div_(total)
+        for parameter, gradient, number in zip(self._parameters, self._gradients, self._exist.tolist()):
             parameter.grad = gradient.to(parameter.dtype) if number else None
         return {name: value / total for name, value in zip(self.names or (), sums)}, round(total)
 
-    def _fill(self, metrics: Mapping[str, float] | None, num_rows: int, *, failed: bool) -> None:
-        self._buffer.zero_()
+    def _filled(self, metrics: Mapping[str, float] | None, num_rows: int, *, failed: bool) -> torch.Tensor:
+        buffer = self._buffer = self._allocate() if self._buffer is None else self._buffer.zero_()
         if failed:
             self._numbers[0] = 1.0
         elif metrics is not None and list(metrics) != self.names:
             self._numbers[1] = 1.0
         elif metrics is not None:
-            for gradient, parameter in zip(self._gradients, self.parameters):
+            for gradient, parameter in zip(self._gradients, self._parameters):
                 if parameter.grad is not None:
                     gradient.copy_(parameter.grad)
-            self._buffer.mul_(num_rows)
-            exist = [parameter.grad is not None for parameter in self.parameters]
-            numbers = [0, 0, num_rows, *(value * num_rows for value in metrics.values()), *exist]
-            self._buffer[: len(numbers)].copy_(torch.tensor(numbers, dtype=torch.float64))
+            buffer.mul_(num_rows)
+            exist = [parameter.grad is not None for parameter in self._parameters]
+            head = [0, 0, num_rows, *(value * num_rows for value in metrics.values()), *exist]
+            buffer[: len(head)].copy_(torch.tensor(head, dtype=torch.float64))
+        return buffer
 
     def _agree_on_names(self, shared: SharedUpdate, metrics: Mapping[str, float] | None) -> None:
         lists = [names for names in shared.finish(None if metrics is None else list(metrics)) if names is not None]
@@ -216,5 +235,4 @@ class SharedGradients:
                 found="; ".join(", ".join(names) for names in lists),
                 do="return the same metrics for every minibatch",
             )
-        self.names = lists[0]
-        self._allocate()
+        self.names, self._buffer = lists[0], None
