@@ -56,6 +56,13 @@ class DistillationLoss(Loss):
                 "DistillationLoss.loss_type", expected=expected, found=repr(self.loss_type), do="choose one"
             )
 
+    def count_rows(self, batch: Mapping[str, Any]) -> int:
+        """Return the rows with loss and a teacher action."""
+        targets, mask = batch.get(self.column), as_mask(batch.get(Columns.LOSS_MASK), "DistillationLoss")
+        if not isinstance(targets, MaskedColumn):
+            return super().count_rows(batch)
+        return int((targets.mask if mask is None else mask & targets.mask).sum())
+
     def __call__(
         self,
         batch: Mapping[str, Any],

@@ -45,6 +45,8 @@ from .update_rule import UpdateRule
 if TYPE_CHECKING:
     from epibatch.core.rl_module.rl_module import MultiRLModule, RLModule
 
+_GIVEN_BATCH = "Learner.update(batch=...)"
+
 
 class Learner:
     """Updates the modules of a `MultiRLModule` from episodes.
@@ -321,7 +323,7 @@ class Learner:
             WorkerLostError: the connection to another learner is lost.
         """
         start = time.perf_counter()
-        data = _data_of(episodes, batch)
+        data = data_of(episodes, batch)
         train_batch, shares, steps = self._shares(data, metrics, num_env_steps)
         connected = time.perf_counter()
         results = self._run(shares)
@@ -368,11 +370,11 @@ class Learner:
             batch: dict[str, Any] = self._learner_connector(
                 rl_module=self._module, batch={}, episodes=episodes, shared_data=shared_data, metrics=metrics
             )
-        self._check_batch(batch)
+        self.check_batch(batch, "batch of the learner pipeline")
         return batch
 
     def _given_batch(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        self._check_batch(dict(batch), *_GIVEN_BATCH)
+        self.check_batch(dict(batch))
         self._check.begin_batch(self._module)
         for trainer in self._trainers().values():
             trainer.read = None
@@ -403,7 +405,7 @@ class Learner:
         answers = shared.finish(own and own[2])
         batch, minibatches, _ = cast("tuple[dict[str, Any], dict[str, Minibatches], _Contribution]", own)
         if not any(answer.num_episodes for answer in answers):
-            raise _no_data(data)
+            raise no_data(data)
         if not any(answer.has_batch for answer in answers) and self._multi_agent.known_ids is None:
             raise _no_batch_of_modules({}, self._module)
         if any(answer.state != answers[0].state for answer in answers):
@@ -444,7 +446,7 @@ class Learner:
                 trainers[module_id].prepare()
         contribution = _Contribution(
             len(data),
-            _num_env_steps(data, num_env_steps),
+            env_steps_of(data, num_env_steps),
             bool(batch),
             (self._num_updates, self._num_gradient_steps, self._num_env_steps),
             chosen,
@@ -552,9 +554,19 @@ class Learner:
                 _prepare(module_id, trainers[module_id])
         return trainers
 
-    def _check_batch(self, batch: Any, where: str = "batch of the learner pipeline", do: str = "") -> None:
+    def check_batch(self, batch: Any, where: str = _GIVEN_BATCH) -> None:
+        """Check that a batch is one by module, of modules that this learner holds.
+
+        Args:
+            batch: the batch.
+            where: its name, for messages.
+
+        Raises:
+            BatchLayoutError: it is no `{module_id: {column: tensor}}`.
+            UnknownNameError: it has another module.
+        """
         if not isinstance(batch, dict) or not all(isinstance(value, dict) for value in batch.values()):
-            raise _no_batch_of_modules(batch, self._module, where, do)
+            raise _no_batch_of_modules(batch, self._module, where)
         module_ids = list(self._module)
         for module_id in batch:
             if module_id not in module_ids:
@@ -596,10 +608,7 @@ Data: TypeAlias = "Sequence[Any] | Mapping[str, Mapping[str, Any]]"
 """Episodes, or a batch."""
 
 
-_GIVEN_BATCH = "Learner.update(batch=...)", "name the module, call batch(): batch={'default_policy': storage.batch()}"
-
-
-def _data_of(episodes: Sequence[Any] | None, batch: Mapping[str, Any] | None) -> Data:
+def data_of(episodes: Sequence[Any] | None, batch: Mapping[str, Any] | None) -> Data:
     """Return the one that is given.
 
     Raises:
@@ -611,11 +620,11 @@ def _data_of(episodes: Sequence[Any] | None, batch: Mapping[str, Any] | None) ->
         do = "give one of them: update(episodes=...) or update(batch=...)"
         raise ConfigError("Learner.update", expected="episodes or a batch", found="both" if given else "neither", do=do)
     if batch is not None and not isinstance(batch, Mapping):
-        raise _no_batch_of_modules(batch, (), *_GIVEN_BATCH)
+        raise _no_batch_of_modules(batch, (), _GIVEN_BATCH)
     return given[0]
 
 
-def _num_env_steps(data: Data, given: int | None) -> int:
+def env_steps_of(data: Data, given: int | None) -> int:
     """Return the steps that are given; else those of episodes, or the steps with loss of the module with the most."""
     if given is not None:
         return given
@@ -631,10 +640,11 @@ def _num_steps(columns: Mapping[str, Any]) -> int:
     return max((len(leaf) for leaf in flatten(dict(columns))[0] if np.ndim(leaf)), default=0)
 
 
-def _no_data(data: Data) -> EpisodeError | BatchLayoutError:
+def no_data(data: Data, where: str = "Learner.update") -> EpisodeError | BatchLayoutError:
+    """Return the error about episodes, or a batch, of which there are none."""
     if isinstance(data, Mapping):
-        return _no_batch_of_modules({}, (), *_GIVEN_BATCH)
-    return EpisodeError("Learner.update", expected="at least one episode", found="none", do="sample episodes first")
+        return _no_batch_of_modules({}, (), _GIVEN_BATCH)
+    return EpisodeError(where, expected="at least one episode", found="none", do="sample episodes first")
 
 
 def _other_states(contributions: Sequence[_Contribution]) -> ConfigError:
@@ -647,11 +657,10 @@ def _other_states(contributions: Sequence[_Contribution]) -> ConfigError:
     )
 
 
-def _no_batch_of_modules(
-    batch: Any, modules: Any, where: str = "batch of the learner pipeline", given_do: str = ""
-) -> BatchLayoutError:
+def _no_batch_of_modules(batch: Any, modules: Any, where: str = "batch of the learner pipeline") -> BatchLayoutError:
     """Return the error about a pipeline's output, or a given batch, that is not a batch by module."""
     do = "keep BatchIndividualItems (or AgentToModuleMapping) in the learner pipeline"
+    given_do = "name the module, call batch(): batch={'default_policy': storage.batch()}"
     if not isinstance(batch, dict):
         found = type(batch).__name__
     elif any(key in modules for key in batch):
@@ -663,7 +672,7 @@ def _no_batch_of_modules(
         where,
         expected="{module_id: {column: tensor}} with at least one module",
         found=found,
-        do=given_do or do,
+        do=given_do if where == _GIVEN_BATCH else do,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import pickle
 import time
 import warnings
@@ -11,13 +12,16 @@ from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from epibatch.cluster import ActorGroup, check_picklable
 from epibatch.cluster.fingerprint import fingerprint
-from epibatch.core.errors import ConfigError, EpibatchWarning, EpisodeError, OtherLearnerError, WorkerLostError
+from epibatch.core.errors import ConfigError, EpibatchWarning, OtherLearnerError, WorkerLostError
 
 from ..connectors._engine.run import PieceSeconds
 from ..episodes import pack_episodes
+from .learner import data_of, env_steps_of, no_data
+from .minibatches import has_loss, row_steps, rows_of
 from .together.hosted_learner import HostedLearner, Setup, UpdateAnswer
 
 __all__ = ["LearnerGroup", "even_shares"]
@@ -87,6 +91,7 @@ class LearnerGroup:
         self._has_checked = self._skips_check = False
         self._sent_parts: bytes | None = None
         self._sent_state: bytes | None = None
+        self._row_outputs: dict[str, dict[str, torch.Tensor]] = {}
         self._random: dict[str, Any] = {}  # of the processes, by index, after what they did last
         if num_learners == 0:
             return
@@ -134,12 +139,12 @@ class LearnerGroup:
 
         Args:
             episodes: chunks as an environment runner returns them.
-            batch: `{module_id: {column: tensor}}`, in place of episodes; for a learner in this process.
+            batch: `{module_id: {column: tensor}}`, in place of episodes; processes share its rows, sequences as wholes.
             metrics: logger passed to the pipeline.
             num_env_steps: environment steps that count as learned from; None: those of the episodes or the batch.
 
         Raises:
-            ConfigError: a batch for processes; episodes and a batch, or neither.
+            ConfigError: episodes and a batch, or neither.
             WorkerLostError: a process was lost, and all were started again as often as they may be.
             Exception: as `Learner.update`; the learners go on with what they have then.
         """
@@ -148,27 +153,38 @@ class LearnerGroup:
                 episodes=episodes, batch=batch, metrics=metrics, num_env_steps=num_env_steps
             )
             return results
-        if batch is not None or episodes is None:
-            raise ConfigError(
-                "LearnerGroup.update",
-                expected=f"episodes, which num_learners={self.num_learners} processes share",
-                found="none" if batch is None else "a batch",
-                do="give episodes, such as storage.episodes(); or set num_learners=0",
-            )
-        if len(episodes) == 0:
-            raise EpisodeError(
-                "LearnerGroup.update", expected="at least one episode", found="none", do="sample episodes first"
-            )
-        shares = even_shares(_lengths(episodes), self.num_learners)
-        packed = [pack_episodes(episodes, share.tolist() if len(shares) > 1 else None) for share in shares]
+        data, count = data_of(episodes, batch), self.num_learners
+        if len(data) == 0:
+            raise no_data(data, "LearnerGroup.update")
+        places: dict[str, list[npt.NDArray[np.int64]]] = {}
+        if isinstance(data, Mapping):
+            self.learner.check_batch(dict(data))
+            places = {key: even_shares(row_steps(columns), count) for key, columns in data.items() if has_loss(columns)}
+            packed: list[Any] = [
+                {key: rows_of(columns, places[key][i]) if key in places else columns for key, columns in data.items()}
+                for i in range(count)
+            ]
+        else:
+            shares = even_shares(_lengths(data), count)
+            packed = [pack_episodes(data, share.tolist() if count > 1 else None) for share in shares]
         times_pieces = None if metrics is None else metrics.times_pieces
-        steps = [num_env_steps] + [None if num_env_steps is None else 0] * (len(shares) - 1)  # learners add them up
+        steps = [env_steps_of(data, num_env_steps), *[0] * (count - 1)]  # learners add them up
         answers: dict[int, UpdateAnswer] = self._on_all(
-            "update", lambda setup: [(setup, share, times_pieces, count) for share, count in zip(packed, steps)]
+            "update", lambda setup: [(setup, share, times_pieces, own) for share, own in zip(packed, steps)]
         )
         self._has_checked = True
         self._take_over(answers, metrics)
+        self._row_outputs = _in_order({index: answer.row_outputs for index, answer in answers.items()}, places)
         return answers[1].results
+
+    @property
+    def row_outputs(self) -> dict[str, dict[str, torch.Tensor]]:
+        """Module id -> name -> the update rule's values of the rows of the batch that was given, float32 [B, ...].
+
+        They are in the order of that batch's rows; rows without loss have NaN. After an update from episodes they are
+        those of the learner pipeline's batch, or none with processes, which keep that.
+        """
+        return self._row_outputs if self._actors is not None else self.learner.row_outputs
 
     def _take_over(self, answers: Mapping[int, UpdateAnswer], metrics: Any) -> None:
         """Let the learner here have what the others learned, and tell what they logged and warned of."""
@@ -408,6 +424,8 @@ def even_shares(steps: npt.ArrayLike, count: int) -> list[npt.NDArray[np.int64]]
         [[1, 3], [0, 2]]
     """
     steps = np.asarray(steps, dtype=np.int64)
+    if (steps == steps[:1]).all():  # rows of a batch, say, which may be many
+        return [np.arange(share, len(steps), count) for share in range(count)]
     loads = [(0, share) for share in range(count)]
     shares: list[list[int]] = [[] for _ in loads]
     for chunk in np.argsort(-steps, kind="stable").tolist():
@@ -415,6 +433,25 @@ def even_shares(steps: npt.ArrayLike, count: int) -> list[npt.NDArray[np.int64]]
         shares[share].append(chunk)
         heapq.heapreplace(loads, (load + int(steps[chunk]), share))
     return [np.sort(np.array(share, dtype=np.int64)) for share in shares]
+
+
+def _in_order(
+    parts: Mapping[int, Mapping[str, Mapping[str, torch.Tensor]]], places: Mapping[str, Sequence[npt.NDArray[np.int64]]]
+) -> dict[str, dict[str, torch.Tensor]]:
+    """Return values of rows in the order of a batch.
+
+    Args:
+        parts: index of a learner -> module id -> name -> values of its rows.
+        places: module id -> the numbers of each learner's rows.
+    """
+    whole: dict[str, dict[str, torch.Tensor]] = {key: {} for key in places}
+    for index, outputs in parts.items():
+        for key in outputs.keys() & places.keys():
+            count = sum(map(len, places[key]))
+            for name, values in outputs[key].items():
+                place = whole[key].setdefault(name, torch.full((count, *values.shape[1:]), math.nan))
+                place[torch.from_numpy(places[key][index - 1])] = values
+    return {key: values for key, values in whole.items() if values}
 
 
 def _lengths(episodes: Sequence[Any]) -> npt.NDArray[np.int64]:

@@ -291,6 +291,31 @@ def has_loss(batch: Mapping[str, Any]) -> bool:
     return any(map(_has_rows, flatten(dict(batch))[0]))
 
 
+def row_steps(batch: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+    """Return the timesteps of each row of a batch: of sequences those with loss, of other rows 1.
+
+    Raises:
+        BatchLayoutError: the batch has no rows.
+        ColumnError: a column does not fit the others.
+    """
+    steps = _steps_per_row(batch)
+    return np.ones(_aligned_columns(batch)[2], np.int64) if steps is None else steps
+
+
+def rows_of(batch: Mapping[str, Any], rows: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Return some rows of a batch, copied to the host.
+
+    Args:
+        batch: column -> tensor [B, ...], or a struct of them.
+        rows: int64 [n], their numbers.
+    """
+    leaves, form, _ = _aligned_columns(batch)
+    order = torch.from_numpy(rows)
+    chosen = [select_rows(leaf, order.to(_device_of(leaf))) for leaf in leaves]
+    columns: dict[str, Any] = unflatten(form, [x.cpu() if isinstance(x, torch.Tensor) else x for x in chosen])
+    return columns
+
+
 def _aligned_columns(batch: Mapping[str, Any]) -> tuple[list[Any], Form, int]:
     """Return the leaves of all columns that can be selected by row, their form, and the number of rows."""
     recurrent = Columns.SEQ_LENS in batch

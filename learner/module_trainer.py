@@ -27,7 +27,7 @@ from .settings import LearnerSettings
 from .together.learners import Learners
 from .together.shared_update import SharedGradients, SharedUpdate
 from .unread_columns import ColumnUse, tracked_minibatch
-from .update_rule import Losses, UpdateRule
+from .update_rule import Losses, UpdateRule, num_rows_of
 
 Floats = npt.NDArray[np.float64]
 _ROW = "row of the batch"
@@ -115,17 +115,6 @@ class _UpdateMetrics:
 def _explained_variance(of_targets: float, of_errors: float) -> float:
     """Return the share of the targets' variance that the predictions explain; 0 if the targets do not vary."""
     return 1.0 - of_errors / of_targets if of_targets else 0.0
-
-
-def _num_rows(minibatch: Mapping[str, Any]) -> int:
-    """Return the rows of a minibatch; of sequences the steps with loss."""
-    mask = minibatch.get(Columns.LOSS_MASK)
-    if mask is not None and mask.ndim > 1:
-        return int(mask.sum())
-    for column in minibatch.values():
-        if isinstance(column, torch.Tensor):
-            return len(column)
-    return 1
 
 
 def _num_all_rows(columns: Mapping[str, Any]) -> int:
@@ -422,9 +411,10 @@ class ModuleTrainer:
         for epoch in shared.attempt_each(self._epochs(share)):
             means.begin_epoch()
             for minibatch, moments in self._with_moments(shared, epoch):
-                num_rows = _num_rows(minibatch) if minibatch else 0
+                num_rows = (shared.attempt(self.rule.count_rows, minibatch) if minibatch else None) or 0
                 used = {**coefficients, **moments}
-                own = shared.attempt(self._backward, optimizer, minibatch, used) if num_rows else None
+                has_rows = num_rows or (minibatch and num_rows_of(minibatch))
+                own = shared.attempt(self._backward, optimizer, minibatch, used) if has_rows else None
                 tensors, num_rows = gradients.reduce(shared, own and own[0], num_rows)
                 values = self._checked({**tensors, "grad_norm": optimizer.clip()})
                 means.add(values, num_rows)

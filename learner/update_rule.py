@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import nn
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import NotAvailableError
 
 if TYPE_CHECKING:
@@ -168,6 +169,16 @@ class UpdateRule(ABC):
         """
         return ()
 
+    def count_rows(self, batch: Mapping[str, Any]) -> int:
+        """Return the rows that the losses are means of; by default all, and of sequences the steps with loss.
+
+        They weight gradients and metrics of learners that update together, and metrics of minibatches.
+
+        Args:
+            batch: one minibatch, column -> tensor, before `augment`.
+        """
+        return num_rows_of(batch)
+
     def augment(self, minibatch: dict[str, Any]) -> dict[str, Any]:
         """Return the minibatch that the module and the loss get; by default the same one.
 
@@ -201,6 +212,14 @@ class UpdateRule(ABC):
             metrics: means of this loss's metrics over the update's last epoch.
         """
         return dict(coefficients)
+
+
+def num_rows_of(minibatch: Mapping[str, Any]) -> int:
+    """Return the rows of a minibatch; of sequences the steps with loss."""
+    mask = minibatch.get(Columns.LOSS_MASK)
+    if mask is not None and mask.ndim > 1:
+        return int(mask.sum())
+    return next((len(column) for column in minibatch.values() if isinstance(column, torch.Tensor)), 1)
 
 
 def frozen_copy(module: nn.Module) -> Any:

@@ -85,6 +85,7 @@ class UpdateAnswer:
         history: the depth and the calls of the learner pipeline's `history`.
         logged: what pieces logged, for `MetricsLogger.add_from`; None without a logger.
         piece_seconds: seconds of each piece, if the pipeline's `watch` adds them up.
+        row_outputs: `Learner.row_outputs`.
     """
 
     results: dict[str, Any]
@@ -94,6 +95,7 @@ class UpdateAnswer:
     history: tuple[int, int]
     logged: Any = None
     piece_seconds: dict[str, float] = field(default_factory=dict)
+    row_outputs: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
 
 
 class HostedLearner:
@@ -141,13 +143,13 @@ class HostedLearner:
     def update(
         self, setup: Setup, packed: Any, times_pieces: bool | None, num_env_steps: int | None = None
     ) -> UpdateAnswer:
-        """Learn from this learner's share of the episodes.
+        """Learn from this learner's share of the episodes or of a batch.
 
         Args:
             setup: what changed since the last call.
-            packed: the share, as `pack_episodes` gave it.
+            packed: the share: a batch by module, or episodes as `pack_episodes` gave them.
             times_pieces: for the logger that the pipeline is given; None: it is given none.
-            num_env_steps: environment steps that this share counts as; None: those of its episodes.
+            num_env_steps: environment steps that this share counts as; None: its own.
 
         Raises:
             WorkerLostError: another learner is gone.
@@ -156,8 +158,10 @@ class HostedLearner:
         logged = None if times_pieces is None else MetricsLogger(times_pieces=times_pieces)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            learner, episodes = self._agree(lambda: (self._become(setup), unpack_episodes(packed)))
-            results = learner.update(episodes=episodes, metrics=logged, num_env_steps=num_env_steps)
+            is_batch = isinstance(packed, Mapping)
+            learner, data = self._agree(lambda: (self._become(setup), packed if is_batch else unpack_episodes(packed)))
+            share = {"batch" if is_batch else "episodes": data}
+            results = learner.update(**share, metrics=logged, num_env_steps=num_env_steps)
         connector = learner.connector
         history, watch = getattr(connector, "history", None), getattr(connector, "watch", None)
         return UpdateAnswer(
@@ -168,6 +172,7 @@ class HostedLearner:
             history=(0, 0) if history is None else (history.depth, history.calls),
             logged=None if logged is None else logged.take(),
             piece_seconds=watch.take() if isinstance(watch, PieceSeconds) else {},
+            row_outputs=learner.row_outputs,
         )
 
     def apply(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gymnasium as gym
 import numpy as np
+import pytest
 import torch
 from fixture_learners import Threads
 
@@ -114,4 +115,36 @@ def test_learners_in_a_group_keep_the_target_of_one_learner():
     for one, both in ((left["module"], right["module"]), (left["rules"], right["rules"])):
         one, both = (state["default_policy"].get("own", state["default_policy"]) for state in (one, both))
         np.testing.assert_allclose(one["values.weight"], both["values.weight"], rtol=1e-5, atol=1e-6)
+    group.stop()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_values_of_rows_come_back_in_the_order_of_a_batch(count):
+    """TD errors of the first gradient step are the rewards, as values are taken from zero weights."""
+    made = learner(lr=0.05, optimizer="sgd", grad_clip=None)
+    torch.nn.init.zeros_(made.module["default_policy"].values.weight)
+    made.renew_own("default_policy")
+    group = LearnerGroup(made, num_learners=count, actor_group=Threads)
+    states, actions, loss_mask = np.arange(11) % NUM_STATES, np.arange(11) % 2, np.arange(11) != 4
+    rewards = np.arange(11, dtype=np.float32) / 10
+    batch = {
+        "obs": torch.eye(NUM_STATES)[states],
+        "new_obs": torch.eye(NUM_STATES)[states],
+        "actions": torch.from_numpy(actions),
+        "rewards": torch.from_numpy(rewards),
+        "terminateds": torch.ones(11, dtype=torch.bool),
+        "loss_mask": torch.from_numpy(loss_mask),
+    }
+    results = group.update(batch={"default_policy": batch})
+    errors = group.row_outputs["default_policy"]["td_error"].numpy()
+    np.testing.assert_array_equal(errors, np.where(loss_mask, -rewards, np.nan).astype(np.float32))
+    weight = np.zeros((2, NUM_STATES))  # after one step of the Huber loss, whose slope is the error up to 1
+    for state, action, reward in zip(states[loss_mask], actions[loss_mask], rewards[loss_mask]):
+        weight[action, state] += 0.05 * reward / 10
+    np.testing.assert_allclose(made.module["default_policy"].values.weight.detach(), weight, rtol=1e-5)
+    assert results["default_policy"]["num_rows"] == 10
+    assert results["__all_modules__"]["num_env_steps_trained_lifetime"] == 10
+    group.update(episodes=chunks(4), num_env_steps=5)
+    assert bool(group.row_outputs) is (count == 0), "processes keep the rows of their pipelines"
+    assert made.get_state()["num_env_steps"] == 15
     group.stop()

@@ -643,11 +643,32 @@ def test_a_batch_between_updates_that_leave_columns_out():
     assert left_out[:2] == [0, 0] and left_out[2] > 0
 
 
-def test_processes_share_episodes_not_a_batch():
-    acting = Acting()
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("network", [{}, LSTM], ids=["stateless", "lstm"])
+def test_processes_that_share_a_batch_learn_as_one_learner_does(count, network):
+    acting = Acting(seed=2, **network)
     storage = acting.rollout()
+    batch = storage.sequences(20) if network else storage.batch()
+    alone, shared = learner_of(acting.module), learner_of(acting.module)
+    group = LearnerGroup(shared, num_learners=count, actor_group=Threads)
+    results = group.update(batch={KEY: batch}), alone.update(batch={KEY: batch})
+    assert results[0][KEY] == pytest.approx(results[1][KEY], rel=1e-3, abs=1e-5)
+    assert results[0]["__all_modules__"]["num_env_steps_trained_lifetime"] == T * N
+    for left, right in zip(shared.module[KEY].parameters(), alone.module[KEY].parameters()):
+        torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
+    group.stop()
+
+
+def test_a_batch_for_processes_that_is_none_is_named_here():
+    acting = Acting()
     group = LearnerGroup(learner_of(acting.module), num_learners=2, actor_group=Threads)
-    with pytest.raises(ConfigError, match=r"found:    a batch\n.*storage\.episodes"):
-        group.update(batch={KEY: storage.batch()})
-    assert group.update(episodes=storage.episodes())[KEY]["num_rows"] == T * N
+    batch = acting.rollout().batch()
+    with pytest.raises(BatchLayoutError, match=r"Learner\.update\(batch=\.\.\.\)"):
+        group.update(batch=batch)
+    with pytest.raises(ColumnError, match="column 'actions'"):
+        group.update(batch={KEY: {"obs": batch["obs"], "actions": batch["actions"][1:]}})
+    with pytest.raises(ConfigError, match="both"):
+        group.update(batch={KEY: batch}, episodes=[])
+    with pytest.raises(BatchLayoutError, match="at least one module"):
+        group.update(batch={})
     group.stop()

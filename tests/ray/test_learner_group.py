@@ -12,7 +12,8 @@ from fixture_fates import Fate
 
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.core.errors import EpibatchWarning
-from epibatch.learner import LearnerGroup
+from epibatch.core.rl_module import TorchRLModule
+from epibatch.learner import Learner, LearnerGroup, LearnerSettings, Losses, UpdateRule
 
 
 def algo_of(folder):
@@ -162,3 +163,33 @@ def test_a_state_goes_on_with_another_number_of_learners(algo, group):
     assert_same(one.get_state(), after, rtol=1e-5)
     one.stop()
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_batch_is_shared_by_processes_and_values_of_its_rows_come_back_in_order(cluster, count):
+    """A value per row, pulled to a column; the error before the first step is known."""
+
+    class Constant(TorchRLModule):
+        def setup(self):
+            self.at = torch.nn.Parameter(torch.zeros(()))
+
+        def _forward(self, batch, **kwargs):
+            return {"at": self.at}
+
+    class Squares(UpdateRule):
+        row_outputs = ("error",)
+
+        def losses(self, batch, module, own, coefficients):
+            errors = batch["goal"] - module.at
+            return Losses({"total": errors.square().mean()}, rows={"error": errors.detach()})
+
+    settings = LearnerSettings(lr=0.5, optimizer="sgd", minibatch_size=None, num_epochs=1)
+    learner = Learner(module=Constant(), connector=None, settings=settings, loss=Squares())
+    group = LearnerGroup(learner, num_learners=count, num_cpus_per_learner=0)
+    for goal in (torch.arange(9.0), torch.arange(4.0) - 2):
+        before = float(learner.module["default_policy"].at.detach())
+        group.update(batch={"default_policy": {"goal": goal}})
+        torch.testing.assert_close(group.row_outputs["default_policy"]["error"], goal - before)
+        assert float(learner.module["default_policy"].at.detach()) == pytest.approx(float(goal.mean()))
+    assert learner.get_state()["num_env_steps"] == 13
+    group.stop()
