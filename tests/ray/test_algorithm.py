@@ -14,10 +14,11 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from epibatch import Policy
-from epibatch.algorithms import PPOConfig
+from epibatch.algorithms import BCConfig, PPOConfig
 from epibatch.connectors.views import View
 from epibatch.core.errors import ConfigError
 from epibatch.core.rl_module import RLModuleSpec
+from epibatch.episodes import SingleAgentEpisode
 
 
 def config(num_env_runners=2, num_learners=0, env="CartPole-v1"):
@@ -211,6 +212,66 @@ def test_modules_that_come_and_go_reach_the_runner(built, batches):
     assert acting() == {"main", "past"}
     algorithm.remove_module("past", new_agent_to_module_mapping_fn={"*": "main"})
     assert acting() == {"main"}
+
+
+# ------------------------------------------------------------------------------------------- recorded episodes
+
+
+def recorded(count):
+    random = np.random.default_rng(0)
+    for rows in random.normal(size=(count, 21, 3)).astype(np.float32):
+        columns = {"observations": list(rows), "actions": [int(row[0] > 0) for row in rows[:-1]], "rewards": [0.0] * 20}
+        yield SingleAgentEpisode(**columns, truncated=True, len_lookback_buffer=0)
+
+
+class EveryThird:
+    """A source of its own: every third episode, from another one on in each batch."""
+
+    is_late = False
+
+    def __init__(self, config):
+        self.episodes, self.calls = config.input_, 0
+
+    def sample(self):
+        self.calls += 1
+        return self.episodes[self.calls % 3 :: 3]
+
+    def sample_ahead(self):
+        pass
+
+    def forget(self):
+        pass
+
+    def get_state(self):
+        return {"calls": self.calls}
+
+    def set_state(self, state):
+        self.calls = state["calls"]
+
+
+class CloningOfThirds(BCConfig):
+    def make_source(self, env_runner_group):
+        return EveryThird(self)
+
+
+@pytest.mark.parametrize("kind", [BCConfig, CloningOfThirds])
+def test_recorded_episodes_are_learned_from_in_two_processes_and_a_restored_run_goes_on(built, tmp_path, kind):
+    def build(num_learners):
+        settings = kind().offline_data(input_=list(recorded(20))).rl_module(model_config={"fcnet_hiddens": [8]})
+        settings.training(train_batch_size=200 // max(1, num_learners), minibatch_size=None, num_epochs=2, lr=0.01)
+        return built(settings.learners(num_learners=num_learners, num_cpus_per_learner=0).debugging(seed=1))
+
+    def loss(algorithm):
+        return algorithm.train()["learners"]["default_policy"]["total_loss"]
+
+    two, alone = build(2), build(0)
+    two.get_module().set_state(alone.get_module().get_state())
+    assert [loss(two) for _ in range(3)] == pytest.approx([loss(alone) for _ in range(3)], rel=1e-5)
+    two.save_to_path(tmp_path / "saved")
+    expected, other = loss(two), build(2)
+    other.restore_from_path(tmp_path / "saved")
+    assert loss(other) == expected
+    np.testing.assert_equal(other.learner.get_state()["module"], two.learner.get_state()["module"])
 
 
 # ------------------------------------------------------------------------------------------- wrong settings
