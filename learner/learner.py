@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import pickle
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -100,6 +102,7 @@ class Learner:
         self._check = FirstUpdateCheck(check_first_update)
         self._learners = learners or Learners()
         self._states = SharedStates(connector, self._learners)
+        self._num_changes = 0
         self._num_updates = 0
         self._num_gradient_steps = 0
         self._num_env_steps = 0
@@ -150,7 +153,7 @@ class Learner:
         """Module id -> name -> the update rule's values of the rows of the newest batch, float32 [B, ...].
 
         They are in the order of the batch's rows; rows without loss have NaN. With other learners, each has those of
-        its own batch.
+        its own batch; `LearnerGroup.row_outputs` has those of all.
         """
         return {key: trainer.row_outputs for key, trainer in self._trainers().items() if trainer.row_outputs}
 
@@ -160,6 +163,7 @@ class Learner:
         Call it after you set a module's weights from outside.
         """
         self._module[module_id]
+        self._num_changes += 1
         self._trainers()[module_id].renew_own()
 
     def parts(self) -> dict[str, Any]:
@@ -324,6 +328,7 @@ class Learner:
         """
         start = time.perf_counter()
         data = data_of(episodes, batch)
+        self._num_changes += 1
         train_batch, shares, steps = self._shares(data, metrics, num_env_steps)
         connected = time.perf_counter()
         results = self._run(shares)
@@ -508,6 +513,18 @@ class Learner:
             state["connector"] = _copies(self._learner_connector.get_state())
         return state
 
+    def state_version(self) -> tuple[Any, ...]:
+        """Return a value that changes whenever the state does, without copying weights.
+
+        Updates and states that are set are counted. Weights can be written to in ways that nothing counts, so they have
+        checksums. Pieces of a pipeline have nothing but `get_state`, so their states are pickled to be compared.
+        """
+        connector = self._learner_connector
+        states = pickle.dumps(connector.get_state() if hasattr(connector, "get_state") else None)
+        modules = [module for module in self._module.values() if isinstance(module, torch.nn.Module)]
+        tensors = [x.detach() for module in modules for x in chain(module.parameters(), module.buffers())]
+        return self._num_changes, states, [crc32(x.cpu().reshape(-1).view(torch.uint8).numpy()) for x in tensors]
+
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state from `get_state`: the next update is bit-identical.
 
@@ -524,6 +541,7 @@ class Learner:
             self._restore(state)
 
     def _restore(self, state: Mapping[str, Any]) -> None:
+        self._num_changes += 1
         with restoring("learner state", "module"):
             self._module.set_state(state["module"])
         for module_id, trainer in self._trainers().items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import pickle
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -90,7 +89,7 @@ class LearnerGroup:
         self._have_met = False
         self._has_checked = self._skips_check = False
         self._sent_parts: bytes | None = None
-        self._sent_state: bytes | None = None
+        self._sent_state: Any = None
         self._row_outputs: dict[str, dict[str, torch.Tensor]] = {}
         self._random: dict[str, Any] = {}  # of the processes, by index, after what they did last
         if num_learners == 0:
@@ -263,7 +262,7 @@ class LearnerGroup:
 
     def _changes(self) -> Setup:
         """Return what differs here from what the learners have, which they take over before anything else."""
-        parts, state = self._fingerprint(), self.learner.get_state()
+        parts, state = self._fingerprint(), self.learner.state_version()
         learner: bytes | None = None
         if parts != self._sent_parts:
             if self._sent_parts is not None:
@@ -274,17 +273,19 @@ class LearnerGroup:
             except Exception:  # whatever an object's own __reduce__ raises
                 self._check_picklable()
                 raise
-        pickled = pickle.dumps(state)
-        is_old = learner is not None or pickled != self._sent_state
-        self._sent_parts, self._sent_state = parts, pickled
-        return Setup(learner, state if is_old else None, self._random if is_old else {})
+        is_old = learner is not None or state != self._sent_state
+        self._sent_parts, self._sent_state = parts, state
+        return Setup(learner, self.learner.get_state() if is_old else None, self._random if is_old else {})
 
     def _note_sent(self) -> None:
         """Remember what the learners have, which is what the learner here has."""
-        self._sent_parts, self._sent_state = self._fingerprint(), pickle.dumps(self.learner.get_state())
+        self._sent_parts, self._sent_state = self._fingerprint(), self.learner.state_version()
 
     def _fingerprint(self) -> bytes:
-        """Return bytes that change with any part of the learner, but not with the values of its modules."""
+        """Return bytes that change with any part of the learner, but not with the values of its modules.
+
+        Attributes of pieces, modules and losses have no counter, so that they are compared.
+        """
         return fingerprint(self.learner.parts().items(), self.learner.module, (PieceSeconds,))
 
     # ------------------------------------------------------------------------------------- requests

@@ -17,10 +17,10 @@ from epibatch.core.errors import ConfigError, EpibatchError, EpibatchWarning, No
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.restoring import check_count, check_like, restore_torch_generator
 from epibatch.core.shared_moments import moments_of, pooled_moments
-from epibatch.core.structs import flatten, map_struct
+from epibatch.core.structs import map_struct
 
 from .loss import Loss, add_missing_column, no_loss, numbers
-from .minibatches import Minibatches, has_loss
+from .minibatches import Minibatches, has_loss, row_steps
 from .optimizers import GroupOptimizers, to_array
 from .schedules import value_at
 from .settings import LearnerSettings
@@ -85,13 +85,15 @@ class _UpdateMetrics:
         return means
 
     def _explained(self, shared: SharedUpdate) -> dict[str, float]:
+        """Return the share of the targets' variance that the predictions explain; 0 if the targets do not vary."""
         moments = [part for part in shared.finish(shared.attempt(self._moments)) if part is not None]
         if not moments:
             return {}
         counts, means, variances = np.stack(moments, axis=1)
         shares = counts / counts.sum(0)  # of one learner 1, so that its variance stays the same to the bit
         variances += (means - (shares * means).sum(0)) ** 2
-        return {"explained_variance": _explained_variance(*(shares * variances).sum(0).tolist())}
+        of_targets, of_errors = (shares * variances).sum(0).tolist()
+        return {"explained_variance": 1.0 - of_errors / of_targets if of_targets else 0.0}
 
     def _moments(self) -> Floats | None:
         """Return number, mean and variance of targets and errors, float64 [3, 2]; None without any."""
@@ -110,16 +112,6 @@ class _UpdateMetrics:
                 total[0] += value * weight
                 total[1] += weight
         return {name: total / weight for name, (total, weight) in sums.items()}
-
-
-def _explained_variance(of_targets: float, of_errors: float) -> float:
-    """Return the share of the targets' variance that the predictions explain; 0 if the targets do not vary."""
-    return 1.0 - of_errors / of_targets if of_targets else 0.0
-
-
-def _num_all_rows(columns: Mapping[str, Any]) -> int:
-    """Return the rows of a batch, with those that have no loss."""
-    return next((len(leaf) for leaf in flatten(dict(columns))[0] if isinstance(leaf, torch.Tensor)), 0)
 
 
 def _watched(minibatch: dict[str, Any], columns: Mapping[str, Any], read: set[str]) -> TrackedBatch:
@@ -326,12 +318,12 @@ class ModuleTrainer:
         """
         settings = self.settings
         self._watches_mask = not self._knows_mask and _has_padding(columns.get(Columns.LOSS_MASK))
-        if self.rule.row_outputs:
-            self._num_rows = _num_all_rows(columns)
-            columns = {**columns, _ROW: torch.arange(self._num_rows)}
         try:
             if may_be_empty and not has_loss(columns):
                 return None
+            if self.rule.row_outputs:
+                self._num_rows = len(row_steps(columns))
+                columns = {**columns, _ROW: torch.arange(self._num_rows)}
             return Minibatches(
                 columns,
                 size=settings.minibatch_size,

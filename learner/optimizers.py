@@ -150,27 +150,21 @@ class GroupOptimizer:
         parameters: name -> parameter, all requiring gradients.
         settings: optimiser, learning rate and clipping.
 
+    Attributes:
+        names: of the parameters.
+        parameters: in this order.
+
     Raises:
         ConfigError: the optimiser does not accept these keywords, or is no optimiser.
     """
 
     def __init__(self, parameters: Mapping[str, torch.nn.Parameter], settings: LearnerSettings) -> None:
-        self._names = list(parameters)
-        self._parameters = list(parameters.values())
+        self.names = list(parameters)
+        self.parameters = list(parameters.values())
         self._settings = settings
         first = value_at(settings.lr, 0) or 1.0
-        self._optimizer = _make_optimizer(settings.optimizer, self._parameters, first)
+        self._optimizer = _make_optimizer(settings.optimizer, self.parameters, first)
         self._shares = [group["lr"] / first for group in self._optimizer.param_groups]
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the parameters."""
-        return self._names
-
-    @property
-    def parameters(self) -> list[torch.nn.Parameter]:
-        """The parameters."""
-        return self._parameters
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate of the steps from here on; groups of parameters keep their share of it."""
@@ -179,18 +173,18 @@ class GroupOptimizer:
 
     def zero_grad(self) -> None:
         """Clear the gradients of the last minibatch."""
-        for parameter in self._parameters:
+        for parameter in self.parameters:
             parameter.grad = None
 
     def has_gradients(self) -> bool:
         """True if a parameter has a gradient."""
-        return any(parameter.grad is not None for parameter in self._parameters)
+        return any(parameter.grad is not None for parameter in self.parameters)
 
     def clip(self) -> torch.Tensor:
         """Clip the gradients as the settings say and return their global norm before clipping."""
-        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if not gradients:
-            return torch.zeros((), device=self._parameters[0].device)
+            return torch.zeros((), device=self.parameters[0].device)
         norms = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients])
         total: torch.Tensor = torch.linalg.vector_norm(norms)
         bound = self._settings.grad_clip
@@ -215,7 +209,7 @@ class GroupOptimizer:
     def get_state(self) -> dict[str, dict[str, Any]]:
         """Return copies of the optimiser's values: parameter name -> {value name: array or number}."""
         state: dict[str, dict[str, Any]] = {}
-        for name, parameter in zip(self._names, self._parameters):
+        for name, parameter in zip(self.names, self.parameters):
             values = self._optimizer.state.get(parameter, {})
             state[name] = {key: to_array(value) for key, value in values.items() if value is not None}
         return state
@@ -235,7 +229,7 @@ class GroupOptimizer:
 
     def _values(self, state: Mapping[str, Mapping[str, Any]]) -> dict[int, dict[str, torch.Tensor]]:
         values: dict[int, dict[str, torch.Tensor]] = {}
-        for index, (name, like) in enumerate(zip(self._names, self._templates())):
+        for index, (name, like) in enumerate(zip(self.names, self._templates())):
             entry = state[name]
             if isinstance(entry, Mapping) and not entry:  # no step was taken yet
                 continue
@@ -250,7 +244,7 @@ class GroupOptimizer:
 
     def _templates(self) -> list[dict[str, Any]]:
         """Return what the optimiser keeps for each parameter, read from other parameters after their first step."""
-        tried = [torch.nn.Parameter(torch.zeros_like(parameter)) for parameter in self._parameters]
+        tried = [torch.nn.Parameter(torch.zeros_like(parameter)) for parameter in self.parameters]
         for parameter in tried:
             parameter.grad = torch.zeros_like(parameter)
         optimizer = _make_optimizer(self._settings.optimizer, tried, 1.0)

@@ -160,7 +160,7 @@ class HostedLearner:
             warnings.simplefilter("always")
             is_batch = isinstance(packed, Mapping)
             learner, data = self._agree(lambda: (self._become(setup), packed if is_batch else unpack_episodes(packed)))
-            share = {"batch" if is_batch else "episodes": data}
+            share: dict[str, Any] = {"batch" if is_batch else "episodes": data}
             results = learner.update(**share, metrics=logged, num_env_steps=num_env_steps)
         connector = learner.connector
         history, watch = getattr(connector, "history", None), getattr(connector, "watch", None)

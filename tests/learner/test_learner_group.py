@@ -262,11 +262,25 @@ def test_a_call_that_was_interrupted_and_hangs_is_not_waited_for_without_end(mon
 # ------------------------------------------------------------------------------------------------ changes here
 
 
-def test_weights_that_are_set_here_are_learned_on_with():
+def copied(module):
+    with torch.no_grad():
+        module.at.copy_(torch.tensor([10.0]))
+
+
+WAYS = {
+    "state": lambda module: module.set_state({"at": np.array([10.0])}),
+    "copy": copied,
+    "data": lambda module: module.at.data.fill_(10.0),
+    "replaced": lambda module: setattr(module, "at", torch.nn.Parameter(torch.tensor([10.0], dtype=torch.float64))),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_weights_that_are_set_here_are_learned_on_with(way):
     learner = point_learner()
     group = group_of(learner, count=1)
     group.update(episodes=[episode_of("a", [0.0])])
-    learner.module["main"].set_state({"at": np.array([10.0])})
+    WAYS[way](learner.module["main"])
     group.update(episodes=[episode_of("b", [0.0])])
     assert learner.module["main"].at.item() == pytest.approx(10.0 - 0.1 * 2 * 10.0)
     group.stop()
