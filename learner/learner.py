@@ -523,7 +523,7 @@ class Learner:
         states = pickle.dumps(connector.get_state() if hasattr(connector, "get_state") else None)
         modules = [module for module in self._module.values() if isinstance(module, torch.nn.Module)]
         tensors = [x.detach() for module in modules for x in chain(module.parameters(), module.buffers())]
-        return self._num_changes, states, [crc32(x.cpu().reshape(-1).view(torch.uint8).numpy()) for x in tensors]
+        return self._num_changes, states, [crc32(x.cpu().reshape(-1).view(torch.uint8).numpy().data) for x in tensors]
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state from `get_state`: the next update is bit-identical.
