@@ -333,7 +333,7 @@ def test_evaluation_environments_must_have_the_spaces_of_the_data():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", range(5))
 def test_a_clone_balances_the_pole_as_its_controller_did(seed):
     config = BCConfig().offline_data(input_=controlled_cart_pole(100, seed)).debugging(seed=seed)
     config.evaluation(evaluation_config={"env": "CartPole-v1"}, evaluation_duration=10)
