@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,55 +29,11 @@ from epibatch.core.rl_module import DefaultQNetwork, QValueAPI
 from epibatch.env_runner import make_multi_agent
 from epibatch.learner import Losses, UpdateRule
 
-A2C = '''
-"""Advantage actor-critic (Mnih et al. 2016)."""
-
-from typing import Annotated
-
-from pydantic import Field
-
-from epibatch.algorithms import AlgorithmConfig, TrainingSettings, register_algorithm
-from epibatch.connectors.learner.learner_connector_pipeline import add_advantages
-from epibatch.learner import Losses, UpdateRule
-
-
-class A2CTraining(TrainingSettings):
-    """Set A2C's coefficients."""
-
-    lambda_: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Trace decay of generalised advantage estimation."""
-    vf_coeff: Annotated[float, Field(ge=0)] = 0.5
-    """Weight of the value loss."""
-    entropy_coeff: Annotated[float, Field(ge=0)] = 0.01
-    """Weight of the entropy."""
-
-
-class A2CRule(UpdateRule):
-    """The policy gradient, with a value function."""
-
-    on_policy = True
-
-    def losses(self, batch, module, own, coefficients):
-        outputs = module.forward_train(batch)
-        policy = module.get_train_action_dist_cls().from_logits(outputs["action_dist_inputs"])
-        values, mask = module.compute_values(batch, embeddings=outputs.get("embeddings")), batch["loss_mask"]
-        gain = (policy.logp(batch["actions"]) * batch["advantages"])[mask].mean()
-        error = (values - batch["value_targets"])[mask].square().mean()
-        entropy = policy.entropy()[mask].mean()
-        loss = self.settings.vf_coeff * error - gain - self.settings.entropy_coeff * entropy
-        return Losses({"total": loss}, {"vf_loss": error.detach(), "entropy": entropy.detach()})
-
-
-@register_algorithm("a2c")
-class A2CConfig(AlgorithmConfig):
-    """Settings of A2C."""
-
-    training_model = A2CTraining
-    rule = A2CRule
-
-    def extend_learner_connector(self, pipeline):
-        add_advantages(pipeline, gamma=self.gamma, lambda_=self.lambda_)
-'''
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "algorithms.md"
+A2C = re.search(
+    r"## An algorithm of your own.*?```python\n(.*?)\n\nconfig = ", PAGE.read_text(encoding="utf-8"), re.DOTALL
+)[1]
+"""The module that the page shows, without the lines that train."""
 
 YAML = """
 algorithm: a2c
@@ -156,7 +113,7 @@ def test_settings_of_modules_are_those_of_the_algorithm():
             config.multi_agent(policies=["red"], algorithm_config_overrides_per_module={"red": wrong})
     algo = config.build_algo()
     assert isinstance(algo, Algorithm) and type(algo) is type(config).get_algorithm_class()
-    assert {"total_loss", "vf_loss", "entropy"} <= algo.train()["learners"]["default_policy"].keys()
+    assert {"total_loss", "vf_loss"} <= algo.train()["learners"]["default_policy"].keys()
     algo.stop()
 
 

@@ -367,7 +367,7 @@ class Algorithm:
             finally:  # an update that fails may have taken steps before
                 self.env_runner.weights_updated()
             if drawn is not None:
-                drawn.learned(self.learner.row_outputs)
+                drawn.learned(self.learner_group.row_outputs)
         timers = {"sample": sampled - start, "learn": time.perf_counter() - sampled}
         return StepResult(results, num_env_steps, timers)
 
