@@ -18,16 +18,17 @@ from epibatch.core.errors import (
 from epibatch.core.registry import snake_case
 from epibatch.core.restoring import restoring
 
-from ..episodes._storage.indexing import HistoryWatch, watch_history
+from ..episodes.indexing import HistoryWatch, watch_history
 from ._engine.agent_table import AgentMapper
 from ._engine.call import PipelineCall, within
 from ._engine.checks import are_episodes, check_batch, check_pipeline_arguments, check_state, no_episodes
 from ._engine.plan import Plan, built_piece, make_plan, numbered, place
-from ._engine.run import MetricsTimers, PartWatch, StepWatch, run_plan
+from ._engine.run import run_plan
 from ._inspect.dry_run import ColumnSpace, column_spaces_of
 from ._inspect.profile import PipelineProfile, profile_pipelines
 from ._inspect.trace import PipelineTrace, trace_pipeline
 from .connector_v2 import ConnectorV2, PipelineReference
+from .step_watches import MetricsTimers, PartWatch, StepWatch
 
 __all__ = ["ConnectorPipelineV2"]
 

@@ -20,8 +20,8 @@ from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.restoring import restoring
 from epibatch.core.shared_moments import rebased, unsynchronised
 
-from ..connectors._engine.run import StepWatch
-from ..episodes._storage.indexing import HistoryWatch
+from ..connectors.step_watches import StepWatch
+from ..episodes.indexing import HistoryWatch
 from ..episodes.packing import join_episodes, unpack_episodes
 from .env_runner import check_amounts
 from .group.hosted_env_runner import Delivery, HostedEnvRunner, SampleRequest

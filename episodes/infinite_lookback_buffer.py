@@ -14,7 +14,9 @@ from epibatch.core.spaces import fill_row, fill_value, one_hot_column, promoting
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
 from ._parts.arguments import check_state
-from ._storage.arrays import (
+from ._storage.growing_column import NO_TYPES, NOTHING, GrowingColumn
+from ._storage.lookback_buffer import LookbackBuffer
+from .arrays import (
     Leaf,
     copied,
     fits,
@@ -27,9 +29,7 @@ from ._storage.arrays import (
     stacked_rows,
     unaliased,
 )
-from ._storage.growing_column import NO_TYPES, NOTHING, GrowingColumn
-from ._storage.indexing import SEVERAL, Positions, check_writable, may_write, note_history, positions_of
-from ._storage.lookback_buffer import LookbackBuffer
+from .indexing import SEVERAL, Positions, check_writable, may_write, note_history, positions_of
 
 if TYPE_CHECKING:
     from ._storage.chunk import RowSource

@@ -28,10 +28,10 @@ from ._parts.arguments import as_info, as_reward, check_space, check_state, chec
 from ._parts.common_infos import CommonInfos, common_info_of, common_rows_to_write, read_common
 from ._parts.env_step import COMMON, EnvStep
 from ._parts.episode import Episode
-from ._storage.arrays import make_writable, owned, same_value
 from ._storage.growing_column import NOTHING
-from ._storage.indexing import Indices, note_history
 from ._storage.infos_buffer import InfosBuffer
+from .arrays import make_writable, owned, same_value
+from .indexing import Indices, note_history
 from .single_agent_episode import SingleAgentEpisode
 
 __all__ = ["MultiAgentEpisode"]

@@ -13,8 +13,8 @@ from epibatch.core.errors import ColumnError, EpisodeIndexError, nearest
 from epibatch.core.kept_property import kept_property
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
-from ._storage.arrays import Leaf, fits
 from ._storage.chunk import chunk_of
+from .arrays import Leaf, fits
 from .chunk_table import ChunkTable
 from .infinite_lookback_buffer import InfiniteLookbackBuffer, newest_of, rows_of
 from .rows import Rows

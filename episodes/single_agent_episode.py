@@ -28,10 +28,10 @@ from epibatch.core.structs import flatten, flatten_like, form_of, form_text
 
 from ._parts.arguments import as_flag, as_info, as_reward, as_rewards, check_space, check_state, check_steps, fresh_id
 from ._parts.episode import Episode
-from ._storage.arrays import as_value, leaves_like, same_value, shielded
 from ._storage.growing_column import NOTHING, RowPlan
-from ._storage.indexing import WATCH, Indices, check_newest
 from ._storage.infos_buffer import EMPTY, InfosBuffer, mark_placeholders
+from .arrays import as_value, leaves_like, same_value, shielded
+from .indexing import WATCH, Indices, check_newest
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
 
 __all__ = ["SingleAgentEpisode", "no_column"]

@@ -16,12 +16,12 @@ from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unfla
 
 from ._parts.acting_rewards import known
 from ._parts.arguments import fresh_id
-from ._storage.arrays import Leaf, owned
 from ._storage.block import Block
 from ._storage.chunk import Chunk
 from ._storage.growing_column import NOTHING, GrowingColumn
 from ._storage.infos_buffer import MISSING_FINAL_OBS
 from ._storage.packed_chunks import SentBlock, pack_chunks
+from .arrays import Leaf, owned
 from .chunk_table import ChunkTable
 from .rows import Rows, leaves_of
 from .single_agent_episode import SingleAgentEpisode

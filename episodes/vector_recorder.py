@@ -15,13 +15,14 @@ from epibatch.core.lazy import MovedAttribute
 from epibatch.core.spaces import exact_fill_value, get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct, paths_of
 
-from ._storage.arrays import owned
-from ._storage.block import Block, env_infos
+from ._storage.block import Block
 from ._storage.chunk import Chunk
 from ._storage.growing_column import NOTHING, GrowingColumn
 from ._storage.infos_buffer import MISSING_FINAL_OBS
-from ._storage.vector_checks import VectorChecks
+from .arrays import owned
+from .env_infos import env_infos
 from .single_agent_episode import SingleAgentEpisode
+from .vector_checks import VectorChecks
 from .vector_episodes import VectorEpisodes
 
 _FINAL = ("final_obs", "final_info", "_final_obs", "_final_info")

@@ -15,8 +15,8 @@ from epibatch.core.metrics import MetricsLogger
 from epibatch.core.runtime import preserve_random_state
 from epibatch.core.structs import flatten, flatten_like, paths_of
 
-from ..connectors._inspect.trace import copied
 from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
+from ..connectors.pipeline_copies import copied
 
 _MOST = 4
 """Entries that a message names, at most."""

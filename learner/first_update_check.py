@@ -16,14 +16,13 @@ from torch.overrides import TorchFunctionMode
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, FirstUpdateError, FirstUpdateWarning, add_context
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
+from epibatch.core.rl_module.module_facts import model_option
 from epibatch.core.runtime import evaluation_mode, preserve_random_state
 from epibatch.core.structs import flatten, map_struct
 
-from ..connectors._engine.batch_items import single_agent_episode_iterator
-from ..connectors._engine.modules import model_option
-from ..connectors._inspect.trace import copied
 from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from ..connectors.connector_v2 import ConnectorV2
+from ..connectors.pipeline_copies import copied
 from .acting_side import entries_that_differ, pieces_of_one_side
 from .minibatches import Minibatches
 
@@ -477,7 +476,7 @@ def _place(episodes: Sequence[Any], module_id: str, columns: Mapping[str, Any], 
     if Columns.LOSS_MASK in columns:
         same &= np.asarray(torch.as_tensor(columns[Columns.LOSS_MASK]).cpu().bool()).reshape(-1)[:row]
     skipped = int(same.sum())
-    for episode in single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+    for episode in ConnectorV2.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
         if episode.module_id not in (None, module_id) or names[0] not in episode.extra_model_outputs:
             continue
         recorded = _table([episode.get_extra_model_outputs(name) for name in names], 1)

@@ -17,7 +17,7 @@ from epibatch.cluster import ActorGroup, check_picklable
 from epibatch.cluster.fingerprint import fingerprint
 from epibatch.core.errors import ConfigError, EpibatchWarning, OtherLearnerError, WorkerLostError
 
-from ..connectors._engine.run import PieceSeconds
+from ..connectors.step_watches import PieceSeconds
 from ..episodes import pack_episodes
 from .learner import data_of, env_steps_of, no_data
 from .minibatches import has_loss, row_steps, rows_of

@@ -12,8 +12,8 @@ import torch
 from epibatch.core.columns import Columns, add_column_hint
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, add_context
 from epibatch.core.imports import load_object
+from epibatch.core.rl_module.module_facts import describe_batch
 
-from ..connectors._engine.modules import describe_batch
 from .settings import loss_problem
 from .update_rule import Losses, UpdateRule
 

@@ -18,7 +18,6 @@ What pieces make columns with:
     windows: rows some steps away from those of the batch, and the one check that no chunk lost any of them.
     sequences: chunks to padded sequences, by the module's settings.
     agent_table: the observation of each agent at each env step.
-    modules: facts of a module: recurrent or not, its first state, its settings.
     batch_items: the static batch helpers of `ConnectorV2`.
 """
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core import DEFAULT_MODULE_ID, ROW_MAP
 from epibatch.core.errors import ConfigError, PipelineError, UnknownNameError, nearest
+from epibatch.core.rl_module.module_facts import is_multi
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode
 from .chunks import ChunkGroup, chunk_keys
@@ -30,11 +31,9 @@ from .grouping import (
     training_chunks,
 )
 from .layouts import is_plain, merge_columns
-from .modules import is_multi
 from .sequences import merged_sequences
 
 ADDED_LOSS_MASK = "_added_loss_mask_for_valid_episode_ts"
-ROW_MAP = "memorized_map_structure"
 
 
 class PipelineCall:

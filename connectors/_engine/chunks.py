@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from epibatch.core.columns import COLUMNS_LEFT_OUT, Columns
 from epibatch.core.kept_property import kept_property
+from epibatch.core.rl_module.module_facts import is_stateful
 
 from ...episodes.reader import EpisodeReader, reader_of
 from ...episodes.vector_episodes import VectorEpisodes
-from .modules import is_stateful
 
 if TYPE_CHECKING:
     from epibatch.core.padding import SequenceLayout

@@ -11,9 +11,8 @@ import numpy.typing as npt
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, PipelineError
 from epibatch.core.padding import SequenceLayout
+from epibatch.core.rl_module.module_facts import SequenceSettings, sequence_settings
 from epibatch.core.sequence_ends import (
-    check_burn_in,
-    check_sequence_end,
     joined_layout,
     random_layout,
     sequence_layout,
@@ -22,23 +21,8 @@ from epibatch.core.structs import flatten
 
 from .chunks import ChunkGroup
 from .columns import EpisodeColumn
-from .modules import max_seq_len, model_option
 
 _OUTPUT_STATES = (Columns.STATE_OUT, Columns.NEXT_STATE_OUT)
-
-
-class SequenceSettings(NamedTuple):
-    """The settings of a recurrent module's train batches.
-
-    Args:
-        max_seq_len: T, rows per sequence.
-        end: The way sequences end, one of `epibatch.core.sequence_ends.SEQUENCE_ENDS`.
-        burn_in: Rows before each sequence that are there for the state alone.
-    """
-
-    max_seq_len: int
-    end: str
-    burn_in: int
 
 
 class RandomCut(NamedTuple):
@@ -69,35 +53,6 @@ class RandomCut(NamedTuple):
             found=repr(found.end),
             do="leave sequence_end out, or RandomSubsequences",
         )
-
-
-def sequence_settings(module: Any, steps: int | None = None) -> SequenceSettings:
-    """The settings in a recurrent module's `model_config`: `max_seq_len`, `sequence_end` and `burn_in`.
-
-    Args:
-        module: A recurrent module, and no module of modules.
-        steps: Rows per sequence, where they are known already.
-
-    Raises:
-        ConfigError: one is no such setting, they do not fit together, or the module cannot start again within a
-            sequence, as it has to with `sequence_end` "continue".
-    """
-    steps = max_seq_len(module) if steps is None else steps
-    end, burn_in = model_option(module, "sequence_end"), model_option(module, "burn_in")
-    if end is None and not burn_in:
-        return SequenceSettings(steps, "pad", 0)
-    where = f"model_config of {type(module).__name__}, "
-    end = check_sequence_end("pad" if end is None else end, f"{where}sequence_end")
-    burn_in = check_burn_in(0 if burn_in is None else burn_in, steps, end, f"{where}burn_in")
-    if end == "continue" and not getattr(module, "handles_resets", False):
-        raise ConfigError(
-            f"{where}sequence_end",
-            expected="one of pad, drop, truncate, overlap",
-            found="'continue', and a module that does not say that it starts again where column 'resets' is True",
-            do="go on from `reset_states` at `resets` in forward_train and set the class attribute "
-            "handles_resets = True, as the default LSTM does; or use sequence_end 'overlap'",
-        )
-    return SequenceSettings(steps, end, burn_in)
 
 
 def layout_of(group: ChunkGroup, steps: int | None = None) -> SequenceLayout:

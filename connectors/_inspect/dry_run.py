@@ -12,6 +12,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpibatchWarning, SpaceError, add_context
+from epibatch.core.rl_module.module_facts import acting_module, is_multi, is_stateful, model_option
 from epibatch.core.runtime import preserve_random_state
 from epibatch.core.spaces import get_base_struct_from_space, space_like, space_of_struct
 from epibatch.core.structs import BatchedNdArray, Form, flatten, flatten_like, map_struct, stack_rows, unflatten
@@ -21,8 +22,7 @@ from ...episodes.single_agent_episode import SingleAgentEpisode
 from .._engine.agent_table import AgentMapper
 from .._engine.chunks import PER_SEQUENCE
 from .._engine.layouts import is_plain
-from .._engine.modules import acting_module, is_multi, is_stateful, model_option
-from .trace import copied
+from ..pipeline_copies import copied
 
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2

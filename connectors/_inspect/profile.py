@@ -11,7 +11,7 @@ from epibatch.core.structs import BatchedNdArray, flatten
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.layouts import is_plain
 from .._engine.plan import Step
-from .._engine.run import StepWatch
+from ..step_watches import StepWatch
 
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2

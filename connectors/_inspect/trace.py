@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import io
 import zlib
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from epibatch.core.errors import PieceError, add_context
 from epibatch.core.runtime import preserve_random_state
 from epibatch.core.structs import BatchedNdArray
 
@@ -22,7 +20,9 @@ from .._engine.checks import are_episodes, check_batch, no_episodes
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.layouts import is_plain
 from .._engine.plan import Step
-from .._engine.run import StepWatch, columns_of, run_plan
+from .._engine.run import columns_of, run_plan
+from ..pipeline_copies import copied
+from ..step_watches import StepWatch
 
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2
@@ -452,33 +452,3 @@ def _is_about_the_batch(error: Exception) -> bool:
 def _codes(error: Exception) -> list[Any]:
     """Return the code objects that were running, outermost first."""
     return [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
-
-
-def copied(method: str, pipeline: Any, *arguments: Any, kept: Any = None, do: str) -> Any:
-    """Copy a pipeline, without its watches, and what it is given.
-
-    Args:
-        method: The pipeline's method that needs the copies, for messages.
-        pipeline: The pipeline.
-        *arguments: Episodes, a batch, a module.
-        kept: What is not copied wherever it is found.
-        do: What to do about something that cannot be copied.
-
-    Returns:
-        The copies, the pipeline's first.
-    """
-    watch, watches = pipeline.watch, pipeline.watches
-    pipeline.watch, pipeline.watches = None, []
-    try:
-        return copy.deepcopy((pipeline, *arguments), {id(kept): kept})
-    except Exception as error:
-        context = PieceError(
-            f"{type(pipeline).__name__}.{method}",
-            expected="pieces and arguments that can be copied, so that it changes nothing",
-            found="something that copy.deepcopy cannot copy, see below",
-            do=do,
-        )
-        add_context(error, str(context))
-        raise
-    finally:
-        pipeline.watch, pipeline.watches = watch, watches

@@ -13,7 +13,7 @@ import gymnasium as gym
 from epibatch.core.errors import ConfigError, PieceError
 from epibatch.core.piece_arguments import wrong_values
 
-from ...episodes._storage.arrays import same_value
+from ...episodes.arrays import same_value
 from ..connector_v2 import ConnectorV2
 
 if TYPE_CHECKING:

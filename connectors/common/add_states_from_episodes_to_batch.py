@@ -10,11 +10,11 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import EpibatchWarning
 from epibatch.core.padding import SequenceLayout
+from epibatch.core.rl_module.module_facts import initial_state, state_layout, to_array
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.modules import initial_state, state_layout, to_array
 from .._engine.sequences import layout_of
 from .._engine.windows import check_lookback
 from ..columnar_piece import TwoSidedPiece

@@ -9,11 +9,12 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeError
 from epibatch.core.padding import SequenceLayout
+from epibatch.core.rl_module.module_facts import sequence_settings
 from epibatch.core.structs import map_struct
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.sequences import layout_of, sequence_settings
+from .._engine.sequences import layout_of
 from ..columnar_piece import TwoSidedPiece
 from .batch_individual_items import wrong_rows
 

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 
-from epibatch.core import POLICIES_TO_TRAIN
+from epibatch.core import POLICIES_TO_TRAIN, ROW_MAP
 from epibatch.core.errors import SpaceError
 
 from .._engine.agent_table import AgentMapper, check_several
-from .._engine.call import ROW_MAP, PipelineCall
+from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.layouts import plain_column

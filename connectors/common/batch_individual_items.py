@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from epibatch.core import ROW_MAP
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PipelineError
 from epibatch.core.structs import BatchedNdArray, flatten, flatten_like, stack_rows, unflatten
 
-from .._engine.call import ROW_MAP
 from .._engine.chunks import ChunkGroup, chunk_keys
 from .._engine.columns import EpisodeColumn
 from .._engine.layouts import rows_in

@@ -17,7 +17,7 @@ from epibatch.core.errors import SpaceError
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import is_leaf, unflatten
 
-from ...episodes._storage.indexing import note_history
+from ...episodes.indexing import note_history
 from ...episodes.rows import Rows, Windows
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn

@@ -13,12 +13,12 @@ from epibatch.core import LEARNERS
 from epibatch.core.advantages import generalized_advantages, td_errors
 from epibatch.core.columns import COLUMNS_READ, Columns, TrackedBatch
 from epibatch.core.errors import ColumnError, ConfigError, add_context, nearest
+from epibatch.core.rl_module.module_facts import check_given, describe_batch, is_multi, method_of
 from epibatch.core.shared_moments import moments_of, pooled_moments
 
 from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import Batch
-from .._engine.modules import check_given, describe_batch, is_multi, method_of
 from .._engine.sequences import layout_of
 from ..authoring.fields import check_values
 from ..columnar_piece import Piece

@@ -11,11 +11,11 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PipelineError
 from epibatch.core.random_streams import seed_of
 from epibatch.core.restoring import restore_torch_generator
+from epibatch.core.rl_module.module_facts import check_given, has_method
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
 
 from .._engine.chunks import ChunkGroup
-from .._engine.modules import check_given, has_method
 from ..columnar_piece import Piece
 from .normalize_and_clip_actions import forget_counted, note_counted
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, error_context
+from epibatch.core.rl_module.module_facts import state_layout
 from epibatch.core.structs import flatten_like, map_struct
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.modules import state_layout
 from ..columnar_piece import Piece
 
 __all__ = ["RemoveSingleTsTimeRankFromBatch"]

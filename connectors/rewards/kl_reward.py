@@ -11,9 +11,9 @@ from annotated_types import Interval
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, StateError, UnknownNameError, nearest
+from epibatch.core.rl_module.module_facts import is_multi
 
 from .._engine.chunks import ChunkGroup
-from .._engine.modules import is_multi
 from ..authoring.fields import ParameterPiece
 from ..columnar_piece import Piece
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
+from epibatch.core.rl_module.module_facts import method_of, sequence_settings
 from epibatch.core.sequence_ends import without_burn_in
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
 from .._engine.chunks import ChunkGroup
-from .._engine.modules import method_of
-from .._engine.sequences import layout_of, sequence_settings
+from .._engine.sequences import layout_of
 from .batch_of_sequences import PieceOfSequences, map_rows, map_sequences, num_sequences_and_steps
 
 if TYPE_CHECKING:

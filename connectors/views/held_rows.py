@@ -11,12 +11,12 @@ import numpy as np
 
 from epibatch.core.columns import Columns, canonical_column, nearest_column
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, UnknownNameError, nearest
+from epibatch.core.rl_module.module_facts import initial_state, to_array
 from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, map_struct, paths_of, unflatten
 
 from ...episodes.rows import Rows, Windows
 from .._engine.chunks import ChunkGroup
-from .._engine.modules import initial_state, to_array
 from .._engine.windows import check_window, window
 from .view import IDS, View
 

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from epibatch.core import ROW_MAP
 from epibatch.core.columns import Columns, add_column_hint
 from epibatch.core.errors import ColumnError, ConfigError, RunnerArgumentError, add_context
+from epibatch.core.rl_module.module_facts import describe_batch
 from epibatch.core.spaces import get_base_struct_from_space, random_legal_actions
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
-from ...connectors._engine.call import ROW_MAP
-from ...connectors._engine.modules import describe_batch
 from ...connectors.authoring.column_transform import actions_for_env
-from ...episodes._storage.arrays import owned
+from ...episodes.arrays import owned
 from ...episodes.multi_agent_episode import MultiAgentEpisode
 
 _MISSING = (

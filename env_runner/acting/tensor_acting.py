@@ -8,11 +8,11 @@ import torch
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError
+from epibatch.core.rl_module.module_facts import initial_state, state_layout
 from epibatch.core.structs import flatten, map_struct
 
+from ...connectors import ChunkGroup
 from ...connectors._engine.call import PipelineCall
-from ...connectors._engine.chunks import ChunkGroup
-from ...connectors._engine.modules import initial_state, state_layout
 from ...connectors.authoring.column_transform import ColumnTransform
 from ...connectors.columnar_piece import ObservationRewriter, is_columnar
 from ...connectors.common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch

@@ -17,7 +17,7 @@ from epibatch.core.errors import ColumnError, EnvironmentContractError, nearest
 from epibatch.core.spaces import check_row
 from epibatch.core.structs import Form, flatten, flatten_like
 
-from ...episodes._storage.arrays import UNCHANGING, owned, rebuilt
+from ...episodes.arrays import UNCHANGING, owned, rebuilt
 from .env_checks import (
     as_flag,
     as_reward,

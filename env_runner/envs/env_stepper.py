@@ -19,8 +19,8 @@ from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, Runn
 from epibatch.core.random_streams import seed_of
 from epibatch.core.structs import flatten, map_struct
 
-from ...episodes._storage.block import infos_by_env
-from ...episodes._storage.vector_checks import VectorChecks
+from ...episodes.env_infos import infos_by_env
+from ...episodes.vector_checks import VectorChecks
 from .env_calls import copied_info
 from .env_checks import adapter_advice, autoreset_mode, mark_environment, reward_shape
 from .env_restarts import EnvRestarts

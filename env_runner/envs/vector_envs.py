@@ -26,8 +26,8 @@ from epibatch.core.errors import ConfigError, EpibatchWarning, RunnerError, Spac
 from epibatch.core.spaces import check_row, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
-from ...episodes._storage.arrays import object_leaf, owned
-from ...episodes._storage.block import ENV_INFOS
+from ...episodes.arrays import object_leaf, owned
+from ...episodes.env_infos import ENV_INFOS
 from .env_calls import AgentStep, MultiAgentCalls, SingleAgentCalls, copied_info
 from .env_checks import (
     as_flag,

@@ -18,7 +18,7 @@ from epibatch.core.random_state import get_random_state, seed_everything, set_ra
 from epibatch.core.random_streams import random_stream, runner_stream, seed_of
 from epibatch.core.shared_moments import rebased, unsynchronised
 
-from ...connectors._engine.run import PieceSeconds
+from ...connectors.step_watches import PieceSeconds
 from ...episodes.packing import pack_episodes
 from ...episodes.vector_episodes import VectorEpisodes
 from ..envs.env_checks import is_of_environment

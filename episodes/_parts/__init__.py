@@ -7,7 +7,6 @@ Several agents:
     common_infos: infos of an environment that belong to no agent.
 
 Acting from outside a runner:
-    acting_history: the running episodes of a `Policy`, as a value.
     acting_rewards: rewards that a caller may not have given.
 
 Any episode:

@@ -8,8 +8,8 @@ import numpy as np
 
 from epibatch.core.errors import ColumnError
 
-from .._storage.arrays import Leaf
-from .._storage.indexing import Positions
+from ..arrays import Leaf
+from ..indexing import Positions
 from ..infinite_lookback_buffer import InfiniteLookbackBuffer
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from epibatch.core.errors import EpisodeIndexError
 from epibatch.core.structs import flatten, unflatten
 
-from .._storage.arrays import object_leaf, shielded, stacked_rows
 from .._storage.growing_column import NOTHING
-from .._storage.indexing import SEVERAL, WATCH, Indices, Positions, check_writable, position_of, positions_of
+from ..arrays import object_leaf, shielded, stacked_rows
+from ..indexing import SEVERAL, WATCH, Indices, Positions, check_writable, position_of, positions_of
 from ..infinite_lookback_buffer import InfiniteLookbackBuffer
 from .agent_segment import AgentRecord, AgentSegment
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from epibatch.core.structs import map_struct
 
-from .._storage.arrays import owned, same_value
 from .._storage.growing_column import NOTHING
+from ..arrays import owned, same_value
 from ..single_agent_episode import SingleAgentEpisode
 
 

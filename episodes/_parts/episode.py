@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from epibatch.core.errors import EpisodeStateError, NotAvailableError
 
-from .._storage.arrays import make_writable
+from ..arrays import make_writable
 
 AnyEpisode = TypeVar("AnyEpisode", bound="Episode")
 

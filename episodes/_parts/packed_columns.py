@@ -13,8 +13,8 @@ import numpy as np
 
 from epibatch.core.structs import Form, flatten, unflatten
 
-from .._storage.arrays import Leaf
 from .._storage.infos_buffer import InfosBuffer
+from ..arrays import Leaf
 from ..infinite_lookback_buffer import InfiniteLookbackBuffer
 from ..single_agent_episode import SingleAgentEpisode
 

@@ -2,16 +2,13 @@
 
 One episode:
     growing_column: rows of one stream in arrays that grow, and the provisional newest row; blocks have such columns.
-    arrays: leaves along time: building, promoting, copying and comparing them.
     lookback_buffer: the index rules of every column of an episode.
-    indexing: requests for rows to positions, and a record of the history that was read.
     infos_buffer: the info dicts of an episode.
 
 Environments that step together:
     block: time-major arrays of all environments, and the infos of whole steps.
     chunk: the part of a block that is one episode.
     packed_chunks: chunks as data for another process.
-    vector_checks: checks what a vector environment returns.
 """
 
 __all__: list[str] = []

@@ -15,9 +15,9 @@ from epibatch.core.structs import flatten
 
 from .._parts.acting_rewards import ActingRewards
 from .._parts.arguments import fresh_id
+from ..arrays import as_value, owned
 from ..infinite_lookback_buffer import InfiniteLookbackBuffer
 from ..single_agent_episode import SingleAgentEpisode
-from .arrays import as_value, owned
 from .block import Block
 from .growing_column import NOTHING, GrowingColumn
 from .infos_buffer import MISSING_FINAL_OBS, InfosBuffer

@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
-from .arrays import (
+from ..arrays import (
     Leaf,
     as_value,
     copied,

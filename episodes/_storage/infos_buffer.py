@@ -10,8 +10,8 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeIndexError
 
-from .arrays import make_writable, same_value
-from .indexing import Positions
+from ..arrays import make_writable, same_value
+from ..indexing import Positions
 from .lookback_buffer import LookbackBuffer
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeIndexError, SpaceError
 
-from .arrays import shielded
-from .indexing import (
+from ..arrays import shielded
+from ..indexing import (
     SEVERAL,
     WATCH,
     Indices,

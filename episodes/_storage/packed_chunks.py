@@ -15,8 +15,8 @@ from epibatch.core.columns import Columns
 from epibatch.core.kept_property import kept_property
 from epibatch.core.structs import Form, flatten, unflatten
 
+from ..arrays import Leaf, fits_exactly, leaves_like, make_writable, same_value
 from ..single_agent_episode import SingleAgentEpisode
-from .arrays import Leaf, fits_exactly, leaves_like, make_writable, same_value
 from .block import Block
 from .chunk import Chunk
 from .growing_column import NOTHING, GrowingColumn

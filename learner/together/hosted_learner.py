@@ -20,7 +20,7 @@ from epibatch.core.metrics import MetricsLogger
 from epibatch.core.random_state import get_random_state, seed_everything, set_random_state
 from epibatch.core.random_streams import random_stream, seed_of
 
-from ...connectors._engine.run import PieceSeconds
+from ...connectors.step_watches import PieceSeconds
 from ...episodes import unpack_episodes
 from ..learner import Learner
 from .learners import Learners

@@ -32,7 +32,7 @@ from epibatch.core.rl_module.module_data import weight_limit
 from epibatch.core.rl_module.rl_module import RLModule, RLModuleSpec
 from epibatch.core.state_codec import require_mapping, select_components
 
-from ..connectors._engine.run import PieceSeconds
+from ..connectors.step_watches import PieceSeconds
 from ..connectors.views.view import View, as_views
 from ..env_runner.callbacks import ALGORITHM_EVENTS, CallbackDispatcher
 from ..env_runner.env_runner import EnvRunner

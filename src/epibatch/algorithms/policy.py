@@ -34,7 +34,7 @@ from epibatch.core.structs import flatten, map_struct
 from ..connectors.authoring.column_transform import undo_actions
 from ..connectors.views.view import as_views
 from ..env_runner.acting.acting_modules import AgentActions, ToAct, act, act_for_agents, explores, spread
-from ..episodes._parts.acting_history import ActingHistory
+from ..episodes.acting_history import ActingHistory
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .checkpoint import ACTING, build_for_acting, config_from_checkpoint, read_checkpoint
 from .config.module_specs import config_with_views

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.structs import flatten, map_struct
-from epibatch.episodes._storage.arrays import same_value
+from epibatch.episodes.arrays import same_value
 
 _RTOL, _ATOL = 1e-5, 1e-6
 

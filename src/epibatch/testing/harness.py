@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from epibatch.connectors._engine.agent_table import AgentMapper
+from epibatch.connectors import AgentToModuleMapping, ModuleToAgentUnmapping
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
 from epibatch.connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
@@ -114,7 +114,9 @@ class PieceHarness:
         """
         default = self._default({"rl_module_specs": list(agent_ids), "agent_to_module_mapping_fn": mapping})
         at, replaced = self._position
-        mapper = next(i for i, piece in enumerate(default) if isinstance(piece, AgentMapper))
+        mapper = next(
+            i for i, piece in enumerate(default) if isinstance(piece, (AgentToModuleMapping, ModuleToAgentUnmapping))
+        )
         at += at > mapper or (at == mapper and bool(replaced))
         spaces = [gym.spaces.Dict(dict.fromkeys(agent_ids, space)) for space in self.spaces]
         return self._built([*default[:at], self.make(), *default[at + replaced :]], spaces)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from epibatch.core.errors import CheckpointError, ConfigError, error_context, nearest
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
+from epibatch.core.rl_module.module_facts import is_stateful, model_option, sequence_settings
 from epibatch.core.settings import ErrorList
 
-from ...connectors._engine.modules import is_stateful, model_option
-from ...connectors._engine.sequences import sequence_settings
 from ...connectors.views.view import View, as_views
 from ..policy_spec import PolicySpec, settings_of
 
@@ -147,7 +146,7 @@ def check_sequence_settings(modules: Iterable[Any]) -> None:
     Raises:
         ConfigError: a `sequence_end` or `burn_in`, and no module is recurrent.
     """
-    from ...core.rl_module.rl_module import RLModule
+    from epibatch.core.rl_module.rl_module import RLModule
 
     every = list(modules)
     if any(map(is_stateful, every)):

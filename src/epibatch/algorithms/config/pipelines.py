@@ -18,7 +18,7 @@ from epibatch.core.settings import Place
 
 from ...connectors.connector_v2 import ConnectorV2
 from ...connectors.sequences.burn_in import BurnIn
-from ...episodes._storage.arrays import same_value
+from ...episodes.arrays import same_value
 
 if TYPE_CHECKING:
     from ...connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline

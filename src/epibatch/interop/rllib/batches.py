@@ -16,7 +16,6 @@ from epibatch.core.structs import BatchedNdArray, map_struct
 from .library import rllib
 
 Key = tuple[Any, ...]
-ROW_MAP = "memorized_map_structure"  # in `shared_data`: the episode of each row of an acting batch
 
 
 def rllib_key(episode: Any) -> Key:

@@ -8,8 +8,8 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeStateError
 from epibatch.core.structs import flatten
-from epibatch.episodes._storage.arrays import Leaf, owned, same_leaf, same_value
 from epibatch.episodes._storage.growing_column import NOTHING
+from epibatch.episodes.arrays import Leaf, owned, same_leaf, same_value
 from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeError, NotAvailableError
 from epibatch.core.structs import flatten, unflatten
-from epibatch.episodes._storage.arrays import Leaf, copied, object_leaf, owned, stacked_rows
 from epibatch.episodes._storage.growing_column import NOTHING
 from epibatch.episodes._storage.infos_buffer import InfosBuffer
+from epibatch.episodes.arrays import Leaf, copied, object_leaf, owned, stacked_rows
 from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
 from epibatch.episodes.multi_agent_episode import MultiAgentEpisode
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode

@@ -18,10 +18,11 @@ from epibatch.connectors.columnar_piece import is_columnar
 from epibatch.connectors.common.batch_individual_items import RowMap
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.learner.add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
+from epibatch.core import ROW_MAP
 from epibatch.core.errors import PieceOutputError, add_context
-from epibatch.episodes._storage.indexing import note_history, position_of, positions_of
+from epibatch.episodes.indexing import note_history, position_of, positions_of
 
-from .batches import ROW_MAP, Key, rllib_key, sequences, to_epibatch_tags, to_rllib_tags, with_keys
+from .batches import Key, rllib_key, sequences, to_epibatch_tags, to_rllib_tags, with_keys
 from .changes import EpibatchChanges, RLlibChanges
 from .episodes import check_epibatch_episodes, check_rllib_episodes, to_epibatch_episode, to_rllib_episode
 
@@ -208,7 +209,7 @@ class WatchedBuffer(InfiniteLookbackBuffer):  # type: ignore[misc]
         t_started: The step of the whole episode at which the chunk starts.
 
     Example:
-        >>> from epibatch.episodes._storage.indexing import HistoryWatch, watch_history
+        >>> from epibatch.episodes.indexing import HistoryWatch, watch_history
         >>> buffer = WatchedBuffer([1, 2, 3], lookback=2)
         >>> with watch_history(HistoryWatch()) as watch:
         ...     rows = buffer.get(slice(-2, None))

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from epibatch.connectors._engine.chunks import ChunkGroup
-from epibatch.connectors._engine.columns import EpisodeColumn
+from epibatch.connectors import ChunkGroup, EpisodeColumn
 from epibatch.connectors.columnar_piece import Piece
 from epibatch.connectors.learner.add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
 from epibatch.core.columns import Columns

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.connectors._engine.columns import EpisodeColumn
+from epibatch.connectors import EpisodeColumn
 from epibatch.core.structs import flatten, is_leaf, map_struct
 from epibatch.testing.checks.columns import Probe
 from epibatch.testing.comparing import facts_of

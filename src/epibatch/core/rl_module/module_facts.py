@@ -1,4 +1,4 @@
-"""Facts of the module that a single-agent batch is for: whether it is recurrent, and its state."""
+"""Facts of a module: whether it is recurrent, its first state, and the sequences that it wants."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, PipelineError, UnknownNameError, nearest
 from epibatch.core.plain import python_scalar
+from epibatch.core.sequence_ends import check_burn_in, check_sequence_end
 from epibatch.core.structs import Form, flatten, map_struct
 
 
@@ -227,3 +228,46 @@ def max_seq_len(module: Any) -> int:
             "--set it is rl_module.model_config.max_seq_len: 20",
         )
     return found
+
+
+class SequenceSettings(NamedTuple):
+    """The settings of a recurrent module's train batches.
+
+    Args:
+        max_seq_len: T, rows per sequence.
+        end: The way sequences end, one of `epibatch.core.sequence_ends.SEQUENCE_ENDS`.
+        burn_in: Rows before each sequence that are there for the state alone.
+    """
+
+    max_seq_len: int
+    end: str
+    burn_in: int
+
+
+def sequence_settings(module: Any, steps: int | None = None) -> SequenceSettings:
+    """The settings in a recurrent module's `model_config`: `max_seq_len`, `sequence_end` and `burn_in`.
+
+    Args:
+        module: A recurrent module, and no module of modules.
+        steps: Rows per sequence, where they are known already.
+
+    Raises:
+        ConfigError: one is no such setting, they do not fit together, or the module cannot start again within a
+            sequence, as it has to with `sequence_end` "continue".
+    """
+    steps = max_seq_len(module) if steps is None else steps
+    end, burn_in = model_option(module, "sequence_end"), model_option(module, "burn_in")
+    if end is None and not burn_in:
+        return SequenceSettings(steps, "pad", 0)
+    where = f"model_config of {type(module).__name__}, "
+    end = check_sequence_end("pad" if end is None else end, f"{where}sequence_end")
+    burn_in = check_burn_in(0 if burn_in is None else burn_in, steps, end, f"{where}burn_in")
+    if end == "continue" and not getattr(module, "handles_resets", False):
+        raise ConfigError(
+            f"{where}sequence_end",
+            expected="one of pad, drop, truncate, overlap",
+            found="'continue', and a module that does not say that it starts again where column 'resets' is True",
+            do="go on from `reset_states` at `resets` in forward_train and set the class attribute "
+            "handles_resets = True, as the default LSTM does; or use sequence_end 'overlap'",
+        )
+    return SequenceSettings(steps, end, burn_in)

@@ -10,10 +10,10 @@ import numpy as np
 from epibatch.core.errors import EpisodeError
 from epibatch.core.structs import flatten
 
-from .._storage.block import Block
-from .._storage.chunk import Chunk
-from .._storage.vector_checks import VectorChecks
-from ..vector_episodes import VectorEpisodes
+from ._storage.block import Block
+from ._storage.chunk import Chunk
+from .vector_checks import VectorChecks
+from .vector_episodes import VectorEpisodes
 
 Spaces = tuple["gym.Space[Any] | None", "gym.Space[Any] | None"]
 
