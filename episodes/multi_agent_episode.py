@@ -1154,6 +1154,7 @@ class MultiAgentEpisode(Episode):
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)
+        vars(self).setdefault("_common_infos", {})  # a pickle of an earlier version has none
         make_writable([self._common_infos, *(record.info for record in self.records.values())])
 
     def equals(self, other: Any) -> bool:
