@@ -28,7 +28,7 @@ OLD = (
 def test_an_episode_of_several_agents_is_read():
     episode = pickle.loads(zlib.decompress(base64.b85decode(OLD)))
     assert episode.id_ == "old" and len(episode) == 1 and set(episode.agent_ids) == {"a", "b"}
-    assert episode.get_observations(-1) == {"a": 2.0} and episode.get_rewards(-1) == {"a": 1.5}
+    assert episode.get_observations(-1) == {"a": 2.0} and episode.get_rewards(-1)["a"] == 1.5
     assert episode.get_infos(-1, agent_ids=["a"]) == {"a": {}}
     episode.add_env_step({"a": 3.0}, {"a": 0}, {"a": 0.5}, {"a": {"seen": 1}})
     assert episode.get_observations(-1) == {"a": 3.0} and episode.get_infos(-1) == {"a": {"seen": 1}}
