@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
@@ -22,9 +22,11 @@ from .acting.acting_modules import explores
 from .callbacks import EpisodeCallbacks
 from .envs.env_checks import is_of_environment
 from .envs.vector_envs import checked_mask
-from .runner_config import AnyRunnerConfig
 from .runner_state import CarriedOver, Pending, Running
 from .vector_runner import VectorRunner
+
+if TYPE_CHECKING:
+    from .runner_config import AnyRunnerConfig
 
 _PATIENCE, _PATIENCE_OF_ONE = 100_000, 5_000
 """Steps of all environments, and of each, without the end of an episode before `sample()` warns."""

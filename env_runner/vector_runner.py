@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,8 +26,10 @@ from .envs.env_restarts import EnvRestarts
 from .envs.make_env import make_vector_env, wrappers_of
 from .envs.reset_seeds import ResetSeeds
 from .metrics import SamplingMetrics
-from .runner_config import AnyRunnerConfig
 from .runner_state import ActingPolicy, Running
+
+if TYPE_CHECKING:
+    from .runner_config import AnyRunnerConfig
 
 
 class VectorRunner(ABC):

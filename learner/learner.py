@@ -448,7 +448,7 @@ class Learner:
             own = trainers[module_id].minibatches(batch[module_id])
             if own is not None:
                 minibatches[module_id] = own
-                trainers[module_id].prepare()
+                _prepare(module_id, trainers[module_id])
         contribution = _Contribution(
             len(data),
             env_steps_of(data, num_env_steps),
@@ -523,7 +523,8 @@ class Learner:
         states = pickle.dumps(connector.get_state() if hasattr(connector, "get_state") else None)
         modules = [module for module in self._module.values() if isinstance(module, torch.nn.Module)]
         tensors = [x.detach() for module in modules for x in chain(module.parameters(), module.buffers())]
-        return self._num_changes, states, [crc32(x.cpu().reshape(-1).view(torch.uint8).numpy().data) for x in tensors]
+        flat = (x.cpu().contiguous().view(-1).view(torch.uint8) for x in tensors)
+        return self._num_changes, states, [crc32(x.numpy().data) for x in flat]
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state from `get_state`: the next update is bit-identical.

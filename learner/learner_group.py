@@ -168,6 +168,7 @@ class LearnerGroup:
             packed = [pack_episodes(data, share.tolist() if count > 1 else None) for share in shares]
         times_pieces = None if metrics is None else metrics.times_pieces
         steps = [env_steps_of(data, num_env_steps), *[0] * (count - 1)]  # learners add them up
+        self._row_outputs = {}
         answers: dict[int, UpdateAnswer] = self._on_all(
             "update", lambda setup: [(setup, share, times_pieces, own) for share, own in zip(packed, steps)]
         )

@@ -170,9 +170,9 @@ def no_loss(
     return ConfigError("what the loss returned", expected=expected, found=found, do=do)
 
 
-def no_gradient() -> ConfigError:
+def no_gradient(name: str = "total") -> ConfigError:
     return no_loss(
-        "a loss that no gradient comes from",
+        "a loss that no gradient comes from" + ("" if name == "total" else f", {name!r}"),
         "compute it from the module's outputs, without detach(), item(), torch.no_grad() or NumPy",
     )
 

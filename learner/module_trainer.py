@@ -30,6 +30,7 @@ from .unread_columns import ColumnUse, tracked_minibatch
 from .update_rule import Losses, UpdateRule, num_rows_of
 
 Floats = npt.NDArray[np.float64]
+_ROWS = "return Losses(losses, metrics, {name: a tensor [B, ...]}) for each name in row_outputs"
 _ROW = "row of the batch"
 """Column of minibatches: the place of each row in the batch."""
 
@@ -111,7 +112,7 @@ class _UpdateMetrics:
                 total = sums.setdefault(name, [0, 0])
                 total[0] += value * weight
                 total[1] += weight
-        return {name: total / weight for name, (total, weight) in sums.items()}
+        return {name: total / (weight or 1) for name, (total, weight) in sums.items()}
 
 
 def _watched(minibatch: dict[str, Any], columns: Mapping[str, Any], read: set[str]) -> TrackedBatch:
@@ -275,6 +276,13 @@ class ModuleTrainer:
                 expected="an nn.Module, or None",
                 found=type(own).__name__,
                 do='make it one: nn.ModuleDict({"target": frozen_copy(module)})',
+            )
+        if own is not None and {*map(id, own.parameters())} & {*map(id, self.module.parameters())}:
+            raise ConfigError(
+                f"{type(self.rule).__name__}.make_own",
+                expected="parameters of its own",
+                found="parameters of the module itself, so that a target would always be equal to it",
+                do="copy what is kept: frozen_copy(module)",
             )
         return own if own is None or self._device is None else own.to(self._device)
 
@@ -475,17 +483,30 @@ class ModuleTrainer:
         optimizer.backward(computed.losses)
         self.has_computed = True
         for name, values in computed.rows.items():
-            self._add_rows(name, rows, values.detach())
+            self._add_rows(name, rows, values)
+        missing = set(self.rule.row_outputs) - computed.rows.keys()
+        if missing:
+            raise no_loss(f"no values of the rows {sorted(missing)}, which the rule announces", _ROWS, "Losses")
         losses = {f"{name}_loss": loss.detach() for name, loss in computed.losses.items()}
         return {**losses, **computed.metrics}, columns, computed.outputs
 
-    def _add_rows(self, name: str, rows: Any, values: torch.Tensor) -> None:
+    def _add_rows(self, name: str, rows: Any, values: Any) -> None:
         """Put the values of a minibatch's rows to their places in the batch."""
         if name not in self.rule.row_outputs:
             do = f"list it in {type(self.rule).__name__}.row_outputs"
-            raise no_loss(f"values {name!r} of the rows, which the rule does not announce", do)
-        values = values[: len(rows)].to("cpu", torch.float32)  # augmented rows come after the batch's
-        if name not in self.row_outputs:
+            raise no_loss(f"values {name!r} of the rows, which the rule does not announce", do, "Losses")
+        known = self.row_outputs.get(name)
+        if (
+            not isinstance(values, torch.Tensor)
+            or values.ndim == 0
+            or len(values) < len(rows)
+            or (known is not None and known.shape[1:] != values.shape[1:])
+        ):
+            shape = f"shape {tuple(values.shape)}" if isinstance(values, torch.Tensor) else type(values).__name__
+            found = f"values {name!r} of {len(rows)} rows: {shape}"
+            raise no_loss(found, _ROWS, "a tensor with an entry for each row of the minibatch")
+        values = values.detach()[: len(rows)].to("cpu", torch.float32)  # augmented rows come after the batch's
+        if known is None:
             self.row_outputs[name] = torch.full((self._num_rows, *values.shape[1:]), math.nan)
         self.row_outputs[name][rows] = values
 

@@ -81,14 +81,21 @@ class GroupOptimizers:
             group.zero_grad()
         unknown = losses.keys() - self._names
         if unknown:
-            raise no_loss(f"losses {sorted(unknown)}", f"name them as groups() does: {', '.join(sorted(self._names))}")
+            raise no_loss(
+                f"losses {sorted(unknown)}", f"name them as groups() does: {', '.join(sorted(self._names))}", "Losses"
+            )
         for place, (name, loss) in enumerate(losses.items(), 1):
             if name not in self._groups:  # all of its parameters are frozen
                 continue
             parameters = self._groups[name].parameters
+            if not isinstance(loss, torch.Tensor) or loss.ndim:
+                found = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+                raise no_loss(f"loss {name!r}: {found}", "take its mean over the rows", "a tensor without axes")
+            if not loss.requires_grad:
+                raise no_gradient(name)
             loss.backward(inputs=parameters, retain_graph=place < len(losses))  # type: ignore[no-untyped-call]
             if not self._groups[name].has_gradients() and loss.detach() != 0:
-                raise no_gradient()
+                raise no_gradient(name)
 
     def clip(self) -> torch.Tensor:
         """Clip each group's gradients as its settings say and return the global norm of all before clipping."""

@@ -21,6 +21,7 @@ import typer
 from rich.console import Console
 
 from epibatch import algorithms, piece_listing, porting, testing
+from epibatch.algorithms import run as run_commands
 from epibatch.core import __version__
 from epibatch.core.errors import EpibatchError, MissingExtraError, PortingError, nearest
 from epibatch.core.piece_declarations import PIPELINE_NAMES
@@ -130,7 +131,7 @@ def train(
         _fail("--resume goes on in its own folder with its own seed; leave out --run and --seed")
     _allow_current_folder(allow_imports)
     with _before_training():
-        training = algorithms.run.training_run
+        training = run_commands.training_run
         try:
             if config is not None:
                 every = [*(changes or ()), *([] if seed is None else [f"debugging.seed={seed}"])]
@@ -140,7 +141,7 @@ def train(
         except training.STARTUP_ERRORS as error:
             _fail(error)
         except Exception as error:
-            typer.echo(f"{algorithms.run.error_reports.error_report(error)}\n\nthe run could not be built", err=True)
+            typer.echo(f"{run_commands.error_reports.error_report(error)}\n\nthe run could not be built", err=True)
             raise typer.Exit(training.FAILED) from None
     raise typer.Exit(session.run(iterations))
 
@@ -165,11 +166,11 @@ def play(
     while playing. 130: stopped with Ctrl-C.
     """
     _allow_current_folder(allow_imports)
-    playing = algorithms.run.playing
+    playing = run_commands.playing
     options = {"explore": explore, "seed": seed, "allow_imports": allow_imports}
     try:
         code = playing.play(playing.checkpoint_of(run, checkpoint), episodes, video=video, **options)
-    except algorithms.run.training_run.STARTUP_ERRORS as error:
+    except run_commands.training_run.STARTUP_ERRORS as error:
         _fail(error)
     raise typer.Exit(code)
 
@@ -187,7 +188,7 @@ def plot(
 
     Exit code 0: drawn. 2: wrong usage, a folder without a run, or no run with the result.
     """
-    curves = algorithms.run.learning_curves
+    curves = run_commands.learning_curves
     if over not in curves.AXES:
         _fail(f"--over {over}: {nearest(over, curves.AXES)}")
     try:
@@ -201,13 +202,17 @@ def plot(
 def settings(
     word: Annotated[str, typer.Argument(help="Part of a name or of its description; left out: all settings.")] = "",
     algorithm: Annotated[str, typer.Option(help="The algorithm, as files name it.")] = "ppo",
+    allow_imports: Annotated[
+        bool, typer.Option("--allow-imports", help="Let --algorithm be an import path; importing runs code.")
+    ] = False,
 ) -> None:
     """List the settings of config files, one a line: section.name: type = default, and what it sets.
 
     Exit code 0: some are listed. 2: none has the word, or no such algorithm.
     """
     try:
-        model = algorithms.config_class(algorithm).model
+        _allow_current_folder(allow_imports)
+        model = algorithms.config_class(algorithm, allow_imports=allow_imports).model
     except EpibatchError as error:
         _fail(error)
     lines = algorithms.describe_settings(model, word)
@@ -219,13 +224,18 @@ def settings(
 @app.command()
 def schema(
     algorithm: Annotated[str, typer.Argument(help="The algorithm, as files name it.")] = "ppo",
+    allow_imports: Annotated[
+        bool, typer.Option("--allow-imports", help="Let ALGORITHM be an import path; importing runs code.")
+    ] = False,
 ) -> None:
     """Print the JSON schema of config files, by which editors complete and check them.
 
     A file names it in its first line: # yaml-language-server: $schema=epibatch.schema.json
     """
     try:
-        typer.echo(json.dumps(algorithms.config_class(algorithm).json_schema(), indent=2))
+        _allow_current_folder(allow_imports)
+        found = algorithms.config_class(algorithm, allow_imports=allow_imports)
+        typer.echo(json.dumps(found.json_schema(), indent=2))
     except EpibatchError as error:
         _fail(error)
 

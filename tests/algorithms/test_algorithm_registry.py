@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import re
@@ -24,7 +25,7 @@ from epibatch.algorithms import (
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.cli import app
 from epibatch.core import load_state, save_state
-from epibatch.core.errors import CheckpointError, ConfigError, RegistryError
+from epibatch.core.errors import CheckpointError, ConfigError, EpibatchWarning, RegistryError
 from epibatch.core.rl_module import DefaultQNetwork, QValueAPI
 from epibatch.env_runner import make_multi_agent
 from epibatch.learner import Losses, UpdateRule
@@ -184,7 +185,9 @@ def test_checkpoints_name_the_class_of_a_config_that_no_package_offers(module, t
     algo.save_to_path("saved")
     algo.stop()
     for allowed, expected in ((False, PPOConfig), (True, mine)):
-        restored = Algorithm.from_checkpoint("saved", allow_imports=allowed)
+        warned = contextlib.nullcontext() if allowed else pytest.warns(EpibatchWarning, match="PPOConfig, since")
+        with warned:
+            restored = Algorithm.from_checkpoint("saved", allow_imports=allowed)
         assert type(restored.config) is expected
         restored.stop()
     changed("saved", algorithm="gone")

@@ -1,4 +1,3 @@
-from . import run as run
 from .config.multi_agent import AgentMapping as AgentMapping
 from .algorithm import Algorithm as Algorithm, StepResult as StepResult
 from .algorithm_config import AlgorithmConfig as AlgorithmConfig

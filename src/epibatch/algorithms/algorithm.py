@@ -19,6 +19,7 @@ from epibatch.core.errors import (
     CheckpointError,
     ConfigError,
     EpibatchError,
+    RunnerError,
     UnknownNameError,
     add_context,
     nearest,
@@ -55,7 +56,7 @@ from .policy_spec import PolicySpec, settings_of
 from .recorded_episodes import with_spaces_of_data
 from .run.results import judge
 from .run.saved_checkpoints import read_newest
-from .sources import DrawnSource, Source, StatefulSource
+from .sources import DrawnSource, Source, StatefulSource, check_source
 from .train_batches import TrainBatches
 
 if TYPE_CHECKING:
@@ -160,6 +161,8 @@ class Algorithm:
             for module_id, module in modules.items():
                 self._check(module_id, module)
             check_sequence_settings(modules.values())
+            self._batches: Source = self.config.make_source(self.env_runner_group)
+            check_source(self.config, self._batches)
             self.learner_group = LearnerGroup(
                 self._make_learner(),
                 num_learners=self.config.num_learners,
@@ -168,7 +171,6 @@ class Algorithm:
                 restart_failed_learners=self.config.restart_failed_learners,
                 max_num_learner_restarts=self.config.max_num_learner_restarts,
             )
-            self._batches: Source = self.config.make_source(self.env_runner_group)
             self.pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
             self._built = {name: given_pieces(pipeline) for name, pipeline in self.env_runner.pipelines.items()}
             self._piece_metrics = MetricsLogger(times_pieces=False)
@@ -231,6 +233,10 @@ class Algorithm:
     def build_rule(self) -> UpdateRule:
         """Build the update rule of the algorithm, or the `loss` of the config, which takes its place."""
         config = self.config
+        if config.rule is None and config.loss is None:
+            raise ConfigError(
+                type(config).__name__, expected="an update rule", found="none", do="set rule = MyRule on the class"
+            )
         return as_loss(config.rule if config.loss is None else config.loss, config.settings.training)
 
     def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:
@@ -298,9 +304,17 @@ class Algorithm:
             self._begin_evaluation()
         start = time.perf_counter()
         try:
-            step = self.training_step()
+            step = self._step()
             while step.num_env_steps < self.config.min_env_steps_per_iteration:
-                step = step.then(self.training_step())
+                more = self._step()
+                if not (more.num_env_steps or more.learner_results):
+                    raise RunnerError(
+                        "Algorithm.train",
+                        expected=f"{self.config.min_env_steps_per_iteration} env steps of an iteration",
+                        found=f"{step.num_env_steps}, and a training step without any",
+                        do="let the source sample, or set min_env_steps_per_iteration = 0",
+                    )
+                step = step.then(more)
         except BaseException:
             if self._evaluation.has_begun:
                 self._evaluation.stop()
@@ -333,6 +347,17 @@ class Algorithm:
         results = merge_logged(results, self.metrics, "algorithm")
         self._call("on_train_result", result=results)
         return results
+
+    def _step(self) -> StepResult:
+        step: Any = self.training_step()
+        if not isinstance(step, StepResult) or step.num_env_steps < 0:
+            raise ConfigError(
+                f"{type(self).__name__}.training_step",
+                expected="a StepResult, with the number of env steps that were sampled",
+                found=f"{step.num_env_steps} steps" if isinstance(step, StepResult) else type(step).__name__,
+                do="return StepResult(results, num_env_steps)",
+            )
+        return step
 
     def training_step(self) -> StepResult:
         """Sample and learn once; `train` counts, evaluates and reports.
@@ -394,7 +419,8 @@ class Algorithm:
         try:
             return {"evaluation": self.evaluate()}
         except Exception as error:
-            if not is_of_environment(error):  # a callback, a piece or the config: the run must not go on
+            lost = self.config.evaluation_num_env_runners and isinstance(error, RunnerError)
+            if not (lost or is_of_environment(error)):  # a callback, a piece or the config: the run must not go on
                 raise
             warnings.warn(
                 f"The evaluation after iteration {self.training_iteration} failed, so the results have no "
@@ -711,6 +737,7 @@ class Algorithm:
             3
             >>> algo.stop()
         """
+        self.env_runner.assert_healthy()
         if not self._evaluation.has_begun:
             self._call("on_evaluate_start")
         results = self._evaluation.run(self.env_runner)
@@ -940,13 +967,7 @@ class Algorithm:
                 view that this config has another one of by its name; nothing was taken over.
         """
         description, state = read_checkpoint(Path(path))
-        if not isinstance(description["algorithm"], str) or description["algorithm"] != self.config.algorithm:
-            raise CheckpointError(
-                f"checkpoint {path}",
-                expected=f"one of {self.config.algorithm!r}",
-                found=repr(description["algorithm"]),
-                do="restore it with the algorithm that saved it",
-            )
+        _check_same_algorithm(path, description, self.config)
         self.set_state(state)
         self._checkpoint_loaded()
 
@@ -970,6 +991,7 @@ class Algorithm:
         """
         path, (description, state) = read_newest(path, lambda chosen: (chosen, read_checkpoint(chosen)))
         if config is not None:
+            _check_same_algorithm(path, description, config)
             algorithm = config.build_algo()
         else:
             with weight_limit(arrays_size(state)):
@@ -1001,6 +1023,16 @@ class Algorithm:
                 self.learner_group.stop()
         finally:
             self.env_runner_group.stop()
+
+
+def _check_same_algorithm(path: str | Path, description: Mapping[str, Any], config: AlgorithmConfig) -> None:
+    if description["algorithm"] != config.algorithm:
+        raise CheckpointError(
+            f"checkpoint {path}",
+            expected=f"a checkpoint of the algorithm {config.algorithm!r}",
+            found=f"one of {description['algorithm']!r}",
+            do="restore it with the algorithm that saved it",
+        )
 
 
 def _is_default(config: AlgorithmConfig, spec: RLModuleSpec, module: Any) -> bool:

@@ -49,7 +49,7 @@ from .config.settings import (
 )
 from .config.signatures import METHODS, section_method
 from .other_libraries import setting_advice, unknown_attribute
-from .policy_spec import PolicySpec
+from .policy_spec import PolicySpec, settings_of
 from .recorded_episodes import RecordedEpisodes
 from .registry import config_class, import_path, name_in_files
 from .train_batches import TrainBatches
@@ -494,7 +494,8 @@ class AlgorithmConfig:
             document.add_missing(str(cls.model.default_of("algorithm")), errors)
         values = config._checked(sections, errors, env_imports=allow_imports)
         add_contradictions(values, errors)
-        if values.rl_module.rl_module_spec is None:
+        own_network = cls.get_default_rl_module_spec is not AlgorithmConfig.get_default_rl_module_spec
+        if values.rl_module.rl_module_spec is None and not own_network:
             check_model_config(values.rl_module.module_config, errors)
         errors.raise_if_any(document.where, document.shown)
         config._settings = values
@@ -695,8 +696,12 @@ class AlgorithmConfig:
             return self.get_multi_rl_module_spec(env=env, spaces=spaces)
         found = None if spaces is None else spaces.get("default_policy")
         observation, action = self._single_spaces(spaces, env) if found is None else found
-        spec = self.get_default_rl_module_spec() if self.rl_module_spec is None else self.rl_module_spec
-        return complete_spec(self, spec, (observation, action), spec.model_config or dict(self.model_config))
+        if self.rl_module_spec is not None:
+            spec = self.rl_module_spec
+            return complete_spec(self, spec, (observation, action), spec.model_config or dict(self.model_config))
+        spec = self.get_default_rl_module_spec()
+        settings = {**settings_of(spec.model_config), **self.model_config}
+        return complete_spec(self, spec, (observation, action), settings)
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """Return a spec whose class is that of all networks that the config gives none; without one, `heads` decides.

@@ -315,7 +315,15 @@ def _add_pieces(pipeline: Any, description: Mapping[str, Any], config: Algorithm
     if type(config) is AlgorithmConfig:
         places = dict(zip(pipeline.names, pipeline))
         for before, spec in description.get("added", {}).get(name, ()):
-            piece = build_piece(spec, allow_imports=config.allows_imports)
+            try:
+                piece = build_piece(spec, allow_imports=config.allows_imports)
+            except EpibatchError as error:
+                raise CheckpointError(
+                    f"checkpoint, {name}",
+                    expected="pieces that are registered, or may be imported",
+                    found=str(error.found or error),
+                    do="import what registers them, or pass allow_imports=True for a checkpoint that you trust",
+                ) from error
             pipeline.append(piece) if before is None else pipeline.insert_before(places[before], piece)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from epibatch.core.errors import ConfigError, RegistryError, nearest
+from epibatch.core.errors import ConfigError, EpibatchWarning, RegistryError, nearest
 from epibatch.core.imports import ALLOW_IMPORTS, load_object
 from epibatch.core.lazy import public_names
 
@@ -126,7 +127,7 @@ def config_class(algorithm: str, *, allow_imports: bool = False) -> type[Algorit
         return known[algorithm]
     if path is None and not (allow_imports and ":" in algorithm):
         found, do = "no algorithm that is installed", nearest(algorithm, algorithm_names())
-        do += "; others come with the package that offers them"
+        do += "; others come with the package that offers them, or are named by path, algorithm: my_module:MyConfig"
         if ":" in algorithm:
             found, do = "an import path, which runs code when it is loaded", f"allow it with {ALLOW_IMPORTS}"
         raise ConfigError(where, expected="a known algorithm", found=found, do=do)
@@ -160,4 +161,12 @@ def described_class(description: Mapping[str, Any], *, allow_imports: bool) -> t
     found = config_class(name) if name in algorithm_names() else None
     if path and allow_imports and (found is None or import_path(found) != path):
         found = load_object(path, "config_class")
+    elif found is not None and path not in (None, import_path(found)):
+        warning = EpibatchWarning(
+            f"checkpoint of {path}",
+            expected="its own config class, which may add pieces, a rule or a source",
+            found=f"{found.__name__}, since loading the other one runs code",
+            do="pass allow_imports=True for a checkpoint that you trust, or config=",
+        )
+        warnings.warn(warning, stacklevel=4)
     return found or config_class(name if description.get("package") or not path else path)

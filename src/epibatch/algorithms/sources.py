@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from epibatch.core.errors import ConfigError
+
 
 class Source(Protocol):
     """A source of the episodes that `Algorithm.training_step` learns from.
@@ -48,3 +50,33 @@ class StatefulSource(Source, Protocol):
 
     def set_state(self, state: Any) -> None:
         """Continue as the source did whose state it is."""
+
+
+_EVERY = ("sample", "sample_ahead", "forget", "is_late")
+_OF_DRAWS = ("num_env_steps", "learned")
+_OF_STATES = ("get_state", "set_state")
+
+
+def check_source(config: Any, source: Any) -> None:
+    """Make sure that a source can be used.
+
+    Raises:
+        ConfigError: it lacks a method or attribute; or it is to get values of rows, which learners in other processes
+            do not give back.
+    """
+    where = f"{type(config).__name__}.make_source"
+    names = list(_EVERY)
+    for pair in (_OF_DRAWS, _OF_STATES):  # one without the other
+        names += pair if any(hasattr(source, name) for name in pair) else ()
+    missing = [name for name in names if not hasattr(source, name)]
+    if missing:
+        found = f"{type(source).__name__} without {', '.join(missing)}"
+        do = f"add them: {', '.join(names)}; methods may do nothing"
+        raise ConfigError(where, expected="a source", found=found, do=do)
+    if config.num_learners and isinstance(source, DrawnSource) and getattr(config.rule, "row_outputs", ()):
+        raise ConfigError(
+            where,
+            expected="a learner in this process, which gives the source the values of rows",
+            found=f"num_learners={config.num_learners}, and {type(source).__name__}.learned",
+            do="set num_learners=0, or draw batches and call learner_group.update(batch=...) in a training_step",
+        )

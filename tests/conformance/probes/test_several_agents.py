@@ -115,7 +115,7 @@ def together(library: Any, env: Any) -> Any:
     """A vector environment of one."""
     if library is RLLIB:
         return library.module("env.vector.sync_vector_multi_agent_env").SyncVectorMultiAgentEnv([lambda: env])
-    return library.module("env_runner.vector_envs").VectorMultiAgentEnv([lambda: env])
+    return library.module("env_runner").VectorMultiAgentEnv([lambda: env])
 
 
 @probe("agent-seeds", ours=2, theirs=1)
