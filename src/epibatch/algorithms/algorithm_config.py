@@ -129,7 +129,7 @@ class AlgorithmConfig:
         found: type[Algorithm] = load_object(cls.algorithm_class, "algorithm_class")
         if cls.algorithm_class != AlgorithmConfig.algorithm_class:
             return found
-        named = next(base for base in cls.__mro__ if "model" in vars(base))
+        named: type[AlgorithmConfig] = next(base for base in cls.__mro__ if "model" in vars(base))
         if named is not cls:
             return named.get_algorithm_class()
         attributes = {"config_class": cls, "__module__": cls.__module__, "__doc__": cls.__doc__}
