@@ -77,6 +77,16 @@ def place(*keys: Any, to: Any) -> Callable[[Any], None]:
     return attack
 
 
+def in_networks(*keys: Any, to: Any) -> Callable[[Any], None]:
+    """Put a value at a place of the network's settings: those of the config, and those of the module as it was."""
+
+    def attack(content: Any) -> None:
+        for network in NETWORKS:
+            place(*network, *keys, to=to)(content)
+
+    return attack
+
+
 def every_average(name: str, value: Any) -> Callable[[Any], None]:
     def attack(content: Any) -> None:
         for own in content["state"]["learner"]["optimizers"]["default_policy"].values():
@@ -117,7 +127,7 @@ def nested(depth: int) -> Any:
 
 BOX = {"type": "Box", "low": 0.0, "high": 1.0, "dtype": "float32"}
 SPEC = ("description", "config", "rl_module", "rl_module_spec")
-NETWORK = ("description", "config", "rl_module", "model_config")
+NETWORKS = [("description", "config", "rl_module", "model_config"), ("description", "modules", "model_config")]
 REFERENCES = ("state", "env_runner", "env_to_module_connector", "mean_std_filter")
 STATES: dict[str, Callable[[Any], None]] = {
     "averages of no axes": every_average("exp_avg", np.array(0.5, "f4")),
@@ -158,15 +168,18 @@ STATES: dict[str, Callable[[Any], None]] = {
     "a piece of another pipeline": at("env_runner", "env_to_module_connector", "os:system", to={"x": 1}),
     "parts that are lists": place("state", to=lambda old: {part: [] for part in old}),
     "nested a hundred deep": at("env_runner", "logged_metrics", to=nested(150)),
-    "layers beyond memory": place(*NETWORK, "fcnet_hiddens", to=[10**5, 10**5]),
-    "very many layers": place(*NETWORK, "fcnet_hiddens", to=[1] * 100_000),
-    "an lstm beyond memory": place(*NETWORK, to={"use_lstm": True, "lstm_cell_size": 2**20}),
+    "layers beyond memory": in_networks("fcnet_hiddens", to=[10**5, 10**5]),
+    "very many layers": in_networks("fcnet_hiddens", to=[1] * 100_000),
+    "an lstm beyond memory": in_networks(to={"use_lstm": True, "lstm_cell_size": 2**20}),
     "environments beyond memory": place("description", "config", "env_runners", "num_envs_per_env_runner", to=10**12),
     "an environment of code": place("description", "config", "environment", "env", to="os:system"),
     "an environment of code inside": place("description", "config", "environment", to={
         "env": "GymV21Environment-v0", "env_config": {"env_id": "os:system"}}),
     "a piece of code": place("description", "config", "env_to_module", to=[{"piece": "os:system"}]),
     "a module of code": place(*SPEC, to={"module_class": "os:system"}),
+    "a module as it was, of code": place("description", "modules", "module_class", to="os:system"),
+    "a space of the module beyond memory": place("description", "modules", "observation_space", to={
+        **BOX, "shape": [10**5, 10**5]}),
     "a module beyond memory": place(*SPEC, to={
         "module_class": "DefaultActorCritic", "model_config": {"fcnet_hiddens": [10**5, 10**5]}}),
     "a state from elsewhere": place(*SPEC, to={"load_state_path": "/dev/zero"}),
@@ -249,7 +262,7 @@ def directory_of_very_many(folder: Path) -> None:
 def hole_beside(folder: Path) -> None:
     """A wide network, and a file without content, of terabytes, where the checkpoint before this one would be."""
     content = load_state(folder)
-    place(*NETWORK, "fcnet_hiddens", to=[10**4, 10**4])(content)
+    in_networks("fcnet_hiddens", to=[10**4, 10**4])(content)
     save_state(folder, content)
     previous = folder.with_name(f".{folder.name}.previous")
     previous.mkdir()

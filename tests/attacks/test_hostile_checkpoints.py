@@ -98,7 +98,16 @@ CODE = ["an environment of code", "an environment of code inside", "a piece of c
 def test_code_and_a_network_wider_than_the_file_are_refused(table, attack):
     row = next(row for row in table if row["attack"] == attack)
     assert row["loaders"]["PPO"] == "named: CheckpointError"
-    assert attack in CODE or row["loaders"]["Policy"] == "named: CheckpointError"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "attack",
+    ["a wide network beside a hole", "a module as it was, of code", "a space of the module beyond memory"],
+)
+def test_a_policy_refuses_code_and_networks_wider_than_the_file(table, attack):
+    row = next(row for row in table if row["attack"] == attack)
+    assert row["loaders"]["Policy"] == "named: CheckpointError"
 
 
 def test_random_changes(tmp_path):
