@@ -68,9 +68,9 @@ def batches(monkeypatch):
     def follow(algorithm):
         found, update = [], algorithm.learner_group.update
 
-        def learn(*, episodes, metrics):
+        def learn(*, episodes, **options):
             found.append(list(episodes))
-            return update(episodes=episodes, metrics=metrics)
+            return update(episodes=episodes, **options)
 
         monkeypatch.setattr(algorithm.learner_group, "update", learn)
         return found
