@@ -23,8 +23,7 @@ from benchmarks.results import FIGURES, REPOSITORY, processor
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.env_to_module import MeanStdFilter
 from epibatch.env_runner import EnvRunnerGroup
-from epibatch.episodes import join_episodes
-from epibatch.learner.schedules import count_steps
+from epibatch.episodes import count_steps, join_episodes
 
 PAGE, PICTURE = Path("docs/internals/scale.md"), Path("docs/scale.png")
 RUNNERS = (1, 2, 4, 8, 16, 32)

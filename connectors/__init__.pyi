@@ -12,6 +12,7 @@ from .actions.action_mask import ActionMask as ActionMask
 from .actions.box_actions import ClipActions as ClipActions, RescaleActions as RescaleActions
 from .actions.discretize_actions import DiscretizeActions as DiscretizeActions
 from .actions.episode_noise import EpisodeNoise as EpisodeNoise
+from .actions.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
 from .actions.project_discrete_actions import ProjectDiscreteActions as ProjectDiscreteActions
 from .authoring.column_transform import Undo as Undo
 from .columnar_piece import Piece as Piece
@@ -92,6 +93,7 @@ from .observations.frozen_module import FrozenModule as FrozenModule
 from .observations.goal_distance_rewards import GoalDistanceRewards as GoalDistanceRewards
 from .observations.step_columns import CountSteps as CountSteps, MarkFirstSteps as MarkFirstSteps
 from .observations.time_max_pool import TimeMaxPool as TimeMaxPool
+from .replay.n_step_returns import NStepReturns as NStepReturns
 from .rewards.count_based_reward import CountBasedReward as CountBasedReward
 from .rewards.elementwise import (
     BinarizeReward as BinarizeReward,

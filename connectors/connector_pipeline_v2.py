@@ -417,6 +417,8 @@ class ConnectorPipelineV2(ConnectorV2):
             batch=batch,
         )
         call.casts_to_float32, call.observations_by = plan.casts_to_float32, plan.observations_by
+        if plan.rows_ahead:
+            call.have_rows_ahead(plan.rows_ahead)
         self.check_episodes(call)
         batch = {} if batch is None else batch
         if type(batch) is not dict:

@@ -79,6 +79,8 @@ class ConnectorV2(Checkpointable, ABC):
     """
     lookback: int = 0
     """Number of steps before a chunk's start that the piece reads."""
+    rows_ahead: int = 0
+    """Rows after each drawn chunk's own that a learner piece and those before it have; it takes them out."""
 
     # State that pipelines, `freeze`, `share` and copies for single agents set.
     frozen: bool = False

@@ -7,5 +7,5 @@ from .reader import EpisodeReader as EpisodeReader, reader_of as reader_of
 from .single_agent_episode import SingleAgentEpisode as SingleAgentEpisode
 from .chunk_table import ChunkTable as ChunkTable
 from .store import StoreColumn as StoreColumn
-from .vector_episodes import VectorEpisodes as VectorEpisodes
+from .vector_episodes import VectorEpisodes as VectorEpisodes, count_steps as count_steps
 from .vector_recorder import VectorRecorder as VectorRecorder

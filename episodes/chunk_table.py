@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -32,6 +34,8 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
 
     Attributes:
         owns: True if each chunk is an episode that owns its rows.
+        per_chunk: Further columns of train batches, such as weights of a draw, of which all rows of a chunk have the
+            same value: name -> array [C].
 
     Args:
         stores: The stores.
@@ -42,7 +46,8 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         lookbacks: Steps that each chunk keeps before its start: int64 [C]; default: none.
         ahead: Steps of the episode that each store has after the chunk's own: int64 [C]; default: none.
         starts: Step of the episode at which each chunk starts: int64 [C]; default: 0.
-        terminateds: True if the episode was terminated at the chunk's end: bool [C]; default: False.
+        terminateds: True if the episode was terminated after the last of these steps, those ahead included: bool [C];
+            default: False.
         truncateds: True if it was truncated there: bool [C]; default: False.
         lack_final_obs: True if the last observation is a placeholder, read as the one before: bool [C]; default: False.
         tails: Last observations that lie apart from the store, by chunk.
@@ -50,6 +55,7 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
     """
 
     owns = False
+    per_chunk: Mapping[str, Leaf] = MappingProxyType({})
 
     def __init__(
         self,
@@ -112,10 +118,39 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         low, count = -int(self.lookbacks[chunk]), int(self.lengths[chunk] + self.lookbacks[chunk])
         columns = {name: self._rows_of(chunk, name, low, count) for name in (*_COLUMNS, *self._store_of(chunk).outputs)}
         observations, actions, rewards = (columns.pop(name) for name in _COLUMNS)
+        columns.update({name: np.repeat(values[chunk : chunk + 1], count) for name, values in self.per_chunk.items()})
         return SingleAgentEpisode(
             id_=self.ids[chunk], observations=observations, actions=actions, rewards=rewards,
-            extra_model_outputs=columns, terminated=bool(self.terminateds[chunk]),
-            truncated=bool(self.truncateds[chunk]), t_started=int(self.starts[chunk]), len_lookback_buffer=-low,
+            extra_model_outputs=columns, terminated=bool(self.ends[0, chunk]),
+            truncated=bool(self.ends[1, chunk]), t_started=int(self.starts[chunk]), len_lookback_buffer=-low,
+        )  # fmt: skip
+
+    @property
+    def ends(self) -> Flags:
+        """The flags (terminated, truncated) at each chunk's end: bool [2, C]."""
+        return np.stack([self.terminateds, self.truncateds]) & (self.ahead == 0)
+
+    def with_ahead(self, steps: int) -> ChunkTable:
+        """The same chunks with up to so many of the steps ahead of each as its own; itself if there are none."""
+        more = np.minimum(self.ahead, steps)
+        if not more.any():
+            return self
+        out = copy.copy(self)
+        out.lengths, out.ahead, out._indices = self.lengths + more, self.ahead - more, {}
+        return out
+
+    def observations_at(self, chunks: Ints, steps: Ints) -> ChunkTable:
+        """Chunks without steps, each with the observation at a step of one of these: int64 [R] both."""
+        tails = {
+            i: self.tails[chunk]
+            for i, (chunk, step) in enumerate(zip(chunks.tolist(), steps.tolist()) if self.tails else ())
+            if chunk in self.tails and step == self.lengths[chunk]
+        }
+        return ChunkTable(
+            self.stores, self.first[chunks] + steps * self.stride[chunks], np.zeros_like(steps),
+            store=self.store[chunks], stride=self.stride[chunks], lookbacks=self.lookbacks[chunks] + steps,
+            starts=self.starts[chunks] + steps, tails=tails,
+            lack_final_obs=self.lack_final_obs[chunks] & (steps == self.lengths[chunks]),
         )  # fmt: skip
 
     @property

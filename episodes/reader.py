@@ -106,7 +106,7 @@ class EpisodeReader:
     @kept_property
     def ends(self) -> Flags:
         """The flags (terminated, truncated) at each chunk's end: bool [2, C]."""
-        return np.stack([self.table.terminateds, self.table.truncateds])
+        return self.table.ends
 
     @property
     def lack_final_obs(self) -> Flags:

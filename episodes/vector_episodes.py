@@ -449,3 +449,17 @@ def _window(older: Leaf, newest: Leaf | None, count: int) -> Leaf:
     if newest is not None:
         window[:, -1] = newest
     return window
+
+
+def count_steps(episodes: Sequence[Any]) -> int:
+    """Count the environment steps of episodes; an item without a length has none.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> columns = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [0.0, 0.0]}
+        >>> count_steps([SingleAgentEpisode(**columns, len_lookback_buffer=0)] * 3)
+        6
+    """
+    if isinstance(episodes, VectorEpisodes):
+        return int(episodes.lengths().sum())
+    return sum(len(episode) for episode in episodes if hasattr(episode, "__len__"))

@@ -32,11 +32,11 @@ from epibatch.core.runtime import evaluation_mode, usable_device
 from epibatch.core.state_codec import require_mapping
 from epibatch.core.structs import flatten, map_struct
 
+from ..episodes.vector_episodes import count_steps
 from .first_update_check import CheckMode, FirstUpdateCheck
 from .loss import LossFunction, as_loss
 from .minibatches import Minibatches
 from .module_trainer import ModuleShare, ModuleTrainer
-from .schedules import count_steps
 from .settings import LearnerSettings, MultiAgentSettings, PoliciesToTrain
 from .together.learners import Learners
 from .together.shared_states import SharedStates

@@ -16,13 +16,13 @@ from epibatch.core.columns import Columns, TrackedBatch
 from epibatch.core.errors import ConfigError, EpibatchError, EpibatchWarning, NonFiniteLossError, add_context
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.restoring import check_count, check_like, restore_torch_generator
+from epibatch.core.schedules import value_at
 from epibatch.core.shared_moments import moments_of, pooled_moments
 from epibatch.core.structs import map_struct
 
 from .loss import Loss, add_missing_column, no_loss, numbers
 from .minibatches import Minibatches, has_loss, row_steps
 from .optimizers import GroupOptimizers, to_array
-from .schedules import value_at
 from .settings import LearnerSettings
 from .together.learners import Learners
 from .together.shared_update import SharedGradients, SharedUpdate

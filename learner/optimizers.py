@@ -12,9 +12,9 @@ import torch
 from epibatch.core.errors import CheckpointError, ConfigError
 from epibatch.core.imports import load_object
 from epibatch.core.restoring import check_like, restoring
+from epibatch.core.schedules import value_at
 
 from .loss import no_gradient, no_loss
-from .schedules import value_at
 from .settings import OPTIMIZERS, LearnerSettings
 from .update_rule import Group
 

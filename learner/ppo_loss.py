@@ -11,10 +11,10 @@ import torch
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, nearest
+from epibatch.core.schedules import value_at
 
 from .loss import Loss
 from .masked_rows import as_mask, fill_masked, masked_mean
-from .schedules import value_at
 from .settings import PPOSettings
 
 __all__ = ["PPOLoss", "ppo_loss"]

@@ -22,6 +22,8 @@ from epibatch.core.settings import (
     Positive,
     PositiveNumber,
     PositiveOrInfinite,
+    ScheduledCoefficient,
+    ScheduledPositive,
     SettingsModel,
     Switch,
     brief,
@@ -30,8 +32,6 @@ from epibatch.core.settings import (
     raise_problems,
     reported,
 )
-
-from .schedules import ScheduledCoefficient, ScheduledPositive
 
 OPTIMIZERS = {
     "adam": "torch.optim:Adam",

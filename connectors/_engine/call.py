@@ -15,6 +15,7 @@ from epibatch.core import DEFAULT_MODULE_ID, ROW_MAP
 from epibatch.core.errors import ConfigError, PipelineError, UnknownNameError, nearest
 from epibatch.core.rl_module.module_facts import is_multi
 
+from ...episodes.chunk_table import ChunkTable
 from ...episodes.multi_agent_episode import MultiAgentEpisode
 from .chunks import ChunkGroup, chunk_keys
 from .columns import Batch
@@ -338,6 +339,16 @@ class PipelineCall:
         keys = list(dict.fromkeys(key for column in columns for key in column))
         for group in self.groups.values():
             group.keys = keys
+
+    # -- rows ahead of drawn chunks -------------------------------------------------------------------
+
+    def have_rows_ahead(self, steps: int) -> None:
+        """Let drawn chunks have up to so many rows more, as far as their episodes go, until a piece leaves them out."""
+        for group in self.groups.values():
+            if isinstance(group.episodes, ChunkTable):
+                own = group.episodes
+                group.use(own.with_ahead(steps))
+                group.own = own if own is not group.episodes else None
 
     # -- what plain pieces are shown ------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from epibatch.core.columns import COLUMNS_LEFT_OUT, Columns
 from epibatch.core.kept_property import kept_property
 from epibatch.core.rl_module.module_facts import is_stateful
 
+from ...episodes.chunk_table import ChunkTable
 from ...episodes.reader import EpisodeReader, reader_of
 from ...episodes.vector_episodes import VectorEpisodes
 
@@ -63,6 +64,7 @@ class ChunkGroup:
         ragged: Whether sequences were taken out of their padding, so that rows are steps and there is no time axis.
         with_bootstrap_step: The episodes with the bootstrap row as a step, if a plain piece was shown them.
         cut: Which sequences are to be taken, if a piece said so; otherwise the module's settings do.
+        own: The chunks without the rows ahead of them that the batch has, as long as it has such rows.
     """
 
     # what is not known when a call begins: set on the instance once it is, so that making a group costs little
@@ -76,6 +78,7 @@ class ChunkGroup:
     cut: RandomCut | None = None
     _plain: list[Any] | None = None
     with_bootstrap_step: list[Any] | None = None
+    own: ChunkTable | None = None
     _positions: dict[int, int] | None = None
 
     def __init__(
@@ -144,6 +147,12 @@ class ChunkGroup:
             return EpisodeReader(episodes)
         return reader_of(episodes)
 
+    def use(self, episodes: Sequence[Any]) -> None:
+        """Be about other chunks from now on, of which none was shown to a plain piece."""
+        self.episodes, self._plain, self._positions = episodes, None, None
+        self.__dict__.pop("keys", None)
+        self.invalidate()
+
     def invalidate(self) -> None:
         """Forget what is known about the episodes: a plain piece may have changed them."""
         self.__dict__.pop("reader", None)
@@ -182,7 +191,21 @@ class ChunkGroup:
                 self._plain = episodes.views_of_all()
             else:
                 self._plain = episodes if type(episodes) is list else list(episodes)
+            if isinstance(episodes, ChunkTable):  # what is written to these objects does not reach the store
+                self.episodes = self._plain
+                self.invalidate()
         return self._plain
+
+    def leave_out_ahead(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """The columns without the rows ahead of the chunks' own; from now on the group is about those alone."""
+        own = self.own
+        if own is None:
+            return columns
+        sizes, lengths, self.own = self.counts, own.lengths, None
+        keep = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes) < np.repeat(lengths, sizes)
+        shown = type(self.episodes) is list
+        self.use([part[:length] for part, length in zip(self.episodes, lengths.tolist())] if shown else own)
+        return {name: column.kept(keep, lengths) for name, column in columns.items()}
 
     def add_bootstrap_step(self, episodes: list[Any] | None = None) -> None:
         """Show plain pieces episodes that have the bootstrap row as a step, and read columns from those.

@@ -56,6 +56,20 @@ class EpisodeColumn:
         """Return other rows of the same steps."""
         return EpisodeColumn(data, self.counts, item_per_row=self.item_per_row)
 
+    def kept(
+        self, rows: np.ndarray[Any, np.dtype[np.bool_]], counts: np.ndarray[Any, np.dtype[np.int64]]
+    ) -> EpisodeColumn:
+        """Return the rows that a mask keeps.
+
+        Args:
+            rows: The mask: bool [rows].
+            counts: Rows of each chunk that are kept: int64 [chunks].
+        """
+        data = self.data
+        if isinstance(data, list):
+            return EpisodeColumn([row for row, keep in zip(data, rows.tolist()) if keep], counts)
+        return EpisodeColumn(map_struct(lambda leaf: leaf[rows], data), counts, item_per_row=self.item_per_row)
+
     def picked(self, chunks: np.ndarray[Any, np.dtype[np.int64]]) -> EpisodeColumn:
         """Return the rows of some chunks, in another order.
 

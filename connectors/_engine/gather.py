@@ -12,6 +12,7 @@ from epibatch.core.errors import ColumnError
 from epibatch.core.structs import map_struct
 
 from ...episodes.rows import Rows
+from ...episodes.store import Ints
 from .chunks import ChunkGroup
 from .columns import EpisodeColumn
 
@@ -62,21 +63,41 @@ def next_observations(group: ChunkGroup) -> EpisodeColumn:
 
     Where a piece of the pipeline makes `obs` in its own way, as frame stacking does, it makes these too.
     """
-    if group.call.observations_by is not None:
-        return _one_step_later(group.call.observations_by, group)
-    rows = group.reader.rows(Columns.OBS, 1, group.lengths + 1)
-    return _column(rows.with_bootstraps() if group.plus_one else rows, group)
+    if group.call.observations_by is None:
+        rows = group.reader.rows(Columns.OBS, 1, group.lengths + 1)
+        return _column(rows.with_bootstraps() if group.plus_one else rows, group)
+    chunks, steps = rows_of(group)
+    return EpisodeColumn(observations_at(group, chunks, np.minimum(steps + 1, group.lengths[chunks])), group.counts)
 
 
-def _one_step_later(piece: Any, group: ChunkGroup) -> EpisodeColumn:
-    """Return what a piece makes `obs` of, one step later: the rows that it makes if there is a bootstrap row."""
-    longer = copy.copy(group)
-    longer.add_bootstrap_rows()
-    made = group.piece_for(piece).run({}, longer)[Columns.OBS].data
-    sizes = group.lengths + 1
-    ends, rows = np.cumsum(sizes), np.arange(sizes.sum())
-    at = np.minimum(rows + 1, np.repeat(ends - 1, sizes)) if group.plus_one else np.delete(rows, ends - sizes)
-    return EpisodeColumn(map_struct(lambda leaf: leaf[at], made), group.counts)
+def rows_of(group: ChunkGroup) -> tuple[Ints, Ints]:
+    """Return the chunk of each row of a train batch, and its step there: int64 [rows] each."""
+    counts = group.counts
+    chunks = np.repeat(np.arange(len(counts)), counts)
+    return chunks, np.arange(len(chunks)) - (np.cumsum(counts) - counts)[chunks]
+
+
+def observations_at(group: ChunkGroup, chunks: Ints, steps: Ints) -> Any:
+    """Return the observations at steps of chunks, as the pipeline makes them: arrays of shape [R, ...].
+
+    Args:
+        group: The chunks.
+        chunks: Their positions: int64 [R].
+        steps: A step of each, up to its length, or one that is ahead of it: int64 [R].
+    """
+    piece, table = group.call.observations_by, group.reader.table
+    if piece is None:
+        return group.reader.at(Columns.OBS, chunks, steps)
+    made = copy.copy(group)
+    if table.owns or not table.ahead.any():  # every observation, one chunk after the other
+        sizes = group.lengths + 1
+        rows = (np.cumsum(sizes) - sizes)[chunks] + steps
+    else:
+        made.use(table.observations_at(chunks, steps))
+        rows = np.arange(len(chunks))
+    made.add_bootstrap_rows()
+    columns = group.piece_for(piece).run({}, made)
+    return map_struct(lambda leaf: leaf[rows], columns[Columns.OBS].data)
 
 
 def end_flags(group: ChunkGroup, *, truncate: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -71,6 +71,7 @@ class Plan:
         training: Whether the batch is for training: as the pipeline says, or else as one of them does.
         observations_by: In training the piece that makes `obs` of the episodes in its own way, as frame stacking does;
             `new_obs` is made by it too.
+        rows_ahead: Rows after each chunk's own that pieces have until one of them leaves them out.
     """
 
     connectors: tuple[ConnectorV2, ...]
@@ -81,6 +82,7 @@ class Plan:
     casts_to_float32: bool = False
     training: bool = False
     observations_by: Piece | None = None
+    rows_ahead: int = 0
 
     @kept_property
     def stretches(self) -> tuple[tuple[Step, ...], ...]:
@@ -238,6 +240,7 @@ def make_plan(
         casts_to_float32=_casts_to_float32(steps),
         training=bool(train_pieces) if training is None else training,
         observations_by=next(makers_of_obs, None),
+        rows_ahead=0 if plus_one else max((piece.rows_ahead for piece in train_pieces), default=0),
     )
 
 

@@ -21,7 +21,7 @@ from ...episodes.indexing import note_history
 from ...episodes.rows import Rows, Windows
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.gather import gather
+from .._engine.gather import gather, rows_of
 from .._engine.windows import window
 from ..authoring.column_paths import ColumnPath, addresses_in, observation_paths
 from ..columnar_piece import TwoSidedPiece
@@ -37,6 +37,10 @@ __all__ = [
 ]
 
 _MANY_PIXELS = 2048  # from here on two NumPy calls per frame cost less than passing over all frames again and again
+
+
+_SHORT = 8
+"""Steps of chunks, in the mean, up to which each step's frames are gathered by themselves."""
 
 
 def stack_frames(out: npt.NDArray[Any], frames: npt.NDArray[Any], before: int) -> None:
@@ -215,14 +219,17 @@ class ObservationWindow(TwoSidedPiece):
         if self._part or rows.form is not None:
             self._check_parts(rows, group)
         made = {}
-        if training:
+        if training and group.counts.sum() > _SHORT * len(group.counts):
             for leaf, path in enumerate(self._paths):
                 made[path] = self.of_all_steps(self._frames_of_chunks(rows, leaf, group), group)
         else:
-            found = Windows(rows, batch, shifts).joined()
+            found, counts = Windows(rows, batch, shifts).joined(), rows.counts
+            if training:
+                chunks, steps = rows_of(group)
+                counts = np.minimum(group.reader.starts[chunks] + steps, self.lookback) + 1
             for path, frames in zip(self._paths, found if self._part else (found,)):
                 self.check_frame(frames.shape[2:], 0, group)
-                made[path] = self.newest(frames.swapaxes(0, 1), rows.counts)
+                made[path] = self.newest(frames.swapaxes(0, 1), counts)
         columns[Columns.OBS] = EpisodeColumn(self._put(made, group), group.counts if training else None)
         return columns
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from epibatch.core.columns import Columns
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
 
@@ -41,6 +43,9 @@ class AddColumnsFromEpisodesToTrainBatch(LearnerPiece):
         if Columns.TERMINATEDS not in columns or Columns.TRUNCATEDS not in columns:
             for name, flags in zip((Columns.TERMINATEDS, Columns.TRUNCATEDS), end_flags(group)):
                 columns.setdefault(name, EpisodeColumn(flags, group.counts, item_per_row=True))
+        for name, values in group.reader.table.per_chunk.items():
+            if name not in columns and name not in unwanted:
+                columns[name] = EpisodeColumn(np.repeat(values, group.counts, axis=0), group.counts, item_per_row=True)
         for name in group.reader.outputs:
             if name not in columns and name not in unwanted:
                 columns[name] = gather_column(group, name)

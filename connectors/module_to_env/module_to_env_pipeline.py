@@ -106,9 +106,9 @@ def default_pipeline(
 ) -> ModuleToEnvPipeline:
     """Build the pipeline from a module's output to actions, in the order that an Algorithm uses.
 
-    The order is: GetActions, TensorToNumpy, UnBatchToIndividualItems, ModuleToAgentUnmapping (several agents),
-    RemoveSingleTsTimeRankFromBatch, your pieces, NormalizeAndClipActions, your transforms of `actions_for_env`,
-    ListifyDataForVectorEnv.
+    The order is: your pieces for the module's tensors, such as EpsilonGreedy, GetActions, TensorToNumpy,
+    UnBatchToIndividualItems, ModuleToAgentUnmapping (several agents), RemoveSingleTsTimeRankFromBatch, your other
+    pieces, NormalizeAndClipActions, your transforms of `actions_for_env`, ListifyDataForVectorEnv.
 
     Args:
         input_observation_space: Space of one environment's observations; a Dict by agent for several agents.
@@ -146,8 +146,11 @@ def default_pipeline(
 
     check_connectors("default_pipeline", connectors)
     user = [built_piece("default_pipeline", position, item) for position, item in enumerate(connectors)]
+    of_tensors = [piece for piece in user if piece.input_layouts == ("tensors",)]
+    user = [piece for piece in user if piece not in of_tensors]
     several = agent_to_module_mapping_fn is not None or rl_module_specs is not None
     pieces = [
+        *of_tensors,
         GetActions(),
         TensorToNumpy(),
         UnBatchToIndividualItems(),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core import ROW_MAP
+from epibatch.core import NUM_ENV_STEPS, ROW_MAP
 from epibatch.core.columns import Columns, add_column_hint
 from epibatch.core.errors import ColumnError, ConfigError, RunnerArgumentError, add_context
 from epibatch.core.rl_module.module_facts import describe_batch
@@ -35,6 +35,7 @@ def act(
     *,
     explore: bool,
     t: int,
+    shared_data: dict[str, Any],
     envs: Sequence[int] | None = None,
     **call: Any,
 ) -> dict[str, Any]:
@@ -46,20 +47,24 @@ def act(
         batch: The output of the env-to-module pipeline.
         episodes: The running episodes, one per environment.
         explore: Whether actions explore.
-        t: The steps taken so far, for the module.
+        t: The env steps taken so far, for the module and its pieces.
+        shared_data: What the pieces of both pipelines share.
         envs: The numbers of their environments; None: all from 0.
-        **call: `shared_data` and `metrics` for the pipeline.
+        **call: `metrics` for the pipeline.
 
     Raises:
         ColumnError: no actions, or not one per environment; actions of the module's own that are not in its space; or
             NaN among the module's outputs. The error names the observations instead if they have NaN already.
     """
+    shared_data[NUM_ENV_STEPS] = t
     outputs = forward(module, batch, explore=explore, t=t)
     if Columns.ACTIONS in outputs:
         outputs = with_members(module, outputs)
     columns: dict[str, Any]
     try:
-        columns = module_to_env(rl_module=module, batch=outputs, episodes=episodes, explore=explore, **call)
+        columns = module_to_env(
+            rl_module=module, batch=outputs, episodes=episodes, explore=explore, shared_data=shared_data, **call
+        )
     except ColumnError as error:
         numbers = range(len(episodes)) if envs is None else envs
         newest = ((f"environment {env}", episode.get_observations(-1)) for env, episode in zip(numbers, episodes))
@@ -259,7 +264,15 @@ class AgentActions(NamedTuple):
 
 
 def act_for_agents(
-    module: Any, module_to_env: Any, batch: dict[str, Any], to_act: ToAct, *, explore: bool, t: int, **call: Any
+    module: Any,
+    module_to_env: Any,
+    batch: dict[str, Any],
+    to_act: ToAct,
+    *,
+    explore: bool,
+    t: int,
+    shared_data: dict[str, Any],
+    **call: Any,
 ) -> dict[str, Any]:
     """Return the columns of one vector step: `actions` and the modules' other outputs, by agent for each episode.
 
@@ -269,20 +282,24 @@ def act_for_agents(
         batch: The output of the env-to-module pipeline, by module.
         to_act: The episodes and agents.
         explore: Whether actions explore.
-        t: The env steps taken so far, for the modules.
-        **call: `shared_data` and `metrics` for the pipeline.
+        t: The env steps taken so far, for the modules and their pieces.
+        shared_data: What the pieces of both pipelines share.
+        **call: `metrics` for the pipeline.
 
     Raises:
         ColumnError: not one action for each agent; or NaN among a module's outputs. The error names the observations
             instead if they have NaN already.
     """
+    shared_data[NUM_ENV_STEPS] = t
     outputs = forward(module, batch, explore=explore, t=t)
     for module_id, output in outputs.items():
         if isinstance(output, Mapping) and Columns.ACTIONS in output:
             outputs = {**outputs, module_id: with_members(module[module_id], output)}
     columns: dict[str, Any]
     try:
-        columns = module_to_env(rl_module=module, batch=outputs, episodes=to_act.episodes, explore=explore, **call)
+        columns = module_to_env(
+            rl_module=module, batch=outputs, episodes=to_act.episodes, explore=explore, shared_data=shared_data, **call
+        )
     except ColumnError as error:
         raise_if_nan_observations(error, _newest(to_act), _by_module(batch))
         raise

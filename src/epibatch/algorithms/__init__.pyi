@@ -3,6 +3,7 @@ from .algorithm import Algorithm as Algorithm, StepResult as StepResult
 from .algorithm_config import AlgorithmConfig as AlgorithmConfig
 from .config.signatures import describe_settings as describe_settings
 from .bc import BC as BC, BCConfig as BCConfig, BCRule as BCRule
+from .dqn import DQNConfig as DQNConfig, DQNRule as DQNRule
 from .loggers import Logger as Logger
 from .policy import MultiAgentPolicy as MultiAgentPolicy, MultiAgentPolicyState as MultiAgentPolicyState
 from .policy import Policy as Policy, PolicyState as PolicyState
@@ -10,6 +11,7 @@ from .policy_spec import PolicySpec as PolicySpec
 from .ppo import PPO as PPO, PPOConfig as PPOConfig
 from .registry import algorithm_names as algorithm_names, config_class as config_class
 from .registry import register_algorithm as register_algorithm
+from .sac import SACConfig as SACConfig, SACRule as SACRule
 from .run.run_folder import RunFolder as RunFolder
 from .config.settings import TrainingSettings as TrainingSettings
 from .run.training_run import TrainingRun as TrainingRun

@@ -39,10 +39,10 @@ from ..env_runner.callbacks import ALGORITHM_EVENTS, CallbackDispatcher
 from ..env_runner.env_runner import EnvRunner
 from ..env_runner.env_runner_group import EnvRunnerGroup
 from ..env_runner.envs.env_checks import is_of_environment
+from ..episodes import count_steps
 from ..learner.learner import Learner
 from ..learner.learner_group import LearnerGroup
 from ..learner.loss import as_loss
-from ..learner.schedules import count_steps
 from ..learner.settings import LearnerSettings, MultiAgentSettings, OptimizerSettings
 from ..learner.update_rule import UpdateRule
 from .algorithm_config import AlgorithmConfig

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from epibatch.core.errors import RunnerError
 
-from ..episodes import join_episodes
-from ..learner.schedules import count_steps
+from ..episodes import count_steps, join_episodes
 
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig

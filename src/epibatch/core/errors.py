@@ -194,6 +194,10 @@ class RolloutOverflowError(EpibatchError, OverflowError):
     """Raised when a rollout storage gets more steps than it has room for."""
 
 
+class ReplayError(EpibatchError, ValueError):
+    """A replay buffer cannot hold or draw what it was asked for."""
+
+
 class StateError(EpibatchError, ValueError):
     """A piece's state does not fit the piece, or states of its copies cannot be merged."""
 

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+import numpy as np
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from epibatch.core.errors import ConfigError, EpibatchError, NotAvailableError, nearest
 from epibatch.core.imports import ALLOW_IMPORTS
 from epibatch.core.plain import python_scalar
+from epibatch.core.schedules import Schedule
 
 ClassT = TypeVar("ClassT")
 SettingsT = TypeVar("SettingsT", bound="SettingsModel")
@@ -34,6 +48,45 @@ PositiveOrInfinite = Annotated[float, Field(gt=0), PLAIN]
 Coefficient = Annotated[float, Field(ge=0, allow_inf_nan=False), PLAIN]
 Fraction = Annotated[float, Field(ge=0, le=1), PLAIN]
 Switch = Annotated[bool, PLAIN]
+
+
+def _step(value: Any) -> float:
+    """Return a whole number of steps as an int, and NaN for anything else; NaN is never in order."""
+    is_int = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool) and value % 1 == 0
+    return int(value) if is_int else float("nan")
+
+
+def _scheduled(number: Any, **bounds: Any) -> Any:
+    """Return the type of a number that may be a schedule, with values from 0.
+
+    Args:
+        number: The type of the number.
+        **bounds: Of the number, as JSON schemas name them.
+    """
+    check, check_point = (
+        TypeAdapter(kind, config=ConfigDict(strict=True)).validate_python for kind in (number, Coefficient)
+    )
+
+    def checked(value: Any) -> Any:
+        if callable(value) or isinstance(value, Mapping):
+            raise ValueError("expected a number, or a schedule [[0, value], [step, value], ...]")
+        value = python_scalar(value)
+        if not isinstance(value, (list, tuple)):
+            return check(value)
+        pairs = [list(point) if isinstance(point, (list, tuple)) else [] for point in value]
+        steps = [_step(pair[0]) for pair in pairs if len(pair) == 2]
+        if len(steps) < len(pairs) or steps[:1] != [0] or not all(left < right for left, right in pairwise(steps)):
+            raise ValueError("expected [[0, value], [step, value], ...] with whole numbers of steps that increase")
+        return [[step, check_point(pair[1])] for step, pair in zip(steps, pairs)]
+
+    constant, value = {"type": "number", **bounds}, {"type": "number", "minimum": 0}
+    point = {"type": "array", "prefixItems": [{"type": "integer", "minimum": 0}, value], "minItems": 2, "maxItems": 2}
+    schema = {"anyOf": [constant, {"type": "array", "items": point, "minItems": 1}]}
+    return Annotated[Schedule, PlainValidator(checked), WithJsonSchema(schema)]
+
+
+ScheduledPositive = _scheduled(PositiveNumber, exclusiveMinimum=0)
+ScheduledCoefficient = _scheduled(Coefficient, minimum=0)
 
 
 class SettingsModel(BaseModel):

@@ -44,6 +44,7 @@ from epibatch.core.settings import (
     Positive,
     PositiveNumber,
     PositiveOrInfinite,
+    ScheduledCoefficient,
     SettingsModel,
     Switch,
     brief,
@@ -58,7 +59,6 @@ from ...env_runner.callbacks import callback_problem
 from ...env_runner.env_runner import EnvRunner
 from ...env_runner.envs.make_env import wrapper_problem
 from ...episodes import MultiAgentEpisode, SingleAgentEpisode
-from ...learner.schedules import ScheduledCoefficient
 from ...learner.settings import OptimizerSettings, PPOSettings, loss_problem
 from ..other_libraries import setting_advice
 from ..policy_spec import PolicySpec, policies_of, settings_of

@@ -1,0 +1,360 @@
+"""Lanes: rings of consecutive rows, in which a replay buffer keeps the steps of episodes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import CheckpointError, ColumnError
+from epibatch.core.restoring import check_count
+from epibatch.core.structs import Form, flatten, flatten_like, unflatten
+
+from ..reader import EpisodeReader, reader_of
+from ..store import Flags, Ints, Leaf, StoreColumn
+
+_LANE = 40
+"""Bits of a place that number the rows of a lane; those above number the lanes."""
+_POSITION = (1 << _LANE) - 1
+_COLUMNS = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
+
+
+class Life(NamedTuple):
+    """What is known about the episode that a row belongs to.
+
+    Args:
+        first: The place of the first row that was added of it.
+        last: The place of its newest observation.
+        terminated: True if it was terminated there.
+        truncated: True if it was truncated there.
+    """
+
+    first: Ints
+    last: Ints
+    terminated: Flags
+    truncated: Flags
+
+
+class Lanes:
+    """A store of the newest rows of several streams of episodes, each in a ring of its own.
+
+    An episode of T steps takes T + 1 consecutive rows of a lane: row t has observation t, and action, reward and model
+    outputs of the step that followed it; the last row has an observation only. Each observation lies there once. What
+    is added later of a running episode goes on in its lane, and overwrites the oldest rows there.
+
+    A row's *place* is the number of its lane times 2^40 plus its position, which counts all rows that the lane ever
+    got. So a place never comes to stand for another row: once that is overwritten, the place is gone.
+
+    Args:
+        num_lanes: Number of lanes.
+        rows_per_lane: Rows of each; at least 2.
+
+        kept_outputs: Names of the model outputs to keep; None: all.
+
+    Attributes:
+        written: Rows that each lane ever got: int64 [lanes].
+        num_steps: Rows that are steps.
+    """
+
+    def __init__(self, num_lanes: int, rows_per_lane: int, kept_outputs: Collection[str] | None = None) -> None:
+        self.num_lanes, self.rows_per_lane, self._kept = num_lanes, rows_per_lane, kept_outputs
+        self.written = np.zeros(num_lanes, np.int64)
+        self.num_steps = 0
+        size = num_lanes * rows_per_lane
+        self._is_step = np.zeros(size, np.bool_)
+        self._t = np.zeros(size, np.int64)
+        self._owner = np.zeros(size, np.int64)
+        self._columns: dict[str, tuple[Form, list[Leaf]]] = {}
+        self._lives = np.zeros((4, 0), np.int64)  # the columns of `Life`, by number of the episode
+        self._ids: list[str] = []
+        self._free: list[int] = []
+        self._held: list[deque[int]] = [deque() for _ in range(num_lanes)]  # episodes of each lane, the oldest first
+        self._open: list[int | None] = [None] * num_lanes  # the episode that is running in each
+        self._next = [0] * num_lanes  # the step at which it goes on
+
+    # -- as a store ----------------------------------------------------------------------------------
+
+    @property
+    def outputs(self) -> Collection[str]:
+        """The names of the model outputs."""
+        return [name for name in self._columns if name not in _COLUMNS]
+
+    def stored(self, name: str) -> StoreColumn | None:
+        """Return a column, by places; None if there is none of that name."""
+        found = self._columns.get(name)
+        return None if found is None else StoreColumn(*found, order=self.rows_at)
+
+    def rows_at(self, places: Ints) -> Ints:
+        """Return the rows of the arrays at some places: int64 [R]."""
+        return (places >> _LANE) * self.rows_per_lane + (places & _POSITION) % self.rows_per_lane
+
+    # -- what is at a place --------------------------------------------------------------------------
+
+    @property
+    def filled(self) -> Ints:
+        """Rows that each lane holds: int64 [lanes]."""
+        return np.minimum(self.written, self.rows_per_lane)
+
+    def places(self, numbers: Ints) -> Ints:
+        """Return the places of rows that are numbered lane by lane from the oldest on: int64 [R]."""
+        filled = self.filled
+        ends = np.cumsum(filled)
+        lanes = np.searchsorted(ends, numbers, side="right")
+        ages = ends[lanes] - numbers  # 1 for the newest row of a lane
+        found: Ints = (lanes << _LANE) + self.written[lanes] - ages
+        return found
+
+    def places_of(self, rows: Ints) -> Ints:
+        """Return the places that rows of the arrays have now: int64 [R]."""
+        lanes, at = np.divmod(rows, self.rows_per_lane)
+        newest = self.written[lanes] - 1
+        found: Ints = (lanes << _LANE) + newest - (newest - at) % self.rows_per_lane
+        return found
+
+    def oldest(self, places: Ints) -> Ints:
+        """Return the oldest place of the lane of each: int64 [R]."""
+        lanes = places >> _LANE
+        found: Ints = (lanes << _LANE) + np.maximum(self.written[lanes] - self.rows_per_lane, 0)
+        return found
+
+    def hold(self, places: Ints) -> Flags:
+        """A mask of the places whose rows were not overwritten yet: bool [R]."""
+        return places >= self.oldest(places)
+
+    def are_steps(self, places: Ints) -> Flags:
+        """A mask of the places that are steps: bool [R]."""
+        return self._is_step[self.rows_at(places)]
+
+    def steps_of(self, places: Ints) -> Ints:
+        """Return the step of its episode at each place: int64 [R]."""
+        return self._t[self.rows_at(places)]
+
+    def lives_of(self, places: Ints) -> Life:
+        """Return what is known about the episode at each place."""
+        owners = self._owner[self.rows_at(places)]
+        first, last, terminated, truncated = self._lives[:, owners]
+        return Life(first, last, terminated > 0, truncated > 0)
+
+    def ids_of(self, places: Ints) -> list[str]:
+        """Return the id of the episode at each place."""
+        return [self._ids[owner] for owner in self._owner[self.rows_at(places)].tolist()]
+
+    def resized(self, num_lanes: int, rows_per_lane: int) -> Lanes:
+        """Return lanes of another size with the same rows, at the same places, as far as they fit.
+
+        Args:
+            num_lanes: Number of lanes, not less than before; further ones are empty.
+            rows_per_lane: Rows of each; the oldest of a lane that holds more are left out.
+        """
+        out = Lanes(num_lanes, rows_per_lane, self._kept)
+        out.written[: self.num_lanes] = self.written
+        kept = np.minimum(self.filled, rows_per_lane)
+        firsts = (np.arange(self.num_lanes) << _LANE) + self.written - kept
+        places = _runs(firsts, kept)
+        before, after = self.rows_at(places), out.rows_at(places)
+        for mine, other in ((self._is_step, out._is_step), (self._t, out._t), (self._owner, out._owner)):
+            other[after] = mine[before]
+        out.num_steps = int(out._is_step.sum())
+        for name, (form, leaves) in self._columns.items():
+            out._make_room(name, form, leaves)
+            for leaf, other in zip(leaves, out._columns[name][1]):
+                other[after] = leaf[before]
+        out._lives, out._ids, out._free = self._lives, self._ids, self._free
+        more = num_lanes - self.num_lanes
+        out._held = self._held + [deque() for _ in range(more)]
+        out._open, out._next = self._open + [None] * more, self._next + [0] * more
+        return out
+
+    # -- state ---------------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """Return all that the lanes hold, as arrays, numbers and text; copies."""
+        places = self.places(np.arange(int(self.filled.sum())))
+        rows = self.rows_at(places)
+        held = [owner for owners in self._held for owner in owners]
+        numbers = np.zeros(len(self._ids), np.int64)
+        numbers[held] = np.arange(len(held))
+        return {
+            "rows_per_lane": self.rows_per_lane,
+            "written": self.written.copy(),
+            "is_step": self._is_step[rows],
+            "t": self._t[rows],
+            "owner": numbers[self._owner[rows]],
+            "columns": {
+                name: unflatten(form, [leaf[rows] for leaf in leaves]) for name, (form, leaves) in self._columns.items()
+            },
+            "lives": self._lives[:, held],
+            "ids": [self._ids[owner] for owner in held],
+            "episodes_held": np.array(list(map(len, self._held)), np.int64),
+            "is_open": np.array([owner is not None for owner in self._open], np.bool_),
+            "next": np.array(self._next, np.int64),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], kept_outputs: Collection[str] | None = None) -> Lanes:
+        """Return lanes with what `get_state` gave.
+
+        Raises:
+            CheckpointError: parts of the state do not fit each other.
+        """
+        written = np.array(state["written"], np.int64)
+        out = cls(len(written), check_count("rows of a lane", state["rows_per_lane"]), kept_outputs)
+        out.written = written
+        counts, ids = np.array(state["episodes_held"], np.int64), [str(name) for name in state["ids"]]
+        total = int(out.filled.sum()) if (written >= 0).all() and out.rows_per_lane >= 1 else -1
+        lives, owner = np.array(state["lives"], np.int64), np.array(state["owner"], np.int64)
+        lanes = np.repeat(np.arange(len(written)), counts)
+        columns = {name: flatten(column) for name, column in state["columns"].items()}
+        sizes = {len(leaf) for leaves, _ in columns.values() for leaf in leaves}
+        parts = (state["is_step"], state["t"], owner)
+        fits = {*map(len, parts), *sizes} <= {total} and lives.shape == (4, len(ids)) and len(lanes) == len(ids)
+        if not (fits and (lives[:2] >> _LANE == lanes).all() and ((owner >= 0) & (owner < len(ids))).all()):
+            raise CheckpointError(
+                "state of a replay buffer",
+                expected="as many rows in every column as its lanes hold, each of an episode that it names",
+                found=f"{total} rows, columns of {sorted(sizes)} and {len(ids)} episodes",
+                do="restore a state that get_state of a buffer gave",
+            )
+        rows = out.rows_at(out.places(np.arange(total)))
+        for mine, part in zip((out._is_step, out._t, out._owner), parts):
+            mine[rows] = part
+        out.num_steps = int(out._is_step.sum())
+        for name, (leaves, form) in columns.items():
+            arrays = [np.asarray(leaf) for leaf in leaves]
+            out._make_room(name, form, arrays)
+            for leaf, values in zip(out._columns[name][1], arrays):
+                leaf[rows] = values
+        out._lives, out._ids = lives, ids
+        ends = np.cumsum(counts)
+        out._held = [deque(range(end - count, end)) for end, count in zip(ends.tolist(), counts.tolist())]
+        out._open = [
+            held[-1] if is_open and held else None
+            for held, is_open in zip(out._held, np.asarray(state["is_open"]).tolist(), strict=True)
+        ]
+        out._next = [int(step) for step in state["next"]]
+        return out
+
+    # -- adding --------------------------------------------------------------------------------------
+
+    def add(self, episodes: Sequence[Any], lanes: Ints) -> Ints:
+        """Copy the steps of chunks into lanes, one copy per column.
+
+        Args:
+            episodes: What a pipeline takes: chunks of episodes of one agent, with at least one step each.
+            lanes: The lane of each: int64 [C].
+
+        Returns:
+            The places of all rows that were written, in the order of chunks: int64. Those of a chunk that is longer
+            than a lane are its last ones.
+
+        Raises:
+            ColumnError: a column that is missing, new, or of another nesting or shape than before. Nothing was added.
+        """
+        reader = reader_of(episodes)
+        counts = np.minimum(reader.lengths + 1, self.rows_per_lane)
+        skipped = reader.lengths + 1 - counts
+        columns = self._read(reader, skipped)
+        for name, (form, values) in columns.items():
+            self._make_room(name, form, values)
+        firsts, owners = self._begin(reader, episodes, lanes.tolist(), counts.tolist(), skipped.tolist())
+        places = _runs(firsts, counts)
+        rows = self.rows_at(places)
+        is_step = np.ones(len(rows), np.bool_)
+        is_step[np.cumsum(counts) - 1] = False
+        touched = rows if len(set(lanes.tolist())) == len(lanes) else np.unique(rows)  # where a row is given twice
+        self.num_steps -= int(self._is_step[touched].sum())
+        self._is_step[rows] = is_step
+        self.num_steps += int(self._is_step[touched].sum())
+        self._t[rows] = _runs(reader.starts + skipped, counts)
+        self._owner[rows] = np.repeat(owners, counts)
+        steps = rows[is_step]
+        for name, (_, values) in columns.items():
+            for leaf, value in zip(self._columns[name][1], values):
+                leaf[rows if name == Columns.OBS else steps] = value
+        return places
+
+    def _read(self, reader: EpisodeReader, skipped: Ints) -> dict[str, tuple[Form, list[Leaf]]]:
+        """The nesting and leaves of all rows by column, checked against the columns that are there."""
+        names = [*_COLUMNS, *(name for name in reader.outputs if self._kept is None or name in self._kept)]
+        known = self._columns.keys() or set(names)
+        if known != set(names):
+            raise ColumnError(
+                "episodes for a replay buffer",
+                expected=f"the columns of those before: {', '.join(sorted(known))}",
+                found=", ".join(sorted(names)),
+                do="record all of them with the same module and pieces, or begin with an empty buffer",
+            )
+        return {name: self._checked(name, reader, skipped) for name in names}
+
+    def _checked(self, name: str, reader: EpisodeReader, skipped: Ints) -> tuple[Form, list[Leaf]]:
+        rows = reader.rows(name, skipped, reader.lengths + (name == Columns.OBS))
+        rows.check()
+        form, leaves = rows.form, [rows.leaf(i) for i in range(rows.num_leaves)]
+        before = self._columns.get(name)
+        if before is None:
+            return form, leaves
+        if form != before[0]:
+            leaves = flatten_like(before[0], unflatten(form, leaves))
+        shapes, wanted = ([leaf.shape[1:] for leaf in part] for part in (leaves, before[1]))
+        if shapes != wanted:
+            raise ColumnError(
+                f"column {name!r} of a replay buffer",
+                expected=f"rows of shape {', '.join(map(str, wanted))}, as those before",
+                found=f"{', '.join(map(str, shapes))} in {reader.describe(0)}",
+                do="bring them to one shape with an env-to-module piece, or begin with an empty buffer",
+            )
+        return before[0], leaves
+
+    def _make_room(self, name: str, form: Form, values: list[Leaf]) -> None:
+        """Let a column hold rows of the types of these."""
+        size = self.num_lanes * self.rows_per_lane
+        if name not in self._columns:
+            self._columns[name] = form, [np.zeros((size, *value.shape[1:]), value.dtype) for value in values]
+        leaves = self._columns[name][1]
+        leaves[:] = [leaf.astype(np.result_type(leaf, value), copy=False) for leaf, value in zip(leaves, values)]
+
+    def _begin(
+        self, reader: EpisodeReader, episodes: Sequence[Any], lanes: list[int], counts: list[int], skipped: list[int]
+    ) -> tuple[Ints, Ints]:
+        """Take rows for each chunk; returns their first places, and the numbers of the episodes: int64 [C]."""
+        firsts, owners = [], []
+        ids = getattr(episodes, "ids", None) or [episode.id_ for episode in episodes]
+        starts, ends = reader.starts.tolist(), reader.ends.T.tolist()
+        for lane, count, skip, id_, start, (terminated, truncated) in zip(lanes, counts, skipped, ids, starts, ends):
+            position, owner = int(self.written[lane]), self._open[lane]
+            if owner is not None and (self._ids[owner], self._next[lane]) == (id_, start):
+                position -= 1  # the row of the observation with which this chunk begins
+            else:
+                owner = self._new_owner(id_, (lane << _LANE) + position)
+                self._held[lane].append(owner)
+            first = (lane << _LANE) + position + skip
+            self.written[lane] = position + skip + count
+            last = first + count - 1
+            self._lives[1:, owner] = last, terminated, truncated
+            self._open[lane] = None if terminated or truncated else owner
+            self._next[lane] = start + skip + count - 1
+            oldest, held = last + 1 - self.rows_per_lane, self._held[lane]
+            while self._lives[1, held[0]] < oldest:
+                self._free.append(held.popleft())
+            firsts.append(first)
+            owners.append(owner)
+        return np.array(firsts, np.int64), np.array(owners, np.int64)
+
+    def _new_owner(self, id_: str, first: int) -> int:
+        if not self._free:
+            known, more = len(self._ids), max(64, len(self._ids))
+            self._free = list(range(known + more - 1, known - 1, -1))
+            self._ids += [""] * more
+            self._lives = np.concatenate([self._lives, np.zeros((4, more), np.int64)], 1)
+        owner = self._free.pop()
+        self._ids[owner], self._lives[0, owner] = id_, first
+        return owner
+
+
+def _runs(firsts: Ints, counts: Ints) -> Ints:
+    """Return `counts[c]` consecutive integers from `firsts[c]` on, chunk after chunk: int64."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(firsts - ends + counts, counts)
