@@ -133,11 +133,13 @@ class Setup:
         space: Of an observation.
         state: Size of the two recurrent states; 0: none.
         agents: True for eight agents.
+        max_seq_len: Steps of a sequence.
     """
 
     space: gym.spaces.Box = field(default_factory=lambda: box((4,)))
     state: int = 0
     agents: bool = False
+    max_seq_len: int = MAX_SEQ_LEN
 
     def spaces(self, shared: bool = True) -> tuple[gym.Space[Any], gym.Space[Any]]:
         """Return the spaces of observations and actions; agents have the same objects, or copies."""
@@ -160,7 +162,7 @@ class Setup:
             module_class=lib.Stub,
             observation_space=self.space,
             action_space=ACTIONS,
-            model_config={"state": self.state, "max_seq_len": MAX_SEQ_LEN},
+            model_config={"state": self.state, "max_seq_len": self.max_seq_len},
         )
 
     def modules(self, lib: SimpleNamespace) -> Any:

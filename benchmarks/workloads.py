@@ -185,3 +185,69 @@ def sliced(columns: Block) -> list[Episode]:
         )
         for env, start, stop, end in chunks(columns)
     ]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Vector steps of N environments that start anew at once: the observation after an end is a reset's.
+
+    Args:
+        obs: [T + 1, N, ...]; floats are all different.
+        actions: int64 [T, N].
+        rewards: float32 [T, N].
+        terminateds: bool [T, N].
+        ended: bool [T, N]; those that were not terminated were truncated.
+        last_obs: [T, N, ...], the last observations of the episodes that ended in each step.
+        t: Step of its episode at each row: int64 [T + 1, N].
+        state: Name to float32 [T, N, size], the recurrent state before each step.
+    """
+
+    obs: Array
+    actions: Array
+    rewards: Array
+    terminateds: Array
+    ended: Array
+    last_obs: Array
+    t: Array
+    state: dict[str, Array] = field(default_factory=dict)
+
+    def __getitem__(self, rows: slice) -> Stream:
+        """Return some vector steps."""
+        more = slice(rows.start, rows.stop + 1)
+        own = (self.actions, self.rewards, self.terminateds, self.ended, self.last_obs)
+        state = {name: column[rows] for name, column in self.state.items()}
+        return Stream(self.obs[more], *(column[rows] for column in own), self.t[more], state)
+
+    def transitions(self) -> dict[str, Array]:
+        """Return the columns of single steps, with `new_obs`: [T, N, ...]."""
+        ended = self.ended.reshape(*self.ended.shape, *[1] * (self.obs.ndim - 2))
+        names = "actions", "rewards", "terminateds", "ended"
+        new_obs = np.where(ended, self.last_obs, self.obs[1:])
+        return {"obs": self.obs[:-1], "new_obs": new_obs, **{name: getattr(self, name) for name in names}, **self.state}
+
+
+def stream(
+    vector_steps: int, num_envs: int, mean_length: float, shape: tuple[int, ...] = (4,), state: int = 0
+) -> Stream:
+    """Return random steps, with episodes of this length on average, 70 % of them terminated.
+
+    Args:
+        vector_steps: T.
+        num_envs: N.
+        mean_length: Steps.
+        shape: Of one observation; of two numbers: an image of bytes.
+        state: Size of the two recurrent states h and c; 0: none.
+    """
+    rng = np.random.default_rng(0)
+    size = vector_steps, num_envs
+    ended = rng.random(size) < 1 / mean_length
+    t = np.zeros((vector_steps + 1, num_envs), np.int64)
+    for row in range(vector_steps):
+        t[row + 1] = np.where(ended[row], 0, t[row] + 1)
+    rewards, terminateds = _floats(rng, *size), ended & (rng.random(size) < 0.7)
+    if len(shape) == 2:
+        obs = rng.integers(1, 256, (vector_steps + 1, num_envs, *shape), np.uint8)
+    else:
+        obs = _floats(rng, vector_steps + 1, num_envs, *shape)
+    states = {name: _floats(rng, *size, state) for name in ("h", "c")} if state else {}
+    return Stream(obs, rng.integers(0, 2, size), rewards, terminateds, ended, obs[:0:-1], t, states)

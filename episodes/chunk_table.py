@@ -20,7 +20,7 @@ from .store import Flags, Ints, Leaf, Store, StoreColumn
 _COLUMNS = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
 
 Part: TypeAlias = "tuple[int, Any, Ints]"
-"""Places of a store's rows: the store's position, where the rows go among all (a slice or int64), the places."""
+"""Rows of a store: the store's position, where they go among all (a slice or int64), and their numbers there."""
 
 
 class ChunkTable(Sequence[SingleAgentEpisode]):
@@ -167,7 +167,7 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         if column is None or not column.leaves:
             return None
         steps = np.arange(low, low + count + (name == Columns.OBS))
-        rows = column.rows_at(self.first[chunk] + steps * self.stride[chunk])
+        rows = column.rows_at(self._ordered(int(self.store[chunk]), self.first[chunk] + steps * self.stride[chunk]))
         leaves = [leaf[rows] for leaf in column.leaves]
         if name == Columns.OBS and chunk in self.tails:
             for leaf, row in zip(leaves, flatten_like(column.form, self.tails[chunk])):
@@ -188,17 +188,17 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         where: list[Any] = []
         for k, a, count, s in zip(self.store.tolist(), low.tolist(), counts.tolist(), strides.tolist()):
             column = columns[k]
-            if column.order is None:
+            if hasattr(self.stores[k], "rows_at"):
+                where.append((column.leaves, self._ordered(k, np.arange(a, a + count * s, s, dtype=np.int64))))
+            else:
                 a += column.offset
                 where.append((column.leaves, slice(a, a + count * s, s) if count else slice(0, 0)))
-            else:
-                where.append((column.leaves, column.order(np.arange(a, a + count * s, s, dtype=np.int64))))
         return [[leaves[i][rows] for leaves, rows in where] for i in range(len(columns[0].leaves))]
 
     def places(
         self, firsts: Ints, counts: Ints, step: int = 1, before: Ints | int = 0, after: Ints | int = 0
     ) -> tuple[list[Part], Ints | None]:
-        """Return the places of rows of all chunks by store, and the positions of rows to fill between them, if any.
+        """Return the rows of all chunks by store, and the positions of rows to fill between them, if any.
 
         They are kept, since most columns of a call have rows at the same places.
 
@@ -235,7 +235,7 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         return self._by_store(np.repeat(self.store, sizes) if len(self.stores) > 1 else None, at), spare
 
     def places_of(self, chunks: Ints, steps: Ints) -> list[Part]:
-        """Return the places of steps of chunks by store.
+        """Return the rows of steps of chunks by store.
 
         Args:
             chunks: Positions of the chunks: int64 [R].
@@ -246,7 +246,7 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
 
     def _by_store(self, owners: Ints | None, at: Ints) -> list[Part]:
         if owners is None:
-            return [(0, slice(None), at)]
+            return [(0, slice(None), self._ordered(0, at))]
         order: Any = None
         if (np.diff(owners) < 0).any():
             order = np.argsort(owners, kind="stable")
@@ -254,7 +254,12 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         numbers, starts = np.unique(owners, return_index=True)
         spans = [slice(*span) for span in zip(starts.tolist(), [*starts.tolist()[1:], len(at)])]
         wheres = spans if order is None else [order[span] for span in spans]
-        return [(k, where, at[where]) for k, where in zip(numbers.tolist(), wheres)]
+        return [(k, where, self._ordered(k, at[where])) for k, where in zip(numbers.tolist(), wheres)]
+
+    def _ordered(self, store: int, places: Ints) -> Ints:
+        """The rows of a store at some places."""
+        rows_at = getattr(self.stores[store], "rows_at", None)
+        return places if rows_at is None else rows_at(places)  # type: ignore[no-any-return]
 
     def read(self, columns: Sequence[StoreColumn], i: int, parts: Sequence[Part], dtype: Any = None) -> Leaf:
         """Return copies of the rows of one leaf at some places.
@@ -262,7 +267,7 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         Args:
             columns: A column of each store, of one nesting and shape.
             i: The leaf.
-            parts: The places by store.
+            parts: The rows by store.
             dtype: Type of the copies; None: theirs.
         """
         if len(parts) == 1 and type(parts[0][1]) is slice:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,23 +22,23 @@ class StoreColumn(NamedTuple):
         form: Nesting of its rows.
         leaves: Its arrays, of shape [rows, ...] each; none as long as nothing shows what a row is like.
         offset: The row at place 0.
-        order: Gives the rows at some places, offset included: function of int64 [R]; None: they are the places.
     """
 
     form: Form
     leaves: list[Leaf]
     offset: int = 0
-    order: Callable[[Ints], Ints] | None = None
 
     def rows_at(self, places: Ints) -> Ints:
         """Return the rows of the arrays at some places: int64 [R]."""
-        if self.order is not None:
-            return self.order(places)
         return places + self.offset if self.offset else places
 
 
 class Store(Protocol):
-    """Rows of columns at numbered places."""
+    """Rows of columns at numbered places.
+
+    A store whose rows do not lie in the order of their places has a method `rows_at` too, that gives the rows of all
+    its columns at some places: function of int64 [R].
+    """
 
     @property
     def outputs(self) -> Collection[str]:

@@ -13,6 +13,7 @@ FAMILIES = (
     "rows.kernels",
     "rows.rollouts",
     "rows.storage",
+    "rows.replay",
     "rows.acting",
     "rows.sampling",
     "rows.training",

@@ -85,7 +85,7 @@ class Lanes:
     def stored(self, name: str) -> StoreColumn | None:
         """Return a column, by places; None if there is none of that name."""
         found = self._columns.get(name)
-        return None if found is None else StoreColumn(*found, order=self.rows_at)
+        return None if found is None else StoreColumn(*found)
 
     def rows_at(self, places: Ints) -> Ints:
         """Return the rows of the arrays at some places: int64 [R]."""

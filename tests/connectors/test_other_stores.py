@@ -18,7 +18,7 @@ OBS, ACTIONS = gym.spaces.Box(-9, 9, (3, 1), np.float32), gym.spaces.Discrete(3)
 
 
 class Shuffled:
-    """Keeps the rows of episodes in one array for each leaf of a column, in random order.
+    """Keeps the rows of episodes in one array for each leaf of a column, in a random order.
 
     Place p of a column is its p-th row, episode after episode, with a free place for the last observation.
     """
@@ -26,17 +26,17 @@ class Shuffled:
     def __init__(self, episodes, seed=0):
         rng = np.random.default_rng(seed)
         self.outputs, self._columns = list(episodes[0].extra_model_outputs), {}
+        self.rows_at = rng.permutation(sum(len(e) + e.lookback + 1 for e in episodes)).__getitem__
         for name in ("obs", "actions", "rewards", *self.outputs):
             rows = [row for episode in episodes for row in self._rows(episode, name)]
-            memory = rng.permutation(len(rows))
             leaves = {
                 key: np.empty((len(rows), *np.shape(leaf)), np.asarray(leaf).dtype) for key, leaf in rows[0].items()
             }
-            for place, row in zip(memory, rows):
+            for place, row in enumerate(rows):
                 for key, leaf in row.items():
-                    leaves[key][place] = leaf
+                    leaves[key][self.rows_at(place)] = leaf
             form = ("dict", tuple(leaves), (None,) * len(leaves)) if "" not in leaves else None
-            self._columns[name] = StoreColumn(form, list(leaves.values()), order=memory.__getitem__)
+            self._columns[name] = StoreColumn(form, list(leaves.values()))
 
     def stored(self, name):
         return self._columns.get(name)
