@@ -93,6 +93,7 @@ from .observations.frozen_module import FrozenModule as FrozenModule
 from .observations.goal_distance_rewards import GoalDistanceRewards as GoalDistanceRewards
 from .observations.step_columns import CountSteps as CountSteps, MarkFirstSteps as MarkFirstSteps
 from .observations.time_max_pool import TimeMaxPool as TimeMaxPool
+from .replay.hindsight_goals import HindsightGoals as HindsightGoals
 from .replay.n_step_returns import NStepReturns as NStepReturns
 from .rewards.count_based_reward import CountBasedReward as CountBasedReward
 from .rewards.elementwise import (

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
 from epibatch.connectors.authoring import ColumnTransform, Undo
 from epibatch.connectors.common import AgentToModuleMapping
+from epibatch.connectors.replay import HindsightGoals
 from epibatch.core.registry import build_piece, built_in_pieces, piece_class, piece_name
 from epibatch.testing import check_connector
 from epibatch.testing.space_text import space_from_text
@@ -44,6 +46,14 @@ def network():
 def symmetry():
     spec = {"piece": "symmetric_augmentation", "observations": "torch:neg", "actions": "torch:clone"}
     return build_piece(spec, allow_imports=True)
+
+
+def nearness(achieved, desired, info):
+    return -np.abs(achieved - desired).sum(-1)
+
+
+def goals():
+    return HindsightGoals(compute_reward=nearness)
 
 
 def mapped_to_one(agent_id, episode):

@@ -73,8 +73,12 @@ class NStepReturns(LearnerPiece):
         count = np.minimum(group.lengths[chunks] - steps, self.n_step)  # 0 for a bootstrap row
         rewards = column_or_gather(columns, group, Columns.REWARDS, name)
         sums = (rewards.data * (count > 0)).astype(np.result_type(rewards.data, np.float32))
+        ended = columns[Columns.TERMINATEDS].data if Columns.TERMINATEDS in columns else None
         for later in range(1, self.n_step):
             still = np.flatnonzero(count > later)
+            if ended is not None:  # by an earlier piece, which may let an episode end before its last step
+                count[still[ended[still + later - 1]]] = later
+                still = still[count[still] > later]
             sums[still] += self.gamma**later * rewards.data[still + later]
         made = {Columns.REWARDS: sums, "n_step": count, "discounts": (self.gamma**count).astype(np.float32)}
         last = rows + np.maximum(count, 1) - 1
