@@ -32,11 +32,15 @@ class Bits(gym.Env):
         self.bits[action] = 1 - self.bits[action]
         self.steps += 1
         done = bool((self.bits == self.goal).all())
-        return self.seen(), float(done), done, self.steps >= self.count, {}
+        return self.seen(), done - 1.0, done, self.steps >= self.count, {}
 
 
 def reached(achieved, desired, info):
     return (achieved == desired).all(-1)
+
+
+def note_success(*, episode, metrics_logger, **kwargs):
+    metrics_logger.log_value("success", float(episode.is_terminated), reduce="mean", clear_on_reduce=True)
 
 
 def successes(with_goals, steps):
@@ -47,33 +51,34 @@ def successes(with_goals, steps):
         .env_runners(num_envs_per_env_runner=8)
         .training(
             lr=1e-3,
-            gamma=0.95,
+            gamma=0.98,
             train_batch_size=128,
             training_intensity=32,
             epsilon=[[0, 1.0], [5000, 0.1]],
             target_network_update_freq=200,
         )
+        .callbacks(on_episode_end=note_success)
         .evaluation(evaluation_duration=40)
         .debugging(seed=0)
     )
     if with_goals:
         config.training(
             learner_connector=lambda *_: HindsightGoals(
-                compute_reward=lambda *goals: reached(*goals).astype(np.float32), compute_terminated=reached
+                compute_reward=lambda *goals: reached(*goals) - 1.0, compute_terminated=reached
             )
         )
     algorithm, found, sampled = config.build_algo(), [], 0
     while sampled < steps and (not found or found[-1] < 1):
         for _ in range(4):
             sampled = algorithm.train()["num_env_steps_sampled_lifetime"]
-        found.append(algorithm.evaluate()["env_runners"]["episode_return_mean"])
+        found.append(algorithm.evaluate()["env_runners"]["success"])
     algorithm.stop()
     return found
 
 
 @pytest.mark.slow
 def test_fifteen_bits_are_found_with_goals_of_hindsight():
-    assert max(successes(True, 32_000)) >= 0.95
+    assert max(successes(True, 24_000)) >= 0.95
 
 
 @pytest.mark.slow
