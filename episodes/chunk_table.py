@@ -34,6 +34,7 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
 
     Attributes:
         owns: True if each chunk is an episode that owns its rows.
+        skips_steps: True if observations of a chunk are several steps of its episode apart.
         per_chunk: Further columns of train batches, such as weights of a draw, of which all rows of a chunk have the
             same value: name -> array [C].
 
@@ -55,6 +56,7 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
     """
 
     owns = False
+    skips_steps = False
     per_chunk: Mapping[str, Leaf] = MappingProxyType({})
 
     def __init__(
@@ -118,9 +120,11 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         low, count = -int(self.lookbacks[chunk]), int(self.lengths[chunk] + self.lookbacks[chunk])
         columns = {name: self._rows_of(chunk, name, low, count) for name in (*_COLUMNS, *self._store_of(chunk).outputs)}
         observations, actions, rewards = (columns.pop(name) for name in _COLUMNS)
+        infos = self._rows_of(chunk, Columns.INFOS, low, count)
         columns.update({name: np.repeat(values[chunk : chunk + 1], count) for name, values in self.per_chunk.items()})
         return SingleAgentEpisode(
             id_=self.ids[chunk], observations=observations, actions=actions, rewards=rewards,
+            infos=None if infos is None else infos.tolist(),
             extra_model_outputs=columns, terminated=bool(self.ends[0, chunk]),
             truncated=bool(self.ends[1, chunk]), t_started=int(self.starts[chunk]), len_lookback_buffer=-low,
         )  # fmt: skip
@@ -166,7 +170,7 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         column = self._store_of(chunk).stored(name)
         if column is None or not column.leaves:
             return None
-        steps = np.arange(low, low + count + (name == Columns.OBS))
+        steps = np.arange(low, low + count + (name in (Columns.OBS, Columns.INFOS)))
         rows = column.rows_at(self._ordered(int(self.store[chunk]), self.first[chunk] + steps * self.stride[chunk]))
         leaves = [leaf[rows] for leaf in column.leaves]
         if name == Columns.OBS and chunk in self.tails:

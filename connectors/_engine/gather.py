@@ -89,7 +89,7 @@ def observations_at(group: ChunkGroup, chunks: Ints, steps: Ints) -> Any:
     if piece is None:
         return group.reader.at(Columns.OBS, chunks, steps)
     made = copy.copy(group)
-    if table.owns or not table.ahead.any():  # every observation, one chunk after the other
+    if table.owns or not (table.skips_steps or table.ahead.any()):  # every observation, one chunk after the other
         sizes = group.lengths + 1
         rows = (np.cumsum(sizes) - sizes)[chunks] + steps
     else:

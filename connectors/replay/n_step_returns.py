@@ -8,6 +8,7 @@ import numpy as np
 from annotated_types import Interval
 
 from epibatch.core.columns import Columns
+from epibatch.core.errors import PipelineError
 from epibatch.core.structs import map_struct
 
 from .._engine.chunks import ChunkGroup
@@ -38,6 +39,7 @@ class NStepReturns(LearnerPiece):
 
     Raises:
         ConfigError: an argument out of its range.
+        PipelineError: what was drawn has sums over several steps already.
 
     Example:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
@@ -68,6 +70,13 @@ class NStepReturns(LearnerPiece):
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Change the columns."""
         name = type(self).__name__
+        if "discounts" in group.reader.table.per_chunk:
+            raise PipelineError(
+                name,
+                expected="rewards of single steps",
+                found="a draw with sums over several steps: sample(..., n_step=...)",
+                do="draw without n_step, or leave the piece out",
+            )
         chunks, steps = rows_of(group)
         rows = np.arange(len(chunks))
         count = np.minimum(group.lengths[chunks] - steps, self.n_step)  # 0 for a bootstrap row

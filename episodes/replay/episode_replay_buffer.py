@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import copy
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import CheckpointError, ReplayError
-from epibatch.core.restoring import check_count, restore_generator, restoring
+from epibatch.core.metrics import NUM_ENV_STEPS_SAMPLED
+from epibatch.core.restoring import check_count, restore_generator, restore_on_error, restoring
 from epibatch.core.state_codec import require_mapping
 
 from ..single_agent_episode import SingleAgentEpisode
 from ..store import Flags, Ints
 from .lanes import Lanes
 from .sampled_episodes import SampledEpisodes
+from .sampled_transitions import SampledTransitions
 
 _FEWEST_ROWS, _MOST_RUNNING, _TRIES = 2, 256, 8
 """Rows of a lane at least; episodes of lists that may go on; rounds of drawing before all steps are looked at."""
@@ -32,14 +36,17 @@ class EpisodeReplayBuffer:
     Counterparts: RLlib's `EpisodeReplayBuffer`, of which the oldest episodes are let go as a whole.
 
     Args:
-        capacity: Rows: one for each step, and one for the last observation of each episode; at least 2.
+        capacity: Rows: one for each step, and one for the last observation of each episode; at least 2, and more than
+            `batch_length_T`.
         batch_size_B: Items of a draw that says nothing else.
         batch_length_T: Steps of an item, fewer where its episode ends before; 0 or 1 for single steps.
+        metrics_num_episodes_for_smoothing: Accepted for ported code: `get_metrics` has sums, and no means to smooth.
         kept_outputs: Names of the model outputs to keep; None: all.
+        keep_infos: True: keep the infos too, for draws with `include_infos=True`.
         seed: Seed of the draws; None: another one in each buffer.
 
     Raises:
-        ReplayError: a capacity below 2.
+        ReplayError: an argument out of its range.
 
     Example:
         >>> from epibatch.episodes import SingleAgentEpisode
@@ -57,21 +64,25 @@ class EpisodeReplayBuffer:
         *,
         batch_size_B: int = 16,
         batch_length_T: int = 1,
+        metrics_num_episodes_for_smoothing: int = 100,
         kept_outputs: Collection[str] | None = None,
+        keep_infos: bool = False,
         seed: int | None = None,
     ) -> None:
-        if capacity < _FEWEST_ROWS:
-            raise ReplayError(
-                "EpisodeReplayBuffer", expected="a capacity of at least 2", found=str(capacity), do="raise it"
-            )
+        where = type(self).__name__
+        check_least(where, 1, batch_size_B=batch_size_B)
+        check_least(where, 0, batch_length_T=batch_length_T)
+        check_least(where, max(_FEWEST_ROWS, batch_length_T + 1), capacity=capacity)
         self.capacity, self.batch_size_B, self.batch_length_T = int(capacity), batch_size_B, batch_length_T
-        self.kept_outputs = kept_outputs
-        self.lanes = Lanes(0, self.capacity, kept_outputs)
+        self.kept_outputs, self.keep_infos = kept_outputs, keep_infos
+        self.lanes = Lanes(0, self.capacity, kept_outputs, keep_infos)
         self._lane_of: dict[Any, int] = {}  # lanes of environments by source and number, and those of lists
         self._running: dict[Any, int] = {}  # the lanes of running episodes of lists, the least recent first
         self._idle: list[int] = []  # lanes of lists in which none runs
         self._rng = np.random.default_rng(seed)
-        self._added = self._sampled = 0
+        self._sampled = 0
+        self._given = 0  # the number of the first step that no draw of new steps has given
+        self._reported: dict[str, int] = {}  # the sums of the last `get_metrics`
 
     def __len__(self) -> int:
         """Return the number of steps that it holds."""
@@ -79,7 +90,7 @@ class EpisodeReplayBuffer:
 
     # -- adding --------------------------------------------------------------------------------------
 
-    def add(self, episodes: Any, source: Any = 0) -> None:
+    def add(self, episodes: Any, *, source: Any = 0) -> None:
         """Add the steps of episodes, or of parts of them; later parts of a running episode go on where it was.
 
         Args:
@@ -88,7 +99,13 @@ class EpisodeReplayBuffer:
 
         Raises:
             ColumnError: a column that is missing, new, or of another nesting or shape than before. Nothing was added.
+            ReplayError: more environments than the capacity has room for. Nothing was added.
         """
+        before = {**vars(self), **{name: copy.copy(vars(self)[name]) for name in ("_lane_of", "_running", "_idle")}}
+        with restore_on_error(lambda: vars(self).update(before)):
+            self._add(episodes, source)
+
+    def _add(self, episodes: Any, source: Any) -> None:
         if isinstance(episodes, SingleAgentEpisode):
             episodes = [episodes]
         chunks = getattr(episodes, "chunks", None)
@@ -101,7 +118,6 @@ class EpisodeReplayBuffer:
         else:
             lanes = [self._lane_of_episode(episode, source) for episode in episodes]
         self._grow()
-        self._added += sum(map(len, episodes)) if chunks is None else int(episodes.table.lengths.sum())
         self._written(self.lanes.add(episodes, np.array(lanes, np.int64)))
 
     def _written(self, places: Ints) -> None:
@@ -156,38 +172,130 @@ class EpisodeReplayBuffer:
         *,
         batch_size_B: int | None = None,
         batch_length_T: int | None = None,
+        n_step: int | tuple[int, int] | None = None,
+        gamma: float = 0.99,
+        beta: float = 0.0,
+        include_infos: bool = False,
+        include_extra_model_outputs: bool = True,
+        sample_episodes: bool = True,
+        to_numpy: bool = True,
         lookback: int = 0,
-        min_batch_length_T: int = 1,
+        min_batch_length_T: int = 0,
+        max_age: int | None = None,
+        only_new: bool = False,
     ) -> SampledEpisodes:
         """Draw parts of episodes, each from a step drawn uniformly, with replacement.
 
         Args:
             num_items: How many; default: `batch_size_B`.
             batch_size_B: The same, in RLlib's word.
-            batch_length_T: Steps of each, fewer where its episode ends before; default: the buffer's.
+            batch_length_T: Steps of each, fewer where its episode ends before; default: 1 with `n_step`, else the
+                buffer's.
+            n_step: Return one-step episodes that stand for so many steps, with columns `n_step`, `discounts` and
+                `weights`; see `SampledTransitions`. A pair (low, high): a number from low to high, drawn for each.
+                Leave it out if the pipeline has `NStepReturns`. Sequences take 1 only.
+            gamma: Discount of the rewards of `n_step` steps, in [0, 1].
+            beta: Exponent of the weights that undo the preference of a prioritised draw, in the batch's column
+                `weights`: 0 leaves it as it is, 1 undoes it. The highest weight of a draw is 1. Uniform draws prefer
+                nothing.
+            include_infos: True: the episodes have their infos, if the buffer was made with `keep_infos=True`.
+            include_extra_model_outputs: False: the episodes have no model outputs.
+            sample_episodes: True. RLlib's False returns arrays without a pipeline.
+            to_numpy: Accepted for ported code: columns are arrays anyway.
             lookback: Steps that each needs before its start, if the episode had them: what pieces read.
             min_batch_length_T: Steps that each has at least.
+            max_age: Draw only of so many steps that were added last; None: of all.
+            only_new: True: give each step once, in the order of adding, without drawing. Parts begin where the one
+                before ends; `num_items` is the highest number of parts, None: all. Those that were overwritten before
+                are left out.
 
         Raises:
-            ReplayError: no step of the buffer is such a start.
+            ReplayError: an argument out of its range; no step of the buffer is such a start; longer parts than a lane
+                of the buffer holds; or no new step.
         """
-        count = self.batch_size_B if batch_size_B is None else batch_size_B
-        count = count if num_items is None else num_items
-        length = max(self.batch_length_T if batch_length_T is None else batch_length_T, 1)
+        check_least(self._where, 1, num_items=num_items, batch_size_B=batch_size_B, max_age=max_age)
+        check_least(
+            self._where, 0, batch_length_T=batch_length_T, lookback=lookback, min_batch_length_T=min_batch_length_T
+        )
+        length = max(batch_length_T or (1 if n_step else self.batch_length_T), 1)
+        bounds = n_step if isinstance(n_step, (tuple, list)) else (n_step, n_step)
+        if len(bounds) != 2:
+            raise self._refusal("n_step", "a number or a pair of numbers", str(n_step), "pass (low, high)")
+        low, high = bounds
+        check_least(self._where, 1, n_step=low)
+        check_least(self._where, low or 1, n_step=high)
+        if num_items is not None and batch_size_B is not None:
+            raise self._refusal("num_items", "one number of items", "batch_size_B too", "leave one out")
+        if not sample_episodes:
+            raise self._refusal(
+                "sample_episodes", "True", "False", "give the episodes to a learner pipeline for arrays"
+            )
+        if length > 1 and high not in (None, 1):
+            raise self._refusal("n_step", "1 for sequences", str(n_step), "put NStepReturns into the pipeline instead")
+        if not 0 <= gamma <= 1:
+            raise self._refusal("gamma", "a number in [0, 1]", repr(gamma), "pass the discount of the algorithm")
+        if not beta >= 0:
+            raise self._refusal("beta", "a number of at least 0", repr(beta), "pass 0 to leave the draw as it is")
+        if include_infos and not self.keep_infos:
+            raise self._refusal("include_infos", "a buffer that keeps infos", "none", "make it with keep_infos=True")
+        if only_new and (max_age is not None or min_batch_length_T > 1):
+            raise self._refusal("only_new", "no max_age, no min_batch_length_T", "one of them", "leave it out")
+        longest, most = max(length, min_batch_length_T), self.lanes.rows_per_lane - 1
+        if longest > most:
+            raise self._refusal(
+                "batch_length_T", f"at most {most} steps, which a lane holds", str(longest), "raise the capacity"
+            )
+        count = num_items or batch_size_B or (None if only_new else self.batch_size_B)
+        if only_new:
+            places, lengths = self._new(count, length)
+        else:
+            places, lengths = self._draw(count or 1, lookback, min_batch_length_T, max_age), length
+        hidden = set() if include_extra_model_outputs else set(self.lanes.outputs)
+        if not include_infos:
+            hidden.add(Columns.INFOS)
+        if n_step is None or length > 1:
+            drawn = SampledEpisodes(self.lanes, places, lengths, hidden)
+        else:
+            steps = low if low == high else self._rng.integers(low, high + 1, len(places))
+            drawn = SampledTransitions(self.lanes, places, steps, gamma, lookback, hidden)
+        self._sampled += int(drawn.lengths.sum())
+        self._weigh(drawn, 0.0 if only_new else beta)
+        return drawn
 
-        def may_begin(places: Ints) -> Flags:
-            lanes = self.lanes
-            fits = lanes.are_steps(places)
-            if lookback or min_batch_length_T > 1:
-                life = lanes.lives_of(places)
-                held = places - np.maximum(life.first, lanes.oldest(places))
-                fits &= held >= np.minimum(lookback, lanes.steps_of(places))
-                fits &= life.last - places >= min_batch_length_T
-            return fits
+    @property
+    def _where(self) -> str:
+        return f"{type(self).__name__}.sample"
 
-        places = self._draw(count, may_begin, lookback, min_batch_length_T)
-        self._sampled += count
-        return SampledEpisodes(self.lanes, places, length)
+    def _refusal(self, argument: str, expected: str, found: str, do: str) -> ReplayError:
+        return ReplayError(f"{self._where}, {argument}", expected=expected, found=found, do=do)
+
+    def _weigh(self, drawn: SampledEpisodes, beta: float) -> None:
+        """Give a draw its weights; for subclasses that prefer some steps."""
+
+    def _new(self, count: int | None, length: int) -> tuple[Ints, Ints]:
+        """The starts and lengths of parts of the steps that were not given yet, at most so many."""
+        places = self._newest(self.lanes.num_steps_added - self._given)
+        numbers = self.lanes.numbers_of(places)
+        fresh = np.flatnonzero(numbers >= self._given)
+        if not len(fresh):
+            raise ReplayError(
+                self._where,
+                expected="steps that were not given yet",
+                found=f"none among {len(self)} steps",
+                do="add episodes before the next draw with only_new=True",
+            )
+        order = fresh[np.argsort(numbers[fresh])]
+        places, numbers = places[order], numbers[order]
+        begins = np.flatnonzero(np.diff(places, prepend=-2) != 1)
+        within = np.arange(len(places)) - np.repeat(begins, np.diff(begins, append=len(places)))
+        starts = np.flatnonzero(within % length == 0)
+        stops = np.append(starts[1:], len(places))[:count]
+        self._given = int(numbers[stops[-1] - 1]) + 1
+        return places[starts[:count]], stops - starts[:count]
+
+    def _newest(self, num_steps: int) -> Ints:
+        """Places among which the newest steps are; each row that is no step comes after a step."""
+        return self.lanes.newest(2 * num_steps + 1)
 
     def _candidates(self, count: int) -> Ints:
         """Draw so many places, with replacement; those that are no steps are drawn again."""
@@ -197,23 +305,35 @@ class EpisodeReplayBuffer:
         """Draw so many of these places."""
         return places[self._rng.integers(0, len(places), count)]
 
-    def _draw(self, count: int, may_begin: Callable[[Ints], Flags], lookback: int, shortest: int) -> Ints:
+    def _draw(self, count: int, lookback: int, shortest: int, max_age: int | None) -> Ints:
+        lanes = self.lanes
+        oldest = 0 if max_age is None else max(lanes.num_steps_added - max_age, 0)
+
+        def may_begin(places: Ints) -> Flags:
+            fits = lanes.numbers_of(places) >= oldest
+            if lookback or shortest > 1:
+                life = lanes.lives_of(places)
+                held = places - np.maximum(life.first, lanes.oldest(places))
+                fits &= held >= np.minimum(lookback, lanes.steps_of(places))
+                fits &= life.last - places >= shortest
+            return fits
+
         found: list[Ints] = []
         missing = count
-        for _ in range(_TRIES if len(self) else 0):
+        for _ in range(_TRIES if len(self) and not oldest else 0):
             if not missing:
                 break
             places = self._candidates(missing + missing // 8 + 8)
             found.append(places[may_begin(places)][:missing])
             missing -= len(found[-1])
         if missing:  # there are few such steps, or none
-            every = self.lanes.places(np.arange(int(self.lanes.filled.sum())))
+            every = self._newest(lanes.num_steps_added - oldest)
             every = every[may_begin(every)]
             if not len(every):
                 raise ReplayError(
-                    "EpisodeReplayBuffer.sample",
+                    self._where,
                     expected=f"a step with {lookback} steps before it or since its episode's start, and "
-                    f"{shortest} of its episode from it on",
+                    f"{max(shortest, 1)} of its episode from it on",
                     found=f"none among {len(self)} steps",
                     do="add episodes, or ask for shorter parts",
                 )
@@ -230,7 +350,7 @@ class EpisodeReplayBuffer:
             "running": [[*key, lane] for key, lane in self._running.items()],
             "idle": list(self._idle),
             "generator": self._rng.bit_generator.state,
-            "counts": [self._added, self._sampled],
+            "counts": [self._sampled, self._given],
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -242,12 +362,12 @@ class EpisodeReplayBuffer:
         where = f"state of {type(self).__name__}"
         with restoring(where, "lanes"):
             require_mapping(where, state)
-            lanes = Lanes.from_state(require_mapping(where, state["lanes"]), self.kept_outputs)
+            lanes = Lanes.from_state(require_mapping(where, state["lanes"]), self.kept_outputs, self.keep_infos)
             tables = [
                 {(a, b): check_count(where, lane) for a, b, lane in state[name]} for name in ("lane_of", "running")
             ]
             idle = [check_count(where, lane) for lane in state["idle"]]
-            added, sampled = (check_count(where, count) for count in state["counts"])
+            sampled, given = (check_count(where, count) for count in state["counts"])
             numbers = sorted(tables[0].values())
             used = {*tables[1].values(), *idle}
             if numbers != list(range(lanes.num_lanes)) or not used <= set(numbers):
@@ -256,18 +376,73 @@ class EpisodeReplayBuffer:
                 )
             restore_generator(where, self._rng, state["generator"])
         self.lanes, (self._lane_of, self._running), self._idle = lanes, tables, idle
-        self._added, self._sampled = added, sampled
+        self._sampled, self._given = sampled, given
+        self._reported = self._sums()
 
     # -- counts --------------------------------------------------------------------------------------
 
-    def get_num_timesteps(self) -> int:
-        """Return the number of steps that it holds."""
+    def get_num_timesteps(self, module_id: Any = None) -> int:
+        """Return the number of steps that it holds.
+
+        Args:
+            module_id: Accepted for ported code, here and below: all steps are of one module.
+        """
         return len(self)
 
-    def get_added_timesteps(self) -> int:
-        """Return the number of steps that were ever added."""
-        return self._added
+    def get_num_episodes(self, module_id: Any = None) -> int:
+        """Return the number of episodes of which it holds a step."""
+        return self.lanes.num_episodes
 
-    def get_sampled_timesteps(self) -> int:
-        """Return the number of items that were ever drawn."""
+    def get_num_episodes_evicted(self, module_id: Any = None) -> int:
+        """Return the number of episodes that were added, and of which it holds no step any more."""
+        return self.lanes.num_episodes_added - self.lanes.num_episodes
+
+    def get_added_timesteps(self, module_id: Any = None) -> int:
+        """Return the number of steps that were ever added."""
+        return self.lanes.num_steps_added
+
+    def get_sampled_timesteps(self, module_id: Any = None) -> int:
+        """Return the number of steps that were ever drawn, those drawn again included."""
         return self._sampled
+
+    def get_metrics(self) -> dict[str, int]:
+        """Return counts of steps and episodes under RLlib's names.
+
+        Those that end with `_lifetime` are of all that was ever added, overwritten (`evicted`) and drawn; those of the
+        same name without it are since the last call.
+        """
+        sums, before = self._sums(), self._reported
+        self._reported = sums
+        return {
+            "num_episodes_stored": self.get_num_episodes(),
+            "num_env_steps_stored": len(self),
+            **{name: value - before.get(name, 0) for name, value in sums.items()},
+            **{f"{name}_lifetime": value for name, value in sums.items()},
+        }
+
+    def _sums(self) -> dict[str, int]:
+        return {
+            "num_episodes_added": self.lanes.num_episodes_added,
+            "num_episodes_evicted": self.get_num_episodes_evicted(),
+            "num_env_steps_added": self.lanes.num_steps_added,
+            "num_env_steps_evicted": self.lanes.num_steps_added - len(self),
+            NUM_ENV_STEPS_SAMPLED: self._sampled,
+        }
+
+
+def check_least(where: str, least: int, **numbers: int | None) -> None:
+    """Refuse numbers below a bound, and what is no whole number; None is allowed.
+
+    Args:
+        where: What they are arguments of, for the message.
+        least: The bound.
+        **numbers: Their names and values.
+
+    Raises:
+        ReplayError: one is refused.
+    """
+    for name, value in numbers.items():
+        if value is not None and not (isinstance(value, (int, np.integer)) and value >= least):
+            raise ReplayError(
+                f"{where}, {name}", expected=f"a whole number of at least {least}", found=repr(value), do="change it"
+            )

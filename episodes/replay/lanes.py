@@ -51,20 +51,25 @@ class Lanes:
     Args:
         num_lanes: Number of lanes.
         rows_per_lane: Rows of each; at least 2.
-
         kept_outputs: Names of the model outputs to keep; None: all.
+        keep_infos: True: keep the infos too, in a column `infos` of dicts.
 
     Attributes:
         written: Rows that each lane ever got: int64 [lanes].
         num_steps: Rows that are steps.
+        num_steps_added: Steps that were ever added.
+        num_episodes_added: Episodes that were ever added.
     """
 
-    def __init__(self, num_lanes: int, rows_per_lane: int, kept_outputs: Collection[str] | None = None) -> None:
-        self.num_lanes, self.rows_per_lane, self._kept = num_lanes, rows_per_lane, kept_outputs
+    def __init__(
+        self, num_lanes: int, rows_per_lane: int, kept_outputs: Collection[str] | None = None, keep_infos: bool = False
+    ) -> None:
+        self.num_lanes, self.rows_per_lane = num_lanes, rows_per_lane
+        self._kept, self._keep_infos = kept_outputs, keep_infos
         self.written = np.zeros(num_lanes, np.int64)
-        self.num_steps = 0
+        self.num_steps = self.num_steps_added = self.num_episodes_added = 0
         size = num_lanes * rows_per_lane
-        self._is_step = np.zeros(size, np.bool_)
+        self._number = np.full(size, -1, np.int64)  # of a step among all that were ever added; -1 for other rows
         self._t = np.zeros(size, np.int64)
         self._owner = np.zeros(size, np.int64)
         self._columns: dict[str, tuple[Form, list[Leaf]]] = {}
@@ -80,7 +85,7 @@ class Lanes:
     @property
     def outputs(self) -> Collection[str]:
         """The names of the model outputs."""
-        return [name for name in self._columns if name not in _COLUMNS]
+        return [name for name in self._columns if name not in (*_COLUMNS, Columns.INFOS)]
 
     def stored(self, name: str) -> StoreColumn | None:
         """Return a column, by places; None if there is none of that name."""
@@ -107,6 +112,11 @@ class Lanes:
         found: Ints = (lanes << _LANE) + self.written[lanes] - ages
         return found
 
+    def newest(self, most: int | None = None) -> Ints:
+        """Return the places of rows lane by lane, the oldest first: at most so many of each lane, None: all; int64."""
+        kept = self.filled if most is None else np.minimum(self.filled, most)
+        return _runs((np.arange(self.num_lanes) << _LANE) + self.written - kept, kept)
+
     def places_of(self, rows: Ints) -> Ints:
         """Return the places that rows of the arrays have now: int64 [R]."""
         lanes, at = np.divmod(rows, self.rows_per_lane)
@@ -126,7 +136,18 @@ class Lanes:
 
     def are_steps(self, places: Ints) -> Flags:
         """A mask of the places that are steps: bool [R]."""
-        return self._is_step[self.rows_at(places)]
+        return self._number[self.rows_at(places)] >= 0
+
+    def numbers_of(self, places: Ints) -> Ints:
+        """Return the number of the step at each place among all that were ever added, -1 for no step: int64 [R]."""
+        return self._number[self.rows_at(places)]
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes of which it holds a step."""
+        oldest = self.oldest(np.arange(self.num_lanes) << _LANE).tolist()
+        without = (held and self._lives[1, held[0]] <= first for held, first in zip(self._held, oldest))
+        return sum(map(len, self._held)) - sum(map(bool, without))
 
     def steps_of(self, places: Ints) -> Ints:
         """Return the step of its episode at each place: int64 [R]."""
@@ -149,15 +170,14 @@ class Lanes:
             num_lanes: Number of lanes, not less than before; further ones are empty.
             rows_per_lane: Rows of each; the oldest of a lane that holds more are left out.
         """
-        out = Lanes(num_lanes, rows_per_lane, self._kept)
+        out = Lanes(num_lanes, rows_per_lane, self._kept, self._keep_infos)
+        out.num_steps_added, out.num_episodes_added = self.num_steps_added, self.num_episodes_added
         out.written[: self.num_lanes] = self.written
-        kept = np.minimum(self.filled, rows_per_lane)
-        firsts = (np.arange(self.num_lanes) << _LANE) + self.written - kept
-        places = _runs(firsts, kept)
+        places = self.newest(rows_per_lane)
         before, after = self.rows_at(places), out.rows_at(places)
-        for mine, other in ((self._is_step, out._is_step), (self._t, out._t), (self._owner, out._owner)):
+        for mine, other in ((self._number, out._number), (self._t, out._t), (self._owner, out._owner)):
             other[after] = mine[before]
-        out.num_steps = int(out._is_step.sum())
+        out.num_steps = int((out._number >= 0).sum())
         for name, (form, leaves) in self._columns.items():
             out._make_room(name, form, leaves)
             for leaf, other in zip(leaves, out._columns[name][1]):
@@ -172,7 +192,7 @@ class Lanes:
 
     def get_state(self) -> dict[str, Any]:
         """Return all that the lanes hold, as arrays, numbers and text; copies."""
-        places = self.places(np.arange(int(self.filled.sum())))
+        places = self.newest()
         rows = self.rows_at(places)
         held = [owner for owners in self._held for owner in owners]
         numbers = np.zeros(len(self._ids), np.int64)
@@ -180,11 +200,15 @@ class Lanes:
         return {
             "rows_per_lane": self.rows_per_lane,
             "written": self.written.copy(),
-            "is_step": self._is_step[rows],
+            "added": [self.num_steps_added, self.num_episodes_added],
+            "number": self._number[rows],
             "t": self._t[rows],
             "owner": numbers[self._owner[rows]],
             "columns": {
-                name: unflatten(form, [leaf[rows] for leaf in leaves]) for name, (form, leaves) in self._columns.items()
+                name: leaves[0][rows].tolist()
+                if name == Columns.INFOS
+                else unflatten(form, [leaf[rows] for leaf in leaves])
+                for name, (form, leaves) in self._columns.items()
             },
             "lives": self._lives[:, held],
             "ids": [self._ids[owner] for owner in held],
@@ -194,22 +218,27 @@ class Lanes:
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any], kept_outputs: Collection[str] | None = None) -> Lanes:
+    def from_state(
+        cls, state: Mapping[str, Any], kept_outputs: Collection[str] | None = None, keep_infos: bool = False
+    ) -> Lanes:
         """Return lanes with what `get_state` gave.
 
         Raises:
             CheckpointError: parts of the state do not fit each other.
         """
         written = np.array(state["written"], np.int64)
-        out = cls(len(written), check_count("rows of a lane", state["rows_per_lane"]), kept_outputs)
+        out = cls(len(written), check_count("rows of a lane", state["rows_per_lane"]), kept_outputs, keep_infos)
         out.written = written
         counts, ids = np.array(state["episodes_held"], np.int64), [str(name) for name in state["ids"]]
         total = int(out.filled.sum()) if (written >= 0).all() and out.rows_per_lane >= 1 else -1
         lives, owner = np.array(state["lives"], np.int64), np.array(state["owner"], np.int64)
         lanes = np.repeat(np.arange(len(written)), counts)
-        columns = {name: flatten(column) for name, column in state["columns"].items()}
+        columns = {
+            name: ([_objects(column)], None) if name == Columns.INFOS else flatten(column)
+            for name, column in state["columns"].items()
+        }
         sizes = {len(leaf) for leaves, _ in columns.values() for leaf in leaves}
-        parts = (state["is_step"], state["t"], owner)
+        parts = (np.array(state["number"], np.int64), np.array(state["t"], np.int64), owner)
         fits = {*map(len, parts), *sizes} <= {total} and lives.shape == (4, len(ids)) and len(lanes) == len(ids)
         if not (fits and (lives[:2] >> _LANE == lanes).all() and ((owner >= 0) & (owner < len(ids))).all()):
             raise CheckpointError(
@@ -218,16 +247,17 @@ class Lanes:
                 found=f"{total} rows, columns of {sorted(sizes)} and {len(ids)} episodes",
                 do="restore a state that get_state of a buffer gave",
             )
-        rows = out.rows_at(out.places(np.arange(total)))
-        for mine, part in zip((out._is_step, out._t, out._owner), parts):
+        rows = out.rows_at(out.newest())
+        for mine, part in zip((out._number, out._t, out._owner), parts):
             mine[rows] = part
-        out.num_steps = int(out._is_step.sum())
+        out.num_steps = int((out._number >= 0).sum())
         for name, (leaves, form) in columns.items():
             arrays = [np.asarray(leaf) for leaf in leaves]
             out._make_room(name, form, arrays)
             for leaf, values in zip(out._columns[name][1], arrays):
                 leaf[rows] = values
         out._lives, out._ids = lives, ids
+        out.num_steps_added, out.num_episodes_added = (check_count("steps or episodes", n) for n in state["added"])
         ends = np.cumsum(counts)
         out._held = [deque(range(end - count, end)) for end, count in zip(ends.tolist(), counts.tolist())]
         out._open = [
@@ -257,29 +287,36 @@ class Lanes:
         counts = np.minimum(reader.lengths + 1, self.rows_per_lane)
         skipped = reader.lengths + 1 - counts
         columns = self._read(reader, skipped)
+        if self._keep_infos:
+            infos = [
+                row for episode, skip in zip(episodes, skipped.tolist()) for row in episode.get_infos(slice(skip, None))
+            ]
+            columns[Columns.INFOS] = None, [_objects(infos)]
         for name, (form, values) in columns.items():
             self._make_room(name, form, values)
         firsts, owners = self._begin(reader, episodes, lanes.tolist(), counts.tolist(), skipped.tolist())
         places = _runs(firsts, counts)
         rows = self.rows_at(places)
-        is_step = np.ones(len(rows), np.bool_)
-        is_step[np.cumsum(counts) - 1] = False
+        numbers = _runs(np.cumsum(reader.lengths) - reader.lengths + skipped, counts) + self.num_steps_added
+        numbers[np.cumsum(counts) - 1] = -1
+        is_step = numbers >= 0
         touched = rows if len(set(lanes.tolist())) == len(lanes) else np.unique(rows)  # where a row is given twice
-        self.num_steps -= int(self._is_step[touched].sum())
-        self._is_step[rows] = is_step
-        self.num_steps += int(self._is_step[touched].sum())
+        self.num_steps -= int((self._number[touched] >= 0).sum())
+        self._number[rows] = numbers
+        self.num_steps += int((self._number[touched] >= 0).sum())
+        self.num_steps_added += int(reader.lengths.sum())
         self._t[rows] = _runs(reader.starts + skipped, counts)
         self._owner[rows] = np.repeat(owners, counts)
         steps = rows[is_step]
         for name, (_, values) in columns.items():
             for leaf, value in zip(self._columns[name][1], values):
-                leaf[rows if name == Columns.OBS else steps] = value
+                leaf[steps if name not in (Columns.OBS, Columns.INFOS) else rows] = value
         return places
 
     def _read(self, reader: EpisodeReader, skipped: Ints) -> dict[str, tuple[Form, list[Leaf]]]:
         """The nesting and leaves of all rows by column, checked against the columns that are there."""
         names = [*_COLUMNS, *(name for name in reader.outputs if self._kept is None or name in self._kept)]
-        known = self._columns.keys() or set(names)
+        known = (self._columns.keys() or set(names)) - {Columns.INFOS}
         if known != set(names):
             raise ColumnError(
                 "episodes for a replay buffer",
@@ -298,12 +335,12 @@ class Lanes:
             return form, leaves
         if form != before[0]:
             leaves = flatten_like(before[0], unflatten(form, leaves))
-        shapes, wanted = ([leaf.shape[1:] for leaf in part] for part in (leaves, before[1]))
-        if shapes != wanted:
+        kinds, wanted = ([_kind(leaf) for leaf in part] for part in (leaves, before[1]))
+        if kinds != wanted:
             raise ColumnError(
                 f"column {name!r} of a replay buffer",
-                expected=f"rows of shape {', '.join(map(str, wanted))}, as those before",
-                found=f"{', '.join(map(str, shapes))} in {reader.describe(0)}",
+                expected=f"rows of {', '.join(wanted)}, as those before",
+                found=f"{', '.join(kinds)} in {reader.describe(0)}",
                 do="bring them to one shape with an env-to-module piece, or begin with an empty buffer",
             )
         return before[0], leaves
@@ -349,6 +386,7 @@ class Lanes:
             self._free = list(range(known + more - 1, known - 1, -1))
             self._ids += [""] * more
             self._lives = np.concatenate([self._lives, np.zeros((4, more), np.int64)], 1)
+        self.num_episodes_added += 1
         owner = self._free.pop()
         self._ids[owner], self._lives[0, owner] = id_, first
         return owner
@@ -358,3 +396,15 @@ def _runs(firsts: Ints, counts: Ints) -> Ints:
     """Return `counts[c]` consecutive integers from `firsts[c]` on, chunk after chunk: int64."""
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(firsts - ends + counts, counts)
+
+
+def _kind(leaf: Leaf) -> str:
+    kind = leaf.dtype.kind
+    return f"{'numbers' if kind in 'biufc' else 'text' if kind == 'U' else leaf.dtype} of shape {leaf.shape[1:]}"
+
+
+def _objects(rows: Sequence[Any]) -> Leaf:
+    """Return an array of Python objects: object [R]."""
+    out = np.empty(len(rows), np.object_)
+    out[:] = rows
+    return out

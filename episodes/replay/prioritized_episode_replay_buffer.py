@@ -11,11 +11,12 @@ from epibatch.core.errors import CheckpointError, ReplayError
 from epibatch.core.restoring import restoring
 from epibatch.core.state_codec import require_mapping
 
+from ..chunk_table import ChunkTable
 from ..store import Ints
 from .episode_replay_buffer import EpisodeReplayBuffer
 from .lanes import Lanes
 from .sampled_episodes import SampledEpisodes
-from .sum_tree import SumTree
+from .sum_tree import SumTree, Weights
 
 
 class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
@@ -32,7 +33,7 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
         **options: Further arguments of `EpisodeReplayBuffer`.
 
     Raises:
-        ReplayError: a capacity below 2, or a negative alpha.
+        ReplayError: an argument out of its range.
 
     Example:
         >>> from epibatch.episodes import SingleAgentEpisode
@@ -52,8 +53,26 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
             raise ReplayError(where, expected="a number of at least 0", found=repr(alpha), do="0 draws uniformly")
         self.alpha = alpha
         self._tree = SumTree(0)
-        self._highest = 1.0
+        self._highest = self._weight = 1.0  # of all so far, and of those that are added now
         self._drawn: SampledEpisodes | None = None
+
+    def add(self, episodes: Any, weight: float | None = None, *, source: Any = 0) -> None:
+        """Add the steps of episodes; see `EpisodeReplayBuffer.add`.
+
+        Args:
+            episodes: As there.
+            weight: The priority of the new steps; None: the highest so far.
+            source: As there.
+
+        Raises:
+            ColumnError: as there.
+            ReplayError: as there, or a weight that is negative or not finite. Nothing was added.
+        """
+        if weight is not None and not (np.isfinite(weight) and weight >= 0):
+            where = f"{type(self).__name__}.add, weight"
+            raise ReplayError(where, expected="a finite number of at least 0", found=repr(weight), do="change it")
+        self._weight = self._highest if weight is None else float(weight) ** self.alpha
+        super().add(episodes, source=source)
 
     def _grow(self) -> None:
         before = self.lanes
@@ -61,13 +80,13 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
         if self.lanes is before:
             return
         tree = SumTree(self.lanes.num_lanes * self.lanes.rows_per_lane)
-        held = self.lanes.places(np.arange(int(self.lanes.filled.sum())))
+        held = self.lanes.newest()
         tree.set(self.lanes.rows_at(held), self._tree.get(before.rows_at(held)))
         self._tree = tree
 
     def _written(self, places: Ints) -> None:
         rows = self.lanes.rows_at(places[self.lanes.hold(places)])
-        self._tree.set(rows, np.where(self.lanes.are_steps(self.lanes.places_of(rows)), self._highest, 0.0))
+        self._tree.set(rows, np.where(self.lanes.are_steps(self.lanes.places_of(rows)), self._weight, 0.0))
 
     def _candidates(self, count: int) -> Ints:
         masses = self._rng.random(count) * self._tree.total
@@ -80,7 +99,7 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
 
     def get_state(self) -> dict[str, Any]:
         """Return everything that it holds, with priorities and the state of its random generator."""
-        rows = self.lanes.rows_at(self.lanes.places(np.arange(int(self.lanes.filled.sum()))))
+        rows = self.lanes.rows_at(self.lanes.newest())
         return {**super().get_state(), "priorities": self._tree.get(rows), "highest": self._highest}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -94,7 +113,7 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
             require_mapping(where, state)
             lanes, highest = Lanes.from_state(state["lanes"]), float(state["highest"])
             priorities = np.array(state["priorities"], np.float64)
-            rows = lanes.rows_at(lanes.places(np.arange(int(lanes.filled.sum()))))
+            rows = lanes.rows_at(lanes.newest())
             sound = np.isfinite(priorities).all() and priorities.min(initial=highest) >= 0 and np.isfinite(highest)
             if priorities.shape != rows.shape or not sound:
                 raise CheckpointError(
@@ -107,48 +126,53 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
         self._tree, self._highest, self._drawn = SumTree(self.lanes.num_lanes * self.lanes.rows_per_lane), highest, None
         self._tree.set(rows, priorities)
 
-    def sample(self, num_items: int | None = None, *, beta: float = 0.0, **options: Any) -> SampledEpisodes:
-        """Draw parts of episodes, each from a step drawn by its priority, with replacement.
-
-        Args:
-            num_items: As for `EpisodeReplayBuffer.sample`, with the further arguments.
-            beta: Exponent of the weights that undo the preference, in the batch's column `weights`: 0 leaves it
-                as it is, 1 undoes it. The highest weight of a draw is 1.
-            **options: Further arguments of `EpisodeReplayBuffer.sample`.
-
-        Raises:
-            ReplayError: no step of the buffer is such a start.
-        """
-        drawn = super().sample(num_items, **options)
+    def _weigh(self, drawn: SampledEpisodes, beta: float) -> None:
         shares = self._tree.get(self.lanes.rows_at(drawn.drawn))
         weights = np.maximum(shares, np.finfo(np.float64).tiny) ** -beta
-        drawn.per_chunk = {"weights": (weights / weights.max(initial=0.0)).astype(np.float32)}
+        drawn.per_chunk = {**drawn.per_chunk, "weights": (weights / weights.max(initial=0.0)).astype(np.float32)}
         self._drawn = drawn
-        return drawn
 
-    def update_priorities(self, priorities: Any, drawn: SampledEpisodes | None = None) -> None:
+    def update_priorities(
+        self, priorities: Any, drawn: SampledEpisodes | None = None, *, module_id: Any = None
+    ) -> None:
         """Set the priorities of the steps with which the parts of a draw begin.
 
         Args:
-            priorities: One for each part, not negative: float [C].
+            priorities: One for each part, not negative: float [C]. A step with priority 0 is not drawn.
             drawn: The draw; default: the newest.
+            module_id: Accepted for ported code: all steps are of one module.
 
         Raises:
             ReplayError: another number of priorities, one that is negative or not finite, or no draw before.
         """
-        drawn = drawn or self._drawn
-        values = np.asarray(priorities, np.float64)
-        if drawn is None or values.shape != drawn.drawn.shape or not (np.isfinite(values) & (values >= 0)).all():
-            raise ReplayError(
-                "PrioritizedEpisodeReplayBuffer.update_priorities",
-                expected="a draw, and for each of its parts a priority that is finite and not negative",
-                found="no draw" if drawn is None else f"{len(drawn)} parts and {_spelled(values)}",
-                do="pass the absolute errors of the parts in their order: buffer.update_priorities(errors, drawn)",
-            )
+        drawn = self._drawn if drawn is None else drawn
+        values = checked_priorities(f"{type(self).__name__}.update_priorities", priorities, drawn)
         held = self.lanes.hold(drawn.drawn)
         weights = values[held] ** self.alpha
         self._tree.set(self.lanes.rows_at(drawn.drawn[held]), weights)
         self._highest = max(self._highest, float(weights.max(initial=0.0)))
+
+
+def checked_priorities(where: str, priorities: Any, drawn: Any) -> Weights:
+    """Return the priorities of a draw's parts: float64 [C].
+
+    Raises:
+        ReplayError: another number of priorities, one that is negative or not finite, or no draw.
+    """
+    values = np.asarray(priorities, np.float64)
+    is_draw = isinstance(drawn, ChunkTable)
+    if not is_draw or values.shape != (len(drawn),) or not (np.isfinite(values) & (values >= 0)).all():
+        raise ReplayError(
+            where,
+            expected="a draw, and for each of its parts a priority that is finite and not negative",
+            found=f"{len(drawn)} parts and {_spelled(values)}"
+            if is_draw
+            else "no draw"
+            if drawn is None
+            else repr(drawn),
+            do="pass the absolute errors of the parts in their order: buffer.update_priorities(errors, drawn)",
+        )
+    return values
 
 
 def _spelled(values: Any) -> str:

@@ -2,32 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import overload
 
 import numpy as np
 
+from epibatch.core.columns import Columns
+
 from ..chunk_table import ChunkTable
-from ..store import Ints
+from ..store import Ints, Leaf, StoreColumn
 from .lanes import Lanes
 
 
-class _Ids(Sequence[str]):
-    """The ids of the episodes at some places, found when they are asked for."""
+class LazyIds(Sequence[str]):
+    """The ids of a draw's episodes, found when they are asked for.
 
-    def __init__(self, lanes: Lanes, places: Ints) -> None:
-        self._lanes, self._places = lanes, places
+    Args:
+        count: Their number.
+        find: Gives the id of a chunk: function of its position.
+    """
+
+    def __init__(self, count: int, find: Callable[[int], str]) -> None:
+        self._positions, self._find = range(count), find
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
     @overload
     def __getitem__(self, index: int) -> str: ...
     @overload
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
-        ids = self._lanes.ids_of(np.atleast_1d(self._places[index]))
-        return ids if isinstance(index, slice) else ids[0]
+        at = self._positions[index]
+        return self._find(at) if isinstance(at, int) else list(map(self._find, at))
+
+
+class DrawnColumns:
+    """The columns of lanes as a draw shows them: a store at the same places, or at places of its own.
+
+    Args:
+        lanes: The lanes.
+        hidden: Names of columns that are not shown.
+        rows: The row of the lanes at each place: int64 [P]; None: places are those of the lanes.
+        rewards: The leaves of the rewards at each place, [P, ...] each; None: those of the lanes.
+    """
+
+    def __init__(
+        self, lanes: Lanes, hidden: Collection[str], rows: Ints | None = None, rewards: list[Leaf] | None = None
+    ) -> None:
+        self._lanes, self.hidden, self._rows, self._rewards = lanes, hidden, rows, rewards
+
+    @property
+    def outputs(self) -> Collection[str]:
+        """The names of the model outputs."""
+        return [name for name in self._lanes.outputs if name not in self.hidden]
+
+    def stored(self, name: str) -> StoreColumn | None:
+        """Return a column, by places; None if there is none of that name."""
+        column = None if name in self.hidden else self._lanes.stored(name)
+        if column is None or self._rows is None:
+            return column
+        if name == Columns.REWARDS and self._rewards is not None:
+            return StoreColumn(column.form, self._rewards)
+        return column._replace(order=self._rows.take)
 
 
 class SampledEpisodes(ChunkTable):
@@ -42,19 +79,22 @@ class SampledEpisodes(ChunkTable):
         lanes: The buffer's rows.
         places: The place of each chunk's first step: int64 [C].
         length: Steps of each chunk, fewer where the episode has no more: an int or int64 [C].
+        hidden: Names of columns that are not shown; infos are not, unless this is empty.
 
     Attributes:
         drawn: The places, as given.
         per_chunk: `weights` of the rows' losses, float32 [C], if the draw preferred some.
     """
 
-    def __init__(self, lanes: Lanes, places: Ints, length: Ints | int = 1) -> None:
+    def __init__(
+        self, lanes: Lanes, places: Ints, length: Ints | int = 1, hidden: Collection[str] = (Columns.INFOS,)
+    ) -> None:
         life = lanes.lives_of(places)
         left = life.last - places
         lengths = np.minimum(left, length)
         ahead = left - lengths
         super().__init__(
-            [lanes],
+            [DrawnColumns(lanes, hidden)],
             places,
             lengths,
             lookbacks=places - np.maximum(life.first, lanes.oldest(places)),
@@ -62,6 +102,6 @@ class SampledEpisodes(ChunkTable):
             starts=lanes.steps_of(places),
             terminateds=life.terminated,
             truncateds=life.truncated,
-            ids=_Ids(lanes, places),
+            ids=LazyIds(len(places), lambda i: lanes.ids_of(places[i : i + 1])[0]),
         )
         self.drawn = places

@@ -147,7 +147,7 @@ def home_of(module: str, name: str) -> Home | None:
 
 
 OLD_STACK = "old API stack: not here; episodes, connectors and RLModules take its place"
-REPLAY = "replay buffers: not there yet"
+REPLAY = "replay buffers of the old API stack: not here; EpisodeReplayBuffer and its prioritised kind take their place"
 OFFLINE = "offline data: not there yet"
 TENSORFLOW = "TensorFlow: modules are PyTorch here"
 CLUSTER = "no cluster here: nothing needs to be started or shut down"
