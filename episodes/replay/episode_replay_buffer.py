@@ -217,20 +217,20 @@ class EpisodeReplayBuffer:
         check_least(
             self._where, 0, batch_length_T=batch_length_T, lookback=lookback, min_batch_length_T=min_batch_length_T
         )
-        length = max(batch_length_T or (1 if n_step else self.batch_length_T), 1)
-        bounds = n_step if isinstance(n_step, (tuple, list)) else (n_step, n_step)
+        length = max(batch_length_T or (self.batch_length_T if n_step is None else 1), 1)
+        bounds = n_step if isinstance(n_step, (tuple, list)) else [1 if n_step is None else n_step] * 2
         if len(bounds) != 2:
             raise self._refusal("n_step", "a number or a pair of numbers", str(n_step), "pass (low, high)")
         low, high = bounds
         check_least(self._where, 1, n_step=low)
-        check_least(self._where, low or 1, n_step=high)
+        check_least(self._where, low, n_step=high)
         if num_items is not None and batch_size_B is not None:
             raise self._refusal("num_items", "one number of items", "batch_size_B too", "leave one out")
         if not sample_episodes:
             raise self._refusal(
                 "sample_episodes", "True", "False", "give the episodes to a learner pipeline for arrays"
             )
-        if length > 1 and high not in (None, 1):
+        if length > 1 and high > 1:
             raise self._refusal("n_step", "1 for sequences", str(n_step), "put NStepReturns into the pipeline instead")
         if not 0 <= gamma <= 1:
             raise self._refusal("gamma", "a number in [0, 1]", repr(gamma), "pass the discount of the algorithm")
@@ -245,11 +245,12 @@ class EpisodeReplayBuffer:
             raise self._refusal(
                 "batch_length_T", f"at most {most} steps, which a lane holds", str(longest), "raise the capacity"
             )
-        count = num_items or batch_size_B or (None if only_new else self.batch_size_B)
+        count = num_items or batch_size_B
+        lengths: Ints | int = length
         if only_new:
             places, lengths = self._new(count, length)
         else:
-            places, lengths = self._draw(count or 1, lookback, min_batch_length_T, max_age), length
+            places = self._draw(count or self.batch_size_B, lookback, min_batch_length_T, max_age)
         hidden = set() if include_extra_model_outputs else set(self.lanes.outputs)
         if not include_infos:
             hidden.add(Columns.INFOS)

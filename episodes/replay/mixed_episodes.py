@@ -29,9 +29,12 @@ class MixedEpisodes(ChunkTable):
     def __init__(self, parts: Sequence[ChunkTable], owners: Ints, sources: Sequence[Any] = ()) -> None:
         sizes, num_stores = np.array(list(map(len, parts))), np.array([len(part.stores) for part in parts])
         order = np.argsort(np.argsort(owners, kind="stable"))  # the number of each chunk, counted part after part
-        self.parts, self.owners, self.sources = parts, owners, sources
+        self.parts: Sequence[Any] = parts
+        self.owners, self.sources = owners, sources
         self._numbers = order - (np.cumsum(sizes) - sizes)[owners]
-        columns = {name: np.concatenate([getattr(part, name) for part in parts])[order] for name in _COLUMNS}
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts])[order] for name in _COLUMNS
+        }
         super().__init__(
             [store for part in parts for store in part.stores],
             store=np.concatenate([part.store for part in parts])[order] + (np.cumsum(num_stores) - num_stores)[owners],

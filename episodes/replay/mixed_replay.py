@@ -99,7 +99,7 @@ class MixedReplay:
             ReplayError: another number of priorities, one that is negative or not finite, or no draw before.
         """
         drawn = self._drawn if drawn is None else drawn
-        values = checked_priorities("MixedReplay.update_priorities", priorities, drawn)
+        values, drawn = checked_priorities("MixedReplay.update_priorities", priorities, drawn)
         for number, (buffer, part) in enumerate(zip(drawn.sources, drawn.parts)):
             if isinstance(buffer, PrioritizedEpisodeReplayBuffer):
                 buffer.update_priorities(values[drawn.owners == number], part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from .episode_replay_buffer import EpisodeReplayBuffer
 from .lanes import Lanes
 from .sampled_episodes import SampledEpisodes
 from .sum_tree import SumTree, Weights
+
+Draw = TypeVar("Draw", bound=ChunkTable)
 
 
 class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
@@ -146,33 +148,29 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
             ReplayError: another number of priorities, one that is negative or not finite, or no draw before.
         """
         drawn = self._drawn if drawn is None else drawn
-        values = checked_priorities(f"{type(self).__name__}.update_priorities", priorities, drawn)
+        values, drawn = checked_priorities(f"{type(self).__name__}.update_priorities", priorities, drawn)
         held = self.lanes.hold(drawn.drawn)
         weights = values[held] ** self.alpha
         self._tree.set(self.lanes.rows_at(drawn.drawn[held]), weights)
         self._highest = max(self._highest, float(weights.max(initial=0.0)))
 
 
-def checked_priorities(where: str, priorities: Any, drawn: Any) -> Weights:
-    """Return the priorities of a draw's parts: float64 [C].
+def checked_priorities(where: str, priorities: Any, drawn: Draw | None) -> tuple[Weights, Draw]:
+    """Return the priorities of a draw's parts (float64 [C]), and the draw.
 
     Raises:
         ReplayError: another number of priorities, one that is negative or not finite, or no draw.
     """
     values = np.asarray(priorities, np.float64)
-    is_draw = isinstance(drawn, ChunkTable)
-    if not is_draw or values.shape != (len(drawn),) or not (np.isfinite(values) & (values >= 0)).all():
+    wrong = drawn is None or values.shape != (len(drawn),) or not (np.isfinite(values) & (values >= 0)).all()
+    if drawn is None or wrong:
         raise ReplayError(
             where,
             expected="a draw, and for each of its parts a priority that is finite and not negative",
-            found=f"{len(drawn)} parts and {_spelled(values)}"
-            if is_draw
-            else "no draw"
-            if drawn is None
-            else repr(drawn),
+            found="no draw" if drawn is None else f"{len(drawn)} parts and {_spelled(values)}",
             do="pass the absolute errors of the parts in their order: buffer.update_priorities(errors, drawn)",
         )
-    return values
+    return values, drawn
 
 
 def _spelled(values: Any) -> str:
