@@ -205,9 +205,7 @@ class Lanes:
             "t": self._t[rows],
             "owner": numbers[self._owner[rows]],
             "columns": {
-                name: leaves[0][rows].tolist()
-                if name == Columns.INFOS
-                else unflatten(form, [leaf[rows] for leaf in leaves])
+                name: unflatten(form, [_listed(leaf[rows]) for leaf in leaves])
                 for name, (form, leaves) in self._columns.items()
             },
             "lives": self._lives[:, held],
@@ -233,10 +231,7 @@ class Lanes:
         total = int(out.filled.sum()) if (written >= 0).all() and out.rows_per_lane >= 1 else -1
         lives, owner = np.array(state["lives"], np.int64), np.array(state["owner"], np.int64)
         lanes = np.repeat(np.arange(len(written)), counts)
-        columns = {
-            name: ([_objects(column)], None) if name == Columns.INFOS else flatten(column)
-            for name, column in state["columns"].items()
-        }
+        columns = {name: flatten(column) for name, column in state["columns"].items()}
         sizes = {len(leaf) for leaves, _ in columns.values() for leaf in leaves}
         parts = (np.array(state["number"], np.int64), np.array(state["t"], np.int64), owner)
         fits = {*map(len, parts), *sizes} <= {total} and lives.shape == (4, len(ids)) and len(lanes) == len(ids)
@@ -252,7 +247,7 @@ class Lanes:
             mine[rows] = part
         out.num_steps = int((out._number >= 0).sum())
         for name, (leaves, form) in columns.items():
-            arrays = [np.asarray(leaf) for leaf in leaves]
+            arrays = [_objects(leaf) if isinstance(leaf, list) else np.asarray(leaf) for leaf in leaves]
             out._make_room(name, form, arrays)
             for leaf, values in zip(out._columns[name][1], arrays):
                 leaf[rows] = values
@@ -401,6 +396,11 @@ def _runs(firsts: Ints, counts: Ints) -> Ints:
 def _kind(leaf: Leaf) -> str:
     kind = leaf.dtype.kind
     return f"{'numbers' if kind in 'biufc' else 'text' if kind == 'U' else leaf.dtype} of shape {leaf.shape[1:]}"
+
+
+def _listed(leaf: Leaf) -> Any:
+    """A list of Python objects if the leaf has such, since a state holds no arrays of objects; else the leaf."""
+    return leaf.tolist() if leaf.dtype == np.object_ else leaf
 
 
 def _objects(rows: Sequence[Any]) -> Leaf:

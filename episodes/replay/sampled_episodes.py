@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.columns import Columns
 
 from ..chunk_table import ChunkTable
-from ..store import Ints, Leaf, StoreColumn
+from ..store import Ints, StoreColumn
 from .lanes import Lanes
 
 
@@ -38,33 +38,25 @@ class LazyIds(Sequence[str]):
 
 
 class DrawnColumns:
-    """The columns of lanes as a draw shows them: a store at the same places, or at places of its own.
+    """The columns of lanes that a draw shows: a store at the same places.
 
     Args:
         lanes: The lanes.
         hidden: Names of columns that are not shown.
-        rows: The row of the lanes at each place: int64 [P]; None: places are those of the lanes.
-        rewards: The leaves of the rewards at each place, [P, ...] each; None: those of the lanes.
     """
 
-    def __init__(
-        self, lanes: Lanes, hidden: Collection[str], rows: Ints | None = None, rewards: list[Leaf] | None = None
-    ) -> None:
-        self._lanes, self.hidden, self._rows, self._rewards = lanes, hidden, rows, rewards
+    def __init__(self, lanes: Lanes, hidden: Collection[str]) -> None:
+        self._lanes, self._hidden = lanes, hidden
+        self.rows_at = lanes.rows_at
 
     @property
     def outputs(self) -> Collection[str]:
         """The names of the model outputs."""
-        return [name for name in self._lanes.outputs if name not in self.hidden]
+        return [name for name in self._lanes.outputs if name not in self._hidden]
 
     def stored(self, name: str) -> StoreColumn | None:
         """Return a column, by places; None if there is none of that name."""
-        column = None if name in self.hidden else self._lanes.stored(name)
-        if column is None or self._rows is None:
-            return column
-        if name == Columns.REWARDS and self._rewards is not None:
-            return StoreColumn(column.form, self._rewards)
-        return column._replace(order=self._rows.take)
+        return None if name in self._hidden else self._lanes.stored(name)
 
 
 class SampledEpisodes(ChunkTable):

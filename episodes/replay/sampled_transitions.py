@@ -9,9 +9,32 @@ import numpy as np
 from epibatch.core.columns import Columns
 
 from ..chunk_table import ChunkTable
-from ..store import Ints, Leaf
+from ..store import Ints, Leaf, Store, StoreColumn
 from .lanes import Lanes
-from .sampled_episodes import DrawnColumns, SampledEpisodes
+from .sampled_episodes import SampledEpisodes
+
+
+class GatheredColumns:
+    """Copies of some rows of a store, at places 0, 1, ...: a store itself. Columns are copied when they are asked for.
+
+    Args:
+        store: The store.
+        rows: The numbers of the rows: int64 [P].
+        made: Columns that have other rows.
+    """
+
+    def __init__(self, store: Store, rows: Ints, made: dict[str, StoreColumn | None]) -> None:
+        self._store, self._rows, self._made = store, rows, made
+        self.outputs = store.outputs
+
+    def stored(self, name: str) -> StoreColumn | None:
+        """Return a column, by places; None if there is none of that name."""
+        if name not in self._made:
+            column = self._store.stored(name)
+            if column is not None:
+                column = StoreColumn(column.form, [np.take(leaf, self._rows, axis=0) for leaf in column.leaves])
+            self._made[name] = column
+        return self._made[name]
 
 
 class SampledTransitions(SampledEpisodes):
@@ -53,7 +76,8 @@ class SampledTransitions(SampledEpisodes):
         rows = lanes.rows_at(np.maximum(at, (places - self.lookbacks)[:, None]).ravel())
         stored = lanes.stored(Columns.REWARDS)
         rewards = [] if stored is None else [self._summed(leaf, rows, lookback, gamma, lanes) for leaf in stored.leaves]
-        self.stores = [DrawnColumns(lanes, hidden, rows, rewards)]
+        made = {Columns.REWARDS: stored and stored._replace(leaves=rewards)}
+        self.stores = [GatheredColumns(self.stores[0], rows, made)]
         self.terminateds, self.truncateds = self.ends
         self.first = np.arange(len(places)) * width + lookback
         self.lengths, self.ahead = np.ones_like(counts), np.zeros_like(counts)

@@ -19,7 +19,7 @@ from epibatch.core.errors import ReplayError
 from epibatch.episodes import VectorEpisodes
 from epibatch.episodes.replay import EpisodeReplayBuffer, MixedReplay, PrioritizedEpisodeReplayBuffer
 
-CASES = int(os.environ.get("EPIBATCH_CASES", "240"))
+CASES = int(os.environ.get("EPIBATCH_CASES", "60"))
 BLOCKS = 12
 
 

@@ -52,7 +52,7 @@ CALLS = {
         lambda b: b.sample(2, include_infos=True), ReplayError, "include_infos", "keeps infos",
     ),
     "longer than a lane": (lambda b: b.sample(2, batch_length_T=8), ReplayError, "batch_length_T", "at most 7"),
-    "longer than all episodes": (lambda b: b.sample(2, min_batch_length_T=6), ReplayError, "sample", "6 of its episode"),
+    "longer than all": (lambda b: b.sample(2, min_batch_length_T=6), ReplayError, "sample", "6 of its episode"),
     "age of 0": (lambda b: b.sample(2, max_age=0), ReplayError, "sample, max_age", "at least 1"),
     "new steps of an age": (
         lambda b: b.sample(2, only_new=True, max_age=3), ReplayError, "sample, only_new", "no max_age",
