@@ -146,8 +146,7 @@ class Lanes:
     def num_episodes(self) -> int:
         """Episodes of which it holds a step."""
         oldest = self.oldest(np.arange(self.num_lanes) << _LANE).tolist()
-        without = (held and self._lives[1, held[0]] <= first for held, first in zip(self._held, oldest))
-        return sum(map(len, self._held)) - sum(map(bool, without))
+        return sum(int((self._lives[1, list(held)] > first).sum()) for held, first in zip(self._held, oldest))
 
     def steps_of(self, places: Ints) -> Ints:
         """Return the step of its episode at each place: int64 [R]."""
