@@ -7,7 +7,7 @@ importance weights. Different, each with the test that holds it:
 
 | what | RLlib 2.60 | here | test |
 |---|---|---|---|
-| eviction | whole episodes; the last one stays, whatever its length | the oldest steps of a lane, one by one; an episode of T steps takes T + 1 rows of the capacity | eviction |
+| eviction | whole episodes; the last one stays, whatever its length | the oldest steps of a lane, one by one; an episode of T steps takes T + 1 rows; episodes that run at the same time share the capacity in equal lanes | eviction |
 | add while evicting | may raise IndexError or AssertionError | never | eviction |
 | n steps, fewer left, uniform | `n_step` = n; flags False unless the start is exactly n before the end | `n_step` = steps left, flags as the episode's | ends_of_n_steps |
 | n of 4 and more, many starts with fewer left, uniform | may not return: items near ends are counted as less than none | drawn | ends_of_n_steps |
@@ -51,7 +51,7 @@ kinds = st.sampled_from(KINDS)
 class Twins:
     """A buffer of each library, filled with the same random episodes and parts of them."""
 
-    def __init__(self, seed, kind, capacity=256, adds=5, **options):
+    def __init__(self, seed, kind, capacity=2048, adds=5, **options):
         self.rng = np.random.default_rng(seed)
         self.kind = kind
         self.theirs = getattr(rllib, kind)(capacity, **options)
