@@ -8,7 +8,6 @@ import pytest
 from epibatch.connectors import learner
 from epibatch.connectors.learner import AddInfosFromEpisodesToTrainBatch
 from epibatch.core import load_state, save_state
-from epibatch.core.structs import flatten
 from epibatch.episodes import SingleAgentEpisode
 from epibatch.episodes.replay import EpisodeReplayBuffer, MixedReplay, PrioritizedEpisodeReplayBuffer
 
@@ -36,12 +35,21 @@ def episode(kind, steps=8, **more):
     )  # fmt: skip
 
 
+def leaves(struct):
+    """The parts of Dicts and Tuples in each other, by their keys."""
+    if isinstance(struct, dict):
+        return {(key, *rest): leaf for key, part in struct.items() for rest, leaf in leaves(part).items()}
+    if isinstance(struct, tuple):
+        return leaves(dict(enumerate(struct)))
+    return {(): struct}
+
+
 def assert_same(actual, expected):
-    actual_leaves, expected_leaves = flatten(actual), flatten(expected)
-    assert actual_leaves[1] == expected_leaves[1]
-    for a, b in zip(actual_leaves[0], expected_leaves[0]):
-        assert np.asarray(a).dtype.kind == np.asarray(b).dtype.kind
-        np.testing.assert_array_equal(a, b)
+    actual, expected = leaves(actual), leaves(expected)
+    assert actual.keys() == expected.keys()
+    for key, leaf in expected.items():
+        assert np.asarray(actual[key]).dtype.kind == np.asarray(leaf).dtype.kind
+        np.testing.assert_array_equal(actual[key], leaf)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,8 +84,8 @@ def test_batches_have_the_rows(kind):
         pipeline = learner.default_pipeline(connectors=[AddInfosFromEpisodesToTrainBatch()], advantages=False)
         batch = pipeline(rl_module=None, batch={}, episodes=buffer.sample(12, include_infos=True, **options))
         rows = [KINDS[kind](t) for t in batch["actions"]]
-        for leaf, *leaves in zip(flatten(batch["obs"])[0], *(flatten(row)[0] for row in rows)):
-            np.testing.assert_array_equal(leaf, leaves)
+        for key, leaf in leaves(batch["obs"]).items():
+            np.testing.assert_array_equal(leaf, [leaves(row)[key] for row in rows])
         assert [info["t"] for info in batch["infos"]] == batch["actions"].tolist()
 
 
