@@ -6,6 +6,7 @@ from .packing import join_episodes as join_episodes, pack_episodes as pack_episo
 from .reader import EpisodeReader as EpisodeReader, reader_of as reader_of
 from .single_agent_episode import SingleAgentEpisode as SingleAgentEpisode
 from .chunk_table import ChunkTable as ChunkTable
+from .chunks_by_module import ChunksByModule as ChunksByModule
 from .store import StoreColumn as StoreColumn
 from .vector_episodes import VectorEpisodes as VectorEpisodes, count_steps as count_steps
 from .vector_recorder import VectorRecorder as VectorRecorder

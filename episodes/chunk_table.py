@@ -37,6 +37,9 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         skips_steps: True if observations of a chunk are several steps of its episode apart.
         per_chunk: Further columns of train batches, such as weights of a draw, of which all rows of a chunk have the
             same value: name -> array [C].
+        agents: The agent of each chunk, if they are of several.
+        multi_agent_ids: The id of each chunk's multi-agent episode, likewise.
+        module_id: The module that acts for these agents; None: there is one agent.
 
     Args:
         stores: The stores.
@@ -58,6 +61,9 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
     owns = False
     skips_steps = False
     per_chunk: Mapping[str, Leaf] = MappingProxyType({})
+    agents: Sequence[Any] | None = None
+    multi_agent_ids: Sequence[Any] | None = None
+    module_id: Any = None
 
     def __init__(
         self,
@@ -127,7 +133,14 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
             infos=None if infos is None else infos.tolist(),
             extra_model_outputs=columns, terminated=bool(self.ends[0, chunk]),
             truncated=bool(self.ends[1, chunk]), t_started=int(self.starts[chunk]), len_lookback_buffer=-low,
+            **self._agent_of(chunk),
         )  # fmt: skip
+
+    def _agent_of(self, chunk: int) -> dict[str, Any]:
+        if self.module_id is None or self.agents is None or self.multi_agent_ids is None:
+            return {}
+        ids = {"agent_id": self.agents[chunk], "multi_agent_episode_id": self.multi_agent_ids[chunk]}
+        return {**ids, "module_id": self.module_id}
 
     @property
     def ends(self) -> Flags:

@@ -80,6 +80,7 @@ class AgentTable:
 
     Raises:
         UnknownNameError: an agent that is not among `agents`, without `only`.
+        BatchLayoutError: the call is about drawn chunks of single agents.
     """
 
     def __init__(
@@ -92,6 +93,8 @@ class AgentTable:
         only: bool = False,
         history: int = 0,
     ) -> None:
+        for group in call.groups.values():
+            check_several(piece, group, "use it in the env-to-module pipeline; drawn steps of agents have no others")
         self._call, self._newest, self._width = call, newest and not history, len(agents)
         self._acting, self._ends = newest, np.array([episode.env_t for episode in call.episodes], np.int64)
         lives = self._all_segments(history)
@@ -340,12 +343,12 @@ def _meant(stranger: Any, agents: Sequence[Any]) -> str:
 
 
 def check_several(piece: Any, group: ChunkGroup, do: str = "leave this piece out: there are no other agents") -> None:
-    """Refuse episodes of one agent each.
+    """Refuse episodes of one agent each, and drawn chunks of such episodes.
 
     Raises:
         BatchLayoutError: they are.
     """
-    if not group.several:
+    if not group.several or group.call.drawn:
         raise BatchLayoutError(
             type(piece).__name__,
             expected="multi-agent episodes",

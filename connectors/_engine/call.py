@@ -16,6 +16,7 @@ from epibatch.core.errors import ConfigError, PipelineError, UnknownNameError, n
 from epibatch.core.rl_module.module_facts import is_multi
 
 from ...episodes.chunk_table import ChunkTable
+from ...episodes.chunks_by_module import ChunksByModule
 from ...episodes.multi_agent_episode import MultiAgentEpisode
 from .chunks import ChunkGroup, chunk_keys
 from .columns import Batch
@@ -28,6 +29,7 @@ from .grouping import (
     by_module,
     by_spaces,
     chunks_given_back,
+    chunks_of_modules,
     order_of,
     training_chunks,
 )
@@ -63,6 +65,7 @@ class PipelineCall:
         groups: The groups by key. Episodes of one agent: None, or the module ids of a batch by module. Several agents:
             the module and the kind of spaces, and module ids once mapped.
         several: Whether the episodes have several agents.
+        drawn: Whether they are chunks of single agents, which are grouped by module already.
         multi: Whether the module is a MultiRLModule.
         mapped: Whether plain pieces see `{module: {column: ...}}` instead of `{column: {key: [items]}}`.
         chunks: With several agents, those of all agents; a group has the positions of its own among them.
@@ -123,7 +126,8 @@ class PipelineCall:
         if kwargs:
             self.kwargs = kwargs
         self.multi = is_multi(rl_module)
-        if type(episodes) is list and episodes and _has_several_agents(episodes[0].__class__):
+        self.drawn = isinstance(episodes, ChunksByModule)
+        if self.drawn or (type(episodes) is list and episodes and _has_several_agents(episodes[0].__class__)):
             _check_all_have_several_agents(episodes)
             self.several = True
             self.mapped, self._plus_one = from_module, plus_one
@@ -144,6 +148,8 @@ class PipelineCall:
         mapping = self.shared_data.get(ROW_MAP)
         if from_module and not self.training:
             return self._chunks_of_outputs(mapping)
+        if isinstance(self.episodes, ChunksByModule):
+            return chunks_of_modules(self.episodes)
         chunks, groups = training_chunks(self.episodes) if self.training else acting_chunks(self.episodes)
         if not batch or from_module or not (given := self._modules_in(batch)):
             return chunks, groups
@@ -181,8 +187,7 @@ class PipelineCall:
 
     def _group(self, at: Ints, module_id: Any) -> ChunkGroup:
         module = None if self.rl_module is None else self._module(module_id, at)
-        parts = self.chunks.parts
-        return ChunkGroup(self, module, module_id, [parts[i] for i in at.tolist()], self._plus_one, at)
+        return ChunkGroup(self, module, module_id, self.chunks.of(at, module_id), self._plus_one, at)
 
     def _picked(self, members: Sequence[ChunkGroup], order: Ints) -> ChunkGroup:
         """A group of chunks of other groups of its module, which has what these groups know about them.
@@ -356,6 +361,8 @@ class PipelineCall:
         """The episodes as a plain list, those with a bootstrap step in their place if there are."""
         if not self.several:
             return next(iter(self.groups.values())).plain_episodes()
+        if self.drawn:
+            return [episode for group in self.groups.values() for episode in group.plain_episodes()]
         return list(self.episodes) if self._plain is None else self._plain
 
     def add_bootstrap_step(self) -> None:
@@ -365,10 +372,11 @@ class PipelineCall:
         """
         if self._plain is None:
             parts: dict[int, Any] = {}
+            whole = self.episodes if self.several and not self.drawn else ()
             for group in self.groups.values():
                 group.add_bootstrap_step()
                 parts.update({id(part): long for part, long in zip(group.episodes, group.with_bootstrap_step or ())})
-            self._plain = [episode.with_artificial_steps(parts) for episode in self.episodes] if self.several else []
+            self._plain = [episode.with_artificial_steps(parts) for episode in whole]
 
     def invalidate(self, *, rewritten: bool = False) -> None:
         """Forget what is known about the episodes: a plain piece may have changed them.
@@ -392,7 +400,7 @@ class PipelineCall:
 
 
 def _check_all_have_several_agents(episodes: Sequence[Any]) -> None:
-    kinds: list[Any] = list(map(type, episodes))
+    kinds: list[Any] = list(map(type, episodes)) if type(episodes) is list else []
     strangers = [i for i, kind in enumerate(kinds) if not _has_several_agents(kind)]
     if strangers:
         raise PipelineError(

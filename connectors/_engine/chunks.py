@@ -243,7 +243,9 @@ class ChunkGroup:
         """A piece, or its copy for the spaces of these chunks' agents (or of their module) if it depends on spaces."""
         if not (self.several and piece.uses_spaces):
             return piece
-        return piece.parts.of(self.module_id if self.call.mapped else self.episodes[0].agent_id)
+        agents = getattr(self.episodes, "agents", None)
+        agent_id = self.episodes[0].agent_id if agents is None else agents[0]
+        return piece.parts.of(self.module_id if self.call.mapped else agent_id)
 
 
 def chunk_keys(episodes: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
+from ...episodes.chunks_by_module import ChunksByModule
 from ...episodes.infinite_lookback_buffer import lengths_of
 from .chunks import numbered
 
@@ -27,13 +28,13 @@ class AgentChunks(NamedTuple):
     A group of them is an array of positions, int64; a subset of a group, or several groups as one, is another array.
 
     Args:
-        parts: The chunks, single-agent episodes.
+        parts: The chunks, single-agent episodes: a list, or a ChunksByModule.
         owners: Positions of their episodes in the call.
-        agents: Their agents; in training those that came back have a number after them.
+        agents: Their agents; in training those that came back have a number after them. None: what the chunks have.
         acting: Whether each is to act; in training there are none, which means all.
     """
 
-    parts: list[Any]
+    parts: Any
     owners: Sequence[int]
     agents: Sequence[Any]
     acting: Sequence[bool] = ()
@@ -46,8 +47,14 @@ class AgentChunks(NamedTuple):
             module_id: The module.
             episode_keys: One per episode of the call.
         """
-        owners, agents = self.owners, self.agents
+        owners, agents = self.owners, self.agents or self.parts.agents
         return [(episode_keys[owners[i]], agents[i], module_id) for i in at.tolist()]
+
+    def of(self, at: Ints, module_id: Any) -> Sequence[Any]:
+        """The chunks at some positions, of one module; a table of them if there is one, and these are all."""
+        if isinstance(self.parts, ChunksByModule) and np.array_equal(self.parts.at[module_id], at):
+            return self.parts.by_module[module_id]
+        return [self.parts[i] for i in at.tolist()]
 
 
 def order_of(groups: Iterable[ChunkGroup]) -> Ints:
@@ -66,6 +73,12 @@ def by_module(groups: Mapping[tuple[Any, ...], Ints]) -> dict[Any, Ints]:
     for (module_id, *_), at in groups.items():
         found.setdefault(module_id, []).append(at)
     return {module_id: np.sort(np.concatenate(members)) for module_id, members in found.items()}
+
+
+def chunks_of_modules(chunks: ChunksByModule) -> tuple[AgentChunks, dict[tuple[Any, ...], Ints]]:
+    """Chunks that are grouped by module, whose agents have the same spaces; each is as an episode by itself."""
+    groups = {(module_id, 0): at for module_id, at in chunks.at.items()}
+    return AgentChunks(chunks, range(len(chunks)), ()), groups
 
 
 def training_chunks(

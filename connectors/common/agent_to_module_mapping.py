@@ -68,7 +68,8 @@ class AgentToModuleMapping(AgentMapper):
             call.keep_acting(batch)
         elif to_train is not None:
             call.keep_modules(batch, to_train)
-        call.shared_data[ROW_MAP] = call.rows_by_module()
+        if not call.drawn:
+            call.shared_data[ROW_MAP] = call.rows_by_module()
         return batch
 
     # -- spaces --------------------------------------------------------------------------------

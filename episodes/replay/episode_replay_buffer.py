@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,7 @@ class EpisodeReplayBuffer:
         metrics_num_episodes_for_smoothing: int = 100,
         kept_outputs: Collection[str] | None = None,
         keep_infos: bool = False,
-        seed: int | None = None,
+        seed: int | Sequence[int] | None = None,
     ) -> None:
         where = type(self).__name__
         check_least(where, 1, batch_size_B=batch_size_B)
@@ -101,24 +101,53 @@ class EpisodeReplayBuffer:
             ColumnError: a column that is missing, new, or of another nesting or shape than before. Nothing was added.
             ReplayError: more environments than the capacity has room for. Nothing was added.
         """
+        self.prepare(episodes, source)()
+
+    def prepare(self, episodes: Any, source: Any = 0, marks: Ints | None = None) -> Callable[[], None]:
+        """Check episodes, and return the function that adds them; nothing else may be added before.
+
+        Args:
+            episodes: As for `add`.
+            source: As for `add`.
+            marks: A number for each row, which `lanes` keeps: int64 [sum of lengths + 1], of the episodes with steps.
+
+        Raises:
+            ColumnError: as for `add`.
+        """
         before = {**vars(self), **{name: copy.copy(vars(self)[name]) for name in ("_lane_of", "_running", "_idle")}}
         with restore_on_error(lambda: vars(self).update(before)):
-            self._add(episodes, source)
+            return self._prepared(episodes, source, marks)
 
-    def _add(self, episodes: Any, source: Any) -> None:
+    def _prepared(self, episodes: Any, source: Any, marks: Ints | None) -> Callable[[], None]:
         if isinstance(episodes, SingleAgentEpisode):
             episodes = [episodes]
         chunks = getattr(episodes, "chunks", None)
+        ended: list[SingleAgentEpisode] = []  # without a step, after those that were added before
         if chunks is None:
+            ended = [episode for episode in episodes if not len(episode) and episode.is_done]
             episodes = [episode for episode in episodes if len(episode)]
         if not len(episodes):
-            return
+            return lambda: self._end(ended, source)
         if chunks is not None:
             lanes = [self._lane_of_env((source, chunk.env)) for chunk in chunks]
         else:
             lanes = [self._lane_of_episode(episode, source) for episode in episodes]
         self._grow()
-        self._written(self.lanes.add(episodes, np.array(lanes, np.int64)))
+        reader, columns = self.lanes.read(episodes)
+
+        def write() -> None:
+            self._written(self.lanes.write(episodes, reader, columns, np.array(lanes, np.int64), marks))
+            self._end(ended, source)
+
+        return write
+
+    def _end(self, episodes: list[SingleAgentEpisode], source: Any) -> None:
+        """Let running episodes be ended that have no further step."""
+        for episode in episodes:
+            lane = self._running.pop((source, episode.id_), None)
+            if lane is not None:
+                self._idle.append(lane)
+                self.lanes.end(lane, episode.id_, episode.is_terminated, episode.is_truncated)
 
     def _written(self, places: Ints) -> None:
         """Take note of rows that were written; for subclasses."""
@@ -298,6 +327,24 @@ class EpisodeReplayBuffer:
         """Places among which the newest steps are; each row that is no step comes after a step."""
         return self.lanes.newest(2 * num_steps + 1)
 
+    def parts_at(self, places: Ints, batch_length_T: int | None = None) -> SampledEpisodes:
+        """Draw the parts of episodes that begin at some places: int64 [C]; the length is as for `sample`."""
+        length = self.batch_length_T if batch_length_T is None else batch_length_T
+        drawn = SampledEpisodes(self.lanes, places, max(length, 1))
+        self._sampled += int(drawn.lengths.sum())
+        return drawn
+
+    def may_begin(self, places: Ints, lookback: int = 0, min_batch_length_T: int = 1, oldest: int = 0) -> Flags:
+        """A mask of the places that a draw may begin with, see `sample`, of steps from a number on: bool [R]."""
+        lanes = self.lanes
+        fits = lanes.numbers_of(places) >= oldest
+        if lookback or min_batch_length_T > 1:
+            life = lanes.lives_of(places)
+            held = places - np.maximum(life.first, lanes.oldest(places))
+            fits &= held >= np.minimum(lookback, lanes.steps_of(places))
+            fits &= life.last - places >= min_batch_length_T
+        return fits
+
     def _candidates(self, count: int) -> Ints:
         """Draw so many places, with replacement; those that are no steps are drawn again."""
         return self.lanes.places(self._rng.integers(0, int(self.lanes.filled.sum()), count))
@@ -310,26 +357,17 @@ class EpisodeReplayBuffer:
         lanes = self.lanes
         oldest = 0 if max_age is None else max(lanes.num_steps_added - max_age, 0)
 
-        def may_begin(places: Ints) -> Flags:
-            fits = lanes.numbers_of(places) >= oldest
-            if lookback or shortest > 1:
-                life = lanes.lives_of(places)
-                held = places - np.maximum(life.first, lanes.oldest(places))
-                fits &= held >= np.minimum(lookback, lanes.steps_of(places))
-                fits &= life.last - places >= shortest
-            return fits
-
         found: list[Ints] = []
         missing = count
         for _ in range(_TRIES if len(self) and not oldest else 0):
             if not missing:
                 break
             places = self._candidates(missing + missing // 8 + 8)
-            found.append(places[may_begin(places)][:missing])
+            found.append(places[self.may_begin(places, lookback, shortest, oldest)][:missing])
             missing -= len(found[-1])
         if missing:  # there are few such steps, or none
             every = self._newest(lanes.num_steps_added - oldest)
-            every = every[may_begin(every)]
+            every = every[self.may_begin(every, lookback, shortest, oldest)]
             if not len(every):
                 raise ReplayError(
                     self._where,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,23 @@ _LANE = 40
 """Bits of a place that number the rows of a lane; those above number the lanes."""
 _POSITION = (1 << _LANE) - 1
 _COLUMNS = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
+
+
+class Name(NamedTuple):
+    """The names of an episode.
+
+    Args:
+        id_: Its id.
+        agent_id: Its agent, if it is that of one of several.
+        multi_agent_episode_id: The id of the episode of all of them.
+    """
+
+    id_: str
+    agent_id: Any = None
+    multi_agent_episode_id: Any = None
+
+
+_NAMES = attrgetter(*Name._fields)
 
 
 class Life(NamedTuple):
@@ -72,9 +90,10 @@ class Lanes:
         self._number = np.full(size, -1, np.int64)  # of a step among all that were ever added; -1 for other rows
         self._t = np.zeros(size, np.int64)
         self._owner = np.zeros(size, np.int64)
+        self._marks = np.zeros(size, np.int64)
         self._columns: dict[str, tuple[Form, list[Leaf]]] = {}
         self._lives = np.zeros((4, 0), np.int64)  # the columns of `Life`, by number of the episode
-        self._ids: list[str] = []
+        self._names: list[Name] = []
         self._free: list[int] = []
         self._held: list[deque[int]] = [deque() for _ in range(num_lanes)]  # episodes of each lane, the oldest first
         self._open: list[int | None] = [None] * num_lanes  # the episode that is running in each
@@ -115,7 +134,7 @@ class Lanes:
     def newest(self, most: int | None = None) -> Ints:
         """Return the places of rows lane by lane, the oldest first: at most so many of each lane, None: all; int64."""
         kept = self.filled if most is None else np.minimum(self.filled, most)
-        return _runs((np.arange(self.num_lanes) << _LANE) + self.written - kept, kept)
+        return runs((np.arange(self.num_lanes) << _LANE) + self.written - kept, kept)
 
     def places_of(self, rows: Ints) -> Ints:
         """Return the places that rows of the arrays have now: int64 [R]."""
@@ -158,9 +177,13 @@ class Lanes:
         first, last, terminated, truncated = self._lives[:, owners]
         return Life(first, last, terminated > 0, truncated > 0)
 
-    def ids_of(self, places: Ints) -> list[str]:
-        """Return the id of the episode at each place."""
-        return [self._ids[owner] for owner in self._owner[self.rows_at(places)].tolist()]
+    def marks_of(self, places: Ints) -> Ints:
+        """Return the number that each row was added with: int64 [R]."""
+        return self._marks[self.rows_at(places)]
+
+    def names_of(self, places: Ints) -> list[Name]:
+        """Return the names of the episode at each place."""
+        return [self._names[owner] for owner in self._owner[self.rows_at(places)].tolist()]
 
     def resized(self, num_lanes: int, rows_per_lane: int) -> Lanes:
         """Return lanes of another size with the same rows, at the same places, as far as they fit.
@@ -174,18 +197,22 @@ class Lanes:
         out.written[: self.num_lanes] = self.written
         places = self.newest(rows_per_lane)
         before, after = self.rows_at(places), out.rows_at(places)
-        for mine, other in ((self._number, out._number), (self._t, out._t), (self._owner, out._owner)):
+        for mine, other in zip(self._per_row, out._per_row):
             other[after] = mine[before]
         out.num_steps = int((out._number >= 0).sum())
         for name, (form, leaves) in self._columns.items():
             out._make_room(name, form, leaves)
             for leaf, other in zip(leaves, out._columns[name][1]):
                 other[after] = leaf[before]
-        out._lives, out._ids, out._free = self._lives, self._ids, self._free
+        out._lives, out._names, out._free = self._lives, self._names, self._free
         more = num_lanes - self.num_lanes
         out._held = self._held + [deque() for _ in range(more)]
         out._open, out._next = self._open + [None] * more, self._next + [0] * more
         return out
+
+    @property
+    def _per_row(self) -> tuple[Leaf, ...]:
+        return self._number, self._t, self._owner, self._marks
 
     # -- state ---------------------------------------------------------------------------------------
 
@@ -194,7 +221,7 @@ class Lanes:
         places = self.newest()
         rows = self.rows_at(places)
         held = [owner for owners in self._held for owner in owners]
-        numbers = np.zeros(len(self._ids), np.int64)
+        numbers = np.zeros(len(self._names), np.int64)
         numbers[held] = np.arange(len(held))
         return {
             "rows_per_lane": self.rows_per_lane,
@@ -203,12 +230,13 @@ class Lanes:
             "number": self._number[rows],
             "t": self._t[rows],
             "owner": numbers[self._owner[rows]],
+            "marks": self._marks[rows],
             "columns": {
                 name: unflatten(form, [_listed(leaf[rows]) for leaf in leaves])
                 for name, (form, leaves) in self._columns.items()
             },
             "lives": self._lives[:, held],
-            "ids": [self._ids[owner] for owner in held],
+            "names": [list(self._names[owner]) for owner in held],
             "episodes_held": np.array(list(map(len, self._held)), np.int64),
             "is_open": np.array([owner is not None for owner in self._open], np.bool_),
             "next": np.array(self._next, np.int64),
@@ -226,23 +254,23 @@ class Lanes:
         written = np.array(state["written"], np.int64)
         out = cls(len(written), check_count("rows of a lane", state["rows_per_lane"]), kept_outputs, keep_infos)
         out.written = written
-        counts, ids = np.array(state["episodes_held"], np.int64), [str(name) for name in state["ids"]]
+        counts, names = np.array(state["episodes_held"], np.int64), [Name(*name) for name in state["names"]]
         total = int(out.filled.sum()) if (written >= 0).all() and out.rows_per_lane >= 1 else -1
         lives, owner = np.array(state["lives"], np.int64), np.array(state["owner"], np.int64)
         lanes = np.repeat(np.arange(len(written)), counts)
         columns = {name: flatten(column) for name, column in state["columns"].items()}
         sizes = {len(leaf) for leaves, _ in columns.values() for leaf in leaves}
-        parts = (np.array(state["number"], np.int64), np.array(state["t"], np.int64), owner)
-        fits = {*map(len, parts), *sizes} <= {total} and lives.shape == (4, len(ids)) and len(lanes) == len(ids)
-        if not (fits and (lives[:2] >> _LANE == lanes).all() and ((owner >= 0) & (owner < len(ids))).all()):
+        parts = (np.array(state["number"], np.int64), np.array(state["t"], np.int64), owner, state["marks"])
+        fits = {*map(len, parts), *sizes} <= {total} and lives.shape == (4, len(names)) and len(lanes) == len(names)
+        if not (fits and (lives[:2] >> _LANE == lanes).all() and ((owner >= 0) & (owner < len(names))).all()):
             raise CheckpointError(
                 "state of a replay buffer",
                 expected="as many rows in every column as its lanes hold, each of an episode that it names",
-                found=f"{total} rows, columns of {sorted(sizes)} and {len(ids)} episodes",
+                found=f"{total} rows, columns of {sorted(sizes)} and {len(names)} episodes",
                 do="restore a state that get_state of a buffer gave",
             )
         rows = out.rows_at(out.newest())
-        for mine, part in zip((out._number, out._t, out._owner), parts):
+        for mine, part in zip(out._per_row, parts):
             mine[rows] = part
         out.num_steps = int((out._number >= 0).sum())
         for name, (leaves, form) in columns.items():
@@ -250,7 +278,7 @@ class Lanes:
             out._make_room(name, form, arrays)
             for leaf, values in zip(out._columns[name][1], arrays):
                 leaf[rows] = values
-        out._lives, out._ids = lives, ids
+        out._lives, out._names = lives, names
         out.num_steps_added, out.num_episodes_added = (check_count("steps or episodes", n) for n in state["added"])
         ends = np.cumsum(counts)
         out._held = [deque(range(end - count, end)) for end, count in zip(ends.tolist(), counts.tolist())]
@@ -263,35 +291,57 @@ class Lanes:
 
     # -- adding --------------------------------------------------------------------------------------
 
-    def add(self, episodes: Sequence[Any], lanes: Ints) -> Ints:
-        """Copy the steps of chunks into lanes, one copy per column.
+    def read(self, episodes: Sequence[Any]) -> tuple[EpisodeReader, dict[str, tuple[Form, list[Leaf]]]]:
+        """Read the rows of chunks, to write them afterwards.
 
         Args:
             episodes: What a pipeline takes: chunks of episodes of one agent, with at least one step each.
-            lanes: The lane of each: int64 [C].
 
         Returns:
-            The places of all rows that were written, in the order of chunks: int64. Those of a chunk that is longer
-            than a lane are its last ones.
+            What has the lengths, starts and ends of the chunks; and nesting and leaves of the rows by column.
 
         Raises:
-            ColumnError: a column that is missing, new, or of another nesting or shape than before. Nothing was added.
+            ColumnError: a column that is missing, new, or of another nesting or shape than before.
         """
         reader = reader_of(episodes)
-        counts = np.minimum(reader.lengths + 1, self.rows_per_lane)
-        skipped = reader.lengths + 1 - counts
+        skipped = np.maximum(reader.lengths + 1 - self.rows_per_lane, 0)
         columns = self._read(reader, skipped)
         if self._keep_infos:
             infos = [
                 row for episode, skip in zip(episodes, skipped.tolist()) for row in episode.get_infos(slice(skip, None))
             ]
             columns[Columns.INFOS] = None, [_objects(infos)]
+        return reader, columns
+
+    def write(
+        self,
+        episodes: Sequence[Any],
+        reader: EpisodeReader,
+        columns: Mapping[str, tuple[Form, list[Leaf]]],
+        lanes: Ints,
+        marks: Ints | None = None,
+    ) -> Ints:
+        """Copy the steps of chunks into lanes, one copy per column.
+
+        Args:
+            episodes: The chunks.
+            reader: What `read` returned of them; nothing may have been written since.
+            columns: Likewise.
+            lanes: The lane of each chunk: int64 [C].
+            marks: A number for each row: int64 [sum of lengths + 1]; default: 0.
+
+        Returns:
+            The places of all rows that were written, in the order of chunks: int64. Those of a chunk that is longer
+            than a lane are its last ones.
+        """
+        counts = np.minimum(reader.lengths + 1, self.rows_per_lane)
+        skipped = reader.lengths + 1 - counts
         for name, (form, values) in columns.items():
             self._make_room(name, form, values)
         firsts, owners = self._begin(reader, episodes, lanes.tolist(), counts.tolist(), skipped.tolist())
-        places = _runs(firsts, counts)
+        places = runs(firsts, counts)
         rows = self.rows_at(places)
-        numbers = _runs(np.cumsum(reader.lengths) - reader.lengths + skipped, counts) + self.num_steps_added
+        numbers = runs(np.cumsum(reader.lengths) - reader.lengths + skipped, counts) + self.num_steps_added
         numbers[np.cumsum(counts) - 1] = -1
         is_step = numbers >= 0
         touched = rows if len(set(lanes.tolist())) == len(lanes) else np.unique(rows)  # where a row is given twice
@@ -299,8 +349,10 @@ class Lanes:
         self._number[rows] = numbers
         self.num_steps += int((self._number[touched] >= 0).sum())
         self.num_steps_added += int(reader.lengths.sum())
-        self._t[rows] = _runs(reader.starts + skipped, counts)
+        self._t[rows] = runs(reader.starts + skipped, counts)
         self._owner[rows] = np.repeat(owners, counts)
+        if marks is not None:
+            self._marks[rows] = marks[runs(np.cumsum(counts + skipped) - counts, counts)]
         steps = rows[is_step]
         for name, (_, values) in columns.items():
             for leaf, value in zip(self._columns[name][1], values):
@@ -347,19 +399,27 @@ class Lanes:
         leaves = self._columns[name][1]
         leaves[:] = [leaf.astype(np.result_type(leaf, value), copy=False) for leaf, value in zip(leaves, values)]
 
+    def end(self, lane: int, id_: str, terminated: bool, truncated: bool) -> None:
+        """Let the episode that is running in a lane be ended after its newest step, if it is that of this id."""
+        owner = self._open[lane] if lane < self.num_lanes else None
+        if owner is not None and self._names[owner].id_ == id_:
+            self._lives[2:, owner] = terminated, truncated
+            self._open[lane] = None
+
     def _begin(
         self, reader: EpisodeReader, episodes: Sequence[Any], lanes: list[int], counts: list[int], skipped: list[int]
     ) -> tuple[Ints, Ints]:
         """Take rows for each chunk; returns their first places, and the numbers of the episodes: int64 [C]."""
         firsts, owners = [], []
-        ids = getattr(episodes, "ids", None) or [episode.id_ for episode in episodes]
+        ids = getattr(episodes, "ids", None)
+        names = [Name(*_NAMES(episode)) for episode in episodes] if ids is None else list(map(Name, ids))
         starts, ends = reader.starts.tolist(), reader.ends.T.tolist()
-        for lane, count, skip, id_, start, (terminated, truncated) in zip(lanes, counts, skipped, ids, starts, ends):
+        for lane, count, skip, name, start, (terminated, truncated) in zip(lanes, counts, skipped, names, starts, ends):
             position, owner = int(self.written[lane]), self._open[lane]
-            if owner is not None and (self._ids[owner], self._next[lane]) == (id_, start):
+            if owner is not None and (self._names[owner].id_, self._next[lane]) == (name.id_, start):
                 position -= 1  # the row of the observation with which this chunk begins
             else:
-                owner = self._new_owner(id_, (lane << _LANE) + position)
+                owner = self._new_owner(name, (lane << _LANE) + position)
                 self._held[lane].append(owner)
             first = (lane << _LANE) + position + skip
             self.written[lane] = position + skip + count
@@ -374,19 +434,19 @@ class Lanes:
             owners.append(owner)
         return np.array(firsts, np.int64), np.array(owners, np.int64)
 
-    def _new_owner(self, id_: str, first: int) -> int:
+    def _new_owner(self, name: Name, first: int) -> int:
         if not self._free:
-            known, more = len(self._ids), max(64, len(self._ids))
+            known, more = len(self._names), max(64, len(self._names))
             self._free = list(range(known + more - 1, known - 1, -1))
-            self._ids += [""] * more
+            self._names += [Name("")] * more
             self._lives = np.concatenate([self._lives, np.zeros((4, more), np.int64)], 1)
         self.num_episodes_added += 1
         owner = self._free.pop()
-        self._ids[owner], self._lives[0, owner] = id_, first
+        self._names[owner], self._lives[0, owner] = name, first
         return owner
 
 
-def _runs(firsts: Ints, counts: Ints) -> Ints:
+def runs(firsts: Ints, counts: Ints) -> Ints:
     """Return `counts[c]` consecutive integers from `firsts[c]` on, chunk after chunk: int64."""
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(firsts - ends + counts, counts)

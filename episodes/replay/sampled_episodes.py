@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -14,25 +14,25 @@ from ..store import Ints, StoreColumn
 from .lanes import Lanes
 
 
-class LazyIds(Sequence[str]):
-    """The ids of a draw's episodes, found when they are asked for.
+class LazyIds(Sequence[Any]):
+    """The ids of a draw's episodes, or other names of them, found when they are asked for.
 
     Args:
         count: Their number.
         find: Gives the id of a chunk: function of its position.
     """
 
-    def __init__(self, count: int, find: Callable[[int], str]) -> None:
+    def __init__(self, count: int, find: Callable[[int], Any]) -> None:
         self._positions, self._find = range(count), find
 
     def __len__(self) -> int:
         return len(self._positions)
 
     @overload
-    def __getitem__(self, index: int) -> str: ...
+    def __getitem__(self, index: int) -> Any: ...
     @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
         at = self._positions[index]
         return self._find(at) if isinstance(at, int) else list(map(self._find, at))
 
@@ -94,6 +94,10 @@ class SampledEpisodes(ChunkTable):
             starts=lanes.steps_of(places),
             terminateds=life.terminated,
             truncateds=life.truncated,
-            ids=LazyIds(len(places), lambda i: lanes.ids_of(places[i : i + 1])[0]),
+            ids=LazyIds(len(places), lambda i: lanes.names_of(places[i : i + 1])[0].id_),
         )
         self.drawn = places
+        self.agents = LazyIds(len(places), lambda i: lanes.names_of(places[i : i + 1])[0].agent_id)
+        self.multi_agent_ids = LazyIds(
+            len(places), lambda i: lanes.names_of(places[i : i + 1])[0].multi_agent_episode_id
+        )

@@ -299,7 +299,7 @@ def test_a_state_that_does_not_fit_leaves_the_buffer_as_it_was(kind):
         lambda s: s["lanes"].update(written=s["lanes"]["written"] + 1),
         lambda s: s["lanes"].update(owner=s["lanes"]["owner"] + 5),
         lambda s: s["lanes"].update(columns={"obs": np.zeros(3)}),
-        lambda s: s["lanes"].update(ids=["x"]),
+        lambda s: s["lanes"].update(names=[["x"]]),
         lambda s: s.update(lane_of=[[0, 0, 7]]),
         lambda s: s.update(generator={}),
         lambda s: s.update(counts=[-1, 0]),
