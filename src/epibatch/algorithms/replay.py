@@ -16,21 +16,29 @@ from epibatch.core.settings import Count, Fraction, Positive, PositiveNumber
 
 from ..connectors.replay.n_step_returns import NStepReturns
 from ..episodes import count_steps
-from ..episodes.replay import EpisodeReplayBuffer, PrioritizedEpisodeReplayBuffer, SampledEpisodes
+from ..episodes.replay import (
+    EpisodeReplayBuffer,
+    MultiAgentEpisodeReplayBuffer,
+    MultiAgentPrioritizedEpisodeReplayBuffer,
+    PrioritizedEpisodeReplayBuffer,
+)
 from .algorithm_config import AlgorithmConfig
 from .config.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
 
-BUFFERS = {kind.__name__: kind for kind in (EpisodeReplayBuffer, PrioritizedEpisodeReplayBuffer)}
+_PRIORITIZED = PrioritizedEpisodeReplayBuffer, MultiAgentPrioritizedEpisodeReplayBuffer
+_BUFFERS: tuple[Any, ...] = EpisodeReplayBuffer, MultiAgentEpisodeReplayBuffer, *_PRIORITIZED
+BUFFERS = {kind.__name__: kind for kind in _BUFFERS}
 _OPTIONS = {"EpisodeReplayBuffer": ("capacity",), "PrioritizedEpisodeReplayBuffer": ("capacity", "alpha", "beta")}
+_SEVERAL = "MultiAgent"
 
 
 def _buffer_config(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping) or value.get("type") not in BUFFERS:
         raise ValueError(f"expected a mapping with type: {' or '.join(BUFFERS)}")
-    options = _OPTIONS[value["type"]]
+    options = _OPTIONS[value["type"].removeprefix(_SEVERAL)]
     for name in value:
         if name != "type" and name not in options:
             raise ValueError(f"unknown option {name!r} of {value['type']}; {nearest(str(name), options)}")
@@ -41,9 +49,11 @@ def _buffer_config(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _buffer(config: Mapping[str, Any], **more: Any) -> EpisodeReplayBuffer:
+def _buffer(config: Mapping[str, Any], several: bool = False, **more: Any) -> Any:
+    """Make the buffer of that type for one agent or for several, whichever of the two names the type has."""
+    kind = BUFFERS[_SEVERAL * several + config["type"].removeprefix(_SEVERAL)]
     options = {name: value for name, value in config.items() if name not in ("type", "beta")}
-    return BUFFERS[config["type"]](**options, **more)
+    return kind(**options, **more)
 
 
 BufferConfig = Annotated[dict[str, Any], PlainValidator(_buffer_config), WithJsonSchema({"type": "object"})]
@@ -55,8 +65,9 @@ class ReplayTraining(TrainingSettings):
     train_batch_size: Positive = 256
     """Steps drawn for one update."""
     replay_buffer_config: BufferConfig = Field(default={"type": "EpisodeReplayBuffer", "capacity": 100_000})
-    """The buffer: `type` (EpisodeReplayBuffer or PrioritizedEpisodeReplayBuffer), `capacity` in steps, and, of a
-    prioritised one, `alpha` (exponent of the priorities) and `beta` (how far the weights of losses undo them)."""
+    """The buffer: `type` (EpisodeReplayBuffer or PrioritizedEpisodeReplayBuffer; with several agents that of
+    MultiAgent...), `capacity` in steps, of each module, and, of a prioritised one, `alpha` (exponent of the priorities)
+    and `beta` (how far the weights of losses undo them)."""
     num_steps_sampled_before_learning_starts: Count = 1000
     """Environment steps with random actions before the first update."""
     training_intensity: PositiveNumber | None = None
@@ -91,11 +102,11 @@ class ReplaySource:
         self._config, self._group = config, group
         stream = random_stream(config.seed, "replay")
         seed = None if config.seed is None else seed_of(stream)
-        self.buffer = _buffer(config.replay_buffer_config, kept_outputs=(), seed=seed)
+        self.buffer = _buffer(config.replay_buffer_config, config.is_multi_agent, kept_outputs=(), seed=seed)
         self.num_env_steps = 0
         self._sampled = 0
         self._owed = 0.0  # updates that sampled steps are worth
-        self._drawn: SampledEpisodes | None = None
+        self._drawn: Sequence[Any] | None = None
 
     def sample(self) -> Sequence[Any]:
         """Sample one fragment, and return what is drawn for the updates that it is worth; nothing before the start."""
@@ -115,8 +126,8 @@ class ReplaySource:
             return []
         self._owed -= updates
         options = {"beta": config.replay_buffer_config.get("beta", 0.4)} if self._prioritized else {}
-        self._drawn = self.buffer.sample(updates * config.train_batch_size, **options)
-        return self._drawn
+        self._drawn = drawn = self.buffer.sample(updates * config.train_batch_size, **options)
+        return drawn  # type: ignore[no-any-return]
 
     def _fragment(self) -> int:
         config = self._config
@@ -126,7 +137,7 @@ class ReplaySource:
 
     @property
     def _prioritized(self) -> bool:
-        return isinstance(self.buffer, PrioritizedEpisodeReplayBuffer)
+        return isinstance(self.buffer, _PRIORITIZED)
 
     def learned(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
         """Take over the absolute errors of the newest batch as priorities, if the buffer has priorities.
@@ -134,9 +145,12 @@ class ReplaySource:
         Args:
             rows: module id -> name -> tensor [rows], what the update rule gave for each row.
         """
-        if self._drawn is not None and isinstance(self.buffer, PrioritizedEpisodeReplayBuffer):
-            (own,) = rows.values()
-            self.buffer.update_priorities(np.abs(own["td_error"].numpy()) + 1e-6, self._drawn)
+        if self._drawn is None or not self._prioritized:
+            return
+        errors: Any = {name: np.abs(values["td_error"].numpy()) + 1e-6 for name, values in rows.items()}
+        if not self._config.is_multi_agent:
+            (errors,) = errors.values()
+        self.buffer.update_priorities(errors, drawn=self._drawn)
 
     def sample_ahead(self) -> None:
         """Prepare nothing."""
