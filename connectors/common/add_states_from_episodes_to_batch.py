@@ -30,7 +30,8 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
 
     For acting it is the newest `state_out` of each episode, or the initial state at its start. In
     training there is one state per sequence: the one before its first step, which for the first
-    sequence of a chunk comes from the chunk's lookback. No time axis is added. Where sequences
+    sequence of a chunk comes from the chunk's lookback. If the batch has `new_obs`, `next_state_in` is the state before
+    the first of these. No time axis is added. Where sequences
     hold several chunks, `reset_states` has the states to go on from at their `resets`, in order. If the module draws
     its initial states, each episode that begins while acting gets a draw of its own. It is kept in the episode's
     `custom_data["state_in"]`, where the learner finds it.
@@ -58,10 +59,11 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         names = [(Columns.STATE_IN, Columns.RESET_STATES)]
         if Columns.NEXT_OBS in columns:
             names.append((Columns.NEXT_STATE_IN, Columns.NEXT_RESET_STATES))
+        ahead = np.asarray(columns["n_step"].data)[:, 0] if "n_step" in columns else 1
         for shift, (name, at_resets) in enumerate(names):
             states = None if shift else self._before_sequences(group, layout, counts)
             if states is None:
-                states = self._before(group, layout.sequence_chunks, layout.offsets + shift)
+                states = self._before(group, layout.sequence_chunks, layout.offsets + shift * ahead)
             columns[name] = EpisodeColumn(states, counts)
             if layout.resets is not None:
                 columns[at_resets] = EpisodeColumn(self._before_resets(group, layout, shift), counts)
@@ -123,7 +125,7 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         rows = None
         if has.any():  # where there is no state, one that there is stands in its place, so that all are read at once
             of = np.maximum.accumulate(np.where(has, np.arange(len(has)), np.argmax(has)))
-            steps = np.minimum(at, group.lengths[chunks]) - 1
+            steps = np.minimum(at, (group.lengths + reader.table.ahead)[chunks]) - 1
             rows = reader.at(Columns.STATE_OUT, chunks[of], steps[of])
         return self._filled(group, chunks, has, rows, acting=False)
 

@@ -32,6 +32,7 @@ class RandomSubsequences(LearnerPiece):
         length: Steps per sub-sequence; None: the module's `max_seq_len`.
         short: Handling of chunks that are too short: "pad" takes all their rows and pads them with zeros, which
             `loss_mask` leaves out; "drop" leaves them out.
+        at: "random", or "end" for the last steps of each chunk, as replay buffers draw chunks.
 
     Raises:
         ConfigError: `length` or `short` is none of these, or the module has a `sequence_end` of its own.
@@ -44,6 +45,7 @@ class RandomSubsequences(LearnerPiece):
 
     length: int | None = None
     short: Literal["pad", "drop"] = "pad"
+    at: Literal["random", "end"] = "random"
 
     def __post_init__(self) -> None:
         """Check the length."""
@@ -60,7 +62,9 @@ class RandomSubsequences(LearnerPiece):
         """Draw where each chunk's sub-sequence lies."""
         if group.stateful:
             generator = self._unseeded if self._generator is None else self._generator
-            group.cut = RandomCut(generator.random(len(group.episodes)), self.length, self.short)
+            count = len(group.episodes)
+            draws = generator.random(count) if self.at == "random" else np.ones(count)
+            group.cut = RandomCut(draws, self.length, self.short)
         elif not group.several and group.rl_module is not None:
             raise PipelineError(
                 "RandomSubsequences",

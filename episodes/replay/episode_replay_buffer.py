@@ -210,6 +210,7 @@ class EpisodeReplayBuffer:
         to_numpy: bool = True,
         lookback: int = 0,
         min_batch_length_T: int = 0,
+        burn_in: int = 0,
         max_age: int | None = None,
         only_new: bool = False,
     ) -> SampledEpisodes:
@@ -233,6 +234,9 @@ class EpisodeReplayBuffer:
             to_numpy: Accepted for ported code: columns are arrays anyway.
             lookback: Steps that each needs before its start, if the episode had them: what pieces read.
             min_batch_length_T: Steps that each has at least.
+            burn_in: Steps before these that each has too, as far as its episode goes back, to compute the state of a
+                recurrent module (Kapturowski et al. 2019, R2D2). Parts that would be shorter than `batch_length_T`,
+                since their episode ends, begin earlier then.
             max_age: Draw only of so many steps that were added last; None: of all.
             only_new: True: give each step once, in the order of adding, without drawing. Parts begin where the one
                 before ends; `num_items` is the highest number of parts, None: all. Those that were overwritten before
@@ -244,7 +248,12 @@ class EpisodeReplayBuffer:
         """
         check_least(self._where, 1, num_items=num_items, batch_size_B=batch_size_B, max_age=max_age)
         check_least(
-            self._where, 0, batch_length_T=batch_length_T, lookback=lookback, min_batch_length_T=min_batch_length_T
+            self._where,
+            0,
+            batch_length_T=batch_length_T,
+            lookback=lookback,
+            min_batch_length_T=min_batch_length_T,
+            burn_in=burn_in,
         )
         length = max(batch_length_T or (self.batch_length_T if n_step is None else 1), 1)
         bounds = n_step if isinstance(n_step, (tuple, list)) else [1 if n_step is None else n_step] * 2
@@ -284,7 +293,7 @@ class EpisodeReplayBuffer:
         if not include_infos:
             hidden.add(Columns.INFOS)
         if n_step is None or length > 1:
-            drawn = SampledEpisodes(self.lanes, places, lengths, hidden)
+            drawn = SampledEpisodes(self.lanes, places, lengths, hidden, burn_in, lookback)
         else:
             steps = low if low == high else self._rng.integers(low, high + 1, len(places))
             drawn = SampledTransitions(self.lanes, places, steps, gamma, lookback, hidden)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from epibatch.core.errors import CheckpointError, ReplayError
 from epibatch.core.restoring import restoring
@@ -20,6 +21,8 @@ from .sum_tree import SumTree, Weights
 
 Draw = TypeVar("Draw", bound=ChunkTable)
 
+Floats: TypeAlias = npt.NDArray[np.float64]
+
 
 class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
     """An `EpisodeReplayBuffer` that draws steps in proportion to priority^alpha (Schaul et al. 2016, arXiv:1511.05952).
@@ -32,6 +35,8 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
     Args:
         capacity: As for `EpisodeReplayBuffer`.
         alpha: Exponent of priorities: 0 draws uniformly, 1 in proportion.
+        eta: Share of the highest error in the priority of a sequence; the rest is the mean error of its steps
+            (Kapturowski et al. 2019, R2D2).
         **options: Further arguments of `EpisodeReplayBuffer`.
 
     Raises:
@@ -48,12 +53,15 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
         {1}
     """
 
-    def __init__(self, capacity: int = 10_000, *, alpha: float = 1.0, **options: Any) -> None:
+    def __init__(self, capacity: int = 10_000, *, alpha: float = 1.0, eta: float = 0.9, **options: Any) -> None:
         super().__init__(capacity, **options)
         if not alpha >= 0:
             where = "PrioritizedEpisodeReplayBuffer, alpha"
             raise ReplayError(where, expected="a number of at least 0", found=repr(alpha), do="0 draws uniformly")
-        self.alpha = alpha
+        if not 0 <= eta <= 1:
+            where = "PrioritizedEpisodeReplayBuffer, eta"
+            raise ReplayError(where, expected="a number from 0 to 1", found=repr(eta), do="0 takes mean errors")
+        self.alpha, self.eta = alpha, eta
         self._tree = SumTree(0)
         self._highest = self._weight = 1.0  # of all so far, and of those that are added now
         self._drawn: SampledEpisodes | None = None
@@ -137,10 +145,12 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
     def update_priorities(
         self, priorities: Any, drawn: SampledEpisodes | None = None, *, module_id: Any = None
     ) -> None:
-        """Set the priorities of the steps with which the parts of a draw begin.
+        """Set the priorities of the steps that were drawn.
 
         Args:
-            priorities: One for each part, not negative: float [C]. A step with priority 0 is not drawn.
+            priorities: One for each part, not negative: float [C]; or the absolute errors of the steps of each, NaN at
+                places that are no steps: float [C, T]. The priority is then `eta` times the highest of a part and
+                1 - `eta` times their mean. A step with priority 0 is not drawn.
             drawn: The draw; default: the newest.
             module_id: Accepted for ported code: all steps are of one module.
 
@@ -148,11 +158,23 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
             ReplayError: another number of priorities, one that is negative or not finite, or no draw before.
         """
         drawn = self._drawn if drawn is None else drawn
-        values, drawn = checked_priorities(f"{type(self).__name__}.update_priorities", priorities, drawn)
+        values = np.asarray(priorities, np.float64)
+        if values.ndim == 2:
+            values = self._of_sequences(values)
+        values, drawn = checked_priorities(f"{type(self).__name__}.update_priorities", values, drawn)
         held = self.lanes.hold(drawn.drawn)
         weights = values[held] ** self.alpha
         self._tree.set(self.lanes.rows_at(drawn.drawn[held]), weights)
         self._highest = max(self._highest, float(weights.max(initial=0.0)))
+
+    def _of_sequences(self, errors: Floats) -> Floats:
+        """The priority of each row of errors: NaN of one without steps, and negative of one with a negative error."""
+        are_steps = ~np.isnan(errors)
+        counts = are_steps.sum(1)
+        means = np.where(counts > 0, errors.sum(1, where=are_steps) / np.maximum(counts, 1), np.nan)
+        lowest, highest = (extreme(1, initial=0.0, where=are_steps) for extreme in (errors.min, errors.max))
+        priorities: Floats = np.where(lowest < 0, lowest, self.eta * highest + (1 - self.eta) * means)
+        return priorities
 
 
 def checked_priorities(where: str, priorities: Any, drawn: Draw | None) -> tuple[Weights, Draw]:

@@ -72,6 +72,9 @@ class SampledEpisodes(ChunkTable):
         places: The place of each chunk's first step: int64 [C].
         length: Steps of each chunk, fewer where the episode has no more: an int or int64 [C].
         hidden: Names of columns that are not shown; infos are not, unless this is empty.
+        burn_in: Steps before these that each chunk has too, as far as the lanes hold them with their lookback. Where
+            the episode ends too soon, such chunks begin earlier.
+        lookback: Steps before each chunk, or since its episode's start, that the lanes have to hold.
 
     Attributes:
         drawn: The places, as given.
@@ -79,19 +82,28 @@ class SampledEpisodes(ChunkTable):
     """
 
     def __init__(
-        self, lanes: Lanes, places: Ints, length: Ints | int = 1, hidden: Collection[str] = (Columns.INFOS,)
+        self,
+        lanes: Lanes,
+        places: Ints,
+        length: Ints | int = 1,
+        hidden: Collection[str] = (Columns.INFOS,),
+        burn_in: int = 0,
+        lookback: int = 0,
     ) -> None:
         life = lanes.lives_of(places)
-        left = life.last - places
-        lengths = np.minimum(left, length)
-        ahead = left - lengths
+        oldest = np.maximum(life.first, lanes.oldest(places))
+        first, stop = places, np.minimum(places + length, life.last)
+        if burn_in:
+            earliest = oldest + lookback * (lanes.steps_of(oldest) > 0)
+            learned = np.maximum(np.minimum(places, life.last - length), earliest)
+            first, stop = np.maximum(learned - burn_in, earliest), np.minimum(learned + length, life.last)
         super().__init__(
             [DrawnColumns(lanes, hidden)],
-            places,
-            lengths,
-            lookbacks=places - np.maximum(life.first, lanes.oldest(places)),
-            ahead=ahead,
-            starts=lanes.steps_of(places),
+            first,
+            stop - first,
+            lookbacks=first - oldest,
+            ahead=life.last - stop,
+            starts=lanes.steps_of(first),
             terminateds=life.terminated,
             truncateds=life.truncated,
             ids=LazyIds(len(places), lambda i: lanes.names_of(places[i : i + 1])[0].id_),

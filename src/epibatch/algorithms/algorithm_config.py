@@ -665,7 +665,7 @@ class AlgorithmConfig:
 
     def _model_configs(self) -> list[Any]:
         """Every model_config that a module may have parts of."""
-        specs = [self.rl_module_spec, *specs_by_module(self._settings).values()]
+        specs = [self.rl_module_spec, self.get_default_rl_module_spec(), *specs_by_module(self._settings).values()]
         configs = [getattr(spec, "model_config", None) for spec in specs]
         return [self.model_config, *configs, *(policy.model_config for policy in self.policies.values())]
 
@@ -704,7 +704,9 @@ class AlgorithmConfig:
         return complete_spec(self, spec, (observation, action), settings)
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
-        """Return a spec whose class is that of all networks that the config gives none; without one, `heads` decides.
+        """Return a spec with the class of all networks that the config gives none, and options for these.
+
+        Without a class `heads` decides; options in `model_config` win.
 
         An algorithm with a network of its own overrides it.
         """

@@ -319,7 +319,9 @@ class AlgorithmConfig:
         """
         ...
     def get_default_rl_module_spec(self) -> RLModuleSpec:
-        """Return a spec whose class is that of all networks that the config gives none; without one, `heads` decides.
+        """Return a spec with the class of all networks that the config gives none, and options for these.
+
+        Without a class `heads` decides; options in `model_config` win.
 
         An algorithm with a network of its own overrides it.
         """

@@ -12,9 +12,11 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import EpibatchError, nearest
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.registry import snake_case
+from epibatch.core.rl_module.module_facts import is_stateful, sequence_settings
 from epibatch.core.settings import Count, Fraction, Positive, PositiveNumber
 
 from ..connectors.replay.n_step_returns import NStepReturns
+from ..connectors.sequences.random_subsequences import RandomSubsequences
 from ..episodes import count_steps
 from ..episodes.replay import (
     EpisodeReplayBuffer,
@@ -31,7 +33,10 @@ if TYPE_CHECKING:
 _PRIORITIZED = PrioritizedEpisodeReplayBuffer, MultiAgentPrioritizedEpisodeReplayBuffer
 _BUFFERS: tuple[Any, ...] = EpisodeReplayBuffer, MultiAgentEpisodeReplayBuffer, *_PRIORITIZED
 BUFFERS = {kind.__name__: kind for kind in _BUFFERS}
-_OPTIONS = {"EpisodeReplayBuffer": ("capacity",), "PrioritizedEpisodeReplayBuffer": ("capacity", "alpha", "beta")}
+_OPTIONS = {
+    "EpisodeReplayBuffer": ("capacity",),
+    "PrioritizedEpisodeReplayBuffer": ("capacity", "alpha", "beta", "eta"),
+}
 _SEVERAL = "MultiAgent"
 
 
@@ -66,10 +71,11 @@ class ReplayTraining(TrainingSettings):
     """Steps drawn for one update."""
     replay_buffer_config: BufferConfig = Field(default={"type": "EpisodeReplayBuffer", "capacity": 100_000})
     """The buffer: `type` (EpisodeReplayBuffer or PrioritizedEpisodeReplayBuffer; with several agents that of
-    MultiAgent...), `capacity` in steps, of each module, and, of a prioritised one, `alpha` (exponent of the priorities)
-    and `beta` (how far the weights of losses undo them)."""
+    MultiAgent...), `capacity` in steps, of each module, and, of a prioritised one, `alpha` (exponent of the
+    priorities), `beta` (how far the weights of losses undo them) and `eta` (share of the highest error in the priority
+    of a sequence)."""
     num_steps_sampled_before_learning_starts: Count = 1000
-    """Environment steps with random actions before the first update."""
+    """Environment steps before the first update: with random actions, of a recurrent module with its own."""
     training_intensity: PositiveNumber | None = None
     """Steps drawn for each one sampled; None: one update for each step of the environments."""
     n_step: Positive = 1
@@ -102,7 +108,14 @@ class ReplaySource:
         self._config, self._group = config, group
         stream = random_stream(config.seed, "replay")
         seed = None if config.seed is None else seed_of(stream)
-        self.buffer = _buffer(config.replay_buffer_config, config.is_multi_agent, kept_outputs=(), seed=seed)
+        module = group.local_env_runner.module
+        self._sequences: dict[str, int] = {}
+        if is_stateful(module):
+            sequences = sequence_settings(module)
+            length = sequences.max_seq_len - sequences.burn_in
+            self._sequences = {"batch_length_T": length, "burn_in": sequences.burn_in, "lookback": 1}
+        kept = [Columns.STATE_OUT] if self._sequences else []
+        self.buffer = _buffer(config.replay_buffer_config, config.is_multi_agent, kept_outputs=kept, seed=seed)
         self.num_env_steps = 0
         self._sampled = 0
         self._owed = 0.0  # updates that sampled steps are worth
@@ -112,7 +125,8 @@ class ReplaySource:
         """Sample one fragment, and return what is drawn for the updates that it is worth; nothing before the start."""
         config = self._config
         starts = self._sampled >= config.num_steps_sampled_before_learning_starts
-        episodes = self._group.sample(num_timesteps=self._fragment(), random_actions=not starts)
+        random = not starts and not self._sequences  # random actions come without states
+        episodes = self._group.sample(num_timesteps=self._fragment(), random_actions=random)
         self.buffer.add(episodes)
         self.num_env_steps = count_steps(episodes)
         self._sampled += self.num_env_steps
@@ -124,10 +138,11 @@ class ReplaySource:
         updates = int(self._owed)
         if not updates:
             return []
-        self._owed -= updates
         options = {"beta": config.replay_buffer_config.get("beta", 0.4)} if self._prioritized else {}
-        self._drawn = drawn = self.buffer.sample(updates * config.train_batch_size, **options)
-        return drawn  # type: ignore[no-any-return]
+        steps, length = updates * config.train_batch_size, self._sequences.get("batch_length_T", 1)
+        self._drawn = self.buffer.sample(-(-steps // length), **self._sequences, **options)
+        self._owed -= int(np.minimum(self._drawn.lengths, length).sum()) / config.train_batch_size
+        return self._drawn
 
     def _fragment(self) -> int:
         config = self._config
@@ -193,3 +208,5 @@ class ReplayConfig(AlgorithmConfig):
                 break
             after = piece
         pipeline.insert_before(after, NStepReturns(n_step=self.n_step, gamma=self.gamma))
+        if "burn_in" in pipeline.names:
+            pipeline.prepend(RandomSubsequences(at="end"))

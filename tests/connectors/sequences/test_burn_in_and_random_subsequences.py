@@ -278,3 +278,12 @@ def test_agents_of_one_module_with_different_spaces_have_their_sub_sequences_in_
     firsts = [0, 20, 40, 60]  # the agents' chunks, in the order of episodes and agents
     draws = np.random.default_rng(0).random(4)[[0, 2, 1, 3]]  # drawn for agent a in both episodes, then for b
     assert batch["obs"][:, 0, 0].tolist() == [first + int(draw * 10) for first, draw in zip(firsts, draws)]
+
+
+def test_the_end_of_each_chunk_is_taken_with_the_rows_to_burn_in_before_it(played):
+    episodes = played.episodes(played.module(), [9, 4, 2])
+    batch = played.batch(played.module(max_seq_len=5, burn_in=2), episodes, RandomSubsequences(at="end"))
+    for b, (rows, learned) in enumerate([(range(4, 9), range(6, 9)), (range(4), range(1, 4)), (range(2), range(2))]):
+        obs = np.stack([episodes[b].get_observations(row) for row in rows])
+        np.testing.assert_array_equal(batch["obs"][b, : len(rows)], obs)
+        assert batch["loss_mask"][b].tolist() == [row in learned for row in rows] + [False] * (5 - len(rows))

@@ -67,8 +67,8 @@ CALLS = {
     "NaN priorities": (
         lambda b: b.update_priorities([1, 1, 1, np.nan]), ReplayError, "update_priorities", "finite",
     ),
-    "priorities of a column": (
-        lambda b: b.update_priorities(np.ones((4, 1))), ReplayError, "update_priorities", "each of its parts",
+    "errors of another number of parts": (
+        lambda b: b.update_priorities(np.ones((3, 1))), ReplayError, "update_priorities", "each of its parts",
     ),
     "a negative weight": (lambda b: b.add(episode(), weight=-1.0), ReplayError, "add, weight", "at least 0"),
     "another shape": (

@@ -243,7 +243,7 @@ def test_late_priorities_of_steps_that_are_gone_are_left_out():
     assert {episode.id_ for episode in buffer.sample(50)} == {"e2"}, "the only one whose steps were not set to 0"
 
 
-@pytest.mark.parametrize("priorities", [[1.0], [1.0, -1.0], [1.0, np.nan], np.ones((2, 1))])
+@pytest.mark.parametrize("priorities", [[1.0], [1.0, -1.0], [1.0, np.nan], np.ones((3, 1))])
 def test_wrong_priorities_are_named(priorities):
     buffer = PrioritizedEpisodeReplayBuffer(12, seed=1)
     with pytest.raises(ReplayError, match="no draw"):

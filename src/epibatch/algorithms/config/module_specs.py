@@ -36,7 +36,11 @@ def complete_spec(config: AlgorithmConfig, spec: Any, spaces: Iterable[Any], mod
         if getattr(filled, name) is None:
             setattr(filled, name, space)
     if filled.module_class is None:
-        filled.module_class = config.get_default_rl_module_spec().module_class
+        default = config.get_default_rl_module_spec()
+        filled.module_class = default.module_class
+        given, options = settings_of(model_config), settings_of(default.model_config)
+        if options and isinstance(given, Mapping):
+            model_config = filled.model_config = {**options, **given}
     if filled.module_class is None:
         own_spaces = filled.observation_space, filled.action_space
         filled.module_class = default_module_spec(*own_spaces, model_config, config.heads).module_class

@@ -158,6 +158,9 @@ class DefaultModelConfig:
             1 learns its mean only.
         v_min: the lowest of these values.
         v_max: the highest.
+        noisy: of such a network, add learned noise to the weights of the heads while exploring and learning, in the
+            place of random actions (Fortunato et al. 2018).
+        sigma0: scale of that noise at first.
         num_critics: critics beside the policy of SAC.
         vf_share_layers: let policy and value function share the encoder; recurrent modules always do.
         obs_groups: the parts of a Dict observation that each network gets, joined in this order, as in rsl_rl:
@@ -216,6 +219,8 @@ class DefaultModelConfig:
     num_atoms: Size = 1
     v_min: Annotated[float, PLAIN, Expected("a number")] = -10.0
     v_max: Annotated[float, PLAIN, AfterValidator(_above_v_min), Expected("a number above v_min")] = 10.0
+    noisy: Switch = False
+    sigma0: Annotated[float, Field(gt=0), PLAIN, Expected("a positive number")] = 0.5
     num_critics: Size = 2
     vf_share_layers: Switch = False
     obs_groups: Groups = None

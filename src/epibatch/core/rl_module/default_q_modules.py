@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any, final
 
 import gymnasium as gym
@@ -15,7 +16,15 @@ from epibatch.core.distributions.choosing import distribution_for
 from epibatch.core.distributions.distribution import Distribution
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
-from epibatch.core.rl_module.networks import MLP, PolicyHead, fc_layers, masked_outputs, needs_training, run
+from epibatch.core.rl_module.networks import (
+    MLP,
+    NoisyLinear,
+    PolicyHead,
+    fc_layers,
+    masked_outputs,
+    needs_training,
+    run,
+)
 from epibatch.core.rl_module.observation_input import ObservationInput, group_inputs, observations_of
 from epibatch.core.rl_module.recurrent_module import DefaultRecurrentModule
 from epibatch.core.rl_module.rl_module import QDistributionAPI, QValueAPI, TorchRLModule
@@ -50,24 +59,33 @@ class QHead(nn.Module):
 
     With `dueling` it has a stream for the value of the observation and one for the advantage of each action, of which
     the mean is taken off (Wang et al. 2016, arXiv:1511.06581). With `num_atoms` above 1 each value is a distribution
-    over that many returns, evenly from `v_min` to `v_max` (Bellemare et al. 2017, arXiv:1707.06887).
+    over that many returns, evenly from `v_min` to `v_max` (Bellemare et al. 2017, arXiv:1707.06887). With `noisy` its
+    layers are `NoisyLinear`.
 
     Args:
         size_in: number of inputs of the head.
         num_actions: number of actions.
-        config: `dueling`, `num_atoms`, `v_min`, `v_max` and the `head_` options.
+        config: `dueling`, `num_atoms`, `v_min`, `v_max`, `noisy`, `sigma0` and the `head_` options.
     """
 
     def __init__(self, size_in: int, num_actions: int, config: DefaultModelConfig) -> None:
         super().__init__()
         self._shape = num_actions, config.num_atoms
-        self.advantages = MLP(*fc_layers(config, "head_fcnet", size_in, num_actions * config.num_atoms))
-        self.state_value = MLP(*fc_layers(config, "head_fcnet", size_in, config.num_atoms)) if config.dueling else None
+        make = partial(NoisyLinear, sigma0=config.sigma0) if config.noisy else nn.Linear
+
+        def stream(size_out: int) -> MLP:
+            return MLP(*fc_layers(config, "head_fcnet", size_in, size_out, make=make))
+
+        self.advantages = stream(num_actions * config.num_atoms)
+        self.state_value = stream(config.num_atoms) if config.dueling else None
+        self._noisy = [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]
         self.atoms: torch.Tensor
         self.register_buffer("atoms", torch.linspace(config.v_min, config.v_max, config.num_atoms), persistent=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, noise: bool = True) -> torch.Tensor:
         """Give `[..., num_actions, num_atoms]` for `[..., size_in]`: logits, or values if there is one atom."""
+        for layer in self._noisy:
+            layer.has_noise = noise
         out: torch.Tensor = self.advantages(x).unflatten(-1, self._shape)
         if self.state_value is not None:
             out = out - out.mean(-2, keepdim=True) + self.state_value(x).unsqueeze(-2)
@@ -133,9 +151,12 @@ class DefaultQNetwork(DefaultRecurrentModule, QDistributionAPI):
         values = self.q.values(self.compute_q_distribution(batch))
         return values if actions is None else chosen(values, actions, self.action_space)
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward_inference(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return self._forward(batch, noise=False)
+
+    def _forward(self, batch: dict[str, Any], noise: bool = True, **kwargs: Any) -> dict[str, Any]:
         features, state = self.encode(batch)
-        outputs = masked_outputs(self.q.values(self.q(features)), batch)
+        outputs = masked_outputs(self.q.values(self.q(features, noise)), batch)
         return {**outputs, Columns.STATE_OUT: state} if state else outputs
 
 

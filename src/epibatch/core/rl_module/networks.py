@@ -74,8 +74,45 @@ class MLP(nn.Sequential):
         return x
 
 
+class NoisyLinear(nn.Linear):
+    """A linear layer with learned noise on its weights and biases (Fortunato et al. 2018, arXiv:1706.10295).
+
+    Every call draws noise of its own, factorised: one number for each input and each output.
+
+    Args:
+        size_in: number of inputs.
+        size_out: number of outputs.
+        sigma0: scale of the noise at first, times 1 / sqrt(size_in).
+
+    Attributes:
+        has_noise: False: the mean weights are used.
+    """
+
+    has_noise = True
+
+    def __init__(self, size_in: int, size_out: int, sigma0: float) -> None:
+        super().__init__(size_in, size_out)
+        scale = sigma0 / math.sqrt(size_in)
+        self.weight_scale = nn.Parameter(torch.full((size_out, size_in), scale))
+        self.bias_scale = nn.Parameter(torch.full((size_out,), scale))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Give `[..., size_out]` for `[..., size_in]`."""
+        if not self.has_noise:
+            return super().forward(x)
+        draws = (torch.randn(size, device=x.device, dtype=x.dtype) for size in (self.in_features, self.out_features))
+        inputs, outputs = (draw.sign() * draw.abs().sqrt() for draw in draws)
+        weight = self.weight + self.weight_scale * outputs.outer(inputs)
+        return F.linear(x, weight, self.bias + self.bias_scale * outputs)
+
+
 def fc_layers(
-    config: DefaultModelConfig, prefix: str, size_in: int, size_out: int | None = None, gain: float = 1.0
+    config: DefaultModelConfig,
+    prefix: str,
+    size_in: int,
+    size_out: int | None = None,
+    gain: float = 1.0,
+    make: Callable[[int, int], nn.Linear] = nn.Linear,
 ) -> list[nn.Module]:
     """Fully connected layers: the hidden ones, and an output layer without activation if `size_out` is given.
 
@@ -85,21 +122,21 @@ def fc_layers(
         size_in: number of inputs.
         size_out: number of outputs.
         gain: gain of the output layer's orthogonal weights.
+        make: makes a layer of its numbers of inputs and outputs.
     """
     layers: list[nn.Module] = []
     for size in config[f"{prefix}_hiddens"]:
-        layers.append(_linear(config, prefix, size_in, size, _HIDDEN_GAIN))
+        layers.append(_initialized(make(size_in, size), config, prefix, _HIDDEN_GAIN))
         if config[f"{prefix}_use_layernorm"]:
             layers.append(nn.LayerNorm(size))
         layers += _activation(config[f"{prefix}_activation"])
         size_in = size
     if size_out is not None:
-        layers.append(_linear(config, prefix, size_in, size_out, gain))
+        layers.append(_initialized(make(size_in, size_out), config, prefix, gain))
     return layers
 
 
-def _linear(config: DefaultModelConfig, prefix: str, size_in: int, size_out: int, gain: float) -> nn.Linear:
-    layer = nn.Linear(size_in, size_out)
+def _initialized(layer: nn.Linear, config: DefaultModelConfig, prefix: str, gain: float) -> nn.Linear:
     initialize(config, prefix, [layer.weight], [layer.bias], gain)
     return layer
 
