@@ -109,8 +109,11 @@ def check_case(seed):
     batch = pipeline(rl_module=module, batch={}, episodes=drawn)
     assert tuple(batch["loss_mask"].shape) == (12, length)
     where = {obs: (rows, t) for rows in episodes for t, obs in enumerate(rows["obs"])}
-    steps = drawn.stores[0].steps_of(drawn.drawn)
-    held = [int(leaf) for leaf in np.ravel(buffer.lanes.get_state()["columns"]["obs"])]
+    steps = buffer.lanes.steps_of(drawn.drawn)
+    held = [
+        int(leaf)
+        for leaf in np.ravel(buffer.lanes.stored("obs").leaves[0][buffer.lanes.rows_at(buffer.lanes.newest())])
+    ]
     for b in range(12):
         rows, t = episodes[int(drawn.ids[b][1:])], int(steps[b])
         oldest = min(where[obs][1] for obs in held if where[obs][0] is rows)
