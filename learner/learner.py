@@ -347,6 +347,18 @@ class Learner:
             results[ALL_MODULES]["bytes_left_out"] = left_out
         return results
 
+    def make_batch(self, episodes: Sequence[Any], metrics: Any = None) -> dict[str, Any]:
+        """Return the train batch of episodes, for `update(batch=...)` of a `LearnerGroup`.
+
+        Args:
+            episodes: chunks as an environment runner returns them.
+            metrics: logger passed to the pipeline.
+
+        Raises:
+            ConfigError: the learner has no pipeline.
+        """
+        return self._batch_of(episodes, metrics, SharedUpdate(Learners()))
+
     def _batch_of(self, data: Data, metrics: Any, shared: SharedUpdate) -> dict[str, Any]:
         """Return the train batch of episodes, or the one that was given, checked; it may be empty."""
         if isinstance(data, Mapping):

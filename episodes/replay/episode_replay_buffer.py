@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.columns import Columns
 from epibatch.core.errors import CheckpointError, ReplayError
 from epibatch.core.metrics import NUM_ENV_STEPS_SAMPLED
 from epibatch.core.restoring import check_count, restore_generator, restore_on_error, restoring
 from epibatch.core.state_codec import require_mapping
+from epibatch.core.structs import flatten
 
 from ..single_agent_episode import SingleAgentEpisode
-from ..store import Flags, Ints
+from ..store import Flags, Ints, Leaf
 from .lanes import Lanes
 from .sampled_episodes import SampledEpisodes
 from .sampled_transitions import SampledTransitions
@@ -43,6 +46,9 @@ class EpisodeReplayBuffer:
         metrics_num_episodes_for_smoothing: Accepted for ported code: `get_metrics` has sums, and no means to smooth.
         kept_outputs: Names of the model outputs to keep; None: all.
         keep_infos: True: keep the infos too, for draws with `include_infos=True`.
+        capacity_bytes: Bytes of all rows, by which the first rows say how many there may be, in place of `capacity`;
+            None: `capacity` counts.
+        folder: Where the rows lie, in files that are mapped into memory and go with the process; None: in memory.
         seed: Seed of the draws; None: another one in each buffer.
 
     Raises:
@@ -67,15 +73,19 @@ class EpisodeReplayBuffer:
         metrics_num_episodes_for_smoothing: int = 100,
         kept_outputs: Collection[str] | None = None,
         keep_infos: bool = False,
+        capacity_bytes: int | None = None,
+        folder: str | os.PathLike[str] | None = None,
         seed: int | Sequence[int] | None = None,
     ) -> None:
         where = type(self).__name__
         check_least(where, 1, batch_size_B=batch_size_B)
         check_least(where, 0, batch_length_T=batch_length_T)
-        check_least(where, max(_FEWEST_ROWS, batch_length_T + 1), capacity=capacity)
+        least = max(_FEWEST_ROWS, batch_length_T + 1)
+        check_least(where, least, capacity=capacity, capacity_bytes=capacity_bytes)
+        self.capacity_bytes, self.folder = capacity_bytes, folder
         self.capacity, self.batch_size_B, self.batch_length_T = int(capacity), batch_size_B, batch_length_T
         self.kept_outputs, self.keep_infos = kept_outputs, keep_infos
-        self.lanes = Lanes(0, self.capacity, kept_outputs, keep_infos)
+        self.lanes = Lanes(0, self.capacity, kept_outputs, keep_infos, folder)
         self._lane_of: dict[Any, int] = {}  # lanes of environments by source and number, and those of lists
         self._running: dict[Any, int] = {}  # the lanes of running episodes of lists, the least recent first
         self._idle: list[int] = []  # lanes of lists in which none runs
@@ -132,6 +142,8 @@ class EpisodeReplayBuffer:
             lanes = [self._lane_of_env((source, chunk.env)) for chunk in chunks]
         else:
             lanes = [self._lane_of_episode(episode, source) for episode in episodes]
+        if self.capacity_bytes is not None and not self.lanes.num_lanes:
+            self.capacity = self._capacity_of(self.lanes.leaves_of(episodes))
         self._grow()
         reader, columns = self.lanes.read(episodes)
 
@@ -151,6 +163,10 @@ class EpisodeReplayBuffer:
 
     def _written(self, places: Ints) -> None:
         """Take note of rows that were written; for subclasses."""
+
+    def _capacity_of(self, leaves: Iterable[Leaf]) -> int:
+        """Return the number of rows that may be, of which these are some."""
+        return self.capacity if self.capacity_bytes is None else self.capacity_bytes // Lanes.row_bytes(leaves)
 
     def _lane_of_env(self, key: Any) -> int:
         return self._lane_of.setdefault(key, self._num_lanes)
@@ -410,7 +426,15 @@ class EpisodeReplayBuffer:
         where = f"state of {type(self).__name__}"
         with restoring(where, "lanes"):
             require_mapping(where, state)
-            lanes = Lanes.from_state(require_mapping(where, state["lanes"]), self.kept_outputs, self.keep_infos)
+            rows = check_count(where, state["lanes"]["rows_per_lane"]) * len(state["lanes"]["written"])
+            columns = [flatten(column)[0] for column in state["lanes"]["columns"].values()]
+            capacity = self._capacity_of(np.asarray(leaf) for leaves in columns for leaf in leaves)
+            if rows > capacity:
+                do = "make a buffer of that capacity"
+                raise CheckpointError(where, expected=f"at most {capacity} rows", found=f"{rows}", do=do)
+            lanes = Lanes.from_state(
+                require_mapping(where, state["lanes"]), self.kept_outputs, self.keep_infos, self.folder
+            )
             tables = [
                 {(a, b): check_count(where, lane) for a, b, lane in state[name]} for name in ("lane_of", "running")
             ]
@@ -423,9 +447,46 @@ class EpisodeReplayBuffer:
                     where, expected=f"{lanes.num_lanes} lanes", found=f"{numbers}", do="restore a whole state"
                 )
             restore_generator(where, self._rng, state["generator"])
+        self.capacity = capacity
         self.lanes, (self._lane_of, self._running), self._idle = lanes, tables, idle
         self._sampled, self._given = sampled, given
         self._reported = self._sums()
+
+    def save_to_path(self, path: str | os.PathLike[str]) -> str:
+        """Write everything that it holds to a folder, without pickle; a state that is there stays whole until then.
+
+        Rows are written once: the next save shares the files of those that a save before has written, on the same disk.
+
+        Args:
+            path: The folder.
+
+        Returns:
+            The folder.
+
+        Raises:
+            CheckpointError: The folder holds something else.
+            StorageError: The disk is full, say.
+
+        Example:
+            >>> import tempfile
+            >>> from epibatch.episodes import SingleAgentEpisode
+            >>> buffer, other = EpisodeReplayBuffer(100), EpisodeReplayBuffer(100)
+            >>> buffer.add(SingleAgentEpisode(observations=[0, 1, 2], actions=[5, 6], rewards=[1.0, 2.0],
+            ...                               len_lookback_buffer=0))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     other.restore_from_path(buffer.save_to_path(folder + "/buffer"))
+            >>> len(other)
+            2
+        """
+        return str(save_state(path, self.get_state()))
+
+    def restore_from_path(self, path: str | os.PathLike[str]) -> None:
+        """Take over what `save_to_path` wrote; what is added and drawn then is the same, bit for bit.
+
+        Raises:
+            CheckpointError: The folder is missing, incomplete or damaged, or of another buffer; this one is as it was.
+        """
+        self.set_state(load_state(path))
 
     # -- counts --------------------------------------------------------------------------------------
 

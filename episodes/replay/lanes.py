@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
+import tempfile
+import weakref
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -11,7 +16,9 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import CheckpointError, ColumnError
+from epibatch.core.files import storing
 from epibatch.core.restoring import check_count
+from epibatch.core.sealed_arrays import SealedArrays, SealedFile
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
 from ..reader import EpisodeReader, reader_of
@@ -20,6 +27,9 @@ from ..store import Flags, Ints, Leaf, StoreColumn
 _LANE = 40
 """Bits of a place that number the rows of a lane; those above number the lanes."""
 _POSITION = (1 << _LANE) - 1
+_FEWEST_ROWS = 2
+_SEGMENTS = 16
+"""Segments of saved rows that full lanes have at least."""
 _COLUMNS = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
 
 
@@ -71,6 +81,7 @@ class Lanes:
         rows_per_lane: Rows of each; at least 2.
         kept_outputs: Names of the model outputs to keep; None: all.
         keep_infos: True: keep the infos too, in a column `infos` of dicts.
+        folder: Where the columns lie, in files without a name; None: in memory.
 
     Attributes:
         written: Rows that each lane ever got: int64 [lanes].
@@ -80,10 +91,15 @@ class Lanes:
     """
 
     def __init__(
-        self, num_lanes: int, rows_per_lane: int, kept_outputs: Collection[str] | None = None, keep_infos: bool = False
+        self,
+        num_lanes: int,
+        rows_per_lane: int,
+        kept_outputs: Collection[str] | None = None,
+        keep_infos: bool = False,
+        folder: str | os.PathLike[str] | None = None,
     ) -> None:
         self.num_lanes, self.rows_per_lane = num_lanes, rows_per_lane
-        self._kept, self._keep_infos = kept_outputs, keep_infos
+        self._kept, self._keep_infos, self._folder = kept_outputs, keep_infos, folder
         self.written = np.zeros(num_lanes, np.int64)
         self.num_steps = self.num_steps_added = self.num_episodes_added = 0
         size = num_lanes * rows_per_lane
@@ -98,6 +114,9 @@ class Lanes:
         self._held: list[deque[int]] = [deque() for _ in range(num_lanes)]  # episodes of each lane, the oldest first
         self._open: list[int | None] = [None] * num_lanes  # the episode that is running in each
         self._next = [0] * num_lanes  # the step at which it goes on
+        self._bounds: list[Ints] = [np.zeros(num_lanes, np.int64)]  # positions of lanes between segments
+        self._files: list[SealedFile] = []  # those of the segments
+        self._views: weakref.WeakSet[SealedArrays] = weakref.WeakSet()  # segments in states that somebody holds
 
     # -- as a store ----------------------------------------------------------------------------------
 
@@ -192,7 +211,8 @@ class Lanes:
             num_lanes: Number of lanes, not less than before; further ones are empty.
             rows_per_lane: Rows of each; the oldest of a lane that holds more are left out.
         """
-        out = Lanes(num_lanes, rows_per_lane, self._kept, self._keep_infos)
+        self._keep_views()
+        out = Lanes(num_lanes, rows_per_lane, self._kept, self._keep_infos, self._folder)
         out.num_steps_added, out.num_episodes_added = self.num_steps_added, self.num_episodes_added
         out.written[: self.num_lanes] = self.written
         places = self.newest(rows_per_lane)
@@ -201,10 +221,11 @@ class Lanes:
             other[after] = mine[before]
         out.num_steps = int((out._number >= 0).sum())
         for name, (form, leaves) in self._columns.items():
-            out._make_room(name, form, leaves)
+            out._columns[name] = out._with_room(name, form, leaves)
             for leaf, other in zip(leaves, out._columns[name][1]):
                 other[after] = leaf[before]
         out._lives, out._names, out._free = self._lives, self._names, self._free
+        out._bounds, out._files = list(self._bounds), list(self._files)
         more = num_lanes - self.num_lanes
         out._held = self._held + [deque() for _ in range(more)]
         out._open, out._next = self._open + [None] * more, self._next + [0] * more
@@ -217,77 +238,206 @@ class Lanes:
     # -- state ---------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return all that the lanes hold, as arrays, numbers and text; copies."""
-        places = self.newest()
-        rows = self.rows_at(places)
-        held = [owner for owners in self._held for owner in owners]
-        numbers = np.zeros(len(self._names), np.int64)
-        numbers[held] = np.arange(len(held))
+        """Return all that the lanes hold, as arrays, numbers, text, and segments of rows that never change."""
+        self._seal()
+        segments = zip(self._bounds, self._bounds[1:], self._files)
+        parts = [SealedArrays(partial(self._segment, low, high), file) for low, high, file in segments]
+        self._views.update(parts)
+        filled = np.flatnonzero(self.written)
+        newest = (filled << _LANE) + self.written[filled] - 1
+        rows = self.rows_at(newest)
+        every = self.rows_at(self.newest())
         return {
             "rows_per_lane": self.rows_per_lane,
             "written": self.written.copy(),
             "added": [self.num_steps_added, self.num_episodes_added],
-            "number": self._number[rows],
-            "t": self._t[rows],
-            "owner": numbers[self._owner[rows]],
             "marks": self._marks[rows],
+            "bounds": np.array(self._bounds),
+            "segments": parts,
+            "apart": {
+                name: [_listed(leaf[every]) for leaf in leaves if not _is_numbers(leaf)]
+                for name, (_, leaves) in self._columns.items()
+            },
             "columns": {
                 name: unflatten(form, [_listed(leaf[rows]) for leaf in leaves])
                 for name, (form, leaves) in self._columns.items()
             },
-            "lives": self._lives[:, held],
-            "names": [list(self._names[owner]) for owner in held],
-            "episodes_held": np.array(list(map(len, self._held)), np.int64),
+            "lives": self._episodes(newest),
+            "names": self._listed_names(),
             "is_open": np.array([owner is not None for owner in self._open], np.bool_),
-            "next": np.array(self._next, np.int64),
         }
+
+    def _seal(self) -> None:
+        """Leave out segments that were overwritten, and make segments of the rows that will not change any more.
+
+        Those are all rows of a lane but its newest. Segments that no checkpoint has are made again, with newer rows.
+        """
+        bounds, files = self._bounds, self._files
+        bounds[:] = [np.pad(bound, (0, self.num_lanes - len(bound))) for bound in bounds]
+        oldest, stable = self.written - self.filled, np.maximum(self.written - 1, 0)
+        while files and (bounds[1] <= oldest).all():
+            del files[0], bounds[0]
+        while files and files[-1].path is None:
+            del files[-1], bounds[-1]
+        first = np.minimum(np.maximum(bounds[-1], oldest), stable)
+        pieces = -(-int((stable - first).sum()) * _SEGMENTS // max(self.num_lanes * self.rows_per_lane, 1))
+        bounds += [first + (stable - first) * piece // pieces for piece in range(1, pieces + 1)]
+        files += [SealedFile() for _ in range(pieces)]
+
+    def _segment(self, low: Ints, high: Ints) -> list[Leaf]:
+        """Return the rows from one position of each lane to another: their first positions, episodes and columns."""
+        lanes = np.arange(len(low)) << _LANE
+        firsts = np.minimum(np.maximum(low, (self.written - self.filled)[: len(low)]), high)
+        places = runs(lanes + firsts, high - firsts)
+        rows = self.rows_at(places)
+        ends = places[self._number[rows] < 0]  # rows that are no steps are the last ones of their episodes
+        return [firsts, self._episodes(ends), *(leaf[rows] for leaf in self._leaves)]
+
+    @property
+    def _leaves(self) -> list[Leaf]:
+        """The arrays of which segments have the rows."""
+        columns = (leaf for _, leaves in self._columns.values() for leaf in leaves if _is_numbers(leaf))
+        return [self._number, self._marks, *columns]
+
+    def _listed_names(self) -> list[list[Any]]:
+        """The names of all episodes of which there are rows, lane by lane, without what is None at their ends."""
+        oldest = self.oldest(np.arange(self.num_lanes) << _LANE).tolist()
+        lanes = zip(self._held, oldest)
+        names = (self._names[owner] for held, first in lanes for owner in held if self._lives[1, owner] >= first)
+        return [list(name) if any(part is not None for part in name[1:]) else [name.id_] for name in names]
+
+    def _episodes(self, last: Ints) -> Ints:
+        """Return the episodes that end at some places: their lives and first steps, int64 [5, E]."""
+        lives = self._lives[:, self._owner[self.rows_at(last)]]
+        return np.concatenate([lives, [self.steps_of(last) - (last - lives[0])]])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_views"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _views=weakref.WeakSet())
+
+    def _keep_views(self) -> None:
+        """Let states that were asked for keep what they have."""
+        for view in list(self._views):
+            view.keep()
+        self._views.clear()
 
     @classmethod
     def from_state(
-        cls, state: Mapping[str, Any], kept_outputs: Collection[str] | None = None, keep_infos: bool = False
+        cls,
+        state: Mapping[str, Any],
+        kept_outputs: Collection[str] | None = None,
+        keep_infos: bool = False,
+        folder: str | os.PathLike[str] | None = None,
     ) -> Lanes:
         """Return lanes with what `get_state` gave.
 
         Raises:
             CheckpointError: parts of the state do not fit each other.
         """
-        written = np.array(state["written"], np.int64)
-        out = cls(len(written), check_count("rows of a lane", state["rows_per_lane"]), kept_outputs, keep_infos)
+        written, bounds = np.array(state["written"], np.int64), np.array(state["bounds"], np.int64)
+        out = cls(len(written), check_count("rows of a lane", state["rows_per_lane"]), kept_outputs, keep_infos, folder)
         out.written = written
-        counts, names = np.array(state["episodes_held"], np.int64), [Name(*name) for name in state["names"]]
-        total = int(out.filled.sum()) if (written >= 0).all() and out.rows_per_lane >= 1 else -1
-        lives, owner = np.array(state["lives"], np.int64), np.array(state["owner"], np.int64)
-        lanes = np.repeat(np.arange(len(written)), counts)
-        columns = {name: flatten(column) for name, column in state["columns"].items()}
-        sizes = {len(leaf) for leaves, _ in columns.values() for leaf in leaves}
-        parts = (np.array(state["number"], np.int64), np.array(state["t"], np.int64), owner, state["marks"])
-        fits = {*map(len, parts), *sizes} <= {total} and lives.shape == (4, len(names)) and len(lanes) == len(names)
-        if not (fits and (lives[:2] >> _LANE == lanes).all() and ((owner >= 0) & (owner < len(names))).all()):
-            raise CheckpointError(
-                "state of a replay buffer",
-                expected="as many rows in every column as its lanes hold, each of an episode that it names",
-                found=f"{total} rows, columns of {sorted(sizes)} and {len(names)} episodes",
-                do="restore a state that get_state of a buffer gave",
-            )
-        rows = out.rows_at(out.newest())
-        for mine, part in zip(out._per_row, parts):
-            mine[rows] = part
-        out.num_steps = int((out._number >= 0).sum())
-        for name, (leaves, form) in columns.items():
+        filled = np.flatnonzero(written)
+        newest = out.rows_at((filled << _LANE) + written[filled] - 1)
+        oldest = written - out.filled
+        is_place = bool(((written >= 0) & (written <= _POSITION)).all())
+        _require(written.ndim == 1 and is_place and out.rows_per_lane >= _FEWEST_ROWS, "numbers of rows")
+        _require(not len(filled) or {*_COLUMNS} <= state["columns"].keys(), "columns")
+        _require(bounds.shape == (len(state["segments"]) + 1, len(written)), "bounds of segments")
+        _require(bool((np.diff(bounds, axis=0) >= 0).all() and (bounds[0] <= oldest).all()), "bounds of segments")
+        _require(bool((bounds[-1] == np.maximum(written - 1, 0)).all()), "bounds of segments")
+        for name, column in state["columns"].items():
+            leaves, form = flatten(column)
+            _require(all(len(leaf) == len(filled) for leaf in leaves), f"newest rows of {name!r}")
             arrays = [_objects(leaf) if isinstance(leaf, list) else np.asarray(leaf) for leaf in leaves]
-            out._make_room(name, form, arrays)
+            out._columns[name] = out._with_room(name, form, arrays)
             for leaf, values in zip(out._columns[name][1], arrays):
-                leaf[rows] = values
-        out._lives, out._names = lives, names
-        out.num_steps_added, out.num_episodes_added = (check_count("steps or episodes", n) for n in state["added"])
-        ends = np.cumsum(counts)
-        out._held = [deque(range(end - count, end)) for end, count in zip(ends.tolist(), counts.tolist())]
-        out._open = [
-            held[-1] if is_open and held else None
-            for held, is_open in zip(out._held, np.asarray(state["is_open"]).tolist(), strict=True)
+                leaf[newest] = values
+        out._marks[newest] = state["marks"]
+        episodes = [np.array(state["lives"], np.int64)]
+        episodes += [
+            out._fill(*part) for part in zip(bounds, bounds[1:], [part.arrays() for part in state["segments"]])
         ]
-        out._next = [int(step) for step in state["next"]]
+        _require(all(lives.ndim == 2 and lives.shape[0] == 5 for lives in episodes), "episodes")
+        out._fill_apart(state["apart"])
+        out.num_steps_added, out.num_episodes_added = (check_count("steps or episodes", n) for n in state["added"])
+        names = [Name(*name) for name in state["names"]]
+        out._set_episodes(np.concatenate(episodes, axis=1), names, np.asarray(state["is_open"]).tolist())
+        out._bounds, out._files = list(bounds), [part.file for part in state["segments"]]
         return out
+
+    def _fill(self, low: Ints, high: Ints, arrays: Sequence[Leaf]) -> Ints:
+        """Take over the rows of a segment that lanes still hold; return its episodes."""
+        firsts, lives, *values = arrays
+        leaves = self._leaves
+        _require(firsts.dtype == np.int64 and firsts.ndim == 1 and lives.dtype == np.int64, "a segment")
+        count = len(firsts)
+        oldest = np.maximum(low, self.written - self.filled)
+        _require(
+            count <= self.num_lanes and bool((low[count:] == high[count:]).all() and (firsts <= high[:count]).all()),
+            "a segment",
+        )
+        _require(
+            bool(((firsts <= oldest[:count]) | (firsts == high[:count])).all() and (firsts >= 0).all()), "a segment"
+        )
+        counts = high[:count] - firsts
+        _require(
+            counts.sum() <= 2 * len(self._t), "rows of a segment"
+        )  # there may have been fewer lanes, with more rows
+        shapes = [value.shape for value in values]
+        _require(shapes == [(counts.sum(), *leaf.shape[1:]) for leaf in leaves], "columns of a segment")
+        _require(all(np.can_cast(value.dtype, leaf.dtype) for value, leaf in zip(values, leaves)), "types of a segment")
+        places = runs((np.arange(count) << _LANE) + firsts, counts)
+        held = self.hold(places)
+        rows = self.rows_at(places[held])
+        for leaf, value in zip(leaves, values):
+            leaf[rows] = value[held]
+        return lives
+
+    def _fill_apart(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Take over rows of text and Python objects, which are in no segment."""
+        rows = self.rows_at(self.newest())
+        for name, (_, leaves) in self._columns.items():
+            apart = [i for i, leaf in enumerate(leaves) if not _is_numbers(leaf)]
+            _require(len(columns[name]) == len(apart), f"rows of {name!r}")
+            for i, values in zip(apart, columns[name]):
+                array = _objects(values) if isinstance(values, list) else np.asarray(values)
+                fits = array.shape == (len(rows), *leaves[i].shape[1:]) and not _is_numbers(array)
+                _require(fits, f"rows of {name!r}")
+                leaves[i] = self._promoted(leaves[i], np.result_type(leaves[i], array))
+                leaves[i][rows] = array
+
+    def _set_episodes(self, table: Ints, names: list[Name], is_open: list[bool]) -> None:
+        """Let all rows belong to episodes: [5, E], lives and first steps."""
+        _require(len(is_open) == self.num_lanes, "episodes")
+        lanes = table[1] >> _LANE
+        _require(bool(((lanes >= 0) & (lanes < self.num_lanes)).all()), "episodes")
+        order = np.argsort(table[1], kind="stable")
+        order = order[table[1, order] >= self.oldest(table[1, order])]
+        _require(len(order) == len(names), "names of episodes")
+        table, lanes, self._names = table[:, order], lanes[order], names
+        first, last = np.maximum(table[0], self.oldest(table[1])), table[1]
+        counts = np.bincount(lanes, minlength=self.num_lanes)
+        _require(bool((table[:2] >> _LANE == lanes).all() and (table[0] <= last).all()), "episodes")
+        _require(bool((table[4] >= 0).all() and ((table[2:4] == 0) | (table[2:4] == 1)).all()), "episodes")
+        every, sizes = self.places(np.arange(int(self.filled.sum()))), last - first + 1
+        _require(sizes.sum() == len(every) and bool((runs(first, sizes) == every).all()), "episodes of all rows")
+        rows = self.rows_at(every)
+        self._owner[rows] = np.repeat(np.arange(len(order)), sizes)
+        self._t[rows] = runs(table[4] + first - table[0], sizes)
+        is_step = np.ones(len(rows), np.bool_)
+        is_step[np.cumsum(sizes) - 1] = False
+        numbers = self._number[rows]
+        _require(bool(((numbers >= 0) == is_step).all()) and numbers.max(initial=-1) < self.num_steps_added, "steps")
+        self.num_steps = int(is_step.sum())
+        self._lives = table[:4]
+        ends = np.cumsum(counts).tolist()
+        self._held = [deque(range(end - count, end)) for end, count in zip(ends, counts.tolist())]
+        self._open = [held[-1] if held and going else None for held, going in zip(self._held, is_open)]
+        after = (table[4] + last - table[0]).tolist()
+        self._next = [after[held[-1]] if held else 0 for held in self._held]
 
     # -- adding --------------------------------------------------------------------------------------
 
@@ -334,10 +484,10 @@ class Lanes:
             The places of all rows that were written, in the order of chunks: int64. Those of a chunk that is longer
             than a lane are its last ones.
         """
+        self._keep_views()
         counts = np.minimum(reader.lengths + 1, self.rows_per_lane)
         skipped = reader.lengths + 1 - counts
-        for name, (form, values) in columns.items():
-            self._make_room(name, form, values)
+        self._columns = {name: self._with_room(name, form, values) for name, (form, values) in columns.items()}
         firsts, owners = self._begin(reader, episodes, lanes.tolist(), counts.tolist(), skipped.tolist())
         places = runs(firsts, counts)
         rows = self.rows_at(places)
@@ -391,13 +541,47 @@ class Lanes:
             )
         return before[0], leaves
 
-    def _make_room(self, name: str, form: Form, values: list[Leaf]) -> None:
-        """Let a column hold rows of the types of these."""
-        size = self.num_lanes * self.rows_per_lane
+    def _with_room(self, name: str, form: Form, values: list[Leaf]) -> tuple[Form, list[Leaf]]:
+        """Return a column that can hold rows of the types of these."""
         if name not in self._columns:
-            self._columns[name] = form, [np.zeros((size, *value.shape[1:]), value.dtype) for value in values]
-        leaves = self._columns[name][1]
-        leaves[:] = [leaf.astype(np.result_type(leaf, value), copy=False) for leaf, value in zip(leaves, values)]
+            return form, [self._array(value.shape[1:], value.dtype) for value in values]
+        form, leaves = self._columns[name]
+        return form, [self._promoted(leaf, np.result_type(leaf, value)) for leaf, value in zip(leaves, values)]
+
+    def _promoted(self, leaf: Leaf, dtype: np.dtype[Any]) -> Leaf:
+        if leaf.dtype == dtype:
+            return leaf
+        array = self._array(leaf.shape[1:], dtype)
+        array[...] = leaf
+        return array
+
+    def _array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Leaf:
+        """Make rows of zeros, in memory or in a file that has no name and so goes with the process."""
+        shape = self.num_lanes * self.rows_per_lane, *shape
+        size = math.prod(shape) * dtype.itemsize
+        if self._folder is None or not size or dtype.hasobject:
+            return np.zeros(shape, dtype)
+        with (
+            storing(f"replay buffer in {self._folder}", "free or choose another disk, or lower the capacity"),
+            tempfile.TemporaryFile(dir=self._folder) as file,
+        ):
+            if hasattr(os, "posix_fallocate"):  # else a disk that is full would be known when rows are written
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.truncate(size)
+            mapped: Leaf = np.asarray(np.memmap(file, dtype, "r+", shape=shape))
+        return mapped
+
+    @staticmethod
+    def row_bytes(columns: Iterable[Leaf]) -> int:
+        """Return the bytes of a row: those of the leaves of its columns, [rows, ...] each, and of what lanes add."""
+        own = 4 * np.dtype(np.int64).itemsize
+        return own + sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in columns)
+
+    def leaves_of(self, episodes: Sequence[Any]) -> list[Leaf]:
+        """Return the newest rows of chunks, as far as they would be kept: the leaves of all columns."""
+        reader = reader_of(episodes)
+        return [leaf for _, leaves in self._read(reader, reader.lengths).values() for leaf in leaves]
 
     def end(self, lane: int, id_: str, terminated: bool, truncated: bool) -> None:
         """Let the episode that is running in a lane be ended after its newest step, if it is that of this id."""
@@ -446,15 +630,29 @@ class Lanes:
         return owner
 
 
+def _require(fits: bool, what: str) -> None:
+    if not fits:
+        raise CheckpointError(
+            "state of a replay buffer",
+            expected="as many rows in every column as its lanes hold, each of an episode that it names",
+            found=f"{what} that do not fit",
+            do="restore a state that get_state of a buffer gave",
+        )
+
+
 def runs(firsts: Ints, counts: Ints) -> Ints:
     """Return `counts[c]` consecutive integers from `firsts[c]` on, chunk after chunk: int64."""
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(firsts - ends + counts, counts)
 
 
+def _is_numbers(leaf: Leaf) -> bool:
+    return leaf.dtype.kind in "biufc"
+
+
 def _kind(leaf: Leaf) -> str:
-    kind = leaf.dtype.kind
-    return f"{'numbers' if kind in 'biufc' else 'text' if kind == 'U' else leaf.dtype} of shape {leaf.shape[1:]}"
+    kind = "numbers" if _is_numbers(leaf) else "text" if leaf.dtype.kind == "U" else leaf.dtype
+    return f"{kind} of shape {leaf.shape[1:]}"
 
 
 def _listed(leaf: Leaf) -> Any:

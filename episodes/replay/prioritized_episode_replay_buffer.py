@@ -15,7 +15,6 @@ from epibatch.core.state_codec import require_mapping
 from ..chunk_table import ChunkTable
 from ..store import Ints
 from .episode_replay_buffer import EpisodeReplayBuffer
-from .lanes import Lanes
 from .sampled_episodes import SampledEpisodes
 from .sum_tree import SumTree, Weights
 
@@ -121,18 +120,18 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
         where = f"state of {type(self).__name__}"
         with restoring(where, "priorities"):
             require_mapping(where, state)
-            lanes, highest = Lanes.from_state(state["lanes"]), float(state["highest"])
-            priorities = np.array(state["priorities"], np.float64)
-            rows = lanes.rows_at(lanes.newest())
+            priorities, highest = np.array(state["priorities"], np.float64), float(state["highest"])
+            count = int(np.minimum(state["lanes"]["written"], state["lanes"]["rows_per_lane"]).sum())
             sound = np.isfinite(priorities).all() and priorities.min(initial=highest) >= 0 and np.isfinite(highest)
-            if priorities.shape != rows.shape or not sound:
+            if priorities.shape != (count,) or not sound:
                 raise CheckpointError(
                     where,
-                    expected=f"{len(rows)} priorities that are finite and not negative",
+                    expected=f"{count} priorities that are finite and not negative",
                     found=_spelled(priorities),
                     do="restore a whole state",
                 )
         super().set_state(state)
+        rows = self.lanes.rows_at(self.lanes.places(np.arange(count)))
         self._tree, self._highest, self._drawn = SumTree(self.lanes.num_lanes * self.lanes.rows_per_lane), highest, None
         self._tree.set(rows, priorities)
 

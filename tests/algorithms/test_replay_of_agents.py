@@ -133,7 +133,7 @@ def test_only_the_modules_to_train_learn(kind):
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_checkpoints_hold_the_buffer_of_all_modules_if_they_are_to(tmp_path, stored):
+def test_checkpoints_hold_the_buffer_of_all_modules_if_they_are_to(tmp_path, stored, shown):
     options = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 500}
     made = config(seed=1 + stored, replay_buffer_config=options, store_buffer_in_checkpoints=stored)
     algo = made.build_algo()
@@ -145,7 +145,7 @@ def test_checkpoints_hold_the_buffer_of_all_modules_if_they_are_to(tmp_path, sto
     buffer = SOURCES[1 + stored].buffer
     assert buffer is not expected and buffer.get_added_timesteps() == 25 * stored
     if stored:
-        np.testing.assert_equal(buffer.get_state(), expected.get_state())
+        np.testing.assert_equal(shown(buffer.get_state()), shown(expected.get_state()))
         again.training_step()
         assert set(again.learner_group.row_outputs) == {"red", "blue"}
     for each in (algo, again):

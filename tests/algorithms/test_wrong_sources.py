@@ -58,16 +58,6 @@ def test_a_source_says_what_it_lacks_when_the_algorithm_is_built(name):
         built(None)
 
 
-def test_values_of_rows_do_not_come_from_other_processes():
-    class Rows(Pull):
-        """Says something of rows."""
-
-        row_outputs = ("x",)
-
-    with pytest.raises(ConfigError, match="num_learners=2"):
-        built(Drawing(), Rows, num_learners=2)
-
-
 def test_an_iteration_without_any_step_ends():
     algo = built(Drawing(), minimum=5)
     with pytest.raises(RunnerError, match="a training step without any"):

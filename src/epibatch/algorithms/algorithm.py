@@ -56,7 +56,7 @@ from .policy_spec import PolicySpec, settings_of
 from .recorded_episodes import with_spaces_of_data
 from .run.results import judge
 from .run.saved_checkpoints import read_newest
-from .sources import DrawnSource, Source, StatefulSource, check_source
+from .sources import DrawnSource, ReportingSource, Source, StatefulSource, check_source
 from .train_batches import TrainBatches
 
 if TYPE_CHECKING:
@@ -291,9 +291,9 @@ class Algorithm:
             `env_runners` (returns, lengths, counts), `learners` (losses), `training_iteration`,
             `num_env_steps_sampled_lifetime` (those of finished iterations), `time_this_iter_s`, `time_total_s`,
             `timers` with the seconds of `sample` and `learn`, and of every piece if the config has `time_pieces`;
-            with several processes `fault_tolerance`, counts of their failures; and `evaluation`, what `evaluate`
-            returned, in iterations that `evaluation_interval` divides. If
-            that fails, it is missing, and a warning says why.
+            with several processes `fault_tolerance`, counts of their failures; what the source reports, such as
+            `replay_buffer`; and `evaluation`, what `evaluate` returned, in iterations that `evaluation_interval`
+            divides. If that fails, it is missing, and a warning says why.
 
         Raises:
             RunnerError: the runner returned no steps.
@@ -342,6 +342,8 @@ class Algorithm:
         }
         if self.config.num_env_runners or self.config.num_learners:
             results["fault_tolerance"] = self._fault_report()
+        if isinstance(self._batches, ReportingSource):
+            results.update(self._batches.get_metrics())
         if evaluates:
             results.update(self._evaluated())
         results = merge_logged(results, self.metrics, "algorithm")
@@ -383,9 +385,12 @@ class Algorithm:
         results: Mapping[str, Any] = {}
         if drawn is None or len(episodes):
             learned_from, self._steps_to_learn = self._steps_to_learn, 0
+            data: dict[str, Any] = {"episodes": episodes}
+            if drawn is not None and not self.learner_group.is_local:  # values of rows come back in a batch's order
+                data = {"batch": self.learner.make_batch(episodes, self._piece_metrics)}
             try:
                 results = self.learner_group.update(
-                    episodes=episodes,
+                    **data,
                     metrics=self._piece_metrics,
                     num_env_steps=None if drawn is None else learned_from,
                 )

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import secrets
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import Field, PlainValidator, WithJsonSchema
+from pydantic import Field, PlainValidator, TypeAdapter, ValidationError, WithJsonSchema
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import EpibatchError, nearest
+from epibatch.core.errors import EpibatchError, EpibatchWarning, nearest
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.registry import snake_case
+from epibatch.core.restoring import check_count
 from epibatch.core.rl_module.module_facts import is_stateful, sequence_settings
-from epibatch.core.settings import Count, Fraction, Positive, PositiveNumber
+from epibatch.core.schedules import value_at
+from epibatch.core.settings import Count, Fraction, Positive, PositiveNumber, ScheduledCoefficient
 
 from ..connectors.replay.n_step_returns import NStepReturns
 from ..connectors.sequences.random_subsequences import RandomSubsequences
@@ -33,11 +38,15 @@ if TYPE_CHECKING:
 _PRIORITIZED = PrioritizedEpisodeReplayBuffer, MultiAgentPrioritizedEpisodeReplayBuffer
 _BUFFERS: tuple[Any, ...] = EpisodeReplayBuffer, MultiAgentEpisodeReplayBuffer, *_PRIORITIZED
 BUFFERS = {kind.__name__: kind for kind in _BUFFERS}
+_COMMON = ("capacity", "capacity_bytes", "folder", "kept_outputs")
 _OPTIONS = {
-    "EpisodeReplayBuffer": ("capacity",),
-    "PrioritizedEpisodeReplayBuffer": ("capacity", "alpha", "beta", "eta"),
+    "EpisodeReplayBuffer": _COMMON,
+    "PrioritizedEpisodeReplayBuffer": (*_COMMON, "alpha", "beta", "eta"),
 }
 _SEVERAL = "MultiAgent"
+_BETA = TypeAdapter(ScheduledCoefficient)
+_MOST_UPDATES = 32
+"""Updates that are drawn at once."""
 
 
 def _buffer_config(value: Any) -> dict[str, Any]:
@@ -47,8 +56,14 @@ def _buffer_config(value: Any) -> dict[str, Any]:
     for name in value:
         if name != "type" and name not in options:
             raise ValueError(f"unknown option {name!r} of {value['type']}; {nearest(str(name), options)}")
+    kept = value.get("kept_outputs", ())
+    if not isinstance(kept, (list, tuple)) or not all(isinstance(name, str) for name in kept):
+        raise ValueError(f"expected kept_outputs: a list of names of model outputs, found {kept!r}")
     try:
+        _BETA.validate_python(value.get("beta", 0.0))
         _buffer(value)
+    except ValidationError as error:
+        raise ValueError(f"beta: {error.errors()[0]['msg']}") from None
     except EpibatchError as error:
         raise ValueError(f"expected {error.expected}, found {error.found}") from None
     return dict(value)
@@ -58,7 +73,7 @@ def _buffer(config: Mapping[str, Any], several: bool = False, **more: Any) -> An
     """Make the buffer of that type for one agent or for several, whichever of the two names the type has."""
     kind = BUFFERS[_SEVERAL * several + config["type"].removeprefix(_SEVERAL)]
     options = {name: value for name, value in config.items() if name not in ("type", "beta")}
-    return kind(**options, **more)
+    return kind(**{"kept_outputs": (), **options}, **more)
 
 
 BufferConfig = Annotated[dict[str, Any], PlainValidator(_buffer_config), WithJsonSchema({"type": "object"})]
@@ -71,13 +86,15 @@ class ReplayTraining(TrainingSettings):
     """Steps drawn for one update."""
     replay_buffer_config: BufferConfig = Field(default={"type": "EpisodeReplayBuffer", "capacity": 100_000})
     """The buffer: `type` (EpisodeReplayBuffer or PrioritizedEpisodeReplayBuffer; with several agents that of
-    MultiAgent...), `capacity` in steps, of each module, and, of a prioritised one, `alpha` (exponent of the
-    priorities), `beta` (how far the weights of losses undo them) and `eta` (share of the highest error in the priority
-    of a sequence)."""
+    MultiAgent...), `capacity` in steps, of each module, or `capacity_bytes` in its place, `folder` (where the rows lie,
+    if not in memory), `kept_outputs` (names of model outputs that train batches are to have, such as weights_seq_no),
+    and, of a prioritised one, `alpha` (exponent of the priorities), `beta` (how far the weights of losses undo them, or
+    a schedule of it) and `eta` (share of the highest error in the priority of a sequence)."""
     num_steps_sampled_before_learning_starts: Count = 1000
     """Environment steps before the first update: with random actions, of a recurrent module with its own."""
     training_intensity: PositiveNumber | None = None
-    """Steps drawn for each one sampled; None: one update for each step of the environments."""
+    """Steps drawn for each one sampled: less than `train_batch_size` for fewer updates than steps, more for more;
+    None: one update for each step of the environments, however many there are."""
     n_step: Positive = 1
     """Steps of which a row has the rewards, and after which it has the next observation."""
     tau: Fraction = 1.0
@@ -93,6 +110,9 @@ class ReplayTraining(TrainingSettings):
 class ReplaySource:
     """Lets runners fill a replay buffer, and draws train batches from it.
 
+    Runners in other processes sample while the modules learn, so that their weights may be one update older. Each
+    environment of each runner has a lane of its own. A runner that is lost costs the fragment that it was sampling.
+
     Args:
         config: the algorithm's.
         group: the runners, an `EnvRunnerGroup`.
@@ -106,53 +126,83 @@ class ReplaySource:
 
     def __init__(self, config: Any, group: Any) -> None:
         self._config, self._group = config, group
-        stream = random_stream(config.seed, "replay")
-        seed = None if config.seed is None else seed_of(stream)
         module = group.local_env_runner.module
         self._sequences: dict[str, int] = {}
-        if is_stateful(module):
+        if not config.is_multi_agent and is_stateful(module):
             sequences = sequence_settings(module)
             length = sequences.max_seq_len - sequences.burn_in
             self._sequences = {"batch_length_T": length, "burn_in": sequences.burn_in, "lookback": 1}
-        kept = [Columns.STATE_OUT] if self._sequences else []
-        self.buffer = _buffer(config.replay_buffer_config, config.is_multi_agent, kept_outputs=kept, seed=seed)
+        self._begin_buffer()
         self.num_env_steps = 0
         self._sampled = 0
+        self._starts_at = int(config.num_steps_sampled_before_learning_starts)
         self._owed = 0.0  # updates that sampled steps are worth
+        self._reported = 0, 0  # steps that were added and drawn until the last report
         self._drawn: Sequence[Any] | None = None
 
-    def sample(self) -> Sequence[Any]:
-        """Sample one fragment, and return what is drawn for the updates that it is worth; nothing before the start."""
-        config = self._config
-        starts = self._sampled >= config.num_steps_sampled_before_learning_starts
-        random = not starts and not self._sequences  # random actions come without states
-        episodes = self._group.sample(num_timesteps=self._fragment(), random_actions=random)
-        self.buffer.add(episodes)
-        self.num_env_steps = count_steps(episodes)
-        self._sampled += self.num_env_steps
-        self._drawn = None
-        if not starts:
-            return []
-        intensity = config.training_intensity
-        self._owed += self.num_env_steps * (1.0 if intensity is None else intensity / config.train_batch_size)
-        updates = int(self._owed)
-        if not updates:
-            return []
-        options = {"beta": config.replay_buffer_config.get("beta", 0.4)} if self._prioritized else {}
-        steps, length = updates * config.train_batch_size, self._sequences.get("batch_length_T", 1)
-        self._drawn = self.buffer.sample(-(-steps // length), **self._sequences, **options)
-        self._owed -= int(np.minimum(self._drawn.lengths, length).sum()) / config.train_batch_size
-        return self._drawn
+    def _begin_buffer(self) -> None:
+        """Begin with an empty buffer."""
+        config, states = self._config, [Columns.STATE_OUT] if self._sequences else []
+        drawn_by = None if config.seed is None else seed_of(random_stream(config.seed, "replay"))
+        settings = dict(config.replay_buffer_config)
+        settings["kept_outputs"] = [*states, *settings.get("kept_outputs", ())]
+        self.buffer = _buffer(settings, config.is_multi_agent, seed=drawn_by)
+        self._key = secrets.token_hex(8)
 
-    def _fragment(self) -> int:
+    def sample(self) -> Sequence[Any]:
+        """Return what is drawn for some of the updates that sampled steps are worth; nothing before the start.
+
+        It samples a fragment first if those before are used up.
+        """
         config = self._config
-        envs = int(config.num_envs_per_env_runner) * max(1, int(config.num_env_runners))
-        length = config.rollout_fragment_length
-        return envs * (1 if length == "auto" else int(length))
+        self.num_env_steps, self._drawn = 0, None
+        if self._owed < 1:
+            learns, size = self._learns, config.total_train_batch_size
+            for runner, episodes in self._fragments():
+                self.buffer.add(episodes, source=runner)
+                self.num_env_steps += count_steps(episodes)
+            self._sampled += self.num_env_steps
+            if learns:
+                intensity = size if config.training_intensity is None else config.training_intensity
+                self._owed += self.num_env_steps * intensity / size
+        updates = min(int(self._owed), _MOST_UPDATES)
+        if updates:
+            size, length = config.total_train_batch_size, self._sequences.get("batch_length_T", 1)
+            lookback = max(self._group.local_env_runner.lookback, self._sequences.get("lookback", 0))
+            options: dict[str, Any] = {**self._sequences, "lookback": lookback}
+            if self._prioritized:
+                options["beta"] = value_at(config.replay_buffer_config.get("beta", 0.4), self._sampled)
+            self._drawn = drawn = self.buffer.sample(-(-updates * size // length), **options)
+            self._owed -= updates if length == 1 else int(np.minimum(drawn.lengths, length).sum()) / size
+        return self._drawn or []
 
     @property
     def _prioritized(self) -> bool:
         return isinstance(self.buffer, _PRIORITIZED)
+
+    @property
+    def _learns(self) -> bool:
+        """True if enough steps were sampled at random."""
+        return self._sampled >= self._starts_at
+
+    def _fragments(self) -> Sequence[tuple[int, Sequence[Any]]]:
+        """Sample one fragment of each runner; return pairs of a runner's number and its episodes."""
+        if not self._config.num_env_runners:
+            return [(0, self._group.sample(**self._arguments()))]
+        parts: list[tuple[int, Sequence[Any]]] = []
+        while not parts:  # again if all runners were lost
+            self.sample_ahead()
+            while self._group.num_in_flight_async_reqs():
+                parts += self._group.ready()
+            parts += self._group.ready(timeout=0.0)
+        return sorted(parts, key=lambda part: part[0])
+
+    def _arguments(self) -> dict[str, Any]:
+        config = self._config
+        length = config.rollout_fragment_length
+        steps = int(config.num_envs_per_env_runner) * (1 if length == "auto" else int(length))
+        random = not self._learns and not self._sequences  # random actions come without states
+        return {"num_timesteps": steps, "random_actions": random}
 
     def learned(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
         """Take over the absolute errors of the newest batch as priorities, if the buffer has priorities.
@@ -168,24 +218,71 @@ class ReplaySource:
         self.buffer.update_priorities(errors, drawn=self._drawn)
 
     def sample_ahead(self) -> None:
-        """Prepare nothing."""
+        """Let runners in other processes sample their next fragments, if no updates are owed for those before."""
+        if self._config.num_env_runners and self._owed < 1 and not self._group.num_in_flight_async_reqs():
+            self._group.request(**self._arguments())
 
     def forget(self) -> None:
         """Forget nothing: what was sampled is in the buffer."""
 
+    def get_metrics(self) -> dict[str, Any]:
+        """Return counts of the buffer, with those since the last call, under RLlib's names."""
+        counts = self.buffer.get_added_timesteps(), self.buffer.get_sampled_timesteps()
+        added, drawn = (count - before for count, before in zip(counts, self._reported))
+        self._reported = counts
+        return {
+            "replay_buffer": {
+                "num_env_steps_stored": self.buffer.get_num_timesteps(),
+                "num_env_steps_added": added,
+                "num_env_steps_added_lifetime": counts[0],
+                "num_env_steps_sampled": drawn,
+                "num_env_steps_sampled_lifetime": counts[1],
+                "training_intensity": drawn / added if added else 0.0,
+            }
+        }
+
+    @property
+    def _contents(self) -> str:
+        """A text that is equal for equal contents of this source's buffer, and for no other's."""
+        return f"{self._key} {self.buffer.get_added_timesteps()}"
+
     def get_state(self) -> dict[str, Any]:
         """Return the counts, and the buffer if checkpoints are to hold it."""
-        state: dict[str, Any] = {"sampled": self._sampled, "owed": self._owed}
+        state: dict[str, Any] = {"sampled": self._sampled, "starts_at": self._starts_at, "owed": self._owed}
+        state |= {"reported": list(self._reported), "contents": self._contents}
         return {**state, "buffer": self.buffer.get_state()} if self._config.store_buffer_in_checkpoints else state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Continue as the source did whose state it is; without its buffer, begin with an empty one."""
-        self._owed = float(state["owed"])
+        """Continue as the source did whose state it is.
+
+        Without its buffer it begins with an empty one and warms up again, unless it is a state of what the buffer holds
+        now.
+
+        Raises:
+            CheckpointError: it is something else; nothing was taken over.
+        """
+        where = "state of a replay source"
+        sampled, starts_at = (check_count(where, state[name]) for name in ("sampled", "starts_at"))
+        added, drawn = (check_count(where, count) for count in state["reported"])
+        owed = float(state["owed"])
+        if not 0 <= owed < math.inf:
+            raise ValueError(f"{owed} updates")
         if "buffer" in state:
             self.buffer.set_state(state["buffer"])
-            self._sampled = int(state["sampled"])
-        else:
-            self._sampled = 0
+            self._key = secrets.token_hex(8)
+        elif state["contents"] != self._contents:
+            warm_up = int(self._config.num_steps_sampled_before_learning_starts)
+            warning = EpibatchWarning(
+                "restoring a replay buffer",
+                expected="a checkpoint with the buffer, to go on exactly",
+                found=f"one without it; the run begins with an empty buffer, and {warm_up} steps with random actions",
+                do="save with training(store_buffer_in_checkpoints=True)",
+            )
+            warnings.warn(warning, stacklevel=2)
+            self._begin_buffer()
+            owed, added, drawn, starts_at = 0.0, 0, 0, sampled + warm_up
+        self._sampled, self._starts_at, self._owed, self._reported = sampled, starts_at, owed, (added, drawn)
+        self._drawn = None
 
 
 class ReplayConfig(AlgorithmConfig):

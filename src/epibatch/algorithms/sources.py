@@ -52,6 +52,14 @@ class StatefulSource(Source, Protocol):
         """Continue as the source did whose state it is."""
 
 
+@runtime_checkable
+class ReportingSource(Source, Protocol):
+    """A source that adds to the results of `Algorithm.train`."""
+
+    def get_metrics(self) -> Mapping[str, Any]:
+        """Return what happened since the last call, by name of the result."""
+
+
 _EVERY = ("sample", "sample_ahead", "forget", "is_late")
 _OF_DRAWS = ("num_env_steps", "learned")
 _OF_STATES = ("get_state", "set_state")
@@ -61,8 +69,7 @@ def check_source(config: Any, source: Any) -> None:
     """Make sure that a source can be used.
 
     Raises:
-        ConfigError: it lacks a method or attribute; or it is to get values of rows, which learners in other processes
-            do not give back.
+        ConfigError: it lacks a method or attribute.
     """
     where = f"{type(config).__name__}.make_source"
     names = list(_EVERY)
@@ -73,10 +80,3 @@ def check_source(config: Any, source: Any) -> None:
         found = f"{type(source).__name__} without {', '.join(missing)}"
         do = f"add them: {', '.join(names)}; methods may do nothing"
         raise ConfigError(where, expected="a source", found=found, do=do)
-    if config.num_learners and isinstance(source, DrawnSource) and getattr(config.rule, "row_outputs", ()):
-        raise ConfigError(
-            where,
-            expected="a learner in this process, which gives the source the values of rows",
-            found=f"num_learners={config.num_learners}, and {type(source).__name__}.learned",
-            do="set num_learners=0, or draw batches and call learner_group.update(batch=...) in a training_step",
-        )

@@ -3,6 +3,8 @@
 A checkpoint holds `state.json`, `arrays.npz` and, written last, `COMPLETE`: a small JSON file with the
 format's version and the sizes and SHA-256 sums of the other two. It is written beside its destination and
 renamed into place, so that whatever interrupts a save, the state before it or the new one can be loaded.
+Arrays that never change (`SealedArrays`) have files of their own, whose sums are in `state.json`; checkpoints share
+these files by hard links.
 A checkpoint that is damaged while the one before it is still there is passed over for that one, with a warning
 in the log.
 """
@@ -17,10 +19,13 @@ import math
 import os
 import secrets
 import shutil
+import stat
 import struct
 import tempfile
 import warnings
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,6 +33,7 @@ import numpy as np
 
 from epibatch.core.errors import CheckpointError, error_context
 from epibatch.core.files import create_file, open_file, read_file, refuse_links, storing
+from epibatch.core.sealed_arrays import SealedArrays, is_sealed_name
 from epibatch.core.state_codec import decode_state, encode_state
 
 __all__ = [
@@ -49,6 +55,8 @@ _FILES = {_STATE, _ARRAYS, _MARKER}
 _MAX_MARKER_BYTES = 65536
 _MAX_STATE_BYTES = 16 * 2**20
 _MAX_STATE_MEMORY = 64 * 2**20
+_MOST_ARRAYS = 10_000
+"""Arrays in a file of sealed ones at most."""
 _COST = {b",": 48, b"[": 130, b"{": 400, b'"': 32}
 """Bytes of memory that a value in JSON takes at most when it is decoded, by the characters that come with it."""
 
@@ -77,17 +85,54 @@ def save_state(path: str | os.PathLike[str], state: Any) -> Path:
     """
     path = Path(os.path.realpath(path))
     data, arrays = encode_state(state)
+    files = [part.file for part in _sealed_parts(state)]
     _refuse_foreign_files(path)
     with storing(f"saving to {path}", "free or choose another disk; a checkpoint that was there before is still whole"):
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = path.with_name(f".{path.name}.saving-{secrets.token_hex(8)}")
         folder.mkdir()
         try:
+            for part in _sealed_parts(state):
+                _add_sealed(folder, part)
             _write_files(folder, data, arrays)
             _publish(folder, path)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+    for file in files:
+        file.path = path / file.name
     return path
+
+
+def _sealed_parts(state: Any) -> Iterator[SealedArrays]:
+    left = [state]
+    while left:
+        part = left.pop()
+        if isinstance(part, SealedArrays):
+            yield part
+        elif isinstance(part, (Mapping, list, tuple)):
+            left += part.values() if isinstance(part, Mapping) else part
+
+
+def _add_sealed(folder: Path, part: SealedArrays) -> None:
+    """Give a folder the file of sealed arrays: that of an earlier checkpoint, or a new one."""
+    file, target = part.file, folder / part.file.name
+    if file.path is not None:
+        with suppress(OSError):  # it was removed, or is on another disk
+            os.link(file.path, target, follow_symlinks=False)
+            status = os.lstat(target)
+            if stat.S_ISREG(status.st_mode) and status.st_size == file.description.get("bytes"):
+                return
+            os.unlink(target)
+    file.path = None
+    content = _packed(encode_state(list(part.arrays()))[1])
+    create_file(target, content)
+    file.description.update(_fingerprint(content))
+
+
+def _packed(arrays: dict[str, np.ndarray[Any, Any]]) -> bytes:
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)  # type: ignore[arg-type]
+    return packed.getvalue()
 
 
 def _write_files(folder: Path, data: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
@@ -98,9 +143,7 @@ def _write_files(folder: Path, data: Any, arrays: dict[str, np.ndarray[Any, Any]
             "beyond it cannot be saved: keep large tables as NumPy arrays",
             stacklevel=2,
         )
-    packed = io.BytesIO()
-    np.savez(packed, **arrays)  # type: ignore[arg-type]
-    contents = {_STATE: text, _ARRAYS: packed.getvalue()}
+    contents = {_STATE: text, _ARRAYS: _packed(arrays)}
     for name, content in contents.items():
         create_file(folder / name, content)
     marker = {
@@ -168,7 +211,8 @@ def _is_whole(path: Path) -> bool:
 def _refuse_foreign_files(path: Path) -> None:
     if not path.exists():
         return
-    found = sorted({entry.name for entry in path.iterdir()} - _FILES) if path.is_dir() else ["a file"]
+    names = {entry.name for entry in path.iterdir()} if path.is_dir() else {"a file"}
+    found = sorted(name for name in names - _FILES if not is_sealed_name(name))
     if found:
         raise CheckpointError(
             f"saving to {path}",
@@ -198,7 +242,24 @@ def load_state(path: str | os.PathLike[str]) -> Any:
         except Exception as error:
             raise _damaged(folder, f"contents that cannot be read ({type(error).__name__}: {error})") from error
     with error_context(f"in {folder}:"):
-        return decode_state(data, arrays)
+        state = decode_state(data, arrays)
+    parts = list(_sealed_parts(state))
+    if len({part.file.name for part in parts}) < len(parts):
+        raise _damaged(folder, "one file for several parts")
+    for part in parts:
+        part.file.path = folder / part.file.name
+        part.make = partial(_read_sealed, part.file.path, part.file.description)
+        if not part.file.path.is_file():
+            raise _damaged(folder, f"no {part.file.name}")
+    return state
+
+
+def _read_sealed(path: Path, description: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
+    with _open_checked(path, dict(description)) as file:
+        try:
+            return [array for _, array in _read_arrays(file, _MOST_ARRAYS)]
+        except Exception as error:
+            raise _damaged(path.parent, f"{path.name} cannot be read ({type(error).__name__}: {error})") from error
 
 
 def _no_constant(name: str) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 from epibatch.core.errors import CheckpointError, UnknownNameError, nearest
 from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.plain import plain_key
+from epibatch.core.sealed_arrays import SealedArrays, SealedFile
 from epibatch.core.structs import convert_to_numpy
 
 _TAG = "$"
@@ -68,6 +69,8 @@ def _encode(value: Any, place: str, depth: int, arrays: dict[str, np.ndarray[Any
         return _encode_dict(value, place, depth, arrays)
     if isinstance(value, np.generic):
         return _encode_scalar(value, place)
+    if kind is SealedArrays:
+        return {_TAG: "sealed", "file": value.file.description}
     return _encode_array(value, place, arrays)
 
 
@@ -257,6 +260,8 @@ def _decode(data: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
         return bytes.fromhex(data["hex"]) if "hex" in data else bytes(_decode(data["items"], arrays).tobytes())
     if tag == "np_str":
         return np.str_(data["value"])
+    if tag == "sealed":
+        return SealedArrays(tuple, SealedFile(dict(data["file"])))
     if tag == "scalar":
         if not _SCALAR.fullmatch(data["dtype"]):
             raise ValueError(f"a scalar of dtype {data['dtype']!r}")

@@ -1,0 +1,234 @@
+"""Training around a replay buffer: how much is drawn for what is sampled, runners in processes, what is reported."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from fake_actors import FakeActors
+
+from epibatch.algorithms import DQNConfig, SACConfig
+from epibatch.connectors import ConnectorV2
+from epibatch.core.errors import ConfigError
+from epibatch.env_runner import EnvRunnerGroup
+from epibatch.episodes import SingleAgentEpisode
+from fixture_envs import CountingEnv
+
+PRIORITIZED = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 1000, "alpha": 1.0}
+
+
+class Runners:
+    """Has `sample` of a group: episodes of as many steps as are asked for."""
+
+    def __init__(self):
+        self.calls = []
+
+    def sample(self, *, num_timesteps, random_actions):
+        self.calls.append((num_timesteps, random_actions))
+        obs = np.arange(num_timesteps + 1.0)
+        return [SingleAgentEpisode(observations=obs, actions=obs[1:], rewards=obs[1:], terminated=True,
+                                   len_lookback_buffer=0)]  # fmt: skip
+
+
+def small(kind=DQNConfig, **training):
+    return kind().training(**{"train_batch_size": 8, "num_steps_sampled_before_learning_starts": 10, **training})
+
+
+@pytest.mark.parametrize(
+    ("intensity", "envs", "fragment", "each"),
+    [(None, 1, "auto", 1), (None, 4, "auto", 4), (8, 2, 3, 6), (2, 1, 1, 0.25), (1, 4, 2, 1), (24, 1, 5, 15),
+     (40, 2, 50, 500), (0.5, 3, 1, 3 / 16)],
+)  # fmt: skip
+def test_as_many_steps_are_drawn_as_the_ratio_says(intensity, envs, fragment, each):
+    """`each`: updates of 8 steps that a fragment is worth; after the warm-up, whose steps count for none."""
+    runners, size = Runners(), envs * (1 if fragment == "auto" else fragment)
+    config = small(training_intensity=intensity).env_runners(
+        num_envs_per_env_runner=envs, rollout_fragment_length=fragment
+    )
+    source, drawn = config.make_source(runners), 0
+    while len(runners.calls) < 60 and drawn < 30_000:
+        drawn += len(source.sample())
+    warm_up = -(-10 // size)
+    assert runners.calls[: warm_up + 2] == [(size, True)] * warm_up + [(size, False)] * 2
+    worth = each * (len(runners.calls) - warm_up)
+    assert worth - each - 32 - 1 < drawn / 8 <= worth + 1e-9
+    counts = source.get_metrics()["replay_buffer"]
+    steps = size * len(runners.calls)
+    assert (counts["num_env_steps_added"], counts["num_env_steps_sampled"]) == (steps, drawn)
+    assert counts["training_intensity"] == drawn / steps
+    assert source.get_metrics()["replay_buffer"]["num_env_steps_added"] == 0, "those were reported"
+
+
+def test_no_draw_has_more_than_a_few_updates():
+    source = small().env_runners(rollout_fragment_length=200).make_source(Runners())
+    sizes = [len(source.sample()) for _ in range(9)]
+    assert sizes == [0, *[32 * 8] * 6, 8 * 8, 32 * 8], "200 updates, then the next fragment"
+
+
+def test_beta_follows_the_steps_that_were_sampled():
+    config = small(replay_buffer_config={**PRIORITIZED, "beta": [[0, 0.0], [100, 1.0]]})
+    source = config.env_runners(rollout_fragment_length=10).make_source(Runners())
+    assert len(source.sample()) == 0
+    drawn = source.sample()
+    source.buffer.update_priorities(1.0 + drawn.starts, drawn)
+    for steps in (30, 40):
+        drawn = source.sample()
+        weights = source.buffer.sample(200, beta=1.0)
+        old = drawn.starts[drawn.drawn < 22]  # those of the first two fragments
+        assert len(weights) == 200 and len(old)
+        found = drawn.per_chunk["weights"][drawn.drawn < 22]
+        priorities = 1.0 + old
+        ratio = np.log(found / found[0])[priorities != priorities[0]]
+        logs = np.log(priorities / priorities[0])[priorities != priorities[0]]
+        np.testing.assert_allclose(ratio, -steps / 100 * logs, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"beta": -1.0}, {"beta": [[5, 1.0]]}, {"beta": "high"}, {"kept_outputs": "state"}, {"kept_outputs": [1]}],
+)
+def test_wrong_options_of_the_buffer_are_named(change):
+    with pytest.raises(ConfigError, match="replay_buffer_config"):
+        DQNConfig().training(replay_buffer_config={**PRIORITIZED, **change})
+
+
+class Big(gym.Env):
+    """Actions from 100 to 300; the observation is the action before."""
+
+    observation_space = gym.spaces.Box(0, 300, (1,), np.float32)
+    action_space = gym.spaces.Box(100, 300, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.float32(action), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_actions_are_kept_in_the_units_of_the_module(learns):
+    config = small(SACConfig, num_steps_sampled_before_learning_starts=0 if learns else 50).environment(Big)
+    config = config.env_runners(rollout_fragment_length=40).debugging(seed=0)
+    group = EnvRunnerGroup(config=config)
+    source = config.make_source(group)
+    source.sample()
+    episodes = source.buffer.sample(60)
+    actions = np.concatenate([episode.get_actions() for episode in episodes])
+    applied = np.concatenate([episode.get_observations(1)[None] for episode in episodes])
+    np.testing.assert_allclose(actions, (applied - 200) / 100, atol=1e-5)
+    assert np.abs(actions).max() <= 1 and actions.std() > 0.2
+    group.stop()
+
+
+class Noting(ConnectorV2):
+    """Writes the number of steps that schedules go by into a column."""
+
+    def __call__(self, *, rl_module, batch, episodes, explore=None, shared_data=None, metrics=None, **kwargs):
+        batch["seen"] = np.full(len(episodes), shared_data["num_env_steps"])
+        return batch
+
+
+def hosted(runners=2, scenario=None, **settings):
+    """A source, and its group of runners with an actor each."""
+    buffer = {"type": "EpisodeReplayBuffer", "capacity": 4000, "kept_outputs": ["seen", "weights_seq_no"]}
+    config = small(num_steps_sampled_before_learning_starts=0, replay_buffer_config=buffer).environment(
+        CountingEnv, env_config={"length": 7}
+    )
+    config = config.env_runners(
+        num_env_runners=runners, num_envs_per_env_runner=3, rollout_fragment_length=5,
+        module_to_env_connector=lambda *spaces: Noting(), **settings,
+    ).debugging(seed=0)  # fmt: skip
+    group = EnvRunnerGroup(config=config, make_actors=partial(FakeActors, scenario=scenario))
+    return config.make_source(group), group
+
+
+def test_runners_in_processes_fill_lanes_of_their_own():
+    source, group = hosted()
+    for _ in range(6):
+        group.sync_weights()
+        drawn = source.sample()
+        assert source.num_env_steps == 2 * 3 * 5 and len(drawn) == 8 * 30
+        source.sample_ahead()
+        assert group.num_in_flight_async_reqs() == 2, "they sample while the modules learn"
+    assert source.buffer.lanes.num_lanes == 6
+    episodes = list(source.buffer.sample(400))
+    for episode in episodes:
+        before, after = episode.get_observations()
+        assert after[0] == before[0] + 1, "no lane has steps of two runners in between"
+    versions = {int(episode.get_extra_model_outputs("weights_seq_no")[0]) for episode in episodes}
+    assert versions >= {1, 2, 3, 4, 5}
+    group.stop()
+
+
+def test_schedules_of_runners_follow_the_steps_of_all():
+    source, group = hosted(runners=3)
+    while source.buffer.get_added_timesteps() < 5 * 45:
+        source.sample()
+    seen = [int(e.get_extra_model_outputs("seen")[0]) for e in source.buffer.sample(2000)]
+    first, most = min(seen), max(seen)
+    assert first == 0 and 4 * 45 <= most < 5 * 45
+    assert set(seen) == {45 * call + 3 * step for call in range(5) for step in range(5)}
+    group.stop()
+
+
+@pytest.mark.filterwarnings("ignore:(?s)env runner .*; replaced, ")
+def test_a_lost_runner_costs_its_fragment():
+    lost = []
+
+    def scenario(actors, index, ran):
+        if index == 2 and ran == 2 and not lost:
+            lost.append(index)
+            return "die"
+        return None
+
+    source, group = hosted(scenario=scenario)
+    steps = []
+    for _ in range(6):
+        source.sample()
+        steps.append(source.num_env_steps)
+    assert lost and sorted(steps) == [15, 30, 30, 30, 30, 30]
+    assert len(source.buffer) == sum(steps) and group.fault_report()["num_env_steps_lost"] == 15
+    for episode in source.buffer.sample(300):
+        before, after = episode.get_observations()
+        assert after[0] == before[0] + 1
+    group.stop()
+
+
+class ShortConfig(DQNConfig):
+    """Iterations of 60 steps."""
+
+    min_env_steps_per_iteration = 60
+
+    def make_source(self, env_runner_group):
+        self.__dict__["source"] = super().make_source(env_runner_group)
+        return self.__dict__["source"]
+
+
+def test_results_of_training_have_the_buffer_and_batches_have_kept_outputs():
+    kept, versions = {"type": "EpisodeReplayBuffer", "capacity": 50, "kept_outputs": ["weights_seq_no"]}, []
+
+    class Seen(ConnectorV2):
+        """Keeps a column of the batches."""
+
+        def __call__(self, *, rl_module, batch, episodes, explore=None, shared_data=None, metrics=None, **kwargs):
+            versions.append([int(e.get_extra_model_outputs("weights_seq_no")[0]) for e in episodes])
+            return batch
+
+    config = ShortConfig().training(
+        train_batch_size=8, num_steps_sampled_before_learning_starts=10, replay_buffer_config=kept
+    )
+    config = config.environment(CountingEnv).env_runners(rollout_fragment_length=20).debugging(seed=0)
+    config = config.learners(learner_connector=lambda *spaces: Seen()).rl_module(model_config={"fcnet_hiddens": [4]})
+    algo = config.build_algo()
+    results = algo.train()["replay_buffer"]
+    assert results["num_env_steps_added"] == results["num_env_steps_added_lifetime"] == 60
+    assert results["num_env_steps_sampled"] == 8 * 40 and results["training_intensity"] == 8 * 40 / 60
+    assert 35 <= results["num_env_steps_stored"] <= 50
+    assert [max(each) for each in versions] == [0, 1], "each fragment of the weights of one update"
+    drawn = algo.config.__dict__["source"].buffer.sample(30)
+    batch = algo.learner.make_batch(drawn)["default_policy"]
+    versions = [int(episode.get_extra_model_outputs("weights_seq_no")[0]) for episode in drawn]
+    assert batch["weights_seq_no"].tolist() == versions and set(versions) == {0, 1}
+    algo.stop()
