@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from epibatch.core.errors import CheckpointError, ReplayError
 from epibatch.core.restoring import restoring
@@ -19,8 +18,6 @@ from .sampled_episodes import SampledEpisodes
 from .sum_tree import SumTree, Weights
 
 Draw = TypeVar("Draw", bound=ChunkTable)
-
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
@@ -147,9 +144,9 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
         """Set the priorities of the steps that were drawn.
 
         Args:
-            priorities: One for each part, not negative: float [C]; or the absolute errors of the steps of each, NaN at
-                places that are no steps: float [C, T]. The priority is then `eta` times the highest of a part and
-                1 - `eta` times their mean. A step with priority 0 is not drawn.
+            priorities: One for each part, not negative: float [C]. A step with priority 0 is not drawn. Or the absolute
+                errors of the steps of each part, NaN at places that are no steps: float [C, T]. The priority is then
+                `eta` times the highest of a part and 1 - `eta` times their mean.
             drawn: The draw; default: the newest.
             module_id: Accepted for ported code: all steps are of one module.
 
@@ -158,21 +155,20 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
         """
         drawn = self._drawn if drawn is None else drawn
         values = np.asarray(priorities, np.float64)
-        if values.ndim == 2:
-            values = self._of_sequences(values)
+        values = self._of_sequences(values) if values.ndim == 2 else values
         values, drawn = checked_priorities(f"{type(self).__name__}.update_priorities", values, drawn)
         held = self.lanes.hold(drawn.drawn)
         weights = values[held] ** self.alpha
         self._tree.set(self.lanes.rows_at(drawn.drawn[held]), weights)
         self._highest = max(self._highest, float(weights.max(initial=0.0)))
 
-    def _of_sequences(self, errors: Floats) -> Floats:
+    def _of_sequences(self, errors: Weights) -> Weights:
         """The priority of each row of errors: NaN of one without steps, and negative of one with a negative error."""
         are_steps = ~np.isnan(errors)
         counts = are_steps.sum(1)
         means = np.where(counts > 0, errors.sum(1, where=are_steps) / np.maximum(counts, 1), np.nan)
         lowest, highest = (extreme(1, initial=0.0, where=are_steps) for extreme in (errors.min, errors.max))
-        priorities: Floats = np.where(lowest < 0, lowest, self.eta * highest + (1 - self.eta) * means)
+        priorities: Weights = np.where(lowest < 0, lowest, self.eta * highest + (1 - self.eta) * means)
         return priorities
 
 

@@ -99,7 +99,7 @@ def check_case(seed):
     length, burn_in = int(rng.integers(1, 8)), int(rng.choice([0, 0, 1, 3, 6]))
     n, gamma = int(rng.integers(1, 6)), 0.5
     parts, episodes = random_stream(rng, 0)
-    buffer = EpisodeReplayBuffer(int(rng.integers(12, 150)), seed=seed)
+    buffer = EpisodeReplayBuffer(int(rng.integers(60, 250)), seed=seed)
     for part in parts:
         buffer.add(part, source=0)
     pieces = [*([RandomSubsequences(at="end")] if burn_in else []), NStepReturns(n_step=n, gamma=gamma)]
