@@ -31,17 +31,30 @@ importance weights. Different, each with the test that holds it:
 from __future__ import annotations
 
 import inspect
-from collections import deque
+import os
+from collections import Counter, deque
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ray.rllib.utils import replay_buffers as rllib
 
 from epibatch.core.errors import ReplayError
 from epibatch.episodes import replay as here
-from oracle.cases import differences_met, random_cases
 from oracle.libraries import BOTH
+
+rllib = pytest.importorskip("ray.rllib.utils.replay_buffers")
+pytestmark = pytest.mark.filterwarnings("ignore")  # of RLlib, about its own future
+CASES = settings(
+    max_examples=int(os.environ.get("EPIBATCH_CASES", "10")), derandomize="EPIBATCH_CASES" not in os.environ,
+    database=None, deadline=None, suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+differences_met = Counter()
+
+
+def random_cases(**strategies):
+    return lambda test: CASES(given(**strategies)(test))
+
 
 seeds = st.integers(0, 2**32 - 1)
 KINDS = ("EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer")
