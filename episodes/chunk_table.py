@@ -145,7 +145,8 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
     @property
     def ends(self) -> Flags:
         """The flags (terminated, truncated) at each chunk's end: bool [2, C]."""
-        return np.stack([self.terminateds, self.truncateds]) & (self.ahead == 0)
+        flags: Flags = np.stack([self.terminateds, self.truncateds]) & (self.ahead == 0)
+        return flags
 
     def with_ahead(self, steps: int) -> ChunkTable:
         """The same chunks with up to so many of the steps ahead of each as its own; itself if there are none."""
@@ -276,7 +277,7 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
     def _ordered(self, store: int, places: Ints) -> Ints:
         """The rows of a store at some places."""
         rows_at = getattr(self.stores[store], "rows_at", None)
-        return places if rows_at is None else rows_at(places)  # type: ignore[no-any-return]
+        return places if rows_at is None else rows_at(places)
 
     def read(self, columns: Sequence[StoreColumn], i: int, parts: Sequence[Part], dtype: Any = None) -> Leaf:
         """Return copies of the rows of one leaf at some places.

@@ -71,7 +71,8 @@ class HindsightGoals(LearnerPiece):
 
     def __post_init__(self) -> None:
         """Say what it writes, and draw from a stream of its own."""
-        self.writes = (*self.writes, *((Columns.TERMINATEDS,) if self.compute_terminated else ()))
+        ends = (Columns.TERMINATEDS,) if self.compute_terminated else ()
+        self.writes = (Columns.OBS, Columns.NEXT_OBS, Columns.REWARDS, *ends)  # type: ignore[misc]
         self._random = np.random.default_rng()
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:

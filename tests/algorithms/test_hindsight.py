@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.algorithms.dqn import DQNConfig
+from epibatch.algorithms import DQNConfig
 from epibatch.connectors.replay import HindsightGoals
 
 

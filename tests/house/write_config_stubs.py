@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-MODULES = ("epibatch.algorithms.algorithm_config", "epibatch.algorithms.bc", "epibatch.algorithms.ppo")
+MODULES = [f"epibatch.algorithms.{name}" for name in ("algorithm_config", "bc", "dqn", "ppo", "replay", "sac")]
 HEAD = "# Written by `make generated`: the source without bodies, with the settings of the models.\n"
 
 

@@ -17,6 +17,7 @@ from epibatch.core.structs import map_struct
 
 from ..connectors.actions.epsilon_greedy import EpsilonGreedy
 from ..learner.update_rule import Losses, UpdateRule, frozen_copy, polyak
+from .config.settings import BATCH_SIZE_NAMES
 from .registry import register_algorithm
 from .replay import ReplayConfig, ReplayTraining
 
@@ -31,7 +32,7 @@ class DQNTraining(ReplayTraining):
 
     lr: ScheduledCoefficient = 5e-4
     """Learning rate, or a schedule of it: `[[0, 1e-3], [500_000, 1e-4]]`, by environment steps."""
-    train_batch_size: Positive = 32
+    train_batch_size: Positive = Field(default=32, validation_alias=BATCH_SIZE_NAMES)
     """Steps drawn for one update."""
     epsilon: ScheduledCoefficient = Field(default=[[0, 1.0], [10_000, 0.05]])
     """Probability of a random action, or a schedule of it by environment steps that were sampled."""

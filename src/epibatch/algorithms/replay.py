@@ -6,83 +6,38 @@ import math
 import secrets
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from pydantic import Field, PlainValidator, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic import Field
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import EpibatchError, EpibatchWarning, nearest
+from epibatch.core.errors import EpibatchWarning
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.registry import snake_case
 from epibatch.core.restoring import check_count
 from epibatch.core.rl_module.module_facts import is_stateful, sequence_settings
 from epibatch.core.schedules import value_at
-from epibatch.core.settings import Count, Fraction, Positive, PositiveNumber, ScheduledCoefficient
+from epibatch.core.settings import Count, Fraction, Positive, PositiveNumber
 
 from ..connectors.replay.n_step_returns import NStepReturns
 from ..connectors.sequences.random_subsequences import RandomSubsequences
 from ..episodes import count_steps
-from ..episodes.replay import (
-    EpisodeReplayBuffer,
-    MultiAgentEpisodeReplayBuffer,
-    MultiAgentPrioritizedEpisodeReplayBuffer,
-    PrioritizedEpisodeReplayBuffer,
-)
 from .algorithm_config import AlgorithmConfig
-from .config.settings import TrainingSettings
+from .config.replay_buffers import PRIORITIZED, BufferConfig, make_buffer
+from .config.settings import BATCH_SIZE_NAMES, TrainingSettings
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
 
-_PRIORITIZED = PrioritizedEpisodeReplayBuffer, MultiAgentPrioritizedEpisodeReplayBuffer
-_BUFFERS: tuple[Any, ...] = EpisodeReplayBuffer, MultiAgentEpisodeReplayBuffer, *_PRIORITIZED
-BUFFERS = {kind.__name__: kind for kind in _BUFFERS}
-_COMMON = ("capacity", "capacity_bytes", "folder", "kept_outputs")
-_OPTIONS = {
-    "EpisodeReplayBuffer": _COMMON,
-    "PrioritizedEpisodeReplayBuffer": (*_COMMON, "alpha", "beta", "eta"),
-}
-_SEVERAL = "MultiAgent"
-_BETA = TypeAdapter(ScheduledCoefficient)
 _MOST_UPDATES = 32
 """Updates that are drawn at once."""
-
-
-def _buffer_config(value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping) or value.get("type") not in BUFFERS:
-        raise ValueError(f"expected a mapping with type: {' or '.join(BUFFERS)}")
-    options = _OPTIONS[value["type"].removeprefix(_SEVERAL)]
-    for name in value:
-        if name != "type" and name not in options:
-            raise ValueError(f"unknown option {name!r} of {value['type']}; {nearest(str(name), options)}")
-    kept = value.get("kept_outputs", ())
-    if not isinstance(kept, (list, tuple)) or not all(isinstance(name, str) for name in kept):
-        raise ValueError(f"expected kept_outputs: a list of names of model outputs, found {kept!r}")
-    try:
-        _BETA.validate_python(value.get("beta", 0.0))
-        _buffer(value)
-    except ValidationError as error:
-        raise ValueError(f"beta: {error.errors()[0]['msg']}") from None
-    except EpibatchError as error:
-        raise ValueError(f"expected {error.expected}, found {error.found}") from None
-    return dict(value)
-
-
-def _buffer(config: Mapping[str, Any], several: bool = False, **more: Any) -> Any:
-    """Make the buffer of that type for one agent or for several, whichever of the two names the type has."""
-    kind = BUFFERS[_SEVERAL * several + config["type"].removeprefix(_SEVERAL)]
-    options = {name: value for name, value in config.items() if name not in ("type", "beta")}
-    return kind(**{"kept_outputs": (), **options}, **more)
-
-
-BufferConfig = Annotated[dict[str, Any], PlainValidator(_buffer_config), WithJsonSchema({"type": "object"})]
 
 
 class ReplayTraining(TrainingSettings):
     """Set learning rate, batch sizes and the replay buffer."""
 
-    train_batch_size: Positive = 256
+    train_batch_size: Positive = Field(default=256, validation_alias=BATCH_SIZE_NAMES)
     """Steps drawn for one update."""
     replay_buffer_config: BufferConfig = Field(default={"type": "EpisodeReplayBuffer", "capacity": 100_000})
     """The buffer: `type` (EpisodeReplayBuffer or PrioritizedEpisodeReplayBuffer; with several agents that of
@@ -146,7 +101,7 @@ class ReplaySource:
         drawn_by = None if config.seed is None else seed_of(random_stream(config.seed, "replay"))
         settings = dict(config.replay_buffer_config)
         settings["kept_outputs"] = [*states, *settings.get("kept_outputs", ())]
-        self.buffer = _buffer(settings, config.is_multi_agent, seed=drawn_by)
+        self.buffer = make_buffer(settings, config.is_multi_agent, seed=drawn_by)
         self._key = secrets.token_hex(8)
 
     def sample(self) -> Sequence[Any]:
@@ -178,7 +133,7 @@ class ReplaySource:
 
     @property
     def _prioritized(self) -> bool:
-        return isinstance(self.buffer, _PRIORITIZED)
+        return isinstance(self.buffer, PRIORITIZED)
 
     @property
     def _learns(self) -> bool:

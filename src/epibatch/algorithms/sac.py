@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
 import torch
+from pydantic import Field
 from torch import nn
 
 from epibatch.core.columns import Columns
@@ -17,6 +18,7 @@ from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten
 
 from ..learner.update_rule import Group, Losses, UpdateRule, frozen_copy, polyak
+from .config.settings import BATCH_SIZE_NAMES
 from .registry import register_algorithm
 from .replay import ReplayConfig, ReplayTraining
 
@@ -37,7 +39,7 @@ class SACTraining(ReplayTraining):
     """Learning rate of the critics; None: `lr`."""
     alpha_lr: ScheduledCoefficient | None = None
     """Learning rate of the temperature; None: `lr`."""
-    train_batch_size: Positive = 256
+    train_batch_size: Positive = Field(default=256, validation_alias=BATCH_SIZE_NAMES)
     """Steps drawn for one update."""
     num_steps_sampled_before_learning_starts: Count = 1500
     """Environment steps with random actions before the first update."""

@@ -438,6 +438,10 @@ class LearnerSectionSettings(SettingsModel):
     """Your pieces from episodes to train batches: `lambda obs_space, act_space: ...`, or a list of piece specs."""
 
 
+BATCH_SIZE_NAMES = AliasChoices("train_batch_size", "train_batch_size_per_learner")
+"""The names of the setting `train_batch_size`, for models that have another default."""
+
+
 class TrainingSettings(OptimizerSettings):
     """Set learning rate, batch sizes, optimiser and loss."""
 
@@ -454,9 +458,7 @@ class TrainingSettings(OptimizerSettings):
     """Learning rate, or a schedule of it: `[[0, 1e-3], [500_000, 1e-4]]`, by environment steps learned from."""
     gamma: Fraction = 0.99
     """Discount."""
-    train_batch_size: Positive = Field(
-        default=4000, validation_alias=AliasChoices("train_batch_size", "train_batch_size_per_learner")
-    )
+    train_batch_size: Positive = Field(default=4000, validation_alias=BATCH_SIZE_NAMES)
     """Environment steps of an iteration, at least."""
     loss: Annotated[
         Callable[..., Any] | str | None, PlainValidator(_loss), WithJsonSchema({"type": ["string", "null"]})
