@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import torch
 from epibatch.algorithms import Algorithm, DQNConfig, SACConfig, register_algorithm
 from epibatch.connectors.learner import default_pipeline
 from epibatch.connectors.replay import NStepReturns
-from epibatch.core.errors import ConfigError
+from epibatch.core.errors import ConfigError, EpibatchWarning
 from epibatch.env_runner import MultiAgentEnv, make_multi_agent
 from epibatch.episodes.replay import MultiAgentEpisodeReplayBuffer, MultiAgentPrioritizedEpisodeReplayBuffer
 
@@ -141,7 +143,8 @@ def test_checkpoints_hold_the_buffer_of_all_modules_if_they_are_to(tmp_path, sto
         algo.training_step()
     expected = SOURCES[1 + stored].buffer
     algo.save_to_path(tmp_path / "run")
-    again = Algorithm.from_checkpoint(tmp_path / "run", config=made)
+    with nullcontext() if stored else pytest.warns(EpibatchWarning, match="begins with an empty buffer"):
+        again = Algorithm.from_checkpoint(tmp_path / "run", config=made)
     buffer = SOURCES[1 + stored].buffer
     assert buffer is not expected and buffer.get_added_timesteps() == 25 * stored
     if stored:
@@ -177,3 +180,9 @@ def test_two_agents_learn(kind):
             break
     algo.stop()
     assert best >= goal
+
+
+def test_recurrent_networks_of_several_agents_are_refused():
+    made = config().rl_module(model_config={"use_lstm": True})
+    with pytest.raises(ConfigError, match="networks without memory"):
+        made.build_algo()

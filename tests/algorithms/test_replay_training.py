@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -21,6 +22,8 @@ PRIORITIZED = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 1000, "alph
 
 class Runners:
     """Has `sample` of a group: episodes of as many steps as are asked for."""
+
+    local_env_runner = SimpleNamespace(module=None, lookback=0)
 
     def __init__(self):
         self.calls = []

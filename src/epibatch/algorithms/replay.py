@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import EpibatchWarning
+from epibatch.core.errors import ConfigError, EpibatchWarning
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.registry import snake_case
 from epibatch.core.restoring import check_count
@@ -83,6 +83,14 @@ class ReplaySource:
         self._config, self._group = config, group
         module = group.local_env_runner.module
         self._sequences: dict[str, int] = {}
+        recurrent = [name for name in module if is_stateful(module[name])] if config.is_multi_agent else []
+        if recurrent:
+            raise ConfigError(
+                "replay for several agents",
+                expected="networks without memory",
+                found=f"recurrent ones, of {', '.join(map(repr, recurrent))}",
+                do="leave out use_lstm and use_gru, or train one agent",
+            )
         if not config.is_multi_agent and is_stateful(module):
             sequences = sequence_settings(module)
             length = sequences.max_seq_len - sequences.burn_in
