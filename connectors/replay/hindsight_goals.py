@@ -32,7 +32,7 @@ class HindsightGoals(LearnerPiece):
     Rows that belong together have one goal: those of a row's steps with `NStepReturns`, and those of a recurrent
     module's sequence. The piece needs raw observations, so put pieces that flatten or normalise them after it.
 
-    Counterparts: Stable-Baselines3's `HerReplayBuffer`, Tianshou's `HERReplayBuffer`.
+    Counterparts: Tianshou's `HERReplayBuffer`.
 
     Args:
         compute_reward: Gives rewards [R] of achieved goals [R, ...], desired goals [R, ...] and `{}`, in the place of

@@ -45,7 +45,7 @@ def test_a_package_offers_the_common_pieces_of_its_side():
     [
         ("epibatch.connectors", "View", "import it from epibatch.connectors.views"),
         ("epibatch.connectors.learner", "NumpyToTensr", "did you mean 'NumpyToTensor'?"),
-        ("epibatch.algorithms", "SAC", "Known: .*PPO"),
+        ("epibatch.algorithms", "APPO", "Known: .*PPO"),
     ],
 )
 def test_a_wrong_name_says_what_to_import(package, name, said):
@@ -59,7 +59,7 @@ def test_a_wrong_name_says_what_to_import(package, name, said):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ("epibatch.algorithms.sac", r"'epibatch\.algorithms' has no attribute 'sac'; Known: .*PPOConfig"),
+        ("epibatch.algorithms.appo", r"'epibatch\.algorithms' has no attribute 'appo'; .*Known: .*PPOConfig"),
         ("json.nothing", r"No module named 'json\.nothing'"),
     ],
 )
@@ -69,7 +69,7 @@ def test_a_module_that_is_not_there(module, message):
 
 
 def test_asking_whether_a_module_is_there_is_no_error():
-    assert importlib.util.find_spec("epibatch.algorithms.sac") is None
+    assert importlib.util.find_spec("epibatch.algorithms.appo") is None
     assert importlib.util.find_spec("epibatch.algorithms.ppo") is not None
     assert not hasattr(epibatch.connectors, "View")
 
