@@ -31,7 +31,9 @@ class NStepReturns(LearnerPiece):
     k is what is left of the chunk. What earlier pieces make of rewards is what is summed, so put pieces that shape
     rewards before it, and those that make large observations after it.
 
-    Counterparts: the argument `n_step` of RLlib's `EpisodeReplayBuffer.sample`, TorchRL's `MultiStepTransform`.
+    RLlib has it as the argument `n_step` of a buffer's `sample`.
+
+    Counterparts: TorchRL's `MultiStepTransform`.
 
     Args:
         n_step: Steps of a row, at least 1.

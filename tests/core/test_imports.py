@@ -45,7 +45,7 @@ def test_a_package_offers_the_common_pieces_of_its_side():
     [
         ("epibatch.connectors", "View", "import it from epibatch.connectors.views"),
         ("epibatch.connectors.learner", "NumpyToTensr", "did you mean 'NumpyToTensor'?"),
-        ("epibatch.algorithms", "APPO", "Known: .*PPO"),
+        ("epibatch.algorithms", "Marwil", "Known: .*PPO"),
     ],
 )
 def test_a_wrong_name_says_what_to_import(package, name, said):
