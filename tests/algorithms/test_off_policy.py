@@ -206,37 +206,3 @@ def test_the_rows_that_are_drawn_are_steps_of_the_environment():
     speed = np.clip(velocity + (15 * rows["obs"][:, 1] + 3 * force) * 0.05, -8, 8)  # Pendulum-v1's equation
     np.testing.assert_allclose(rows["new_obs"][:, 2], speed, atol=1e-5)
     algo.stop()
-
-
-# ------------------------------------------------------------------------------------------- learning
-
-
-def trained(config, goal, every, rounds):
-    """The greedy return of 10 episodes: the first that reaches the goal, else that after all rounds."""
-    config.evaluation(evaluation_config={"env": config.env}, evaluation_duration=10)
-    algo = config.rl_module(model_config={"fcnet_hiddens": [64, 64], "fcnet_activation": "relu"}).build_algo()
-    for number in range(1, rounds + 1):
-        algo.train()
-        if number % every == 0:
-            mean = algo.evaluate()["env_runners"]["episode_return_mean"]
-            if mean > goal:
-                break
-    algo.stop()
-    return mean
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_dqn_balances_the_pole(seed):
-    config = DQNConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=8).debugging(seed=seed)
-    config.training(lr=2.3e-3, grad_clip=10.0, steps_per_round=256, train_batch_size=8192, minibatch_size=64)
-    assert trained(config, goal=450, every=5, rounds=500) > 450
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_sac_swings_the_pendulum_up(seed):
-    config = SACConfig().environment("Pendulum-v1").env_runners(num_envs_per_env_runner=4).debugging(seed=seed)
-    config.training(lr=2e-3, actor_lr=1e-3, alpha_lr=1e-3, tau=0.01, steps_per_round=64, train_batch_size=8192)
-    config.training(minibatch_size=128, num_steps_before_learning=500)
-    assert trained(config, goal=-250, every=10, rounds=300) > -250
