@@ -396,7 +396,8 @@ class Windows:
         Args:
             as_float32: Join leaves that are float64 throughout as float32.
         """
-        return self._at(None if self._single or self._counts is None else self._places, as_float32)
+        side_by_side = self._single or self._counts is None or bool((self._counts == 1).all())
+        return self._at(None if side_by_side else self._places, as_float32)
 
     def padded(self, layout: SequenceLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is; each is made once."""

@@ -148,9 +148,10 @@ def check_drawn(steps: Stream, held: int, job: str, outputs: Mapping[str, Any]) 
         if length == 1:
             columns = {name: column[:, None] for name, column in columns.items()}
         for i, row in enumerate(columns["obs"]):
-            t, env = rows[_key(row[0][-1] if steps.obs.dtype == np.uint8 else row[0])]
+            t, env = rows.get(_key(row[0][-1] if steps.obs.dtype == np.uint8 else row[0]), (0, 0))
             for k in range(length):
                 fits = columns["actions"][i, k] == steps.actions[t, env]
+                fits &= bool((row[k] == _seen(steps, t, env)).all())
                 last = next(
                     (t + j for j in range(n_step) if ended[t + j, env]), min(t + n_step, held) - 1 if n_step > 1 else t
                 )
@@ -158,14 +159,22 @@ def check_drawn(steps: Stream, held: int, job: str, outputs: Mapping[str, Any]) 
                 fits &= abs(columns["rewards"][i, k] - sums) < 1e-4
                 fits &= columns["terminateds"][i, k] == steps.terminateds[last, env]
                 if "new_obs" in columns:
-                    after = steps.last_obs[last, env] if ended[last, env] else steps.obs[last + 1, env]
-                    made = columns["new_obs"][i, k]
-                    fits &= bool(((made[-1] if after.dtype == np.uint8 else made) == after).all())
+                    fits &= bool((columns["new_obs"][i, k] == _seen(steps, last, env, after=1)).all())
                 if not fits:
                     raise DifferentValuesError(f"{side}, row {i}: not what follows step {t} of environment {env}")
                 t += 1
                 if ended[t - 1, env] or t == held:
                     break
+
+
+def _seen(steps: Stream, t: int, env: int, after: int = 0) -> Any:
+    """What is observed before a step, or after it: of images a stack, with zeros before the episode's start."""
+    newest = steps.last_obs[t, env] if after and steps.ended[t, env] else steps.obs[t + after, env]
+    if newest.dtype != np.uint8:
+        return newest
+    ages = range(FRAMES - 1, 0, -1)
+    have = steps.t[t, env] + after
+    return np.stack([*(steps.obs[t + after - age, env] * (age <= have) for age in ages), newest])
 
 
 def _key(frame: Any) -> bytes:

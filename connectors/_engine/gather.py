@@ -89,15 +89,16 @@ def observations_at(group: ChunkGroup, chunks: Ints, steps: Ints) -> Any:
     if piece is None:
         return group.reader.at(Columns.OBS, chunks, steps)
     made = copy.copy(group)
-    if table.owns or not (table.skips_steps or table.ahead.any()):  # every observation, one chunk after the other
-        sizes = group.lengths + 1
-        rows = (np.cumsum(sizes) - sizes)[chunks] + steps
-    else:
+    in_order = table.owns or not (table.skips_steps or table.ahead.any())
+    if not in_order:
         made.use(table.observations_at(chunks, steps))
-        rows = np.arange(len(chunks))
     made.add_bootstrap_rows()
-    columns = group.piece_for(piece).run({}, made)
-    return map_struct(lambda leaf: leaf[rows], columns[Columns.OBS].data)
+    observations = group.piece_for(piece).run({}, made)[Columns.OBS].data
+    if not in_order:
+        return observations
+    sizes = group.lengths + 1  # every observation, one chunk after the other
+    rows = (np.cumsum(sizes) - sizes)[chunks] + steps
+    return map_struct(lambda leaf: leaf[rows], observations)
 
 
 def end_flags(group: ChunkGroup, *, truncate: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:
