@@ -196,9 +196,7 @@ IMAGES = {"shape": (84, 84), "capacity": IMAGE}
 
 _DRAW = "a draw and its pipeline make about 550 calls, whatever the number of rows; the floor makes about ten"
 _ADD = "sixteen chunks are added, each with an episode of its own to look up; the floor writes whole vector steps"
-_NEW = (
-    "Every batch is in new arrays of 7 MB, whose pages have to be mapped; the floor uses two pairs of arrays in turn."
-)
+_NEW = "every batch is in new arrays of 7 MB, whose pages have to be mapped; the floor uses two pairs in turn"
 
 ROWS = [
     Row(name, what, Timed(partial(replay, job=job, **kinds)), (at_most(bound),), missed=reason)

@@ -34,7 +34,10 @@ def check_lookback(group: ChunkGroup, column: str, needed: int | Indices, where:
         chunk = int(chunks[0])
         steps, start = int(np.broadcast_to(needed, starts.shape)[chunk]), int(starts[chunk])
         several = group.episodes[chunk].multi_agent_episode_id is not None
-        cut = f"agent_steps={steps}" if several else f"len_lookback_buffer={steps}, or RolloutStorage(lookback={steps})"
+        cut = (
+            f"len_lookback_buffer={steps}, or RolloutStorage(lookback={steps}); draw with sample(..., lookback={steps})"
+        )
+        cut = f"agent_steps={steps}" if several else cut
         raise LookbackError(
             f"{where}, {group.describe(chunk)} that starts at t={start}",
             expected=f"a lookback of {min(steps, start)} steps",

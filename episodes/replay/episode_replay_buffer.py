@@ -124,9 +124,13 @@ class EpisodeReplayBuffer:
         Raises:
             ColumnError: as for `add`.
         """
-        before = {**vars(self), **{name: copy.copy(vars(self)[name]) for name in ("_lane_of", "_running", "_idle")}}
-        with restore_on_error(lambda: vars(self).update(before)):
+        with restore_on_error(self.undo()):
             return self._prepared(episodes, source, marks)
+
+    def undo(self) -> Callable[[], None]:
+        """Return the function that takes back what `prepare` changes, unless something was written since."""
+        before = {**vars(self), **{name: copy.copy(vars(self)[name]) for name in ("_lane_of", "_running", "_idle")}}
+        return lambda: vars(self).update(before)
 
     def _prepared(self, episodes: Any, source: Any, marks: Ints | None) -> Callable[[], None]:
         if isinstance(episodes, SingleAgentEpisode):
@@ -292,8 +296,9 @@ class EpisodeReplayBuffer:
             raise self._refusal("beta", "a number of at least 0", repr(beta), "pass 0 to leave the draw as it is")
         if include_infos and not self.keep_infos:
             raise self._refusal("include_infos", "a buffer that keeps infos", "none", "make it with keep_infos=True")
-        if only_new and (max_age is not None or min_batch_length_T > 1):
-            raise self._refusal("only_new", "no max_age, no min_batch_length_T", "one of them", "leave it out")
+        if only_new and (max_age is not None or min_batch_length_T > 1 or burn_in or lookback or beta):
+            others = "no max_age, min_batch_length_T, burn_in, lookback or beta"
+            raise self._refusal("only_new", others, "one of them", "leave it out")
         longest, most = max(length, min_batch_length_T), self.lanes.rows_per_lane - 1
         if longest > most:
             raise self._refusal(
@@ -314,7 +319,7 @@ class EpisodeReplayBuffer:
             steps = low if low == high else self._rng.integers(low, high + 1, len(places))
             drawn = SampledTransitions(self.lanes, places, steps, gamma, lookback, hidden)
         self._sampled += int(drawn.lengths.sum())
-        self._weigh(drawn, 0.0 if only_new else beta)
+        self._weigh(drawn, beta)
         return drawn
 
     @property
@@ -380,11 +385,14 @@ class EpisodeReplayBuffer:
 
     def _draw(self, count: int, lookback: int, shortest: int, max_age: int | None) -> Ints:
         lanes = self.lanes
+        if not len(self):
+            raise ReplayError(
+                self._where, expected="steps to draw from", found="an empty buffer", do="add episodes before"
+            )
         oldest = 0 if max_age is None else max(lanes.num_steps_added - max_age, 0)
-
         found: list[Ints] = []
         missing = count
-        for _ in range(_TRIES if len(self) and not oldest else 0):
+        for _ in range(0 if oldest else _TRIES):
             if not missing:
                 break
             places = self._candidates(missing + missing // 8 + 8)

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from epibatch.core.errors import ReplayError, SpaceError, UnknownNameError, nearest
-from epibatch.core.restoring import check_count, restore_generator, restoring
+from epibatch.core.restoring import check_count, restore_generator, restore_on_error, restoring
 from epibatch.core.state_codec import require_mapping
 
 from ..chunks_by_module import ChunksByModule
 from ..multi_agent_episode import MultiAgentEpisode
 from ..single_agent_episode import SingleAgentEpisode
 from ..store import Ints
-from .episode_replay_buffer import EpisodeReplayBuffer
+from .episode_replay_buffer import EpisodeReplayBuffer, check_least
 from .lanes import runs
 
 _ENV_STEP = 32
@@ -115,11 +115,13 @@ class MultiAgentEpisodeReplayBuffer:
                     marks.setdefault(part.module_id, []).append(steps)
         spaces = _checked_spaces(parts, self._spaces)
         buffers = {**self.buffers, **{name: self._new_buffer(name) for name in marks if name not in self.buffers}}
-        writes: list[Callable[[], None]] = [
-            buffers[name].prepare(members, source, np.concatenate(marks[name]) if name in marks else None)
-            for name, members in parts.items()
-            if name in buffers
-        ]
+        undos = [buffer.undo() for buffer in buffers.values()]
+        with restore_on_error(lambda: [undo() for undo in undos]):
+            writes: list[Callable[[], None]] = [
+                buffers[name].prepare(members, source, np.concatenate(marks[name]) if name in marks else None)
+                for name, members in parts.items()
+                if name in buffers
+            ]
         for write in writes:
             write()
         self.buffers, self._spaces, self._numbers, self._episodes_added = buffers, spaces, numbers, count
@@ -154,17 +156,24 @@ class MultiAgentEpisodeReplayBuffer:
             UnknownNameError: a module of which nothing was added.
             ReplayError: no step of a module is such a start, or another mode.
         """
-        count = self.batch_size_B if batch_size_B is None else batch_size_B
-        count = count if num_items is None else num_items
+        where = f"{_WHERE}.sample"
+        check_least(where, 1, num_items=num_items, batch_size_B=batch_size_B)
+        if num_items is not None and batch_size_B is not None:
+            raise ReplayError(where, expected="one number of items", found="num_items and batch_size_B", do="leave one")
+        count = num_items or batch_size_B or self.batch_size_B
         modules = self._modules(modules_to_sample)
         if replay_mode == "independent":
             drawn = ChunksByModule({name: self.buffers[name].sample(count, **options) for name in modules})
         elif replay_mode == "synchronized":
             options.pop("beta", None)  # steps that are drawn uniformly have equal weights
+            unknown = options.keys() - {"batch_length_T", "lookback", "min_batch_length_T"}
+            if unknown:
+                expected, found = "batch_length_T, lookback, min_batch_length_T", ", ".join(sorted(unknown))
+                raise ReplayError(f"{where}, synchronized", expected=expected, found=found, do="leave it out")
             drawn = self._synchronized(count, modules, **options)
         else:
             expected, do = "'independent' or 'synchronized'", "write one of them"
-            raise ReplayError(f"{_WHERE}.sample, replay_mode", expected=expected, found=repr(replay_mode), do=do)
+            raise ReplayError(f"{where}, replay_mode", expected=expected, found=repr(replay_mode), do=do)
         for name, chunks in drawn.by_module.items():
             chunks.module_id = name
         self._sampled += count
@@ -232,6 +241,7 @@ class MultiAgentEpisodeReplayBuffer:
             "modules": [[name, buffer.get_state()] for name, buffer in self.buffers.items()],
             "running": [[*key, number] for key, number in self._numbers.items()],
             "generator": self._rng.bit_generator.state,
+            "seed": self._seed,
             "counts": [self._episodes_added, self._added, self._sampled],
         }
 
@@ -250,9 +260,10 @@ class MultiAgentEpisodeReplayBuffer:
                 buffers[name].set_state(part)
             numbers = {(source, id_): check_count(where, number) for source, id_, number in state["running"]}
             episodes, added, sampled = (check_count(where, count) for count in state["counts"])
+            seed = check_count(where, state["seed"])
             restore_generator(where, self._rng, state["generator"])
         self.buffers, self._numbers, self._index, self._spaces = buffers, numbers, (None, None), {}
-        self._episodes_added, self._added, self._sampled = episodes, added, sampled
+        self._episodes_added, self._added, self._sampled, self._seed = episodes, added, sampled, seed
 
     # -- counts --------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ class MultiAgentPrioritizedEpisodeReplayBuffer(MultiAgentEpisodeReplayBuffer):
             ReplayError: a module that was not drawn, another number of priorities, one that is negative or not finite,
                 or no draw before. No priority was changed then.
         """
-        drawn = drawn or self._drawn
+        drawn = self._drawn if drawn is None else drawn
         by_module = {module_id: priorities} if module_id is not None else priorities
         names = [] if drawn is None else list(drawn.by_module)
         if drawn is None or not isinstance(by_module, Mapping) or not by_module.keys() <= set(names):

@@ -59,7 +59,8 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
             raise ReplayError(where, expected="a number from 0 to 1", found=repr(eta), do="0 takes mean errors")
         self.alpha, self.eta = alpha, eta
         self._tree = SumTree(0)
-        self._highest = self._weight = 1.0  # of all so far, and of those that are added now
+        self._highest = 1.0
+        self._weight: float | None = None  # of the steps that are added now, if it was given
         self._drawn: SampledEpisodes | None = None
 
     def add(self, episodes: Any, weight: float | None = None, *, source: Any = 0) -> None:
@@ -74,11 +75,14 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
             ColumnError: as there.
             ReplayError: as there, or a weight that is negative or not finite. Nothing was added.
         """
-        if weight is not None and not (np.isfinite(weight) and weight >= 0):
-            where = f"{type(self).__name__}.add, weight"
-            raise ReplayError(where, expected="a finite number of at least 0", found=repr(weight), do="change it")
-        self._weight = self._highest if weight is None else float(weight) ** self.alpha
-        super().add(episodes, source=source)
+        self._weight = None if weight is None else float(np.float64(weight) ** self.alpha)
+        try:
+            if weight is not None and not (weight >= 0 and np.isfinite(np.float64(weight) ** self.alpha)):
+                where = f"{type(self).__name__}.add, weight"
+                raise ReplayError(where, expected="a finite number of at least 0", found=repr(weight), do="change it")
+            super().add(episodes, source=source)
+        finally:
+            self._weight = None
 
     def _grow(self) -> None:
         before = self.lanes
@@ -92,16 +96,23 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
 
     def _written(self, places: Ints) -> None:
         rows = self.lanes.rows_at(places[self.lanes.hold(places)])
-        self._tree.set(rows, np.where(self.lanes.are_steps(self.lanes.places_of(rows)), self._weight, 0.0))
+        weight = self._highest if self._weight is None else self._weight
+        self._tree.set(rows, np.where(self.lanes.are_steps(self.lanes.places_of(rows)), weight, 0.0))
 
     def _candidates(self, count: int) -> Ints:
-        masses = self._rng.random(count) * self._tree.total
+        masses = self._rng.random(count) * self._preferred(self._tree.total)
         return self.lanes.places_of(self._tree.find(masses))
 
     def _among(self, places: Ints, count: int) -> Ints:
         weights = self._tree.get(self.lanes.rows_at(places))
-        total = weights.sum()
-        return self._rng.choice(places, count, p=weights / total if total else None)
+        return self._rng.choice(places, count, p=weights / self._preferred(float(weights.sum())))
+
+    def _preferred(self, total: float) -> float:
+        """The sum of some priorities, if one of them is above 0."""
+        if total > 0:
+            return total
+        do = "give priorities above 0: buffer.update_priorities(errors + 1e-6, drawn)"
+        raise ReplayError(self._where, expected="a step with a priority above 0", found="none that may be drawn", do=do)
 
     def get_state(self) -> dict[str, Any]:
         """Return everything that it holds, with priorities and the state of its random generator."""
@@ -158,7 +169,11 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
         values = self._of_sequences(values) if values.ndim == 2 else values
         values, drawn = checked_priorities(f"{type(self).__name__}.update_priorities", values, drawn)
         held = self.lanes.hold(drawn.drawn)
-        weights = values[held] ** self.alpha
+        with np.errstate(over="ignore"):
+            weights = values[held] ** self.alpha
+        if not np.isfinite(weights).all():
+            where, do = f"{type(self).__name__}.update_priorities", "pass smaller ones, or choose a smaller alpha"
+            raise ReplayError(where, expected="priorities whose power alpha is finite", found=f"{values.max()}", do=do)
         self._tree.set(self.lanes.rows_at(drawn.drawn[held]), weights)
         self._highest = max(self._highest, float(weights.max(initial=0.0)))
 

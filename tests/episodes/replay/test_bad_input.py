@@ -70,6 +70,10 @@ CALLS = {
     "errors of another number of parts": (
         lambda b: b.update_priorities(np.ones((3, 1))), ReplayError, "update_priorities", "each of its parts",
     ),
+    "a priority whose power is infinite": (
+        lambda b: (setattr(b, "alpha", 2.0), b.update_priorities([1e200, 1, 1, 1])), ReplayError, "update", "finite",
+    ),
+    "new steps with steps to burn in": (lambda b: b.sample(only_new=True, burn_in=2), ReplayError, "only_new", "burn"),
     "a negative weight": (lambda b: b.add(episode(), weight=-1.0), ReplayError, "add, weight", "at least 0"),
     "another shape": (
         lambda b: b.add([episode(), episode(2, obs=lambda t: np.zeros(3, np.float32))]), ColumnError, "obs", "shape",
@@ -101,6 +105,16 @@ def test_calls_that_are_refused(name, shown):
     np.testing.assert_equal(after, before)
     buffer.add(episode(2))  # it goes on
     assert len(buffer.sample(3)) == 3
+
+
+def test_without_a_priority_above_0_there_is_nothing_to_draw():
+    buffer = filled()
+    drawn = buffer.sample(400)
+    buffer.update_priorities(np.zeros(400), drawn)
+    with pytest.raises(ReplayError, match="a priority above 0"):
+        buffer.sample(4)
+    buffer.update_priorities(np.where(drawn.starts == drawn.starts[0], 1.0, 0.0), drawn)
+    assert set(buffer.sample(50).starts.tolist()) == {int(drawn.starts[0])}
 
 
 MADE = {

@@ -462,3 +462,41 @@ def test_no_python_runs_for_each_drawn_row(mode):
 
     calls(8)
     assert calls(900) < 1.1 * calls(30)
+
+
+def test_a_refused_episode_leaves_all_modules_as_they_were(shown):
+    buffer = MultiAgentEpisodeReplayBuffer(200, seed=0)
+    buffer.add(two_agents("good"))
+    lanes = {name: own.lanes.num_lanes for name, own in buffer.buffers.items()}
+    before = shown(buffer.get_state())
+    other = MultiAgentEpisode(  # module `one` fits, module `two` does not
+        observations=[{"a": 0.0, "c": [0.0]}, {"a": 1.0, "c": [1.0]}], actions=[{"a": 0, "c": 0}],
+        rewards=[{"a": 1.0, "c": 1.0}], len_lookback_buffer=0, agent_to_module_mapping_fn=module_of,
+    )  # fmt: skip
+    with pytest.raises(ColumnError, match="obs"):
+        buffer.add([*(two_agents(f"new {i}") for i in range(5)), other])
+    assert {name: own.lanes.num_lanes for name, own in buffer.buffers.items()} == lanes
+    np.testing.assert_equal(shown(buffer.get_state()), before)
+
+
+def test_new_steps_of_agents_have_the_highest_priority_so_far():
+    buffer = MultiAgentPrioritizedEpisodeReplayBuffer(200, alpha=1.0, seed=0)
+    buffer.add(two_agents("first"))
+    drawn = buffer.sample(20)
+    buffer.update_priorities({name: np.full(20, 100.0) for name in drawn.by_module}, drawn=drawn)
+    buffer.add(two_agents("second"))
+    for _, state in buffer.get_state()["modules"]:
+        newest = np.sort(state["priorities"])[::-1]
+        assert (newest[: len(newest) // 4] == 100).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"num_items": 3, "batch_size_B": 7}, {"num_items": -1}, {"replay_mode": "synchronized", "n_step": 3}],
+    ids=["both", "negative", "another option"],
+)
+def test_arguments_of_draws_are_named(options):
+    buffer = MultiAgentEpisodeReplayBuffer(200, seed=0)
+    buffer.add(two_agents("good"))
+    with pytest.raises(ReplayError, match=r"MultiAgentEpisodeReplayBuffer\.sample"):
+        buffer.sample(**options)

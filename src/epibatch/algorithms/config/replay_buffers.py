@@ -30,7 +30,10 @@ _BETA = TypeAdapter(ScheduledCoefficient)
 
 
 def _buffer_config(value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping) or value.get("type") not in BUFFERS:
+    if isinstance(value, Mapping):
+        kind = value.get("type", "EpisodeReplayBuffer")
+        value = {**value, "type": kind.__name__ if kind in _BUFFERS else kind}
+    if not isinstance(value, Mapping) or value["type"] not in BUFFERS:
         raise ValueError(f"expected a mapping with type: {' or '.join(BUFFERS)}")
     options = _OPTIONS[value["type"].removeprefix(_SEVERAL)]
     for name in value:
@@ -45,7 +48,7 @@ def _buffer_config(value: Any) -> dict[str, Any]:
     except ValidationError as error:
         raise ValueError(f"beta: {error.errors()[0]['msg']}") from None
     except EpibatchError as error:
-        raise ValueError(f"expected {error.expected}, found {error.found}") from None
+        raise ValueError(f"{error.where}: expected {error.expected}, found {error.found}") from None
     return dict(value)
 
 
