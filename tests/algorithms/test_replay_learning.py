@@ -32,6 +32,8 @@ def test_dqn_balances_the_pole(n_step, buffer):
         config.training(lr=1e-3, train_batch_size=64, training_intensity=32, n_step=n_step, replay_buffer_config=buffer)
         config.training(epsilon=[[0, 1.0], [8000, 0.04]], target_network_update_freq=100)
         best.append(best_return(config.rl_module(model_config={"fcnet_hiddens": [64, 64]}), 50_000, 475))
+        if best[-1] >= 475:
+            break
     assert max(best) >= 475, best
 
 
@@ -43,4 +45,6 @@ def test_sac_swings_the_pendulum_up():
         config.training(lr=1e-3, train_batch_size=128, num_steps_sampled_before_learning_starts=500, initial_alpha=0.2)
         config.rl_module(model_config={"fcnet_hiddens": [64, 64], "head_fcnet_hiddens": []})
         best.append(best_return(config, 10_000, -200))
+        if best[-1] >= -200:
+            break
     assert max(best) >= -200, best
