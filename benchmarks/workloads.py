@@ -189,7 +189,7 @@ def sliced(columns: Block) -> list[Episode]:
 
 @dataclass(frozen=True)
 class Stream:
-    """Vector steps of N environments that start anew at once: the observation after an end is a reset's.
+    """Vector steps of N environments that are reset at once: the observation after an end is a reset's.
 
     Args:
         obs: [T + 1, N, ...]; floats are all different.

@@ -168,7 +168,7 @@ def check_drawn(steps: Stream, held: int, job: str, outputs: Mapping[str, Any]) 
 
 
 def _seen(steps: Stream, t: int, env: int, after: int = 0) -> Any:
-    """What is observed before a step, or after it: of images a stack, with zeros before the episode's start."""
+    """The observation before a step, or after it: of images a stack, with zeros before the episode's start."""
     newest = steps.last_obs[t, env] if after and steps.ended[t, env] else steps.obs[t + after, env]
     if newest.dtype != np.uint8:
         return newest

@@ -27,7 +27,7 @@ class HindsightGoals(LearnerPiece):
     (Hindsight experience replay: Andrychowicz et al. 2017, arXiv:1707.01495.) Observations are a Dict with an achieved
     and a desired goal, as Gymnasium's `GoalEnv` has it. Of `num_goals + 1` rows of the batch about one keeps its goal.
     The others get what was achieved at a step of their episode that the buffer holds: `future`, one after theirs;
-    `final`, the last one; `episode`, any of them. Their rewards are computed anew.
+    `final`, the last one; `episode`, any of them. Their rewards are computed again.
 
     Rows that belong together have one goal: those of a row's steps with `NStepReturns`, and those of a recurrent
     module's sequence. The piece needs raw observations, so put pieces that flatten or normalise them after it.

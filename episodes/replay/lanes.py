@@ -51,7 +51,7 @@ _NAMES = attrgetter(*Name._fields)
 
 
 class Life(NamedTuple):
-    """What is known about the episode that a row belongs to.
+    """Places and ends of the episodes that rows belong to.
 
     Args:
         first: The place of the first row that was added of it.

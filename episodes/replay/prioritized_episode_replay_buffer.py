@@ -75,11 +75,14 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
             ColumnError: as there.
             ReplayError: as there, or a weight that is negative or not finite. Nothing was added.
         """
-        self._weight = None if weight is None else float(np.float64(weight) ** self.alpha)
-        try:
-            if weight is not None and not (weight >= 0 and np.isfinite(np.float64(weight) ** self.alpha)):
+        if weight is not None:
+            with np.errstate(over="ignore"):
+                power = float(np.float64(weight) ** self.alpha) if weight >= 0 else np.nan
+            if not np.isfinite(power):
                 where = f"{type(self).__name__}.add, weight"
                 raise ReplayError(where, expected="a finite number of at least 0", found=repr(weight), do="change it")
+            self._weight = power
+        try:
             super().add(episodes, source=source)
         finally:
             self._weight = None

@@ -1,4 +1,4 @@
-"""What DQN and SAC learn; slow."""
+"""DQN and SAC learn; slow."""
 
 from __future__ import annotations
 

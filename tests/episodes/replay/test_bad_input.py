@@ -74,6 +74,9 @@ CALLS = {
         lambda b: (setattr(b, "alpha", 2.0), b.update_priorities([1e200, 1, 1, 1])), ReplayError, "update", "finite",
     ),
     "new steps with steps to burn in": (lambda b: b.sample(only_new=True, burn_in=2), ReplayError, "only_new", "burn"),
+    "a negative weight with an exponent": (
+        lambda b: (setattr(b, "alpha", 0.6), b.add(episode(), weight=-1.0)), ReplayError, "add, weight", "at least 0",
+    ),
     "a negative weight": (lambda b: b.add(episode(), weight=-1.0), ReplayError, "add, weight", "at least 0"),
     "another shape": (
         lambda b: b.add([episode(), episode(2, obs=lambda t: np.zeros(3, np.float32))]), ColumnError, "obs", "shape",

@@ -1,4 +1,4 @@
-"""Which replay buffer a config names, with its options."""
+"""The setting of a replay buffer: its type and options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _buffer_config(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         kind = value.get("type", "EpisodeReplayBuffer")
         value = {**value, "type": kind.__name__ if kind in _BUFFERS else kind}
-    if not isinstance(value, Mapping) or value["type"] not in BUFFERS:
+    if not isinstance(value, Mapping) or value["type"] not in [*BUFFERS]:
         raise ValueError(f"expected a mapping with type: {' or '.join(BUFFERS)}")
     options = _OPTIONS[value["type"].removeprefix(_SEVERAL)]
     for name in value:
@@ -48,7 +48,7 @@ def _buffer_config(value: Any) -> dict[str, Any]:
     except ValidationError as error:
         raise ValueError(f"beta: {error.errors()[0]['msg']}") from None
     except EpibatchError as error:
-        raise ValueError(f"{error.where}: expected {error.expected}, found {error.found}") from None
+        raise ValueError(f"in {error.where}: expected {error.expected}, found {error.found}") from None
     return dict(value)
 
 
