@@ -82,7 +82,7 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         tails: Mapping[int, Any] | None = None,
         ids: Sequence[str] | None = None,
     ) -> None:
-        nothing, no = np.zeros_like(lengths), np.zeros(len(lengths), np.bool_)
+        nothing, no = np.zeros(len(lengths), np.int64), np.zeros(len(lengths), np.bool_)
         self.stores, self.first, self.lengths = stores, first, lengths
         self.store = nothing if store is None else store
         self.stride = nothing + stride
@@ -145,8 +145,8 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
     @property
     def ends(self) -> Flags:
         """The flags (terminated, truncated) at each chunk's end: bool [2, C]."""
-        flags: Flags = np.stack([self.terminateds, self.truncateds]) & (self.ahead == 0)
-        return flags
+        at_end = self.ahead == 0
+        return np.array([self.terminateds & at_end, self.truncateds & at_end])
 
     def with_ahead(self, steps: int) -> ChunkTable:
         """The same chunks with up to so many of the steps ahead of each as its own; itself if there are none."""
@@ -239,9 +239,14 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         self, firsts: Ints, counts: Ints, step: int, before: Ints | int, after: Ints | int
     ) -> tuple[list[Part], Ints | None]:
         sizes = counts + before + after
-        ends = np.cumsum(sizes)
         strides = self.stride * step
-        low = self.first + firsts * self.stride - (ends - sizes + before) * strides
+        low = self.first + firsts * self.stride
+        no_room = type(before) is int and type(after) is int and not before + after
+        if no_room and len(self.stores) == 1 and len(counts) and (counts == counts[0]).all():  # as many of each
+            among = low[:, None] + np.arange(counts[0]) * strides[:, None]
+            return [(0, slice(None), self._ordered(0, among.ravel()))], None
+        ends = np.cumsum(sizes)
+        low = low - (ends - sizes + before) * strides
         at = np.arange(ends[-1] if len(ends) else 0, dtype=np.int64)
         at *= strides[0] if len(strides) and (strides == strides[0]).all() else np.repeat(strides, sizes)
         at += np.repeat(low, sizes)
@@ -290,7 +295,7 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         """
         if len(parts) == 1 and type(parts[0][1]) is slice:
             ((k, _, at),) = parts
-            out: Leaf = np.take(columns[k].leaves[i], columns[k].rows_at(at), axis=0, mode="clip")
+            out: Leaf = columns[k].leaves[i].take(columns[k].rows_at(at), 0, mode="clip")
             return out if dtype is None else out.astype(dtype)
         leaves = [columns[k].leaves[i] for k, _, _ in parts] or [columns[0].leaves[i]]
         total = sum(len(at) for _, _, at in parts)

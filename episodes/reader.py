@@ -237,9 +237,9 @@ class EpisodeReader:
         if table.owns:
             return  # each buffer knows
         stops = table.lengths + table.ahead + (column == Columns.OBS)
-        lacking = np.flatnonzero((spans > 0) & ((firsts < -table.lookbacks) | (firsts + spans > stops)))
-        if len(lacking):
-            chunk = int(lacking[0])
+        lacking = (firsts < -table.lookbacks) | (firsts + spans > stops)
+        if lacking.any() and (lacking & (spans > 0)).any():
+            chunk = int(np.argmax(lacking & (spans > 0)))
             raise self._no_rows(column, chunk, int(firsts[chunk]), int(spans[chunk]), int(stops[chunk]))
 
     def _no_rows(self, column: str, chunk: int, first: int, span: int, stop: int) -> EpisodeIndexError:
@@ -255,7 +255,7 @@ class EpisodeReader:
         table = self.table
         apart = self.lack_final_obs[chunks]
         if table.tails:
-            apart = apart | np.isin(chunks, list(table.tails))
+            apart = apart | np.array([chunk in table.tails for chunk in chunks.tolist()], np.bool_)
         if not apart.any():
             return
         like = [rows.like(i) for i in range(rows.num_leaves)]
@@ -348,10 +348,9 @@ class EpisodeReader:
         leaves = [self.table.read(columns, i, parts) for i in range(len(columns[0].leaves))]
         form = columns[0].form
         if column == Columns.OBS and self.table.tails:
-            for row in np.flatnonzero(
-                (steps == self.table.lengths[chunks]) & np.isin(chunks, list(self.table.tails))
-            ).tolist():
-                for i, value in enumerate(flatten_like(form, self.table.tails[int(chunks[row])])):
+            tails, last = self.table.tails, np.flatnonzero(steps == self.table.lengths[chunks])
+            for row, chunk in zip(last.tolist(), chunks[last].tolist()):
+                for i, value in enumerate(flatten_like(form, tails[chunk]) if chunk in tails else ()):
                     leaves[i] = leaves[i].astype(np.result_type(leaves[i], np.asarray(value)), copy=False)
                     leaves[i][row] = value
         return unflatten(form, leaves)

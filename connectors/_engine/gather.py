@@ -108,12 +108,16 @@ def end_flags(group: ChunkGroup, *, truncate: bool = False) -> np.ndarray[Any, n
         group: The chunks.
         truncate: Whether chunks that were not terminated count as truncated.
     """
-    counts = group.counts
-    flags = np.zeros((2, int(counts.sum())), np.bool_)
-    last, steps = np.cumsum(counts) - 1 - group.plus_one, group.lengths > 0
-    flags[:, last[steps]] = group.reader.ends[:, steps]
+    counts, ends = group.counts, group.reader.ends
     if truncate:
-        flags[1, last[steps]] |= ~flags[0, last[steps]]
+        ends = np.array([ends[0], ends[1] | ~ends[0]])
+    flags = np.zeros((2, int(counts.sum())), np.bool_)
+    last = counts.cumsum() - (1 + group.plus_one)
+    if group.lengths.all():
+        flags[:, last] = ends
+    else:
+        steps = group.lengths > 0
+        flags[:, last[steps]] = ends[:, steps]
     return flags
 
 

@@ -39,12 +39,12 @@ class LearnerConnectorPipeline(ConnectorPipelineV2):
                 do="leave them out, or sample more steps",
             )
         for group in call.groups.values():
-            empty = np.flatnonzero(group.lengths == 0)
-            if len(empty):
-                lookback = group.reader.lookbacks[empty[0]]
+            if not group.lengths.all():
+                empty = int(np.argmin(group.lengths))
+                lookback = group.reader.lookbacks[empty]
                 hint = f"; if its {lookback} steps of lookback are meant as steps, pass len_lookback_buffer=0"
                 raise EpisodeError(
-                    f"{type(self).__name__}, {group.describe(int(empty[0]))}",
+                    f"{type(self).__name__}, {group.describe(empty)}",
                     expected="at least one step",
                     found="a zero-length chunk (an observation, but no step)",
                     do="leave it out: [episode for episode in episodes if len(episode)]" + hint * bool(lookback),

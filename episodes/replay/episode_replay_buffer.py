@@ -173,7 +173,7 @@ class EpisodeReplayBuffer:
         return self.capacity if self.capacity_bytes is None else self.capacity_bytes // Lanes.row_bytes(leaves)
 
     def _lane_of_env(self, key: Any) -> int:
-        return self._lane_of.setdefault(key, self._num_lanes)
+        return self._lane_of.setdefault(key, len(self._lane_of))
 
     def _lane_of_episode(self, episode: SingleAgentEpisode, source: Any) -> int:
         """The lane of an episode of a list: where it runs, else the emptiest one in which none runs."""
@@ -370,14 +370,13 @@ class EpisodeReplayBuffer:
         fits = lanes.numbers_of(places) >= oldest
         if lookback or min_batch_length_T > 1:
             life = lanes.lives_of(places)
-            held = places - np.maximum(life.first, lanes.oldest(places))
-            fits &= held >= np.minimum(lookback, lanes.steps_of(places))
+            fits &= places - life.first >= np.minimum(lookback, life.t)
             fits &= life.last - places >= min_batch_length_T
         return fits
 
     def _candidates(self, count: int) -> Ints:
         """Draw so many places, with replacement; those that are no steps are drawn again."""
-        return self.lanes.places(self._rng.integers(0, int(self.lanes.filled.sum()), count))
+        return self.lanes.places((self._rng.random(count) * self.lanes.num_rows).astype(np.int64))
 
     def _among(self, places: Ints, count: int) -> Ints:
         """Draw so many of these places."""

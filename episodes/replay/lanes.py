@@ -54,16 +54,18 @@ class Life(NamedTuple):
     """Places and ends of the episodes that rows belong to.
 
     Args:
-        first: The place of the first row that was added of it.
+        first: The place of the oldest row that is held of it.
         last: The place of its newest observation.
         terminated: True if it was terminated there.
         truncated: True if it was truncated there.
+        t: The step of it that each row is.
     """
 
     first: Ints
     last: Ints
     terminated: Flags
     truncated: Flags
+    t: Ints
 
 
 class Lanes:
@@ -137,18 +139,23 @@ class Lanes:
     # -- what is at a place --------------------------------------------------------------------------
 
     @property
+    def num_rows(self) -> int:
+        """Rows that all lanes hold."""
+        return int(self.filled.sum())
+
+    @property
     def filled(self) -> Ints:
         """Rows that each lane holds: int64 [lanes]."""
         return np.minimum(self.written, self.rows_per_lane)
 
     def places(self, numbers: Ints) -> Ints:
-        """Return the places of rows that are numbered lane by lane from the oldest on: int64 [R]."""
+        """Return the places of rows that are numbered lane by lane as they lie: int64 [R]."""
         filled = self.filled
-        ends = np.cumsum(filled)
-        lanes = np.searchsorted(ends, numbers, side="right")
-        ages = ends[lanes] - numbers  # 1 for the newest row of a lane
-        found: Ints = (lanes << _LANE) + self.written[lanes] - ages
-        return found
+        if filled.min() < self.rows_per_lane:
+            ends = filled.cumsum()
+            lanes = ends.searchsorted(numbers, "right")
+            numbers = numbers + (lanes * self.rows_per_lane - (ends - filled)[lanes])
+        return self.places_of(numbers)
 
     def newest(self, most: int | None = None) -> Ints:
         """Return the places of rows lane by lane, the oldest first: at most so many of each lane, None: all; int64."""
@@ -192,9 +199,9 @@ class Lanes:
 
     def lives_of(self, places: Ints) -> Life:
         """Return what is known about the episode at each place."""
-        owners = self._owner[self.rows_at(places)]
-        first, last, terminated, truncated = self._lives[:, owners]
-        return Life(first, last, terminated > 0, truncated > 0)
+        rows = self.rows_at(places)
+        first, last, terminated, truncated = self._lives.take(self._owner[rows], 1)
+        return Life(np.maximum(first, self.oldest(places)), last, terminated > 0, truncated > 0, self._t[rows])
 
     def marks_of(self, places: Ints) -> Ints:
         """Return the number that each row was added with: int64 [R]."""
@@ -219,16 +226,16 @@ class Lanes:
         before, after = self.rows_at(places), out.rows_at(places)
         for mine, other in zip(self._per_row, out._per_row):
             other[after] = mine[before]
-        out.num_steps = int((out._number >= 0).sum())
         for name, (form, leaves) in self._columns.items():
             out._columns[name] = out._with_room(name, form, leaves)
             for leaf, other in zip(leaves, out._columns[name][1]):
                 other[after] = leaf[before]
-        out._lives, out._names, out._free = self._lives, self._names, self._free
+        out._lives, out._names, out._free = self._lives, self._names, list(self._free)
         out._bounds, out._files = list(self._bounds), list(self._files)
         more = num_lanes - self.num_lanes
-        out._held = self._held + [deque() for _ in range(more)]
+        out._held = [*map(deque, self._held), *(deque() for _ in range(more))]
         out._open, out._next = self._open + [None] * more, self._next + [0] * more
+        out._forget_episodes()
         return out
 
     @property
@@ -319,9 +326,10 @@ class Lanes:
 
     def _keep_views(self) -> None:
         """Let states that were asked for keep what they have."""
-        for view in list(self._views):
-            view.keep()
-        self._views.clear()
+        if len(self._views):
+            for view in list(self._views):
+                view.keep()
+            self._views.clear()
 
     @classmethod
     def from_state(
@@ -422,7 +430,7 @@ class Lanes:
         counts = np.bincount(lanes, minlength=self.num_lanes)
         _require(bool((table[:2] >> _LANE == lanes).all() and (table[0] <= last).all()), "episodes")
         _require(bool((table[4] >= 0).all() and ((table[2:4] == 0) | (table[2:4] == 1)).all()), "episodes")
-        every, sizes = self.places(np.arange(int(self.filled.sum()))), last - first + 1
+        every, sizes = self.newest(), last - first + 1
         _require(sizes.sum() == len(every) and bool((runs(first, sizes) == every).all()), "episodes of all rows")
         rows = self.rows_at(every)
         self._owner[rows] = np.repeat(np.arange(len(order)), sizes)
@@ -489,21 +497,20 @@ class Lanes:
         skipped = reader.lengths + 1 - counts
         self._columns = {name: self._with_room(name, form, values) for name, (form, values) in columns.items()}
         firsts, owners = self._begin(reader, episodes, lanes.tolist(), counts.tolist(), skipped.tolist())
-        places = runs(firsts, counts)
+        chunks, stops = np.repeat(np.arange(len(counts)), counts), counts.cumsum()
+        at = np.arange(len(chunks)) - (stops - counts)[chunks]
+        places = firsts[chunks] + at
         rows = self.rows_at(places)
-        numbers = runs(np.cumsum(reader.lengths) - reader.lengths + skipped, counts) + self.num_steps_added
-        numbers[np.cumsum(counts) - 1] = -1
-        is_step = numbers >= 0
-        touched = rows if len(set(lanes.tolist())) == len(lanes) else np.unique(rows)  # where a row is given twice
-        self.num_steps -= int((self._number[touched] >= 0).sum())
+        lengths = reader.lengths
+        numbers = (lengths.cumsum() - lengths + skipped + self.num_steps_added)[chunks] + at
+        numbers[stops - 1] = -1
+        steps = rows[numbers >= 0]
         self._number[rows] = numbers
-        self.num_steps += int((self._number[touched] >= 0).sum())
-        self.num_steps_added += int(reader.lengths.sum())
-        self._t[rows] = runs(reader.starts + skipped, counts)
-        self._owner[rows] = np.repeat(owners, counts)
+        self.num_steps_added += int(lengths.sum())
+        self._t[rows] = (reader.starts + skipped)[chunks] + at
+        self._owner[rows] = owners[chunks]
         if marks is not None:
-            self._marks[rows] = marks[runs(np.cumsum(counts + skipped) - counts, counts)]
-        steps = rows[is_step]
+            self._marks[rows] = marks[((counts + skipped).cumsum() - counts)[chunks] + at]
         for name, (_, values) in columns.items():
             for leaf, value in zip(self._columns[name][1], values):
                 leaf[steps if name not in (Columns.OBS, Columns.INFOS) else rows] = value
@@ -533,10 +540,11 @@ class Lanes:
             leaves = flatten_like(before[0], unflatten(form, leaves))
         kinds, wanted = ([_kind(leaf) for leaf in part] for part in (leaves, before[1]))
         if kinds != wanted:
+            expected, found = (", ".join(f"{kind} of shape {shape}" for kind, shape in part) for part in (wanted, kinds))
             raise ColumnError(
                 f"column {name!r} of a replay buffer",
-                expected=f"rows of {', '.join(wanted)}, as those before",
-                found=f"{', '.join(kinds)} in {reader.describe(0)}",
+                expected=f"rows of {expected}, as those before",
+                found=f"{found} in {reader.describe(0)}",
                 do="bring them to one shape with an env-to-module piece, or begin with an empty buffer",
             )
         return before[0], leaves
@@ -594,29 +602,36 @@ class Lanes:
         self, reader: EpisodeReader, episodes: Sequence[Any], lanes: list[int], counts: list[int], skipped: list[int]
     ) -> tuple[Ints, Ints]:
         """Take rows for each chunk; returns their first places, and the numbers of the episodes: int64 [C]."""
-        firsts, owners = [], []
+        firsts, owners, written = [], [], self.written.tolist()
         ids = getattr(episodes, "ids", None)
         names = [Name(*_NAMES(episode)) for episode in episodes] if ids is None else list(map(Name, ids))
-        starts, ends = reader.starts.tolist(), reader.ends.T.tolist()
-        for lane, count, skip, name, start, (terminated, truncated) in zip(lanes, counts, skipped, names, starts, ends):
-            position, owner = int(self.written[lane]), self._open[lane]
+        ends = reader.ends
+        table = zip(lanes, counts, skipped, names, reader.starts.tolist(), ends.any(0).tolist())
+        for lane, count, skip, name, start, is_done in table:
+            position, owner = written[lane], self._open[lane]
             if owner is not None and (self._names[owner].id_, self._next[lane]) == (name.id_, start):
                 position -= 1  # the row of the observation with which this chunk begins
             else:
                 owner = self._new_owner(name, (lane << _LANE) + position)
                 self._held[lane].append(owner)
-            first = (lane << _LANE) + position + skip
-            self.written[lane] = position + skip + count
-            last = first + count - 1
-            self._lives[1:, owner] = last, terminated, truncated
-            self._open[lane] = None if terminated or truncated else owner
+            firsts.append((lane << _LANE) + position + skip)
+            written[lane] = position + skip + count
+            self._open[lane] = None if is_done else owner
             self._next[lane] = start + skip + count - 1
-            oldest, held = last + 1 - self.rows_per_lane, self._held[lane]
-            while self._lives[1, held[0]] < oldest:
-                self._free.append(held.popleft())
-            firsts.append(first)
             owners.append(owner)
-        return np.array(firsts, np.int64), np.array(owners, np.int64)
+        self.written = np.array(written, np.int64)
+        first, owner_of = np.array(firsts, np.int64), np.array(owners, np.int64)
+        self._lives[1, owner_of], self._lives[2:, owner_of] = first + counts - 1, ends
+        self._forget_episodes()
+        return first, owner_of
+
+    def _forget_episodes(self) -> None:
+        """Let go of episodes of which no row is held. Of each other one, all rows that are held but the last are steps."""
+        oldest = self.oldest(np.arange(self.num_lanes) << _LANE).tolist()
+        for held, place in zip(self._held, oldest):
+            while held and self._lives[1, held[0]] < place:
+                self._free.append(held.popleft())
+        self.num_steps = self.num_rows - sum(map(len, self._held))
 
     def _new_owner(self, name: Name, first: int) -> int:
         if not self._free:
@@ -650,9 +665,8 @@ def _is_numbers(leaf: Leaf) -> bool:
     return leaf.dtype.kind in "biufc"
 
 
-def _kind(leaf: Leaf) -> str:
-    kind = "numbers" if _is_numbers(leaf) else "text" if leaf.dtype.kind == "U" else leaf.dtype
-    return f"{kind} of shape {leaf.shape[1:]}"
+def _kind(leaf: Leaf) -> tuple[Any, tuple[int, ...]]:
+    return "numbers" if _is_numbers(leaf) else "text" if leaf.dtype.kind == "U" else leaf.dtype, leaf.shape[1:]
 
 
 def _listed(leaf: Leaf) -> Any:

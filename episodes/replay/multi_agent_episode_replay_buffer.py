@@ -223,7 +223,7 @@ class MultiAgentEpisodeReplayBuffer:
             by_module = {}
             for name in key[1]:
                 lanes = self.buffers[name].lanes
-                places = lanes.places(np.arange(int(lanes.filled.sum())))
+                places = lanes.newest()
                 places = places[self.buffers[name].may_begin(places, lookback, min_batch_length_T)]
                 marks = lanes.marks_of(places)
                 order = np.argsort(marks, kind="stable")

@@ -142,7 +142,7 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
                     do="restore a whole state",
                 )
         super().set_state(state)
-        rows = self.lanes.rows_at(self.lanes.places(np.arange(count)))
+        rows = self.lanes.rows_at(self.lanes.newest())
         self._tree, self._highest, self._drawn = SumTree(self.lanes.num_lanes * self.lanes.rows_per_lane), highest, None
         self._tree.set(rows, priorities)
 

@@ -91,19 +91,19 @@ class SampledEpisodes(ChunkTable):
         lookback: int = 0,
     ) -> None:
         life = lanes.lives_of(places)
-        oldest = np.maximum(life.first, lanes.oldest(places))
-        first, stop = places, np.minimum(places + length, life.last)
+        first, stop, starts = places, np.minimum(places + length, life.last), life.t
         if burn_in:
-            earliest = oldest + lookback * (lanes.steps_of(oldest) > 0)
+            earliest = life.first + lookback * (life.t > places - life.first)
             learned = np.maximum(np.minimum(places, life.last - length), earliest)
             first, stop = np.maximum(learned - burn_in, earliest), np.minimum(learned + length, life.last)
+            starts = starts + (first - places)
         super().__init__(
             [DrawnColumns(lanes, hidden)],
             first,
             stop - first,
-            lookbacks=first - oldest,
+            lookbacks=first - life.first,
             ahead=life.last - stop,
-            starts=lanes.steps_of(first),
+            starts=starts,
             terminateds=life.terminated,
             truncateds=life.truncated,
             ids=LazyIds(len(places), lambda i: lanes.names_of(places[i : i + 1])[0].id_),
