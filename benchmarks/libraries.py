@@ -35,6 +35,7 @@ MAX_SEQ_LEN = 20
 MODULE = "default_policy"
 
 PLACES = {  # name: where RLlib has it below `ray.rllib`, and where epibatch has it
+    "DQNConfig": ("algorithms.dqn", "algorithms.dqn"),
     "PPOConfig": ("algorithms.ppo", "algorithms.ppo"),
     "ConnectorV2": ("connectors.connector_v2", "connectors.connector_v2"),
     "FrameStacking": ("connectors.common.frame_stacking", "connectors.common.frame_stacking"),

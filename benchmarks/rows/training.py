@@ -1,4 +1,4 @@
-"""Training rows: PPO on CartPole with RLlib's network and numbers, everything included."""
+"""Training rows: PPO on CartPole with RLlib's network and numbers, and DQN with its own, everything included."""
 
 from __future__ import annotations
 
@@ -17,54 +17,70 @@ from benchmarks.row import FLOOR, OURS, RLLIB, Measured, Options, Row, Target, W
 from benchmarks.timing import Side, Spread, in_a_process, measure, remote_sides, spread
 
 STEPS, MINIBATCH, EPOCHS = 4000, 128, 10
-ITERATIONS = 20
+DQN_STEPS, DQN_BATCH = 1000, 32
+SETTINGS: dict[str, dict[str, Any]] = {
+    "PPO": {"train_batch_size": STEPS, "minibatch_size": MINIBATCH, "num_epochs": EPOCHS},
+    "DQN": {
+        "train_batch_size": DQN_BATCH,
+        "num_steps_sampled_before_learning_starts": DQN_STEPS,
+        "replay_buffer_config": {"type": "EpisodeReplayBuffer", "capacity": 100_000},
+    },
+}
+ITERATIONS, DQN_ITERATIONS = 20, 8
 RECORD = Path(__file__).parents[1] / "ppo_seeds.json"
 
 Train = Callable[[], float]
 
 
-def bare(seed: int) -> Train:
+def bare(algorithm: str, seed: int) -> Train:
     """Return what does an iteration of the loop written by hand; it returns the mean return."""
+    from benchmarks.floors.dqn import BareDQN
     from benchmarks.floors.ppo import BarePPO
 
+    if algorithm == "DQN":
+        return BareDQN(seed, DQN_STEPS, DQN_BATCH).iteration
     return BarePPO(seed, STEPS, MINIBATCH, EPOCHS).iteration
 
 
-def of_library(name: str, seed: int) -> Train:
-    """Return what does an iteration of a library's PPO."""
+def of_library(name: str, algorithm: str, seed: int) -> Train:
+    """Return what does an iteration of a library's algorithm."""
     if name == RLLIB:
         import ray
 
         quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
         ray.init(num_cpus=1, object_store_memory=200 << 20, **quiet)
-    config = library(name).PPOConfig().environment("CartPole-v1")
+    config = getattr(library(name), f"{algorithm}Config")().environment("CartPole-v1")
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=1).learners(num_learners=0)
-    config.training(train_batch_size=STEPS, minibatch_size=MINIBATCH, num_epochs=EPOCHS)
-    algorithm = config.debugging(seed=seed).build_algo()
-    return lambda: float(algorithm.train()["env_runners"]["episode_return_mean"])
+    config.training(**SETTINGS[algorithm])
+    trained = config.debugging(seed=seed).build_algo()
+    return lambda: float(trained.train()["env_runners"]["episode_return_mean"])
 
 
-def trainers(options: Options) -> dict[str, Callable[[int], Train]]:
+def trainers(options: Options, algorithm: str = "PPO") -> dict[str, Callable[[int], Train]]:
     """Return side to what begins a training with a seed."""
-    return {**{name: partial(of_library, name) for name in library_names(options)}, FLOOR: bare}
+    sides = {name: partial(of_library, name, algorithm) for name in library_names(options)}
+    return {**sides, FLOOR: partial(bare, algorithm)}
 
 
-def iterations(options: Options) -> Workload:
-    """R2: the next iteration of each side."""
+def iterations(options: Options, algorithm: str = "PPO") -> Workload:
+    """R2 and R5: the next iteration of each side, after those without an update."""
 
     def begun(begin: Callable[[int], Train]) -> Side:
         train = begin(0)
+        for _ in range(2 if algorithm == "DQN" else 0):
+            train()
         return Side(lambda _: train(), single=True)
 
-    return Workload({name: partial(begun, begin) for name, begin in trainers(options).items()}, lambda outputs: None)
+    sides = {name: partial(begun, begin) for name, begin in trainers(options, algorithm).items()}
+    return Workload(sides, lambda outputs: None)
 
 
-def measure_iterations(options: Options) -> Measured:
+def measure_iterations(options: Options, algorithm: str = "PPO") -> Measured:
     """Measure seconds of an iteration; RLlib goes last and alone, as the processes that it starts take time."""
-    rounds = options.rounds or (2 if options.quick else ITERATIONS)
+    rounds = options.rounds or (2 if options.quick else DQN_ITERATIONS if algorithm == "DQN" else ITERATIONS)
     values: dict[str, list[float]] = {}
     for group in ([OURS, FLOOR], [RLLIB] if options.rllib else []):
-        with remote_sides(iterations, options, group) as sides:
+        with remote_sides(partial(iterations, algorithm=algorithm), options, group) as sides:
             values.update(measure(sides, rounds=rounds, seconds=options.seconds))
     totals = ", ".join(f"{name} {sum(seconds):.1f} s" for name, seconds in values.items())
     return Measured(values, note=f"{rounds} iterations: {totals}")
@@ -131,6 +147,12 @@ ROWS = [
         "PPO on CartPole, N = 1, 4,000 steps, minibatches of 128, 10 epochs; per iteration",
         measure_iterations,
         (at_most(1.05),),
+    ),
+    Row(
+        "R5",
+        "DQN on CartPole, N = 1, 1,000 steps, an update of 32 steps for each; per iteration",
+        partial(measure_iterations, algorithm="DQN"),
+        (at_most(1.1),),
     ),
     Row(
         "R2/return",

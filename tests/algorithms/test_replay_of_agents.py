@@ -59,7 +59,7 @@ def config(kind=WatchedDQN, seed=0, policies_to_train=None, **training):
     settings = {"train_batch_size": 8, "num_steps_sampled_before_learning_starts": 12, **training}
     env_config = {"box": kind is SACConfig}
     made = kind().environment(Comings, env_config=env_config).debugging(seed=seed).training(**settings)
-    made.rl_module(model_config={"fcnet_hiddens": [8]})
+    made.rl_module(model_config={"fcnet_hiddens": [8]}).env_runners(rollout_fragment_length=1)
     return made.multi_agent(
         policies={"red", "blue"}, policy_mapping_fn=lambda agent, *_, **__: agent.split("_")[0],
         policies_to_train=policies_to_train,
@@ -84,7 +84,7 @@ def test_a_buffer_of_several_agents_is_for_one_agent_too():
     made.training(replay_buffer_config={"type": "MultiAgentEpisodeReplayBuffer", "capacity": 50})
     algo = made.build_algo()
     algo.training_step()
-    assert len(SOURCES[5].buffer) == 1 and type(SOURCES[5].buffer).__name__ == "EpisodeReplayBuffer"
+    assert len(SOURCES[5].buffer) == 16 and type(SOURCES[5].buffer).__name__ == "EpisodeReplayBuffer"
     algo.stop()
     with pytest.raises((ConfigError, ValueError), match="alpha"):
         DQNConfig().training(replay_buffer_config={"type": "MultiAgentEpisodeReplayBuffer", "alpha": 1.0})

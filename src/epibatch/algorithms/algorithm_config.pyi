@@ -456,7 +456,8 @@ class AlgorithmConfig:
                 error. Training reads the one before.
             add_default_connectors_to_env_to_module_pipeline: False: the pipeline has only your pieces.
             add_default_connectors_to_module_to_env_pipeline: False: the pipeline has only your pieces.
-            rollout_fragment_length: Steps of each environment in a sample; "auto" covers `train_batch_size`.
+            rollout_fragment_length: Steps of each environment in a sample; "auto" covers `train_batch_size`, and
+                with a replay buffer about 16 steps of all environments of a runner.
             batch_mode: Samples cut running episodes, or consist of whole ones.
             keep_running_episodes: True: when whole episodes are sampled, running ones go on in the next sample;
                 False: all environments reset.

@@ -30,8 +30,8 @@ from .config.settings import BATCH_SIZE_NAMES, TrainingSettings
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
 
-_MOST_UPDATES = 32
-"""Updates that are drawn at once."""
+_MOST_UPDATES, _FRAGMENT = 32, 16
+"""Updates that are drawn at once; steps of all environments of a runner in a fragment, if nothing says how many."""
 
 
 class ReplayTraining(TrainingSettings):
@@ -162,8 +162,7 @@ class ReplaySource:
 
     def _arguments(self) -> dict[str, Any]:
         config = self._config
-        length = config.rollout_fragment_length
-        steps = int(config.num_envs_per_env_runner) * (1 if length == "auto" else int(length))
+        steps = int(config.num_envs_per_env_runner) * config.get_rollout_fragment_length()
         random = not self._learns and not self._sequences  # random actions come without states
         return {"num_timesteps": steps, "random_actions": random}
 
@@ -253,6 +252,19 @@ class ReplayConfig(AlgorithmConfig):
 
     training_model: ClassVar[type[TrainingSettings]] = ReplayTraining
     min_env_steps_per_iteration: ClassVar[int] = 1000
+
+    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
+        """Steps that each environment of a runner contributes to one `sample()`, at least 1.
+
+        With "auto", all environments of a runner contribute about 16: the updates that these are worth are drawn at
+        once, and the modules that act are up to 16 updates older.
+
+        Args:
+            worker_index: The runner's number; RLlib's argument.
+        """
+        if self.rollout_fragment_length != "auto":
+            return int(self.rollout_fragment_length)
+        return -(-_FRAGMENT // int(self.num_envs_per_env_runner))
 
     def make_source(self, env_runner_group: Any) -> Any:
         """Return a `ReplaySource`."""

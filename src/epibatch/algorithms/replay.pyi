@@ -80,6 +80,16 @@ class ReplayConfig(AlgorithmConfig):
 
     training_model: ClassVar[type[TrainingSettings]]
     min_env_steps_per_iteration: ClassVar[int]
+    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
+        """Steps that each environment of a runner contributes to one `sample()`, at least 1.
+
+        With "auto", all environments of a runner contribute about 16: the updates that these are worth are drawn at
+        once, and the modules that act are up to 16 updates older.
+
+        Args:
+            worker_index: The runner's number; RLlib's argument.
+        """
+        ...
     def make_source(self, env_runner_group: Any) -> Any:
         """Return a `ReplaySource`."""
         ...

@@ -392,7 +392,8 @@ class EnvRunnerSettings(SettingsModel):
         PlainValidator(_fragment_length),
         WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]}),
     ] = "auto"
-    """Steps of each environment in a sample; "auto" covers `train_batch_size`."""
+    """Steps of each environment in a sample; "auto" covers `train_batch_size`, and with a replay buffer about 16 steps
+    of all environments of a runner."""
     batch_mode: Literal["truncate_episodes", "complete_episodes"] = "truncate_episodes"
     """Samples cut running episodes, or consist of whole ones."""
     keep_running_episodes: Switch = False

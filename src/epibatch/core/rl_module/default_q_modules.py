@@ -86,9 +86,10 @@ class QHead(nn.Module):
         """Give `[..., num_actions, num_atoms]` for `[..., size_in]`: logits, or values if there is one atom."""
         for layer in self._noisy:
             layer.has_noise = noise
-        out: torch.Tensor = self.advantages(x).unflatten(-1, self._shape)
+        out = run(self.advantages, x)
+        out = out.unflatten(-1, self._shape) if self._shape[1] > 1 else out.unsqueeze(-1)
         if self.state_value is not None:
-            out = out - out.mean(-2, keepdim=True) + self.state_value(x).unsqueeze(-2)
+            out = out - out.mean(-2, keepdim=True) + run(self.state_value, x).unsqueeze(-2)
         return out
 
     def values(self, out: torch.Tensor) -> torch.Tensor:
