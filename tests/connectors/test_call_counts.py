@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 import epibatch
+from epibatch.algorithms.dqn import DQNConfig
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors import ConnectorV2
 from epibatch.env_runner.multi_agent_env import make_multi_agent
+from epibatch.episodes.replay import EpisodeReplayBuffer
 
 PACKAGE = str(Path(epibatch.__file__).parent)
 CALLS = {
@@ -29,6 +31,9 @@ CALLS = {
     "acting": 90,
     "acting, LSTM": 139,
     "acting, agents": 360,
+    "replay, a draw and its batch": 265,
+    "replay, a draw and its batch, LSTM": 482,
+    "replay, 64 steps added": 211,
 }
 """Of functions and methods; comprehensions, which some versions of Python inline, do not count."""
 
@@ -127,9 +132,29 @@ def acting(name):
     return counts
 
 
+def replaying(name):
+    config = DQNConfig().environment(Clock).env_runners(num_envs_per_env_runner=4).debugging(seed=0)
+    config.rl_module(model_config={"use_lstm": "LSTM" in name, "max_seq_len": 8})
+    algo, buffer = config.build_algo(), EpisodeReplayBuffer(1000, seed=0)
+    pipeline, module = algo.learner.connector, algo.learner.module
+    deliveries = [algo.env_runner.sample(num_timesteps=64) for _ in range(4)]
+
+    def draw():
+        drawn = buffer.sample(32, batch_length_T=8, lookback=1) if "LSTM" in name else buffer.sample(32)
+        pipeline(rl_module=module, batch={}, episodes=drawn, shared_data={})
+
+    for episodes in deliveries[:3]:
+        buffer.add(episodes)
+        draw()
+    counts = calls_in((lambda: buffer.add(deliveries[3])) if "added" in name else draw)
+    algo.stop()
+    return counts
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_of_one_call(name):
-    counts = (learning if name.startswith("learning") else acting)(name)
+    kinds = {"learning": learning, "acting": acting, "replay": replaying}
+    counts = kinds[name.split(",")[0]](name)
     total, expected = sum(counts.values()), CALLS[name]
     most = ", ".join(f"{count} {function}" for function, count in counts.most_common(12))
     assert abs(total - expected) <= 0.05 * expected, (
