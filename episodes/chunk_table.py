@@ -241,19 +241,22 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         sizes = counts + before + after
         strides = self.stride * step
         low = self.first + firsts * self.stride
-        no_room = type(before) is int and type(after) is int and not before + after
-        if no_room and len(self.stores) == 1 and len(counts) and (counts == counts[0]).all():  # as many of each
-            among = low[:, None] + np.arange(counts[0]) * strides[:, None]
-            return [(0, slice(None), self._ordered(0, among.ravel()))], None
-        ends = np.cumsum(sizes)
-        low = low - (ends - sizes + before) * strides
-        at = np.arange(ends[-1] if len(ends) else 0, dtype=np.int64)
-        at *= strides[0] if len(strides) and (strides == strides[0]).all() else np.repeat(strides, sizes)
-        at += np.repeat(low, sizes)
         spare = None
-        if len(at) > counts.sum():
-            runs = np.stack([counts * 0 + before, counts, counts * 0 + after], 1)
-            spare = np.flatnonzero(np.repeat(np.tile([True, False, True], len(counts)), runs.ravel()))
+        if len(self.stores) == 1 and len(sizes) and (sizes == sizes[0]).all():  # as with sequences and single steps
+            steps = np.arange(sizes[0]) - (before if isinstance(before, int) else before[:, None])
+            at = (low[:, None] + steps * strides[:, None]).ravel()
+            if len(at) > counts.sum():
+                spare = np.flatnonzero((steps < 0) | (steps >= counts[:, None]))
+        else:
+            ends = sizes.cumsum()
+            low = low - (ends - sizes + before) * strides
+            at = np.arange(ends[-1] if len(ends) else 0, dtype=np.int64)
+            at *= strides[0] if len(strides) and (strides == strides[0]).all() else np.repeat(strides, sizes)
+            at += np.repeat(low, sizes)
+            if len(at) > counts.sum():
+                runs = np.stack([counts * 0 + before, counts, counts * 0 + after], 1)
+                spare = np.flatnonzero(np.repeat(np.tile([True, False, True], len(counts)), runs.ravel()))
+        if spare is not None:
             at[spare] = self.first[0]  # a place that there is
         return self._by_store(np.repeat(self.store, sizes) if len(self.stores) > 1 else None, at), spare
 
