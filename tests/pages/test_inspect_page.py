@@ -1,0 +1,184 @@
+"""The inspector's page in a headless Chromium: everything is clicked, at two widths, light and dark."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+TEMPLATE = HERE.parents[1] / "src" / "epibatch" / "connectors" / "_inspect" / "page.html"
+EXAMPLES = ("lstm", "frames", "agents", "dict", "bug")
+WIDTHS = (1280, 400)
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+MARKUP = "<img src=x onerror='window.injected=true'>"
+CATCH = """
+const PROBLEMS = [];
+for (const kind of ["error", "unhandledrejection", "securitypolicyviolation"]) {
+  addEventListener(kind, event => PROBLEMS.push(`${kind}: ${event.message || event.reason || event.blockedURI}`));
+}
+for (const level of ["error", "warn"]) console[level] = (...words) => PROBLEMS.push(`console: ${words.join(" ")}`);
+"""
+
+
+def example(name):
+    return json.loads((HERE / f"{name}.json").read_text())
+
+
+def replay_draw():
+    """A draw of three rows of two steps each from an episode, of a run in which nothing acted."""
+    column = {"layout": "tensors", "shape": [3], "dtype": "float32", "bytes": 12}
+    change = {"name": "rewards", "before": None, "after": column, "what": ["added"]}
+    chunk = {"id": "c", "episode": "e", "env": -1, "agent": None, "module": "m", "x": list(range(9)), "t0": 4, "n": 8}
+    grid = {"shape": [3], "kind": [1, 1, 1], "chunk": [0, 0, 0], "at": [0, 6, 2], "next": [2, 8, None]}
+    grid |= {"columns": {"rewards": [0.5, None, -1.5]}, "facts": {"weight of the draw": [0.25, 1, None]}}
+    return {
+        "title": "A draw",
+        "facts": {"rows": 3},
+        "notes": [],
+        "gap": None,
+        "flow": [{"key": "draw", "title": "Draw", "pieces": [{"piece": "p", "kind": "P", "own": False, "columns": [change]}]}],
+        "chunks": [chunk | {"look": 0, "end": "cut", "side": 0}],
+        "grids": {"m": grid},
+    }
+
+
+def hostile():
+    """The example of a bug in which every name is markup or a name of JavaScript's own."""
+    data = example("bug")
+    data["title"] = MARKUP
+    data["facts"] = {MARKUP: MARKUP, "__proto__": "</script><script>window.injected=true</script>"}
+    data["notes"] = [MARKUP]
+    data["warnings"] = [MARKUP, "<!--<script>"]
+    for lane in data["flow"]:
+        for piece in lane["pieces"]:
+            piece.update(kind=MARKUP, doc=MARKUP)
+            for change in piece["columns"]:
+                change["name"] = MARKUP
+    for chunk in data["chunks"]:
+        chunk.update(episode=MARKUP, agent=MARKUP, module="__proto__")
+    (grid,) = data["grids"].values()
+    names = [MARKUP, "__proto__", "constructor", "toString"]
+    grid["columns"] = {names[k] if k < 4 else name: values for k, (name, values) in enumerate(grid["columns"].items())}
+    grid["columns"][MARKUP] = [None] * len(grid["kind"])
+    grid["others"] = {MARKUP: [1]}
+    grid["entries"] = [MARKUP] * 4
+    data["grids"] = {"__proto__": grid}
+    return data
+
+
+def filled(data, scripts=True):
+    text = TEMPLATE.read_text(encoding="utf-8")
+    assert text.count("/*DATA*/null") == 1
+    page = text.replace("/*DATA*/null", json.dumps(data, allow_nan=False).replace("<", "\\u003c"))
+    if not scripts:
+        return page
+    click = (HERE / "click_everything.js").read_text(encoding="utf-8")
+    return page.replace("<style>", f"<script>{CATCH}</script><style>", 1) + f"<script>{click}</script>"
+
+
+def clicked(folder, pages, dark):
+    """Open pages in frames of one Chromium; return what the clicking script reports of each, by name and width."""
+    frames = []
+    for name, data in pages.items():
+        (folder / f"{name}.html").write_text(filled(data), encoding="utf-8")
+        frames += [f'<iframe name="{name} {w}" src="{name}.html" style="width:{w}px;height:900px"></iframe>' for w in WIDTHS]
+    collect = "const found = {}; onmessage = e => { found[e.data.name] = e.data.report; at.textContent = JSON.stringify(found); };"
+    around = f'<!doctype html><meta charset="utf-8"><pre id="at"></pre><script>{collect}</script>{"".join(frames)}'
+    (folder / "around.html").write_text(around, encoding="utf-8")
+    settings = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=30000", "--window-size=1400,1000"]
+    settings += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", f"--user-data-dir={folder / 'profile'}"]
+    command = [CHROMIUM, *settings, "--dump-dom", (folder / "around.html").as_uri()]
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return json.loads(html.unescape(re.search(r'<pre id="at">(.*?)</pre>', dom, re.DOTALL)[1]))
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["light", "dark"])
+def reports(request, tmp_path_factory):
+    pages = {name: example(name) for name in EXAMPLES} | {"replay": replay_draw(), "hostile": hostile()}
+    return request.param, clicked(tmp_path_factory.mktemp("pages"), pages, request.param)
+
+
+@needs_chromium
+@pytest.mark.slow
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", [*EXAMPLES, "replay", "hostile"])
+def test_everything_can_be_clicked(reports, name, width):
+    dark, found = reports
+    report = found[f"{name} {width}"]
+    assert report["problems"] == []
+    assert report["actions"] > 30
+    assert not report["injected"]
+    assert (sum(map(int, re.findall(r"\d+", report["background"])[:3])) < 200) == dark
+
+
+@needs_chromium
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_each_cell_names_its_episode_and_step(reports, name):
+    data = example(name)
+    grids = list(data["grids"].items())
+    shown = reports[1][f"{name} 1280"]["cells"]
+    assert len(shown) == sum(len(grid["kind"]) for _, grid in grids)
+    for place, cell, title, lines in shown:
+        module, grid = grids[place]
+        kind, step = grid["kind"][cell], grid["at"][cell]
+        width = grid["shape"][-1]
+        where = f"[b={cell // width}, t={cell % width}]" if len(grid["shape"]) == 2 else f"row {cell}"
+        word = ("padding", "step with loss", "bootstrap row", "step without loss")[kind]
+        assert title == f"{module + ' ' if len(grids) > 1 else ''}{where}: {word}"
+        if kind == 0:
+            assert lines == {}
+            continue
+        chunk = data["chunks"][grid["chunk"][cell]]
+        assert lines["episode"] == chunk["episode"]
+        assert lines.get("agent") == chunk["agent"]
+        assert lines["step"] == f"{chunk['t0'] + step} of the episode, {step} of the chunk"
+        for column, values in grid["columns"].items():
+            assert float(lines[column].replace(",", "")) == pytest.approx(values[cell], rel=1e-3), column
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_the_page_says_where_acting_and_learning_part(reports):
+    words = {name: reports[1][f"{name} 1280"]["text"] for name in ("lstm", "bug", "replay")}
+    assert "Acting and learning agree" in words["lstm"]
+    assert "Acting and learning differ" in words["bug"] and "Only in acting: HalveObservations" in words["bug"]
+    assert "Nothing acted for this page" in words["replay"]
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_markup_is_shown_as_it_is(reports):
+    text = reports[1]["hostile 1280"]["text"]
+    assert MARKUP in text and "<!--<script>" in text and "</script><script>" in text and "__proto__" in text
+
+
+def test_nothing_is_fetched():
+    text = TEMPLATE.read_text(encoding="utf-8")
+    assert set(re.findall(r"\w+://[^\s\"'`<]*", text)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|@import|url\((?!#)", text)
+    assert len(text.encode()) < 66_000
+
+
+def luminance(colour):
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    channels = [int(digits[k : k + 2], 16) / 255 for k in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_text_has_the_contrast_that_wcag_asks_for(theme):
+    rules = re.findall(r":root \{(.*?)\}", TEMPLATE.read_text(encoding="utf-8"), re.DOTALL)
+    colours = dict(re.findall(r"--(\w+): (#\w+);", rules[theme]))
+    for text in ("fg", "soft", "accent", "own", "good", "bad"):
+        for below in ("bg", "card", "raise"):
+            light, dark = sorted((luminance(colours[text]), luminance(colours[below])), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (text, below)
