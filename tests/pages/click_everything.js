@@ -13,9 +13,8 @@ function clickEverything() {
   const press = key => act(document.activeElement, "keydown", { key });
   const marks = () => all(".mark").length;
   const wrongText = (where, node) => {
-    for (const text of all("*", node).filter(child => !child.children.length && child.tagName !== "TH").map(child => child.textContent)) {
-      if (/undefined|\[object|NaN/.test(text)) PROBLEMS.push(`${where}: ${text}`);
-    }
+    const text = node.textContent.replaceAll("zerosNaNvalues", ""), place = text.search(/undefined|\[object|NaN/);
+    expect(place < 0, `${where}: ${text.slice(place - 30, place + 30)}`);
   };
   const fits = where => expect(document.documentElement.scrollWidth <= innerWidth, `${where}: the page scrolls sideways, ${document.documentElement.scrollWidth} > ${innerWidth}`);
 
@@ -36,8 +35,9 @@ function clickEverything() {
   for (const button of all(".piece")) {
     act(button, "click");
     expect(all(".piece[aria-pressed=true]").length === 1 && button.getAttribute("aria-pressed") === "true", "one piece is pressed");
-    for (const index of all("#score .hit").keys()) act(all("#score .hit")[index], "click");
-    act(button, "click");
+    if (button.closest("ol").querySelector(".piece") === button) {
+      for (const index of all("#score .hit").keys()) act(all("#score .hit")[index], "click");
+    }
     fits("piece");
     wrongText("piece", one("#pipelines"));
   }
@@ -86,4 +86,8 @@ function clickEverything() {
   report.text = one(".page").innerText;
   parent.postMessage({ name: window.name, report }, "*");
 }
-addEventListener("load", () => { try { clickEverything(); } catch (error) { PROBLEMS.push(error.stack); parent.postMessage({ name: window.name, report: { problems: PROBLEMS } }, "*"); } });
+try {
+  clickEverything();
+} catch (error) {
+  parent.postMessage({ name: window.name, report: { problems: [...PROBLEMS, error.stack] } }, "*");
+}

@@ -92,10 +92,10 @@ def clicked(folder, pages, dark):
     collect = "const found = {}; onmessage = e => { found[e.data.name] = e.data.report; at.textContent = JSON.stringify(found); };"
     around = f'<!doctype html><meta charset="utf-8"><pre id="at"></pre><script>{collect}</script>{"".join(frames)}'
     (folder / "around.html").write_text(around, encoding="utf-8")
-    settings = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=30000", "--window-size=1400,1000"]
+    settings = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,1000"]
     settings += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", f"--user-data-dir={folder / 'profile'}"]
     command = [CHROMIUM, *settings, "--dump-dom", (folder / "around.html").as_uri()]
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout
     return json.loads(html.unescape(re.search(r'<pre id="at">(.*?)</pre>', dom, re.DOTALL)[1]))
 
 
