@@ -540,9 +540,7 @@ class Lanes:
             leaves = flatten_like(before[0], unflatten(form, leaves))
         kinds, wanted = ([_kind(leaf) for leaf in part] for part in (leaves, before[1]))
         if kinds != wanted:
-            expected, found = (
-                ", ".join(f"{kind} of shape {shape}" for kind, shape in part) for part in (wanted, kinds)
-            )
+            expected, found = (", ".join(f"{kind} of shape {shape}" for kind, shape in part) for part in (wanted, kinds))
             raise ColumnError(
                 f"column {name!r} of a replay buffer",
                 expected=f"rows of {expected}, as those before",
