@@ -540,7 +540,9 @@ class Lanes:
             leaves = flatten_like(before[0], unflatten(form, leaves))
         kinds, wanted = ([_kind(leaf) for leaf in part] for part in (leaves, before[1]))
         if kinds != wanted:
-            expected, found = (", ".join(f"{kind} of shape {shape}" for kind, shape in part) for part in (wanted, kinds))
+            expected, found = (
+                ", ".join(f"{kind} of shape {shape}" for kind, shape in part) for part in (wanted, kinds)
+            )
             raise ColumnError(
                 f"column {name!r} of a replay buffer",
                 expected=f"rows of {expected}, as those before",
@@ -626,7 +628,10 @@ class Lanes:
         return first, owner_of
 
     def _forget_episodes(self) -> None:
-        """Let go of episodes of which no row is held. Of each other one, all rows that are held but the last are steps."""
+        """Let go of episodes of which no row is held, and count the steps.
+
+        Of an episode that is held, all rows that are held but its last one are steps.
+        """
         oldest = self.oldest(np.arange(self.num_lanes) << _LANE).tolist()
         for held, place in zip(self._held, oldest):
             while held and self._lives[1, held[0]] < place:
