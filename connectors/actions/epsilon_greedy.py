@@ -18,7 +18,7 @@ class EpsilonGreedy(Piece):
 
     It stands before GetActions, and changes `action_dist_inputs` while exploring: from values to logits, so that
     `action_logp` is right. All actions are equally likely in the random part, but those with a value of minus infinity,
-    which are illegal, are never taken. Without `explore` the best action is taken anyhow. (Watkins 1989.)
+    or the lowest number of its type, are illegal and never taken. Without `explore` the best action is taken anyhow. (Watkins 1989.)
 
     Args:
         epsilon: The probability, or a schedule of it by environment steps that were sampled: `[[0, 1.0], [10_000,
@@ -60,7 +60,7 @@ class EpsilonGreedy(Piece):
 
         values = columns[Columns.ACTION_DIST_INPUTS]
         epsilon = value_at(self.epsilon, group.shared_data.get(NUM_ENV_STEPS, 0))
-        legal = values > -torch.inf
+        legal = values > torch.finfo(values.dtype).min
         probabilities = epsilon * legal / legal.sum(-1, keepdim=True)
         best = torch.zeros_like(values).scatter_(-1, values.argmax(-1, keepdim=True), 1.0 - epsilon)
         columns[Columns.ACTION_DIST_INPUTS] = (probabilities + best).log()

@@ -8,6 +8,7 @@ import torch
 
 from epibatch.connectors import module_to_env
 from epibatch.connectors.actions import EpsilonGreedy
+from epibatch.core.distributions import mask_logits
 from epibatch.core.errors import ConfigError
 from epibatch.core.rl_module import DefaultQNetwork, RLModuleSpec
 from epibatch.env_runner import SingleAgentEnvRunner
@@ -71,3 +72,11 @@ def test_what_is_no_probability_is_named(epsilon):
 def test_it_stands_before_the_actions_are_drawn():
     pipeline = module_to_env.default_pipeline(connectors=[EpsilonGreedy()])
     assert [type(piece).__name__ for piece in pipeline][:2] == ["EpsilonGreedy", "GetActions"]
+
+
+def test_actions_that_a_mask_forbids_are_never_taken():
+    mask = torch.tensor([[1, 0, 1], [0, 0, 1], [1, 1, 1]])
+    values = mask_logits(torch.tensor([[1.0, 9.0, 3.0], [9.0, 1.0, 3.0], [3.0, 2.0, 1.0]]), mask)
+    found = EpsilonGreedy(epsilon=0.3)(batch={"action_dist_inputs": values}, episodes=[], explore=True)
+    expected = [[0.15, 0.0, 0.85], [0.0, 0.0, 1.0], [0.8, 0.1, 0.1]]
+    np.testing.assert_allclose(found["action_dist_inputs"].exp().numpy(), expected, atol=1e-6)
