@@ -282,8 +282,9 @@ class Lanes:
         bounds, files = self._bounds, self._files
         bounds[:] = [np.pad(bound, (0, self.num_lanes - len(bound))) for bound in bounds]
         oldest, stable = self.written - self.filled, np.maximum(self.written - 1, 0)
-        while files and (bounds[1] <= oldest).all():
-            del files[0], bounds[0]
+        spans = list(zip(bounds, bounds[1:]))  # some lanes may have had no steps for long
+        kept = [i for i, (low, high) in enumerate(spans) if (high > np.maximum(low, oldest)).any()]
+        bounds[1:], files[:] = [bounds[i + 1] for i in kept], [files[i] for i in kept]
         while files and files[-1].path is None:
             del files[-1], bounds[-1]
         first = np.minimum(np.maximum(bounds[-1], oldest), stable)

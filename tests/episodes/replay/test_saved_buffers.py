@@ -157,6 +157,22 @@ def test_a_save_writes_what_is_new(kind, width, tmp_path):
     assert written(before, files_of(folder)) == sum(files_of(folder).values()), "nothing of it is left"
 
 
+def test_a_lane_without_new_steps_does_not_keep_what_others_overwrote(tmp_path):
+    buffer, streams = EpisodeReplayBuffer(400, seed=0), Streams(0, envs=1)
+    buffer.add(running(0, 0, 20, done=False), source="quiet")
+    sizes = []
+    for save in range(80):
+        buffer.add(streams.part(10), source="busy")
+        buffer.save_to_path(tmp_path / "buffer")
+        sizes.append(sum(files_of(tmp_path / "buffer").values()))
+        if save % 13 == 0:
+            assert_same(buffer, restored(EpisodeReplayBuffer, 400, tmp_path / "buffer"))
+    assert max(sizes[40:]) < 1.3 * sizes[39], "the lane of the busy source is full since save 20"
+    buffer.add(running(0, 20, 5, done=True), source="quiet")
+    buffer.save_to_path(tmp_path / "buffer")
+    assert_same(buffer, restored(EpisodeReplayBuffer, 400, tmp_path / "buffer"))
+
+
 @pytest.mark.parametrize("how", ["removed", "another disk", "shorter"])
 def test_what_cannot_be_shared_is_written_again(how, tmp_path, monkeypatch):
     buffer, streams = EpisodeReplayBuffer(400, seed=0), Streams(0)
