@@ -18,7 +18,8 @@ class EpsilonGreedy(Piece):
 
     It stands before GetActions, and changes `action_dist_inputs` while exploring: from values to logits, so that
     `action_logp` is right. All actions are equally likely in the random part, but those with a value of minus infinity,
-    or the lowest number of its type, are illegal and never taken. Without `explore` the best action is taken anyhow. (Watkins 1989.)
+    or the lowest number of its type, are illegal and never taken. Without `explore` the best action is taken anyhow.
+    (Watkins 1989.)
 
     Args:
         epsilon: The probability, or a schedule of it by environment steps that were sampled: `[[0, 1.0], [10_000,

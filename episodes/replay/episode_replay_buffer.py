@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -127,10 +128,12 @@ class EpisodeReplayBuffer:
         with restore_on_error(self.undo()):
             return self._prepared(episodes, source, marks)
 
-    def undo(self) -> Callable[[], None]:
-        """Return the function that takes back what `prepare` changes, unless something was written since."""
+    def undo(self) -> Callable[[], Any]:
+        """Return the function that takes back what `prepare` or draws change, unless something was written since."""
         before = {**vars(self), **{name: copy.copy(vars(self)[name]) for name in ("_lane_of", "_running", "_idle")}}
-        return lambda: vars(self).update(before)
+        generator = self._rng.bit_generator
+        put_back = partial(setattr, generator, "state", generator.state)
+        return lambda: (vars(self).update(before), put_back())
 
     def _prepared(self, episodes: Any, source: Any, marks: Ints | None) -> Callable[[], None]:
         if isinstance(episodes, SingleAgentEpisode):
@@ -309,7 +312,9 @@ class EpisodeReplayBuffer:
         if only_new:
             places, lengths = self._new(count, length)
         else:
-            places = self._draw(count or self.batch_size_B, lookback, min_batch_length_T, max_age)
+            generator = self._rng.bit_generator
+            with restore_on_error(partial(setattr, generator, "state", generator.state)):
+                places = self._draw(count or self.batch_size_B, lookback, min_batch_length_T, max_age)
         hidden = set() if include_extra_model_outputs else set(self.lanes.outputs)
         if not include_infos:
             hidden.add(Columns.INFOS)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.errors import ReplayError
+from epibatch.core.restoring import restore_on_error
 
 from .episode_replay_buffer import EpisodeReplayBuffer, check_least
 from .mixed_episodes import MixedEpisodes
@@ -73,7 +74,7 @@ class MixedReplay:
             **options: Further arguments of the buffers' `sample`, except `only_new`.
 
         Raises:
-            ReplayError: a buffer cannot draw its part, or `only_new`.
+            ReplayError: a buffer cannot draw its part, or `only_new`. All buffers are as they were then.
         """
         check_least("MixedReplay.sample", 1, num_items=num_items)
         if options.get("only_new"):
@@ -84,7 +85,9 @@ class MixedReplay:
         used, owners = np.unique(owners, return_inverse=True)
         buffers = [list(self.buffers.values())[number] for number in used]
         counts = np.bincount(owners).tolist()
-        parts = [buffer.sample(count, **options) for buffer, count in zip(buffers, counts)]
+        undos = [buffer.undo() for buffer in buffers]
+        with restore_on_error(lambda: [undo() for undo in undos]):
+            parts = [buffer.sample(count, **options) for buffer, count in zip(buffers, counts)]
         self.num_sampled += num_items
         self._drawn = MixedEpisodes(parts, owners, buffers)
         return self._drawn

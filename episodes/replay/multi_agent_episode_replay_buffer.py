@@ -163,7 +163,9 @@ class MultiAgentEpisodeReplayBuffer:
         count = num_items or batch_size_B or self.batch_size_B
         modules = self._modules(modules_to_sample)
         if replay_mode == "independent":
-            drawn = ChunksByModule({name: self.buffers[name].sample(count, **options) for name in modules})
+            undos = [self.buffers[name].undo() for name in modules]
+            with restore_on_error(lambda: [undo() for undo in undos]):
+                drawn = ChunksByModule({name: self.buffers[name].sample(count, **options) for name in modules})
         elif replay_mode == "synchronized":
             options.pop("beta", None)  # steps that are drawn uniformly have equal weights
             unknown = options.keys() - {"batch_length_T", "lookback", "min_batch_length_T"}

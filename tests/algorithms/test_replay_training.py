@@ -41,8 +41,8 @@ def small(kind=DQNConfig, **training):
 
 @pytest.mark.parametrize(
     ("intensity", "envs", "fragment", "each"),
-    [(None, 1, 1, 1), (None, 4, "auto", 16), (None, 24, "auto", 24), (None, 5, "auto", 20),
-     (8, 2, 3, 6), (2, 1, 1, 0.25), (1, 4, 2, 1), (24, 1, 5, 15), (40, 2, 50, 500), (0.5, 3, 1, 3 / 16)],
+    [(None, 1, 1, 1), (None, 4, "auto", 16), (None, 24, "auto", 24), (None, 5, "auto", 20), (8, 2, 3, 6),
+     (2, 1, 1, 0.25), (1, 4, 2, 1), (24, 1, 5, 15), (40, 2, 50, 500), (0.5, 3, 1, 3 / 16)],
 )  # fmt: skip
 def test_as_many_steps_are_drawn_as_the_ratio_says(intensity, envs, fragment, each):
     """`each`: updates of 8 steps that a fragment is worth; after the warm-up, whose steps count for none."""
