@@ -81,7 +81,7 @@ def test_agents_fill_the_buffer_of_their_modules(name):
 
 def test_a_buffer_of_several_agents_is_for_one_agent_too():
     made = WatchedDQN().environment("CartPole-v1").debugging(seed=5)
-    made.training(replay_buffer_config={"type": "MultiAgentEpisodeReplayBuffer", "capacity": 50})
+    made.training(replay_buffer_config={"type": "MultiAgentEpisodeReplayBuffer", "capacity": 1000})
     algo = made.build_algo()
     algo.training_step()
     assert len(SOURCES[5].buffer) == 16 and type(SOURCES[5].buffer).__name__ == "EpisodeReplayBuffer"

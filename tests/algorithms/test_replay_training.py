@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from functools import partial
 from types import SimpleNamespace
 
@@ -12,7 +14,7 @@ from fake_actors import FakeActors
 
 from epibatch.algorithms import DQNConfig, SACConfig
 from epibatch.connectors import ConnectorV2
-from epibatch.core.errors import ConfigError
+from epibatch.core.errors import ConfigError, EpibatchWarning
 from epibatch.env_runner import EnvRunnerGroup
 from epibatch.episodes import SingleAgentEpisode
 from fixture_envs import CountingEnv
@@ -96,6 +98,58 @@ def test_beta_follows_the_steps_that_were_sampled():
 def test_wrong_options_of_the_buffer_are_named(change):
     with pytest.raises(ConfigError, match="replay_buffer_config"):
         DQNConfig().training(replay_buffer_config={**PRIORITIZED, **change})
+
+
+@pytest.mark.parametrize(
+    ("name", "do"),
+    [("prioritized_replay_alpha", "use alpha"), ("prioritized_replay_eps", "1e-6 is added"),
+     ("replay_burn_in", "burn_in_len"), ("replay_sequence_length", "max_seq_len"),
+     ("learning_starts", "num_steps_sampled_before_learning_starts"), ("capacty", "did you mean 'capacity'?")],
+)  # fmt: skip
+def test_options_of_other_buffers_have_a_hint(name, do):
+    with pytest.raises(ConfigError) as caught:
+        DQNConfig().training(replay_buffer_config={**PRIORITIZED, name: 1})
+    assert f"unknown option {name!r}" in str(caught.value) and do in str(caught.value)
+
+
+def test_settings_that_change_nothing_are_a_warning():
+    with pytest.warns(EpibatchWarning, match="minibatch_size and num_epochs, which change nothing") as caught:
+        config = small().training(num_epochs=3, minibatch_size=4)
+    assert len(caught) == 1 and (config.num_epochs, config.minibatch_size) == (1, 8)
+    again = DQNConfig.from_yaml(config.to_yaml()).training(train_batch_size=24)
+    assert (again.copy().num_epochs, again.minibatch_size) == (1, 24)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "warm_up", "found"),
+    [(9, 10, "num_steps_sampled_before_learning_starts, 10"), (7, 5, "train_batch_size, 8"), (10, 10, None)],
+)
+def test_a_buffer_that_is_too_small_is_a_warning(capacity, warm_up, found):
+    config = small(num_steps_sampled_before_learning_starts=warm_up, replay_buffer_config={"capacity": capacity})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        config.validate()
+    assert [found in str(warning.message) for warning in caught] == ([] if found is None else [True])
+
+
+@pytest.mark.parametrize(
+    ("training", "network", "found"),
+    [({"burn_in_len": 3}, {}, "training.burn_in_len: needs a recurrent network"),
+     ({"burn_in_len": 12}, {"use_gru": True, "max_seq_len": 12}, "burn_in_len: expected less than max_seq_len (12)"),
+     ({"v_min": 2.0, "v_max": 2.0}, {}, "training.v_max: expected more than v_min (2.0), found 2.0")],
+)  # fmt: skip
+def test_errors_name_the_settings_that_were_written(training, network, found):
+    with pytest.raises(ConfigError) as caught:
+        small(**training).environment("CartPole-v1").rl_module(model_config=network).build_algo()
+    assert found in str(caught.value)
+
+
+def test_an_unknown_setting_gets_the_nearest_names_and_the_number_of_the_others():
+    with pytest.raises(ConfigError) as caught:
+        DQNConfig().training(train_batch=8)
+    shown = re.search(r"did you mean 'train_batch_size'\? Known: (.*), and (\d+) more\n", str(caught.value))
+    names = type(DQNConfig().settings.training).spellings()
+    assert set(shown[1].split(", ")) < set(names) and int(shown[2]) == len(names) - len(shown[1].split(", "))
 
 
 class Big(gym.Env):

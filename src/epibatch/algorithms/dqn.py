@@ -11,8 +11,9 @@ from torch import nn
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
+from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.rl_module import Heads, QDistributionAPI, QValueAPI, RLModule, RLModuleSpec
-from epibatch.core.settings import Count, Number, Positive, PositiveNumber, ScheduledCoefficient, Switch
+from epibatch.core.settings import Count, ErrorList, Number, Positive, PositiveNumber, ScheduledCoefficient, Switch
 from epibatch.core.structs import map_struct
 
 from ..connectors.actions.epsilon_greedy import EpsilonGreedy
@@ -207,6 +208,23 @@ class DQNConfig(ReplayConfig):
     training_model: ClassVar[type[ReplayTraining]] = DQNTraining
     rule: ClassVar[Any] = DQNRule
     heads: ClassVar[Heads] = "q_values"
+
+    def validate(self) -> None:
+        """Check what no single setting can show; options of the network that are settings here have their names.
+
+        Raises:
+            ConfigError: settings that contradict each other, all of them in one message.
+        """
+        super().validate()
+        errors, options = ErrorList(), self.model_config
+        longest = options.get("max_seq_len", DefaultModelConfig.max_seq_len)
+        if self.rl_module_spec is None and self.burn_in_len and not (options.get("use_lstm") or options.get("use_gru")):
+            errors.add("training.burn_in_len", "needs a recurrent network: rl_module(model_config={'use_lstm': True})")
+        elif self.burn_in_len >= longest:
+            errors.add("training.burn_in_len", f"expected less than max_seq_len ({longest}), found {self.burn_in_len}")
+        if self.v_min >= self.v_max:
+            errors.add("training.v_max", f"expected more than v_min ({self.v_min}), found {self.v_max}")
+        errors.raise_if_any(type(self).__name__)
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """Return a spec with the settings that are about the network."""

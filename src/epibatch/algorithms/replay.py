@@ -58,8 +58,19 @@ class ReplayTraining(TrainingSettings):
     """True: checkpoints hold the buffer too."""
 
     def model_post_init(self, context: Any, /) -> None:
-        """Make minibatches of one update each."""
-        self.__dict__["minibatch_size"] = self.train_batch_size
+        """Make each train batch one update, whatever is given."""
+        one_update = {"minibatch_size": self.train_batch_size, "num_epochs": 1}
+        given = [name for name in one_update.keys() & self.model_fields_set if getattr(self, name) != one_update[name]]
+        if given:
+            warning = EpibatchWarning(
+                "training with a replay buffer",
+                expected="each train batch to be one update, and training_intensity to say how many there are",
+                found=f"{' and '.join(sorted(given))}, which change nothing here",
+                do="leave them out",
+            )
+            warnings.warn(warning, stacklevel=2)
+        self.__dict__.update(one_update)
+        self.__pydantic_fields_set__ -= one_update.keys()
 
 
 class ReplaySource:
@@ -252,6 +263,26 @@ class ReplayConfig(AlgorithmConfig):
 
     training_model: ClassVar[type[TrainingSettings]] = ReplayTraining
     min_env_steps_per_iteration: ClassVar[int] = 1000
+
+    def validate(self) -> None:
+        """Check what no single setting can show.
+
+        A buffer that is too small for other settings is a warning.
+
+        Raises:
+            ConfigError: settings that contradict each other, all of them in one message.
+        """
+        super().validate()
+        buffer = make_buffer(self.replay_buffer_config)
+        for name in ("num_steps_sampled_before_learning_starts", "train_batch_size"):
+            if buffer.capacity < getattr(self, name) and buffer.capacity_bytes is None:
+                warning = EpibatchWarning(
+                    f"{type(self).__name__}.training, replay_buffer_config",
+                    expected=f"a capacity of at least {name}, {getattr(self, name)}",
+                    found=str(buffer.capacity),
+                    do=f"raise the capacity, or lower {name}",
+                )
+                warnings.warn(warning, stacklevel=2)
 
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
         """Steps that each environment of a runner contributes to one `sample()`, at least 1.

@@ -54,8 +54,8 @@ __all__ = [
     "nearest",
 ]
 
-_LISTED = 40
-_LONGEST = 400
+_LISTED, _LONGEST = 250, 400
+"""Characters of a list of names, and of a part of a message, at most."""
 
 
 class _FourParts(Exception):
@@ -260,14 +260,15 @@ class NotAvailableError(EpibatchError, NotImplementedError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known name is closest to `name`, then list all of them, or the closest of very many."""
-    names = sorted(known)
+    """Say which known name is closest to `name`, then list all of them; of many the closest, and how many more."""
+    names, more = sorted(known), ""
     alike = [other for other in names if other.lower() == name.lower()]
     matches = alike or difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {matches[0]!r}? " if matches else ""
-    if len(names) > _LISTED:
-        names = [*(difflib.get_close_matches(name, names, n=5, cutoff=0.3) or names[:5]), "..."]
-    return f"{hint}Known: {', '.join(names) if names else 'none'}"
+    if len(", ".join(names)) > _LISTED:
+        close = difflib.get_close_matches(name, names, n=5, cutoff=0.3) or names[:5]
+        names, more = close, f", and {len(names) - len(close)} more"
+    return f"{hint}Known: {', '.join(names) if names else 'none'}{more}"
 
 
 def add_context(error: BaseException, context: str) -> None:
