@@ -290,3 +290,16 @@ def test_results_of_training_have_the_buffer_and_batches_have_kept_outputs():
     versions = [int(episode.get_extra_model_outputs("weights_seq_no")[0]) for episode in drawn]
     assert batch["weights_seq_no"].tolist() == versions and set(versions) == {0, 1}
     algo.stop()
+
+
+@pytest.mark.parametrize("kind", [DQNConfig, SACConfig])
+def test_outputs_of_the_module_are_kept_from_the_first_step_on(kind):
+    kept = {"type": "EpisodeReplayBuffer", "capacity": 50, "kept_outputs": ["action_logp"]}
+    config = small(kind, replay_buffer_config=kept).environment("CartPole-v1").debugging(seed=0)
+    group = EnvRunnerGroup(config=config)
+    source = config.make_source(group)
+    while not len(source.sample()):
+        pass
+    logp = [float(episode.get_extra_model_outputs("action_logp")[0]) for episode in source.buffer.sample(40)]
+    assert max(logp) <= 0 and min(logp) < -0.1
+    group.stop()

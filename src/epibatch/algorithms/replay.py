@@ -13,6 +13,7 @@ from pydantic import Field
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, EpibatchWarning
+from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.registry import snake_case
 from epibatch.core.restoring import check_count
@@ -46,7 +47,8 @@ class ReplayTraining(TrainingSettings):
     and, of a prioritised one, `alpha` (exponent of the priorities), `beta` (how far the weights of losses undo them, or
     a schedule of it) and `eta` (share of the highest error in the priority of a sequence)."""
     num_steps_sampled_before_learning_starts: Count = 1000
-    """Environment steps before the first update: with random actions, of a recurrent module with its own."""
+    """Environment steps before the first update: with random actions; with those of the module if it is recurrent, or
+    if the buffer keeps outputs of it."""
     training_intensity: PositiveNumber | None = None
     """Steps drawn for each one sampled: less than `train_batch_size` for fewer updates than steps, more for more;
     None: one update for each step of the environments, however many there are."""
@@ -119,7 +121,7 @@ class ReplaySource:
         config, states = self._config, [Columns.STATE_OUT] if self._sequences else []
         drawn_by = None if config.seed is None else seed_of(random_stream(config.seed, "replay"))
         settings = dict(config.replay_buffer_config)
-        settings["kept_outputs"] = [*states, *settings.get("kept_outputs", ())]
+        settings["kept_outputs"] = self._kept = [*states, *settings.get("kept_outputs", ())]
         self.buffer = make_buffer(settings, config.is_multi_agent, seed=drawn_by)
         self._key = secrets.token_hex(8)
 
@@ -174,7 +176,8 @@ class ReplaySource:
     def _arguments(self) -> dict[str, Any]:
         config = self._config
         steps = int(config.num_envs_per_env_runner) * config.get_rollout_fragment_length()
-        random = not self._learns and not self._sequences  # random actions come without states
+        own = {*self._kept} - {WEIGHTS_SEQ_NO}  # random actions come without outputs of the module
+        random = not self._learns and not own
         return {"num_timesteps": steps, "random_actions": random}
 
     def learned(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
