@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from epibatch.algorithms import DQNConfig, SACConfig
 from epibatch.algorithms.config.pipelines import PIPELINES
+from epibatch.algorithms.config.settings import TrainingSettings
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.core.rl_module import DefaultModelConfig
 
@@ -43,6 +45,17 @@ def test_settings_and_their_defaults(section):
     assert list(table) == [name for name in model.names() if name not in HOOKS]
     wrong = [name for name, (cell, _) in table.items() if not same(value_of(cell), model.default_of(name))]
     assert wrong == []
+
+
+@pytest.mark.parametrize(("heading", "config", "base"), [("DQN", DQNConfig, None), ("SAC", SACConfig, DQNConfig)])
+def test_settings_that_algorithms_with_replay_have_beside_others(heading, config, base):
+    model = config.model.sections()["training"]
+    others = TrainingSettings if base is None else base.model.sections()["training"]
+    known = {name: others.default_of(name) for name in others.names()}
+    own = {n: model.default_of(n) for n in model.names() if n not in known or known[n] != model.default_of(n)}
+    table = table_below(f"#### {heading}")
+    assert list(table) == list(own)
+    assert [name for name, (cell, _) in table.items() if not same(value_of(cell), own[name])] == []
 
 
 def test_second_spellings_are_mentioned():
