@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.columns import Columns
 from epibatch.core.errors import CheckpointError, ReplayError
 from epibatch.core.metrics import NUM_ENV_STEPS_SAMPLED
@@ -23,12 +22,13 @@ from ..store import Flags, Ints, Leaf
 from .lanes import Lanes
 from .sampled_episodes import SampledEpisodes
 from .sampled_transitions import SampledTransitions
+from .saved_buffer import SavedBuffer
 
 _FEWEST_ROWS, _MOST_RUNNING, _TRIES = 2, 256, 8
 """Rows of a lane at least; episodes of lists that may go on; rounds of drawing before all steps are looked at."""
 
 
-class EpisodeReplayBuffer:
+class EpisodeReplayBuffer(SavedBuffer):
     """Keeps the newest steps of episodes, and draws parts of them again.
 
     What is drawn is a sequence of episodes, which any learner pipeline takes. Its rows are read where they lie, so no
@@ -463,42 +463,6 @@ class EpisodeReplayBuffer:
         self.lanes, (self._lane_of, self._running), self._idle = lanes, tables, idle
         self._sampled, self._given = sampled, given
         self._reported = self._sums()
-
-    def save_to_path(self, path: str | os.PathLike[str]) -> str:
-        """Write everything that it holds to a folder, without pickle; a state that is there stays whole until then.
-
-        Rows are written once: the next save shares the files of those that a save before has written, on the same disk.
-
-        Args:
-            path: The folder.
-
-        Returns:
-            The folder.
-
-        Raises:
-            CheckpointError: The folder holds something else.
-            StorageError: The disk is full, say.
-
-        Example:
-            >>> import tempfile
-            >>> from epibatch.episodes import SingleAgentEpisode
-            >>> buffer, other = EpisodeReplayBuffer(100), EpisodeReplayBuffer(100)
-            >>> buffer.add(SingleAgentEpisode(observations=[0, 1, 2], actions=[5, 6], rewards=[1.0, 2.0],
-            ...                               len_lookback_buffer=0))
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     other.restore_from_path(buffer.save_to_path(folder + "/buffer"))
-            >>> len(other)
-            2
-        """
-        return str(save_state(path, self.get_state()))
-
-    def restore_from_path(self, path: str | os.PathLike[str]) -> None:
-        """Take over what `save_to_path` wrote; what is added and drawn then is the same, bit for bit.
-
-        Raises:
-            CheckpointError: The folder is missing, incomplete or damaged, or of another buffer; this one is as it was.
-        """
-        self.set_state(load_state(path))
 
     # -- counts --------------------------------------------------------------------------------------
 

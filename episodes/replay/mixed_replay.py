@@ -7,18 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import ReplayError
-from epibatch.core.restoring import restore_on_error
+from epibatch.core.errors import CheckpointError, ReplayError
+from epibatch.core.restoring import check_count, restore_on_error, restoring
+from epibatch.core.state_codec import require_mapping
 
 from .episode_replay_buffer import EpisodeReplayBuffer, check_least
 from .mixed_episodes import MixedEpisodes
 from .prioritized_episode_replay_buffer import PrioritizedEpisodeReplayBuffer, checked_priorities
+from .saved_buffer import SavedBuffer
 
 _GOLDEN = (5**0.5 - 1) / 2
 """The fractions of its multiples are spread evenly over [0, 1), however many they are (Weyl 1916)."""
 
 
-class MixedReplay:
+class MixedReplay(SavedBuffer):
     """Draws from several buffers as from one, such as demonstrations beside what a policy collects.
 
     Each draw has as many items of a buffer as its share says, rounded so that the shares of all draws together come
@@ -107,3 +109,26 @@ class MixedReplay:
         for number, (buffer, part) in enumerate(zip(drawn.sources, drawn.parts)):
             if isinstance(buffer, PrioritizedEpisodeReplayBuffer):
                 buffer.update_priorities(values[drawn.owners == number], part)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the states of all buffers, and the number of items that were drawn."""
+        buffers = {name: buffer.get_state() for name, buffer in self.buffers.items()}
+        return {"buffers": buffers, "num_sampled": self.num_sampled}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `get_state` gave, with the states of all buffers; draws before it get no priorities any more.
+
+        Raises:
+            CheckpointError: it is something else, or of buffers of other names; all buffers are as they were.
+        """
+        where, undos = "state of MixedReplay", [buffer.undo() for buffer in self.buffers.values()]
+        with restoring(where, "buffers"), restore_on_error(lambda: [undo() for undo in undos]):
+            parts = require_mapping(where, require_mapping(where, state)["buffers"])
+            sampled = check_count(where, state["num_sampled"])
+            if parts.keys() != self.buffers.keys():
+                names = [", ".join(map(repr, part)) for part in (self.buffers, parts)]
+                do = "restore it into a MixedReplay with buffers of these names"
+                raise CheckpointError(where, expected=f"buffers {names[0]}", found=names[1], do=do)
+            for name, buffer in self.buffers.items():
+                buffer.set_state(parts[name])
+        self.num_sampled, self._drawn = sampled, None

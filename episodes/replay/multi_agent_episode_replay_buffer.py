@@ -17,6 +17,7 @@ from ..single_agent_episode import SingleAgentEpisode
 from ..store import Ints
 from .episode_replay_buffer import EpisodeReplayBuffer, check_least
 from .lanes import runs
+from .saved_buffer import SavedBuffer
 
 _ENV_STEP = 32
 """Bits of a row's mark that are the env step of its observation; those above number the multi-agent episodes."""
@@ -25,7 +26,7 @@ _MOST_RUNNING = 1024
 _WHERE = "MultiAgentEpisodeReplayBuffer"
 
 
-class MultiAgentEpisodeReplayBuffer:
+class MultiAgentEpisodeReplayBuffer(SavedBuffer):
     """Keeps the newest steps of the agents of multi-agent episodes, those of each module by themselves.
 
     A step is an agent's own, from an observation that it acts on to its next one. It is added once it is complete, with

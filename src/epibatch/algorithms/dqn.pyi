@@ -69,6 +69,13 @@ class DQNConfig(ReplayConfig):
     training_model: ClassVar[type[ReplayTraining]]
     rule: ClassVar[Any]
     heads: ClassVar[Heads]
+    def validate(self) -> None:
+        """Check what no single setting can show; options of the network that are settings here have their names.
+
+        Raises:
+            ConfigError: settings that contradict each other, all of them in one message.
+        """
+        ...
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """Return a spec with the settings that are about the network."""
         ...
@@ -134,7 +141,7 @@ class DQNConfig(ReplayConfig):
                 (exponent of the priorities), `beta` (how far the weights of losses undo them, or a schedule of it)
                 and `eta` (share of the highest error in the priority of a sequence).
             num_steps_sampled_before_learning_starts: Environment steps before the first update: with random
-                actions, of a recurrent module with its own.
+                actions; with those of the module if it is recurrent, or if the buffer keeps outputs of it.
             training_intensity: Steps drawn for each one sampled: less than `train_batch_size` for fewer updates
                 than steps, more for more; None: one update for each step of the environments, however many there
                 are.

@@ -21,7 +21,7 @@ class ReplayTraining(TrainingSettings):
     tau: Fraction
     store_buffer_in_checkpoints: bool
     def model_post_init(self, context: Any, /) -> None:
-        """Make minibatches of one update each."""
+        """Make each train batch one update, whatever is given."""
         ...
 
 class ReplaySource:
@@ -80,6 +80,15 @@ class ReplayConfig(AlgorithmConfig):
 
     training_model: ClassVar[type[TrainingSettings]]
     min_env_steps_per_iteration: ClassVar[int]
+    def validate(self) -> None:
+        """Check what no single setting can show.
+
+        A buffer that is too small for other settings is a warning.
+
+        Raises:
+            ConfigError: settings that contradict each other, all of them in one message.
+        """
+        ...
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
         """Steps that each environment of a runner contributes to one `sample()`, at least 1.
 

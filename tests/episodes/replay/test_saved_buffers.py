@@ -18,8 +18,13 @@ import pytest
 
 from epibatch.core import load_state, save_state
 from epibatch.core.errors import CheckpointError, StorageError
-from epibatch.episodes import SingleAgentEpisode, VectorEpisodes
-from epibatch.episodes.replay import EpisodeReplayBuffer, PrioritizedEpisodeReplayBuffer
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorEpisodes
+from epibatch.episodes.replay import (
+    EpisodeReplayBuffer,
+    MixedReplay,
+    MultiAgentEpisodeReplayBuffer,
+    PrioritizedEpisodeReplayBuffer,
+)
 
 KINDS = pytest.mark.parametrize("kind", [EpisodeReplayBuffer, PrioritizedEpisodeReplayBuffer])
 
@@ -127,6 +132,60 @@ def test_copies_of_a_buffer_and_of_its_state_go_on_alike(kind, copied):
 def written(before, after):
     """Bytes of files that were not there before."""
     return sum(size for inode, size in after.items() if inode not in before)
+
+
+def mixture(seed=0):
+    buffers = {
+        "demo": PrioritizedEpisodeReplayBuffer(300, seed=seed),
+        "online": EpisodeReplayBuffer(200, seed=seed + 1),
+    }
+    return MixedReplay({"demo": 0.3, "online": 0.7}, buffers)
+
+
+def rows_of(mixed):
+    part = mixed.sample(25, beta=0.4)
+    mixed.update_priorities(1.0 + np.arange(25) % 7)
+    return part.per_chunk["weights"].tolist(), [(e.id_, e.t_started, e.get_rewards().tolist()) for e in part]
+
+
+def test_a_mixture_goes_on_bit_for_bit(tmp_path):
+    left, right, streams = mixture(), mixture(seed=50), Streams(0)
+    for _ in range(3):
+        for buffer in left.buffers.values():
+            buffer.add(streams.part(30))
+        rows_of(left)
+    right.restore_from_path(left.save_to_path(tmp_path / "mixed"))
+    assert right.num_sampled == 75
+    assert [rows_of(left) for _ in range(4)] == [rows_of(right) for _ in range(4)]
+
+
+@pytest.mark.parametrize("how", ["names", "part", "count"])
+def test_a_state_of_a_mixture_that_is_refused_leaves_all_buffers(how):
+    full, mixed, streams = mixture(), mixture(seed=50), Streams(0)
+    for each in (*full.buffers.values(), *mixed.buffers.values()):
+        each.add(streams.part(30))
+    state, before = full.get_state(), copy.deepcopy(mixed)
+    if how == "names":
+        state["buffers"]["other"] = state["buffers"].pop("online")
+    elif how == "part":
+        state["buffers"]["online"]["counts"] = [-1, 0]
+    else:
+        state["num_sampled"] = "many"
+    with pytest.raises(CheckpointError, match="Replay"):
+        mixed.set_state(state)
+    assert rows_of(mixed) == rows_of(before)
+
+
+def test_a_buffer_of_several_agents_goes_on_bit_for_bit(tmp_path):
+    left, right = (MultiAgentEpisodeReplayBuffer(100, seed=seed) for seed in (0, 5))
+    left.add(MultiAgentEpisode(
+        observations=[{"a": t, "b": -t} for t in range(9)], actions=[{"a": t, "b": t} for t in range(8)],
+        rewards=[{"a": 1.0 * t, "b": 2.0 * t} for t in range(8)], len_lookback_buffer=0,
+        agent_to_module_mapping_fn=lambda agent, episode: agent,
+    ))  # fmt: skip
+    right.restore_from_path(left.save_to_path(tmp_path / "agents"))
+    drawn = [[(e.agent_id, e.t_started) for e in buffer.sample(20).by_module["b"]] for buffer in (left, right)]
+    assert drawn[0] == drawn[1] and len(right) == 8
 
 
 def files_of(folder):
