@@ -500,7 +500,7 @@ class Lanes:
         firsts, owners = self._begin(reader, episodes, lanes.tolist(), counts.tolist(), skipped.tolist())
         chunks, stops = np.repeat(np.arange(len(counts)), counts), counts.cumsum()
         at = np.arange(len(chunks)) - (stops - counts)[chunks]
-        places = firsts[chunks] + at
+        places: Ints = firsts[chunks] + at
         rows = self.rows_at(places)
         lengths = reader.lengths
         numbers = (lengths.cumsum() - lengths + skipped + self.num_steps_added)[chunks] + at
@@ -609,7 +609,7 @@ class Lanes:
         ids = getattr(episodes, "ids", None)
         names = [Name(*_NAMES(episode)) for episode in episodes] if ids is None else list(map(Name, ids))
         ends = reader.ends
-        table = zip(lanes, counts, skipped, names, reader.starts.tolist(), ends.any(0).tolist())
+        table = zip(lanes, counts, skipped, names, reader.starts.tolist(), np.logical_or(*ends).tolist())
         for lane, count, skip, name, start, is_done in table:
             position, owner = written[lane], self._open[lane]
             if owner is not None and (self._names[owner].id_, self._next[lane]) == (name.id_, start):

@@ -82,6 +82,19 @@ def random_sequences(rng, steps, n, gamma):
     return columns, rows
 
 
+def test_returns_are_rescaled_there_and_back_without_error():
+    net = DefaultQNetwork(**SPACES, model_config={"fcnet_hiddens": [4], "dueling": False})
+    parameters = dict(net.named_parameters())
+    rows = torch.zeros(1, 3)
+    batch = {"obs": rows, "new_obs": rows, "actions": torch.ones(1), "rewards": torch.zeros(1),
+             "terminateds": torch.zeros(1, dtype=torch.bool), "discounts": torch.ones(1)}  # fmt: skip
+    for value in (0.0, 1e-3, -0.02, 0.5, 3.0, -30.0):
+        for name, parameter in parameters.items():
+            parameter.data = torch.full_like(parameter, value if name.endswith("bias") and len(parameter) == 2 else 0.0)
+        found = losses(batch, net, net, value_rescaling=True).rows["td_error"]
+        assert abs(float(found)) < 4e-7 * max(1, abs(value)), "h of its inverse is nothing else"
+
+
 @pytest.mark.parametrize("double_q", [True, False])
 @pytest.mark.parametrize("rescaling", [True, False])
 @pytest.mark.parametrize("seed", range(25))

@@ -188,8 +188,9 @@ def _rescaled(values: torch.Tensor) -> torch.Tensor:
 
 
 def _unscaled(values: torch.Tensor) -> torch.Tensor:
-    root = (1 + 4 * _RESCALING * (values.abs() + 1 + _RESCALING)).sqrt() - 1
-    return values.sign() * ((root / (2 * _RESCALING)).square() - 1)
+    size = values.abs() + 1 + _RESCALING
+    root = 2 * size / ((1 + 4 * _RESCALING * size).sqrt() + 1)  # without a difference of numbers that are nearly equal
+    return values.sign() * (root.square() - 1)
 
 
 @register_algorithm("dqn")

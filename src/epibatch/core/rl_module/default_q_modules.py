@@ -87,7 +87,7 @@ class QHead(nn.Module):
         for layer in self._noisy:
             layer.has_noise = noise
         out = run(self.advantages, x)
-        out = out.unflatten(-1, self._shape) if self._shape[1] > 1 else out.unsqueeze(-1)
+        out = out.reshape(*out.shape[:-1], *self._shape) if self._shape[1] > 1 else out.unsqueeze(-1)
         if self.state_value is not None:
             out = out - out.mean(-2, keepdim=True) + run(self.state_value, x).unsqueeze(-2)
         return out
