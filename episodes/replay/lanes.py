@@ -9,6 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -282,7 +283,7 @@ class Lanes:
         bounds, files = self._bounds, self._files
         bounds[:] = [np.pad(bound, (0, self.num_lanes - len(bound))) for bound in bounds]
         oldest, stable = self.written - self.filled, np.maximum(self.written - 1, 0)
-        spans = list(zip(bounds, bounds[1:]))  # some lanes may have had no steps for long
+        spans = list(pairwise(bounds))  # some lanes may have had no steps for long
         kept = [i for i, (low, high) in enumerate(spans) if (high > np.maximum(low, oldest)).any()]
         bounds[1:], files[:] = [bounds[i + 1] for i in kept], [files[i] for i in kept]
         while files and files[-1].path is None:
@@ -629,10 +630,7 @@ class Lanes:
         return first, owner_of
 
     def _forget_episodes(self) -> None:
-        """Let go of episodes of which no row is held, and count the steps.
-
-        Of an episode that is held, all rows that are held but its last one are steps.
-        """
+        """Let go of episodes of which no row is held; of each other one, all held rows but the last are steps."""
         oldest = self.oldest(np.arange(self.num_lanes) << _LANE).tolist()
         for held, place in zip(self._held, oldest):
             while held and self._lives[1, held[0]] < place:
