@@ -25,6 +25,7 @@ from ._engine.checks import are_episodes, check_batch, check_pipeline_arguments,
 from ._engine.plan import Plan, built_piece, make_plan, numbered, place
 from ._engine.run import run_plan
 from ._inspect.dry_run import ColumnSpace, column_spaces_of
+from ._inspect.inspection import Inspection, inspect_pipeline
 from ._inspect.profile import PipelineProfile, profile_pipelines
 from ._inspect.trace import PipelineTrace, trace_pipeline
 from .connector_v2 import ConnectorV2, PipelineReference
@@ -468,6 +469,8 @@ class ConnectorPipelineV2(ConnectorV2):
         explore: bool | None = None,
         shared_data: dict[str, Any] | None = None,
         copies: bool = True,
+        keep_rows: int = 0,
+        origin: bool = False,
         **kwargs: Any,
     ) -> PipelineTrace:
         """Run all pieces once and keep what each does to the columns; an error inside one is kept, and not raised.
@@ -481,16 +484,65 @@ class ConnectorPipelineV2(ConnectorV2):
             explore: Whether actions are to explore.
             shared_data: What pieces of several pipelines share; copied too.
             copies: False: run the pieces themselves on what is given.
+            keep_rows: The most rows of each column that the trace keeps after each piece, evenly spaced.
+            origin: True: also find the chunk and step of each row of the train batch, of a learner pipeline.
             **kwargs: Handed on to every piece.
 
         Returns:
             A trace to print, or to read piece by piece.
 
         Raises:
-            PipelineError: `episodes` are none.
+            PipelineError: `episodes` are none, or `origin` is asked for without copies.
             BatchLayoutError: `batch` is no dict.
         """
-        return trace_pipeline(self, episodes, module, batch, shared_data, copies, explore=explore, **kwargs)
+        return trace_pipeline(
+            self, episodes, module, batch, shared_data, copies, keep_rows, origin, explore=explore, **kwargs
+        )
+
+    def inspect(
+        self,
+        episodes: Sequence[Any],
+        module: Any = None,
+        *,
+        batch: dict[str, Any] | None = None,
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Inspection:
+        """Run the pipeline on copies, and return the facts of a page that shows how the episodes became a batch.
+
+        They are what `trace` gives with values and, of a train batch, the step that each cell holds, and the steps that
+        it sees: one recorded observation or reward is changed at a time, on copies, and the batch is compared.
+
+        Args:
+            episodes: As for a call.
+            module: The RL module, which is not copied.
+            batch: What to start from; default: an empty batch.
+            explore: Whether actions are to explore.
+            shared_data: What pieces of several pipelines share; copied too.
+            **kwargs: Handed on to every piece.
+
+        Returns:
+            The facts: `data`, and `to_html(path)`, which writes the page.
+
+        Raises:
+            PipelineError: `episodes` are none.
+            BatchLayoutError: `batch` is no dict.
+
+        Example:
+            >>> import numpy as np
+            >>> from epibatch.connectors.learner import AddObservationsFromEpisodesToBatch, BatchIndividualItems
+            >>> from epibatch.connectors.learner import LearnerConnectorPipeline
+            >>> from epibatch.episodes import SingleAgentEpisode
+            >>> pieces = [AddObservationsFromEpisodesToBatch(), BatchIndividualItems()]
+            >>> episode = SingleAgentEpisode(observations=[3.0, 5.0, 7.0], actions=[0, 1], rewards=[0.0, 1.0],
+            ...                              len_lookback_buffer=0)
+            >>> inspection = LearnerConnectorPipeline(connectors=pieces).inspect([episode])
+            >>> grid = inspection.data["grids"]["default_policy"]
+            >>> grid["at"], grid["columns"]["obs"]
+            ([0, 1], [3.0, 5.0])
+        """
+        return inspect_pipeline(self, episodes, module, batch=batch, shared_data=shared_data, explore=explore, **kwargs)
 
     def check_episodes(self, call: PipelineCall) -> None:
         """Refuse episodes that this pipeline cannot work on."""

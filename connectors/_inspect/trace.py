@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from traceback import walk_tb
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from epibatch.core.errors import PipelineError
 from epibatch.core.runtime import preserve_random_state
 from epibatch.core.structs import BatchedNdArray
 
@@ -23,6 +26,7 @@ from .._engine.plan import Step
 from .._engine.run import columns_of, run_plan
 from ..pipeline_copies import copied
 from ..step_watches import StepWatch
+from .origin import ROW_ORIGIN, NumberRows, RowOrigin, insert_numbering
 
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2
@@ -62,10 +66,39 @@ def traced_columns(batch: Any) -> dict[str, TracedColumn]:
         >>> column.name, str(column), column.bytes
         ('obs/camera', 'arrays uint8 [5, 2]', 10)
     """
+    return {name: _traced(name, layout, rows) for name, (layout, rows) in _rows_by_name(batch).items()}
+
+
+def _rows_by_name(batch: Any) -> dict[str, tuple[str, list[Any]]]:
+    """Layout, and arrays of rows (or objects) of each column."""
     found: dict[str, tuple[str, list[Any]]] = {}
     for name, layout, rows in _leaves(batch):
-        found.setdefault(name, (layout, []))[1].extend(rows)
-    return {name: _traced(name, layout, rows) for name, (layout, rows) in found.items()}
+        if name.rpartition("/")[2] != ROW_ORIGIN:
+            found.setdefault(name, (layout, []))[1].extend(rows)
+    return found
+
+
+def _some_rows(parts: Sequence[Any], most: int) -> np.ndarray[Any, Any] | None:
+    """Copies of at most so many rows of a column, evenly spaced; None if they are no numbers of one shape.
+
+    Args:
+        parts: Arrays and tensors of rows.
+        most: The most rows; fewer of rows with very many entries.
+    """
+    shapes = {part.shape[1:] if isinstance(part, (np.ndarray, _Tensor)) and part.shape else None for part in parts}
+    if len(shapes) != 1 or None in shapes:
+        return None
+    width = max(1, math.prod(next(iter(shapes)) or ()))
+    counts = [part.shape[0] for part in parts]
+    total = sum(counts)
+    picks = np.unique(np.linspace(0, total - 1, min(total, most, max(1, _MOST_VALUES // width))).astype(np.int64))
+    found, start = [], 0
+    for part, count in zip(parts, counts):
+        among = picks[(picks >= start) & (picks < start + count)] - start
+        found.append(part.rows(among) if isinstance(part, _Tensor) else part[among])
+        start += count
+    rows = np.concatenate(found)
+    return rows if rows.dtype.kind in "biuf" else None
 
 
 def stored_columns(episodes: Iterable[Any]) -> dict[str, TracedColumn]:
@@ -177,6 +210,14 @@ class _Tensor:
         self.nbytes = tensor.element_size() * tensor.nelement()
         self._tensor = tensor
 
+    def rows(self, at: Any) -> np.ndarray[Any, Any]:
+        """Copies of some rows; of a type that NumPy has not as float32."""
+        rows = self._tensor.detach()[at].cpu()
+        try:
+            return np.array(rows.numpy())
+        except TypeError:
+            return np.array(rows.float().numpy())
+
     def digest(self, start: int) -> int:
         tensor = self._tensor.detach().cpu().contiguous()
         try:
@@ -242,6 +283,8 @@ def _digest_of(part: Any, start: int, inside: tuple[int, ...] = ()) -> int:
     return start
 
 
+_MOST_VALUES = 2**20
+"""Values of a column that a trace keeps, at most."""
 _SIGNS = {"added": "+", "removed": "-"}
 
 
@@ -253,12 +296,16 @@ class TracedPiece(NamedTuple):
         before: The columns before the piece, by name.
         after: The columns after the piece; those before it if it raised.
         error: The error that it raised, or that its output caused before the next piece; or None.
+        seconds: What it took, with bringing the batch into the layout that it takes.
+        values: At most `keep_rows` rows of each column of numbers after the piece, by name: arrays `[rows, ...]`.
     """
 
     piece: str
     before: Mapping[str, TracedColumn]
     after: Mapping[str, TracedColumn]
     error: Exception | None = None
+    seconds: float = 0.0
+    values: Mapping[str, np.ndarray[Any, Any]] = MappingProxyType({})
 
     @property
     def changes(self) -> dict[str, tuple[str, ...]]:
@@ -284,12 +331,15 @@ class PipelineTrace(StepWatch):
         pipeline: The pipeline to run.
         start: The batch at its start.
         episodes: The episodes of the call.
+        keep_rows: Rows of each column that `values` of a piece keeps.
 
     Attributes:
         pieces: One entry per piece that ran, and one for the piece that raised. An error in the batch that a piece
             returned belongs to that piece, although it is raised before the next piece.
         error: The error, or None.
         batch: The pipeline's output; None if a piece raised.
+        origin: The chunk and step of each row of the batch, by module, if they were asked for.
+        chunks: The chunks that `origin` names.
 
     Example:
         >>> import numpy as np
@@ -306,12 +356,15 @@ class PipelineTrace(StepWatch):
         'arrays float32 [3, 4]'
     """
 
-    def __init__(self, pipeline: ConnectorPipelineV2, start: Any, episodes: Sequence[Any]) -> None:
+    def __init__(self, pipeline: ConnectorPipelineV2, start: Any, episodes: Sequence[Any], keep_rows: int = 0) -> None:
         self.pipeline = type(pipeline).__name__
         self.pieces: list[TracedPiece] = []
         self.error: Exception | None = None
         self.batch: dict[str, Any] | None = None
-        self._steps = pipeline.plan().steps
+        self.origin: dict[str, RowOrigin] = {}
+        self.chunks: list[Any] = []
+        self._steps = [step for step in pipeline.plan().steps if not isinstance(step.piece, NumberRows)]
+        self._keep_rows = keep_rows
         self._episodes = episodes
         self._stored = stored_columns(episodes) if any(map(_may_write, self._steps)) else {}
         self._last = {**self._stored, **traced_columns(start)}
@@ -320,11 +373,17 @@ class PipelineTrace(StepWatch):
 
     def stepped(self, step: Step, seconds: float, batch: Any) -> None:
         """Take note of what a piece left."""
+        if isinstance(step.piece, NumberRows):
+            return
         if _may_write(step):
             self._stored = stored_columns(self._episodes)
         after = {**self._stored, **traced_columns(batch)}
         self._last = _by_module(self._last, batch, after)
-        self.pieces.append(TracedPiece(step.name, self._last, after))
+        piece = TracedPiece(step.name, self._last, after, seconds=seconds)
+        if self._keep_rows:
+            rows = {name: _some_rows(parts, self._keep_rows) for name, (_, parts) in _rows_by_name(batch).items()}
+            piece = piece._replace(values={name: kept for name, kept in rows.items() if kept is not None})
+        self.pieces.append(piece)
         self._last = after
 
     def failed(self, error: Exception) -> None:
@@ -417,6 +476,8 @@ def trace_pipeline(
     batch: dict[str, Any] | None,
     shared_data: dict[str, Any] | None,
     copies: bool,
+    keep_rows: int = 0,
+    origin: bool = False,
     **call: Any,
 ) -> PipelineTrace:
     """Run a pipeline once and watch what its pieces do to the columns; see `ConnectorPipelineV2.trace`."""
@@ -428,7 +489,15 @@ def trace_pipeline(
         do = "pass copies=False: then pieces and episodes are those that you gave, and change as in any call"
         arguments = (episodes, batch, shared_data)
         pipeline, episodes, batch, shared_data = copied("trace", pipeline, *arguments, kept=module, do=do)
-    trace = PipelineTrace(pipeline, batch, episodes)
+    elif origin:
+        raise PipelineError(
+            f"{type(pipeline).__name__}.trace(copies=False, origin=True)",
+            expected="copies, into which a piece can be put that numbers the rows",
+            found="the pipeline itself",
+            do="leave out copies=False, or origin=True",
+        )
+    numbering = insert_numbering(pipeline) if origin and pipeline.training is not False else None
+    trace = PipelineTrace(pipeline, batch, episodes, keep_rows)
     pipeline.watches.append(trace)
     try:
         with preserve_random_state() if copies else nullcontext():
@@ -440,6 +509,8 @@ def trace_pipeline(
         trace.failed(error)
     finally:
         pipeline.watches.remove(trace)
+    if numbering is not None and trace.batch is not None:
+        trace.origin, trace.chunks = numbering.taken_from(trace.batch), numbering.chunks
     return trace
 
 

@@ -1,5 +1,5 @@
-"""The command line: `train CONFIG`, `play RUN`, `plot RUN...`, `settings`, `schema`, `pieces`, `check PIECE`,
-`check-env ENV` and `port FILE`.
+"""The command line: `train CONFIG`, `play RUN`, `inspect RUN`, `plot RUN...`, `settings`, `schema`, `pieces`,
+`check PIECE`, `check-env ENV` and `port FILE`.
 """
 
 from __future__ import annotations
@@ -173,6 +173,38 @@ def play(
     except run_commands.training_run.STARTUP_ERRORS as error:
         _fail(error)
     raise typer.Exit(code)
+
+
+@app.command()
+def inspect(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, a checkpoint, or a YAML file with a config.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("inspect.html"),
+    steps: Annotated[int, typer.Option(min=1, max=1_000_000, help="Steps to sample.")] = 256,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON in place of a page.")] = False,
+    allow_imports: Annotated[
+        bool, typer.Option("--allow-imports", help="Let the config import pieces and environments; this runs code.")
+    ] = False,
+) -> None:
+    """Show how episodes become batches, on one page: the pipelines, the train batch, and what each of its cells sees.
+
+    Some steps are sampled, in new environments. The run does not change.
+
+    Exit code 0: done. 2: wrong usage, or the run cannot be built. 3: an error while acting or learning.
+    """
+    _allow_current_folder(allow_imports)
+    training, printed = run_commands.training_run, contextlib.redirect_stdout(sys.stderr)  # by the environment
+    try:
+        with printed, contextlib.ExitStack() as opened:
+            algorithm = training.built_algorithm(run, allow_imports=allow_imports)
+            opened.callback(algorithm.stop)
+            try:
+                inspection = algorithm.inspect(None if as_json else out, num_env_steps=steps)
+            except Exception as error:
+                typer.echo(run_commands.error_reports.error_report(error), err=True)
+                raise typer.Exit(training.FAILED) from None
+    except training.STARTUP_ERRORS as error:
+        _fail(error)
+    typer.echo(inspection.to_json() if as_json else "\n".join([*inspection.data["notes"], f"page: {out}"]))
 
 
 @app.command()

@@ -50,6 +50,7 @@ from .checkpoint import config_from_checkpoint, describe, read_checkpoint, write
 from .config.module_specs import check_module, check_sequence_settings, complete_spec, config_with_views, module_views
 from .config.pipelines import check_same_pieces, given_pieces, is_edited
 from .evaluation import Evaluation
+from .inspecting import inspect_algorithm
 from .other_libraries import ACT
 from .policy import MultiAgentPolicy, Policy, policy_for
 from .policy_spec import PolicySpec, settings_of
@@ -60,6 +61,7 @@ from .sources import DrawnSource, ReportingSource, Source, StatefulSource, check
 from .train_batches import TrainBatches
 
 if TYPE_CHECKING:
+    from ..connectors._inspect.inspection import Inspection
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
 
 __all__ = ["Algorithm", "LearnerGroup", "StepResult", "TrainBatches"]
@@ -831,6 +833,39 @@ class Algorithm:
                 )
         acted: tuple[Any, Any] = policy.act(obs, state, **options)
         return acted
+
+    def inspect(self, path: str | Path | None = None, *, num_env_steps: int = 256) -> Inspection:
+        """Sample some steps apart from the run, and return the facts of a page that shows how they become a batch.
+
+        A runner of its own, with the newest weights and statistics, acts in new environments; copies of the pipelines
+        run. Episodes, generators, buffers and statistics of the run stay as they are. An algorithm with a replay buffer
+        draws from a small one of its own.
+
+        Args:
+            path: The HTML file to write; None: none. A file that is there is replaced.
+            num_env_steps: Steps to sample, at least 1; complete episodes may have more.
+
+        Returns:
+            The facts: `data`, and `to_html(path)`.
+
+        Raises:
+            ConfigError: fewer than one step.
+            RunnerError: the environments fail.
+
+        Example:
+            >>> from epibatch.algorithms.ppo import PPOConfig
+            >>> algo = PPOConfig().environment("CartPole-v1").debugging(seed=0).build_algo()
+            >>> inspection = algo.inspect(num_env_steps=20)
+            >>> algo.stop()
+            >>> [lane["key"] for lane in inspection.data["flow"]]
+            ['env_to_module', 'module_to_env', 'learner']
+            >>> inspection.data["gap"][0]  # between the observations of acting and of learning
+            0.0
+        """
+        inspection = inspect_algorithm(self, num_env_steps)
+        if path is not None:
+            inspection.to_html(path)
+        return inspection
 
     # ------------------------------------------------------------------------------------ saving
 

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunFolder:
-    """Knows `config.yaml`, `metrics.jsonl`, `metrics.csv`, `learning_curve.png` and `checkpoints/`.
+    """Knows `config.yaml`, `metrics.jsonl`, `metrics.csv`, `learning_curve.png`, `inspect.html` and `checkpoints/`.
 
     The metrics are written by loggers; the other files here.
 
@@ -41,6 +41,7 @@ class RunFolder:
         self.csv_path = path / "metrics.csv"
         self.curve_path = path / "learning_curve.png"
         self.warnings_path = path / "warnings.log"
+        self.page_path = path / "inspect.html"
         self._lock: FolderLock | None = None
 
     @classmethod

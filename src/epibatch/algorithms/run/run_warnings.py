@@ -21,12 +21,14 @@ class RunWarnings(logging.Handler):
     Attributes:
         path: as given.
         heads: the first line of each warning so far, and of what was found, without repetitions.
+        kinds: the classes of Python's warnings so far.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__(logging.WARNING)
         self.path = path
         self.heads: dict[str, None] = {}
+        self.kinds: set[type[Warning]] = set()
         self._pending: list[str] = []
         self._shown: Any = None
 
@@ -50,6 +52,7 @@ class RunWarnings(logging.Handler):
             logging.lastResort.handle(record)
 
     def _show(self, message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any) -> None:
+        self.kinds.add(category)
         self._keep(category.__name__, str(message))
         self._shown(message, category, *args, **kwargs)
 

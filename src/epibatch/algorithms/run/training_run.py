@@ -22,6 +22,8 @@ from epibatch.core.errors import (
     CheckpointError,
     ConfigError,
     EpibatchError,
+    FirstUpdateError,
+    FirstUpdateWarning,
     LoggerError,
     MissingExtraError,
     StorageError,
@@ -29,6 +31,7 @@ from epibatch.core.errors import (
     nearest,
 )
 
+from ..algorithm import Algorithm
 from ..algorithm_config import AlgorithmConfig
 from ..config.config_io import changed_document, read_document, to_yaml_text
 from ..loggers import Logger, Loggers, make_logger
@@ -41,7 +44,6 @@ from .saved_checkpoints import CHECKPOINTS
 from .training_progress import Progress
 
 if TYPE_CHECKING:
-    from ..algorithm import Algorithm
     from ..config.settings import StopSettings
 
 STARTUP_ERRORS = (EpibatchError, gym.error.Error, ImportError, OSError)
@@ -229,6 +231,8 @@ class TrainingRun:
         while verdict is None and self._signal is None and (iterations is None or done < iterations):
             results = self.algorithm.train()
             done += 1
+            if FirstUpdateWarning in self.warnings.kinds and not self.folder.page_path.exists():
+                progress.say(self._inspect())
             self.loggers.log(results)
             progress.show(results)
             verdict = judge(rules, results, window)
@@ -364,6 +368,8 @@ class TrainingRun:
         between = isinstance(error, (LoggerError, StorageError))
         when = f"after iteration {iteration}" if between else f"in iteration {iteration + 1}"
         lines = ["", error_report(error), "", f"the run failed {when}"]
+        if isinstance(error, FirstUpdateError):
+            lines.append(self._inspect())
         try:
             self._save()
             lines.append(f"checkpoint: {self._checkpoint_path} (after {iteration} iterations)")
@@ -374,6 +380,14 @@ class TrainingRun:
         print("\n".join(lines), file=sys.stderr)
         self._stop(" too")
         return FAILED if self._signal is None else 128 + self._signal
+
+    def _inspect(self) -> str:
+        """Write the page that shows where acting and learning differ, and return a line that names it."""
+        try:
+            self.algorithm.inspect(self.folder.page_path)
+        except Exception as error:
+            return f"no page of where acting and learning differ: {type(error).__name__}: {error}"
+        return f"acting and learning differ; see where: {self.folder.page_path}"
 
     def _stop(self, too: str = "") -> None:
         """Close environments, loggers and folder; what fails is said, and changes nothing about how the run ended."""
@@ -437,6 +451,19 @@ def _read_config(path: Path, changes: Sequence[str], allow_imports: bool) -> Alg
     if cls is AlgorithmConfig:  # the message that `algorithm` is missing names this one
         cls = config_class("ppo")
     return cls.from_document(changed_document(cls, document, changes), allow_imports=allow_imports, complete=True)
+
+
+def built_algorithm(path: Path, *, allow_imports: bool = False) -> Algorithm:
+    """Build the algorithm of a config file, of a checkpoint, or of a run, with its newest checkpoint if it has one.
+
+    Raises:
+        EpibatchError: the file or folder is none of these, or the algorithm cannot be built.
+    """
+    if path.is_dir() and (path.parent.name == CHECKPOINTS or (path / CHECKPOINTS).is_dir()):
+        return Algorithm.from_checkpoint(path, allow_imports=allow_imports)
+    if path.is_dir():
+        path = RunFolder.open_existing(path).config_path
+    return _build(_read_config(path, (), allow_imports), path)
 
 
 def _build(config: AlgorithmConfig, path: Path) -> Algorithm:

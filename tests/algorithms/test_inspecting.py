@@ -1,0 +1,213 @@
+"""The facts of an algorithm's three pipelines: where acting and learning part, in a run that does not change."""
+
+from __future__ import annotations
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from epibatch.algorithms import BCConfig, DQNConfig
+from epibatch.algorithms.ppo import PPOConfig
+from epibatch.cli import app
+from epibatch.connectors import ConnectorV2
+from epibatch.core.errors import ConfigError
+from epibatch.env_runner import MultiAgentEnv
+from epibatch.episodes import SingleAgentEpisode
+
+
+class Halve(ConnectorV2):
+    """A planted bug: it is in the acting pipeline only."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes):
+            row = episode.get_observations(-1) * np.float32([1, 0.5, 1, 1])
+            self.add_batch_item(batch, "obs", row, episode)
+        return batch
+
+
+class Relay(MultiAgentEnv):
+    """Agent `a` acts every step, `b` every second, `c` leaves early; an observation tells step and agent."""
+
+    def __init__(self, config=None):
+        super().__init__()
+        self.possible_agents = list("abc")
+        self.observation_spaces = {agent: gym.spaces.Box(-99, 99, (2,), np.float32) for agent in "abc"}
+        self.action_spaces = {agent: gym.spaces.Discrete(2) for agent in "abc"}
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return {agent: self.view(agent) for agent in "abc"}, {}
+
+    def view(self, agent):
+        return np.array([self.t, "abc".index(agent)], np.float32)
+
+    def step(self, actions):
+        self.t += 1
+        ends = self.t >= 9
+        who = ["a", *("b" if self.t % 2 == 0 or ends else ""), *("c" if self.t <= 4 else "")]
+        terminateds = {agent: ends or (agent == "c" and self.t == 4) for agent in who}
+        return (
+            {agent: self.view(agent) for agent in who},
+            dict.fromkeys(who, 1.0),
+            {**terminateds, "__all__": ends},
+            {},
+            {},
+        )
+
+
+def cartpole(**model):
+    config = PPOConfig().environment("CartPole-v1").debugging(seed=3).training(train_batch_size=64, minibatch_size=64)
+    return config.env_runners(num_envs_per_env_runner=2).rl_module(model_config={"fcnet_hiddens": [8], **model})
+
+
+def inspected(config, **options):
+    algo = config.build_algo()
+    try:
+        return algo.inspect(**options).data
+    finally:
+        algo.stop()
+
+
+def test_acting_and_learning_agree_in_a_sound_run():
+    data = inspected(cartpole(use_lstm=True, max_seq_len=8, lstm_cell_size=4), num_env_steps=40)
+    assert [lane["key"] for lane in data["flow"]] == ["env_to_module", "module_to_env", "learner"]
+    assert data["gap"][0] == 0 and data["gap"][1] < 1e-4
+    (grid,) = data["grids"].values()
+    for cell, (kind, pair) in enumerate(zip(grid["kind"], grid["pairs"])):
+        assert (pair is None) == (kind in (0, 2))
+        if pair is not None:
+            chunk = data["chunks"][grid["chunk"][cell]]
+            assert pair[0] == pair[1] == chunk["obs"][grid["at"][cell] + chunk["look"]]
+            assert pair[3] == [grid["columns"][f"action_dist_inputs[{k}]"][cell] for k in range(2)]
+    assert {chunk["env"] for chunk in data["chunks"]} == {0, 1}
+    assert not [note for note in data["notes"] if "differ" in note]
+
+
+def test_a_piece_on_one_side_is_found_and_named():
+    config = cartpole().env_runners(env_to_module_connector=lambda env, spaces, device: Halve())
+    data = inspected(config, num_env_steps=30)
+    (grid,) = data["grids"].values()
+    differences = [abs(pair[0][1] - pair[1][1]) for pair in grid["pairs"] if pair]
+    assert data["gap"][0] == pytest.approx(max(differences), rel=1e-3)
+    assert all(pair[0][1] == pytest.approx(pair[1][1] / 2, rel=1e-3) for pair in grid["pairs"] if pair)
+    assert "Acting and learning differ" in data["notes"][0] and "Halve" in data["notes"][0]
+    assert [piece["own"] for piece in data["flow"][0]["pieces"]].count(True) == 1
+
+
+def test_agents_that_come_and_go():
+    config = PPOConfig().environment(Relay).debugging(seed=0).training(train_batch_size=40, minibatch_size=40)
+    config = config.multi_agent(
+        policies={"runner", "helpers"}, policy_mapping_fn=lambda agent, episode: "runner" if agent == "a" else "helpers"
+    )
+    data = inspected(config, num_env_steps=20)
+    assert set(data["grids"]) == {"runner", "helpers"} and data["gap"][0] == 0
+    found = set()
+    for module_id, grid in data["grids"].items():
+        for cell, (number, step) in enumerate(zip(grid["chunk"], grid["at"])):
+            chunk = data["chunks"][number]
+            time, agent = grid["columns"]["obs[0]"][cell], "abc"[int(grid["columns"]["obs[1]"][cell])]
+            assert chunk["agent"] == agent and chunk["module"] == module_id
+            x = chunk["x"][step + chunk["look"]]
+            found.add((chunk["episode"], x - time))
+            assert grid["kind"][cell] == 2 or grid["pairs"][cell][0][0] == time
+    assert len(found) == len({episode for episode, _ in found}), "agents of an env step lie at one time of their lane"
+
+
+def test_replay_and_recorded_data():
+    config = DQNConfig().environment("CartPole-v1").training(n_step=2).debugging(seed=1)
+    data = inspected(config, num_env_steps=40)
+    (grid,) = data["grids"].values()
+    assert len(grid["kind"]) == 40 and grid["columns"]["n_step"].count(2.0) > 20
+    assert data["gap"][0] == 0 and data["facts"]["algorithm"] == "DQN"
+    episode = SingleAgentEpisode(
+        observations=[[0.0], [1.0], [2.0]], actions=[0, 1], rewards=[0.0, 0.0], len_lookback_buffer=0
+    )
+    config = BCConfig().offline_data(input_=[episode]).training(train_batch_size=8, minibatch_size=8)
+    data = inspected(config, num_env_steps=8)
+    assert [lane["key"] for lane in data["flow"]] == ["learner"] and data["facts"]["environment"] == "recorded data"
+    (grid,) = data["grids"].values()
+    assert set(grid["columns"]["obs"]) == {0.0, 1.0}
+
+
+def state_of(algo):
+    return json.dumps(algo.get_state(not_components=("counters", "env_runner")), default=str)
+
+
+@pytest.mark.parametrize("config", [cartpole, lambda: DQNConfig().environment("CartPole-v1").debugging(seed=1)])
+def test_the_run_does_not_change(config):
+    results = []
+    for inspects in (False, True):
+        algo = config().build_algo()
+        if inspects:
+            before = state_of(algo), torch.get_rng_state()
+            algo.inspect(num_env_steps=20)
+            assert state_of(algo) == before[0] and torch.equal(torch.get_rng_state(), before[1])
+        algo.train()
+        results.append([weight.detach().clone() for weight in algo.get_module().parameters()])
+        algo.stop()
+    assert all(map(torch.equal, *results))
+
+
+def test_no_step_is_an_error():
+    algo = cartpole().build_algo()
+    with pytest.raises(ConfigError, match="train_batch_size"):
+        algo.inspect(num_env_steps=0)
+    algo.stop()
+
+
+CONFIG = """
+algorithm: ppo
+environment:
+  env: CartPole-v1
+training:
+  train_batch_size: 40
+  minibatch_size: 40
+stop:
+  training_iteration: 1
+"""
+
+
+def test_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    run = CliRunner().invoke
+    done = run(app, ["inspect", "c.yaml", "--json", "--steps", "20"])
+    assert done.exit_code == 0 and json.loads(done.stdout)["facts"]["environment"] == "CartPole-v1"
+    assert run(app, ["train", "c.yaml", "--run", "run"]).exit_code == 0
+    files = sorted(path.name for path in (tmp_path / "run").iterdir())
+    done = run(app, ["inspect", "run", "-o", "page.html", "--steps", "20"])
+    assert done.exit_code == 0 and "page: page.html" in done.stdout
+    assert '"iteration":1' in (tmp_path / "page.html").read_text()
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == files
+    (tmp_path / "wrong.yaml").write_text(CONFIG.replace("CartPole-v1", "NoSuchEnv-v0"))
+    for wrong in ("nothing.yaml", str(tmp_path), "wrong.yaml"):
+        assert run(app, ["inspect", wrong]).exit_code == 2
+
+
+PIECE = """
+import numpy as np
+from epibatch.connectors import ConnectorV2
+
+class Shift(ConnectorV2):
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes):
+            self.add_batch_item(batch, "obs", episode.get_observations(-1) + np.float32(5), episode)
+        return batch
+"""
+
+
+@pytest.mark.filterwarnings("always::epibatch.core.errors.FirstUpdateWarning")
+@pytest.mark.parametrize("mode", ["warn", "error"])
+def test_a_failing_first_update_check_writes_the_page_into_the_run_folder(mode, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shifting.py").write_text(PIECE)
+    text = CONFIG + f"debugging:\n  check_first_update: {mode}\nenv_runners:\n  env_to_module_connector:\n"
+    (tmp_path / "c.yaml").write_text(text + "    - piece: shifting:Shift\n")
+    done = CliRunner().invoke(app, ["train", "c.yaml", "--run", "run", "--allow-imports"])
+    assert done.exit_code == {"warn": 0, "error": 3}[mode]
+    assert "inspect.html" in done.output
+    assert "Acting and learning differ" in (tmp_path / "run" / "inspect.html").read_text()
