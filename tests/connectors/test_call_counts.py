@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import epibatch
-from epibatch.algorithms.dqn import DQNConfig
+from epibatch.algorithms import DQNConfig
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors import ConnectorV2
 from epibatch.env_runner.multi_agent_env import make_multi_agent
