@@ -84,11 +84,12 @@ class Inspection:
         """Write a page that shows the facts and fetches nothing.
 
         Args:
-            path: The file; one that is there is replaced.
+            path: The file; one that is there is replaced. Folders that are missing are made.
 
         Returns:
             The file.
         """
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         template = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
         page = template.replace(PAGE_DATA, self.to_json().translate(_UNSAFE))
         replace_file(Path(path), page.encode())
@@ -334,6 +335,14 @@ class _Grid:
         loss = np.ones(numbers.size, bool) if mask is None else mask.ravel().astype(bool)
         ends = np.array([c is not None and t == len(c) for c, t in zip(self.chunks, self.at.tolist())], bool)
         self.kind = np.where(numbers < 0, _PADDING, np.where(ends, _BOOTSTRAP, np.where(loss, _LOSS, _NO_LOSS)))
+        no_steps = int((loss & ((numbers < 0) | ends)).sum())
+        if mask is not None and no_steps:
+            notes.append(
+                f"{module_id}: {no_steps} cells that are padding or bootstrap rows carry loss. "
+                f"Look for the piece that changes {Columns.LOSS_MASK!r}."
+            )
+        if not (self.kind == _LOSS).any():
+            notes.append(f"{module_id}: no step carries loss.")
 
     def facts(self, acted: Mapping[Any, Any], outputs: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
         """See `Inspection.data`, `grids`.

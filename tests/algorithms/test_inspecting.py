@@ -15,6 +15,7 @@ from epibatch.algorithms.ppo import PPOConfig
 from epibatch.cli import app
 from epibatch.connectors import ConnectorV2
 from epibatch.core.errors import ConfigError
+from epibatch.core.structs import map_struct
 from epibatch.env_runner import MultiAgentEnv
 from epibatch.episodes import SingleAgentEpisode
 
@@ -96,6 +97,32 @@ def test_a_piece_on_one_side_is_found_and_named():
     assert all(pair[0][1] == pytest.approx(pair[1][1] / 2, rel=1e-3) for pair in grid["pairs"] if pair)
     assert "Acting and learning differ" in data["notes"][0] and "Halve" in data["notes"][0]
     assert [piece["own"] for piece in data["flow"][0]["pieces"]].count(True) == 1
+
+
+class Turned(ConnectorV2):
+    """A planted bug: what it makes of a column of a train batch with a time axis."""
+
+    column, turn = "loss_mask", staticmethod(torch.logical_not)
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        columns = batch["default_policy"]
+        columns[self.column] = map_struct(self.turn, columns[self.column])
+        return batch
+
+
+def test_a_wrong_loss_mask_and_states_of_other_steps_are_noted():
+    config = cartpole().rl_module(model_config={"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 8})
+    for column, turn, expected in (
+        ("loss_mask", torch.logical_not, ["no step carries loss", "bootstrap rows carry loss"]),
+        ("state_in", lambda leaf: leaf.roll(1, 0) + 1, ["observations by up to 0", "recurrent states"]),
+    ):
+        algo = config.copy().build_algo()
+        piece = Turned()
+        piece.column, piece.turn = column, turn
+        algo.learner.connector.insert_after("NumpyToTensor", piece)
+        notes = "\n".join(algo.inspect(num_env_steps=60).data["notes"])
+        algo.stop()
+        assert all(text in notes for text in expected), notes
 
 
 def test_agents_that_come_and_go():

@@ -200,8 +200,10 @@ def _notes(data: Mapping[str, Any], algo: Algorithm) -> list[str]:
     notes = []
     observations, outputs = (gap or 0.0 for gap in data["gap"])
     if observations > 0 or outputs > _TOLERANCE:
-        pieces = pieces_of_one_side(algo.pipelines["env_to_module"], algo.pipelines["learner"])
-        where = pieces.replace("\n", "; ") or "no piece is in one of both pipelines alone"
+        where = "look at recurrent states and other columns that the module reads"
+        if observations > 0:
+            pieces = pieces_of_one_side(algo.pipelines["env_to_module"], algo.pipelines["learner"])
+            where = pieces.replace("\n", "; ") or "no piece is in one of both pipelines alone"
         notes.append(
             f"Acting and learning differ: observations by up to {observations:.3g}, module outputs by up to "
             f"{outputs:.3g}. {where[:1].upper()}{where[1:]}."
