@@ -465,7 +465,8 @@ def _probed(
     if (whole := 2 * high + 1 - low) > _MOST_PROBES:
         high = max(0, (_MOST_PROBES - 1 + low) // 2)
         notes.append(
-            f"What cells see is known of the first {high} steps of each chunk: {_MOST_PROBES} probes of {whole}."
+            f"What cells see is shown for the first {high} steps of each chunk only. To find it, the pipeline was run "
+            f"{_MOST_PROBES} times, and not once for each of {whole} steps and rewards."
         )
     base = _watched(trace.batch, trace.origin)
     call = {"batch": {}, "shared_data": {}, **{name: value for name, value in call.items() if value is not None}}
@@ -521,8 +522,12 @@ def _watched(batch: Any, origin: Mapping[Any, RowOrigin]) -> dict[Any, dict[str,
 
 
 def _described_chunks(chunks: Sequence[Any], episodes: Sequence[Any], envs: Mapping[Any, int]) -> list[dict[str, Any]]:
-    """Describe the chunks that cells are of; see `Inspection.data`, `chunks`."""
+    """Describe the chunks that cells are of, as they were given; see `Inspection.data`, `chunks`."""
     drawn = hasattr(episodes, "stores") or hasattr(episodes, "by_module")
+    if not drawn:
+        every = single_agent_episode_iterator(episodes, agents_that_stepped_only=False)
+        given = {(chunk.id_, chunk.t_started): chunk for chunk in every}
+        chunks = [given.get((chunk.id_, chunk.t_started), chunk) for chunk in chunks]
     parents: dict[Any, tuple[Any, Any]] = {}
     for parent in episodes if not drawn and any(chunk.agent_id is not None for chunk in chunks) else ():
         for segment in getattr(parent, "segments", ()):

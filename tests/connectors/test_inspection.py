@@ -66,12 +66,26 @@ def test_what_cells_see_is_what_the_pieces_read(frames):
         assert grid["seen"]["rewards"].get(str(cell), []) == later
 
 
+def test_chunks_are_shown_as_they_were_recorded():
+    class Doubled(UserPiece):
+        def __call__(self, *, batch, episodes, **kwargs):
+            for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+                episode.set_rewards(new_data=2 * episode.get_rewards())
+            return batch
+
+    chunk = Lab.episode("a", 4)
+    inspection = learner(Doubled(), *Lab.defaults("learner")).inspect([chunk], Lab.module())
+    (shown,), rewards = inspection.data["chunks"], grid_of(inspection)["columns"]["rewards"]
+    assert shown["rewards"] == chunk.get_rewards().tolist()
+    assert rewards == (2 * chunk.get_rewards()).tolist()
+
+
 def test_probes_are_at_most_64_and_it_is_said():
     chunks = [Lab.episode("a", 60)]
     inspection = learner(*Lab.defaults("learner")).inspect(chunks, Lab.module())
     seen = grid_of(inspection)["seen"]
     assert seen["obs"] == {str(t): [t] for t in range(32)} and seen["rewards"] == {str(t): [t] for t in range(31)}
-    assert [note for note in inspection.data["notes"] if "64 probes of 121" in note]
+    assert [note for note in inspection.data["notes"] if "64 times" in note and "121" in note]
 
 
 def test_nothing_is_changed_by_it():
