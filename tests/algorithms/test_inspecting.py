@@ -15,7 +15,6 @@ from epibatch.algorithms.ppo import PPOConfig
 from epibatch.cli import app
 from epibatch.connectors import ConnectorV2
 from epibatch.core.errors import ConfigError
-from epibatch.core.structs import map_struct
 from epibatch.env_runner import MultiAgentEnv
 from epibatch.episodes import SingleAgentEpisode
 
@@ -106,7 +105,11 @@ class Turned(ConnectorV2):
 
     def __call__(self, *, rl_module, batch, episodes, **kwargs):
         columns = batch["default_policy"]
-        columns[self.column] = map_struct(self.turn, columns[self.column])
+        found = columns[self.column]
+        turned = (
+            {name: self.turn(leaf) for name, leaf in found.items()} if isinstance(found, dict) else self.turn(found)
+        )
+        columns[self.column] = turned
         return batch
 
 
