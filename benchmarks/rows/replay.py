@@ -194,7 +194,7 @@ SIDES = {OURS: our_side, FLOOR: floor_side}
 IMAGES = {"shape": (84, 84), "capacity": IMAGE}
 
 
-_DRAW = "a draw and its pipeline make about 550 calls, whatever the number of rows; the floor makes about ten"
+_DRAW = "a draw and its pipeline make about 490 calls, whatever the number of rows; the floor makes about ten"
 _ADD = "sixteen chunks are added, each with an episode of its own to look up; the floor writes whole vector steps"
 _NEW = "every batch is in new arrays of 7 MB, whose pages have to be mapped; the floor uses two pairs in turn"
 
