@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from epibatch.algorithms import BCConfig, DQNConfig
+from epibatch.algorithms import Algorithm, BCConfig, DQNConfig
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.cli import app
 from epibatch.connectors import ConnectorV2
@@ -241,3 +241,21 @@ def test_a_failing_first_update_check_writes_the_page_into_the_run_folder(mode, 
     assert done.exit_code == {"warn": 0, "error": 3}[mode]
     assert "inspect.html" in done.output
     assert "Acting and learning differ" in (tmp_path / "run" / "inspect.html").read_text()
+
+
+@pytest.mark.filterwarnings("always::epibatch.core.errors.FirstUpdateWarning")
+def test_a_page_that_cannot_be_made_is_tried_once_and_the_run_goes_on(tmp_path, monkeypatch):
+    tried = []
+
+    def inspect(self, path):
+        tried.append(path)
+        raise ValueError("no page")
+
+    monkeypatch.setattr(Algorithm, "inspect", inspect)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shifting.py").write_text(PIECE)
+    text = CONFIG.replace("training_iteration: 1", "training_iteration: 3")
+    text += "env_runners:\n  env_to_module_connector:\n    - piece: shifting:Shift\n"
+    (tmp_path / "c.yaml").write_text(text)
+    done = CliRunner().invoke(app, ["train", "c.yaml", "--run", "run", "--allow-imports"])
+    assert done.exit_code == 0 and done.output.count("no page of where acting and learning differ") == len(tried) == 1

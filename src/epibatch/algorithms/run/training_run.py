@@ -231,7 +231,8 @@ class TrainingRun:
         while verdict is None and self._signal is None and (iterations is None or done < iterations):
             results = self.algorithm.train()
             done += 1
-            if FirstUpdateWarning in self.warnings.kinds and not self.folder.page_path.exists():
+            if FirstUpdateWarning in self.warnings.kinds:
+                self.warnings.kinds.discard(FirstUpdateWarning)  # one page, also if it cannot be made
                 progress.say(self._inspect())
             self.loggers.log(results)
             progress.show(results)
