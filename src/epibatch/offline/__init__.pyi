@@ -1,4 +1,4 @@
 from .dataset_writer import DatasetWriter as DatasetWriter
 from .episode_dataset import EpisodeDataset as EpisodeDataset
 from .formats import read_episodes as read_episodes, write_episodes as write_episodes
-from .data_folder import verify as verify
+from .data_folder import repair as repair, verify as verify

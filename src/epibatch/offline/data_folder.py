@@ -14,13 +14,14 @@ import math
 import os
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from epibatch.core.errors import DataError, EpibatchError
-from epibatch.core.files import open_file, read_file
+from epibatch.core.files import FolderLock, open_file, open_to_append, read_file, storing
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from epibatch.core.state_codec import decode_state, encode_state
 from epibatch.core.structs import Form, paths_of
@@ -167,7 +168,6 @@ class DataFolder:
     Args:
         path: The folder.
         num_commits: The number of its first commits to look at; None: all.
-        is_new: True: it may have no commit yet, and has no table of parts then.
 
     Attributes:
         description: What `dataset.json` says.
@@ -176,21 +176,14 @@ class DataFolder:
         parts: The facts of the parts of episodes: int64 [P, 8].
 
     Raises:
-        DataError: it is no data set, or its description, commits, sizes or table of parts are damaged. Sums of rows
-            are not looked at; see `verify`.
+        DataError: it is no data set, or has no commit, or its description, commits, sizes or table of parts are
+            damaged. Sums of rows are not looked at; see `verify`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], num_commits: int | None = None, *, is_new: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], num_commits: int | None = None) -> None:
         self.path = Path(path)
-        text = self._text(DESCRIPTION, _MOST_DESCRIPTION)
-        self.description = Description.from_json(str(self.path / DESCRIPTION), text)
-        self.commits = self._read_commits(is_new)[:num_commits]
-        if not self.commits and is_new:
-            return
-        if not self.commits:
-            raise damaged(str(self.path), "a data set with a commit", "none")
-        if self.commits[0].sums[-1] != hashlib.sha256(text).hexdigest():
-            raise damaged(str(self.path / DESCRIPTION), "the description that was committed", "another one")
+        self.description, total = read_description(self.path)
+        self.commits = self._read_commits(total, num_commits)
         self.last = self.commits[-1]
         for name, size in self.files.items():
             actual = self.size_of(name)
@@ -198,6 +191,22 @@ class DataFolder:
                 raise damaged(str(self.path / name), f"{size:,} bytes", f"{actual:,}")
         self.parts = np.frombuffer(self._read(PARTS, self.files[PARTS]), "<i8").reshape(-1, len(FACTS))
         _check_parts(str(self.path / PARTS), self.parts, self.last)
+
+    def _read_commits(self, total: str, num_commits: int | None) -> list[Commit]:
+        where = str(self.path / COMMITS)
+        commits, left = read_commits(self.path)
+        if left is not None and (num_commits is None or num_commits > len(commits)):
+            raise damaged(where, f"whole commits after the first {len(commits)}", left)
+        commits = commits[:num_commits]
+        if not commits:
+            raise damaged(where, "a commit", "none")
+        count = len(self.description.files())
+        for number, commit in enumerate(commits):
+            if len(commit.sums) != count + (not number):
+                raise damaged(where, f"{count} sums in commit {number + 1}", f"{len(commit.sums)}")
+        if commits[0].sums[-1] != total:
+            raise damaged(str(self.path / DESCRIPTION), "the description that was committed", "another one")
+        return commits
 
     @property
     def files(self) -> dict[str, int]:
@@ -249,23 +258,34 @@ class DataFolder:
         with self._open(name) as file:
             return bytes(file.read(size))
 
-    def _text(self, name: str, limit: int) -> bytes:
-        try:
-            return read_file(self.path / name, limit)
-        except OSError as error:
-            raise damaged(str(self.path), "a data set", f"{name} that cannot be read ({error})") from None
 
-    def _read_commits(self, is_new: bool) -> list[Commit]:
-        if is_new and not self.size_of(COMMITS):
-            return []
-        commits, left = parsed_commits(self._text(COMMITS, _MOST_COMMITS))
-        if left is not None:
-            raise damaged(str(self.path / COMMITS), f"whole commits after the first {len(commits)}", left)
-        count = len(self.description.files())
-        for number, commit in enumerate(commits):
-            if len(commit.sums) != count + (not number):
-                raise damaged(str(self.path / COMMITS), f"{count} sums in commit {number}", f"{len(commit.sums)}")
-        return commits
+def read_description(path: Path) -> tuple[Description, str]:
+    """Return what `dataset.json` says, and its SHA-256 sum.
+
+    Raises:
+        DataError: there is none, or it is damaged.
+    """
+    text = _content(path, DESCRIPTION, _MOST_DESCRIPTION)
+    return Description.from_json(str(path / DESCRIPTION), text), hashlib.sha256(text).hexdigest()
+
+
+def read_commits(path: Path) -> tuple[list[Commit], str | None]:
+    """Return the commits of a folder, as `parsed_commits` does.
+
+    Raises:
+        DataError: they cannot be read.
+    """
+    return parsed_commits(_content(path, COMMITS, _MOST_COMMITS))
+
+
+def _content(path: Path, name: str, limit: int) -> bytes:
+    try:
+        return read_file(path / name, limit)
+    except FileNotFoundError:
+        do = "look at the path"
+        raise DataError(str(path), expected="a data set", found=f"no {name}", do=do) from None
+    except OSError as error:
+        raise damaged(str(path), "a data set", f"{name} that cannot be read ({error})") from None
 
 
 def sizes_at(description: Description, commit: Commit) -> dict[str, int]:
@@ -373,49 +393,98 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     """Return what is wrong with a data set: its description, commits, table of parts, lines, and sums of all rows.
 
     Args:
-        path: Its folder.
+        path: Its folder; nothing may write to it meanwhile.
 
     Returns:
-        Sentences; none if everything is as it was committed.
+        Sentences; none if everything is as it was committed, and nothing lies after the last commit.
 
     Example:
-        >>> verify("no_such_folder")[0]
-        "no_such_folder: expected a data set, found dataset.json that cannot be read ([Errno 2] ...)"
+        >>> verify("no_such_folder")
+        ['no_such_folder: expected a data set, found no dataset.json']
     """
     try:
         folder = DataFolder(path)
+        wrong = [sentence for _, sentence in _faults(folder.path, folder.description, folder.commits)]
+        return wrong + _bad_lines(folder) + list(_leftovers(folder))
     except DataError as error:
-        return [f"{error.where}: expected {error.expected}, found {error.found}"]
-    wrong = [sentence for _, sentence in _faults(folder)]
+        return [_sentence(error)]
+
+
+def repair(path: str | os.PathLike[str]) -> list[str]:
+    """Cut a data set back to the last commit up to which everything is whole.
+
+    Args:
+        path: Its folder; nothing may read it meanwhile.
+
+    Returns:
+        Sentences that say what was wrong and what was lost; none if nothing was done.
+
+    Raises:
+        DataError: its description is damaged, or no commit is whole. Nothing was done.
+        StorageError: another process writes to it, or it cannot be written.
+    """
+    folder = Path(path)
+    description, _ = read_description(folder)
+    lock = FolderLock(folder)
+    try:
+        commits, left = read_commits(folder)
+        faults = sorted(_faults(folder, description, commits))
+        whole = DataFolder(folder, faults[0][0] if faults else len(commits))
+        said = [f"{COMMITS}: {left}"] if left else []
+        said += [sentence for _, sentence in faults] + list(_leftovers(whole))
+        if len(commits) > len(whole.commits):
+            lost = commits[-1].parts - whole.last.parts
+            said.append(f"lost {len(commits) - len(whole.commits)} commits: {lost} episodes, or later parts of them")
+        with storing(f"data set {path}", "see to the permissions of the folder"):
+            for name, size in {**whole.files, COMMITS: whole.last.line_end}.items():
+                with open_to_append(folder / name) as file:
+                    file.truncate(size)
+    finally:
+        lock.release()
+    return said
+
+
+def _sentence(error: DataError) -> str:
+    return f"{error.where}: expected {error.expected}, found {error.found}"
+
+
+def _bad_lines(folder: DataFolder) -> list[str]:
+    wrong = []
     for part in range(len(folder.parts)):
         try:
             folder.line(part)
         except DataError as error:
-            wrong.append(f"{error.where}: expected {error.expected}, found {error.found}")
-    sizes = {**folder.files, COMMITS: folder.last.line_end}
-    more = {name: folder.size_of(name) - size for name, size in sizes.items()}
-    return wrong + [f"{name}: {count:,} bytes after the last commit" for name, count in more.items() if count > 0]
+            wrong.append(_sentence(error))
+    return wrong
 
 
-def _faults(folder: DataFolder) -> Iterator[tuple[int, str]]:
-    """The commits whose sums do not hold, each with a sentence."""
-    for name in folder.description.files():
-        sums = _sums(folder, name)
-        for number, (actual, commit) in enumerate(zip(sums, folder.commits)):
-            position = list(folder.description.files()).index(name)
-            if actual != commit.sums[position]:
-                yield number, f"{name}: other bytes than were written in commit {number}"
+def _leftovers(folder: DataFolder) -> Iterator[str]:
+    """What lies after the last commit, as sentences."""
+    for name, size in {**folder.files, COMMITS: folder.last.line_end}.items():
+        if (more := folder.size_of(name) - size) > 0:
+            yield f"{name}: {more:,} bytes after the last commit"
 
 
-def _sums(folder: DataFolder, name: str) -> Iterator[str]:
-    ends = [sizes_at(folder.description, commit)[name] for commit in folder.commits]
-    with open_file(folder.path / name) as file:
-        for begin, end in zip([0, *ends], ends):
+def _faults(path: Path, description: Description, commits: list[Commit]) -> Iterator[tuple[int, str]]:
+    """The commits from which on a file has other bytes than were written, each with a sentence."""
+    for position, name in enumerate(description.files()):
+        ends = [sizes_at(description, commit)[name] for commit in commits]
+        for number, total in enumerate(_sums(path / name, ends)):
+            if commits[number].sums[position : position + 1] != [total]:
+                yield number, f"{name}: other bytes than were written in commit {number + 1} of {len(commits)}"
+
+
+def _sums(path: Path, ends: list[int]) -> Iterator[str]:
+    """The sums of the parts of a file that end at these places."""
+    try:
+        file = open_file(path)
+    except OSError as error:
+        yield str(error)
+        return
+    with file:
+        for begin, end in pairwise([0, *ends]):
             total, left = hashlib.sha256(), end - begin
-            while left:
-                block = file.read(min(left, _BLOCK))
-                if not block:
-                    break
+            while left and (block := file.read(min(left, _BLOCK))):
                 total.update(block)
                 left -= len(block)
             yield total.hexdigest()

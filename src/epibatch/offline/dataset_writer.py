@@ -15,7 +15,17 @@ from epibatch.core.errors import DataError
 from epibatch.core.files import LOCK, FolderLock, create_file, open_to_append, storing, sync_folder
 
 from ..episodes import SingleAgentEpisode
-from .data_folder import COMMITS, DESCRIPTION, Commit, DataFolder, Description, commit_line, sizes_at
+from .data_folder import (
+    COMMITS,
+    DESCRIPTION,
+    Commit,
+    DataFolder,
+    Description,
+    commit_line,
+    read_commits,
+    read_description,
+    sizes_at,
+)
 from .parts import CONTINUES, LINE_END, STARTED, STEPS, TERMINATED, Running, layout_of, read_parts, rows_of, spaces_of
 
 
@@ -71,10 +81,10 @@ class DatasetWriter:
             raise DataError(str(self._path), expected="an empty folder, or a data set", found=f"{min(names)!r}", do=do)
         if not names:
             return
-        folder = DataFolder(self._path, is_new=True)
-        if not folder.commits:  # it was begun, and nothing was committed
-            self._remove(folder.description)
+        if COMMITS not in names or not any(read_commits(self._path)):  # it was begun, and nothing was committed
+            self._remove(read_description(self._path)[0])
             return
+        folder = DataFolder(self._path)
         self._description, self._last, self._now = folder.description, folder.last, folder.last
         parts = folder.parts
         is_open = (parts[:, TERMINATED : TERMINATED + 2] == 0).all(1)
@@ -82,7 +92,7 @@ class DatasetWriter:
         for part in np.flatnonzero(is_open).tolist():
             self._running[folder.line(part)["id"]] = part, int(parts[part, STARTED] + parts[part, STEPS])
         self._open(folder.description)
-        self._cut(folder.files)
+        self._cut({**folder.files, COMMITS: folder.last.line_end})
 
     def _open(self, description: Description) -> None:
         with storing(f"data set {self._path}", "see to the permissions of the folder"):
