@@ -184,3 +184,19 @@ def test_what_is_no_recorded_data_is_named(tmp_path):
         read_episodes([])
     data = read_episodes(ended(np.random.default_rng(0), 3))
     assert read_episodes(data) is data and isinstance(data, EpisodeDataset)
+
+
+def test_a_saved_buffer_is_read_with_the_episodes_that_it_holds(tmp_path):
+    episodes = ended(np.random.default_rng(4), 30)
+    for episode in episodes:
+        episode.custom_data.clear()
+    buffer = EpisodeReplayBuffer(100, seed=7, keep_infos=True)
+    buffer.add(episodes)
+    data = read_episodes(buffer.save_to_path(tmp_path / "buffer"))
+    assert data.num_steps == len(buffer) < sum(map(len, episodes))
+    oldest, *others = (next(e for e in episodes if e.id_ == id_) for id_ in data.ids)
+    assert data[0].equals(oldest.slice(slice(data[0].t_started, None), len_lookback_buffer=0)) or data[0].t_started
+    for a, b in zip(data[1:], others, strict=True):
+        assert (a.id_, len(a), a.is_terminated, a.get_infos()) == (b.id_, len(b), b.is_terminated, b.get_infos())
+        np.testing.assert_array_equal(a.get_observations(), b.get_observations())
+        np.testing.assert_array_equal(a.get_extra_model_outputs("state"), b.get_extra_model_outputs("state"))

@@ -559,12 +559,14 @@ class AlgorithmConfig:
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
         """
-    def offline_data(self, *, input_: Any = None) -> Self:
+    def offline_data(self, *, input_: Any = None, input: Any = None) -> Self:
         """Set recorded episodes, which are learned from in the place of sampled ones; no environment is needed then.
 
         Args:
-            input_: A list of episodes, or another sequence of them that a learner pipeline takes; None: episodes
-                are sampled.
+            input_: The path of a data set, an `EpisodeDataset`, a list of episodes, or another sequence of them
+                that a learner pipeline takes; None: episodes are sampled.
+            input: The path of a data set, an `EpisodeDataset`, a list of episodes, or another sequence of them that
+                a learner pipeline takes; None: episodes are sampled.
 
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
@@ -886,6 +888,7 @@ class AlgorithmConfig:
     loss: Callable[..., Any] | str | None
     train_batch_size_per_learner: int
     input_: Any
+    input: Any
     model_config: dict[str, Any]
     rl_module_spec: Any
     view_requirements: Mapping[str, Any]

@@ -17,6 +17,8 @@ from epibatch.core.spaces import infer_spaces
 
 from ..env_runner.multi_agent_env import MultiAgentEnv
 from ..episodes import episodes_to_columns
+from ..episodes.reader import reader_of
+from ..offline.episode_dataset import EpisodeDataset
 
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
@@ -38,18 +40,19 @@ class RecordedEpisodes:
         self._random = np.random.default_rng(random_stream(config.seed, "offline_data"))
         self._order = np.zeros(0, np.int64)
 
-    def sample(self) -> list[Any]:
+    def sample(self) -> Sequence[Any]:
         """Return as many episodes as have `train_batch_size` steps together."""
+        is_data_set = isinstance(self._episodes, EpisodeDataset)
         drawn: list[Any] = []
         steps = 0
         while steps < self._num_steps:
             if not len(self._order):
                 self._order = self._random.permutation(len(self._episodes))
-            episode = self._episodes[int(self._order[0])]
+            number = int(self._order[0])
             self._order = self._order[1:]
-            steps += len(episode)
-            drawn.append(episode)
-        return drawn
+            drawn.append(number if is_data_set else self._episodes[number])
+            steps += int(self._episodes.lengths[number]) if is_data_set else len(drawn[-1])
+        return self._episodes.take(drawn) if is_data_set else drawn
 
     def sample_ahead(self) -> None:
         """Prepare nothing: drawing takes no time."""
@@ -132,7 +135,7 @@ def with_spaces_of_data(config: ConfigT) -> ConfigT:
         getattr(config, name) or _spaces_of(episodes, name, several) for name in ("observation_space", "action_space")
     ]
     if None in spaces:
-        columns = episodes_to_columns(episodes)
+        columns = episodes_to_columns(episodes) if several else _columns_of(episodes)
         for place, name in enumerate((Columns.OBS, Columns.ACTIONS)):
             infer = partial(infer_spaces, discrete=name == Columns.ACTIONS)
             if spaces[place] is None and several:
@@ -147,6 +150,12 @@ def with_spaces_of_data(config: ConfigT) -> ConfigT:
     environment = {"env": spaces_of_data, "env_config": {}, "wrappers": []}
     alone = {"num_envs_per_env_runner": 1, "gym_env_vectorize_mode": "sync"}
     return config.copy().change("offline_data", {"environment": environment, "env_runners": alone})
+
+
+def _columns_of(episodes: Sequence[Any]) -> dict[str, Any]:
+    """Return the observations and actions of single-agent episodes."""
+    reader = reader_of(episodes)
+    return {name: reader.rows(name).joined() for name in (Columns.OBS, Columns.ACTIONS)}
 
 
 def _spaces_of(episodes: Sequence[Any], name: str, several: bool) -> Any:

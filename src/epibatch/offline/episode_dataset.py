@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import DataError
+from epibatch.core.kept_property import kept_property
 
 from ..episodes import SingleAgentEpisode
 from ..episodes.chunk_table import ChunkTable
@@ -39,6 +40,7 @@ class EpisodeDataset(ChunkTable):
         observation_space: Space of the observations as recorded; None: not known.
         action_space: Space of the actions as recorded; None: not known.
         env: Name of the environment; None: not known.
+        path: The folder that all its episodes are in; None: it has some of them, or is in memory.
 
     Example:
         >>> from epibatch.episodes import SingleAgentEpisode
@@ -53,6 +55,7 @@ class EpisodeDataset(ChunkTable):
         self._rows = rows
         self._chosen = np.arange(len(rows.facts.first)) if chosen is None else chosen
         self.observation_space, self.action_space, self.env = rows.observation_space, rows.action_space, rows.env
+        self.path = rows.path if chosen is None else None
         facts = rows.facts if chosen is None else rows.facts.of(chosen)
         super().__init__(
             [rows.store],
@@ -65,11 +68,16 @@ class EpisodeDataset(ChunkTable):
             lack_final_obs=facts.lacks_final_obs > 0,
             ids=LazyIds(len(self._chosen), lambda i: self._about(i)["id"]),
         )
-        self._steps = ChosenEpisodes(rows.store, facts, self._name_of)
         self._generator = np.random.default_rng()
 
+    @kept_property
+    def _steps(self) -> ChosenEpisodes:
+        order = np.argsort(self._chosen, kind="stable")
+        facts = self._rows.facts.of(self._chosen[order])
+        return ChosenEpisodes(self._rows.store, facts, lambda i: self._name_of(int(order[i])))
+
     def __reduce__(self) -> Any:
-        return EpisodeDataset, (self._rows, self._chosen)
+        return EpisodeDataset, (self._rows, None if self.path else self._chosen)
 
     def _about(self, chunk: int) -> dict[str, Any]:
         return self._rows.about(int(self._chosen[chunk]))
@@ -163,6 +171,19 @@ class EpisodeDataset(ChunkTable):
         """
         numbers = np.arange(len(self))
         return self._part("shard", numbers[index::count] if 0 <= index < count <= len(self) else numbers[:0])
+
+    def take(self, numbers: npt.ArrayLike) -> EpisodeDataset:
+        """Return the data set of some of the episodes, in an order of yours.
+
+        Args:
+            numbers: Their numbers, from 0 on, one also several times: int [n].
+
+        Raises:
+            DataError: none, or one that is not there.
+        """
+        chosen = np.asarray(numbers)
+        fits = chosen.ndim == 1 and chosen.dtype.kind in "iu" and ((chosen >= 0) & (chosen < len(self))).all()
+        return self._part("take", chosen if fits else np.zeros(0, np.int64))
 
     def _part(self, method: str, numbers: Ints) -> EpisodeDataset:
         if not len(numbers):

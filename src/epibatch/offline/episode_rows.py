@@ -95,6 +95,7 @@ class EpisodeRows:
     Attributes:
         store: The rows, by places.
         facts: The facts of the episodes.
+        path: The folder that they are read from; None: they are in memory.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class EpisodeRows:
     ) -> None:
         self.observation_space, self.action_space = spaces
         self.env, self._line = env, line
+        self.path: Path | None = None
         self._made_by: tuple[Any, tuple[Any, ...]] = EpisodeRows, (columns, parts, line, spaces, env)
         self._kept: tuple[int, dict[str, Any]] = -1, {}
         before, numbers = parts[:, CONTINUES], np.arange(len(parts))
@@ -141,7 +143,7 @@ class EpisodeRows:
         about = folder.description
         spaces = about.observation_space, about.action_space
         rows = cls(folder.columns(), folder.parts, folder.line, spaces, about.env)
-        rows._made_by = cls.of_folder, (path, len(folder.commits))
+        rows.path, rows._made_by = path, (cls.of_folder, (path, len(folder.commits)))
         return rows
 
     def __reduce__(self) -> Any:

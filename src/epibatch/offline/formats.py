@@ -10,10 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from epibatch.core.checkpoints import is_checkpoint, load_state
+from epibatch.core.columns import Columns
 from epibatch.core.errors import DataError, UnknownNameError, nearest
 from epibatch.core.files import LOCK
+from epibatch.core.restoring import restoring
 
 from ..episodes import SingleAgentEpisode
+from ..episodes.replay.lanes import Lanes
+from ..episodes.replay.sampled_episodes import SampledEpisodes
 from .data_folder import DESCRIPTION, read_line
 from .dataset_writer import DatasetWriter
 from .episode_dataset import EpisodeDataset
@@ -32,7 +37,8 @@ def read_episodes(source: Any, format: str | None = None, **options: Any) -> Epi
     A folder that `write_episodes` wrote is read where it lies; other sources are read into memory.
 
     Args:
-        source: The path of recorded data; or episodes: a list, or what a runner's `sample` returned.
+        source: The path of recorded data, or of a replay buffer that `save_to_path` wrote, of one agent; or episodes: a
+            list, or what a runner's `sample` returned.
         format: `"epibatch"` or another format's name; None: what the path looks like.
         options: What the format takes.
 
@@ -54,9 +60,11 @@ def read_episodes(source: Any, format: str | None = None, **options: Any) -> Epi
     if not isinstance(source, (str, os.PathLike)):
         return EpisodeDataset(_in_memory(source, "episodes"))
     path = Path(source)
+    if format is None and is_checkpoint(path):
+        return EpisodeDataset(_in_memory(_held_by_buffer(path), str(path)))
     name = _format_of(path) if format is None else _known(format)
     if name == OWN:
-        return EpisodeDataset(EpisodeRows.of_folder(path))
+        return EpisodeDataset(EpisodeRows.of_folder(path.absolute()))
     return EpisodeDataset(_in_memory(_module(name).read(path, **options), str(path)))
 
 
@@ -149,6 +157,22 @@ def _in_memory(episodes: Iterable[Any], where: str) -> EpisodeRows:
     parts = np.concatenate([item.facts for item in deliveries])
     lines = [line for item in deliveries for line in item.lines.splitlines()]
     return EpisodeRows(columns, parts, _Lines(lines), spaces)
+
+
+def _held_by_buffer(path: Path) -> SampledEpisodes:
+    """Return the episodes that a saved replay buffer holds, as far as it holds them."""
+    state = load_state(path)
+    if not isinstance(state, dict) or not isinstance(state.get("lanes"), dict):
+        do = "give the folder of an EpisodeReplayBuffer, or of a data set"
+        raise DataError(str(path), expected="a replay buffer of one agent", found="another checkpoint", do=do)
+    with restoring(str(path), "lanes"):
+        held = state["lanes"]
+        rows = min(int(held["rows_per_lane"]), max(2, *np.asarray(held["written"]).tolist()))
+        lanes = Lanes.from_state({**held, "rows_per_lane": rows}, keep_infos=Columns.INFOS in held["columns"])
+    places = lanes.newest()
+    life = lanes.lives_of(places)
+    begins = (places == life.first) & (life.last > life.first)
+    return SampledEpisodes(lanes, places[begins], (life.last - life.first)[begins], hidden=())
 
 
 class _Lines:
