@@ -10,8 +10,7 @@ from fixture_recorded import episodes_of, in_chunks
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.learner import AddNextObservationsFromEpisodesToTrainBatch, default_pipeline
 from epibatch.core.errors import DataError, ReplayError, UnknownNameError
-from epibatch.core.structs import flatten
-from epibatch.episodes import SingleAgentEpisode
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 from epibatch.episodes.replay import EpisodeReplayBuffer
 from epibatch.offline import EpisodeDataset, read_episodes, write_episodes
 
@@ -28,8 +27,9 @@ def ended(rng, count):
 
 def batch_of(episodes, *pieces):
     pipeline = default_pipeline(connectors=list(pieces), advantages=False)
-    leaves, _ = flatten(pipeline(rl_module=None, batch={}, episodes=episodes))
-    return [(str(leaf.dtype), np.asarray(leaf).tobytes()) for leaf in leaves]
+    batch = pipeline(rl_module=None, batch={}, episodes=episodes)
+    assert {"obs", "actions", "rewards", "state"} & set(batch)
+    return {name: (str(rows.dtype), rows.shape, np.asarray(rows).tobytes()) for name, rows in batch.items()}
 
 
 @pytest.fixture(params=["whole", "chunks", "memory"])
@@ -182,6 +182,9 @@ def test_what_is_no_recorded_data_is_named(tmp_path):
         read_episodes(tmp_path, format="parket")
     with pytest.raises(DataError, match="an episode with a step"):
         read_episodes([])
+    for wrong in (5, None, [3], [MultiAgentEpisode()]):
+        with pytest.raises(DataError, match="episodes of one agent"):
+            read_episodes(wrong)
     data = read_episodes(ended(np.random.default_rng(0), 3))
     assert read_episodes(data) is data and isinstance(data, EpisodeDataset)
 

@@ -23,7 +23,7 @@ from .data_folder import DESCRIPTION, read_line
 from .dataset_writer import DatasetWriter
 from .episode_dataset import EpisodeDataset
 from .episode_rows import EpisodeRows
-from .parts import Delivery, Running, layout_of, read_parts, spaces_of
+from .parts import Delivery, Running, layout_of, no_episodes, read_parts, spaces_of
 
 OWN = "epibatch"
 OTHERS = ("parquet", "minari", "rllib", "tensordict", "d4rl", "lerobot")
@@ -122,6 +122,8 @@ def _in_parts(episodes: Iterable[Any]) -> Iterator[Sequence[Any]]:
     """Episodes as they are if their rows are in memory, else some of them at a time."""
     if isinstance(episodes, SingleAgentEpisode):
         episodes = [episodes]
+    if not isinstance(episodes, Iterable):
+        raise no_episodes(episodes)
     if isinstance(episodes, Sequence) and not isinstance(episodes, EpisodeDataset):
         yield episodes
         return

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import CheckpointError, ColumnError, EpibatchWarning
+from epibatch.core.errors import CheckpointError, ColumnError, DataError, EpibatchWarning
 from epibatch.core.state_codec import encode_state
 from epibatch.core.structs import Form, flatten_like, paths_of, unflatten
 
@@ -81,12 +81,16 @@ def read_parts(
 
     Raises:
         ColumnError: a column that is missing, new, of another nesting, shape or type, or of text or Python objects.
+        DataError: something that is no episode of one agent.
     """
     running, line_end = dict(running), 0
     kept: list[int] = []
     facts: list[tuple[int, ...]] = []
     lines: list[bytes] = []
     chunks = list(episodes)
+    for chunk in chunks:
+        if not isinstance(chunk, SingleAgentEpisode):
+            raise no_episodes(chunk)
     reader = reader_of(episodes)
     lacking = reader.lack_final_obs
     for i, episode in enumerate(chunks):
@@ -112,6 +116,16 @@ def read_parts(
         reader = reader_of([chunks[i] for i in with_rows])
     firsts = -table[table[:, STEPS] > 0, LOOKBACK]
     return Delivery(_columns(reader, firsts, layout), table, b"".join(lines), running)
+
+
+def no_episodes(found: Any) -> DataError:
+    """Return the error about something in the place of episodes of one agent."""
+    return DataError(
+        "episodes for a data set",
+        expected="episodes of one agent",
+        found=type(found).__name__,
+        do="give a list of them; of several agents, those of one: [segment.episode for segment in episode.segments]",
+    )
 
 
 def _columns(
