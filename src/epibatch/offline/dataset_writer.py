@@ -26,7 +26,19 @@ from .data_folder import (
     read_description,
     sizes_at,
 )
-from .parts import CONTINUES, LINE_END, STARTED, STEPS, TERMINATED, Running, layout_of, read_parts, rows_of, spaces_of
+from .parts import (
+    CONTINUES,
+    LINE_END,
+    STARTED,
+    STEPS,
+    TERMINATED,
+    ColumnLayout,
+    Running,
+    layout_of,
+    read_parts,
+    rows_of,
+    spaces_of,
+)
 
 
 class DatasetWriter:
@@ -108,6 +120,11 @@ class DatasetWriter:
                 self._files[name].truncate(size)
 
     @property
+    def columns(self) -> Mapping[str, ColumnLayout]:
+        """What the rows of each column are like; empty before the first episode."""
+        return {} if self._description is None else self._description.columns
+
+    @property
     def num_parts(self) -> int:
         """Episodes, or later parts of them, that were added to the folder so far."""
         return self._now.parts
@@ -127,7 +144,7 @@ class DatasetWriter:
         if isinstance(episodes, SingleAgentEpisode):
             episodes = [episodes]
         about = self._description
-        delivery = read_parts(episodes, {} if about is None else about.columns, self._now.parts, self._running)
+        delivery = read_parts(episodes, self.columns, self._now.parts, self._running)
         if delivery is None:
             return
         if about is None:
