@@ -48,6 +48,9 @@ class Inspection:
         data: `title`; `facts`: name -> value; `notes`: texts, the most important first; `gap`: the largest difference
             between acting and learning, [of observations, of module outputs], None where it is not known; and
 
+            `parting`, of an algorithm: None, or `acting` and `learning`, the names of the pieces after which the
+            observation of a step is no longer the same on both sides (None: not this side), and `text`.
+
             `flow`: a dict per pipeline. `key`: its name. `pieces`: dicts with `piece`, `kind` (class), `own` (True: not
             built in), `doc`, `us` (microseconds), `error` (text or None) and `columns`: dicts with `name`, `was` (name
             before), `what` (kinds of changes), `before` and `after`. These are None or dicts with `layout`, `shape` (or

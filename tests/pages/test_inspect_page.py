@@ -153,7 +153,7 @@ def test_each_cell_names_its_episode_and_step(reports, name):
 def test_the_page_says_where_acting_and_learning_part(reports):
     words = {name: reports[1][f"{name} 1280"]["text"] for name in ("lstm", "bug", "replay")}
     assert "Acting and learning agree" in words["lstm"]
-    assert "Acting and learning differ" in words["bug"] and "Only in acting: HalveObservations" in words["bug"]
+    assert "Acting and learning differ" in words["bug"] and "They part in acting: HalveObservations" in words["bug"]
     assert "Nothing acted for this page" in words["replay"]
 
 
