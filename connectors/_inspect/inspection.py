@@ -20,6 +20,7 @@ from epibatch.core.structs import map_struct
 
 from .._engine.batch_items import single_agent_episode_iterator
 from ..pipeline_copies import copied
+from .drawn_probes import DrawnProbes
 from .origin import NumberRows, RowOrigin, insert_numbering
 from .trace import PipelineTrace, TracedColumn, TracedPiece, trace_pipeline
 
@@ -459,12 +460,17 @@ def _probed(
     cells = sum(origin.chunk.size for origin in trace.origin.values())
     if not cells:
         return seen
-    chunks = list(single_agent_episode_iterator(episodes, agents_that_stepped_only=False))
-    if cells > _MOST_CELLS or hasattr(episodes, "stores") or hasattr(episodes, "by_module"):
-        why = f"{cells:,} cells" if cells > _MOST_CELLS else "drawn chunks"
-        notes.append(f"No probes of what each cell sees: the batch has {why}.")
+    if cells > _MOST_CELLS:
+        notes.append(f"No probes of what each cell sees: the batch has {cells:,} cells.")
         return seen
-    low, high = -max(_lookback(chunk) for chunk in chunks), max(map(len, chunks))
+    drawn = None
+    if _are_drawn(episodes):
+        lookback = pipeline.lookback_needed if pipeline.lookback_known else _MOST_LOOKBACK
+        drawn = DrawnProbes(episodes, min(lookback, _MOST_LOOKBACK), pipeline.plan().rows_ahead)
+        low, high = drawn.low, drawn.high
+    else:
+        chunks = list(single_agent_episode_iterator(episodes, agents_that_stepped_only=False))
+        low, high = -max(_lookback(chunk) for chunk in chunks), max(map(len, chunks))
     if (whole := 2 * high + 1 - low) > _MOST_PROBES:
         high = max(0, (_MOST_PROBES - 1 + low) // 2)
         notes.append(
@@ -476,23 +482,45 @@ def _probed(
     do = "write __deepcopy__ for it"
     (numbered,) = copied("inspect", pipeline, kept=module, do=do)
     insert_numbering(numbered)
-    for what, at in [("obs", at) for at in range(low, high + 1)] + [("rewards", at) for at in range(high)]:
-        probe, changed, arguments = copied("inspect", numbered, episodes, call, kept=module, do=do)
-        for chunk in single_agent_episode_iterator(changed, agents_that_stepped_only=False):
+
+    def changed_cells(what: str, at: int) -> list[tuple[Any, int]]:
+        given = episodes if drawn is None else drawn.changed(what, at, _other if what == "obs" else _one_more)
+        probe, changed, arguments = copied("inspect", numbered, given, call, kept=module, do=do)
+        every = () if drawn is not None else single_agent_episode_iterator(changed, agents_that_stepped_only=False)
+        for chunk in {id(chunk): chunk for chunk in every}.values():  # a data set may give one several times
             _change(chunk, what, at)
         (numbering,) = (piece for piece in probe.pieces() if isinstance(piece, NumberRows))
-        try:
-            with preserve_random_state():
-                batch = probe(rl_module=module, episodes=changed, **arguments)
-        except Exception as error:
-            notes.append(f"A probe of what cells see failed: {type(error).__name__}: {error}")
-            return seen
+        with preserve_random_state():
+            batch = probe(rl_module=module, episodes=changed, **arguments)
+        cells = []
         for key, columns in _watched(batch, numbering.taken_from(batch)).items():
             now, then = columns[what], base[key][what]
             if now.shape == then.shape:
-                for cell in np.flatnonzero(((now != then) & ~(np.isnan(now) & np.isnan(then))).any(-1)).tolist():
-                    seen[what].setdefault(key, {}).setdefault(cell, []).append(at)
+                differ = ((now != then) & ~(np.isnan(now) & np.isnan(then))).any(-1)
+                cells += [(key, cell) for cell in np.flatnonzero(differ).tolist()]
+        return cells
+
+    sums = drawn is not None and drawn.sums_rewards
+    probes = [("obs", at) for at in range(low, high + 1)] + [("rewards", at) for at in range(0 if sums else high)]
+    try:
+        if drawn is not None and changed_cells("obs", drawn.high + 1):
+            notes.append("No probes of what each cell sees: copies of the drawn rows give another batch.")
+            return seen
+        for what, at in probes:
+            for key, cell in changed_cells(what, at):
+                seen[what].setdefault(key, {}).setdefault(cell, []).append(at)
+    except Exception as error:
+        notes.append(f"A probe of what cells see failed: {type(error).__name__}: {error}")
     return seen
+
+
+def _are_drawn(episodes: Any) -> bool:
+    """True if the chunks are tables of rows of a store, as replay and data sets draw them."""
+    return hasattr(episodes, "stores") or hasattr(episodes, "by_module")
+
+
+def _one_more(reward: Any) -> Any:
+    return reward + 1
 
 
 def _lookback(chunk: Any) -> int:
@@ -526,7 +554,7 @@ def _watched(batch: Any, origin: Mapping[Any, RowOrigin]) -> dict[Any, dict[str,
 
 def _described_chunks(chunks: Sequence[Any], episodes: Sequence[Any], envs: Mapping[Any, int]) -> list[dict[str, Any]]:
     """Describe the chunks that cells are of, as they were given; see `Inspection.data`, `chunks`."""
-    drawn = hasattr(episodes, "stores") or hasattr(episodes, "by_module")
+    drawn = _are_drawn(episodes)
     if not drawn:
         every = single_agent_episode_iterator(episodes, agents_that_stepped_only=False)
         given = {(chunk.id_, chunk.t_started): chunk for chunk in every}

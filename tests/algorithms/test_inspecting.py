@@ -238,6 +238,9 @@ def test_replay_and_recorded_data():
     data = inspected(config, num_env_steps=40)
     (grid,) = data["grids"].values()
     assert len(grid["kind"]) == 40 and grid["columns"]["n_step"].count(2.0) > 20
+    for cell, (steps, total) in enumerate(zip(grid["columns"]["n_step"], grid["columns"]["rewards"])):
+        assert grid["seen"]["obs"][str(cell)] == [0]
+        assert len(grid["seen"]["rewards"][str(cell)]) == steps and total == pytest.approx(1 + 0.99 * (steps - 1))
     assert data["gap"][0] == 0 and data["facts"]["algorithm"] == "DQN"
     episode = SingleAgentEpisode(
         observations=[[0.0], [1.0], [2.0]], actions=[0, 1], rewards=[0.0, 0.0], len_lookback_buffer=0
@@ -246,7 +249,8 @@ def test_replay_and_recorded_data():
     data = inspected(config, num_env_steps=8)
     assert [lane["key"] for lane in data["flow"]] == ["learner"] and data["facts"]["environment"] == "recorded data"
     (grid,) = data["grids"].values()
-    assert set(grid["columns"]["obs"]) == {0.0, 1.0}
+    assert grid["columns"]["obs"] == grid["at"] and set(grid["at"]) == {0, 1}
+    assert [grid["seen"]["obs"][str(cell)] for cell in range(8)] == [[step] for step in grid["at"]]
 
 
 def state_of(algo):
