@@ -7,6 +7,7 @@ import math
 import warnings
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,14 @@ import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
+from epibatch.core.errors import PipelineError
 from epibatch.core.files import replace_file
 from epibatch.core.runtime import preserve_random_state
 from epibatch.core.structs import map_struct
 
 from .._engine.batch_items import single_agent_episode_iterator
 from ..pipeline_copies import copied
+from .drawings import draw_batch, draw_episodes
 from .drawn_probes import DrawnProbes
 from .origin import NumberRows, RowOrigin, insert_numbering
 from .trace import PipelineTrace, TracedColumn, TracedPiece, trace_pipeline
@@ -94,10 +97,54 @@ class Inspection:
             The file.
         """
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        template = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
-        page = template.replace(PAGE_DATA, self.to_json().translate(_UNSAFE))
-        replace_file(Path(path), page.encode())
+        replace_file(Path(path), self._page().encode())
         return Path(path)
+
+    def _page(self) -> str:
+        template = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
+        return template.replace(PAGE_DATA, self.to_json().translate(_UNSAFE))
+
+    def _repr_html_(self) -> str:
+        """The page, for notebooks."""
+        style = "width:100%;height:720px;border:0"
+        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(self._page())}"></iframe>'
+
+    def svg(self, part: str, module_id: str | None = None) -> str:
+        """Return a still drawing for documentation, readable on light and dark pages.
+
+        Args:
+            part: "episodes": a line per environment and agent, or per chunk where environments are not known, and a
+                cell per step. "batch": the cells of a train batch, each with the step whose values it holds.
+            module_id: The module whose batch is drawn; default: the first.
+
+        Returns:
+            The text of an SVG.
+
+        Raises:
+            PipelineError: another part, or a batch of a module that there is not.
+
+        Example:
+            >>> from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, BatchIndividualItems
+            >>> from epibatch.connectors.learner import LearnerConnectorPipeline
+            >>> from epibatch.episodes import SingleAgentEpisode
+            >>> pipeline = LearnerConnectorPipeline(
+            ...     connectors=[AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems()])
+            >>> episode = SingleAgentEpisode(id_="a", observations=[3.0, 5.0, 7.0], actions=[0, 1], rewards=[0.0, 1.0],
+            ...                              len_lookback_buffer=0)
+            >>> drawing = pipeline.inspect([episode]).svg("batch")
+            >>> drawing[:4], "row 1: step 1 of episode a" in drawing
+            ('<svg', True)
+        """
+        parts = ["episodes", *(["batch"] if self.data["grids"] else [])]
+        module_id = next(iter(self.data["grids"]), None) if module_id is None else module_id
+        if part not in parts or (part == "batch" and module_id not in self.data["grids"]):
+            raise PipelineError(
+                "Inspection.svg",
+                expected=f"a part among {parts}, and a module among {list(self.data['grids'])}",
+                found=f"{part!r}, module {module_id!r}",
+                do="choose among these",
+            )
+        return draw_episodes(self.data) if part == "episodes" else draw_batch(self.data, str(module_id))
 
     def __repr__(self) -> str:
         pieces = sum(len(lane["pieces"]) for lane in self.data["flow"])
