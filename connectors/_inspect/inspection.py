@@ -76,8 +76,8 @@ class Inspection:
             None or base64 pictures of both observations]). `columns`: name -> values per cell; `forward_train/...` are
             the module's outputs. `entries`: names of an observation's entries, or None. `seen`: {"obs": cell -> steps
             of the chunk whose observation the cell sees, "rewards": likewise}. `states`: per sequence [norm of the
-            first state, step after which it was recorded, None (initial) or "?"]. `others`: column without rows per
-            cell -> shape.
+            first state, step after which it was recorded, None (initial) or "?"]. `others`: column that is not
+            shown per cell -> shape.
     """
 
     def __init__(self, data: dict[str, Any]) -> None:
@@ -409,6 +409,7 @@ class _Grid:
         made = {f"forward_train/{name}": rows for name, rows in leaves_of(outputs).items()}
         made = {name: rows[: self.shape[0]] for name, rows in made.items() if rows.shape[: self.axes] == self.whole}
         wide = [name for name, rows in made.items() if math.prod(rows.shape[self.axes :]) > _MOST_OUTPUTS]
+        wide += [name for name, rows in self.by_cell.items() if math.prod(rows.shape[self.axes :]) > _MOST_ENTRIES]
         for name, rows in {**self.by_cell, **made}.items():
             if name.partition("/")[0] not in (Columns.OBS, Columns.STATE_IN) and name not in wide:
                 flat = rows.reshape(self.kind.size, -1)
@@ -426,7 +427,9 @@ class _Grid:
             "entries": entries if narrow else None,
             "seen": {what: self._seen(by_step) for what, by_step in seen.items()},
             "states": self._states(),
-            "others": {name: list(rows.shape) for name, rows in self.flat.items() if name not in self.by_cell},
+            "others": {
+                name: list(rows.shape) for name, rows in self.flat.items() if name in wide or name not in self.by_cell
+            },
             "gap": [max((pair[i] for pair in pairs if pair and pair[i] is not None), default=None) for i in (2, 5)],
         }
 
