@@ -170,7 +170,8 @@ def inspect_pipeline(
         episodes: As for a call.
         module: The RL module, which is not copied.
         title: The page's.
-        acted: (id of a single agent's episode, step) -> the observation that the module acted on, as one vector.
+        acted: (id of a single agent's episode, step) -> the observation that the module acted on, as one vector; None
+            if it did not act.
         envs: Id of an episode -> number of its environment.
         outputs: Function of a batch that returns module id -> outputs of its rows.
         **call: As for `ConnectorPipelineV2.trace`.
@@ -185,7 +186,7 @@ def inspect_pipeline(
     shown: dict[int, int] = {}
     grids = {
         key: _Grid(trace, key, columns, shown, notes).facts(
-            acted or {}, made.get(key, {}), {what: found.get(key, {}) for what, found in seen.items()}
+            acted, made.get(key, {}), {what: found.get(key, {}) for what, found in seen.items()}
         )
         for key, columns in by_module.items()
     }
@@ -395,7 +396,9 @@ class _Grid:
         if not (self.kind == _LOSS).any():
             notes.append(f"{module_id}: no step carries loss.")
 
-    def facts(self, acted: Mapping[Any, Any], outputs: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
+    def facts(
+        self, acted: Mapping[Any, Any] | None, outputs: Mapping[str, Any], seen: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """See `Inspection.data`, `grids`.
 
         Args:
@@ -433,7 +436,9 @@ class _Grid:
             "gap": [max((pair[i] for pair in pairs if pair and pair[i] is not None), default=None) for i in (2, 5)],
         }
 
-    def _pairs(self, observations: Any, narrow: bool, acted: Mapping[Any, Any], again: Any) -> list[Any]:
+    def _pairs(self, observations: Any, narrow: bool, acted: Mapping[Any, Any] | None, again: Any) -> list[Any]:
+        if acted is None:  # what a data set recorded is of other modules
+            return [None] * self.kind.size
         recorded = self.by_cell.get(Columns.ACTION_DIST_INPUTS) if again is not None else None
         pairs: list[Any] = []
         for cell, (kind, chunk) in enumerate(zip(self.kind.tolist(), self.chunks)):

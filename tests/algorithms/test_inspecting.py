@@ -253,6 +253,23 @@ def test_replay_and_recorded_data():
     assert [grid["seen"]["obs"][str(cell)] for cell in range(8)] == [[step] for step in grid["at"]]
 
 
+def test_outputs_that_a_data_set_recorded_are_not_compared():
+    algo = cartpole().build_algo()
+    episodes = algo.env_runner.sample(num_episodes=4)
+    algo.stop()
+    config = BCConfig().offline_data(input_=episodes).training(train_batch_size=16, minibatch_size=16)
+    data = inspected(config, num_env_steps=16)
+    (grid,) = data["grids"].values()
+    assert data["gap"] == [None, None] and set(grid["pairs"]) == {None} and data["parting"] is None
+    assert not [note for note in data["notes"] if "differ" in note]
+    by_id = {episode.id_: episode for episode in episodes}
+    for cell, (number, step) in enumerate(zip(grid["chunk"], grid["at"])):
+        recorded = by_id[data["chunks"][number]["name"]].get_observations(step)
+        values = [grid["columns"][f"obs[{k}]"][cell] for k in range(4)]
+        assert values == pytest.approx(recorded.tolist(), rel=1e-3, abs=1e-6)
+        assert grid["seen"]["obs"].get(str(cell), [step]) == [step]
+
+
 def state_of(algo):
     return json.dumps(algo.get_state(not_components=("counters", "env_runner")), default=str)
 

@@ -117,7 +117,7 @@ def _inspected(algo: Algorithm, num_env_steps: int) -> Inspection:
         episodes,
         module,
         title=f"{environment}, {type(algo).__name__}",
-        acted=observed.rows,
+        acted=observed.rows if acts else None,
         envs=observed.envs,
         outputs=lambda batch: _outputs(module, batch),
         metrics=MetricsLogger(times_pieces=False),
