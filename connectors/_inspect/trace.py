@@ -27,7 +27,7 @@ from .._engine.plan import Step
 from .._engine.run import columns_of, run_plan
 from ..pipeline_copies import copied
 from ..step_watches import StepWatch
-from .origin import ROW_ORIGIN, NumberRows, RowOrigin, chunks_of, insert_numbering, is_draw
+from .origin import ROW_ORIGIN, NumberRows, RowOrigin, chunks_of, insert_numbering
 
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2
@@ -435,12 +435,12 @@ class PipelineTrace(StepWatch):
         self._last = after
 
     def _stored_now(self, step: Step) -> dict[str, tuple[str, list[Any]]]:
-        """What the episodes hold after a piece."""
+        """What the episodes hold after a piece, without the steps that it was shown in addition."""
         chunks, call = chunks_of(self._episodes), running_call()
-        if call is None or step.columnar or not is_draw(self._episodes):
+        if call is None or (step.columnar and not isinstance(self._episodes, list)):
             return _stored_rows(chunks)
-        copies = call.plain_episodes()  # the piece got these, which may know steps after those of the draw
-        return _stored_rows(copies, list(map(len, chunks)) if len(chunks) == len(copies) else None)
+        shown = chunks_of(call.plain_episodes())  # may be copies, with a bootstrap step or with steps after a draw
+        return _stored_rows(shown, list(map(len, chunks)) if len(chunks) == len(shown) else None)
 
     def failed(self, error: Exception) -> None:
         """Take note of the piece that raised: the first that left nothing, or the last if what it left is wrong."""

@@ -155,6 +155,13 @@ def test_rewards_that_differ_from_the_recorded_ones_are_counted():
     assert text == "100% of the values, for example 0.5 → 0.0"
 
 
+def test_a_piece_after_the_bootstrap_rows_is_named_too():
+    pieces = Lab.defaults("learner", ppo=True)
+    inspection = learner(pieces[0], shift("rewards"), *pieces[1:]).inspect([Lab.episode("a", 6)], Lab.module())
+    assert "in 6 of 6 rows. Shift changed episode.rewards." in inspection.data["compared"][0]
+    assert list(changed_columns(inspection, "Shift")) == ["episode.rewards"]
+
+
 def test_rewards_of_several_steps_are_told_as_made_by_their_piece():
     pieces = [NStepReturns(n_step=2, gamma=1.0), *Lab.defaults("learner")]
     (line, _) = learner(*pieces).inspect([Lab.episode("a", 6, end="terminated")], Lab.module()).data["compared"]
