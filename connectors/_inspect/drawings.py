@@ -120,9 +120,8 @@ def draw_batch(data: Mapping[str, Any], module_id: str) -> str:
             chunk = chunks[number]
             about = f"{where}: step {chunk['t0'] + at} of episode {chunk['episode']}, {_KINDS[kind]}"
             drawing.cell(x, y, kind, _COLOURS[number % len(_COLOURS)], str(chunk["t0"] + at), about)
-    states = grid["states"] if not flat else []
-    for line, (_, after) in enumerate(states):
-        words = "initial state" if after is None else "state" if after == "?" else f"state after {after}"
+    for line, (_, state, _) in enumerate(grid["states"]):
+        words = {None: "initial state", "zeros": "zeros", "?": "another state"}.get(state, f"state after {state}")
         drawing.text(left + width * _SIDE + 8, 20 + line * _SIDE + 18, words)
     return drawing.finished(f"Train batch of {module_id}, {grid['shape']}")
 

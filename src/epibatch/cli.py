@@ -204,7 +204,8 @@ def inspect(
                 raise typer.Exit(training.FAILED) from None
     except training.STARTUP_ERRORS as error:
         _fail(error)
-    typer.echo(inspection.to_json() if as_json else "\n".join([*inspection.data["notes"], f"page: {out}"]))
+    data = inspection.data
+    typer.echo(inspection.to_json() if as_json else "\n".join([*data["notes"], *data["compared"], f"page: {out}"]))
 
 
 @app.command()

@@ -203,7 +203,7 @@ def test_a_wrong_loss_mask_and_states_of_other_steps_are_noted():
     config = cartpole().rl_module(model_config={"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 8})
     for column, turn, expected in (
         ("loss_mask", torch.logical_not, ["no step carries loss", "bootstrap rows carry loss"]),
-        ("state_in", lambda leaf: leaf.roll(1, 0) + 1, ["observations by up to 0", "recurrent states"]),
+        ("state_in", lambda leaf: leaf.roll(1, 0) + 1, ["observations are equal", "recurrent states"]),
     ):
         algo = config.copy().build_algo()
         piece = Turned()
@@ -323,6 +323,43 @@ def test_the_command(tmp_path, monkeypatch):
     (tmp_path / "wrong.yaml").write_text(CONFIG.replace("CartPole-v1", "NoSuchEnv-v0"))
     for wrong in ("nothing.yaml", str(tmp_path), "wrong.yaml"):
         assert run(app, ["inspect", wrong]).exit_code == 2
+
+
+def test_the_command_without_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["inspect", "runs/nosuch"])
+    assert done.exit_code == 2
+    for word in ("runs/nosuch", "folder of a run", "a YAML file", "no file or folder of this name", "epibatch train"):
+        assert word in done.output
+    (tmp_path / "runs" / "nosuck").mkdir(parents=True)
+    (tmp_path / "runs" / "nosuck" / "config.yaml").write_text(CONFIG)
+    assert "did you mean 'runs/nosuck'?" in CliRunner().invoke(app, ["inspect", "runs/nosuch"]).output
+
+
+class NextState(ConnectorV2):
+    """A planted bug: the recorded states are those of one step later."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+            rows = episode.get_extra_model_outputs("state_out")
+            later = {name: np.concatenate([leaf[1:], leaf[-1:]]) for name, leaf in rows.items()}
+            episode.set_extra_model_outputs(key="state_out", new_data=later)
+        return batch
+
+
+def test_states_of_other_steps_are_found_in_a_run():
+    config = cartpole(use_lstm=True, max_seq_len=8, lstm_cell_size=8)
+    data = inspected(config.copy().training(learner_connector=lambda *spaces: NextState()), num_env_steps=40)
+    (grid,) = data["grids"].values()
+    later = [state for state in grid["states"] if state[2] is not None]
+    assert later and all(found == expected + 1 for _, found, expected in later if found != "?")
+    assert any("NextState changed episode.state_out" in note for note in data["notes"])
+    sound = inspected(config, num_env_steps=40)
+    (grid,) = sound["grids"].values()
+    assert all(found == expected for _, found, expected in grid["states"])
+    # as many cells in a row as entries of the state: the last states are of rows all the same
+    assert not any(name.startswith("forward_train/state_out") for name in grid["columns"])
+    assert grid["others"]["forward_train/state_out/h"] == grid["others"]["state_in/h"] == [grid["shape"][0], 8]
 
 
 PIECE = """

@@ -1,7 +1,7 @@
 """The Python blocks of docs/*.md run, and print what stands in the text block right under them.
 
 A python or yaml block whose first line is a comment with nothing but a file's name is that file. In sh blocks
-`epibatch train`, `play`, `check` and `port` are run; what the last two print is compared too. A page whose
+`epibatch train`, `play`, `inspect`, `check` and `port` are run; what the last two print is compared too. A page whose
 first line is `<!-- needs: MODULE -->` runs where that is installed.
 """
 
@@ -26,7 +26,7 @@ PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")
 NEEDS = re.compile(r"\A<!-- needs: ([\w.]+) -->$", re.MULTILINE)
-COMMAND = re.compile(r"^epibatch ((?:train|play|port|check) .*)$", re.MULTILINE)
+COMMAND = re.compile(r"^epibatch ((?:train|play|inspect|port|check) .*)$", re.MULTILINE)
 
 
 def blocks_of(text):

@@ -55,6 +55,23 @@ def replay_draw():
     }
 
 
+def broken_batch():
+    """The example with memory, of a batch whose states, mask and rewards are not those that were recorded."""
+    data = example("lstm")
+    (grid,) = data["grids"].values()
+    grid["states"] = [[1.5, 2, 3], [0, "zeros", 7], [2, "?", 4], *grid["states"][3:]]
+    mask = grid["columns"]["loss_mask"]
+    mask[grid["kind"].index(0)] = 1
+    data["compared"] = ["default_policy: rewards differ from the recorded ones in 3 of 9 rows. Shape changed rewards."]
+    data["notes"] = ["default_policy: 1 cells that are padding or bootstrap rows carry loss. Turn changed loss_mask."]
+    piece = data["flow"][-1]["pieces"][0]
+    column = {"layout": "tensors", "shape": [9], "dtype": "float32", "bytes": 36, "min": 0.25, "max": 8}
+    change = {"name": "rewards", "before": column, "after": column | {"max": 16}, "what": ["50% of the values"]}
+    made = {"name": "obs", "before": None, "recorded": column | {"shape": [10]}, "after": column, "what": ["added"]}
+    data["flow"][-1]["pieces"][0] = piece | {"own": True, "columns": [change, made]}
+    return data
+
+
 def hostile():
     """The example of a bug in which every name is markup or a name of JavaScript's own."""
     data = example("bug")
@@ -112,13 +129,14 @@ def clicked(folder, pages, dark):
 @pytest.fixture(scope="module", params=[False, True], ids=["light", "dark"])
 def reports(request, tmp_path_factory):
     pages = {name: example(name) for name in EXAMPLES} | {"replay": replay_draw(), "hostile": hostile()}
+    pages["broken"] = broken_batch()
     return request.param, clicked(tmp_path_factory.mktemp("pages"), pages, request.param)
 
 
 @needs_chromium
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", [*EXAMPLES, "replay", "hostile"])
+@pytest.mark.parametrize("name", [*EXAMPLES, "replay", "hostile", "broken"])
 def test_everything_can_be_clicked(reports, name, width):
     dark, found = reports
     report = found[f"{name} {width}"]
@@ -136,7 +154,7 @@ def test_each_cell_names_its_episode_and_step(reports, name):
     grids = list(data["grids"].items())
     shown = reports[1][f"{name} 1280"]["cells"]
     assert len(shown) == sum(len(grid["kind"]) for _, grid in grids)
-    for place, cell, title, lines in shown:
+    for place, cell, title, lines, _ in shown:
         module, grid = grids[place]
         kind, step = grid["kind"][cell], grid["at"][cell]
         width = grid["shape"][-1]
@@ -166,13 +184,37 @@ def test_the_page_says_where_acting_and_learning_part(reports):
 @needs_chromium
 @pytest.mark.slow
 def test_a_drawn_row_names_its_next_observation_its_rewards_and_the_rows_of_the_same_step(reports):
-    rows = [lines for *_, lines in reports[1]["replay 1280"]["cells"]]
+    rows = [lines for *_, lines, _ in reports[1]["replay 1280"]["cells"]]
     steps = ["step 6, 2 steps later", "step 12, 2 steps later", "step 7, 1 step later", "step 8, 2 steps later"]
     assert [lines["next observation"] for lines in rows] == steps
     value = "; then the value of the next observation"
     rewards = [f"rewards of steps 4\u20135{value}", f"rewards of steps 10\u201311{value}", "reward of step 6"]
     assert [lines["rewards add up"] for lines in rows] == [*rewards, f"rewards of steps 6\u20137{value}"]
     assert [lines.get("is seen by") for lines in rows] == ["row 0, row 3", None, "row 2, row 3", "row 2, row 3"]
+
+
+@needs_chromium
+@pytest.mark.slow
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_page_says_what_is_wrong_with_a_batch_that_acting_agrees_with(reports, width):
+    report = reports[1][f"broken {width}"]
+    text = report["text"]
+    head = text[: text.index("Pipelines")]
+    assert "Acting and learning agree on what the network gets and gives" in head
+    assert "rewards differ from the recorded ones in 3 of 9 rows. Shape changed rewards." in head
+    assert "1 cells that are padding or bootstrap rows carry loss" in head
+    table = next(table for table in report["tables"] if "recorded [10] float32" in table)
+    assert "50% of the values" in table and "8 → 16" in table
+    memory = {lines.get("memory") for *_, lines, _ in report["cells"]}
+    assert {
+        "the row starts from the state recorded after step 2 (norm 1.5), and should start from the state recorded "
+        "after step 3",
+        "the row starts from zeros (norm 0), and should start from the state recorded after step 7",
+        "the row starts from a state that equals no recorded state of this episode (norm 2), and should start from the "
+        "state recorded after step 4",
+    } < memory
+    assert "No step lies here, and yet the cell carries loss." in [remark for *_, remark in report["cells"]]
+    assert width == 400 or "≠ state_in: after t=2" in text
 
 
 @needs_chromium

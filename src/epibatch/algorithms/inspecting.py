@@ -237,9 +237,10 @@ def _notes(data: Mapping[str, Any], algo: Algorithm) -> list[str]:
             if parting["acting"] is None and parting["learning"] is None:
                 pieces = pieces_of_one_side(algo.pipelines["env_to_module"], algo.pipelines["learner"])
                 where = "; ".join(filter(None, [where, *pieces.split("\n")]))
+        seen = f"observations by up to {observations:.3g}" if observations > 0 else "the observations are equal"
         notes.append(
-            f"Acting and learning differ: observations by up to {observations:.3g}, module outputs by up to "
-            f"{outputs:.3g}. {where[:1].upper()}{where[1:]}."
+            f"Acting and learning differ: {seen}, module outputs by up to {outputs:.3g}. "
+            f"{where[:1].upper()}{where[1:]}."
         )
     kinds = np.concatenate([grid["kind"] for grid in data["grids"].values()] or [np.ones(0)])
     if kinds.size and (padding := float((kinds == 0).mean())) > 0.25:
