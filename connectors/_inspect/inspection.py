@@ -8,6 +8,7 @@ import warnings
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,15 @@ import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
+from epibatch.core.errors import PipelineError
 from epibatch.core.files import replace_file
 from epibatch.core.rl_module.module_facts import initial_state, is_multi, state_layout, to_array
 from epibatch.core.runtime import preserve_random_state
 from epibatch.core.structs import map_struct
 
 from ..pipeline_copies import copied
+from .drawings import draw_batch, draw_episodes
+from .drawn_probes import DrawnProbes
 from .origin import MOST_LOOKBACK, NumberRows, RowOrigin, chunks_of, insert_numbering, is_draw
 from .trace import PipelineTrace, TracedColumn, TracedPiece, trace_pipeline
 
@@ -52,6 +56,9 @@ class Inspection:
             which columns of the train batches hold the recorded values, and which do not; `gap`: the largest difference
             between acting and learning, [of observations, of module outputs], None where it is not known; and
 
+            `parting`, of an algorithm: None, or `acting` and `learning`, the names of the pieces after which the
+            observation of a step is no longer the same on both sides (None: not this side), and `text`.
+
             `flow`: a dict per pipeline. `key`: its name. `pieces`: dicts with `piece`, `kind` (class), `own` (True: not
             built in), `doc`, `us` (microseconds), `error` (text or None) and `columns`: dicts with `name`, `was` (name
             before), `what` (kinds of changes), `before`, `after` and `recorded` (of a column that the piece added: the
@@ -76,7 +83,7 @@ class Inspection:
             of the chunk whose observation the cell sees, "rewards": likewise}. `states`: per sequence [norm of the
             first state, what it equals to the bit, what it should equal]. These are the step after which a state was
             recorded, None (the module's initial state), "zeros", or "?" (nothing of these; of the third: not known).
-            `others`: column without rows per cell -> shape.
+            `others`: column that is not shown per cell -> shape.
     """
 
     def __init__(self, data: dict[str, Any]) -> None:
@@ -96,10 +103,54 @@ class Inspection:
             The file.
         """
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        template = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
-        page = template.replace(PAGE_DATA, self.to_json().translate(_UNSAFE))
-        replace_file(Path(path), page.encode())
+        replace_file(Path(path), self._page().encode())
         return Path(path)
+
+    def _page(self) -> str:
+        template = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
+        return template.replace(PAGE_DATA, self.to_json().translate(_UNSAFE))
+
+    def _repr_html_(self) -> str:
+        """The page, for notebooks."""
+        style = "width:100%;height:720px;border:0"
+        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(self._page())}"></iframe>'
+
+    def svg(self, part: str, module_id: str | None = None) -> str:
+        """Return a still drawing for documentation, readable on light and dark pages.
+
+        Args:
+            part: "episodes": a line per environment and agent, or per chunk where environments are not known, and a
+                cell per step. "batch": the cells of a train batch, each with the step whose values it holds.
+            module_id: The module whose batch is drawn; default: the first.
+
+        Returns:
+            The text of an SVG.
+
+        Raises:
+            PipelineError: another part, or a batch of a module that there is not.
+
+        Example:
+            >>> from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, BatchIndividualItems
+            >>> from epibatch.connectors.learner import LearnerConnectorPipeline
+            >>> from epibatch.episodes import SingleAgentEpisode
+            >>> pipeline = LearnerConnectorPipeline(
+            ...     connectors=[AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems()])
+            >>> episode = SingleAgentEpisode(id_="a", observations=[3.0, 5.0, 7.0], actions=[0, 1], rewards=[0.0, 1.0],
+            ...                              len_lookback_buffer=0)
+            >>> drawing = pipeline.inspect([episode]).svg("batch")
+            >>> drawing[:4], "row 1: step 1 of episode a" in drawing
+            ('<svg', True)
+        """
+        parts = ["episodes", *(["batch"] if self.data["grids"] else [])]
+        module_id = next(iter(self.data["grids"]), None) if module_id is None else module_id
+        if part not in parts or (part == "batch" and module_id not in self.data["grids"]):
+            raise PipelineError(
+                "Inspection.svg",
+                expected=f"a part among {parts}, and a module among {list(self.data['grids'])}",
+                found=f"{part!r}, module {module_id!r}",
+                do="choose among these",
+            )
+        return draw_episodes(self.data) if part == "episodes" else draw_batch(self.data, str(module_id))
 
     def __repr__(self) -> str:
         pieces = sum(len(lane["pieces"]) for lane in self.data["flow"])
@@ -129,7 +180,8 @@ def inspect_pipeline(
         episodes: As for a call.
         module: The RL module, which is not copied.
         title: The page's.
-        acted: (id of a single agent's episode, step) -> the observation that the module acted on, as one vector.
+        acted: (id of a single agent's episode, step) -> the observation that the module acted on, as one vector; None
+            if it did not act.
         envs: Id of an episode -> number of its environment.
         outputs: Function of a batch that returns module id -> outputs of its rows.
         **call: As for `ConnectorPipelineV2.trace`.
@@ -149,7 +201,7 @@ def inspect_pipeline(
             grid = _Grid(trace, originals, key, columns, shown, notes)
             sees = {what: cells.get(key, {}) for what, cells in seen.items()}
             member = module[key] if module is not None and is_multi(module) and key in module else module
-            grids[key] = grid.facts(acted or {}, made.get(key, {}), sees, member)
+            grids[key] = grid.facts(acted, made.get(key, {}), sees, member)
             findings += grid.findings(pipeline, grids[key]["states"])
     gaps = [grid.pop("gap") for grid in grids.values()]
     notes[:0] = [*_not_run(pipeline, trace, module), *(text for text, warns in findings if warns)]
@@ -418,7 +470,7 @@ class _Grid:
         self.loss_elsewhere = 0 if mask is None else int((loss & ((numbers < 0) | ends)).sum())
 
     def facts(
-        self, acted: Mapping[Any, Any], outputs: Mapping[str, Any], seen: Mapping[str, Any], module: Any
+        self, acted: Mapping[Any, Any] | None, outputs: Mapping[str, Any], seen: Mapping[str, Any], module: Any
     ) -> dict[str, Any]:
         """See `Inspection.data`, `grids`.
 
@@ -443,6 +495,7 @@ class _Grid:
             if rows.shape[: self.axes] == self.whole and name not in last_states
         }
         wide = [name for name, rows in made.items() if math.prod(rows.shape[self.axes :]) > _MOST_OUTPUTS]
+        wide += [name for name, rows in self.by_cell.items() if math.prod(rows.shape[self.axes :]) > _MOST_ENTRIES]
         for name, rows in {**self.by_cell, **made}.items():
             if name.partition("/")[0] != Columns.OBS and name not in wide:
                 flat = rows.reshape(self.kind.size, -1)
@@ -463,12 +516,14 @@ class _Grid:
             "others": {
                 name: list(rows.shape)
                 for name, rows in {**self.flat, **last_states}.items()
-                if name not in self.by_cell
+                if name in wide or name not in self.by_cell
             },
             "gap": [max((pair[i] for pair in pairs if pair and pair[i] is not None), default=None) for i in (2, 5)],
         }
 
-    def _pairs(self, observations: Any, narrow: bool, acted: Mapping[Any, Any], again: Any) -> list[Any]:
+    def _pairs(self, observations: Any, narrow: bool, acted: Mapping[Any, Any] | None, again: Any) -> list[Any]:
+        if acted is None:  # what a data set recorded is of other modules
+            return [None] * self.kind.size
         recorded = self.by_cell.get(Columns.ACTION_DIST_INPUTS) if again is not None else None
         pairs: list[Any] = []
         for cell, (kind, chunk) in enumerate(zip(self.kind.tolist(), self.chunks)):
@@ -708,12 +763,17 @@ def _probed(
     cells = sum(origin.chunk.size for origin in trace.origin.values())
     if not cells:
         return seen
-    if cells > _MOST_CELLS or is_draw(episodes):
-        why = f"{cells:,} cells" if cells > _MOST_CELLS else "drawn chunks"
-        notes.append(f"No probes of what each cell sees: the batch has {why}.")
+    if cells > _MOST_CELLS:
+        notes.append(f"No probes of what each cell sees: the batch has {cells:,} cells.")
         return seen
-    chunks = chunks_of(episodes)
-    low, high = -max(_lookback(chunk) for chunk in chunks), max(map(len, chunks))
+    drawn = None
+    if is_draw(episodes):
+        lookback = pipeline.lookback_needed if pipeline.lookback_known else MOST_LOOKBACK
+        drawn = DrawnProbes(episodes, min(lookback, MOST_LOOKBACK), pipeline.plan().rows_ahead)
+        low, high = drawn.low, drawn.high
+    else:
+        chunks = chunks_of(episodes)
+        low, high = -max(_lookback(chunk) for chunk in chunks), max(map(len, chunks))
     if (whole := 2 * high + 1 - low) > _MOST_PROBES:
         high = max(0, (_MOST_PROBES - 1 + low) // 2)
         notes.append(
@@ -725,23 +785,40 @@ def _probed(
     do = "write __deepcopy__ for it"
     (numbered,) = copied("inspect", pipeline, kept=module, do=do)
     insert_numbering(numbered)
-    for what, at in [("obs", at) for at in range(low, high + 1)] + [("rewards", at) for at in range(high)]:
-        probe, changed, arguments = copied("inspect", numbered, episodes, call, kept=module, do=do)
-        for chunk in chunks_of(changed):
+
+    def changed_cells(what: str, at: int) -> list[tuple[Any, int]]:
+        given = episodes if drawn is None else drawn.changed(what, at, _other if what == "obs" else _one_more)
+        probe, changed, arguments = copied("inspect", numbered, given, call, kept=module, do=do)
+        every = chunks_of(changed) if drawn is None else ()
+        for chunk in {id(chunk): chunk for chunk in every}.values():  # a data set may give one several times
             _change(chunk, what, at)
         (numbering,) = (piece for piece in probe.pieces() if isinstance(piece, NumberRows))
-        try:
-            with preserve_random_state():
-                batch = probe(rl_module=module, episodes=changed, **arguments)
-        except Exception as error:
-            notes.append(f"A probe of what cells see failed: {type(error).__name__}: {error}")
-            return seen
+        with preserve_random_state():
+            batch = probe(rl_module=module, episodes=changed, **arguments)
+        cells = []
         for key, columns in _watched(batch, numbering.taken_from(batch)).items():
             now, then = columns[what], base[key][what]
             if now.shape == then.shape:
-                for cell in np.flatnonzero(((now != then) & ~(np.isnan(now) & np.isnan(then))).any(-1)).tolist():
-                    seen[what].setdefault(key, {}).setdefault(cell, []).append(at)
+                differ = ((now != then) & ~(np.isnan(now) & np.isnan(then))).any(-1)
+                cells += [(key, cell) for cell in np.flatnonzero(differ).tolist()]
+        return cells
+
+    sums = drawn is not None and drawn.sums_rewards
+    probes = [("obs", at) for at in range(low, high + 1)] + [("rewards", at) for at in range(0 if sums else high)]
+    try:
+        if drawn is not None and changed_cells("obs", drawn.high + 1):
+            notes.append("No probes of what each cell sees: copies of the drawn rows give another batch.")
+            return seen
+        for what, at in probes:
+            for key, cell in changed_cells(what, at):
+                seen[what].setdefault(key, {}).setdefault(cell, []).append(at)
+    except Exception as error:
+        notes.append(f"A probe of what cells see failed: {type(error).__name__}: {error}")
     return seen
+
+
+def _one_more(reward: Any) -> Any:
+    return reward + 1
 
 
 def _lookback(chunk: Any) -> int:

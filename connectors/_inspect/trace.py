@@ -72,15 +72,15 @@ def traced_columns(batch: Any) -> dict[str, TracedColumn]:
 
 
 def _summarised(rows: Mapping[str, tuple[str, list[Any]]]) -> dict[str, TracedColumn]:
-    return {name: _traced(name, layout, parts) for name, (layout, parts) in rows.items()}
+    columns = {name: parts for name, parts in rows.items() if name.rpartition("/")[2] != ROW_ORIGIN}
+    return {name: _traced(name, layout, parts) for name, (layout, parts) in columns.items()}
 
 
 def _rows_by_name(batch: Any) -> dict[str, tuple[str, list[Any]]]:
     """Layout, and arrays of rows (or objects) of each column."""
     found: dict[str, tuple[str, list[Any]]] = {}
     for name, layout, rows in _leaves(batch):
-        if name.rpartition("/")[2] != ROW_ORIGIN:
-            found.setdefault(name, (layout, []))[1].extend(rows)
+        found.setdefault(name, (layout, []))[1].extend(rows)
     return found
 
 
@@ -322,7 +322,8 @@ class TracedPiece(NamedTuple):
         after: The columns after the piece; those before it if it raised.
         error: The error that it raised, or that its output caused before the next piece; or None.
         seconds: What it took, with bringing the batch into the layout that it takes.
-        values: At most `keep_rows` rows of each column of numbers after the piece, by name: arrays `[rows, ...]`.
+        values: At most `keep_rows` rows of each column of numbers after the piece, by name: arrays `[rows, ...]`. With
+            origins there is `row_origin` too: the numbers of the rows, from 1 in the order of chunks; 0 is padding.
     """
 
     piece: str

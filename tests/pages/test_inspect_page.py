@@ -32,19 +32,25 @@ def example(name):
 
 
 def replay_draw():
-    """A draw of three rows of two steps each from an episode, of a run in which nothing acted."""
-    column = {"layout": "tensors", "shape": [3], "dtype": "float32", "bytes": 12}
+    """A draw of four rows of two steps each from an episode, of a run in which nothing acted; two are of one step."""
+    column = {"layout": "tensors", "shape": [4], "dtype": "float32", "bytes": 16}
     change = {"name": "rewards", "before": None, "after": column, "what": ["added"]}
-    chunk = {"id": "c", "episode": "e", "env": -1, "agent": None, "module": "m", "x": list(range(9)), "t0": 4, "n": 8}
-    grid = {"shape": [3], "kind": [1, 1, 1], "chunk": [0, 0, 0], "at": [0, 6, 2]}
-    grid["columns"] = {"rewards": [0.5, None, -1.5], "n_step": [2, 2, 1]}
+    chunk = {"id": "c", "name": "cc", "episode": "e", "env": -1, "agent": None, "module": "m", "end": "cut", "side": 0}
+    chunks = [
+        chunk | {"x": list(range(4, 13)), "t0": 4, "n": 8, "look": 0},
+        chunk | {"x": list(range(4, 8)), "t0": 6, "n": 1, "look": 2},
+    ]
+    grid = {"shape": [4], "kind": [1, 1, 1, 1], "chunk": [0, 0, 0, 1], "at": [0, 6, 2, 0]}
+    grid["columns"] = {"rewards": [0.5, None, -1.5, -1.5], "n_step": [2, 2, 1, 2], "terminateds": [0, 0, 1, 0]}
+    observations = {"0": [0], "1": [6], "2": [2], "3": [-2, 0]}
+    grid["seen"] = {"obs": observations, "rewards": {"0": [0, 1], "1": [6, 7], "2": [2], "3": [0, 1]}}
     return {
         "title": "A draw",
-        "facts": {"rows": 3},
+        "facts": {"rows": 4},
         "notes": [],
         "gap": None,
         "flow": [{"key": "draw", "pieces": [{"piece": "p", "kind": "P", "own": False, "columns": [change]}]}],
-        "chunks": [chunk | {"look": 0, "end": "cut", "side": 0}],
+        "chunks": chunks,
         "grids": {"m": grid},
     }
 
@@ -171,8 +177,20 @@ def test_each_cell_names_its_episode_and_step(reports, name):
 def test_the_page_says_where_acting_and_learning_part(reports):
     words = {name: reports[1][f"{name} 1280"]["text"] for name in ("lstm", "bug", "replay")}
     assert "Acting and learning agree" in words["lstm"]
-    assert "Acting and learning differ" in words["bug"] and "Only in acting: HalveObservations" in words["bug"]
+    assert "Acting and learning differ" in words["bug"] and "They part in acting: HalveObservations" in words["bug"]
     assert "Nothing acted for this page" in words["replay"]
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_drawn_row_names_its_next_observation_its_rewards_and_the_rows_of_the_same_step(reports):
+    rows = [lines for *_, lines, _ in reports[1]["replay 1280"]["cells"]]
+    steps = ["step 6, 2 steps later", "step 12, 2 steps later", "step 7, 1 step later", "step 8, 2 steps later"]
+    assert [lines["next observation"] for lines in rows] == steps
+    value = "; then the value of the next observation"
+    rewards = [f"rewards of steps 4\u20135{value}", f"rewards of steps 10\u201311{value}", "reward of step 6"]
+    assert [lines["rewards add up"] for lines in rows] == [*rewards, f"rewards of steps 6\u20137{value}"]
+    assert [lines.get("is seen by") for lines in rows] == ["row 0, row 3", None, "row 2, row 3", "row 2, row 3"]
 
 
 @needs_chromium
@@ -197,17 +215,6 @@ def test_the_page_says_what_is_wrong_with_a_batch_that_acting_agrees_with(report
     } < memory
     assert "No step lies here, and yet the cell carries loss." in [remark for *_, remark in report["cells"]]
     assert width == 400 or "≠ state_in: after t=2" in text
-
-
-@needs_chromium
-@pytest.mark.slow
-def test_a_drawn_row_names_its_next_observation(reports):
-    shown = reports[1]["replay 1280"]["cells"]
-    assert [lines["next observation"] for *_, lines, _ in shown] == [
-        "step 6, 2 steps later",
-        "step 12, 2 steps later",
-        "step 7, 1 step later",
-    ]
 
 
 @needs_chromium
