@@ -6,7 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -27,6 +27,9 @@ from ..module_to_env.normalize_and_clip_actions import EncodingPiece
 from .column_paths import ColumnPath, paths_from
 from .fields import ParameterPiece
 from .row_spaces import probed_space
+
+if TYPE_CHECKING:
+    from ..tensor_step import TensorStep
 
 _NUMBERS = "biufc"
 _NESTED = (gym.spaces.Dict, gym.spaces.Tuple)
@@ -212,6 +215,12 @@ class ColumnTransform(ParameterPiece, Piece):
                 raise
         return columns
 
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Transform the columns; actions are not there yet, and `Undo` maps them back."""
+        if Columns.ACTIONS not in columns and all(path.column == Columns.ACTIONS for path in self.paths):
+            return columns
+        return super().run_tensors(columns, step)
+
     def changed(self, path: ColumnPath, struct: Any, function: Callable[[Any], Any]) -> Any:
         """A structure of arrays with `function` applied at a path, leaf by leaf, where `row_space` is the leaf's.
 
@@ -357,6 +366,15 @@ class Undo(Piece):
         """The transform as data."""
         return {"of": piece_to_dict(self.of)}
 
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Add the column, if the transform works on tensors."""
+        if not self.of.takes_tensors:
+            return super().run_tensors(columns, step)
+        actions = columns.get(Columns.ACTIONS_FOR_ENV, columns[Columns.ACTIONS])
+        for path in reversed(_action_paths(self.of)):
+            actions = self.of.changed(path, actions, lambda y: _typed_tensors(self.of.inverse(y), self.of.row_space))
+        return {**columns, Columns.ACTIONS_FOR_ENV: actions}
+
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column, or map back what a later transform's Undo left there."""
         if not columns:
@@ -479,6 +497,20 @@ def _typed(actions: Any, space: Any) -> Any:
     if isinstance(space, gym.spaces.Box):
         actions = np.clip(actions, space.low, space.high)
     return actions.astype(space.dtype, copy=False)
+
+
+def _typed_tensors(actions: Any, space: Any) -> Any:
+    """The same of tensors."""
+    if not isinstance(space, (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
+        return actions
+    import torch
+
+    like = torch.from_numpy(np.zeros(0, space.dtype))
+    if actions.is_floating_point() and not like.is_floating_point():
+        actions = actions.round()
+    if isinstance(space, gym.spaces.Box):
+        actions = actions.clip(torch.from_numpy(space.low), torch.from_numpy(space.high))
+    return actions.to(like.dtype)
 
 
 def undo_actions(env_to_module: Any, module_to_env: Any) -> None:

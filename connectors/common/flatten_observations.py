@@ -20,6 +20,7 @@ from .._engine.chunks import ChunkGroup
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.gather import gather
 from ..columnar_piece import ObservationRewriter
+from ..tensor_step import TensorStep
 
 __all__ = ["FlattenObservations"]
 
@@ -87,6 +88,22 @@ class FlatRows:
             else:
                 _set_one_hot(out, part, leaf)
         return out
+
+    def of_tensors(self, observations: Any) -> Any:
+        """The same of tensors, which are not checked."""
+        import torch
+
+        leaves, rows = flatten_like(self._form, observations), []
+        for part in self._parts:
+            leaf = leaves[part.leaf]
+            flat = leaf.reshape(leaf.shape[0], -1)
+            if part.counts is None or part.firsts is None:
+                rows.append(flat.float())
+                continue
+            choices = flat.long() - torch.from_numpy(part.firsts)
+            for entry, count in enumerate(part.counts.tolist()):
+                rows.append((choices[:, entry, None] == torch.arange(count)).float())
+        return torch.cat(rows, 1)
 
     def _of_one(self, leaf: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """The same of rows that are one array of numbers."""
@@ -253,13 +270,26 @@ class FlattenObservations(ObservationRewriter):
         columns[Columns.OBS] = EpisodeColumn(self.rewrite(data, group), group.counts)
         return columns
 
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Flatten the newest observations."""
+        step.obs = self._flat().of_tensors(self._left(step.obs))
+        return columns
+
     def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """Flatten rows of observations."""
+        return self._flat()(self._left(observations))
+
+    def _flat(self) -> FlatRows:
+        """What flattens observations of the input space."""
         space = self.input_observation_space
         if space is None:
             raise no_space(self, "the observation space, which says what becomes a one-hot", "observation_space")
         if self._rows is None or self._rows[0] is not space:
             self._rows = space, FlatRows(self._kept(space))
+        return self._rows[1]
+
+    def _left(self, observations: Any) -> Any:
+        """Observations without the keys to remove."""
         if self.keys_to_remove and isinstance(observations, dict):
-            observations = {key: part for key, part in observations.items() if key not in self.keys_to_remove}
-        return self._rows[1](observations)
+            return {key: part for key, part in observations.items() if key not in self.keys_to_remove}
+        return observations

@@ -25,6 +25,7 @@ from .._engine.gather import gather, rows_of
 from .._engine.windows import window
 from ..authoring.column_paths import ColumnPath, addresses_in, observation_paths
 from ..columnar_piece import TwoSidedPiece
+from ..tensor_step import TensorStep
 
 __all__ = [
     "ChunkFrames",
@@ -118,6 +119,35 @@ def pooled_newest(window: npt.NDArray[Any], counts: npt.NDArray[np.int64], size:
         env, place = np.nonzero(np.arange(kept) < (kept - counts[short])[:, None])
         out[short[env], place] = 0
     return out.swapaxes(0, 1)
+
+
+def pooled_tensors(window: Any, known: Any, size: int) -> Any:
+    """The maxima of `size` frames each that `pooled_newest` gives: `[N, K, ...]` of `[N, K + size - 1, ...]`.
+
+    Args:
+        window: Oldest first.
+        known: True for frames that there are, bool [N, K + size - 1].
+        size: How many frames make one.
+    """
+    import torch
+
+    window, count = filled_tensors(window, known), window.shape[1] - size + 1
+    out = window[:, size - 1 :]
+    for back in range(1, size):
+        out = torch.maximum(out, window[:, size - 1 - back :][:, :count])
+    return out.where(_beside(known[:, size - 1 :], out), 0)
+
+
+def filled_tensors(window: Any, known: Any) -> Any:
+    """A window `[N, K, ...]` with each environment's first frame where there was none: bool `known` [N, K]."""
+    import torch
+
+    first = (~known).sum(1)
+    return window[torch.arange(window.shape[0])[:, None], torch.arange(window.shape[1]).maximum(first[:, None])]
+
+
+def _beside(mask: Any, rows: Any) -> Any:
+    return mask.reshape(*mask.shape, *[1] * (rows.ndim - mask.ndim))
 
 
 def fill_before_start(window: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> None:
@@ -232,6 +262,29 @@ class ObservationWindow(TwoSidedPiece):
                 made[path] = self.newest(frames.swapaxes(0, 1), counts)
         columns[Columns.OBS] = EpisodeColumn(self._put(made, group), group.counts if training else None)
         return columns
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Make the column of the newest observations and those before."""
+        import torch
+
+        out, earlier, known = step.obs, step.before(Columns.OBS, self.lookback), step.known(self.lookback)
+        for path in self._paths:
+            newest = path.part(step.obs)
+            rows = torch.cat([path.part(earlier), newest[:, None]], 1)
+            out = path.change(
+                out, partial(_first, self.of_tensors(rows, torch.cat([known, known.new_ones(known.shape[0], 1)], 1)))
+            )
+        return {**columns, Columns.OBS: out}
+
+    @abstractmethod
+    def of_tensors(self, window: Any, known: Any) -> Any:
+        """Return a row for the newest observation of each environment.
+
+        Args:
+            window: The newest observations, a tensor of shape [N, lookback + 1, ...], oldest first, zeros where there
+                was none yet.
+            known: True where there was one, bool [N, lookback + 1].
+        """
 
     @abstractmethod
     def output_space(self, space: Any) -> Any:
