@@ -67,34 +67,36 @@ class TensorStep:
         """
         self._kept[name] = rows
 
-    def known(self, count: int) -> torch.Tensor:
-        """Return True for those of the last `count` steps that the episode has: bool `[N, count]`, oldest first."""
+    def window(self, column: str, count: int, space: Any = None) -> tuple[Any, torch.Tensor]:
+        """Return a column's rows of the last `count` steps, and True for those that the episode has.
+
+        Args:
+            column: `obs`, where the newest ones are one row more; `actions`, as the module gave them; or `rewards`,
+                float64.
+            count: How many steps.
+            space: For `actions`: space of one of the module's actions.
+
+        Returns:
+            Tensors `[N, count, ...]`, oldest first, zeros before the start; and bool `[N, count]`.
+        """
         import torch
 
         steps = self.state(_STEPS, torch.zeros((), dtype=torch.int64))
         self.keep(_STEPS, steps + 1)
-        return count - torch.arange(count) <= steps[:, None]
-
-    def before(self, column: str, count: int, space: Any = None) -> Any:
-        """Return a column's rows of the last `count` steps: `[N, count, ...]`, oldest first, zeros before the start.
-
-        Args:
-            column: `obs`, without the newest ones; `actions`, as the module gave them; or `rewards`, float64.
-            count: How many steps.
-            space: For `actions`: space of one of the module's actions.
-        """
-        import torch
-
+        known = steps[:, None] + torch.arange(-count, int(column == Columns.OBS)) >= 0
         if column == Columns.REWARDS:
             self.reads_rewards = True
-            self._reward = torch.where(self.known(1)[:, 0], self._reward.double(), 0.0)
-            return torch.cat([self._earlier(column, self._reward, count - 1), self._reward[:, None]], 1)
+            self._reward = torch.where(steps > 0, self._reward.double(), 0.0)
+            return torch.cat([self._earlier(column, self._reward, count - 1), self._reward[:, None]], 1), known
         rows = self.obs
         if column == Columns.ACTIONS:
             struct = get_base_struct_from_space(space)
             rows = map_struct(lambda leaf: torch.from_numpy(np.zeros((1, *leaf.shape), leaf.dtype)), struct)
-        _, form = flatten(rows)
-        return unflatten(form, [self._earlier(name, leaf, count) for name, leaf in addresses_in(rows, column).items()])
+        leaves = [self._earlier(name, leaf, count) for name, leaf in addresses_in(rows, column).items()]
+        newest, form = flatten(rows)
+        if column == Columns.OBS:
+            leaves = [torch.cat([earlier, leaf[:, None]], 1) for earlier, leaf in zip(leaves, newest)]
+        return unflatten(form, leaves), known
 
     def _earlier(self, address: str, like: torch.Tensor, count: int) -> torch.Tensor:
         """Return the last `count` rows of a leaf; the newest one is not known yet."""

@@ -14,6 +14,7 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, add_context
 from epibatch.core.registry import build_piece, piece_to_dict
+from epibatch.core.spaces import EnvActions
 from epibatch.core.structs import flatten, map_struct
 
 from .._engine.agent_copies import encoded_by_agent, entry_of
@@ -372,7 +373,7 @@ class Undo(Piece):
             return super().run_tensors(columns, step)
         actions = columns.get(Columns.ACTIONS_FOR_ENV, columns[Columns.ACTIONS])
         for path in reversed(_action_paths(self.of)):
-            actions = self.of.changed(path, actions, lambda y: _typed_tensors(self.of.inverse(y), self.of.row_space))
+            actions = self.of.changed(path, actions, partial(_env_tensors, self.of))
         return {**columns, Columns.ACTIONS_FOR_ENV: actions}
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
@@ -499,18 +500,12 @@ def _typed(actions: Any, space: Any) -> Any:
     return actions.astype(space.dtype, copy=False)
 
 
-def _typed_tensors(actions: Any, space: Any) -> Any:
-    """The same of tensors."""
-    if not isinstance(space, (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
-        return actions
-    import torch
-
-    like = torch.from_numpy(np.zeros(0, space.dtype))
-    if actions.is_floating_point() and not like.is_floating_point():
-        actions = actions.round()
-    if isinstance(space, gym.spaces.Box):
-        actions = actions.clip(torch.from_numpy(space.low), torch.from_numpy(space.high))
-    return actions.to(like.dtype)
+def _env_tensors(transform: Any, y: Any) -> Any:
+    """The inverse of tensors, of which nothing is checked."""
+    space, rows = transform.row_space, transform.inverse(y)
+    if rows.is_floating_point() and np.issubdtype(space.dtype, np.integer):
+        rows = rows.round().long()
+    return EnvActions(space, normalize=False, clip=True)(rows)
 
 
 def undo_actions(env_to_module: Any, module_to_env: Any) -> None:

@@ -20,7 +20,6 @@ from .._engine.chunks import ChunkGroup
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.gather import gather
 from ..columnar_piece import ObservationRewriter
-from ..tensor_step import TensorStep
 
 __all__ = ["FlattenObservations"]
 
@@ -69,14 +68,19 @@ class FlatRows:
             self._parts.append(_Part(i, leaves[i], self.size, self.size + width, counts, firsts))
             self.size += width
 
-    def __call__(self, observations: Any) -> npt.NDArray[np.float32]:
-        """Return rows `[n, size]` of observations with leaves `[n, ...]`; a copy.
+    def __call__(self, observations: Any) -> Any:
+        """Return rows `[n, size]` of observations with leaves `[n, ...]`, arrays or tensors; a copy.
+
+        Of tensors no values are checked.
 
         Raises:
             ColumnError: the nesting differs from that of the space.
             SpaceError: a value is not in its Discrete space, or a leaf has another shape.
         """
-        leaves = [np.asarray(leaf) for leaf in flatten_like(self._form, observations)]
+        leaves = flatten_like(self._form, observations)
+        if leaves and hasattr(leaves[0], "detach"):
+            return self._of_tensors(leaves)
+        leaves = [np.asarray(leaf) for leaf in leaves]
         if self._form is None and self._parts[0].counts is None:
             return self._of_one(leaves[0])
         out = np.zeros((len(leaves[0]) if leaves else 0, self.size), np.float32)
@@ -89,20 +93,18 @@ class FlatRows:
                 _set_one_hot(out, part, leaf)
         return out
 
-    def of_tensors(self, observations: Any) -> Any:
-        """The same of tensors, which are not checked."""
+    def _of_tensors(self, leaves: Sequence[Any]) -> Any:
         import torch
 
-        leaves, rows = flatten_like(self._form, observations), []
+        rows = []
         for part in self._parts:
-            leaf = leaves[part.leaf]
-            flat = leaf.reshape(leaf.shape[0], -1)
+            flat = leaves[part.leaf].reshape(leaves[part.leaf].shape[0], -1)
             if part.counts is None or part.firsts is None:
                 rows.append(flat.float())
                 continue
-            choices = flat.long() - torch.from_numpy(part.firsts)
-            for entry, count in enumerate(part.counts.tolist()):
-                rows.append((choices[:, entry, None] == torch.arange(count)).float())
+            for entry, (first, count) in enumerate(zip(part.firsts.tolist(), part.counts.tolist())):
+                values = torch.arange(first, first + count, device=flat.device)
+                rows.append((flat[:, entry, None] == values).float())
         return torch.cat(rows, 1)
 
     def _of_one(self, leaf: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -187,6 +189,7 @@ class FlattenObservations(ObservationRewriter):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    takes_tensors: ClassVar[bool] = True
     multi_agent: bool = False
     as_learner_connector: bool = False
     keys_to_remove: Sequence[Any] | None = None
@@ -270,26 +273,13 @@ class FlattenObservations(ObservationRewriter):
         columns[Columns.OBS] = EpisodeColumn(self.rewrite(data, group), group.counts)
         return columns
 
-    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
-        """Flatten the newest observations."""
-        step.obs = self._flat().of_tensors(self._left(step.obs))
-        return columns
-
     def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """Flatten rows of observations."""
-        return self._flat()(self._left(observations))
-
-    def _flat(self) -> FlatRows:
-        """What flattens observations of the input space."""
         space = self.input_observation_space
         if space is None:
             raise no_space(self, "the observation space, which says what becomes a one-hot", "observation_space")
         if self._rows is None or self._rows[0] is not space:
             self._rows = space, FlatRows(self._kept(space))
-        return self._rows[1]
-
-    def _left(self, observations: Any) -> Any:
-        """Observations without the keys to remove."""
         if self.keys_to_remove and isinstance(observations, dict):
-            return {key: part for key, part in observations.items() if key not in self.keys_to_remove}
-        return observations
+            observations = {key: part for key, part in observations.items() if key not in self.keys_to_remove}
+        return self._rows[1](observations)

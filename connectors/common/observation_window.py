@@ -135,7 +135,8 @@ def pooled_tensors(window: Any, known: Any, size: int) -> Any:
     out = window[:, size - 1 :]
     for back in range(1, size):
         out = torch.maximum(out, window[:, size - 1 - back :][:, :count])
-    return out.where(_beside(known[:, size - 1 :], out), 0)
+    known = known[:, size - 1 :]
+    return out.where(known.reshape(*known.shape, *[1] * (out.ndim - 2)), 0)
 
 
 def filled_tensors(window: Any, known: Any) -> Any:
@@ -144,10 +145,6 @@ def filled_tensors(window: Any, known: Any) -> Any:
 
     first = (~known).sum(1)
     return window[torch.arange(window.shape[0])[:, None], torch.arange(window.shape[1]).maximum(first[:, None])]
-
-
-def _beside(mask: Any, rows: Any) -> Any:
-    return mask.reshape(*mask.shape, *[1] * (rows.ndim - mask.ndim))
 
 
 def fill_before_start(window: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> None:
@@ -265,15 +262,9 @@ class ObservationWindow(TwoSidedPiece):
 
     def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
         """Make the column of the newest observations and those before."""
-        import torch
-
-        out, earlier, known = step.obs, step.before(Columns.OBS, self.lookback), step.known(self.lookback)
+        out, (rows, known) = step.obs, step.window(Columns.OBS, self.lookback)
         for path in self._paths:
-            newest = path.part(step.obs)
-            rows = torch.cat([path.part(earlier), newest[:, None]], 1)
-            out = path.change(
-                out, partial(_first, self.of_tensors(rows, torch.cat([known, known.new_ones(known.shape[0], 1)], 1)))
-            )
+            out = path.change(out, partial(_first, self.of_tensors(path.part(rows), known)))
         return {**columns, Columns.OBS: out}
 
     @abstractmethod

@@ -83,12 +83,12 @@ class StepHistory:
 
     def of_tensors(self, step: TensorStep) -> Any:
         """Return the same for a step in tensors."""
-        rows = step.before(self._name, self._count, self._action_space)
+        rows, known = step.window(self._name, self._count, self._action_space)
         if self._struct is None:
             return rows.float()
         flat = map_struct(lambda leaf: leaf.flatten(0, 1), rows)
-        vectors = FlatRows(space_of_struct(self._struct)).of_tensors(flat).unflatten(0, (-1, self._count))
-        return (vectors * step.known(self._count)[..., None]).flatten(1)
+        vectors = FlatRows(space_of_struct(self._struct))(flat).unflatten(0, (-1, self._count))
+        return (vectors * known[..., None]).flatten(1)
 
     def _vectors(self, rows: Any) -> Vectors:
         vectors: Vectors = flatten_inputs_to_1d_tensor(rows, self._struct)

@@ -17,7 +17,6 @@ from epibatch.core.structs import flatten, map_struct
 
 from .._engine.chunks import ChunkGroup
 from ..columnar_piece import Piece
-from ..tensor_step import TensorStep
 from .normalize_and_clip_actions import forget_counted, note_counted
 
 if TYPE_CHECKING:
@@ -87,11 +86,21 @@ class GetActions(Piece):
         if not getattr(inputs, "is_cpu", False) and not (self.on_device and hasattr(inputs, "detach")):
             inputs = _inputs_on_cpu(columns)
         module, explore = group.rl_module, group.call.explore
-        distribution = self._distribution(inputs, group)
+        if module is None:
+            check_given(module, "GetActions", "which says what distribution its outputs are of")
+        key = group.module_id, type(module)
+        if inputs.ndim == 0 or inputs.shape[-1] != self._widths.get(key):
+            self._check_width(group, inputs, key)
+        if key in self._distributions and not has_method(module, "get_exploration_action_dist_cls"):
+            distribution = self._distributions[key].from_logits(inputs)
+        elif not explore:
+            distribution = module.get_inference_action_dist_cls().from_logits(inputs)
+        else:
+            distribution = module.get_exploration_action_dist_cls().from_logits(inputs)
         if not has_actions:
             if not explore:
                 distribution = distribution.to_deterministic()
-            columns[Columns.ACTIONS] = self._sample(distribution, group, inputs)
+            columns[Columns.ACTIONS] = self._sample(distribution, group, key, inputs)
         if Columns.ACTION_LOGP not in columns:
             if has_actions:
                 columns[Columns.ACTIONS] = _tensors(columns[Columns.ACTIONS])
@@ -100,29 +109,6 @@ class GetActions(Piece):
             if checked.is_cpu and _has_nan(checked):
                 raise self._not_a_number(module, checked)
         return columns
-
-    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
-        """Add the most likely actions."""
-        inputs = columns.get(Columns.ACTION_DIST_INPUTS)
-        if inputs is None or Columns.ACTIONS in columns:
-            forget_counted(step.group)
-            return columns
-        distribution = self._distribution(inputs, step.group).to_deterministic()
-        return {**columns, Columns.ACTIONS: self._sample(distribution, step.group, inputs)}
-
-    def _distribution(self, inputs: torch.Tensor, group: ChunkGroup) -> Any:
-        """The distribution that the module's outputs are of."""
-        module = group.rl_module
-        if module is None:
-            check_given(module, "GetActions", "which says what distribution its outputs are of")
-        key = group.module_id, type(module)
-        if inputs.ndim == 0 or inputs.shape[-1] != self._widths.get(key):
-            self._check_width(group, inputs, key)
-        if key in self._distributions and not has_method(module, "get_exploration_action_dist_cls"):
-            return self._distributions[key].from_logits(inputs)
-        if not group.call.explore:
-            return module.get_inference_action_dist_cls().from_logits(inputs)
-        return module.get_exploration_action_dist_cls().from_logits(inputs)
 
     def _check_width(self, group: ChunkGroup, inputs: Any, key: tuple[Any, type]) -> None:
         """Refuse distribution inputs of another number than the action space takes.
@@ -180,8 +166,8 @@ class GetActions(Piece):
             do="look for NaN in the observations and the module's weights (a learning rate that is too high?)",
         )
 
-    def _sample(self, distribution: Any, group: ChunkGroup, inputs: torch.Tensor) -> Any:
-        if (group.module_id, type(group.rl_module)) in self._counted:
+    def _sample(self, distribution: Any, group: ChunkGroup, key: tuple[Any, type], inputs: torch.Tensor) -> Any:
+        if key in self._counted:
             note_counted(group)
         if self._generator is None:
             return distribution.sample()
@@ -261,8 +247,10 @@ def _has_nan(tensor: torch.Tensor) -> bool:
     """True if there is NaN in a tensor on the CPU. NumPy's call costs less than torch's for few rows."""
     try:
         array = tensor.numpy(force=True)
-    except TypeError:  # bfloat16, which NumPy does not have
-        return bool(tensor.isnan().any())
+    except (TypeError, RuntimeError):  # bfloat16, which NumPy does not have; or torch.export, which has no values
+        import torch
+
+        return not torch.compiler.is_compiling() and bool(tensor.isnan().any())
     return b"\1" in np.isnan(array).tobytes()
 
 

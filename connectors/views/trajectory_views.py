@@ -282,15 +282,10 @@ class TrajectoryViews(Piece):
     def _of_tensors(self, name: str, view: View, step: TensorStep) -> dict[str, Any]:
         import torch
 
-        rows, known = step.before(view.base, view.lookback, self._space_of(view)), step.known(view.lookback)
-        if view.base == Columns.OBS:
-            rows = map_struct(lambda earlier, newest: torch.cat([earlier, newest[:, None]], 1), rows, step.obs)
-            known = torch.cat([known, known.new_ones(known.shape[0], 1)], 1)
+        rows, known = step.window(view.base, view.lookback, self._space_of(view))
         at = view.lookback + view.shifts[0] if view.is_single else [view.lookback + shift for shift in view.shifts]
-        fill, path = (
-            0 if view.fill is None else view.fill,
-            ColumnPath(view.base, tuple((view.column or "").split("/")[1:])),
-        )
+        fill = 0 if view.fill is None else view.fill
+        path = ColumnPath(view.base, tuple((view.column or "").split("/")[1:]))
 
         def shown(leaf: Any) -> Any:
             mask = known.reshape(*known.shape, *[1] * (leaf.ndim - 2))

@@ -222,7 +222,7 @@ def _cannot(piece: Any, what: str) -> ConfigError:
     own = "" if type(piece).__module__.startswith("epibatch.") else _DECLARE.format(name)
     return ConfigError(
         f"TensorEnvRunner, piece {name}",
-        expected=f"pieces that work on tensors: {what} that declares takes_tensors = True, or MeanStdFilter",
+        expected=f"pieces that work on tensors: MeanStdFilter, FlattenObservations, {what} with takes_tensors = True",
         found=found,
         do=f"{own}sample with SingleAgentEnvRunner, which converts the environment's tensors to arrays",
     )

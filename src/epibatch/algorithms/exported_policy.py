@@ -7,7 +7,8 @@ import io
 import json
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct, unflatten
 
 from ..connectors.authoring.column_paths import addresses_in
-from ..connectors.columnar_piece import Piece
 from ..connectors.module_to_env.remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
 from ..connectors.tensor_step import TensorStep
 from ..env_runner.acting.acting_modules import forward
@@ -55,6 +55,10 @@ class ActingStep(nn.Module):
         env_to_module: The pipeline before it.
         module_to_env: The pipeline after it.
 
+    Attributes:
+        initial: The states at an episode's start, tensors `[...]` by name.
+        reads_rewards: True if a piece reads rewards.
+
     Raises:
         NotAvailableError: a piece or the module cannot be exported.
     """
@@ -64,24 +68,27 @@ class ActingStep(nn.Module):
         if not isinstance(module, nn.Module):
             raise _cannot(type(module).__name__, "a torch.nn.Module", "a module that is none", "write it with torch")
         self.module = module.cpu().eval().requires_grad_(False)
-        self.observation_space, self.action_space = (
-            env_to_module.input_observation_space,
-            env_to_module.input_action_space,
-        )
+        self.observation_space = env_to_module.input_observation_space
+        self.action_space = env_to_module.input_action_space
         self._before, self._after = env_to_module.pieces(), module_to_env.pieces()
         for piece in (*self._before, *self._after):
-            if type(piece) not in LAYOUT_PIECES and not isinstance(piece, Piece) and not hasattr(piece, "run_tensors"):
+            if type(piece) not in LAYOUT_PIECES and not hasattr(piece, "run_tensors"):
                 raise _no_piece(piece, "one that works on episodes or dicts of items")
         self._stateful = is_stateful(module)
         if self._stateful and state_layout(module).random:
-            raise _cannot(type(module).__name__, "the same initial state in each episode", "drawn ones", _ZEROS)
-        leaves, self._state_form = flatten(initial_state(module) if self._stateful else {})
-        self._initial = [tensor.detach().clone() for tensor in to_tensors(tuple(leaves), "cpu")]
+            zeros = "let get_initial_state return zeros, say"
+            raise _cannot(type(module).__name__, "the same initial state in each episode", "drawn ones", zeros)
+        state = initial_state(module) if self._stateful else {}
+        self._state = map_struct(lambda leaf: leaf.detach().clone(), to_tensors(state, "cpu"))
         self._group = group_of_tensors(self.module, False)
         module_to_env.check_episodes(self._group.call)
-        spaces, self._form = flatten(get_base_struct_from_space(self.observation_space))
-        self._names = list(addresses_in(unflatten(self._form, spaces), Columns.OBS))
-        self._spaces = spaces
+        struct = get_base_struct_from_space(self.observation_space)
+        self._names = list(addresses_in(struct, Columns.OBS))
+        self._spaces, self._form = flatten(struct)
+        self.reads_rewards = True
+        first = self._step(self.inputs(self.sample(2), np.zeros(2)), None)
+        self._run(first)
+        self.initial, self.reads_rewards = first.initial, first.reads_rewards
 
     def sample(self, rows: int) -> Any:
         """Return random observations, arrays `[rows, ...]` nested as the space."""
@@ -89,21 +96,19 @@ class ActingStep(nn.Module):
         leaves = [np.stack(leaf).astype(space.dtype) for leaf, space in zip(zip(*draws), self._spaces)]
         return unflatten(self._form, leaves)
 
-    def inputs(self, observations: Any, rewards: Any = None) -> Tensors:
+    def inputs(self, observations: Any, rewards: Any) -> Tensors:
         """Return the inputs of a step.
 
         Args:
             observations: Arrays `[N, ...]`, nested as the space.
-            rewards: Array `[N]`; None: the step needs none.
+            rewards: Array `[N]`, which is left out if no piece reads rewards.
         """
         out = {name: torch.as_tensor(leaf) for name, leaf in zip(self._names, flatten(observations)[0])}
-        return out if rewards is None else {**out, "reward": torch.as_tensor(rewards, dtype=torch.float32)}
+        return {**out, "reward": torch.as_tensor(rewards, dtype=torch.float32)} if self.reads_rewards else out
 
-    def states(self) -> tuple[Tensors, bool]:
-        """Return the states at an episode's start, `[...]` by name, and True if the step reads rewards."""
-        step = self._step(self.inputs(self.sample(2), np.zeros(2)), None)
-        self._run(step)
-        return step.initial, step.reads_rewards
+    def states(self, rows: int) -> Tensors:
+        """Return the states at an episode's start, `[rows, ...]` by name."""
+        return {name: value.expand(rows, *value.shape).clone() for name, value in self.initial.items()}
 
     def forward(self, inputs: Tensors, states: Tensors) -> tuple[Tensors, Tensors]:
         """Act.
@@ -118,7 +123,8 @@ class ActingStep(nn.Module):
         step = self._step(inputs, states)
         columns = self._run(step)
         for_env = columns.get(Columns.ACTIONS_FOR_ENV, columns[Columns.ACTIONS])
-        types = map_struct(lambda space: torch.from_numpy(np.zeros(0, space.dtype)).dtype, _struct(self.action_space))
+        struct = get_base_struct_from_space(self.action_space)
+        types = map_struct(lambda space: torch.from_numpy(np.zeros(0, space.dtype)).dtype, struct)
         actions = map_struct(lambda leaf, dtype: leaf.to(dtype, copy=True), for_env, types)
         return addresses_in(actions, Columns.ACTIONS), step.states_after(columns[Columns.ACTIONS])
 
@@ -131,15 +137,10 @@ class ActingStep(nn.Module):
         for piece in self._before:
             columns = self._through(piece, columns, step)
         columns = to_tensors({Columns.OBS: step.obs, **columns}, "cpu")
-        names = (
-            [f"state{path}" for path in addresses_in(unflatten(self._state_form, self._initial), "")]
-            if self._stateful
-            else []
-        )
         if self._stateful:
             columns = {name: map_struct(lambda leaf: leaf.unsqueeze(1), column) for name, column in columns.items()}
-            state = [step.state(name, leaf) for name, leaf in zip(names, self._initial)]
-            columns[Columns.STATE_IN] = unflatten(self._state_form, state)
+            state = [step.state(name, leaf) for name, leaf in addresses_in(self._state, "state").items()]
+            columns[Columns.STATE_IN] = unflatten(flatten(self._state)[1], state)
         with torch.no_grad():
             columns = to_tensors(dict(forward(self.module, columns, explore=False, t=0)), "cpu")
         if self._stateful:
@@ -158,13 +159,6 @@ class ActingStep(nn.Module):
             return dict(piece.run_tensors(columns, step))
         except NotAvailableError as error:
             raise _no_piece(piece, error.found) from error
-
-
-_ZEROS = "let get_initial_state return zeros, say"
-
-
-def _struct(space: Any) -> Any:
-    return get_base_struct_from_space(space)
 
 
 def _cannot(what: str, expected: str, found: Any, do: str) -> NotAvailableError:
@@ -199,43 +193,46 @@ def write_policy(path: Path, acting: ActingStep, act: Callable[..., Any]) -> Non
     if path.suffix == ".onnx":
         for package in ("onnx", "onnxscript"):
             import_extra(package, "export", "exporting a policy as ONNX")
-    initial, reads_rewards = acting.states()
-    program = _program(acting, initial, reads_rewards)
-    _compare(program.module(), acting, act, initial, reads_rewards)
-    about = _about(acting, program, initial, reads_rewards)
+    program = _program(acting)
+    _compare(program.module(), acting, act)
+    about = _about(acting, program)
     content = _onnx(program, about) if path.suffix == ".onnx" else _pt2(program, about)
     replace_file(path, content)
 
 
-def _program(acting: ActingStep, initial: Tensors, reads_rewards: bool) -> Any:
-    inputs = acting.inputs(acting.sample(2), np.zeros(2) if reads_rewards else None)
-    states = _rows(initial, 2)
+def _program(acting: ActingStep) -> Any:
+    inputs, states = acting.inputs(acting.sample(2), np.zeros(2)), acting.states(2)
     batch = torch.export.Dim("batch")
     shapes = tuple({name: {0: batch} for name in tensors} for tensors in (inputs, states))
+    do = "write what it does with tensor operations: no Python branches on values, no NumPy, no fixed batch size"
+    with _errors_of_torch(type(acting.module).__name__, "a step that torch.export can trace", do):
+        return torch.export.export(acting, (inputs, states), dynamic_shapes=shapes, strict=False)
+
+
+@contextmanager
+def _errors_of_torch(what: str, expected: str, do: str) -> Iterator[None]:
+    """Name what torch cannot do, and leave out its warnings, which are about itself."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch, about itself
-            return torch.export.export(acting, (inputs, states), dynamic_shapes=shapes, strict=False)
+            warnings.simplefilter("ignore")
+            yield
     except EpibatchError:
         raise
     except Exception as error:
-        found = f"{type(error).__name__}: {str(error)[:300]}"
-        do = "write what it does with tensor operations: no Python branches on values, no NumPy, no fixed batch size"
-        raise _cannot(type(acting.module).__name__, "a step that torch.export can trace", found, do) from error
-
-
-def _rows(initial: Tensors, rows: int) -> Tensors:
-    return {name: value.expand(rows, *value.shape).clone() for name, value in initial.items()}
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise _cannot(what, expected, f"{type(cause).__name__}: {str(cause)[:300]}", do) from error
 
 
 _DRAWS = 8
 
 
-def _compare(program: Any, acting: ActingStep, act: Callable[..., Any], initial: Tensors, rewards: bool) -> None:
+def _compare(program: Any, acting: ActingStep, act: Callable[..., Any]) -> None:
     """Raise an error if a program acts otherwise than a policy on random observations."""
-    states, state = _rows(initial, 3), None
+    states, state = acting.states(3), None
     for draw in range(_DRAWS):
-        obs, reward = acting.sample(3), np.linspace(-1, 1, 3) * draw if rewards else None
+        obs, reward = acting.sample(3), np.linspace(-1, 1, 3) * draw
         try:
             expected, state = act(obs, state, reward=reward)
         except EpibatchError:
@@ -251,9 +248,9 @@ def _compare(program: Any, acting: ActingStep, act: Callable[..., Any], initial:
                 )
 
 
-def _about(acting: ActingStep, program: Any, initial: Tensors, reads_rewards: bool) -> dict[str, Any]:
-    inputs = acting.inputs(acting.sample(1), np.zeros(1) if reads_rewards else None)
-    actions, _ = program.module()(inputs, _rows(initial, 1))
+def _about(acting: ActingStep, program: Any) -> dict[str, Any]:
+    inputs = acting.inputs(acting.sample(1), np.zeros(1))
+    actions, _ = program.module()(inputs, acting.states(1))
     return {
         "format": FORMAT,
         "version": __version__,
@@ -263,7 +260,7 @@ def _about(acting: ActingStep, program: Any, initial: Tensors, reads_rewards: bo
         "actions": {name: _kind(tensor) for name, tensor in actions.items()},
         "states": {
             name: {**_kind(value[None]), "initial": value.tolist() if value.any() else 0}
-            for name, value in initial.items()
+            for name, value in acting.initial.items()
         },
     }
 
@@ -281,13 +278,10 @@ def _kind(tensor: torch.Tensor) -> dict[str, Any]:
 
 def _onnx(program: Any, about: dict[str, Any]) -> bytes:
     names = [*about["actions"], *(f"next_{name}" for name in about["states"])]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        written = torch.onnx.export(
+    with _errors_of_torch("ONNX", "a step of operators that torch.onnx can write", "export it as policy.pt2"):
+        written: Any = torch.onnx.export(
             program, input_names=[*about["inputs"], *about["states"]], output_names=names, dynamo=True, verbose=False
         )
-    if written is None:
-        raise _cannot("ONNX", "a program of torch.onnx", "none", "use policy.pt2")
     model = written.model_proto
     model.metadata_props.add(key=_ABOUT, value=json.dumps(about))
     content: bytes = model.SerializeToString()
@@ -296,16 +290,18 @@ def _onnx(program: Any, about: dict[str, Any]) -> bytes:
 
 def _pt2(program: Any, about: dict[str, Any]) -> bytes:
     buffer = io.BytesIO()
-    torch.export.save(program, buffer)
-    about = {**about, "sha256": _sum_of(zipfile.ZipFile(buffer))}
+    with _errors_of_torch("torch.export.save", "a step that it can write", "export it as policy.onnx"):
+        torch.export.save(program, buffer)
+    about = json.loads(json.dumps(about))
+    about = {**about, "sha256": _sum_of(zipfile.ZipFile(buffer), about)}
     with zipfile.ZipFile(buffer, "a") as archive:
         archive.writestr(_MEMBER, json.dumps(about))
     return buffer.getvalue()
 
 
-def _sum_of(archive: zipfile.ZipFile) -> str:
-    """The sum of all that is in an archive but for the description."""
-    digest = hashlib.sha256()
+def _sum_of(archive: zipfile.ZipFile, about: dict[str, Any]) -> str:
+    """The sum of all that is in an archive, and of its description, which will say what the sum is."""
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name in sorted(archive.namelist()):
         if name != _MEMBER:
             digest.update(f"{name}\0{archive.getinfo(name).file_size}\0".encode() + archive.read(name))
@@ -352,8 +348,8 @@ def load_exported(path: str | Path) -> ExportedPolicy:
         content = read_file(Path(path))
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             about = json.loads(archive.read(_MEMBER))
-            found = about["format"], about["version"], about["sha256"]
-            checksum = _sum_of(archive)
+            found = about["format"], about["version"], about.pop("sha256")
+            checksum = _sum_of(archive, about)
     except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError, NotImplementedError) as error:
         expected = "a file that Policy.export wrote as .pt2"
         raise CheckpointError(where, expected=expected, found=f"{type(error).__name__}: {error}", do=do) from error
