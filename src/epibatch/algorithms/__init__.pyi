@@ -4,6 +4,7 @@ from .algorithm_config import AlgorithmConfig as AlgorithmConfig
 from .config.signatures import describe_settings as describe_settings
 from .bc import BC as BC, BCConfig as BCConfig, BCRule as BCRule
 from .dqn import DQNConfig as DQNConfig, DQNRule as DQNRule
+from .exported_policy import ExportedPolicy as ExportedPolicy, load_exported as load_exported
 from .loggers import Logger as Logger
 from .policy import MultiAgentPolicy as MultiAgentPolicy, MultiAgentPolicyState as MultiAgentPolicyState
 from .policy import Policy as Policy, PolicyState as PolicyState
