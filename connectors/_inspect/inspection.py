@@ -603,18 +603,14 @@ class _Grid:
         """The steps of an episode after which this state was recorded, equal to the bit."""
         steps: set[int] = set()
         for chunk in self.episodes[id_]:
-            look = chunk.observations.lookback
-            if Columns.STATE_OUT in chunk.extra_model_outputs and look + len(chunk):
-                rows = chunk.get_extra_model_outputs(
-                    Columns.STATE_OUT, slice(-look, len(chunk)), neg_index_as_lookback=True
-                )
-                parts = leaves_of({Columns.STATE_IN: rows})
-                if parts.keys() == state.keys() and all(parts[name].shape[1:] == state[name].shape for name in state):
-                    equal = [
-                        (parts[name].astype(part.dtype) == part).reshape(look + len(chunk), -1).all(1)
-                        for name, part in state.items()
-                    ]
-                    steps.update((np.flatnonzero(np.all(equal, 0)) + chunk.t_started - look).tolist())
+            parts = _recorded_states(chunk)
+            if parts.keys() == state.keys() and all(parts[name].shape[1:] == state[name].shape for name in state):
+                equal = [
+                    (parts[name].astype(part.dtype) == part).reshape(len(parts[name]), -1).all(1)
+                    for name, part in state.items()
+                ]
+                first = chunk.t_started - chunk.observations.lookback
+                steps.update((np.flatnonzero(np.all(equal, 0)) + first).tolist())
         return steps
 
     # -- findings ----------------------------------------------------------------------------------
@@ -647,6 +643,13 @@ class _Grid:
             yield f"{self.module_id}: in all rows as they were recorded: {equal}.", False
 
     def _findings_of_states(self, states: Sequence[Any], changed_by: Any) -> Iterator[tuple[str, bool]]:
+        chunks = {id(chunk): chunk for chunk in self.chunks if chunk is not None} if states else {}
+        recorded = [_recorded_states(chunk) for chunk in chunks.values()]
+        recorded = [parts for parts in recorded if any(len(rows) > 1 for rows in parts.values())]
+        still = sum(all((rows == rows[0]).all() for rows in parts.values()) for parts in recorded)
+        if still:
+            text = f"in {still} of {len(recorded)} chunks the recorded state is the same after every step"
+            yield f"{self.module_id}: {text}. Look for a piece that changes {Columns.STATE_OUT!r} while acting.", True
         known = [(b, found, expected) for b, (_, found, expected) in enumerate(states) if expected != "?"]
         wrong = [line for line in known if line[1] != line[2]]
         if not known:
@@ -696,6 +699,16 @@ def _name_in_episode(column: str) -> str:
     name, _, part = column.partition("/")
     stored = _STORED.get(name, name)
     return f"episode.{stored}/{part}" if part else f"episode.{stored}"
+
+
+def _recorded_states(chunk: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """The states that were recorded after each step of a chunk, lookback first, by the names of `state_in`."""
+    look = chunk.observations.lookback
+    if Columns.STATE_OUT not in chunk.extra_model_outputs or not look + len(chunk):
+        return {}
+    steps = slice(-look, len(chunk))
+    rows = chunk.get_extra_model_outputs(Columns.STATE_OUT, steps, neg_index_as_lookback=True)
+    return leaves_of({Columns.STATE_IN: rows})
 
 
 def _equal_states(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:

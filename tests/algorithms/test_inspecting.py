@@ -362,6 +362,26 @@ def test_states_of_other_steps_are_found_in_a_run():
     assert grid["others"]["forward_train/state_out/h"] == grid["others"]["state_in/h"] == [grid["shape"][0], 8]
 
 
+class Forget(ConnectorV2):
+    """A planted bug: while acting, the state stays as it was."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        def zeros(states):
+            return [{name: 0 * leaf for name, leaf in state.items()} for state in states]
+
+        batch["state_out"] = {key: zeros(states) for key, states in batch["state_out"].items()}
+        return batch
+
+
+def test_a_piece_that_keeps_the_state_as_it_was_while_acting_is_found():
+    config = cartpole(use_lstm=True, max_seq_len=8, lstm_cell_size=4)
+    data = inspected(config.env_runners(module_to_env_connector=lambda env, spaces: Forget()), num_env_steps=40)
+    differ, same = data["notes"][:2]
+    assert "Acting and learning differ" in differ and "Forget changed the module's state while acting" in differ
+    chunks = len(data["chunks"])
+    assert f"in {chunks} of {chunks} chunks the recorded state is the same after every step" in same
+
+
 PIECE = """
 import numpy as np
 from epibatch.connectors import ConnectorV2

@@ -72,6 +72,15 @@ def broken_batch():
     return data
 
 
+def failed():
+    """A pipeline whose second piece raised: there is no train batch."""
+    data = replay_draw() | {"grids": {}, "chunks": [], "compared": []}
+    data["notes"] = ["turn raised ValueError: no\nSo there is no train batch on this page. Not run: Last."]
+    piece = {"piece": "turn", "kind": "Turn", "own": True, "error": "no such thing", "columns": []}
+    data["flow"][0]["pieces"].append(piece)
+    return data
+
+
 def hostile():
     """The example of a bug in which every name is markup or a name of JavaScript's own."""
     data = example("bug")
@@ -129,19 +138,19 @@ def clicked(folder, pages, dark):
 @pytest.fixture(scope="module", params=[False, True], ids=["light", "dark"])
 def reports(request, tmp_path_factory):
     pages = {name: example(name) for name in EXAMPLES} | {"replay": replay_draw(), "hostile": hostile()}
-    pages["broken"] = broken_batch()
+    pages |= {"broken": broken_batch(), "failed": failed()}
     return request.param, clicked(tmp_path_factory.mktemp("pages"), pages, request.param)
 
 
 @needs_chromium
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", [*EXAMPLES, "replay", "hostile", "broken"])
+@pytest.mark.parametrize("name", [*EXAMPLES, "replay", "hostile", "broken", "failed"])
 def test_everything_can_be_clicked(reports, name, width):
     dark, found = reports
     report = found[f"{name} {width}"]
     assert report["problems"] == []
-    assert report["actions"] > 30
+    assert report["actions"] > (10 if name == "failed" else 30)
     assert not report["injected"]
     assert (sum(map(int, re.findall(r"\d+", report["background"])[:3])) < 200) == dark
 
@@ -215,6 +224,14 @@ def test_the_page_says_what_is_wrong_with_a_batch_that_acting_agrees_with(report
     } < memory
     assert "No step lies here, and yet the cell carries loss." in [remark for *_, remark in report["cells"]]
     assert width == 400 or "≠ state_in: after t=2" in text
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_page_without_a_batch_shows_the_piece_that_raised(reports):
+    report = reports[1]["failed 1280"]
+    assert "Not run: Last." in report["text"] and "raised" in report["text"]
+    assert "raised: no such thing" in report["tables"][1]
 
 
 @needs_chromium

@@ -225,6 +225,17 @@ def _parting(
     return {"acting": names[0], "learning": names[1], "text": text}
 
 
+def _that_change_states(flow: Sequence[Any]) -> str:
+    """The user's pieces that changed `state_out` before it was recorded."""
+    pieces = [piece for lane in flow if lane["key"] == "module_to_env" for piece in lane["pieces"] if piece["own"]]
+    states = (Columns.STATE_OUT, f"{DEFAULT_MODULE_ID}/{Columns.STATE_OUT}")
+    return ", ".join(
+        piece["kind"]
+        for piece in pieces
+        if any(column["what"] and column["name"].startswith(states) for column in piece["columns"])
+    )
+
+
 def _notes(data: Mapping[str, Any], algo: Algorithm) -> list[str]:
     """What is to be seen first: where acting and learning part, and how much is padding."""
     notes = []
@@ -237,6 +248,8 @@ def _notes(data: Mapping[str, Any], algo: Algorithm) -> list[str]:
             if parting["acting"] is None and parting["learning"] is None:
                 pieces = pieces_of_one_side(algo.pipelines["env_to_module"], algo.pipelines["learner"])
                 where = "; ".join(filter(None, [where, *pieces.split("\n")]))
+        elif changing := _that_change_states(data["flow"]):
+            where = f"{changing} changed the module's state while acting"
         seen = f"observations by up to {observations:.3g}" if observations > 0 else "the observations are equal"
         notes.append(
             f"Acting and learning differ: {seen}, module outputs by up to {outputs:.3g}. "

@@ -468,7 +468,7 @@ def built_algorithm(path: Path, *, allow_imports: bool = False) -> Algorithm:
             str(path),
             expected="the folder of a run or of a checkpoint, or a YAML file with a config",
             found="no file or folder of this name",
-            do=nearest(str(path), there)
+            do=f"name one that is here: {nearest(str(path), there)}"
             if there
             else f"write a file with {example}; or train first: epibatch train FILE.yaml --run {path}",
         )
