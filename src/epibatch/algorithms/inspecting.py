@@ -90,7 +90,7 @@ def inspect_algorithm(algo: Algorithm, num_env_steps: int = 256) -> Inspection:
 
 def _inspected(algo: Algorithm, num_env_steps: int) -> Inspection:
     config, learner = _small(algo.config, num_env_steps), algo.learner
-    acts = config.env is not None and config.input_ is None
+    acts = config.env is not None and config.samples
     group = EnvRunnerGroup(config=config if config.env is not None else with_spaces_of_data(config))
     observed, begun = _Observed(), _Begun()
     observed.rows, observed.envs = {}, {}
