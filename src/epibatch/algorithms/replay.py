@@ -338,7 +338,8 @@ class ReplayConfig(AlgorithmConfig):
         super().validate()
         buffer = make_buffer(self.replay_buffer_config)
         for name in ("num_steps_sampled_before_learning_starts", "train_batch_size"):
-            if buffer.capacity < getattr(self, name) and buffer.capacity_bytes is None:
+            too_small = buffer.capacity < getattr(self, name) and buffer.capacity_bytes is None
+            if too_small and self.input_ is None:  # recorded steps do not count for the capacity
                 warning = EpibatchWarning(
                     f"{type(self).__name__}.training, replay_buffer_config",
                     expected=f"a capacity of at least {name}, {getattr(self, name)}",
