@@ -102,6 +102,8 @@ def _inspected(algo: Algorithm, num_env_steps: int) -> Inspection:
         acting.prepend(begun)
         acting.append(observed)
         episodes = _sampled(config.make_source(group))
+        if not config.samples:  # a source of recorded steps draws those of many updates at once
+            episodes = episodes[:num_env_steps]
         acting.remove(begun)
         acting.remove(observed)
         lanes = _acting_lanes(runner, list(begun.episodes)) if acts and begun.episodes else []
