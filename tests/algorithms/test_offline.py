@@ -409,6 +409,17 @@ def test_enough_data_ends_the_random_actions_before_they_begin():
     algo.stop()
 
 
+def test_a_subclass_of_an_algorithm_for_data_may_sample():
+    class Online(ShortIQL):
+        offline = False
+
+    config = small(Online(), train_batch_size=8, num_steps_sampled_before_learning_starts=0)
+    algo = config.environment("CartPole-v1").offline_data(input_=falling(5)).build_algo()
+    assert algo.train()["num_env_steps_sampled_lifetime"] == 16
+    assert algo.train()["learners"]["default_policy"]["num_rows"] == 16 * 8
+    assert IQLConfig().environment("CartPole-v1").offline_data(input_=falling(5)).samples is False
+
+
 def test_a_run_from_data_alone_goes_on_with_an_environment(tmp_path):
     data = falling()
     config = SACConfig().offline_data(input_=data).training(train_batch_size=16, training_intensity=1)
