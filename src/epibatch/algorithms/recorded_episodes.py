@@ -19,7 +19,7 @@ from epibatch.core.restoring import restore_generator
 from epibatch.core.spaces import infer_spaces
 
 from ..env_runner.multi_agent_env import MultiAgentEnv
-from ..episodes import MultiAgentEpisode, count_steps, episodes_to_columns
+from ..episodes import MultiAgentEpisode, episodes_to_columns
 
 if TYPE_CHECKING:
     from ..learner.learner import Learner
@@ -105,11 +105,13 @@ def held_out_losses(learner: Learner, episodes: Sequence[Any]) -> dict[str, dict
 def _portions(episodes: Sequence[Any]) -> Iterator[list[Any]]:
     """Yield the episodes in lists, each with not many more steps than are measured at once."""
     part: list[Any] = []
+    steps = 0
     for place in range(len(episodes)):
         part.append(episodes[place])
-        if place + 1 == len(episodes) or count_steps(part) >= _AT_ONCE:
+        steps += len(part[-1])
+        if place + 1 == len(episodes) or steps >= _AT_ONCE:
             yield part
-            part = []
+            part, steps = [], 0
 
 
 class RecordedEpisodes:
