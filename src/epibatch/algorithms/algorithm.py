@@ -54,7 +54,7 @@ from .inspecting import inspect_algorithm
 from .other_libraries import ACT
 from .policy import MultiAgentPolicy, Policy, policy_for
 from .policy_spec import PolicySpec, settings_of
-from .recorded_episodes import with_spaces_of_data
+from .recorded_episodes import held_out_episodes, held_out_losses, with_spaces_of_data
 from .run.results import judge
 from .run.saved_checkpoints import read_newest
 from .sources import DrawnSource, ReportingSource, Source, StatefulSource, check_source
@@ -183,6 +183,7 @@ class Algorithm:
             self._policy: Policy | MultiAgentPolicy | None = None
             self._policy_steps: int | None = None
             self._evaluation = Evaluation(self.config)
+            self._held_out = held_out_episodes(self.config)
             self._listeners = CallbackDispatcher(self.config, ALGORITHM_EVENTS)
             self.metrics = MetricsLogger(times_pieces=False)
             self._call("on_algorithm_init")
@@ -295,7 +296,8 @@ class Algorithm:
             `timers` with the seconds of `sample` and `learn`, and of every piece if the config has `time_pieces`;
             with several processes `fault_tolerance`, counts of their failures; what the source reports, such as
             `replay_buffer`; and `evaluation`, what `evaluate` returned, in iterations that `evaluation_interval`
-            divides. If that fails, it is missing, and a warning says why.
+            divides. If that fails, it is missing, and a warning says why. In iterations that
+            `offline_evaluation_interval` divides, `offline_evaluation`: the losses of episodes that are `held_out`.
 
         Raises:
             RunnerError: the runner returned no steps.
@@ -348,6 +350,8 @@ class Algorithm:
             results.update(self._batches.get_metrics())
         if evaluates:
             results.update(self._evaluated())
+        if self._held_out and self.training_iteration % self.config.offline_evaluation_interval == 0:
+            results["offline_evaluation"] = held_out_losses(self.learner, self._held_out)
         results = merge_logged(results, self.metrics, "algorithm")
         self._call("on_train_result", result=results)
         return results

@@ -281,6 +281,11 @@ class AlgorithmConfig:
         ]
         return f"{type(self).__name__}({', '.join(arguments)})"
 
+    @property
+    def samples(self) -> bool:
+        """True if runners sample what is learned from; False if recorded episodes take their place."""
+        return self.input_ is None
+
     def validate(self) -> None:
         """Check what no single setting can show.
 
@@ -289,6 +294,8 @@ class AlgorithmConfig:
         """
         errors = ErrorList()
         add_contradictions(self._settings, errors)
+        if self.input_ is not None and self.num_env_runners and not self.samples:
+            errors.add("env_runners.num_env_runners", "expected 0 with offline_data.input_, as nothing is sampled")
         fault = device_error(self.device)
         if fault is not None:
             errors.add("learners.device", f"{self.device!r} cannot be used here: {fault}; cpu can be used everywhere")

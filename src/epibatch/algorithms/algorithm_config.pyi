@@ -101,6 +101,10 @@ class AlgorithmConfig:
     def copy(self: ConfigT) -> ConfigT:
         """A config of its own with the same settings; dicts and lists in them are copied."""
         ...
+    @property
+    def samples(self) -> bool:
+        """True if runners sample what is learned from; False if recorded episodes take their place."""
+        ...
     def validate(self) -> None:
         """Check what no single setting can show.
 
@@ -559,12 +563,14 @@ class AlgorithmConfig:
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
         """
-    def offline_data(self, *, input_: Any = None) -> Self:
+    def offline_data(self, *, input_: Any = None, held_out: float = 0.0) -> Self:
         """Set recorded episodes, which are learned from in the place of sampled ones; no environment is needed then.
 
         Args:
             input_: A list of episodes, or another sequence of them that a learner pipeline takes; None: episodes
                 are sampled.
+            held_out: Share of these episodes that is not learned from, but measured: the losses of its steps are
+                `offline_evaluation` in the results.
 
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
@@ -630,6 +636,7 @@ class AlgorithmConfig:
         evaluation_parallel_to_training: bool = False,
         evaluation_sample_timeout_s: float | None = 120.0,
         evaluation_force_reset_envs_before_iteration: Literal[True] = True,
+        offline_evaluation_interval: int = 1,
     ) -> Self:
         """Set when and how long the policy is measured apart from the training, which it does not change.
 
@@ -649,6 +656,8 @@ class AlgorithmConfig:
             evaluation_sample_timeout_s: Seconds without a step after which one of these processes is taken to hang,
                 and is replaced; None: no limit.
             evaluation_force_reset_envs_before_iteration: Must be True: each evaluation begins new episodes.
+            offline_evaluation_interval: Iterations from one measurement of the losses of episodes that are
+                `held_out` to the next.
 
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
@@ -886,6 +895,7 @@ class AlgorithmConfig:
     loss: Callable[..., Any] | str | None
     train_batch_size_per_learner: int
     input_: Any
+    held_out: float
     model_config: dict[str, Any]
     rl_module_spec: Any
     view_requirements: Mapping[str, Any]
@@ -903,6 +913,7 @@ class AlgorithmConfig:
     evaluation_parallel_to_training: bool
     evaluation_sample_timeout_s: float | None
     evaluation_force_reset_envs_before_iteration: Literal[True]
+    offline_evaluation_interval: int
     callbacks_class: type[Any] | str | Sequence[type[Any] | str] | None
     on_algorithm_init: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None
     on_train_result: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None

@@ -92,7 +92,7 @@ def inspect_algorithm(algo: Algorithm, num_env_steps: int = 256) -> Inspection:
 
 def _inspected(algo: Algorithm, num_env_steps: int) -> Inspection:
     config, learner = _small(algo.config, num_env_steps), algo.learner
-    acts = config.env is not None and config.input_ is None
+    acts = config.env is not None and config.samples
     group = EnvRunnerGroup(config=config if config.env is not None else with_spaces_of_data(config))
     observed, begun = _Observed(), _Begun()
     observed.rows, observed.envs = {}, {}
@@ -104,6 +104,8 @@ def _inspected(algo: Algorithm, num_env_steps: int) -> Inspection:
         acting.prepend(begun)
         acting.append(observed)
         episodes = _sampled(config.make_source(group))
+        if not config.samples:  # a source of recorded steps draws those of many updates at once
+            episodes = episodes[:num_env_steps]
         acting.remove(begun)
         acting.remove(observed)
         lanes = _acting_lanes(runner, list(begun.episodes)) if acts and begun.episodes else []

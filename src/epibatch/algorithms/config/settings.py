@@ -501,6 +501,9 @@ class OfflineDataSettings(SettingsModel):
 
     input_: Annotated[Any, PlainValidator(_episodes), WithJsonSchema({"type": "null"})] = None
     """A list of episodes, or another sequence of them that a learner pipeline takes; None: episodes are sampled."""
+    held_out: Fraction = 0.0
+    """Share of these episodes that is not learned from, but measured: the losses of its steps are `offline_evaluation`
+    in the results."""
 
 
 class RLModuleSettings(SettingsModel):
@@ -569,6 +572,8 @@ class EvaluationSettings(SettingsModel):
     """Seconds without a step after which one of these processes is taken to hang, and is replaced; None: no limit."""
     evaluation_force_reset_envs_before_iteration: Literal[True] = True
     """Must be True: each evaluation begins new episodes."""
+    offline_evaluation_interval: Positive = 1
+    """Iterations from one measurement of the losses of episodes that are `held_out` to the next."""
 
 
 class CallbackSettings(SettingsModel):
@@ -871,8 +876,6 @@ def add_contradictions(settings: AlgorithmSettings, errors: ErrorList) -> None:
         errors.add("learners.num_gpus_per_learner", "expected at most 1, as a learner uses one GPU; set num_learners")
     evaluated: Any = settings.evaluation
     data = settings.offline_data.input_
-    if data is not None and settings.env_runners.num_env_runners:
-        errors.add("env_runners.num_env_runners", "expected 0 with offline_data.input_, as nothing is sampled")
     if evaluated.evaluation_parallel_to_training and not evaluated.evaluation_num_env_runners:
         errors.add("evaluation.evaluation_parallel_to_training", "needs processes: set evaluation_num_env_runners")
     sets: dict[str, Any] = {f"evaluation_sets.{name}": own for name, own in evaluated.evaluation_sets.items()}
