@@ -1,5 +1,5 @@
-"""The command line: `train CONFIG`, `play RUN`, `inspect RUN`, `plot RUN...`, `settings`, `schema`, `pieces`,
-`check PIECE`, `check-env ENV` and `port FILE`.
+"""The command line: `train CONFIG`, `play RUN`, `record RUN`, `inspect RUN`, `plot RUN...`, `data show|check|convert`,
+`settings`, `schema`, `pieces`, `check PIECE`, `check-env ENV` and `port FILE`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from epibatch.core import __version__
 from epibatch.core.errors import EpibatchError, MissingExtraError, PortingError, nearest
 from epibatch.core.piece_declarations import PIPELINE_NAMES
 from epibatch.core.registry import piece_entries
+from epibatch.offline import commands as data_commands
 
 app = typer.Typer(
     name="epibatch",
@@ -34,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(data_commands.app, name="data")
 
 LEFT_TO_DO = 1
 WRONG_USE = 2
