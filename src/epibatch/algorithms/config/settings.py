@@ -155,6 +155,10 @@ def _module_spec(value: Any) -> Any:
     raise ValueError("expected an RLModuleSpec")
 
 
+def _path_text(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
 def _episodes(value: Any) -> Any:
     if value is None:
         return None
@@ -504,13 +508,16 @@ class PPOTrainingSettings(PPOSettings, TrainingSettings):
 
 
 class OfflineDataSettings(SettingsModel):
-    """Set recorded episodes, which are learned from in the place of sampled ones; no environment is needed then."""
+    """Set recorded episodes, which take the place of sampled ones, and where sampled ones are recorded."""
 
     input_: Annotated[Any, PlainValidator(_episodes), WithJsonSchema({"type": ["string", "null"]})] = Field(
         default=None, validation_alias=AliasChoices("input_", "input")
     )
     """The path of a data set, an `EpisodeDataset`, a list of episodes, or another sequence of them that a learner
     pipeline takes; None: episodes are sampled."""
+    output: Annotated[str | None, BeforeValidator(_path_text)] = None
+    """Folder of a data set, to which every episode that is sampled for training is written, with its model outputs and
+    with the actions as the environment gets them (`actions_for_env`); a relative one lies in the run's folder."""
 
 
 class RLModuleSettings(SettingsModel):
