@@ -198,10 +198,11 @@ def record(
     """
     _allow_current_folder(allow_imports)
     training, printed = run_commands.training_run, contextlib.redirect_stdout(sys.stderr)  # by the environment
-    options = {"explore": explore, "seed": seed, "format": format, "allow_imports": allow_imports}
     try:
         with printed:
-            recorded = run_commands.recording.record(run, episodes, to, **options)
+            recorded = run_commands.recording.record(
+                run, episodes, to, explore=explore, seed=seed, format=format, allow_imports=allow_imports
+            )
     except training.STARTUP_ERRORS as error:
         _fail(error)
     except KeyboardInterrupt:

@@ -81,7 +81,10 @@ def record(
             do = "record what a run in an environment has trained"
             raise ConfigError(str(path), expected="a config with an environment", found="none", do=do)
         alone = {"num_env_runners": 0, "num_envs_per_env_runner": min(count, config.num_envs_per_env_runner)}
-        parts = {"env_runners": alone, "offline_data": {"input_": None, "output": str(target)}}
+        parts: dict[str, dict[str, Any]] = {
+            "env_runners": alone,
+            "offline_data": {"input_": None, "output": str(target)},
+        }
         runner = make_runner(config.copy().change("record", parts), 1)
         opened.callback(runner.stop)
         check_same_pieces(runner.pipelines, algorithm.env_runner.pipelines, "record")
