@@ -15,7 +15,7 @@ from fake_actors import FakeActors
 
 from epibatch.algorithms import DQNConfig, PPOConfig, TrainingRun
 from epibatch.core.errors import DataError
-from epibatch.env_runner import EnvRunnerGroup
+from epibatch.env_runner import EnvRunnerGroup, make_multi_agent
 from epibatch.offline import check_episodes, read_episodes, verify, write_episodes
 
 CONFIG = """
@@ -114,6 +114,19 @@ def test_actions_are_logged_as_the_module_and_as_the_environment_have_them(sampl
     episode = read_episodes("log")[0]
     sent = episode.get_extra_model_outputs("actions_for_env")
     np.testing.assert_allclose(sent, 2 * np.clip(episode.get_actions(), -1, 1), atol=1e-6)
+
+
+@pytest.mark.parametrize("random_actions", [False, True])
+def test_runners_of_several_agents_keep_both_too(tmp_path, random_actions):
+    env = make_multi_agent("Pendulum-v1")
+    config = ppo(env).environment(env_config={"num_agents": 2}).multi_agent(policies=["main"])
+    algo = config.offline_data(output=str(tmp_path / "log")).build_algo()
+    for chunk in algo.env_runner.sample(num_timesteps=60, random_actions=random_actions):
+        for agent in chunk.agent_episodes.values():
+            sent = agent.get_extra_model_outputs("actions_for_env")
+            np.testing.assert_allclose(sent, 2 * np.clip(agent.get_actions(), -1, 1), atol=1e-6)
+            assert len(agent) > 10
+    algo.stop()
 
 
 def test_replay_is_logged_from_the_first_random_steps_on(sampled):
