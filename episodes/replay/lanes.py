@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
 from ..reader import EpisodeReader, reader_of
 from ..store import Flags, Ints, Leaf, StoreColumn
+from .held_steps import Life, Name
 
 _LANE = 40
 """Bits of a place that number the rows of a lane; those above number the lanes."""
@@ -34,39 +35,7 @@ _SEGMENTS = 16
 _COLUMNS = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
 
 
-class Name(NamedTuple):
-    """The names of an episode.
-
-    Args:
-        id_: Its id.
-        agent_id: Its agent, if it is that of one of several.
-        multi_agent_episode_id: The id of the episode of all of them.
-    """
-
-    id_: str
-    agent_id: Any = None
-    multi_agent_episode_id: Any = None
-
-
 _NAMES = attrgetter(*Name._fields)
-
-
-class Life(NamedTuple):
-    """Places and ends of the episodes that rows belong to.
-
-    Args:
-        first: The place of the oldest row that is held of it.
-        last: The place of its newest observation.
-        terminated: True if it was terminated there.
-        truncated: True if it was truncated there.
-        t: The step of it that each row is.
-    """
-
-    first: Ints
-    last: Ints
-    terminated: Flags
-    truncated: Flags
-    t: Ints
 
 
 class Lanes:

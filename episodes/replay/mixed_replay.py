@@ -11,10 +11,11 @@ from epibatch.core.errors import CheckpointError, ReplayError
 from epibatch.core.restoring import check_count, restore_on_error, restoring
 from epibatch.core.state_codec import require_mapping
 
-from .episode_replay_buffer import EpisodeReplayBuffer, check_least
+from .episode_replay_buffer import EpisodeReplayBuffer
 from .mixed_episodes import MixedEpisodes
 from .prioritized_episode_replay_buffer import PrioritizedEpisodeReplayBuffer, checked_priorities
 from .saved_buffer import SavedBuffer
+from .step_draws import check_least
 
 _GOLDEN = (5**0.5 - 1) / 2
 """The fractions of its multiples are spread evenly over [0, 1), however many they are (Weyl 1916)."""

@@ -15,9 +15,10 @@ from ..chunks_by_module import ChunksByModule
 from ..multi_agent_episode import MultiAgentEpisode
 from ..single_agent_episode import SingleAgentEpisode
 from ..store import Ints
-from .episode_replay_buffer import EpisodeReplayBuffer, check_least
+from .episode_replay_buffer import EpisodeReplayBuffer
 from .lanes import runs
 from .saved_buffer import SavedBuffer
+from .step_draws import check_least
 
 _ENV_STEP = 32
 """Bits of a row's mark that are the env step of its observation; those above number the multi-agent episodes."""

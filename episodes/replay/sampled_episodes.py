@@ -11,7 +11,7 @@ from epibatch.core.columns import Columns
 
 from ..chunk_table import ChunkTable
 from ..store import Ints, StoreColumn
-from .lanes import Lanes
+from .held_steps import HeldSteps
 
 
 class LazyIds(Sequence[Any]):
@@ -45,7 +45,7 @@ class DrawnColumns:
         hidden: Names of columns that are not shown.
     """
 
-    def __init__(self, lanes: Lanes, hidden: Collection[str]) -> None:
+    def __init__(self, lanes: HeldSteps, hidden: Collection[str]) -> None:
         self._lanes, self._hidden = lanes, hidden
         self.rows_at = lanes.rows_at
 
@@ -83,7 +83,7 @@ class SampledEpisodes(ChunkTable):
 
     def __init__(
         self,
-        lanes: Lanes,
+        lanes: HeldSteps,
         places: Ints,
         length: Ints | int = 1,
         hidden: Collection[str] = (Columns.INFOS,),

@@ -10,7 +10,7 @@ from epibatch.core.columns import Columns
 
 from ..chunk_table import ChunkTable
 from ..store import Ints, Leaf, Store, StoreColumn
-from .lanes import Lanes
+from .held_steps import HeldSteps
 from .sampled_episodes import SampledEpisodes
 
 
@@ -61,7 +61,7 @@ class SampledTransitions(SampledEpisodes):
 
     def __init__(
         self,
-        lanes: Lanes,
+        lanes: HeldSteps,
         places: Ints,
         n_step: Ints | int,
         gamma: float,
@@ -88,7 +88,7 @@ class SampledTransitions(SampledEpisodes):
             "weights": np.ones(len(counts), np.float32),
         }
 
-    def _summed(self, leaf: Leaf, rows: Ints, lookback: int, gamma: float, lanes: Lanes) -> Leaf:
+    def _summed(self, leaf: Leaf, rows: Ints, lookback: int, gamma: float, lanes: HeldSteps) -> Leaf:
         """The rewards at all rows, with the sums at those of the starts."""
         out: Leaf = leaf[rows].astype(np.result_type(leaf, np.float32))
         sums = out[lookback :: lookback + 2]

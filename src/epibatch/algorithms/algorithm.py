@@ -49,6 +49,7 @@ from .algorithm_config import AlgorithmConfig
 from .checkpoint import config_from_checkpoint, describe, read_checkpoint, write_checkpoint
 from .config.module_specs import check_module, check_sequence_settings, complete_spec, config_with_views, module_views
 from .config.pipelines import check_same_pieces, given_pieces, is_edited
+from .episode_log import EpisodeLog, LoggedEnvRunnerGroup
 from .evaluation import Evaluation
 from .inspecting import inspect_algorithm
 from .other_libraries import ACT
@@ -111,6 +112,7 @@ class Algorithm:
 
     Attributes:
         pipelines: `env_to_module`, `module_to_env` and `learner`.
+        episode_log: where sampled episodes are recorded, with `offline_data(output=...)`; None: nowhere.
 
     Raises:
         ConfigError: the config has neither an environment nor recorded episodes, its settings contradict each other, or
@@ -154,8 +156,12 @@ class Algorithm:
         self._time_total_s = 0.0
         self._env_steps = self._steps_to_learn = 0
         self._edits_learned = 0
-        self.env_runner_group = EnvRunnerGroup(
-            config=self.config if config.env is not None else with_spaces_of_data(self.config)
+        runners = self.config if config.env is not None else with_spaces_of_data(self.config)
+        self.episode_log = None if config.output is None else EpisodeLog(config.output, config.env)
+        self.env_runner_group = (
+            EnvRunnerGroup(config=runners)
+            if self.episode_log is None
+            else LoggedEnvRunnerGroup(self.episode_log, config=runners)
         )
         try:
             module = self.env_runner.module
@@ -331,6 +337,8 @@ class Algorithm:
         self.training_iteration += 1
         self._time_total_s += seconds
         self._env_steps += step.num_env_steps
+        if self.episode_log is not None:
+            self.episode_log.commit()
         metrics = self.env_runner.get_metrics()
         results = {
             "env_runners": metrics,
@@ -1066,6 +1074,8 @@ class Algorithm:
             if hasattr(self, "learner_group"):  # not if the constructor failed before
                 self.learner_group.stop()
         finally:
+            if self.episode_log is not None:
+                self.episode_log.close()
             self.env_runner_group.stop()
 
 

@@ -332,6 +332,11 @@ class AlgorithmConfig:
         return list(self.policies) != [DEFAULT_MODULE_ID]
 
     @property
+    def keep_actions_for_env(self) -> bool:
+        """True if runners store `actions_for_env` with the other outputs of each step: what they sample is recorded."""
+        return self.output is not None
+
+    @property
     def policies(self) -> dict[str, PolicySpec]:
         """Module id -> what is different about it."""
         return policies_of_settings(self._settings)
@@ -390,7 +395,7 @@ class AlgorithmConfig:
             most = -(-self.evaluation_duration // max(1, self.evaluation_num_env_runners))
             settings["num_envs_per_env_runner"] = min(count, most)
         parts: dict[str, dict[str, Any]] = {section: {} for section in EVALUATED}
-        parts["offline_data"] = {"input_": None}
+        parts["offline_data"] = {"input_": None, "output": None}
         for setting, value in settings.items():
             parts[self.model.section_of()[setting]][setting] = value
         config = self.copy().change("evaluation_config", parts)

@@ -137,6 +137,10 @@ class AlgorithmConfig:
         """True if there are other modules than the default one, as RLlib sees it."""
         ...
     @property
+    def keep_actions_for_env(self) -> bool:
+        """True if runners store `actions_for_env` with the other outputs of each step: what they sample is recorded."""
+        ...
+    @property
     def policies(self) -> dict[str, PolicySpec]:
         """Module id -> what is different about it."""
         ...
@@ -563,14 +567,21 @@ class AlgorithmConfig:
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
         """
-    def offline_data(self, *, input_: Any = None, held_out: float = 0.0) -> Self:
-        """Set recorded episodes, which are learned from in the place of sampled ones; no environment is needed then.
+    def offline_data(
+        self, *, input_: Any = None, output: str | None = None, held_out: float = 0.0, input: Any = None
+    ) -> Self:
+        """Set recorded episodes, which take the place of sampled ones, and where sampled ones are recorded.
 
         Args:
-            input_: A list of episodes, or another sequence of them that a learner pipeline takes; None: episodes
-                are sampled.
-            held_out: Share of these episodes that is not learned from, but measured: the losses of its steps are
-                `offline_evaluation` in the results.
+            input_: The path of a data set, an `EpisodeDataset`, a list of episodes, or another sequence of them
+                that a learner pipeline takes; None: episodes are sampled.
+            output: Folder of a data set, to which every episode that is sampled for training is written, with its
+                model outputs and with the actions as the environment gets them (`actions_for_env`); a relative one
+                lies in the run's folder.
+            held_out: Share of the recorded episodes that is not learned from, but measured: the losses of its steps
+                are `offline_evaluation` in the results.
+            input: The path of a data set, an `EpisodeDataset`, a list of episodes, or another sequence of them that
+                a learner pipeline takes; None: episodes are sampled.
 
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
@@ -895,7 +906,9 @@ class AlgorithmConfig:
     loss: Callable[..., Any] | str | None
     train_batch_size_per_learner: int
     input_: Any
+    output: str | None
     held_out: float
+    input: Any
     model_config: dict[str, Any]
     rl_module_spec: Any
     view_requirements: Mapping[str, Any]

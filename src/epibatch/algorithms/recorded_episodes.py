@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import CheckpointError, ConfigError, NotAvailableError
@@ -20,6 +21,8 @@ from epibatch.core.spaces import infer_spaces
 
 from ..env_runner.multi_agent_env import MultiAgentEnv
 from ..episodes import MultiAgentEpisode, episodes_to_columns
+from ..episodes.reader import reader_of
+from ..offline.episode_dataset import EpisodeDataset
 
 if TYPE_CHECKING:
     from ..learner.learner import Learner
@@ -28,26 +31,6 @@ if TYPE_CHECKING:
 ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
 _AT_ONCE = 4096
 """Steps of held-out episodes that are measured at once, about."""
-
-
-class SomeEpisodes(Sequence[Any]):
-    """Some episodes of a sequence.
-
-    Args:
-        episodes: the sequence.
-        places: their places in it: int64 [n].
-    """
-
-    def __init__(self, episodes: Sequence[Any], places: np.ndarray[Any, Any]) -> None:
-        self._episodes, self._places = episodes, places
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return SomeEpisodes(self._episodes, self._places[index])
-        return self._episodes[int(self._places[index])]
 
 
 def training_episodes(config: AlgorithmConfig) -> Sequence[Any]:
@@ -64,7 +47,7 @@ def held_out_episodes(config: AlgorithmConfig) -> Sequence[Any]:
     return _parts(config)[1] if config.held_out and config.input_ is not None else []
 
 
-def _parts(config: AlgorithmConfig) -> tuple[SomeEpisodes, SomeEpisodes]:
+def _parts(config: AlgorithmConfig) -> tuple[Sequence[Any], Sequence[Any]]:
     """Split the recorded episodes at random, in the same way in each call and for each seed."""
     episodes = config.input_
     count = max(round(config.held_out * len(episodes)), 1)
@@ -76,7 +59,14 @@ def _parts(config: AlgorithmConfig) -> tuple[SomeEpisodes, SomeEpisodes]:
             do="lower it, or give more episodes",
         )
     order = np.random.default_rng(0).permutation(len(episodes))
-    return SomeEpisodes(episodes, np.sort(order[count:])), SomeEpisodes(episodes, np.sort(order[:count]))
+    return _at(episodes, np.sort(order[count:])), _at(episodes, np.sort(order[:count]))
+
+
+def _at(episodes: Sequence[Any], places: npt.NDArray[np.int64]) -> Sequence[Any]:
+    """Return the episodes at some places, those of a data set as a data set."""
+    if isinstance(episodes, EpisodeDataset):
+        return episodes.take(places)
+    return [episodes[place] for place in places.tolist()]
 
 
 def held_out_losses(learner: Learner, episodes: Sequence[Any]) -> dict[str, dict[str, float]]:
@@ -124,22 +114,24 @@ class RecordedEpisodes:
     is_late = False
 
     def __init__(self, config: AlgorithmConfig) -> None:
-        self._episodes, self._num_steps = training_episodes(config), config.total_train_batch_size
+        episodes = training_episodes(config)
+        self._episodes, self._num_steps = episodes, config.total_train_batch_size
+        self._lengths = episodes.lengths if isinstance(episodes, EpisodeDataset) else list(map(len, episodes))
         self._random = np.random.default_rng(random_stream(config.seed, "offline_data"))
         self._order = np.zeros(0, np.int64)
 
-    def sample(self) -> list[Any]:
+    def sample(self) -> Sequence[Any]:
         """Return as many episodes as have `train_batch_size` steps together."""
-        drawn: list[Any] = []
+        drawn: list[int] = []
         steps = 0
         while steps < self._num_steps:
             if not len(self._order):
                 self._order = self._random.permutation(len(self._episodes))
-            episode = self._episodes[int(self._order[0])]
+            number = int(self._order[0])
             self._order = self._order[1:]
-            steps += len(episode)
-            drawn.append(episode)
-        return drawn
+            drawn.append(number)
+            steps += int(self._lengths[number])
+        return _at(self._episodes, np.array(drawn))
 
     def sample_ahead(self) -> None:
         """Prepare nothing: drawing takes no time."""
@@ -258,7 +250,7 @@ def with_spaces_of_data(config: ConfigT) -> ConfigT:
         getattr(config, name) or _spaces_of(episodes, name, several) for name in ("observation_space", "action_space")
     ]
     if None in spaces:
-        columns = episodes_to_columns(episodes)
+        columns = episodes_to_columns(episodes) if several else _columns_of(episodes)
         for place, name in enumerate((Columns.OBS, Columns.ACTIONS)):
             infer = partial(infer_spaces, discrete=name == Columns.ACTIONS)
             if spaces[place] is None and several:
@@ -273,6 +265,12 @@ def with_spaces_of_data(config: ConfigT) -> ConfigT:
     environment = {"env": spaces_of_data, "env_config": {}, "wrappers": []}
     alone = {"num_envs_per_env_runner": 1, "gym_env_vectorize_mode": "sync"}
     return config.copy().change("offline_data", {"environment": environment, "env_runners": alone})
+
+
+def _columns_of(episodes: Sequence[Any]) -> dict[str, Any]:
+    """Return the observations and actions of single-agent episodes."""
+    reader = reader_of(episodes)
+    return {name: reader.rows(name).joined() for name in (Columns.OBS, Columns.ACTIONS)}
 
 
 def _spaces_of(episodes: Sequence[Any], name: str, several: bool) -> Any:

@@ -32,7 +32,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from epibatch.core.errors import CheckpointError, error_context
-from epibatch.core.files import create_file, open_file, read_file, refuse_links, storing
+from epibatch.core.files import create_file, open_file, read_file, refuse_links, storing, sync_folder
 from epibatch.core.sealed_arrays import SealedArrays, is_sealed_name
 from epibatch.core.state_codec import decode_state, encode_state
 
@@ -152,7 +152,7 @@ def _write_files(folder: Path, data: Any, arrays: dict[str, np.ndarray[Any, Any]
         "files": {name: _fingerprint(content) for name, content in contents.items()},
     }
     create_file(folder / _MARKER, json.dumps(marker, indent=1).encode("ascii"))
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
 def _fingerprint(content: bytes) -> dict[str, Any]:
@@ -171,17 +171,6 @@ def _refuse_large(text: bytes) -> bool:
     return 2 * len(text) > _MAX_STATE_BYTES or 2 * memory > _MAX_STATE_MEMORY
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a folder's entries durable where the system can sync folders."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _previous(path: Path) -> Path:
     """Return the temporary path of the old checkpoint while the new one replaces it."""
     return path.with_name(f".{path.name}.previous")
@@ -196,7 +185,7 @@ def _publish(folder: Path, path: Path) -> None:
             shutil.rmtree(previous, ignore_errors=True)
             os.rename(path, previous)
     os.rename(folder, path)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
     shutil.rmtree(previous, ignore_errors=True)
 
 

@@ -170,6 +170,17 @@ def replace_file(path: Path, content: bytes) -> None:
         raise
 
 
+def sync_folder(folder: Path) -> None:
+    """Make a folder's entries durable where the system can sync folders."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def is_unfinished(path: Path) -> bool:
     """True for a file that a killed `replace_file` leaves."""
     return bool(_UNFINISHED.fullmatch(path.name)) and stat.S_ISREG(os.lstat(path).st_mode)

@@ -29,6 +29,7 @@ from epibatch.core.files import read_file
 from epibatch.core.registry import piece_to_dict, plain_data
 from epibatch.core.settings import ErrorList, Place, SettingsModel, path_text
 
+from ...offline.episode_dataset import EpisodeDataset
 from .multi_agent import AgentMapping
 from .pipelines import PIPELINES
 
@@ -437,8 +438,11 @@ def settings_data(
                 }
                 if not any(policies.values()):
                     values[name] = list(policies)  # ids alone if there is no more to say
+            elif name == "input_" and isinstance(value, EpisodeDataset) and value.path is not None:
+                values[name] = str(value.path)
             elif name == "input_":
-                text = f"{len(value)} episodes in memory, which no file of settings stores; give them in Python"
+                text = f"{len(value)} episodes in memory, which no file of settings stores; write them with "
+                text += "epibatch.offline.write_episodes, and give the path"
                 errors.add((section, name), text)
             else:
                 values[name] = data_of(value, section, name)

@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import enum
 import math
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -60,6 +61,7 @@ from ...env_runner.env_runner import EnvRunner
 from ...env_runner.envs.make_env import wrapper_problem
 from ...episodes import MultiAgentEpisode, SingleAgentEpisode
 from ...learner.settings import OptimizerSettings, PPOSettings, loss_problem
+from ...offline.formats import read_episodes
 from ..other_libraries import setting_advice
 from ..policy_spec import PolicySpec, policies_of, settings_of
 from ..run.results import RETURN_MEAN
@@ -153,13 +155,22 @@ def _module_spec(value: Any) -> Any:
     raise ValueError("expected an RLModuleSpec")
 
 
+def _path_text(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
 def _episodes(value: Any) -> Any:
     if value is None:
         return None
+    if isinstance(value, (str, os.PathLike)):
+        try:
+            value = read_episodes(value)
+        except EpibatchError as error:
+            raise ValueError(f"expected recorded episodes: {error}") from error
     kinds = (SingleAgentEpisode, MultiAgentEpisode)
     if isinstance(value, Sequence) and len(value) and isinstance(value[0], kinds) and any(map(len, value)):
         return value
-    raise ValueError("expected a list of episodes with steps; files are read by a function of yours")
+    raise ValueError("expected a list of episodes with steps, a data set, or the path of one")
 
 
 def _views(value: Any) -> Any:
@@ -497,13 +508,19 @@ class PPOTrainingSettings(PPOSettings, TrainingSettings):
 
 
 class OfflineDataSettings(SettingsModel):
-    """Set recorded episodes, which are learned from in the place of sampled ones; no environment is needed then."""
+    """Set recorded episodes, which take the place of sampled ones, and where sampled ones are recorded."""
 
-    input_: Annotated[Any, PlainValidator(_episodes), WithJsonSchema({"type": "null"})] = None
-    """A list of episodes, or another sequence of them that a learner pipeline takes; None: episodes are sampled."""
+    input_: Annotated[Any, PlainValidator(_episodes), WithJsonSchema({"type": ["string", "null"]})] = Field(
+        default=None, validation_alias=AliasChoices("input_", "input")
+    )
+    """The path of a data set, an `EpisodeDataset`, a list of episodes, or another sequence of them that a learner
+    pipeline takes; None: episodes are sampled."""
+    output: Annotated[str | None, BeforeValidator(_path_text)] = None
+    """Folder of a data set, to which every episode that is sampled for training is written, with its model outputs and
+    with the actions as the environment gets them (`actions_for_env`); a relative one lies in the run's folder."""
     held_out: Fraction = 0.0
-    """Share of these episodes that is not learned from, but measured: the losses of its steps are `offline_evaluation`
-    in the results."""
+    """Share of the recorded episodes that is not learned from, but measured: the losses of its steps are
+    `offline_evaluation` in the results."""
 
 
 class RLModuleSettings(SettingsModel):

@@ -92,6 +92,8 @@ class TrainingRun:
         waited["checkpointing.checkpoint_score_attribute"] = settings.checkpoint_score_attribute
         waited["reporting.curve"] = settings.curve
         self._pending_results = {setting: key for setting, key in waited.items() if key is not None}
+        if algorithm.episode_log is not None:
+            algorithm.episode_log.base = folder.path
         self.warnings = RunWarnings(folder.warnings_path)
         self._signal: int | None = None
         self._saved_at = time.monotonic()

@@ -1,0 +1,252 @@
+"""Writing of data sets."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from epibatch.core.errors import DataError
+from epibatch.core.files import LOCK, FolderLock, create_file, open_to_append, storing, sync_folder
+
+from ..episodes import SingleAgentEpisode
+from .data_folder import (
+    COMMITS,
+    DESCRIPTION,
+    Commit,
+    DataFolder,
+    Description,
+    commit_line,
+    read_commits,
+    read_description,
+    sizes_at,
+)
+from .parts import (
+    CONTINUES,
+    LINE_END,
+    REQUIRED,
+    STARTED,
+    STEPS,
+    TERMINATED,
+    Running,
+    layout_of,
+    read_parts,
+    rows_of,
+    spaces_of,
+)
+
+
+class DatasetWriter:
+    """Appends episodes to a data set's folder, as a log does.
+
+    Later parts of a running episode go on where it was. What was added counts once `commit` returns; what a crash
+    leaves after the last commit does not exist, and the next writer removes it. As a context manager it commits at the
+    end, unless an error is raised; then what was not committed is dropped.
+
+    Args:
+        folder: The folder; a new one is made, one that has a data set gets more episodes.
+        env: Name of the environment, for a new data set.
+
+    Raises:
+        DataError: the folder holds a damaged data set, or other files.
+        StorageError: another process writes to it, or it cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> from epibatch.offline import read_episodes
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with DatasetWriter(folder) as log:
+        ...         log.add([SingleAgentEpisode(observations=[0, 1, 2], actions=[5, 6], rewards=[1.0, 2.0],
+        ...                                     terminated=True, len_lookback_buffer=0)])
+        ...     read_episodes(folder).num_steps
+        2
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, env: str | None = None) -> None:
+        self._path, self._env = Path(folder), env
+        self._is_new_folder = not self._path.exists()
+        self._description: Description | None = None
+        self._last = self._now = Commit.nothing()
+        self._running = Running()
+        self._files: dict[str, BinaryIO] = {}
+        self._sums: dict[str, Any] = {}
+        with storing(f"data set {folder}", "choose another folder"):
+            self._path.mkdir(parents=True, exist_ok=True)
+        self._lock = FolderLock(self._path)
+        try:
+            self._take_over()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _take_over(self) -> None:
+        """Go on with the data set that is there, without what was not committed."""
+        names = set(os.listdir(self._path)) - {LOCK}
+        if names and DESCRIPTION not in names:
+            do = "choose another folder"
+            raise DataError(str(self._path), expected="an empty folder, or a data set", found=f"{min(names)!r}", do=do)
+        if not names:
+            return
+        if COMMITS not in names or not any(read_commits(self._path)):  # it was begun, and nothing was committed
+            self._remove(read_description(self._path)[0])
+            return
+        folder = DataFolder(self._path)
+        self._description, self._last, self._now = folder.description, folder.last, folder.last
+        parts = folder.parts
+        is_open = (parts[:, TERMINATED : TERMINATED + 2] == 0).all(1)
+        is_open[parts[parts[:, CONTINUES] >= 0, CONTINUES]] = False
+        for part in np.flatnonzero(is_open).tolist():
+            self._running[folder.line(part)["id"]] = part, int(parts[part, STARTED] + parts[part, STEPS])
+        self._open(folder.description)
+        self._cut({**folder.files, COMMITS: folder.last.line_end})
+
+    def _open(self, description: Description) -> None:
+        with storing(f"data set {self._path}", "see to the permissions of the folder"):
+            for name in (*description.files(), COMMITS):
+                self._files[name] = open_to_append(self._path / name)
+        self._sums = {name: hashlib.sha256() for name in description.files()}
+
+    def _cut(self, sizes: Mapping[str, int]) -> None:
+        """Remove what the files have beyond these sizes."""
+        with storing(f"data set {self._path}", "see to the permissions of the folder"):
+            for name, size in sizes.items():
+                self._files[name].flush()
+                self._files[name].truncate(size)
+
+    @property
+    def num_parts(self) -> int:
+        """Episodes, or later parts of them, that were added to the folder so far."""
+        return self._now.parts
+
+    @property
+    def outputs(self) -> list[str] | None:
+        """The names of the data set's model outputs; None if it has no episode yet."""
+        return self._description and [name for name in self._description.columns if name not in REQUIRED]
+
+    def add(self, episodes: Any, *, outputs: Collection[str] | None = None) -> None:
+        """Append episodes, or parts of them; they count once `commit` returns.
+
+        Args:
+            episodes: One episode, a list of them, or what a runner's `sample` returned.
+            outputs: The names of the model outputs to keep; None: all.
+
+        Raises:
+            ColumnError: a column that is missing, new, of another nesting, shape or type than before, or of text or
+                Python objects. Nothing was added.
+            CheckpointError: an episode's names are no text, numbers or tuples. Nothing was added.
+            StorageError: the disk is full, say. Nothing was added.
+        """
+        if isinstance(episodes, SingleAgentEpisode):
+            episodes = [episodes]
+        about = self._description
+        layout = {} if about is None else about.columns
+        delivery = read_parts(episodes, layout, self._now.parts, self._running, outputs)
+        if delivery is None:
+            return
+        if about is None:
+            about = Description(layout_of(delivery.columns), *spaces_of(episodes), self._env)
+            self._begin(about)
+        facts = delivery.facts
+        facts[:, LINE_END] += self._now.text
+        leaves = [leaf for _, leaves in delivery.columns.values() for leaf in leaves]
+        sums = {name: total.copy() for name, total in self._sums.items()}
+        try:
+            with storing(f"data set {self._path}", "free or choose another disk"):
+                for name, content in zip(about.files(), [*leaves, facts.astype("<i8"), delivery.lines]):
+                    self._append(name, content)
+        except BaseException:
+            self._sums = sums
+            with suppress(OSError):
+                self._cut(sizes_at(about, self._now))
+            raise
+        rows, text = int(rows_of(facts).sum()), len(delivery.lines)
+        self._now = self._now._replace(
+            rows=self._now.rows + rows, parts=self._now.parts + len(facts), text=self._now.text + text
+        )
+        self._running = delivery.running
+
+    def _append(self, name: str, content: Any) -> None:
+        if isinstance(content, np.ndarray):
+            content = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+        self._files[name].write(content)
+        self._files[name].flush()
+        self._sums[name].update(content)
+
+    def _begin(self, about: Description) -> None:
+        """Write the description of a new data set, and make its files."""
+        try:
+            with storing(f"data set {self._path}", "free or choose another disk"):
+                create_file(self._path / DESCRIPTION, about.to_json())
+                self._open(about)
+        except BaseException:
+            self._remove(about)
+            raise
+        self._description = about
+
+    def _remove(self, about: Description) -> None:
+        """Remove the files of a data set without a commit."""
+        for name in (*about.files(), COMMITS, DESCRIPTION):
+            if name in self._files:
+                self._files.pop(name).close()
+            with suppress(OSError):
+                os.unlink(self._path / name)
+
+    def commit(self) -> None:
+        """Make all that was added count: it is on the disk when this returns.
+
+        Raises:
+            StorageError: it cannot be written. The data set has what the commit before had.
+        """
+        about = self._description
+        if about is None or self._now.parts == self._last.parts:
+            return
+        sums = [total.hexdigest() for total in self._sums.values()]
+        if not self._last.line_end:
+            sums.append(hashlib.sha256(about.to_json()).hexdigest())
+        line, commit = commit_line(self._now._replace(sums=sums), self._last)
+        with storing(f"data set {self._path}", "free or choose another disk"):
+            for name in about.files():
+                os.fsync(self._files[name].fileno())
+            try:
+                self._files[COMMITS].write(line)
+                self._files[COMMITS].flush()
+                os.fsync(self._files[COMMITS].fileno())
+            except BaseException:
+                self._cut({COMMITS: self._last.line_end})
+                raise
+            if not self._last.line_end:
+                sync_folder(self._path)
+        self._last = self._now = commit
+        self._sums = {name: hashlib.sha256() for name in about.files()}
+
+    def close(self) -> None:
+        """Drop what was not committed, and let others write to the folder."""
+        about, self._description = self._description, None
+        try:
+            if about is not None and self._last.line_end:
+                self._cut(sizes_at(about, self._last))
+            elif about is not None:
+                self._remove(about)
+        finally:
+            for file in self._files.values():
+                file.close()
+            self._lock.release()
+        if self._is_new_folder and not self._last.line_end:
+            with suppress(OSError):
+                self._path.rmdir()
+
+    def __enter__(self) -> DatasetWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        try:
+            if kind is None:
+                self.commit()
+        finally:
+            self.close()

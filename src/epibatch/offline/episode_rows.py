@@ -1,0 +1,187 @@
+"""The rows of whole episodes: a store, and the facts of the episodes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.columns import Columns
+from epibatch.core.structs import Form
+
+from ..episodes.store import Ints, Leaf, StoreColumn
+from .data_folder import DataFolder
+from .parts import CONTINUES, LACKS_OBS, LOOKBACK, REQUIRED, STARTED, STEPS, TERMINATED, TRUNCATED, rows_of
+
+
+class Columnar:
+    """Rows of columns, in the order in which they lie: a store.
+
+    Args:
+        columns: Nesting and leaves of each column.
+    """
+
+    def __init__(self, columns: Mapping[str, tuple[Form, list[Leaf]]]) -> None:
+        self._columns = {name: StoreColumn(*column) for name, column in columns.items()}
+
+    @property
+    def outputs(self) -> Collection[str]:
+        """The names of the model outputs."""
+        return [name for name in self._columns if name not in REQUIRED]
+
+    def stored(self, name: str) -> StoreColumn | None:
+        """Return a column; None if there is none of that name."""
+        return self._columns.get(name)
+
+
+class Spans(Columnar):
+    """Rows that lie in spans: those of an episode that was written in parts have consecutive places.
+
+    Args:
+        columns: Nesting and leaves of each column.
+        begins: The first place of each span: int64 [S], sorted.
+        shifts: How many rows later than its place a row of each span lies: int64 [S].
+    """
+
+    def __init__(self, columns: Mapping[str, tuple[Form, list[Leaf]]], begins: Ints, shifts: Ints) -> None:
+        super().__init__(columns)
+        self._begins, self._shifts = begins, shifts
+
+    def rows_at(self, places: Ints) -> Ints:
+        """Return the rows of the arrays at some places: int64 [R]."""
+        rows: Ints = places + self._shifts[self._begins.searchsorted(places, "right") - 1]
+        return rows
+
+
+class EpisodeFacts(NamedTuple):
+    """Where episodes lie in a store, and their place in time: int64 [E] each.
+
+    Args:
+        first: The place of the oldest row.
+        lookback: Steps before the episode's own.
+        steps: Its own steps; the row after them has an observation only.
+        t_started: The step of it at which these begin.
+        terminated: 1 if it was terminated after them.
+        truncated: 1 if it was truncated there.
+        lacks_final_obs: 1 if its last observation is a placeholder.
+    """
+
+    first: Ints
+    lookback: Ints
+    steps: Ints
+    t_started: Ints
+    terminated: Ints
+    truncated: Ints
+    lacks_final_obs: Ints
+
+    def of(self, chosen: Ints) -> EpisodeFacts:
+        """Return the facts of some of the episodes: int64 [E]."""
+        return EpisodeFacts(*(column[chosen] for column in self))
+
+
+class EpisodeRows:
+    """The rows of all episodes of a data set, and what is known about each episode.
+
+    Args:
+        columns: Nesting and leaves of each column, row after row as they were written.
+        parts: The facts of the parts of episodes: int64 [P, 8].
+        line: Returns what the line of a part says.
+        spaces: Space of observations, and of actions; None: not known.
+        env: Name of the environment, likewise.
+
+    Attributes:
+        store: The rows, by places.
+        facts: The facts of the episodes.
+        path: The folder that they are read from; None: they are in memory.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, tuple[Form, list[Leaf]]],
+        parts: Ints,
+        line: Callable[[int], dict[str, Any]],
+        spaces: tuple[Any, Any] = (None, None),
+        env: str | None = None,
+    ) -> None:
+        self.observation_space, self.action_space = spaces
+        self.env, self._line = env, line
+        self.path: Path | None = None
+        self._made_by: tuple[Any, tuple[Any, ...]] = EpisodeRows, (columns, parts, line, spaces, env)
+        self._kept: tuple[int, dict[str, Any]] = -1, {}
+        before, numbers = parts[:, CONTINUES], np.arange(len(parts))
+        root = np.where(before < 0, numbers, before)
+        while (root != root[root]).any():
+            root = root[root]
+        self._order = np.argsort(root, kind="stable")  # parts, those of an episode after each other
+        self._starts = parts[self._order, STARTED]
+        self._begins = np.flatnonzero(before[self._order] < 0)  # the first one of each episode among them
+        later = before[(before >= 0) & (parts[:, STEPS] > 0)]
+        rows = rows_of(parts)
+        lies_at = rows.cumsum() - rows
+        rows[later] -= 1  # the last observation is the first one of the part that goes on
+        ordered = rows[self._order]
+        ends = ordered.cumsum()
+        places = ends - ordered
+        shifts = lies_at[self._order] - places
+        self.store = Spans(columns, places, shifts) if shifts.any() else Columnar(columns)
+        self._own = lies_at + parts[:, LOOKBACK], parts[:, STEPS]
+        first = parts[self._order[self._begins]]
+        last = parts[self._order[np.append(self._begins[1:], len(parts)) - 1]] if len(parts) else first
+        steps = np.add.reduceat(parts[self._order, STEPS], self._begins) if len(parts) else first[:, STEPS]
+        self.facts = EpisodeFacts(
+            places[self._begins], first[:, LOOKBACK], steps, first[:, STARTED],
+            last[:, TERMINATED], last[:, TRUNCATED], last[:, LACKS_OBS],
+        )  # fmt: skip
+
+    @classmethod
+    def of_folder(cls, path: Path, num_commits: int | None = None) -> EpisodeRows:
+        """Return those of a folder, mapped into memory; of its first commits if a number is given."""
+        folder = DataFolder(path, num_commits)
+        about = folder.description
+        spaces = about.observation_space, about.action_space
+        rows = cls(folder.columns(), folder.parts, folder.line, spaces, about.env)
+        rows.path, rows._made_by = path, (cls.of_folder, (path, len(folder.commits)))
+        return rows
+
+    def __reduce__(self) -> Any:
+        return self._made_by
+
+    def returns(self) -> npt.NDArray[np.float64]:
+        """Return the sum of the rewards of the steps of each episode: float64 [E]."""
+        firsts, steps = self._own
+        has_steps = steps > 0
+        bounds = np.stack([firsts, firsts + steps], 1)[has_steps].ravel()  # the row after the steps is there
+        sums = np.zeros(len(steps))
+        column = self.store.stored(Columns.REWARDS)
+        for leaf in column.leaves if column is not None and len(bounds) else ():
+            parts = np.add.reduceat(leaf, bounds, 0, np.float64)[::2]
+            sums[has_steps] += parts.reshape(len(parts), -1).sum(1)
+        returns: npt.NDArray[np.float64] = np.add.reduceat(sums[self._order], self._begins) if len(steps) else sums
+        return returns
+
+    def about(self, episode: int) -> dict[str, Any]:
+        """Return the names of an episode, with `infos` (a dict for each row, if there are any) and `custom_data`."""
+        number, about = self._kept
+        if number != episode:
+            about = self._about(episode)
+            self._kept = episode, about
+        return about
+
+    def _about(self, episode: int) -> dict[str, Any]:
+        stop = self._begins[episode + 1] if episode + 1 < len(self._begins) else len(self._order)
+        lookback, start = int(self.facts.lookback[episode]), int(self.facts.t_started[episode])
+        about: dict[str, Any] = {}
+        infos: dict[int, Any] = {}
+        custom: dict[str, Any] = {}
+        for at in range(self._begins[episode], stop):
+            line = self._line(int(self._order[at]))
+            about = about or line
+            row = int(self._starts[at]) - start + lookback  # that of the part's first step
+            infos.pop(row, None)
+            infos.update({row + step: info for step, info in line.get("infos", ())})
+            custom.update(line.get("custom_data", ()))
+        rows = lookback + int(self.facts.steps[episode]) + 1
+        return {**about, "infos": [infos.get(row, {}) for row in range(rows)] if infos else None, "custom_data": custom}

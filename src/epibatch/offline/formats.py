@@ -1,0 +1,220 @@
+"""Reading and writing of recorded episodes in any format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.checkpoints import is_checkpoint, load_state
+from epibatch.core.columns import Columns
+from epibatch.core.errors import DataError, UnknownNameError, nearest
+from epibatch.core.files import LOCK
+from epibatch.core.restoring import restoring
+
+from ..episodes import SingleAgentEpisode
+from ..episodes.replay.lanes import Lanes
+from ..episodes.replay.sampled_episodes import SampledEpisodes
+from .data_folder import DESCRIPTION, read_line
+from .dataset_writer import DatasetWriter
+from .episode_dataset import EpisodeDataset
+from .episode_rows import EpisodeRows
+from .parts import Delivery, Running, layout_of, no_episodes, read_parts, spaces_of
+
+OWN = "epibatch"
+OTHERS = ("parquet", "minari", "rllib", "tensordict", "d4rl", "lerobot")
+"""Names of formats; each is a module of this package with functions `read`, `write` and `finds`."""
+_AT_ONCE = 65_536
+
+
+def read_episodes(source: Any, format: str | None = None, **options: Any) -> EpisodeDataset:
+    """Open recorded episodes as a data set.
+
+    A folder that `write_episodes` wrote is read where it lies; other sources are read into memory.
+
+    Args:
+        source: The path of recorded data, or of a replay buffer that `save_to_path` wrote, of one agent; or episodes: a
+            list, or what a runner's `sample` returned.
+        format: `"epibatch"` or another format's name; None: what the path looks like.
+        options: What the format takes.
+
+    Raises:
+        DataError: nothing is there, or it is of no format that is known, or damaged, or without episodes.
+        UnknownNameError: there is no such format.
+        MissingExtraError: the format needs a package that is not installed.
+        ColumnError: episodes whose columns differ, or have text or Python objects.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> episode = SingleAgentEpisode(observations=[0, 1, 2], actions=[5, 6], rewards=[1.0, 2.0], terminated=True,
+        ...                              len_lookback_buffer=0)
+        >>> len(read_episodes([episode, episode]))
+        2
+    """
+    if isinstance(source, EpisodeDataset):
+        return source
+    if not isinstance(source, (str, os.PathLike)):
+        return EpisodeDataset(_in_memory(source, "episodes"))
+    path = Path(source)
+    if format is None and is_checkpoint(path):
+        return EpisodeDataset(_in_memory(_held_by_buffer(path), str(path)))
+    name = _format_of(path) if format is None else _known(format)
+    if name == OWN:
+        return EpisodeDataset(EpisodeRows.of_folder(path.absolute()))
+    return EpisodeDataset(_in_memory(_module(name).read(path, **options), str(path)))
+
+
+def write_episodes(
+    episodes: Iterable[Any], target: str | os.PathLike[str], format: str | None = None, *, append: bool = False,
+    env: str | None = None, **options: Any,
+) -> None:  # fmt: skip
+    """Write episodes to a new data set, or add them to one.
+
+    Chunks of one episode that follow each other become one episode.
+
+    Args:
+        episodes: A list, a data set, what a runner's `sample` returned, or what gives episodes one by one.
+        target: The folder, or file, as the format has it.
+        format: `"epibatch"`, which None means too, or another format's name.
+        append: True: the target may be a data set in the format `"epibatch"`, which gets more episodes.
+        env: Name of the environment, in a new data set in the format `"epibatch"`.
+        options: What another format takes.
+
+    Raises:
+        DataError: the target is there already, or holds something else, or no episode has a step.
+        ColumnError: episodes whose columns differ, or have text or Python objects.
+        UnknownNameError: there is no such format.
+        MissingExtraError: the format needs a package that is not installed.
+        StorageError: the disk is full, say.
+
+        Whatever is raised, the target is as it was.
+
+    Example:
+        >>> import tempfile
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> episode = SingleAgentEpisode(observations=[0, 1, 2], actions=[5, 6], rewards=[1.0, 2.0], terminated=True,
+        ...                              len_lookback_buffer=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_episodes([episode], folder + "/data")
+        ...     read_episodes(folder + "/data")[0].equals(episode)
+        True
+    """
+    path, name = Path(target), OWN if format is None else _known(format)
+    is_there = path.exists() and not (path.is_dir() and not set(os.listdir(path)) - {LOCK})
+    if is_there and not (append and name == OWN):
+        do = "choose another path, or pass append=True" if name == OWN else "choose another path"
+        raise DataError(str(path), expected="a path where nothing is", found="something", do=do)
+    if name != OWN:
+        _module(name).write(episodes, path, **options)
+        return
+    with DatasetWriter(path, env=env) as writer:
+        for part in _in_parts(episodes):
+            writer.add(part)
+        if not writer.num_parts:
+            raise _empty("episodes to write")
+
+
+def _in_parts(episodes: Iterable[Any]) -> Iterator[Sequence[Any]]:
+    """Episodes as they are if their rows are in memory, else some of them at a time."""
+    if isinstance(episodes, SingleAgentEpisode):
+        episodes = [episodes]
+    if not isinstance(episodes, Iterable):
+        raise no_episodes(episodes)
+    if isinstance(episodes, Sequence) and not isinstance(episodes, EpisodeDataset):
+        yield episodes
+        return
+    given, steps = [], 0
+    for episode in episodes:
+        given.append(episode)
+        steps += len(episode) + 1
+        if steps >= _AT_ONCE:
+            yield given
+            given, steps = [], 0
+    if given:
+        yield given
+
+
+def _in_memory(episodes: Iterable[Any], where: str) -> EpisodeRows:
+    """Read episodes into arrays."""
+    running, num_parts, spaces = Running(), 0, (None, None)
+    deliveries: list[Delivery] = []
+    layout: dict[str, Any] = {}
+    for part in _in_parts(episodes):
+        delivery = read_parts(part, layout, num_parts, running)
+        if delivery is None:
+            continue
+        running, num_parts = delivery.running, num_parts + len(delivery.facts)
+        layout, spaces = (layout, spaces) if deliveries else (layout_of(delivery.columns), spaces_of(part))
+        deliveries.append(delivery)
+    if not deliveries:
+        raise _empty(where)
+    columns = {
+        name: (form, [np.concatenate(leaves) for leaves in zip(*(item.columns[name][1] for item in deliveries))])
+        for name, (form, _) in deliveries[0].columns.items()
+    }
+    parts = np.concatenate([item.facts for item in deliveries])
+    lines = [line for item in deliveries for line in item.lines.splitlines()]
+    return EpisodeRows(columns, parts, _Lines(lines), spaces)
+
+
+def _held_by_buffer(path: Path) -> SampledEpisodes:
+    """Return the episodes that a saved replay buffer holds, as far as it holds them."""
+    state = load_state(path)
+    if not isinstance(state, dict) or not isinstance(state.get("lanes"), dict):
+        do = "give the folder of an EpisodeReplayBuffer, or of a data set"
+        raise DataError(str(path), expected="a replay buffer of one agent", found="another checkpoint", do=do)
+    with restoring(str(path), "lanes"):
+        held = state["lanes"]
+        rows = min(int(held["rows_per_lane"]), max(2, *np.asarray(held["written"]).tolist()))
+        lanes = Lanes.from_state({**held, "rows_per_lane": rows}, keep_infos=Columns.INFOS in held["columns"])
+    places = lanes.newest()
+    life = lanes.lives_of(places)
+    begins = (places == life.first) & (life.last > life.first)
+    return SampledEpisodes(lanes, places[begins], (life.last - life.first)[begins], hidden=())
+
+
+class _Lines:
+    """The lines of parts that are in memory."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self._lines = lines
+
+    def __call__(self, part: int) -> dict[str, Any]:
+        return read_line(f"part {part}", self._lines[part])
+
+
+def _empty(where: str) -> DataError:
+    return DataError(where, expected="an episode with a step", found="none", do="look at the source, or a filter")
+
+
+def _known(name: str) -> str:
+    names = (OWN, *OTHERS)
+    if name not in names:
+        raise UnknownNameError(
+            "format", expected="a format of recorded data", found=repr(name), do=nearest(name, names)
+        )
+    return name
+
+
+def _module(name: str) -> Any:
+    return import_module(f"{__package__}.{name}")
+
+
+def _format_of(path: Path) -> str:
+    if not path.exists():
+        raise DataError(str(path), expected="recorded data", found="nothing", do="look at the path")
+    if (path / DESCRIPTION).exists():
+        return OWN
+    found = [name for name in OTHERS if _module(name).finds(path)]
+    if len(found) != 1:
+        raise DataError(
+            str(path),
+            expected=f"recorded data in one of the formats {', '.join((OWN, *OTHERS))}",
+            found="what looks like " + (" and ".join(found) or "none of them"),
+            do="name the format: read_episodes(path, format=...)",
+        )
+    return found[0]

@@ -1,0 +1,228 @@
+"""Parts of episodes as rows: what is read of chunks, to be appended to a data set."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import CheckpointError, ColumnError, DataError, EpibatchWarning
+from epibatch.core.state_codec import encode_state
+from epibatch.core.structs import Form, flatten_like, paths_of, unflatten
+
+from ..episodes import SingleAgentEpisode
+from ..episodes.reader import EpisodeReader, reader_of
+from ..episodes.store import Ints, Leaf
+
+REQUIRED = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
+FACTS = ("lookback", "steps", "t_started", "terminated", "truncated", "lacks_final_obs", "continues", "line_end")
+"""The int64 facts of a part: steps kept before its start; its own steps; the step of its episode at which it starts;
+its flags; the number of the part that it goes on from, or -1; and the place after its line of text."""
+LOOKBACK, STEPS, STARTED, TERMINATED, TRUNCATED, LACKS_OBS, CONTINUES, LINE_END = range(len(FACTS))
+
+Running = dict[str, "tuple[int, int]"]
+"""The newest part of each running episode, and the step at which it goes on, by the episode's id."""
+
+
+class ColumnLayout(NamedTuple):
+    """What the rows of a column are like.
+
+    Args:
+        form: Their nesting.
+        kinds: The type and shape of a row of each leaf.
+    """
+
+    form: Form
+    kinds: list[tuple[np.dtype[Any], tuple[int, ...]]]
+
+
+class Delivery(NamedTuple):
+    """Rows of some parts, in the order of the parts.
+
+    Args:
+        columns: Nesting and leaves of the rows of each column; those that a column lacks after the last step are 0.
+        facts: The facts of the parts, `line_end` counted from 0: int64 [P, 8].
+        lines: A line of text for each part: its names, infos and custom data.
+        running: The episodes that are running after it.
+    """
+
+    columns: dict[str, tuple[Form, list[Leaf]]]
+    facts: Ints
+    lines: bytes
+    running: Running
+
+
+def rows_of(facts: Ints) -> Ints:
+    """Return how many rows each part takes: its steps with those of its lookback, and an observation; or none."""
+    rows: Ints = np.where(facts[:, STEPS] > 0, facts[:, LOOKBACK] + facts[:, STEPS] + 1, 0)
+    return rows
+
+
+def read_parts(
+    episodes: Sequence[Any],
+    layout: Mapping[str, ColumnLayout],
+    num_parts: int,
+    running: Running,
+    outputs: Collection[str] | None = None,
+) -> Delivery | None:
+    """Read what a data set keeps of episodes of one agent.
+
+    A chunk that goes on where a running episode is becomes a part that continues it. What has no step is left out,
+    unless it ends a running episode.
+
+    Args:
+        episodes: Episodes, or chunks of them, or what a runner's `sample` returned.
+        layout: The columns of the data set; none of a new one.
+        num_parts: The parts of the data set.
+        running: Its running episodes.
+        outputs: The names of the model outputs to keep; None: all.
+
+    Returns:
+        The rows; None if nothing is to be kept.
+
+    Raises:
+        ColumnError: a column that is missing, new, of another nesting, shape or type, or of text or Python objects.
+        DataError: something that is no episode of one agent.
+    """
+    running, line_end = dict(running), 0
+    kept: list[int] = []
+    facts: list[tuple[int, ...]] = []
+    lines: list[bytes] = []
+    chunks = list(episodes)
+    for chunk in chunks:
+        if not isinstance(chunk, SingleAgentEpisode):
+            raise no_episodes(chunk)
+    reader = reader_of(episodes)
+    lacking = reader.lack_final_obs
+    for i, episode in enumerate(chunks):
+        part, next_step = running.get(episode.id_, (-1, -1))
+        goes_on = part >= 0 and next_step == episode.t_started
+        if not len(episode) and not (goes_on and episode.is_done):
+            continue
+        lookback = 0 if goes_on else episode.lookback
+        lines.append(_line(episode, lookback))
+        line_end += len(lines[-1])
+        ends = episode.is_terminated, episode.is_truncated
+        fact = lookback, len(episode), episode.t_started, *ends, lacking[i], part if goes_on else -1, line_end
+        running.pop(episode.id_, None)
+        if not episode.is_done:
+            running[episode.id_] = num_parts + len(kept), episode.t
+        facts.append(fact)
+        kept.append(i)
+    if not kept:
+        return None
+    table = np.array(facts, np.int64).reshape(-1, len(FACTS))
+    with_rows = [i for i in kept if len(chunks[i])]
+    if len(with_rows) < len(chunks):
+        reader = reader_of([chunks[i] for i in with_rows])
+    firsts = -table[table[:, STEPS] > 0, LOOKBACK]
+    return Delivery(_columns(reader, firsts, layout, outputs), table, b"".join(lines), running)
+
+
+def no_episodes(found: Any) -> DataError:
+    """Return the error about something in the place of episodes of one agent."""
+    return DataError(
+        "episodes for a data set",
+        expected="episodes of one agent",
+        found=type(found).__name__,
+        do="give a list of them; of several agents, those of one: [segment.episode for segment in episode.segments]",
+    )
+
+
+def _columns(
+    reader: EpisodeReader, firsts: Ints, layout: Mapping[str, ColumnLayout], outputs: Collection[str] | None
+) -> dict[str, tuple[Form, list[Leaf]]]:
+    if not len(firsts):
+        return {name: (form, [np.zeros((0, *shape), dtype) for dtype, shape in kinds])
+                for name, (form, kinds) in layout.items()}  # fmt: skip
+    names = [*REQUIRED, *(reader.outputs if outputs is None else outputs)]
+    if layout and set(layout) != set(names):
+        raise ColumnError(
+            "episodes for a data set",
+            expected=f"the columns of those before: {', '.join(sorted(layout))}",
+            found=", ".join(sorted(names)),
+            do="record all of them with the same module and pieces, or write another data set",
+        )
+    return {name: _column(name, reader, firsts, layout.get(name)) for name in layout or names}
+
+
+def _column(name: str, reader: EpisodeReader, firsts: Ints, layout: ColumnLayout | None) -> tuple[Form, list[Leaf]]:
+    rows = reader.rows(name, firsts, reader.lengths + (name == Columns.OBS))
+    rows.check()
+    form, leaves = rows.form, [rows.leaf(i, after=int(name != Columns.OBS)) for i in range(rows.num_leaves)]
+    for place, leaf in zip(paths_of(form), leaves):
+        if leaf.dtype.kind not in "biufc" or leaf.dtype.itemsize > 16:
+            found = f"{leaf.dtype} in {reader.describe(0)}"
+            raise _unfit(f"{name!r}{place}", "numbers", found, "convert it to numbers, or leave it out")
+    if layout is None:
+        return form, leaves
+    if form != layout.form:
+        leaves = flatten_like(layout.form, unflatten(form, leaves))
+    for place, leaf, (dtype, shape) in zip(paths_of(layout.form), leaves, layout.kinds):
+        if leaf.shape[1:] != shape or not np.can_cast(leaf.dtype, dtype):
+            raise _unfit(
+                f"{name!r}{place}",
+                f"rows of {dtype} of shape {shape}, as those before",
+                f"{leaf.dtype} of shape {leaf.shape[1:]} in {reader.describe(0)}",
+                "convert them, or write another data set",
+            )
+    return layout.form, [leaf.astype(dtype, copy=False) for leaf, (dtype, _) in zip(leaves, layout.kinds)]
+
+
+def layout_of(columns: Mapping[str, tuple[Form, list[Leaf]]]) -> dict[str, ColumnLayout]:
+    """Return what the rows of columns are like."""
+    return {
+        name: ColumnLayout(form, [(leaf.dtype, leaf.shape[1:]) for leaf in leaves])
+        for name, (form, leaves) in columns.items()
+    }
+
+
+def spaces_of(episodes: Iterable[Any]) -> tuple[Any, Any]:
+    """Return the spaces of observations and actions of the first episode that has one; None if none has."""
+    spaces: list[Any] = [None, None]
+    for episode in episodes:
+        spaces[0] = spaces[0] or episode.observation_space
+        spaces[1] = spaces[1] or episode.action_space
+        break
+    return spaces[0], spaces[1]
+
+
+def _line(episode: SingleAgentEpisode, lookback: int) -> bytes:
+    """The names of an episode, its infos by step, and its custom data, as a line of JSON."""
+    facts: dict[str, Any] = {"id": episode.id_}
+    names = ("agent_id", "module_id", "multi_agent_episode_id")
+    facts.update({name: value for name in names if (value := getattr(episode, name)) is not None})
+    infos = episode.get_infos(slice(-lookback, None), neg_index_as_lookback=True)
+    filled = [[step, info] for step, info in enumerate(infos, -lookback) if info] if any(infos) else []
+    for name, value in (("infos", filled), ("custom_data", episode.custom_data)):
+        if value:
+            if _is_text(value):
+                facts[name] = value
+            else:
+                warnings.warn(_left_out(name), stacklevel=2)
+    return json.dumps(encode_state(facts)[0], allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _is_text(value: Any) -> bool:
+    """True if a value is a state without arrays."""
+    try:
+        return not encode_state(value)[1]
+    except CheckpointError:
+        return False
+
+
+def _left_out(name: str) -> EpibatchWarning:
+    return EpibatchWarning(
+        f"{name} of an episode",
+        expected="numbers, text, lists and dicts, which a data set keeps",
+        found="arrays or other objects",
+        do="keep arrays in extra_model_outputs; the data set is written without these",
+    )
+
+
+def _unfit(column: str, expected: str, found: str, do: str) -> ColumnError:
+    return ColumnError(f"column {column} of a data set", expected=expected, found=found, do=do)
