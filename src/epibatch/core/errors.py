@@ -17,6 +17,7 @@ __all__ = [
     "CheckpointError",
     "ColumnError",
     "ConfigError",
+    "DataError",
     "EnvironmentCheckError",
     "EnvironmentContractError",
     "EpisodeError",
@@ -184,6 +185,10 @@ class ConfigError(EpibatchError, ValueError):
 
 class CheckpointError(EpibatchError, ValueError):
     """A checkpoint is incomplete, damaged, or does not fit what it is loaded into."""
+
+
+class DataError(EpibatchError, ValueError):
+    """Recorded data is incomplete, damaged, of another format, or cannot be kept in a data set."""
 
 
 class StorageError(EpibatchError, OSError):
