@@ -16,6 +16,7 @@ from ._parts.agent_segment import AgentSegment
 from ._storage.infos_buffer import MISSING_FINAL_OBS
 from .multi_agent_episode import MultiAgentEpisode
 from .reader import reader_of
+from .rows import Rows
 from .single_agent_episode import SingleAgentEpisode
 from .store import Ints, Leaf
 
@@ -70,17 +71,22 @@ def _columns(episodes: Sequence[Any]) -> dict[str, Any]:
     last = np.cumsum(lengths) - 1
     flags[:, last] = reader.ends
     return {
-        Columns.OBS: reader.rows(Columns.OBS).joined(),
-        Columns.NEXT_OBS: reader.rows(Columns.OBS, 1, lengths + 1).joined(),
+        Columns.OBS: _joined(reader.rows(Columns.OBS)),
+        Columns.NEXT_OBS: _joined(reader.rows(Columns.OBS, 1, lengths + 1)),
         Columns.INFOS: [info for chunk in episodes for info in chunk.get_infos(slice(0, len(chunk)))],
-        Columns.ACTIONS: reader.rows(Columns.ACTIONS).joined(),
-        Columns.REWARDS: reader.rows(Columns.REWARDS).joined(),
+        Columns.ACTIONS: _joined(reader.rows(Columns.ACTIONS)),
+        Columns.REWARDS: _joined(reader.rows(Columns.REWARDS)),
         Columns.TERMINATEDS: flags[0],
         Columns.TRUNCATEDS: flags[1],
         Columns.T: np.arange(len(flags[0])) + np.repeat(reader.starts + lengths - 1 - last, lengths),
         Columns.EPS_ID: _repeated((chunk.id_ for chunk in episodes), lengths),
-        **{name: reader.rows(name).joined() for name in reader.outputs},
+        **{name: _joined(reader.rows(name)) for name in reader.outputs},
     }
+
+
+def _joined(rows: Rows) -> Any:
+    rows.check()
+    return rows.joined()
 
 
 def _columns_of_segments(group: list[tuple[MultiAgentEpisode, AgentSegment]]) -> dict[str, Any]:
@@ -235,15 +241,18 @@ def _about_rows(name: str, values: Any, count: int | None) -> Any:
 
 def _plain_ids(name: str, values: Any) -> Leaf:
     """Return values as an array of text or of numbers."""
-    array: Leaf = np.asarray(values) if hasattr(values, "dtype") else np.empty(len(values), object)
+    array: Leaf = np.array(values) if hasattr(values, "dtype") else np.empty(len(values), object)
     if array.dtype.kind == "O":
         items = list(values)
         kinds = {_KINDS.get(kind, int if issubclass(kind, np.integer) else kind) for kind in set(map(type, items))}
         if len(kinds) > 1 or not kinds <= {str, int, float, bool}:
             found = ", ".join(sorted(kind.__name__ for kind in kinds))
             raise _unfit(repr(name), "text, or numbers, and nothing else", found, "convert all of them to one type")
-        array = np.array(items)
-    if array.dtype.kind not in "biufUST" or array.ndim < 1:
+        if kinds == {str}:
+            array[:] = items
+        else:
+            array = np.array(items)
+    if array.dtype.kind not in "biufUSTO" or array.ndim < 1:
         raise _unfit(
             repr(name), "text or numbers", f"{array.dtype} of shape {array.shape}", "give a value for each step"
         )
@@ -267,8 +276,15 @@ def _unfit(column: str, expected: str, found: Any, do: str) -> ColumnError:
     return ColumnError(f"column {column}", expected=expected, found=found, do=do)
 
 
-def _first_rows(values: Leaf) -> tuple[Ints, list[Any]]:
-    """Number the different values in the order of their first rows; returns the number of each row, and the values."""
+def codes_of(values: Leaf) -> tuple[Ints, list[Any]]:
+    """Number the different values of rows in the order in which they first appear.
+
+    Args:
+        values: Text or numbers: [R].
+
+    Returns:
+        The number of each row, int64 [R], and the values.
+    """
     runs = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
     different, first, codes = np.unique(values[runs], return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -303,7 +319,7 @@ class _JoinedRows:
     def _codes_and_ids(self, about: Mapping[str, Any], count: int) -> None:
         self._agents: list[Any] | None = None
         if Columns.EPS_ID in about:
-            codes, ids = _first_rows(about[Columns.EPS_ID])
+            codes, ids = codes_of(about[Columns.EPS_ID])
         else:
             fresh = np.zeros(count, np.bool_)
             for name in set(_FLAGS) & set(about):
@@ -314,8 +330,8 @@ class _JoinedRows:
             ids = list(range(codes[-1] + 1))
         self._codes, self._ids = codes, list(map(str, ids))
         if Columns.AGENT_ID in about:
-            agents, names = _first_rows(about[Columns.AGENT_ID])
-            self._codes, pairs = _first_rows(codes * len(names) + agents)
+            agents, names = codes_of(about[Columns.AGENT_ID])
+            self._codes, pairs = codes_of(codes * len(names) + agents)
             self._agents = [(self._ids[pair // len(names)], names[pair % len(names)]) for pair in pairs]
             self._ids = [f"{episode}/{agent}" for episode, agent in self._agents]
 
