@@ -103,7 +103,7 @@ def _episode(row: int, item: bytes) -> SingleAgentEpisode:
     )
 
 
-_DO = "read data that RLlib 2.40 or later recorded"
+_DO = "record with RLlib 2.60, whose data this reads"
 
 
 def _array(item: Any) -> Any:
