@@ -112,4 +112,5 @@ from .sequences.burn_in import BurnIn as BurnIn
 from .sequences.jagged_sequences import JaggedSequences as JaggedSequences
 from .sequences.pack_sequences import PackSequences as PackSequences
 from .sequences.random_subsequences import RandomSubsequences as RandomSubsequences
+from .tensor_step import TensorStep as TensorStep
 from .views.trajectory_views import TrajectoryViews as TrajectoryViews

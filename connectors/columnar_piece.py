@@ -6,10 +6,10 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import is_
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from epibatch.core.columns import Columns, nearest_column
-from epibatch.core.errors import ColumnError, PipelineError, add_context
+from epibatch.core.errors import ColumnError, NotAvailableError, PipelineError, add_context
 from epibatch.core.kept_property import kept_property
 from epibatch.core.piece_declarations import refuse_misspelt_names
 
@@ -20,6 +20,9 @@ from ._engine.columns import Batch
 from ._engine.layouts import is_plain, show, to_columns, to_plain
 from .authoring.fields import FieldPiece
 from .connector_v2 import ConnectorV2
+
+if TYPE_CHECKING:
+    from .tensor_step import TensorStep
 
 
 class Piece(FieldPiece):
@@ -92,6 +95,30 @@ class Piece(FieldPiece):
             columns: Columns; per-episode ones are `EpisodeColumn`s.
             group: The episodes and everything else the call is about.
         """
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Change the columns of a greedy step of one agent, as `run` does; a policy is exported with it.
+
+        By default this calls `run`, if the piece says that it works on tensors: `takes_tensors`, or an input layout of
+        `tensors` alone. Others write it with operations that `torch.export` can trace.
+
+        Args:
+            columns: Tensors `[N, ...]` by column. `obs` is there if an earlier piece has made the column.
+            step: The newest observations, and states for what the piece remembers.
+
+        Raises:
+            NotAvailableError: the piece cannot.
+        """
+        if not getattr(self, "takes_tensors", False) and self.input_layouts != ("tensors",):
+            raise NotAvailableError(
+                f"{type(self).__name__}.run_tensors",
+                expected="a piece that works on tensors",
+                found="one that does not",
+                do="write run_tensors(self, columns, step)",
+            )
+        if Columns.OBS in self.writes:
+            columns.setdefault(Columns.OBS, step.obs)
+        return self.run(columns, step.group)
 
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Change the batch of a call; by default each group's part by itself.
@@ -253,6 +280,13 @@ class ObservationRewriter(Piece):
         refuse_observations(self, columns)
         rewritten = self.rewrite(group.reader.newest(Columns.OBS, copy=False)[0], group)
         group.reader.write_newest(rewritten, None if self.input_observation_space is None else self.observation_space)
+        return columns
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Rewrite the newest observations, if `rewrite` works on tensors."""
+        if not self.takes_tensors:
+            return super().run_tensors(columns, step)
+        step.obs = self.rewrite(step.obs, step.group)
         return columns
 
     def run_agents(self, batch: Batch, call: PipelineCall) -> Batch:

@@ -440,6 +440,8 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
 
     def _choose_actions(self, explore: bool, random_actions: bool, kept: Sequence[int] = ()) -> AgentActions:
         acts = self._random_actions() if random_actions else self._actions(explore)
+        if self.config.keep_actions_for_env:
+            acts = acts.with_actions_for_env()
         if self._pending.chosen is not None:
             before, envs = self._pending.chosen
             for env in envs:

@@ -59,6 +59,11 @@ class AnyRunnerConfig(Protocol):
     on_episode_end: Any = None
     on_sample_end: Any = None
 
+    @property
+    def keep_actions_for_env(self) -> bool:
+        """True if runners store `actions_for_env` with the other outputs of each step."""
+        return False
+
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
         """Build the pipeline from observations to the module."""
 

@@ -36,8 +36,9 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     Each observation goes through the env-to-module pipeline exactly once, terminal ones included. Placeholders of
     terminal observations that the environment does not give are none.
-    The runner stores the module's actions; the environment gets `actions_for_env`. All other
-    outputs of the module-to-env pipeline are stored as the step's extra model outputs.
+    The runner stores the module's actions; the environment gets `actions_for_env`, which are stored only with
+    `config.keep_actions_for_env`. All other outputs of the module-to-env pipeline are stored as the step's extra model
+    outputs.
 
     Args:
         config: Environment, pipelines and module, as `AlgorithmConfig` has them; None: they are keywords.
@@ -287,6 +288,8 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             if self._sequence[0] != version:
                 self._sequence = np.full(self.num_envs, version)
             new[2][WEIGHTS_SEQ_NO] = self._sequence if envs is None else self._sequence[: len(envs)]
+            if self.config.keep_actions_for_env:
+                new[2][Columns.ACTIONS_FOR_ENV] = map_struct(np.copy, new[1])
             chosen = new if envs is None else self._with_earlier(new, envs)
         if kept:
             pending.chosen, pending.envs = chosen, []

@@ -76,8 +76,8 @@ class TensorEnvRunner(VectorRunner):
     left out.
 
     Observations are stored as the module gets them, after the pieces of the env-to-module pipeline. The pieces must
-    work on tensors: the default ones do, MeanStdFilter, and each `ColumnTransform` of `obs`, or of `actions_for_env`
-    after the module, that declares `takes_tensors`.
+    work on tensors: the default ones do, MeanStdFilter, FlattenObservations, and each `ColumnTransform` of `obs`, or of
+    `actions_for_env` after the module, that declares `takes_tensors`.
 
     `values_bootstrapped` is the value of the terminal observation where an episode was truncated, else 0. It needs
     `infos["final_obs"]` of the environment. Without it the value before the step takes its place, and the runner warns

@@ -1,5 +1,5 @@
 from ._storage.infos_buffer import InfosBuffer as InfosBuffer
-from .flat_columns import episodes_to_columns as episodes_to_columns
+from .flat_columns import columns_to_episodes as columns_to_episodes, episodes_to_columns as episodes_to_columns
 from .infinite_lookback_buffer import InfiniteLookbackBuffer as InfiniteLookbackBuffer
 from .multi_agent_episode import MultiAgentEpisode as MultiAgentEpisode
 from .packing import join_episodes as join_episodes, pack_episodes as pack_episodes, unpack_episodes as unpack_episodes

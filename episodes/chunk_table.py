@@ -157,6 +157,12 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         out.lengths, out.ahead, out._indices = self.lengths + more, self.ahead - more, {}
         return out
 
+    def with_lookback(self, steps: int) -> ChunkTable:
+        """The same chunks with at most so many steps before each: what an item copies is less."""
+        out = copy.copy(self)
+        out.lookbacks = np.minimum(self.lookbacks, steps)
+        return out
+
     def observations_at(self, chunks: Ints, steps: Ints) -> ChunkTable:
         """Chunks without steps, each with the observation at a step of one of these: int64 [R] both."""
         tails = {

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.metrics import MetricsLogger
 from epibatch.core.runtime import preserve_random_state
 from epibatch.core.structs import flatten, flatten_like, paths_of
 
+from ..connectors._inspect.origin import ROW_ORIGIN
 from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from ..connectors.pipeline_copies import copied
 
@@ -22,6 +24,7 @@ _MOST = 4
 """Entries that a message names, at most."""
 _OF_SIDES = ("input_observation_space", "input_action_space", "as_learner_connector", "multi_agent")
 """Arguments in which two pieces of both sides may differ."""
+_KEPT_ROWS = 1024
 _LOG = logging.getLogger("epibatch")
 
 
@@ -62,6 +65,110 @@ def _spelled(piece: Any) -> str:
     kwargs = piece.get_ctor_args_and_kwargs()[1]
     own = [f"{key}={value!r}" for key, value in kwargs.items() if key not in _OF_SIDES]
     return f"{type(piece).__name__}({', '.join(own)})"
+
+
+class Parting(NamedTuple):
+    """The pieces after which the observation of a step is no longer the same on both sides.
+
+    Args:
+        acting: Name of the piece in the env-to-module pipeline; None if the other side's piece is the cause.
+        learning: Name of the piece in the learner pipeline; None if the other side's piece is the cause.
+        text: The pieces with their arguments, and the entry in which the observations differ most.
+    """
+
+    acting: str | None
+    learning: str | None
+    text: str
+
+
+class _Made(NamedTuple):
+    """An observation after the piece that made it, as one vector."""
+
+    name: str
+    piece: Any
+    values: dict[str, np.ndarray[Any, Any]]
+
+
+def find_parting(acting: Any, learning: Any, module: Any, episode: Any, step: int) -> Parting | None:
+    """Run copies of both pipelines on one recorded step, and compare its observation after each piece.
+
+    Args:
+        acting: The env-to-module pipeline.
+        learning: The learner pipeline.
+        module: The module, which is not copied.
+        episode: A single agent's episode or chunk.
+        step: The step of it.
+
+    Returns:
+        None if both sides make the same of the step, or it cannot be run again.
+    """
+    module_id = episode.module_id or DEFAULT_MODULE_ID
+    lookback = episode.observations.lookback + step
+    try:
+        (before,) = copied("inspect", acting, kept=module, do="")
+        _remove_rewriters(before)
+        acted = _made(before, module, module_id, episode.slice(slice(0, step)), step)
+        learned = _made(
+            learning, module, module_id, episode.slice(slice(step, step + 1), len_lookback_buffer=lookback), 0
+        )
+    except Exception as error:
+        _LOG.info("a step could not be run again on both sides: %s", error)
+        return None
+    same = [(i, j) for i, left in enumerate(acted) for j, right in enumerate(learned) if _gap(left, right) is None]
+    i, j = max(same, key=sum)  # what was recorded is the same
+    ends = {"env_to_module": acted[i + 1 : i + 2], "learner": learned[j + 1 : j + 2]}
+    pipelines = {"env_to_module": learning, "learner": before}  # where each could have a counterpart
+    alone = {
+        side: made
+        for side, made in ends.items()
+        if made and _spelled(made[0].piece) not in {_spelled(other) for other in pipelines[side].pieces()}
+    }
+    causes = {side: made[0] for side, made in (alone or ends).items() if made}
+    if not causes:
+        return None
+    gap = _gap(causes.get("env_to_module", acted[i]), causes.get("learner", learned[j]))
+    names = [f"{_spelled(made.piece)} in {side}" for side, made in causes.items()]
+    text = f"they part after {' and after '.join(names)}, where {gap}"
+    found = {side: made.name for side, made in causes.items()}
+    return Parting(found.get("env_to_module"), found.get("learner"), text)
+
+
+def _made(pipeline: Any, module: Any, module_id: str, part: Any, step: int) -> list[_Made]:
+    """What was recorded, and then what each piece made of it that changed it."""
+    recorded, form = flatten(part.get_observations(step, neg_index_as_lookback=True))
+    found = [_Made("", None, {path: np.ravel(leaf) for path, leaf in zip(paths_of(form), recorded)})]
+    trace = pipeline.trace(
+        [part], module, explore=True, keep_rows=_KEPT_ROWS, origin=True, metrics=MetricsLogger(times_pieces=False)
+    )
+    pieces = {step.name: step.piece for step in pipeline.plan().steps}
+    for traced in trace.pieces:
+        made = _Made(traced.piece, pieces[traced.piece], _observation(traced.values, module_id))
+        if made.values and _gap(found[-1], made) is not None:
+            found.append(made)
+    return found
+
+
+def _observation(values: Any, module_id: str) -> dict[str, np.ndarray[Any, Any]]:
+    """The leaves of the observation of the first step in kept rows, by path."""
+    values = {name.removeprefix(f"{module_id}/"): rows for name, rows in values.items()}
+    cell = tuple(np.argwhere(values[ROW_ORIGIN] == 1)[0]) if ROW_ORIGIN in values else (0,)
+    names = [name for name in values if name.split("/")[0] == Columns.OBS]
+    return {name: values[name][cell].ravel() for name in sorted(names) if len(values[name])}
+
+
+def _gap(left: _Made, right: _Made) -> str | None:
+    """Describe the entry in which two observations differ most; None if they are the same."""
+    acted, learned = (np.concatenate([leaf.astype(float) for leaf in made.values.values()]) for made in (left, right))
+    if acted.shape != learned.shape:
+        return f"an observation has {len(acted)} numbers while acting, {len(learned)} in training"
+    size = np.abs(acted - learned)
+    size[np.isclose(acted, learned, rtol=1e-5, atol=1e-7, equal_nan=True)] = 0.0
+    if not (size != 0).any():
+        return None
+    leaves = (right if left.piece is None else left).values.items()  # what was recorded has other paths
+    names = [f"{path}[{k}]" if len(leaf) > 1 else path for path, leaf in leaves for k in range(len(leaf))]
+    at = int(np.argmax(np.nan_to_num(size, nan=np.inf)))
+    return f"{names[at]} is {acted[at]:.3g} while acting, {learned[at]:.3g} in training"
 
 
 def entries_that_differ(acting: Any, module: Any, episode: Any, step: int, row: Any) -> str | None:

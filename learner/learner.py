@@ -35,7 +35,7 @@ from epibatch.core.structs import flatten, map_struct
 from ..episodes.vector_episodes import count_steps
 from .first_update_check import CheckMode, FirstUpdateCheck
 from .loss import LossFunction, as_loss
-from .minibatches import Minibatches
+from .minibatches import Minibatches, has_loss
 from .module_trainer import ModuleShare, ModuleTrainer
 from .settings import LearnerSettings, MultiAgentSettings, PoliciesToTrain
 from .together.learners import Learners
@@ -346,6 +346,30 @@ class Learner:
             left_out = 0 if batch is not None else self._unread.end(train_batch, self._trainers())
             results[ALL_MODULES]["bytes_left_out"] = left_out
         return results
+
+    def measure(self, batch: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+        """Return the losses of a batch without learning from it, by module; modules without rows with loss are missing.
+
+        Modules are in evaluation mode. Rules that draw random numbers take them from torch's generator.
+
+        Args:
+            batch: `{module_id: {column: tensor}}`, as `make_batch` returns it.
+
+        Returns:
+            Module id -> `<name>_loss` of each loss, the rule's metrics, and `num_rows`.
+
+        Raises:
+            BatchLayoutError: `batch` is something else.
+            UnknownNameError: it has another module.
+        """
+        self.check_batch(dict(batch))
+        trainers = self._trainers()
+        with evaluation_mode(self._module), torch.no_grad():
+            return {
+                module_id: trainers[module_id].measure(columns, self._num_env_steps)
+                for module_id, columns in batch.items()
+                if has_loss(columns) and self.should_module_be_updated(module_id, batch)
+            }
 
     def make_batch(self, episodes: Sequence[Any], metrics: Any = None) -> dict[str, Any]:
         """Return the train batch of episodes, for `update(batch=...)` of a `LearnerGroup`.

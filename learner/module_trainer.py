@@ -424,6 +424,16 @@ class ModuleTrainer:
                     return
                 shared.attempt(self._take_step, optimizer, values)
 
+    def measure(self, columns: Mapping[str, Any], num_env_steps: int) -> dict[str, float]:
+        """Return the losses and metrics of the module's batch, and `num_rows`; nothing is changed."""
+        self.prepare()
+        used = {**self.coefficients, **self.rule.scheduled_coefficients(num_env_steps)}
+        columns = self.to_device(dict(columns))
+        computed = self.rule.losses(columns, self.module, self.own, used)
+        losses = {f"{name}_loss": loss for name, loss in computed.losses.items()}
+        values = {name: float(value) for name, value in {**losses, **computed.metrics}.items()}
+        return {**values, "num_rows": self.rule.count_rows(columns)}
+
     def _epochs(self, share: ModuleShare) -> Iterator[Iterator[dict[str, Any]]]:
         """Return the minibatches of each epoch; without rows they are empty, as many as others have."""
         if share.minibatches is not None:

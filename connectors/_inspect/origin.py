@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy.typing as npt
 
 from epibatch.core import DEFAULT_MODULE_ID
 
+from ...episodes.chunk_table import ChunkTable
+from ...episodes.chunks_by_module import ChunksByModule
+from .._engine.batch_items import single_agent_episode_iterator
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import LearnerPiece, is_columnar
@@ -16,6 +20,8 @@ from ..learner.add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndT
 
 ROW_ORIGIN = "row_origin"
 """The column with the numbers; 0 is padding."""
+MOST_LOOKBACK = 16
+"""Steps before a chunk's start that are shown, at most."""
 
 
 class RowOrigin(NamedTuple):
@@ -28,6 +34,20 @@ class RowOrigin(NamedTuple):
 
     chunk: npt.NDArray[np.int64]
     step: npt.NDArray[np.int64]
+
+
+def chunks_of(episodes: Sequence[Any]) -> list[Any]:
+    """The chunks of all agents; those of a draw are copies, with little lookback: they may know their whole episode."""
+    if isinstance(episodes, ChunkTable):
+        return episodes[:] if episodes.owns else episodes.with_lookback(MOST_LOOKBACK)[:]
+    if isinstance(episodes, ChunksByModule):
+        return [chunk for table in episodes.by_module.values() for chunk in chunks_of(table)]
+    return list(single_agent_episode_iterator(episodes, agents_that_stepped_only=False))
+
+
+def is_draw(episodes: Sequence[Any]) -> bool:
+    """True if chunks were drawn from a replay buffer: their rows lie in its columns."""
+    return isinstance(episodes, (ChunkTable, ChunksByModule))
 
 
 class NumberRows(LearnerPiece):
@@ -60,7 +80,9 @@ class NumberRows(LearnerPiece):
     @property
     def chunks(self) -> list[Any]:
         """The chunks of the numbered rows."""
-        return [episodes[i] for episodes, i in self._sources]
+        tables = {id(episodes): episodes for episodes, _ in self._sources}
+        chunks = {name: chunks_of(episodes) for name, episodes in tables.items() if is_draw(episodes)}
+        return [chunks.get(id(episodes), episodes)[i] for episodes, i in self._sources]
 
     def taken_from(self, batch: dict[str, Any]) -> dict[str, RowOrigin]:
         """Remove the numbers from a batch, and return the origin of its rows by module."""

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import PipelineError
 from epibatch.core.runtime import preserve_random_state
 from epibatch.core.structs import BatchedNdArray
 
-from .._engine.batch_items import single_agent_episode_iterator
+from .._engine.call import running_call
 from .._engine.checks import are_episodes, check_batch, no_episodes
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.layouts import is_plain
@@ -26,7 +27,7 @@ from .._engine.plan import Step
 from .._engine.run import columns_of, run_plan
 from ..pipeline_copies import copied
 from ..step_watches import StepWatch
-from .origin import ROW_ORIGIN, NumberRows, RowOrigin, insert_numbering
+from .origin import ROW_ORIGIN, NumberRows, RowOrigin, chunks_of, insert_numbering
 
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2
@@ -39,7 +40,8 @@ class TracedColumn(NamedTuple):
         name: Its column. The parts of a nested column are separated by `/`: `obs/camera`. With several modules the name
             begins with the module: `walker/obs`.
         layout: "episodes" (rows of each episode by themselves), "arrays", "tensors", "objects" (neither), or "stored":
-            what the episodes themselves hold, under the names `episode.observations`, `.actions` and `.rewards`.
+            what the episodes themselves hold, under the names `episode.observations`, `.actions`, `.rewards`, and
+            those of the outputs of the model, such as `episode.state_out/h`.
         shape: Rows first; None if rows differ in shape.
         dtype: Name of the type; of objects their class, and "mixed" where they differ.
         bytes: Of the rows.
@@ -66,15 +68,19 @@ def traced_columns(batch: Any) -> dict[str, TracedColumn]:
         >>> column.name, str(column), column.bytes
         ('obs/camera', 'arrays uint8 [5, 2]', 10)
     """
-    return {name: _traced(name, layout, rows) for name, (layout, rows) in _rows_by_name(batch).items()}
+    return _summarised(_rows_by_name(batch))
+
+
+def _summarised(rows: Mapping[str, tuple[str, list[Any]]]) -> dict[str, TracedColumn]:
+    columns = {name: parts for name, parts in rows.items() if name.rpartition("/")[2] != ROW_ORIGIN}
+    return {name: _traced(name, layout, parts) for name, (layout, parts) in columns.items()}
 
 
 def _rows_by_name(batch: Any) -> dict[str, tuple[str, list[Any]]]:
     """Layout, and arrays of rows (or objects) of each column."""
     found: dict[str, tuple[str, list[Any]]] = {}
     for name, layout, rows in _leaves(batch):
-        if name.rpartition("/")[2] != ROW_ORIGIN:
-            found.setdefault(name, (layout, []))[1].extend(rows)
+        found.setdefault(name, (layout, []))[1].extend(rows)
     return found
 
 
@@ -102,7 +108,7 @@ def _some_rows(parts: Sequence[Any], most: int) -> np.ndarray[Any, Any] | None:
 
 
 def stored_columns(episodes: Iterable[Any]) -> dict[str, TracedColumn]:
-    """Return the observations, actions and rewards that episodes hold, by name.
+    """Return the observations, actions, rewards and outputs of the model that episodes hold, by name.
 
     Example:
         >>> from epibatch.episodes import SingleAgentEpisode
@@ -110,15 +116,34 @@ def stored_columns(episodes: Iterable[Any]) -> dict[str, TracedColumn]:
         >>> {name: str(column) for name, column in stored_columns([episode]).items()}["episode.observations"]
         'stored float64 [2]'
     """
+    return _summarised(_stored_rows(chunks_of(list(episodes))))
+
+
+def _stored_rows(
+    chunks: Sequence[Any], lengths: Sequence[int | None] | None = None
+) -> dict[str, tuple[str, list[Any]]]:
+    """Layout and arrays of rows of each column that chunks hold.
+
+    Args:
+        chunks: Of single agents.
+        lengths: The first steps of each that are meant; default: all.
+    """
     found: dict[str, tuple[str, list[Any]]] = {}
-    for episode in single_agent_episode_iterator(list(episodes), agents_that_stepped_only=False):
+    for episode, length in zip(chunks, lengths or [None] * len(chunks)):
         module_id = "" if episode.agent_id is None else f"{episode.module_id}/"
-        for what in ("observations", "actions", "rewards"):
-            if len(getattr(episode, what)):
-                rows = getattr(episode, f"get_{what}")()
-                for name, layout, leaves in _nested(f"{module_id}episode.{what}", rows, "stored"):
-                    found.setdefault(name, (layout, []))[1].extend(leaves)
-    return {name: _traced(name, layout, rows) for name, (layout, rows) in found.items()}
+        steps, ends = slice(0, length), slice(0, None if length is None else length + 1)
+        columns = {
+            what: getattr(episode, f"get_{what}")(ends if what == "observations" else steps)
+            for what in ("observations", "actions", "rewards")
+            if len(getattr(episode, what))
+        }
+        for name, column in episode.extra_model_outputs.items():
+            if len(column):
+                columns[name] = episode.get_extra_model_outputs(name, steps)
+        for what, rows in columns.items():
+            for name, layout, leaves in _nested(f"{module_id}episode.{what}", rows, "stored"):
+                found.setdefault(name, (layout, []))[1].extend(leaves)
+    return found
 
 
 def differences(before: TracedColumn | None, after: TracedColumn | None) -> tuple[str, ...]:
@@ -297,7 +322,8 @@ class TracedPiece(NamedTuple):
         after: The columns after the piece; those before it if it raised.
         error: The error that it raised, or that its output caused before the next piece; or None.
         seconds: What it took, with bringing the batch into the layout that it takes.
-        values: At most `keep_rows` rows of each column of numbers after the piece, by name: arrays `[rows, ...]`.
+        values: At most `keep_rows` rows of each column of numbers after the piece, by name: arrays `[rows, ...]`. With
+            origins there is `row_origin` too: the numbers of the rows, from 1 in the order of chunks; 0 is padding.
     """
 
     piece: str
@@ -340,6 +366,10 @@ class PipelineTrace(StepWatch):
         batch: The pipeline's output; None if a piece raised.
         origin: The chunk and step of each row of the batch, by module, if they were asked for.
         chunks: The chunks that `origin` names.
+        start_values: As `values` of a piece, before the first one.
+        recorded: What the episodes hold at the start, and rows of it as in `values` (None: no numbers of one shape), by
+            the name that the column has in a batch (`obs`, `actions`, `state_out/h`). While acting these are the
+            newest rows alone. Empty if no rows are kept.
 
     Example:
         >>> import numpy as np
@@ -366,8 +396,28 @@ class PipelineTrace(StepWatch):
         self._steps = [step for step in pipeline.plan().steps if not isinstance(step.piece, NumberRows)]
         self._keep_rows = keep_rows
         self._episodes = episodes
-        self._stored = stored_columns(episodes) if any(map(_may_write, self._steps)) else {}
+        self._stored: dict[str, TracedColumn] = {}
+        self._stored_values: dict[str, np.ndarray[Any, Any]] = {}
+        self.recorded: dict[str, tuple[TracedColumn, np.ndarray[Any, Any] | None]] = {}
+        writes = any(map(_may_write, self._steps))
+        if writes or keep_rows:
+            rows = _stored_rows(chunks_of(episodes))
+            columns, values = _summarised(rows), self._values(rows)
+            if writes:
+                self._stored, self._stored_values = columns, values
+            if keep_rows:
+                if pipeline.training is False:  # it makes columns of the newest rows
+                    rows = {name: (layout, [_newest(part) for part in parts]) for name, (layout, parts) in rows.items()}
+                    columns, values = _summarised(rows), self._values(rows)
+                self.recorded = {_name_in_batch(name): (column, values.get(name)) for name, column in columns.items()}
         self._last = {**self._stored, **traced_columns(start)}
+        self.start_values = {**self._stored_values, **self._values(_rows_by_name(start))}
+
+    def _values(self, rows: Mapping[str, tuple[str, list[Any]]]) -> dict[str, np.ndarray[Any, Any]]:
+        if not self._keep_rows:
+            return {}
+        kept = {name: _some_rows(parts, self._keep_rows) for name, (_, parts) in rows.items()}
+        return {name: values for name, values in kept.items() if values is not None}
 
     # -- as a watch of the pipeline --------------------------------------------------------------
 
@@ -376,15 +426,22 @@ class PipelineTrace(StepWatch):
         if isinstance(step.piece, NumberRows):
             return
         if _may_write(step):
-            self._stored = stored_columns(self._episodes)
-        after = {**self._stored, **traced_columns(batch)}
+            stored = self._stored_now(step)
+            self._stored, self._stored_values = _summarised(stored), self._values(stored)
+        rows = _rows_by_name(batch)
+        after = {**self._stored, **_summarised(rows)}
         self._last = _by_module(self._last, batch, after)
-        piece = TracedPiece(step.name, self._last, after, seconds=seconds)
-        if self._keep_rows:
-            rows = {name: _some_rows(parts, self._keep_rows) for name, (_, parts) in _rows_by_name(batch).items()}
-            piece = piece._replace(values={name: kept for name, kept in rows.items() if kept is not None})
-        self.pieces.append(piece)
+        values = {**self._stored_values, **self._values(rows)}
+        self.pieces.append(TracedPiece(step.name, self._last, after, seconds=seconds, values=values))
         self._last = after
+
+    def _stored_now(self, step: Step) -> dict[str, tuple[str, list[Any]]]:
+        """What the episodes hold after a piece, without the steps that it was shown in addition."""
+        chunks, call = chunks_of(self._episodes), running_call()
+        if call is None or (step.columnar and not isinstance(self._episodes, list)):
+            return _stored_rows(chunks)
+        shown = chunks_of(call.plain_episodes())  # may be copies, with a bootstrap step or with steps after a draw
+        return _stored_rows(shown, list(map(len, chunks)) if len(chunks) == len(shown) else None)
 
     def failed(self, error: Exception) -> None:
         """Take note of the piece that raised: the first that left nothing, or the last if what it left is wrong."""
@@ -444,6 +501,15 @@ class PipelineTrace(StepWatch):
 def _spelled(error: Exception) -> str:
     notes = getattr(error, "__notes__", [])
     return "\n".join([f"{type(error).__name__}: {error}", *notes])
+
+
+def _name_in_batch(stored: str) -> str:
+    """The name in a batch of a column that episodes hold."""
+    return stored.replace("episode.observations", Columns.OBS).replace("episode.", "")
+
+
+def _newest(rows: Any) -> Any:
+    return rows[-1:] if isinstance(rows, np.ndarray) else rows
 
 
 def _may_write(step: Step) -> bool:

@@ -15,6 +15,7 @@ from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..authoring.column_paths import ColumnPath
 from ..columnar_piece import ObservationRewriter
+from ..tensor_step import TensorStep
 
 
 class ActionMask(ObservationRewriter):
@@ -105,6 +106,15 @@ class ActionMask(ObservationRewriter):
             super().run(columns, group)
         columns[Columns.ACTION_MASK] = EpisodeColumn(mask)
         return columns
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Add the column, which is not checked; infos are no tensors."""
+        if self._path.column == Columns.INFOS:
+            return super().run_tensors(columns, step)
+        mask = self._found(columns.get(Columns.OBS, step.obs), "part") != 0
+        if not self.keep:
+            step.obs = self.rewrite(step.obs, step.group)
+        return {**columns, Columns.ACTION_MASK: mask}
 
     def _of_observations(self, batch: dict[str, Any], group: ChunkGroup) -> Any:
         column = batch.get(Columns.OBS)

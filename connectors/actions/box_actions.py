@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -92,6 +92,13 @@ def one_for_all(entries: Any) -> Any:
     return first if first is not None and (entries == first).all() else entries
 
 
+def tensors_of(numbers: Iterable[Any], device: Any, dtype: Any = None) -> tuple[Any, ...]:
+    """Return numbers and arrays as tensors on a device, in a NumPy type; None: their own."""
+    import torch
+
+    return tuple(torch.as_tensor(np.array(number, dtype), device=device) for number in numbers)
+
+
 class ClipActions(BoxActionTransform):
     """Clips continuous actions to the environment's bounds, or to narrower limits, and takes them as they are.
 
@@ -123,6 +130,7 @@ class ClipActions(BoxActionTransform):
     low: float | None = None
     high: float | None = None
     columns: Any = "actions"
+    takes_tensors = True
 
     def __post_init__(self) -> None:
         """Check the limits."""
@@ -161,6 +169,8 @@ class ClipActions(BoxActionTransform):
     def transform(self, x: Any) -> Any:
         """Actions within the limits."""
         limits = numbers_for(self, self._numbers)
+        if limits is not None and not isinstance(x, np.ndarray):
+            limits = tensors_of(limits, x.device)
         return x if limits is None else x.clip(*limits)
 
     def inverse(self, y: Any) -> Any:
@@ -195,6 +205,7 @@ class RescaleActions(BoxActionTransform):
     low: float = -1.0
     high: float = 1.0
     columns: Any = "actions"
+    takes_tensors = True
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -242,6 +253,9 @@ class RescaleActions(BoxActionTransform):
 
 def _moved(rows: Any, factor: Any, shift: Any, bounds: tuple[Any, Any], dtype: Any) -> Any:
     """Rows times a factor and moved, within bounds, in a type."""
+    if not isinstance(rows, np.ndarray):
+        factor, shift, low, high = tensors_of((factor, shift, *bounds), rows.device, np.result_type(dtype, np.float32))
+        return (rows.to(factor.dtype) * factor + shift).clip(low, high)
     exact = np.result_type(rows.dtype, dtype, np.float32)
     out = np.multiply(rows, factor.astype(exact), dtype=exact)
     out += shift.astype(exact)

@@ -6,7 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, add_context
 from epibatch.core.registry import build_piece, piece_to_dict
+from epibatch.core.spaces import EnvActions
 from epibatch.core.structs import flatten, map_struct
 
 from .._engine.agent_copies import encoded_by_agent, entry_of
@@ -27,6 +28,9 @@ from ..module_to_env.normalize_and_clip_actions import EncodingPiece
 from .column_paths import ColumnPath, paths_from
 from .fields import ParameterPiece
 from .row_spaces import probed_space
+
+if TYPE_CHECKING:
+    from ..tensor_step import TensorStep
 
 _NUMBERS = "biufc"
 _NESTED = (gym.spaces.Dict, gym.spaces.Tuple)
@@ -212,6 +216,12 @@ class ColumnTransform(ParameterPiece, Piece):
                 raise
         return columns
 
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Transform the columns; actions are not there yet, and `Undo` maps them back."""
+        if Columns.ACTIONS not in columns and all(path.column == Columns.ACTIONS for path in self.paths):
+            return columns
+        return super().run_tensors(columns, step)
+
     def changed(self, path: ColumnPath, struct: Any, function: Callable[[Any], Any]) -> Any:
         """A structure of arrays with `function` applied at a path, leaf by leaf, where `row_space` is the leaf's.
 
@@ -357,6 +367,15 @@ class Undo(Piece):
         """The transform as data."""
         return {"of": piece_to_dict(self.of)}
 
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Add the column, if the transform works on tensors."""
+        if not self.of.takes_tensors:
+            return super().run_tensors(columns, step)
+        actions = columns.get(Columns.ACTIONS_FOR_ENV, columns[Columns.ACTIONS])
+        for path in reversed(_action_paths(self.of)):
+            actions = self.of.changed(path, actions, partial(_env_tensors, self.of))
+        return {**columns, Columns.ACTIONS_FOR_ENV: actions}
+
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column, or map back what a later transform's Undo left there."""
         if not columns:
@@ -479,6 +498,14 @@ def _typed(actions: Any, space: Any) -> Any:
     if isinstance(space, gym.spaces.Box):
         actions = np.clip(actions, space.low, space.high)
     return actions.astype(space.dtype, copy=False)
+
+
+def _env_tensors(transform: Any, y: Any) -> Any:
+    """The inverse of tensors, of which nothing is checked."""
+    space, rows = transform.row_space, transform.inverse(y)
+    if rows.is_floating_point() and np.issubdtype(space.dtype, np.integer):
+        rows = rows.round().long()
+    return EnvActions(space, normalize=False, clip=True)(rows)
 
 
 def undo_actions(env_to_module: Any, module_to_env: Any) -> None:

@@ -68,14 +68,19 @@ class FlatRows:
             self._parts.append(_Part(i, leaves[i], self.size, self.size + width, counts, firsts))
             self.size += width
 
-    def __call__(self, observations: Any) -> npt.NDArray[np.float32]:
-        """Return rows `[n, size]` of observations with leaves `[n, ...]`; a copy.
+    def __call__(self, observations: Any) -> Any:
+        """Return rows `[n, size]` of observations with leaves `[n, ...]`, arrays or tensors; a copy.
+
+        Of tensors no values are checked.
 
         Raises:
             ColumnError: the nesting differs from that of the space.
             SpaceError: a value is not in its Discrete space, or a leaf has another shape.
         """
-        leaves = [np.asarray(leaf) for leaf in flatten_like(self._form, observations)]
+        leaves = flatten_like(self._form, observations)
+        if leaves and hasattr(leaves[0], "detach"):
+            return self._of_tensors(leaves)
+        leaves = [np.asarray(leaf) for leaf in leaves]
         if self._form is None and self._parts[0].counts is None:
             return self._of_one(leaves[0])
         out = np.zeros((len(leaves[0]) if leaves else 0, self.size), np.float32)
@@ -87,6 +92,20 @@ class FlatRows:
             else:
                 _set_one_hot(out, part, leaf)
         return out
+
+    def _of_tensors(self, leaves: Sequence[Any]) -> Any:
+        import torch
+
+        rows = []
+        for part in self._parts:
+            flat = leaves[part.leaf].reshape(leaves[part.leaf].shape[0], -1)
+            if part.counts is None or part.firsts is None:
+                rows.append(flat.float())
+                continue
+            for entry, (first, count) in enumerate(zip(part.firsts.tolist(), part.counts.tolist())):
+                values = torch.arange(first, first + count, device=flat.device)
+                rows.append((flat[:, entry, None] == values).float())
+        return torch.cat(rows, 1)
 
     def _of_one(self, leaf: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """The same of rows that are one array of numbers."""
@@ -170,6 +189,7 @@ class FlattenObservations(ObservationRewriter):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    takes_tensors: ClassVar[bool] = True
     multi_agent: bool = False
     as_learner_connector: bool = False
     keys_to_remove: Sequence[Any] | None = None

@@ -17,8 +17,10 @@ from .observation_window import (
     FrameCount,
     ObservationWindow,
     fill_before_start,
+    filled_tensors,
     pool_frames,
     pooled_newest,
+    pooled_tensors,
     stack_frames,
 )
 
@@ -130,6 +132,16 @@ class FrameStacking(ObservationWindow):
         if self.padding == "same":
             fill_before_start(window, counts)
         return self._arranged(window.swapaxes(0, 1), 1)
+
+    def of_tensors(self, window: Any, known: Any) -> Any:
+        """The stacks that end with the newest observations."""
+        if self.max_pool > 1:
+            window, known = pooled_tensors(window, known, self.max_pool), known[:, self.max_pool - 1 :]
+        if self.padding == "same":
+            window = filled_tensors(window, known)
+        at = self._position(window.ndim - 2) + 1
+        window = window.movedim(1, at)
+        return window if self.new_axis else window.flatten(at, at + 1)
 
     # -- shapes --------------------------------------------------------------------------------
 

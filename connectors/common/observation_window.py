@@ -25,6 +25,7 @@ from .._engine.gather import gather, rows_of
 from .._engine.windows import window
 from ..authoring.column_paths import ColumnPath, addresses_in, observation_paths
 from ..columnar_piece import TwoSidedPiece
+from ..tensor_step import TensorStep
 
 __all__ = [
     "ChunkFrames",
@@ -118,6 +119,32 @@ def pooled_newest(window: npt.NDArray[Any], counts: npt.NDArray[np.int64], size:
         env, place = np.nonzero(np.arange(kept) < (kept - counts[short])[:, None])
         out[short[env], place] = 0
     return out.swapaxes(0, 1)
+
+
+def pooled_tensors(window: Any, known: Any, size: int) -> Any:
+    """The maxima of `size` frames each that `pooled_newest` gives: `[N, K, ...]` of `[N, K + size - 1, ...]`.
+
+    Args:
+        window: Oldest first.
+        known: True for frames that there are, bool [N, K + size - 1].
+        size: How many frames make one.
+    """
+    import torch
+
+    window, count = filled_tensors(window, known), window.shape[1] - size + 1
+    out = window[:, size - 1 :]
+    for back in range(1, size):
+        out = torch.maximum(out, window[:, size - 1 - back :][:, :count])
+    known = known[:, size - 1 :]
+    return out.where(known.reshape(*known.shape, *[1] * (out.ndim - 2)), 0)
+
+
+def filled_tensors(window: Any, known: Any) -> Any:
+    """A window `[N, K, ...]` with each environment's first frame where there was none: bool `known` [N, K]."""
+    import torch
+
+    first = (~known).sum(1)
+    return window[torch.arange(window.shape[0])[:, None], torch.arange(window.shape[1]).maximum(first[:, None])]
 
 
 def fill_before_start(window: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> None:
@@ -232,6 +259,23 @@ class ObservationWindow(TwoSidedPiece):
                 made[path] = self.newest(frames.swapaxes(0, 1), counts)
         columns[Columns.OBS] = EpisodeColumn(self._put(made, group), group.counts if training else None)
         return columns
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Make the column of the newest observations and those before."""
+        out, (rows, known) = step.obs, step.window(Columns.OBS, self.lookback)
+        for path in self._paths:
+            out = path.change(out, partial(_first, self.of_tensors(path.part(rows), known)))
+        return {**columns, Columns.OBS: out}
+
+    @abstractmethod
+    def of_tensors(self, window: Any, known: Any) -> Any:
+        """Return a row for the newest observation of each environment.
+
+        Args:
+            window: The newest observations, a tensor of shape [N, lookback + 1, ...], oldest first, zeros where there
+                was none yet.
+            known: True where there was one, bool [N, lookback + 1].
+        """
 
     @abstractmethod
     def output_space(self, space: Any) -> Any:

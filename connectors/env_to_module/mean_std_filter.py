@@ -114,7 +114,7 @@ class BoxLeaves:
                     found=f"shape {shape}",
                     do="let the earlier piece say in recompute_output_observation_space what it makes",
                 )
-        count = len(leaves[0]) if leaves else 0
+        count = leaves[0].shape[0] if leaves else 0
         if self._boxes and not isinstance(leaves[0], np.ndarray):
             import torch
 
@@ -141,21 +141,21 @@ class BoxLeaves:
         for box in self._boxes:
             if box.mask is not None:
                 mask, size = leaves[box.mask[0]], box.mask[1]
-                if len(mask) != len(rows) or math.prod(mask.shape) != len(rows) * size:
+                if mask.shape[0] != rows.shape[0] or math.prod(mask.shape) != rows.shape[0] * size:
                     raise SpaceError(
                         f"mask of {box.name}",
                         expected=f"{size} for each of {len(rows)} rows, as its space says",
                         found=f"shape {tuple(mask.shape)}",
                         do="give each row of the value its mask",
                     )
-                present[:, box.columns] = mask.reshape(len(rows), size) != 0
+                present[:, box.columns] = mask.reshape(rows.shape[0], size) != 0
         return present
 
     def put_back(self, leaves: list[Any], rows: Floats) -> Any:
         """The observations with `rows` in the place of the Boxes' entries; other leaves as they are."""
         out = list(leaves)
         for box in self._boxes:
-            part, leaf = rows[:, box.columns].reshape(len(rows), *box.shape), leaves[box.position]
+            part, leaf = rows[:, box.columns].reshape(rows.shape[0], *box.shape), leaves[box.position]
             if isinstance(part, np.ndarray):
                 out[box.position] = part.astype(box.dtype)
             else:

@@ -12,13 +12,15 @@ from annotated_types import Ge
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError
-from epibatch.core.spaces import flatten_inputs_to_1d_tensor, get_base_struct_from_space
+from epibatch.core.spaces import flatten_inputs_to_1d_tensor, get_base_struct_from_space, space_of_struct
 from epibatch.core.structs import map_struct
 
 from ...episodes.rows import Windows
 from .._engine.chunks import ChunkGroup
 from .._engine.windows import window
 from ..columnar_piece import ObservationRewriter, Piece
+from ..common.flatten_observations import FlatRows
+from ..tensor_step import TensorStep
 
 __all__ = ["PrevActionsPrevRewards", "StepHistory", "StepsBefore"]
 
@@ -44,10 +46,11 @@ class StepHistory:
         SpaceError: actions without a fixed number of entries.
     """
 
-    __slots__ = ("_count", "_name", "_owner", "_size", "_struct", "space")
+    __slots__ = ("_action_space", "_count", "_name", "_owner", "_size", "_struct", "space")
 
     def __init__(self, name: str, count: int, action_space: gym.Space[Any] | None, owner: str) -> None:
         self._name, self._count, self._owner, self._struct = name, count, owner, None
+        self._action_space = action_space
         if name == Columns.ACTIONS:
             self._struct = get_base_struct_from_space(action_space)
             bounds = map_struct(lambda leaf: _bounds(leaf, owner), self._struct)
@@ -77,6 +80,15 @@ class StepHistory:
         out = np.take(vectors, positions, axis=0, mode="clip")
         out[positions < 0] = 0
         return out.reshape(len(out), -1)
+
+    def of_tensors(self, step: TensorStep) -> Any:
+        """Return the same for a step in tensors."""
+        rows, known = step.window(self._name, self._count, self._action_space)
+        if self._struct is None:
+            return rows.float()
+        flat = map_struct(lambda leaf: leaf.flatten(0, 1), rows)
+        vectors = FlatRows(space_of_struct(self._struct))(flat).unflatten(0, (-1, self._count))
+        return (vectors * known[..., None]).flatten(1)
 
     def _vectors(self, rows: Any) -> Vectors:
         vectors: Vectors = flatten_inputs_to_1d_tensor(rows, self._struct)
@@ -174,6 +186,12 @@ class PrevActionsPrevRewards(StepsBefore, ObservationRewriter):
         for key, part in self.shown(self.input_action_space).items():
             out[key] = part.before(group, newest=True)
         return out
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Put the newest observations into a dict with what came before them."""
+        shown = {key: part.of_tensors(step) for key, part in self.shown(self.input_action_space).items()}
+        step.obs = {self.ORIG_OBS_KEY: step.obs, **shown}
+        return columns
 
 
 def _bounds(leaf: Any, owner: str) -> Vectors:

@@ -247,8 +247,10 @@ def _has_nan(tensor: torch.Tensor) -> bool:
     """True if there is NaN in a tensor on the CPU. NumPy's call costs less than torch's for few rows."""
     try:
         array = tensor.numpy(force=True)
-    except TypeError:  # bfloat16, which NumPy does not have
-        return bool(tensor.isnan().any())
+    except (TypeError, RuntimeError):  # bfloat16, which NumPy does not have; or torch.export, which has no values
+        import torch
+
+        return not torch.compiler.is_compiling() and bool(tensor.isnan().any())
     return b"\1" in np.isnan(array).tobytes()
 
 

@@ -15,6 +15,7 @@ from .._engine.agent_copies import encoded_by_agent, entry_of
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import Piece
+from ..tensor_step import TensorStep
 
 __all__ = ["ActionEncoders", "EncodingPiece", "NormalizeAndClipActions", "forget_counted", "note_counted"]
 
@@ -141,6 +142,14 @@ class NormalizeAndClipActions(EncodingPiece):
         else:
             columns[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(data, actions.counts)
         return columns
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Add the column."""
+        space = self.input_action_space
+        if Columns.ACTIONS_FOR_ENV in columns or self in step.group.call.leaving or space is None:
+            return columns
+        actions = self.need(columns, Columns.ACTIONS, "put GetActions before it")
+        return {**columns, Columns.ACTIONS_FOR_ENV: self.encoders(step.group).of_space(space)(actions)}
 
     def _encoded(self, actions: Any, space: gym.Space[Any], group: ChunkGroup) -> Any:
         encoders = self.encoders(group)

@@ -12,7 +12,14 @@ import numpy.typing as npt
 from epibatch.core.errors import SpaceError
 
 from .._engine.chunks import ChunkGroup
-from ..common.observation_window import ChunkFrames, FrameCount, ObservationWindow, pool_frames, pooled_newest
+from ..common.observation_window import (
+    ChunkFrames,
+    FrameCount,
+    ObservationWindow,
+    pool_frames,
+    pooled_newest,
+    pooled_tensors,
+)
 
 
 class TimeMaxPool(ObservationWindow):
@@ -65,6 +72,10 @@ class TimeMaxPool(ObservationWindow):
     def newest(self, window: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> Any:
         """Return the maxima that end with the newest observations."""
         return pooled_newest(window, counts, self.num_frames)[0]
+
+    def of_tensors(self, window: Any, known: Any) -> Any:
+        """Return the maxima that end with the newest observations."""
+        return pooled_tensors(window, known, self.num_frames)[:, 0]
 
     def of_all_steps(self, chunks: Iterator[ChunkFrames], group: ChunkGroup) -> Any:
         """Return the maxima that end with each observation, chunk after chunk."""

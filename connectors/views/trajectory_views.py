@@ -13,6 +13,7 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, EpibatchError, PipelineError, SpaceError, UnknownNameError, nearest
 from epibatch.core.spaces import exact_fill_value, get_base_struct_from_space, map_space
+from epibatch.core.structs import map_struct
 
 from ...episodes.rows import Windows
 from .._engine.agent_table import check_agent_ids, check_several
@@ -21,7 +22,9 @@ from .._engine.chunks import ChunkGroup
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.sequences import layout_of
 from .._engine.windows import check_window
+from ..authoring.column_paths import ColumnPath
 from ..columnar_piece import Piece
+from ..tensor_step import TensorStep
 from .held_rows import id_rows, windows_of
 from .other_agents import OtherAgents
 from .view import IDS, View, as_views
@@ -266,6 +269,30 @@ class TrajectoryViews(Piece):
                     except (UnknownNameError, ConfigError) as error:
                         raise self._removable(error, name) from None
         return batch
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Add the columns; those of earlier observations, actions and rewards can be."""
+        for name, view in self.views_of(step.group).items():
+            if self._is_for_this_side(view):
+                if view.base not in (Columns.OBS, Columns.ACTIONS, Columns.REWARDS) or view.per_sequence or view.agent:
+                    return super().run_tensors(columns, step)
+                columns = {**columns, **self._of_tensors(name, view, step)}
+        return columns
+
+    def _of_tensors(self, name: str, view: View, step: TensorStep) -> dict[str, Any]:
+        import torch
+
+        rows, known = step.window(view.base, view.lookback, self._space_of(view))
+        at = view.lookback + view.shifts[0] if view.is_single else [view.lookback + shift for shift in view.shifts]
+        fill = 0 if view.fill is None else view.fill
+        path = ColumnPath(view.base, tuple((view.column or "").split("/")[1:]))
+
+        def shown(leaf: Any) -> Any:
+            mask = known.reshape(*known.shape, *[1] * (leaf.ndim - 2))
+            return torch.where(mask, leaf, torch.as_tensor(fill, dtype=leaf.dtype))[:, at]
+
+        out = {name: map_struct(shown, path.part(rows))}
+        return {**out, f"{name}_mask": known[:, at]} if view.masked else out
 
     def _removable(self, error: EpibatchError, name: str) -> EpibatchError:
         """The error, which says how an algorithm gets rid of the view if it was given while it ran."""

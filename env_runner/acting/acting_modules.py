@@ -262,6 +262,14 @@ class AgentActions(NamedTuple):
     for_env: list[dict[Any, Any]]
     outputs: list[dict[Any, dict[str, Any]]]
 
+    def with_actions_for_env(self) -> AgentActions:
+        """Return the same with copies of the actions for the environments among the other columns."""
+        outputs = [
+            {agent: {**others.get(agent, {}), Columns.ACTIONS_FOR_ENV: action} for agent, action in group.items()}
+            for group, others in zip(map(copied_actions, self.for_env), self.outputs)
+        ]
+        return self._replace(outputs=outputs)
+
 
 def act_for_agents(
     module: Any,

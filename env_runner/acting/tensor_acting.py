@@ -28,7 +28,7 @@ from ...connectors.module_to_env.remove_single_ts_time_rank_from_batch import Re
 from ...connectors.module_to_env.unbatch_to_individual_items import UnBatchToIndividualItems
 from .acting_modules import forward
 
-_NATIVE = (
+LAYOUT_PIECES = (
     *(AddObservationsFromEpisodesToBatch, AddTimeDimToBatchAndZeroPad, AddStatesFromEpisodesToBatch),
     *(BatchIndividualItems, NumpyToTensor, TensorToNumpy, UnBatchToIndividualItems, RemoveSingleTsTimeRankFromBatch),
     ListifyDataForVectorEnv,
@@ -48,8 +48,8 @@ class TensorActing:
     """
 
     def __init__(self, env_to_module: Any, module_to_env: Any) -> None:
-        self._before = [piece for piece in env_to_module.pieces() if type(piece) not in _NATIVE]
-        self._after = [piece for piece in module_to_env.pieces() if type(piece) not in _NATIVE]
+        self._before = [piece for piece in env_to_module.pieces() if type(piece) not in LAYOUT_PIECES]
+        self._after = [piece for piece in module_to_env.pieces() if type(piece) not in LAYOUT_PIECES]
         for piece in self._before:
             if not (_takes_tensors(piece) and (_only(piece, Columns.OBS) or isinstance(piece, ObservationRewriter))):
                 raise _cannot(piece, "a transform of 'obs'")
@@ -65,7 +65,7 @@ class TensorActing:
         """Return observations as the module gets them; running statistics count them."""
         if not self._before:
             return obs
-        group = _group_of(module, None)
+        group = group_of_tensors(module, None)
         for piece in self._before:
             if isinstance(piece, ObservationRewriter):
                 obs = piece.rewrite(obs, group)
@@ -85,7 +85,7 @@ class TensorActing:
         Raises:
             ColumnError: no actions, or outputs of another width than the action distribution takes.
         """
-        group = _group_of(module, explore)
+        group = group_of_tensors(module, explore)
         device = flatten(batch[Columns.OBS])[0][0].device
         columns = to_tensors(dict(forward(module, batch, explore=explore, t=t)), device)
         for piece in self._after:
@@ -185,7 +185,7 @@ def to_tensors(struct: Any, device: Any) -> Any:
     return map_struct(converted, struct)
 
 
-def _group_of(module: Any, explore: bool | None) -> ChunkGroup:
+def group_of_tensors(module: Any, explore: bool | None) -> ChunkGroup:
     """Return the group of a call without episodes, whose columns are batched rows."""
     call = PipelineCall(rl_module=module, episodes=[], explore=explore, training=False)
     (group,) = call.groups.values()
@@ -222,7 +222,7 @@ def _cannot(piece: Any, what: str) -> ConfigError:
     own = "" if type(piece).__module__.startswith("epibatch.") else _DECLARE.format(name)
     return ConfigError(
         f"TensorEnvRunner, piece {name}",
-        expected=f"pieces that work on tensors: {what} that declares takes_tensors = True, or MeanStdFilter",
+        expected=f"pieces that work on tensors: MeanStdFilter, FlattenObservations, {what} with takes_tensors = True",
         found=found,
         do=f"{own}sample with SingleAgentEnvRunner, which converts the environment's tensors to arrays",
     )

@@ -1,5 +1,5 @@
-"""The command line: `train CONFIG`, `play RUN`, `inspect RUN`, `plot RUN...`, `settings`, `schema`, `pieces`,
-`check PIECE`, `check-env ENV` and `port FILE`.
+"""The command line: `train CONFIG`, `play RUN`, `record RUN`, `inspect RUN`, `plot RUN...`, `data show|check|convert`,
+`settings`, `schema`, `pieces`, `check PIECE`, `check-env ENV` and `port FILE`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from epibatch.core import __version__
 from epibatch.core.errors import EpibatchError, MissingExtraError, PortingError, nearest
 from epibatch.core.piece_declarations import PIPELINE_NAMES
 from epibatch.core.registry import piece_entries
+from epibatch.offline import commands as data_commands
 
 app = typer.Typer(
     name="epibatch",
@@ -34,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(data_commands.app, name="data")
 
 LEFT_TO_DO = 1
 WRONG_USE = 2
@@ -176,6 +178,44 @@ def play(
 
 
 @app.command()
+def record(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, a checkpoint, or a YAML file with a config.")],
+    to: Annotated[Path, typer.Option(help="The folder or file to write; nothing may be there.")],
+    episodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many to record.")] = 200,
+    explore: Annotated[bool, typer.Option("--explore", help="Draw actions, as in training.")] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the environments, and of what is drawn.")] = None,
+    format: Annotated[str | None, typer.Option(help="The format to write; left out: epibatch's own.")] = None,
+    allow_imports: Annotated[
+        bool, typer.Option("--allow-imports", help="Let the config import pieces and environments; this runs code.")
+    ] = False,
+) -> None:
+    """Record whole episodes with what a run has trained, in new environments: a data set to learn from.
+
+    `epibatch data show` and `epibatch data check` look at it.
+
+    Exit code 0: recorded. 2: wrong usage, a run that cannot be built, or a target that cannot be written. 3: an error
+    while acting. 130: stopped with Ctrl-C. Unless it is 0, nothing is written.
+    """
+    _allow_current_folder(allow_imports)
+    training, printed = run_commands.training_run, contextlib.redirect_stdout(sys.stderr)  # by the environment
+    try:
+        with printed:
+            recorded = run_commands.recording.record(
+                run, episodes, to, explore=explore, seed=seed, format=format, allow_imports=allow_imports
+            )
+    except training.STARTUP_ERRORS as error:
+        _fail(error)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; nothing is written", err=True)
+        raise typer.Exit(run_commands.playing.INTERRUPTED) from None
+    except Exception as error:
+        typer.echo(run_commands.error_reports.error_report(error), err=True)
+        raise typer.Exit(training.FAILED) from None
+    count, steps, mean = recorded
+    typer.echo(f"{count:,} episodes, {steps:,} steps, mean return {mean:,.6g}: {to}")
+
+
+@app.command()
 def inspect(
     run: Annotated[Path, typer.Argument(help="Folder of a run, a checkpoint, or a YAML file with a config.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("inspect.html"),
@@ -204,7 +244,8 @@ def inspect(
                 raise typer.Exit(training.FAILED) from None
     except training.STARTUP_ERRORS as error:
         _fail(error)
-    typer.echo(inspection.to_json() if as_json else "\n".join([*inspection.data["notes"], f"page: {out}"]))
+    data = inspection.data
+    typer.echo(inspection.to_json() if as_json else "\n".join([*data["notes"], *data["compared"], f"page: {out}"]))
 
 
 @app.command()

@@ -98,6 +98,92 @@ def test_a_piece_on_one_side_is_found_and_named():
     assert [piece["own"] for piece in data["flow"][0]["pieces"]].count(True) == 1
 
 
+class Scale(ConnectorV2):
+    """A planted bug: in acting it multiplies the observations of steps from `start` on."""
+
+    def __init__(self, *spaces, factor=2.0, start=0, **kwargs):
+        super().__init__(*spaces, factor=factor, start=start, **kwargs)
+        self.factor, self.start = factor, start
+
+    def scaled(self, rows, first):
+        late = np.arange(first, first + len(rows)) >= self.start
+        return [row * np.float32(self.factor if scales else 1) for row, scales in zip(rows, late)]
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes):
+            if episode.agent_id is None or not episode.is_done:
+                row = self.scaled([episode.get_observations(-1)], episode.t)[0]
+                self.add_batch_item(batch, "obs", row, episode)
+        return batch
+
+
+class Learned(Scale):
+    """The same while learning, under the same name."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+            rows = self.scaled(episode.get_observations(slice(0, len(episode) + 1)), episode.t_started)
+            self.add_n_batch_items(batch, "obs", rows, len(rows), episode)
+        return batch
+
+
+Learned.__name__ = "Scale"
+
+
+@pytest.mark.parametrize(
+    ("acting", "learning", "start"),
+    [
+        ({"factor": 2.0}, {"factor": 3.0}, 0),
+        ({"factor": 2.0, "start": 5}, {"factor": 2.0, "start": 7}, 5),
+        ({"factor": 2.0, "start": 5}, None, 5),
+        (None, {"factor": 2.0, "start": 3}, 3),
+        ({"factor": 2.0, "start": 4}, {"factor": 1.0}, 4),
+    ],
+)
+def test_the_piece_after_which_both_sides_part_is_found_by_running_them(acting, learning, start):
+    config = cartpole(use_lstm=True, max_seq_len=8, lstm_cell_size=4)
+    if acting is not None:
+        config.env_runners(env_to_module_connector=lambda *_: Scale(**acting))
+    if learning is not None:
+        config.learners(learner_connector=lambda *_: Learned(**learning))
+    data = inspected(config, num_env_steps=40)
+    parting, factors = data["parting"], [{"factor": 1.0, **(side or {})} for side in (acting, learning)]
+    changes = [side["factor"] != 1 and side.get("start", 0) <= start for side in factors]
+    assert [parting[side] for side in ("acting", "learning")] == ["scale" if change else None for change in changes]
+    assert parting["text"] in data["notes"][0] and f"On step {start} of episode" in parting["text"]
+    name = parting["text"].split()[5]
+    chunk = next(one for one in data["chunks"] if one["episode"] == name and one["t0"] <= start < one["t0"] + one["n"])
+    seen = chunk["obs"][start - chunk["t0"] + chunk["look"]]
+    entry = int(np.argmax(np.abs(seen)))
+    left, right = (seen[entry] * (side["factor"] if change else 1) for side, change in zip(factors, changes))
+    found = parting["text"].split(f"obs[{entry}] is ")[1].replace(" while acting, ", " ").split()[:2]
+    assert [float(value) for value in found] == pytest.approx([left, right], rel=0.01)
+
+
+def test_the_parting_piece_of_one_of_several_agents():
+    config = PPOConfig().environment(Relay).debugging(seed=0).training(train_batch_size=40, minibatch_size=40)
+    config = config.multi_agent(policies={"p"}, policy_mapping_fn=lambda agent, episode: "p")
+    data = inspected(
+        config.env_runners(env_to_module_connector=lambda *_: Scale(factor=3.0, start=2)), num_env_steps=20
+    )
+    assert data["parting"]["acting"] == "scale" and data["parting"]["learning"] is None
+    assert "On step 2 of" in data["parting"]["text"]
+
+
+def test_a_piece_that_has_changed_since_is_not_named_and_it_is_said():
+    class Beginning(Scale):
+        calls = 0
+
+        def scaled(self, rows, first):
+            self.calls += 1
+            return [row + np.float32(self.calls < 3) for row in rows]
+
+    config = cartpole().env_runners(env_to_module_connector=lambda *_: Beginning())
+    data = inspected(config, num_env_steps=20)
+    assert data["gap"][0] == 1 and data["parting"]["acting"] is data["parting"]["learning"] is None
+    assert "random numbers and state; Beginning" in data["notes"][0]
+
+
 class Turned(ConnectorV2):
     """A planted bug: what it makes of a column of a train batch with a time axis."""
 
@@ -117,7 +203,7 @@ def test_a_wrong_loss_mask_and_states_of_other_steps_are_noted():
     config = cartpole().rl_module(model_config={"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 8})
     for column, turn, expected in (
         ("loss_mask", torch.logical_not, ["no step carries loss", "bootstrap rows carry loss"]),
-        ("state_in", lambda leaf: leaf.roll(1, 0) + 1, ["observations by up to 0", "recurrent states"]),
+        ("state_in", lambda leaf: leaf.roll(1, 0) + 1, ["observations are equal", "recurrent states"]),
     ):
         algo = config.copy().build_algo()
         piece = Turned()
@@ -152,6 +238,9 @@ def test_replay_and_recorded_data():
     data = inspected(config, num_env_steps=40)
     (grid,) = data["grids"].values()
     assert len(grid["kind"]) == 40 and grid["columns"]["n_step"].count(2.0) > 20
+    for cell, (steps, total) in enumerate(zip(grid["columns"]["n_step"], grid["columns"]["rewards"])):
+        assert grid["seen"]["obs"][str(cell)] == [0]
+        assert len(grid["seen"]["rewards"][str(cell)]) == steps and total == pytest.approx(1 + 0.99 * (steps - 1))
     assert data["gap"][0] == 0 and data["facts"]["algorithm"] == "DQN"
     episode = SingleAgentEpisode(
         observations=[[0.0], [1.0], [2.0]], actions=[0, 1], rewards=[0.0, 0.0], len_lookback_buffer=0
@@ -160,7 +249,25 @@ def test_replay_and_recorded_data():
     data = inspected(config, num_env_steps=8)
     assert [lane["key"] for lane in data["flow"]] == ["learner"] and data["facts"]["environment"] == "recorded data"
     (grid,) = data["grids"].values()
-    assert set(grid["columns"]["obs"]) == {0.0, 1.0}
+    assert grid["columns"]["obs"] == grid["at"] and set(grid["at"]) == {0, 1}
+    assert [grid["seen"]["obs"][str(cell)] for cell in range(8)] == [[step] for step in grid["at"]]
+
+
+def test_outputs_that_a_data_set_recorded_are_not_compared():
+    algo = cartpole().build_algo()
+    episodes = algo.env_runner.sample(num_episodes=4)
+    algo.stop()
+    config = BCConfig().offline_data(input_=episodes).training(train_batch_size=16, minibatch_size=16)
+    data = inspected(config, num_env_steps=16)
+    (grid,) = data["grids"].values()
+    assert data["gap"] == [None, None] and set(grid["pairs"]) == {None} and data["parting"] is None
+    assert not [note for note in data["notes"] if "differ" in note]
+    by_id = {episode.id_: episode for episode in episodes}
+    for cell, (number, step) in enumerate(zip(grid["chunk"], grid["at"])):
+        recorded = by_id[data["chunks"][number]["name"]].get_observations(step)
+        values = [grid["columns"][f"obs[{k}]"][cell] for k in range(4)]
+        assert values == pytest.approx(recorded.tolist(), rel=1e-3, abs=1e-6)
+        assert grid["seen"]["obs"].get(str(cell), [step]) == [step]
 
 
 def state_of(algo):
@@ -216,6 +323,63 @@ def test_the_command(tmp_path, monkeypatch):
     (tmp_path / "wrong.yaml").write_text(CONFIG.replace("CartPole-v1", "NoSuchEnv-v0"))
     for wrong in ("nothing.yaml", str(tmp_path), "wrong.yaml"):
         assert run(app, ["inspect", wrong]).exit_code == 2
+
+
+def test_the_command_without_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["inspect", "runs/nosuch"])
+    assert done.exit_code == 2
+    for word in ("runs/nosuch", "folder of a run", "a YAML file", "no file or folder of this name", "epibatch train"):
+        assert word in done.output
+    (tmp_path / "runs" / "nosuck").mkdir(parents=True)
+    (tmp_path / "runs" / "nosuck" / "config.yaml").write_text(CONFIG)
+    assert "did you mean 'runs/nosuck'?" in CliRunner().invoke(app, ["inspect", "runs/nosuch"]).output
+
+
+class NextState(ConnectorV2):
+    """A planted bug: the recorded states are those of one step later."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+            rows = episode.get_extra_model_outputs("state_out")
+            later = {name: np.concatenate([leaf[1:], leaf[-1:]]) for name, leaf in rows.items()}
+            episode.set_extra_model_outputs(key="state_out", new_data=later)
+        return batch
+
+
+def test_states_of_other_steps_are_found_in_a_run():
+    config = cartpole(use_lstm=True, max_seq_len=8, lstm_cell_size=8)
+    data = inspected(config.copy().training(learner_connector=lambda *spaces: NextState()), num_env_steps=40)
+    (grid,) = data["grids"].values()
+    later = [state for state in grid["states"] if state[2] is not None]
+    assert later and all(found == expected + 1 for _, found, expected in later if found != "?")
+    assert any("NextState changed episode.state_out" in note for note in data["notes"])
+    sound = inspected(config, num_env_steps=40)
+    (grid,) = sound["grids"].values()
+    assert all(found == expected for _, found, expected in grid["states"])
+    # as many cells in a row as entries of the state: the last states are of rows all the same
+    assert not any(name.startswith("forward_train/state_out") for name in grid["columns"])
+    assert grid["others"]["forward_train/state_out/h"] == grid["others"]["state_in/h"] == [grid["shape"][0], 8]
+
+
+class Forget(ConnectorV2):
+    """A planted bug: while acting, the state stays as it was."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        def zeros(states):
+            return [{name: 0 * leaf for name, leaf in state.items()} for state in states]
+
+        batch["state_out"] = {key: zeros(states) for key, states in batch["state_out"].items()}
+        return batch
+
+
+def test_a_piece_that_keeps_the_state_as_it_was_while_acting_is_found():
+    config = cartpole(use_lstm=True, max_seq_len=8, lstm_cell_size=4)
+    data = inspected(config.env_runners(module_to_env_connector=lambda env, spaces: Forget()), num_env_steps=40)
+    differ, same = data["notes"][:2]
+    assert "Acting and learning differ" in differ and "Forget changed the module's state while acting" in differ
+    chunks = len(data["chunks"])
+    assert f"in {chunks} of {chunks} chunks the recorded state is the same after every step" in same
 
 
 PIECE = """

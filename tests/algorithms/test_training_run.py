@@ -38,6 +38,7 @@ class Scripted:
         self.config, self.more = config, more if callable(more) else lambda iteration: more or {}
         self.training_iteration = 0
         self.saved, self.stopped = [], False
+        self.episode_log = None
 
     def train(self):
         number = self.training_iteration + 1

@@ -7,8 +7,10 @@ import json
 import numpy as np
 import pytest
 
+from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.learner import LearnerConnectorPipeline
+from epibatch.connectors.observations import Affine
 from epibatch.connectors.replay import NStepReturns
 from epibatch.core.errors import EpibatchWarning, PipelineError
 from epibatch.episodes import SingleAgentEpisode
@@ -80,6 +82,166 @@ def test_chunks_are_shown_as_they_were_recorded():
     assert rewards == (2 * chunk.get_rewards()).tolist()
 
 
+def shift(column):
+    """A piece that moves the recorded values of a column by one step, within the episodes."""
+
+    class Shift(UserPiece):
+        def __call__(self, *, batch, episodes, **kwargs):
+            for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+                get, set_ = (getattr(episode, f"{verb}_{column.partition('/')[0]}") for verb in ("get", "set"))
+                if column == "rewards":
+                    set_(new_data=np.concatenate([[0.0], get()[:-1]]))
+                else:
+                    rows = get("state_out")["h"]
+                    set_(key="state_out", new_data={"h": np.concatenate([rows[:1], rows[:-1]])})
+            return batch
+
+    return Shift()
+
+
+def states_of(inspection):
+    return [state[1:] for state in grid_of(inspection)["states"]]
+
+
+def test_a_state_of_another_step_is_named():
+    """State h after step t is t + 0.25. Sequences of 4 begin at steps 0, 4 and 8 of a chunk, and at 2 of another."""
+    chunks = [Lab.episode("a", 10, state=2), Lab.episode("b", 3, state=2, offset=100, t_started=2, lookback=1)]
+    sound = learner(*Lab.defaults("learner")).inspect(chunks, Lab.module(2, 4))
+    assert states_of(sound) == [[None, None], [3, 3], [7, 7], [1, 1]]
+    assert sound.data["notes"] == [] and "4 of 4 sequences" in sound.data["compared"][0]
+
+    stale = learner(shift("extra_model_outputs/state_out"), *Lab.defaults("learner"))
+    inspection = stale.inspect(chunks, Lab.module(2, 4))
+    assert states_of(inspection) == [[None, None], [2, 3], [6, 7], [1, 1]]
+    (note,) = inspection.data["notes"]
+    assert "2 of 4 sequences" in note and "row b=1" in note and "after step 2" in note and "after step 3" in note
+    assert "Shift changed episode.state_out" in note
+    assert "episode.state_out/h" in changed_columns(inspection, "Shift")
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [(0.0, "zeros"), (-1.0, None), (5.25, 5), (77.0, "?"), (np.nextafter(np.float32(3.25), 4), "?")]
+)
+def test_a_state_that_was_replaced_says_what_it_equals(value, found):
+    def replace(batch, episodes):
+        batch["state_in"]["h"][1] = float(value)
+
+    pipeline = learner(*Lab.defaults("learner"), UserPiece(replace))
+    inspection = pipeline.inspect([Lab.episode("a", 10, state=2)], Lab.module(2, 4))
+    assert states_of(inspection) == [[None, None], [found, 3], [7, 7]]
+    (note,) = inspection.data["notes"]
+    text = {
+        "zeros": "equals zeros",
+        "?": "equals no recorded state of this episode",
+        5: "after step 5",
+        None: "the initial state",
+    }
+    assert text[found] in note and "UserPiece changed state_in" in note
+
+
+def changed_columns(inspection, kind):
+    pieces = [piece for lane in inspection.data["flow"] for piece in lane["pieces"] if piece["kind"] == kind]
+    return {column["name"]: column["what"] for piece in pieces for column in piece["columns"] if column["what"]}
+
+
+def test_rewards_that_differ_from_the_recorded_ones_are_counted():
+    chunks = [Lab.episode("a", 6), Lab.episode("b", 3, offset=100)]
+    inspection = learner(shift("rewards"), *Lab.defaults("learner")).inspect(chunks, Lab.module())
+    line, equal = inspection.data["compared"]
+    assert "rewards differ from the recorded ones in 9 of 9 rows" in line and "Shift changed episode.rewards" in line
+    assert "as they were recorded: obs, actions, action_logp" in equal
+    assert inspection.data["notes"] == [], "to shape rewards is no fault"
+    (text,) = changed_columns(inspection, "Shift")["episode.rewards"]
+    assert text == "100% of the values, for example 0.5 → 0.0"
+
+
+def test_a_piece_after_the_bootstrap_rows_is_named_too():
+    pieces = Lab.defaults("learner", ppo=True)
+    inspection = learner(pieces[0], shift("rewards"), *pieces[1:]).inspect([Lab.episode("a", 6)], Lab.module())
+    assert "in 6 of 6 rows. Shift changed episode.rewards." in inspection.data["compared"][0]
+    assert list(changed_columns(inspection, "Shift")) == ["episode.rewards"]
+
+
+def test_rewards_of_several_steps_are_told_as_made_by_their_piece():
+    pieces = [NStepReturns(n_step=2, gamma=1.0), *Lab.defaults("learner")]
+    (line, _) = learner(*pieces).inspect([Lab.episode("a", 6, end="terminated")], Lab.module()).data["compared"]
+    assert "rewards differ from the recorded ones in 5 of 6 rows. NStepReturns made rewards." in line
+
+
+def test_a_mask_that_hides_steps_or_shows_padding_is_noted():
+    def turn(batch, episodes):
+        batch["loss_mask"][:, -1:].logical_not_()
+
+    pieces = Lab.defaults("learner", ppo=True)
+    chunks = [Lab.episode("a", 5, state=2)]  # five steps and the bootstrap row, in sequences of 4
+    inspection = learner(*pieces[:-1], UserPiece(turn), pieces[-1]).inspect(chunks, Lab.module(2, 4))
+    shown, hidden = inspection.data["notes"]
+    assert "1 cells that are padding or bootstrap rows carry loss. UserPiece changed loss_mask." in shown
+    assert "1 of 5 steps carry no loss. UserPiece changed loss_mask." in hidden
+    assert learner(*pieces).inspect(chunks, Lab.module(2, 4)).data["notes"] == []
+
+
+class Halves(ColumnTransform):
+    columns = "obs"
+    share: float = 0.5
+
+    def transform(self, x):
+        return x * self.share
+
+
+def test_pieces_say_what_they_did_to_recorded_values():
+    inspection = learner(Halves(), Affine(scale=4.0), *Lab.defaults("learner")).inspect(
+        [Lab.episode("a", 4)], Lab.module()
+    )
+    own, built_in = inspection.data["flow"][0]["pieces"][:2]
+    assert own["doc"] == "", "a signature is no description"
+    assert built_in["doc"].startswith("Makes `x * scale + loc`")
+    (added,) = (column for column in own["columns"] if column["name"] == "obs")
+    assert added["before"] is None and added["what"][0] == "added"
+    assert (added["recorded"]["max"], added["after"]["max"]) == (14.0, 6.5)  # the last observation has no row
+    (changed,) = (column for column in built_in["columns"] if column["what"])
+    assert (changed["before"]["max"], changed["after"]["max"], changed["recorded"]) == (6.5, 26.0, None)
+
+
+def test_values_that_only_change_places_are_seen():
+    def reverse(batch, episodes):
+        batch["rewards"] = batch["rewards"].flip(0)
+
+    pipeline = learner(*Lab.defaults("learner"), UserPiece(reverse))
+    inspection = pipeline.inspect([Lab.episode("a", 4)], Lab.module())
+    assert changed_columns(inspection, "UserPiece") == {"rewards": ["100% of the values, for example 0.5 → 3.5"]}
+    assert "in 4 of 4 rows" in inspection.data["compared"][0]
+
+
+def test_without_a_module_it_says_so():
+    pieces = Lab.defaults("learner", ppo=True)
+    inspection = learner(*pieces[:-1]).inspect([Lab.episode("a", 4)])
+    assert "without a module" in repr(inspection) and inspection.data["facts"]["module"] == "none was given"
+    assert "No module was given" in inspection.data["notes"][0]
+    inspection = learner(*pieces, UserPiece()).inspect([Lab.episode("a", 4)])
+    assert "error in GeneralAdvantageEstimation" in repr(inspection)
+    failed, absent = inspection.data["notes"]
+    assert "general_advantage_estimation raised" in failed and "Not run: UserPiece." in failed
+    assert "No module was given" in absent
+
+
+def test_changes_of_drawn_chunks_are_seen():
+    buffer = EpisodeReplayBuffer(capacity=50, seed=0)
+    buffer.add([Lab.episode("a", 40, end="terminated")])
+
+    class Adds(UserPiece):
+        def __call__(self, *, batch, episodes, **kwargs):
+            for episode in episodes:
+                episode.set_rewards(new_data=episode.get_rewards() + 1)
+            return batch
+
+    pipeline = learner(Adds(), NStepReturns(n_step=2, gamma=1.0), *Lab.defaults("learner"))
+    inspection = pipeline.inspect(buffer.sample(8), Lab.module())
+    assert list(changed_columns(inspection, "Adds")) == ["episode.rewards"]
+    assert "in 8 of 8 rows. Adds changed episode.rewards." in inspection.data["compared"][0]
+    assert max(chunk["look"] for chunk in inspection.data["chunks"]) == 16, "not the whole episode is copied"
+
+
 def test_probes_are_at_most_64_and_it_is_said():
     chunks = [Lab.episode("a", 60)]
     inspection = learner(*Lab.defaults("learner")).inspect(chunks, Lab.module())
@@ -110,7 +272,8 @@ def test_pieces_have_moments_of_their_columns():
     piece = next(piece for piece in lane["pieces"] if piece["kind"] == "UserPiece")
     assert lane["key"] == "learner" and piece["own"] and piece["us"] > 0 and piece["error"] is None
     columns = {column["name"]: column for column in piece["columns"]}
-    assert columns["rewards"]["what"] == ["100% of the values"] and columns["holes"]["what"] == ["added"]
+    assert columns["rewards"]["what"] == ["100% of the values, for example 0.5 → 1.0"]
+    assert columns["holes"]["what"] == ["added"]
     rewards = columns["rewards"]["after"]
     assert (rewards["min"], rewards["mean"], rewards["max"], rewards["shape"]) == (1.0, 4.0, 7.0, [4])
     assert rewards["values"] == [1.0, 3.0, 5.0, 7.0] and not rewards["sampled"] and rewards["bytes"] == 32
@@ -130,7 +293,7 @@ def test_replay_draws_with_several_steps():
         chunk = chunks[number]
         rewards = whole[chunk["name"]].get_rewards().tolist()
         assert grid["columns"]["rewards"][cell] == sum(rewards[chunk["t0"] + step :][:3])
-    assert any("drawn chunks" in note for note in inspection.data["notes"])
+    assert inspection.data["notes"] == []
     places = {(chunk["name"], chunk["t0"]): chunk["x"] for chunk in chunks}
     begun = {name: {x[-2] - t for (owner, t), x in places.items() if owner == name} for name, _ in places}
     assert all(len(zeros) == 1 for zeros in begun.values()), "draws of one step lie at one time"

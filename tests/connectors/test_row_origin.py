@@ -219,7 +219,8 @@ def test_values_and_seconds_of_each_piece():
     pipeline = LearnerConnectorPipeline(connectors=[UserPiece(), *Lab.defaults("learner")])
     trace = pipeline.trace([Lab.episode("a", 5), Lab.episode("b", 4, offset=50)], Lab.module(), keep_rows=3)
     assert all(piece.seconds > 0 for piece in trace.pieces)
-    assert trace.pieces[0].values == {}
+    stored = trace.pieces[0].values
+    assert stored["episode.rewards"].tolist() == [0.5, 4.5, 53.5] and stored.keys() == trace.start_values.keys()
     for piece in trace.pieces[2:]:
         assert piece.values["rewards"].tolist() == [0.5, 4.5, 53.5]  # the first, middle and last of nine
         assert piece.values["obs"].shape == (3, 2)

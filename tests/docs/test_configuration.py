@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from epibatch.algorithms import DQNConfig, SACConfig
+from epibatch.algorithms import CQLConfig, DQNConfig, IQLConfig, MARWILConfig, SACConfig
 from epibatch.algorithms.config.pipelines import PIPELINES
 from epibatch.algorithms.config.settings import TrainingSettings
 from epibatch.algorithms.ppo import PPOConfig
@@ -47,8 +47,17 @@ def test_settings_and_their_defaults(section):
     assert wrong == []
 
 
-@pytest.mark.parametrize(("heading", "config", "base"), [("DQN", DQNConfig, None), ("SAC", SACConfig, DQNConfig)])
-def test_settings_that_algorithms_with_replay_have_beside_others(heading, config, base):
+@pytest.mark.parametrize(
+    ("heading", "config", "base"),
+    [
+        ("DQN", DQNConfig, None),
+        ("SAC", SACConfig, DQNConfig),
+        ("MARWIL", MARWILConfig, None),
+        ("CQL", CQLConfig, SACConfig),
+        ("IQL", IQLConfig, SACConfig),
+    ],
+)
+def test_settings_that_algorithms_have_beside_others(heading, config, base):
     model = config.model.sections()["training"]
     others = TrainingSettings if base is None else base.model.sections()["training"]
     known = {name: others.default_of(name) for name in others.names()}

@@ -1,8 +1,8 @@
 """The Python blocks of docs/*.md run, and print what stands in the text block right under them.
 
 A python or yaml block whose first line is a comment with nothing but a file's name is that file. In sh blocks
-`epibatch train`, `play`, `check` and `port` are run; what the last two print is compared too. A page whose
-first line is `<!-- needs: MODULE -->` runs where that is installed.
+`epibatch train`, `play`, `inspect`, `record`, `data`, `check` and `port` are run; what `data`, `check` and `port` print
+is compared too. A page whose first line is `<!-- needs: MODULE -->` runs where that is installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")
 NEEDS = re.compile(r"\A<!-- needs: ([\w.]+) -->$", re.MULTILINE)
-COMMAND = re.compile(r"^epibatch ((?:train|play|port|check) .*)$", re.MULTILINE)
+COMMAND = re.compile(r"^epibatch ((?:train|play|inspect|record|data|port|check) .*)$", re.MULTILINE)
 
 
 def blocks_of(text):
@@ -45,7 +45,7 @@ def run_commands(source):
     printed = None
     for arguments in COMMAND.findall(source):
         result = CliRunner().invoke(app, shlex.split(arguments))
-        shows = arguments.startswith(("port ", "check "))
+        shows = arguments.startswith(("port ", "check ", "data "))
         assert result.exit_code in ((0, 1) if shows else (0,)), (arguments, result.output)
         if shows:
             printed = (printed or "") + result.output

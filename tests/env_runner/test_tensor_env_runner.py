@@ -14,7 +14,7 @@ from fixture_tensor_envs import NumpyPoints, RobotsLikeIsaac, RslRlPoints, Torch
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2, learner
 from epibatch.connectors.authoring import ColumnTransform
-from epibatch.connectors.common import FrameStacking
+from epibatch.connectors.common import FlattenObservations, FrameStacking
 from epibatch.connectors.env_to_module import MeanStdFilter
 from epibatch.core import MaskedColumn
 from epibatch.core.columns import Columns
@@ -482,6 +482,13 @@ def test_a_piece_that_needs_arrays_is_named_when_the_runner_is_built(settings, n
     assert "takes_tensors" in str(error.value) and "SingleAgentEnvRunner" in str(error.value)
     if name != "OfRewards":  # there are none while acting
         SingleAgentEnvRunner(config=config_of(TorchPoints, **settings)).sample(num_timesteps=10)
+
+
+def test_flattened_observations_are_those_of_arrays():
+    numpy_runner = runner_of(SingleAgentEnvRunner, config_of(NumpyPoints, pieces=lambda env: FlattenObservations()))
+    episodes = numpy_runner.sample(num_timesteps=N * T, explore=False)
+    _, storage = sampled(config_of(TorchPoints, pieces=lambda env: FlattenObservations()), explore=False)
+    assert np.allclose(storage["obs"].numpy(), time_major(episodes, numpy_runner, "obs"), atol=1e-6)
 
 
 def test_a_running_filter_counts_tensors_as_it_counts_arrays():

@@ -22,7 +22,8 @@ RLLIB_PATHS = re.compile(
     r"|connectors\.(connector_v2|connector_pipeline_v2)|connectors\.(common|env_to_module|module_to_env|learner)\..+"
     r"|env_runner\.(\w+_env_runner|multi_agent_env|callbacks)|learner\.postprocessing\..+"
     r"|episodes\.(single_agent_episode|multi_agent_episode|infinite_lookback_buffer)"
-    r"|algorithms\.(ppo|algorithm_config|algorithm))"
+    r"|algorithms\.(ppo|algorithm_config|algorithm)"
+    r"|offline\.(parquet|minari|rllib|d4rl|tensordict|lerobot))"
 )
 """Modules that tests may import although they are no packages: RLlib's paths, and those that docs name."""
 

@@ -13,7 +13,10 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-MODULES = [f"epibatch.algorithms.{name}" for name in ("algorithm_config", "bc", "dqn", "ppo", "replay", "sac")]
+MODULES = [
+    f"epibatch.algorithms.{name}"
+    for name in ("algorithm_config", "bc", "cql", "dqn", "iql", "marwil", "ppo", "replay", "sac")
+]
 HEAD = "# Written by `make generated`: the source without bodies, with the settings of the models.\n"
 
 
@@ -90,6 +93,7 @@ def _imports(tree: ast.Module, body: str) -> Iterator[str]:
     yield "from collections.abc import Callable, Collection, Mapping, Sequence"
     yield "from typing import Any, ClassVar, Literal, TypeVar"
     yield "import gymnasium as gym"
+    yield "import torch"
     yield "from typing_extensions import Self"
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module not in ("__future__", "typing", "collections.abc"):

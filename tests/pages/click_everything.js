@@ -1,7 +1,7 @@
 // Runs inside an inspector page: clicks, hovers and types everywhere, then sends a report to the page around it.
 "use strict";
 function clickEverything() {
-  const report = { problems: PROBLEMS, cells: [], actions: 0, injected: window.injected === true, background: getComputedStyle(document.body).backgroundColor };
+  const report = { problems: PROBLEMS, cells: [], tables: [], actions: 0, injected: window.injected === true, background: getComputedStyle(document.body).backgroundColor };
   const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
   const one = selector => document.querySelector(selector);
   const expect = (holds, text) => { if (!holds) PROBLEMS.push(text); };
@@ -34,6 +34,7 @@ function clickEverything() {
   }
   for (const button of all(".piece")) {
     act(button, "click");
+    report.tables.push(one("#table").innerText);
     expect(all(".piece[aria-pressed=true]").length === 1 && button.getAttribute("aria-pressed") === "true", "one piece is pressed");
     if (button.closest("ol").querySelector(".piece") === button) {
       for (const index of all("#score .hit").keys()) act(all("#score .hit")[index], "click");
@@ -46,7 +47,7 @@ function clickEverything() {
       act(rect, "mouseover");
       act(rect, "click");
       const lines = Object.fromEntries(all("#panel tr").map(row => [row.cells[0].textContent, row.cells[1].textContent]));
-      report.cells.push([all("#grids svg").indexOf(svg), +rect.dataset.cell, one("#panel h3").textContent, lines]);
+      report.cells.push([all("#grids svg").indexOf(svg), +rect.dataset.cell, one("#panel h3").textContent, lines, one("#panel p")?.textContent]);
       expect(marks() > 0 && document.activeElement === svg, `a cell without a mark or focus: ${rect.dataset.cell}`);
       wrongText("cell", one("#panel"));
     }

@@ -32,21 +32,53 @@ def example(name):
 
 
 def replay_draw():
-    """A draw of three rows of two steps each from an episode, of a run in which nothing acted."""
-    column = {"layout": "tensors", "shape": [3], "dtype": "float32", "bytes": 12}
+    """A draw of four rows of two steps each from an episode, of a run in which nothing acted; two are of one step."""
+    column = {"layout": "tensors", "shape": [4], "dtype": "float32", "bytes": 16}
     change = {"name": "rewards", "before": None, "after": column, "what": ["added"]}
-    chunk = {"id": "c", "episode": "e", "env": -1, "agent": None, "module": "m", "x": list(range(9)), "t0": 4, "n": 8}
-    grid = {"shape": [3], "kind": [1, 1, 1], "chunk": [0, 0, 0], "at": [0, 6, 2]}
-    grid["columns"] = {"rewards": [0.5, None, -1.5], "n_step": [2, 2, 1]}
+    chunk = {"id": "c", "name": "cc", "episode": "e", "env": -1, "agent": None, "module": "m", "end": "cut", "side": 0}
+    chunks = [
+        chunk | {"x": list(range(4, 13)), "t0": 4, "n": 8, "look": 0},
+        chunk | {"x": list(range(4, 8)), "t0": 6, "n": 1, "look": 2},
+    ]
+    grid = {"shape": [4], "kind": [1, 1, 1, 1], "chunk": [0, 0, 0, 1], "at": [0, 6, 2, 0]}
+    grid["columns"] = {"rewards": [0.5, None, -1.5, -1.5], "n_step": [2, 2, 1, 2], "terminateds": [0, 0, 1, 0]}
+    observations = {"0": [0], "1": [6], "2": [2], "3": [-2, 0]}
+    grid["seen"] = {"obs": observations, "rewards": {"0": [0, 1], "1": [6, 7], "2": [2], "3": [0, 1]}}
     return {
         "title": "A draw",
-        "facts": {"rows": 3},
+        "facts": {"rows": 4},
         "notes": [],
         "gap": None,
         "flow": [{"key": "draw", "pieces": [{"piece": "p", "kind": "P", "own": False, "columns": [change]}]}],
-        "chunks": [chunk | {"look": 0, "end": "cut", "side": 0}],
+        "chunks": chunks,
         "grids": {"m": grid},
     }
+
+
+def broken_batch():
+    """The example with memory, of a batch whose states, mask and rewards are not those that were recorded."""
+    data = example("lstm")
+    (grid,) = data["grids"].values()
+    grid["states"] = [[1.5, 2, 3], [0, "zeros", 7], [2, "?", 4], *grid["states"][3:]]
+    mask = grid["columns"]["loss_mask"]
+    mask[grid["kind"].index(0)] = 1
+    data["compared"] = ["default_policy: rewards differ from the recorded ones in 3 of 9 rows. Shape changed rewards."]
+    data["notes"] = ["default_policy: 1 cells that are padding or bootstrap rows carry loss. Turn changed loss_mask."]
+    piece = data["flow"][-1]["pieces"][0]
+    column = {"layout": "tensors", "shape": [9], "dtype": "float32", "bytes": 36, "min": 0.25, "max": 8}
+    change = {"name": "rewards", "before": column, "after": column | {"max": 16}, "what": ["50% of the values"]}
+    made = {"name": "obs", "before": None, "recorded": column | {"shape": [10]}, "after": column, "what": ["added"]}
+    data["flow"][-1]["pieces"][0] = piece | {"own": True, "columns": [change, made]}
+    return data
+
+
+def failed():
+    """A pipeline whose second piece raised: there is no train batch."""
+    data = replay_draw() | {"grids": {}, "chunks": [], "compared": []}
+    data["notes"] = ["turn raised ValueError: no\nSo there is no train batch on this page. Not run: Last."]
+    piece = {"piece": "turn", "kind": "Turn", "own": True, "error": "no such thing", "columns": []}
+    data["flow"][0]["pieces"].append(piece)
+    return data
 
 
 def hostile():
@@ -106,18 +138,19 @@ def clicked(folder, pages, dark):
 @pytest.fixture(scope="module", params=[False, True], ids=["light", "dark"])
 def reports(request, tmp_path_factory):
     pages = {name: example(name) for name in EXAMPLES} | {"replay": replay_draw(), "hostile": hostile()}
+    pages |= {"broken": broken_batch(), "failed": failed()}
     return request.param, clicked(tmp_path_factory.mktemp("pages"), pages, request.param)
 
 
 @needs_chromium
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", [*EXAMPLES, "replay", "hostile"])
+@pytest.mark.parametrize("name", [*EXAMPLES, "replay", "hostile", "broken", "failed"])
 def test_everything_can_be_clicked(reports, name, width):
     dark, found = reports
     report = found[f"{name} {width}"]
     assert report["problems"] == []
-    assert report["actions"] > 30
+    assert report["actions"] > (10 if name == "failed" else 30)
     assert not report["injected"]
     assert (sum(map(int, re.findall(r"\d+", report["background"])[:3])) < 200) == dark
 
@@ -130,7 +163,7 @@ def test_each_cell_names_its_episode_and_step(reports, name):
     grids = list(data["grids"].items())
     shown = reports[1][f"{name} 1280"]["cells"]
     assert len(shown) == sum(len(grid["kind"]) for _, grid in grids)
-    for place, cell, title, lines in shown:
+    for place, cell, title, lines, _ in shown:
         module, grid = grids[place]
         kind, step = grid["kind"][cell], grid["at"][cell]
         width = grid["shape"][-1]
@@ -153,19 +186,52 @@ def test_each_cell_names_its_episode_and_step(reports, name):
 def test_the_page_says_where_acting_and_learning_part(reports):
     words = {name: reports[1][f"{name} 1280"]["text"] for name in ("lstm", "bug", "replay")}
     assert "Acting and learning agree" in words["lstm"]
-    assert "Acting and learning differ" in words["bug"] and "Only in acting: HalveObservations" in words["bug"]
+    assert "Acting and learning differ" in words["bug"] and "They part in acting: HalveObservations" in words["bug"]
     assert "Nothing acted for this page" in words["replay"]
 
 
 @needs_chromium
 @pytest.mark.slow
-def test_a_drawn_row_names_its_next_observation(reports):
-    shown = reports[1]["replay 1280"]["cells"]
-    assert [lines["next observation"] for *_, lines in shown] == [
-        "step 6, 2 steps later",
-        "step 12, 2 steps later",
-        "step 7, 1 step later",
-    ]
+def test_a_drawn_row_names_its_next_observation_its_rewards_and_the_rows_of_the_same_step(reports):
+    rows = [lines for *_, lines, _ in reports[1]["replay 1280"]["cells"]]
+    steps = ["step 6, 2 steps later", "step 12, 2 steps later", "step 7, 1 step later", "step 8, 2 steps later"]
+    assert [lines["next observation"] for lines in rows] == steps
+    value = "; then the value of the next observation"
+    rewards = [f"rewards of steps 4\u20135{value}", f"rewards of steps 10\u201311{value}", "reward of step 6"]
+    assert [lines["rewards add up"] for lines in rows] == [*rewards, f"rewards of steps 6\u20137{value}"]
+    assert [lines.get("is seen by") for lines in rows] == ["row 0, row 3", None, "row 2, row 3", "row 2, row 3"]
+
+
+@needs_chromium
+@pytest.mark.slow
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_page_says_what_is_wrong_with_a_batch_that_acting_agrees_with(reports, width):
+    report = reports[1][f"broken {width}"]
+    text = report["text"]
+    head = text[: text.index("Pipelines")]
+    assert "Acting and learning agree on what the network gets and gives" in head
+    assert "rewards differ from the recorded ones in 3 of 9 rows. Shape changed rewards." in head
+    assert "1 cells that are padding or bootstrap rows carry loss" in head
+    table = next(table for table in report["tables"] if "recorded [10] float32" in table)
+    assert "50% of the values" in table and "8 → 16" in table
+    memory = {lines.get("memory") for *_, lines, _ in report["cells"]}
+    assert {
+        "the row starts from the state recorded after step 2 (norm 1.5), and should start from the state recorded "
+        "after step 3",
+        "the row starts from zeros (norm 0), and should start from the state recorded after step 7",
+        "the row starts from a state that equals no recorded state of this episode (norm 2), and should start from the "
+        "state recorded after step 4",
+    } < memory
+    assert "No step lies here, and yet the cell carries loss." in [remark for *_, remark in report["cells"]]
+    assert width == 400 or "≠ state_in: after t=2" in text
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_page_without_a_batch_shows_the_piece_that_raised(reports):
+    report = reports[1]["failed 1280"]
+    assert "Not run: Last." in report["text"] and "raised" in report["text"]
+    assert "raised: no such thing" in report["tables"][1]
 
 
 @needs_chromium
@@ -181,7 +247,7 @@ def test_nothing_is_fetched():
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|@import|url\((?!#)", text
     )
-    assert len(text.encode()) < 66_000
+    assert len(text.encode()) < 70_000
 
 
 def luminance(colour):

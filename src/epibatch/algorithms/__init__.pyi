@@ -3,8 +3,12 @@ from .algorithm import Algorithm as Algorithm, StepResult as StepResult
 from .algorithm_config import AlgorithmConfig as AlgorithmConfig
 from .config.signatures import describe_settings as describe_settings
 from .bc import BC as BC, BCConfig as BCConfig, BCRule as BCRule
+from .cql import CQLConfig as CQLConfig, CQLRule as CQLRule
 from .dqn import DQNConfig as DQNConfig, DQNRule as DQNRule
+from .exported_policy import ExportedPolicy as ExportedPolicy, load_exported as load_exported
+from .iql import IQLConfig as IQLConfig, IQLRule as IQLRule
 from .loggers import Logger as Logger
+from .marwil import MARWILConfig as MARWILConfig, MARWILRule as MARWILRule
 from .policy import MultiAgentPolicy as MultiAgentPolicy, MultiAgentPolicyState as MultiAgentPolicyState
 from .policy import Policy as Policy, PolicyState as PolicyState
 from .policy_spec import PolicySpec as PolicySpec

@@ -49,12 +49,13 @@ from .algorithm_config import AlgorithmConfig
 from .checkpoint import config_from_checkpoint, describe, read_checkpoint, write_checkpoint
 from .config.module_specs import check_module, check_sequence_settings, complete_spec, config_with_views, module_views
 from .config.pipelines import check_same_pieces, given_pieces, is_edited
+from .episode_log import EpisodeLog, LoggedEnvRunnerGroup
 from .evaluation import Evaluation
 from .inspecting import inspect_algorithm
 from .other_libraries import ACT
 from .policy import MultiAgentPolicy, Policy, policy_for
 from .policy_spec import PolicySpec, settings_of
-from .recorded_episodes import with_spaces_of_data
+from .recorded_episodes import held_out_episodes, held_out_losses, with_spaces_of_data
 from .run.results import judge
 from .run.saved_checkpoints import read_newest
 from .sources import DrawnSource, ReportingSource, Source, StatefulSource, check_source
@@ -111,6 +112,7 @@ class Algorithm:
 
     Attributes:
         pipelines: `env_to_module`, `module_to_env` and `learner`.
+        episode_log: where sampled episodes are recorded, with `offline_data(output=...)`; None: nowhere.
 
     Raises:
         ConfigError: the config has neither an environment nor recorded episodes, its settings contradict each other, or
@@ -154,8 +156,12 @@ class Algorithm:
         self._time_total_s = 0.0
         self._env_steps = self._steps_to_learn = 0
         self._edits_learned = 0
-        self.env_runner_group = EnvRunnerGroup(
-            config=self.config if config.env is not None else with_spaces_of_data(self.config)
+        runners = self.config if config.env is not None else with_spaces_of_data(self.config)
+        self.episode_log = None if config.output is None else EpisodeLog(config.output, config.env)
+        self.env_runner_group = (
+            EnvRunnerGroup(config=runners)
+            if self.episode_log is None
+            else LoggedEnvRunnerGroup(self.episode_log, config=runners)
         )
         try:
             module = self.env_runner.module
@@ -183,6 +189,7 @@ class Algorithm:
             self._policy: Policy | MultiAgentPolicy | None = None
             self._policy_steps: int | None = None
             self._evaluation = Evaluation(self.config)
+            self._held_out = held_out_episodes(self.config)
             self._listeners = CallbackDispatcher(self.config, ALGORITHM_EVENTS)
             self.metrics = MetricsLogger(times_pieces=False)
             self._call("on_algorithm_init")
@@ -295,7 +302,8 @@ class Algorithm:
             `timers` with the seconds of `sample` and `learn`, and of every piece if the config has `time_pieces`;
             with several processes `fault_tolerance`, counts of their failures; what the source reports, such as
             `replay_buffer`; and `evaluation`, what `evaluate` returned, in iterations that `evaluation_interval`
-            divides. If that fails, it is missing, and a warning says why.
+            divides. If that fails, it is missing, and a warning says why. In iterations that
+            `offline_evaluation_interval` divides, `offline_evaluation`: the losses of episodes that are `held_out`.
 
         Raises:
             RunnerError: the runner returned no steps.
@@ -329,6 +337,8 @@ class Algorithm:
         self.training_iteration += 1
         self._time_total_s += seconds
         self._env_steps += step.num_env_steps
+        if self.episode_log is not None:
+            self.episode_log.commit()
         metrics = self.env_runner.get_metrics()
         results = {
             "env_runners": metrics,
@@ -348,6 +358,8 @@ class Algorithm:
             results.update(self._batches.get_metrics())
         if evaluates:
             results.update(self._evaluated())
+        if self._held_out and self.training_iteration % self.config.offline_evaluation_interval == 0:
+            results["offline_evaluation"] = held_out_losses(self.learner, self._held_out)
         results = merge_logged(results, self.metrics, "algorithm")
         self._call("on_train_result", result=results)
         return results
@@ -1062,6 +1074,8 @@ class Algorithm:
             if hasattr(self, "learner_group"):  # not if the constructor failed before
                 self.learner_group.stop()
         finally:
+            if self.episode_log is not None:
+                self.episode_log.close()
             self.env_runner_group.stop()
 
 

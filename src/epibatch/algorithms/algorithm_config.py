@@ -281,6 +281,11 @@ class AlgorithmConfig:
         ]
         return f"{type(self).__name__}({', '.join(arguments)})"
 
+    @property
+    def samples(self) -> bool:
+        """True if runners sample what is learned from; False if recorded episodes take their place."""
+        return self.input_ is None
+
     def validate(self) -> None:
         """Check what no single setting can show.
 
@@ -289,6 +294,8 @@ class AlgorithmConfig:
         """
         errors = ErrorList()
         add_contradictions(self._settings, errors)
+        if self.input_ is not None and self.num_env_runners and not self.samples:
+            errors.add("env_runners.num_env_runners", "expected 0 with offline_data.input_, as nothing is sampled")
         fault = device_error(self.device)
         if fault is not None:
             errors.add("learners.device", f"{self.device!r} cannot be used here: {fault}; cpu can be used everywhere")
@@ -323,6 +330,11 @@ class AlgorithmConfig:
     def is_multi_agent(self) -> bool:
         """True if there are other modules than the default one, as RLlib sees it."""
         return list(self.policies) != [DEFAULT_MODULE_ID]
+
+    @property
+    def keep_actions_for_env(self) -> bool:
+        """True if runners store `actions_for_env` with the other outputs of each step: what they sample is recorded."""
+        return self.output is not None
 
     @property
     def policies(self) -> dict[str, PolicySpec]:
@@ -383,7 +395,7 @@ class AlgorithmConfig:
             most = -(-self.evaluation_duration // max(1, self.evaluation_num_env_runners))
             settings["num_envs_per_env_runner"] = min(count, most)
         parts: dict[str, dict[str, Any]] = {section: {} for section in EVALUATED}
-        parts["offline_data"] = {"input_": None}
+        parts["offline_data"] = {"input_": None, "output": None}
         for setting, value in settings.items():
             parts[self.model.section_of()[setting]][setting] = value
         config = self.copy().change("evaluation_config", parts)

@@ -101,6 +101,10 @@ class AlgorithmConfig:
     def copy(self: ConfigT) -> ConfigT:
         """A config of its own with the same settings; dicts and lists in them are copied."""
         ...
+    @property
+    def samples(self) -> bool:
+        """True if runners sample what is learned from; False if recorded episodes take their place."""
+        ...
     def validate(self) -> None:
         """Check what no single setting can show.
 
@@ -131,6 +135,10 @@ class AlgorithmConfig:
     @property
     def is_multi_agent(self) -> bool:
         """True if there are other modules than the default one, as RLlib sees it."""
+        ...
+    @property
+    def keep_actions_for_env(self) -> bool:
+        """True if runners store `actions_for_env` with the other outputs of each step: what they sample is recorded."""
         ...
     @property
     def policies(self) -> dict[str, PolicySpec]:
@@ -559,12 +567,19 @@ class AlgorithmConfig:
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
         """
-    def offline_data(self, *, input_: Any = None, input: Any = None) -> Self:
-        """Set recorded episodes, which are learned from in the place of sampled ones; no environment is needed then.
+    def offline_data(
+        self, *, input_: Any = None, output: str | None = None, held_out: float = 0.0, input: Any = None
+    ) -> Self:
+        """Set recorded episodes, which take the place of sampled ones, and where sampled ones are recorded.
 
         Args:
             input_: The path of a data set, an `EpisodeDataset`, a list of episodes, or another sequence of them
                 that a learner pipeline takes; None: episodes are sampled.
+            output: Folder of a data set, to which every episode that is sampled for training is written, with its
+                model outputs and with the actions as the environment gets them (`actions_for_env`); a relative one
+                lies in the run's folder.
+            held_out: Share of the recorded episodes that is not learned from, but measured: the losses of its steps
+                are `offline_evaluation` in the results.
             input: The path of a data set, an `EpisodeDataset`, a list of episodes, or another sequence of them that
                 a learner pipeline takes; None: episodes are sampled.
 
@@ -632,6 +647,7 @@ class AlgorithmConfig:
         evaluation_parallel_to_training: bool = False,
         evaluation_sample_timeout_s: float | None = 120.0,
         evaluation_force_reset_envs_before_iteration: Literal[True] = True,
+        offline_evaluation_interval: int = 1,
     ) -> Self:
         """Set when and how long the policy is measured apart from the training, which it does not change.
 
@@ -651,6 +667,8 @@ class AlgorithmConfig:
             evaluation_sample_timeout_s: Seconds without a step after which one of these processes is taken to hang,
                 and is replaced; None: no limit.
             evaluation_force_reset_envs_before_iteration: Must be True: each evaluation begins new episodes.
+            offline_evaluation_interval: Iterations from one measurement of the losses of episodes that are
+                `held_out` to the next.
 
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
@@ -888,6 +906,8 @@ class AlgorithmConfig:
     loss: Callable[..., Any] | str | None
     train_batch_size_per_learner: int
     input_: Any
+    output: str | None
+    held_out: float
     input: Any
     model_config: dict[str, Any]
     rl_module_spec: Any
@@ -906,6 +926,7 @@ class AlgorithmConfig:
     evaluation_parallel_to_training: bool
     evaluation_sample_timeout_s: float | None
     evaluation_force_reset_envs_before_iteration: Literal[True]
+    offline_evaluation_interval: int
     callbacks_class: type[Any] | str | Sequence[type[Any] | str] | None
     on_algorithm_init: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None
     on_train_result: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None

@@ -13,7 +13,16 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.rl_module import Heads, QDistributionAPI, QValueAPI, RLModule, RLModuleSpec
-from epibatch.core.settings import Count, ErrorList, Number, Positive, PositiveNumber, ScheduledCoefficient, Switch
+from epibatch.core.settings import (
+    Coefficient,
+    Count,
+    ErrorList,
+    Number,
+    Positive,
+    PositiveNumber,
+    ScheduledCoefficient,
+    Switch,
+)
 from epibatch.core.structs import map_struct
 
 from ..connectors.actions.epsilon_greedy import EpsilonGreedy
@@ -58,6 +67,9 @@ class DQNTraining(ReplayTraining):
     """True: the network learns h(return), with h(x) = sign(x)(sqrt(|x| + 1) - 1) + x / 1000, so returns of any size."""
     td_error_loss_fn: Literal["huber", "mse"] = "huber"
     """The loss of errors; with `num_atoms` above 1 it is the cross-entropy."""
+    min_q_weight: Coefficient = 0.0
+    """Weight of the soft maximum over the Q-values of all actions less that of the recorded one, which the loss lowers:
+    conservative Q-learning (Kumar et al. 2020), for recorded episodes."""
     target_network_update_freq: Positive = 500
     """Gradient steps from one change of the target to the next."""
 
@@ -112,8 +124,11 @@ class DQNRule(UpdateRule):
             loss = nn.functional.huber_loss if settings.td_error_loss_fn == "huber" else nn.functional.mse_loss
             rows = loss(chosen, goals, reduction="none").squeeze(-1)
             errors = (chosen.detach() - goals).squeeze(-1)
-        rows, values = rows * batch.get("weights", 1.0), _values(outputs.detach(), module)
-        values = _of_actions(values.unsqueeze(-1), actions).squeeze(-1)
+        every = _values(outputs, module)
+        values = _of_actions(every.unsqueeze(-1), actions).squeeze(-1)
+        if settings.min_q_weight:
+            rows = rows + settings.min_q_weight * (every.logsumexp(-1) - values)
+        rows, values = rows * batch.get("weights", 1.0), values.detach()
         counted = slice(None) if mask is None else mask
         metrics = {"qf_mean": values[counted].mean(), "td_error_mean": errors[counted].abs().mean()}
         errors = errors if mask is None else errors.masked_fill(~mask, torch.nan)

@@ -7,7 +7,7 @@ from torch import nn
 from typing_extensions import Self
 
 from epibatch.core.rl_module.rl_module import Heads, RLModuleSpec
-from epibatch.core.settings import Count, Number, Positive, PositiveNumber, ScheduledCoefficient, Switch
+from epibatch.core.settings import Coefficient, Count, Number, Positive, PositiveNumber, ScheduledCoefficient, Switch
 
 from ..learner.update_rule import Losses, UpdateRule
 from .replay import ReplayConfig, ReplayTraining
@@ -31,6 +31,7 @@ class DQNTraining(ReplayTraining):
     burn_in_len: Count
     value_rescaling: Switch
     td_error_loss_fn: Literal["huber", "mse"]
+    min_q_weight: Coefficient
     target_network_update_freq: Positive
 
 class DQNRule(UpdateRule):
@@ -112,6 +113,7 @@ class DQNConfig(ReplayConfig):
         burn_in_len: int = 0,
         value_rescaling: bool = False,
         td_error_loss_fn: Literal["huber", "mse"] = "huber",
+        min_q_weight: float = 0.0,
         target_network_update_freq: int = 500,
         train_batch_size_per_learner: int = 32,
         model: dict[str, Any] = ...,
@@ -161,6 +163,8 @@ class DQNConfig(ReplayConfig):
             value_rescaling: True: the network learns h(return), with h(x) = sign(x)(sqrt(|x| + 1) - 1) + x / 1000,
                 so returns of any size.
             td_error_loss_fn: The loss of errors; with `num_atoms` above 1 it is the cross-entropy.
+            min_q_weight: Weight of the soft maximum over the Q-values of all actions less that of the recorded one,
+                which the loss lowers: conservative Q-learning (Kumar et al. 2020), for recorded episodes.
             target_network_update_freq: Gradient steps from one change of the target to the next.
             train_batch_size_per_learner: Steps drawn for one update.
             model: Options of the default network, such as `{"fcnet_hiddens": [64, 64]}`, or a `DefaultModelConfig`.
@@ -189,4 +193,5 @@ class DQNConfig(ReplayConfig):
     burn_in_len: int
     value_rescaling: bool
     td_error_loss_fn: Literal["huber", "mse"]
+    min_q_weight: float
     target_network_update_freq: int

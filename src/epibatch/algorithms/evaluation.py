@@ -6,7 +6,7 @@ import copy
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -277,22 +277,44 @@ def _sample(
 def _sample_steps(runner: Any, amount: int) -> EvaluatedEpisodes:
     episodes = EvaluatedEpisodes(runner.num_envs)
     chunks = runner.sample(num_timesteps=amount, force_reset=True)
-    episodes.add(runner, chunks, [len(chunks)] * runner.num_envs)
+    for env, chunk in _with_envs(runner, chunks):
+        episodes.add(env, chunk)
     episodes.steps = sum(len(chunk) for chunk in chunks)
     return episodes
 
 
 def _sample_episodes(runner: Any, amount: int) -> EvaluatedEpisodes:
+    episodes = EvaluatedEpisodes(runner.num_envs)
+    for env, chunk in sample_whole_episodes(runner, amount):
+        episodes.add(env, chunk)
+    return episodes
+
+
+def sample_whole_episodes(runner: Any, amount: int, **arguments: Any) -> Iterator[tuple[int, Any]]:
+    """Sample episodes from their beginning to their end: the first ones of each environment, alike many of each.
+
+    Args:
+        runner: The runner that samples.
+        amount: The number of episodes.
+        arguments: Further ones of its `sample`.
+
+    Returns:
+        The chunks of these episodes, of each environment in the order of time, with the environment's number.
+    """
     count = runner.num_envs
-    episodes, left = EvaluatedEpisodes(count), [(amount + env) // count for env in range(count)]
+    left = [(amount + env) // count for env in range(count)]
     first, steps = True, 0
     while any(left):
-        ended = len(episodes.returns)
-        episodes.add(runner, runner.sample(num_timesteps=count * _AT_ONCE, force_reset=first), left)
+        before = sum(left)
+        for env, chunk in _with_envs(
+            runner, runner.sample(num_timesteps=count * _AT_ONCE, force_reset=first, **arguments)
+        ):
+            if left[env]:
+                left[env] -= chunk.is_done
+                yield env, chunk
         first = False
-        steps = steps + count * _AT_ONCE if len(episodes.returns) == ended else 0
+        steps = steps + count * _AT_ONCE if sum(left) == before else 0
         runner.warn_if_endless(steps)
-    return episodes
 
 
 def _sample_apart(runner: Any, number: int, share: Any) -> tuple[int, tuple[EvaluatedEpisodes, Any]]:
@@ -322,26 +344,21 @@ class EvaluatedEpisodes:
         self.steps = 0
         self.seconds = 0.0
 
-    def add(self, runner: Any, chunks: Sequence[Any], left: list[int]) -> None:
-        """Take in what a `sample()` returned.
+    def add(self, env: int, chunk: Any) -> None:
+        """Take in a chunk.
 
         Args:
-            runner: The runner that sampled.
-            chunks: Of one environment in the order of time.
-            left: How many episodes of each environment still count; changed.
+            env: Its environment.
+            chunk: The next one of this environment.
         """
-        for env, chunk in _with_envs(runner, chunks):
-            if not left[env]:
-                continue
-            self._running[env].append((_return_of(chunk), len(chunk)))
-            if isinstance(chunk, MultiAgentEpisode):
-                (self.agents.end if chunk.is_done else self.agents.cut)(env, chunk)
-            if chunk.is_done:
-                left[env] -= 1
-                parts = self._running.pop(env)
-                self.returns.append(float(sum(part[0] for part in parts)))
-                self.lengths.append(sum(part[1] for part in parts))
-                self.steps += self.lengths[-1]
+        self._running[env].append((_return_of(chunk), len(chunk)))
+        if isinstance(chunk, MultiAgentEpisode):
+            (self.agents.end if chunk.is_done else self.agents.cut)(env, chunk)
+        if chunk.is_done:
+            parts = self._running.pop(env)
+            self.returns.append(float(sum(part[0] for part in parts)))
+            self.lengths.append(sum(part[1] for part in parts))
+            self.steps += self.lengths[-1]
 
     def join(self, others: EvaluatedEpisodes) -> None:
         """Count the episodes of another runner, too, which sampled at the same time."""

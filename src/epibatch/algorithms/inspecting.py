@@ -22,7 +22,7 @@ from epibatch.core.structs import map_struct
 from ..connectors._inspect.inspection import Inspection, inspect_pipeline, lane, leaves_of, observation_rows, traced
 from ..connectors.connector_v2 import ConnectorV2
 from ..env_runner.env_runner_group import EnvRunnerGroup
-from ..learner.acting_side import pieces_of_one_side
+from ..learner.acting_side import find_parting, pieces_of_one_side
 from .recorded_episodes import with_spaces_of_data
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ _SHOWN_CALL = 5
 _MOST_SAMPLES = 10_000
 _STATES = ("rl_module", "weights_seq_no", "env_to_module_connector", "module_to_env_connector")
 _TOLERANCE = 1e-4
+_CLEAR = 0.01
+"""Part of the largest difference that a step needs to be run again on both sides."""
 
 
 class _Observed(ConnectorV2):
@@ -90,7 +92,7 @@ def inspect_algorithm(algo: Algorithm, num_env_steps: int = 256) -> Inspection:
 
 def _inspected(algo: Algorithm, num_env_steps: int) -> Inspection:
     config, learner = _small(algo.config, num_env_steps), algo.learner
-    acts = config.env is not None and config.input_ is None
+    acts = config.env is not None and config.samples
     group = EnvRunnerGroup(config=config if config.env is not None else with_spaces_of_data(config))
     observed, begun = _Observed(), _Begun()
     observed.rows, observed.envs = {}, {}
@@ -102,6 +104,8 @@ def _inspected(algo: Algorithm, num_env_steps: int) -> Inspection:
         acting.prepend(begun)
         acting.append(observed)
         episodes = _sampled(config.make_source(group))
+        if not config.samples:  # a source of recorded steps draws those of many updates at once
+            episodes = episodes[:num_env_steps]
         acting.remove(begun)
         acting.remove(observed)
         lanes = _acting_lanes(runner, list(begun.episodes)) if acts and begun.episodes else []
@@ -115,7 +119,7 @@ def _inspected(algo: Algorithm, num_env_steps: int) -> Inspection:
         episodes,
         module,
         title=f"{environment}, {type(algo).__name__}",
-        acted=observed.rows,
+        acted=observed.rows if acts else None,
         envs=observed.envs,
         outputs=lambda batch: _outputs(module, batch),
         metrics=MetricsLogger(times_pieces=False),
@@ -129,6 +133,7 @@ def _inspected(algo: Algorithm, num_env_steps: int) -> Inspection:
         "iteration": algo.training_iteration,
         **data["facts"],
     }
+    data["parting"] = _parting(data, episodes, acting, learner.connector, module)
     data["notes"] = [*_notes(data, algo), *data["notes"]]
     return inspection
 
@@ -195,6 +200,44 @@ def _on(device: Any, leaf: Any) -> Any:
     return leaf.to(device) if isinstance(leaf, torch.Tensor) and device is not None else leaf
 
 
+def _parting(
+    data: Mapping[str, Any], episodes: Sequence[Any], acting: Any, learning: Any, module: Any
+) -> dict[str, Any] | None:
+    """Find the pieces after which both sides part, on the first step whose observations clearly differ.
+
+    Returns:
+        See `Inspection.data`, `parting`.
+    """
+    least = _CLEAR * (data["gap"][0] or 0.0)
+    if least == 0:
+        return None
+    step, number, at = min(
+        (data["chunks"][number]["t0"] + at, number, at)
+        for grid in data["grids"].values()
+        for number, at, pair in zip(grid["chunk"], grid["at"], grid["pairs"])
+        if pair is not None and (pair[2] or 0.0) >= least
+    )
+    shown = data["chunks"][number]
+    every = ConnectorV2.single_agent_episode_iterator(episodes, agents_that_stepped_only=False)
+    chunk = next(one for one in every if (one.id_, one.t_started) == (shown["name"], shown["t0"]))
+    found = find_parting(acting, learning, module, chunk, at)
+    text = f"On step {step} of episode {shown['episode']} "
+    text += "both make the same now: look for random numbers and state" if found is None else found.text
+    names = (None, None) if found is None else (found.acting, found.learning)
+    return {"acting": names[0], "learning": names[1], "text": text}
+
+
+def _that_change_states(flow: Sequence[Any]) -> str:
+    """The user's pieces that changed `state_out` before it was recorded."""
+    pieces = [piece for lane in flow if lane["key"] == "module_to_env" for piece in lane["pieces"] if piece["own"]]
+    states = (Columns.STATE_OUT, f"{DEFAULT_MODULE_ID}/{Columns.STATE_OUT}")
+    return ", ".join(
+        piece["kind"]
+        for piece in pieces
+        if any(column["what"] and column["name"].startswith(states) for column in piece["columns"])
+    )
+
+
 def _notes(data: Mapping[str, Any], algo: Algorithm) -> list[str]:
     """What is to be seen first: where acting and learning part, and how much is padding."""
     notes = []
@@ -202,11 +245,17 @@ def _notes(data: Mapping[str, Any], algo: Algorithm) -> list[str]:
     if observations > 0 or outputs > _TOLERANCE:
         where = "look at recurrent states and other columns that the module reads"
         if observations > 0:
-            pieces = pieces_of_one_side(algo.pipelines["env_to_module"], algo.pipelines["learner"])
-            where = pieces.replace("\n", "; ") or "no piece is in one of both pipelines alone"
+            parting = data["parting"]
+            where = parting["text"]
+            if parting["acting"] is None and parting["learning"] is None:
+                pieces = pieces_of_one_side(algo.pipelines["env_to_module"], algo.pipelines["learner"])
+                where = "; ".join(filter(None, [where, *pieces.split("\n")]))
+        elif changing := _that_change_states(data["flow"]):
+            where = f"{changing} changed the module's state while acting"
+        seen = f"observations by up to {observations:.3g}" if observations > 0 else "the observations are equal"
         notes.append(
-            f"Acting and learning differ: observations by up to {observations:.3g}, module outputs by up to "
-            f"{outputs:.3g}. {where[:1].upper()}{where[1:]}."
+            f"Acting and learning differ: {seen}, module outputs by up to {outputs:.3g}. "
+            f"{where[:1].upper()}{where[1:]}."
         )
     kinds = np.concatenate([grid["kind"] for grid in data["grids"].values()] or [np.ones(0)])
     if kinds.size and (padding := float((kinds == 0).mean())) > 0.25:

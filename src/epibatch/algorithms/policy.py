@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -339,6 +340,41 @@ class Policy(PolicyPipelines):
         for_env = columns.pop(Columns.ACTIONS_FOR_ENV, actions)
         after = PolicyState(rows, batched, self._owner, history, actions, columns)
         return self._for_env(for_env, batched), after
+
+    def export(self, path: str | Path) -> None:
+        """Write the whole greedy acting path as one file: env-to-module pieces, module, module-to-env pieces.
+
+        The file's inputs are the observations and states, its outputs the actions and the next states; the batch is of
+        any size. States are what `act` keeps: the recurrent state, stacked frames, earlier actions and rewards. Running
+        statistics are constants in it. Before the file is written, its actions are compared with those of `act`.
+
+        Args:
+            path: A file. One that ends in .onnx runs in any ONNX runtime, without epibatch; .pt2 is a program of
+                `torch.export`, which `epibatch.algorithms.load_exported` loads.
+
+        Raises:
+            ConfigError: another ending.
+            MissingExtraError: ONNX without `pip install 'epibatch[export]'`.
+            NotAvailableError: a piece or the module cannot be exported; the message names it.
+
+        Example:
+            >>> import tempfile
+            >>> from epibatch.algorithms import load_exported
+            >>> from epibatch.algorithms.ppo import PPOConfig
+            >>> algo = PPOConfig().environment("CartPole-v1").debugging(seed=0).build_algo()
+            >>> path = Path(tempfile.mkdtemp()) / "policy.pt2"
+            >>> algo.get_policy().export(path)
+            >>> algo.stop()
+            >>> exported = load_exported(path)
+            >>> import torch
+            >>> actions, states = exported.program({"obs": torch.zeros(3, 4)}, exported.initial_states(3))
+            >>> actions["actions"].shape
+            torch.Size([3])
+        """
+        from .exported_policy import ActingStep, write_policy  # loads torch
+
+        twin = copy.deepcopy(self)
+        write_policy(Path(path), ActingStep(twin.module, twin._env_to_module, twin._module_to_env), self.act)
 
     def _history(self, state: Any, observations: Any, batched: bool, received: tuple[Any, Any, Any]) -> ActingHistory:
         """The episodes with the newest observations."""

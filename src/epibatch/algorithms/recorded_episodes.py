@@ -2,28 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import CheckpointError, NotAvailableError
+from epibatch.core.errors import CheckpointError, ConfigError, NotAvailableError
+from epibatch.core.random_state import random_state_apart
 from epibatch.core.random_streams import random_stream
 from epibatch.core.restoring import restore_generator
 from epibatch.core.spaces import infer_spaces
 
 from ..env_runner.multi_agent_env import MultiAgentEnv
-from ..episodes import episodes_to_columns
+from ..episodes import MultiAgentEpisode, episodes_to_columns
 from ..episodes.reader import reader_of
 from ..offline.episode_dataset import EpisodeDataset
 
 if TYPE_CHECKING:
+    from ..learner.learner import Learner
     from .algorithm_config import AlgorithmConfig
 
 ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
+_AT_ONCE = 4096
+"""Steps of held-out episodes that are measured at once, about."""
+
+
+def training_episodes(config: AlgorithmConfig) -> Sequence[Any]:
+    """Return the recorded episodes of a config that are not held out."""
+    return _parts(config)[0] if config.held_out else config.input_
+
+
+def held_out_episodes(config: AlgorithmConfig) -> Sequence[Any]:
+    """Return the recorded episodes of a config that are held out; [] without any.
+
+    Raises:
+        ConfigError: there are too few episodes to hold out some and learn from others.
+    """
+    return _parts(config)[1] if config.held_out and config.input_ is not None else []
+
+
+def _parts(config: AlgorithmConfig) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Split the recorded episodes at random, in the same way in each call and for each seed."""
+    episodes = config.input_
+    count = max(round(config.held_out * len(episodes)), 1)
+    if count >= len(episodes):
+        raise ConfigError(
+            "offline_data.held_out",
+            expected="episodes to learn from",
+            found=f"{config.held_out} of {len(episodes)} episodes held out",
+            do="lower it, or give more episodes",
+        )
+    order = np.random.default_rng(0).permutation(len(episodes))
+    return _at(episodes, np.sort(order[count:])), _at(episodes, np.sort(order[:count]))
+
+
+def _at(episodes: Sequence[Any], places: npt.NDArray[np.int64]) -> Sequence[Any]:
+    """Return the episodes at some places, those of a data set as a data set."""
+    if isinstance(episodes, EpisodeDataset):
+        return episodes.take(places)
+    return [episodes[place] for place in places.tolist()]
+
+
+def held_out_losses(learner: Learner, episodes: Sequence[Any]) -> dict[str, dict[str, float]]:
+    """Return the means of losses and metrics over the steps of episodes, by module; nothing is changed.
+
+    Args:
+        learner: its modules, its update rules and a copy of its pipeline are used.
+        episodes: single-agent or multi-agent ones.
+    """
+    connector = copy.deepcopy(learner.connector)
+    connector.freeze()
+    sums: dict[str, Counter[str]] = {}
+    with random_state_apart(0):
+        for part in _portions(episodes):
+            batch = connector(rl_module=learner.module, batch={}, episodes=part, shared_data={}, metrics=None)
+            for module_id, values in learner.measure(batch).items():
+                count = values.pop("num_rows")
+                sums.setdefault(module_id, Counter()).update({"num_rows": count})
+                sums[module_id].update({name: value * count for name, value in values.items()})
+    return {
+        module_id: {name: total if name == "num_rows" else total / totals["num_rows"] for name, total in totals.items()}
+        for module_id, totals in sums.items()
+    }
+
+
+def _portions(episodes: Sequence[Any]) -> Iterator[list[Any]]:
+    """Yield the episodes in lists, each with not many more steps than are measured at once."""
+    part: list[Any] = []
+    steps = 0
+    for place in range(len(episodes)):
+        part.append(episodes[place])
+        steps += len(part[-1])
+        if place + 1 == len(episodes) or steps >= _AT_ONCE:
+            yield part
+            part, steps = [], 0
 
 
 class RecordedEpisodes:
@@ -36,23 +114,24 @@ class RecordedEpisodes:
     is_late = False
 
     def __init__(self, config: AlgorithmConfig) -> None:
-        self._episodes, self._num_steps = config.input_, config.total_train_batch_size
+        episodes = training_episodes(config)
+        self._episodes, self._num_steps = episodes, config.total_train_batch_size
+        self._lengths = episodes.lengths if isinstance(episodes, EpisodeDataset) else list(map(len, episodes))
         self._random = np.random.default_rng(random_stream(config.seed, "offline_data"))
         self._order = np.zeros(0, np.int64)
 
     def sample(self) -> Sequence[Any]:
         """Return as many episodes as have `train_batch_size` steps together."""
-        is_data_set = isinstance(self._episodes, EpisodeDataset)
-        drawn: list[Any] = []
+        drawn: list[int] = []
         steps = 0
         while steps < self._num_steps:
             if not len(self._order):
                 self._order = self._random.permutation(len(self._episodes))
             number = int(self._order[0])
             self._order = self._order[1:]
-            drawn.append(number if is_data_set else self._episodes[number])
-            steps += int(self._episodes.lengths[number]) if is_data_set else len(drawn[-1])
-        return self._episodes.take(drawn) if is_data_set else drawn
+            drawn.append(number)
+            steps += int(self._lengths[number])
+        return _at(self._episodes, np.array(drawn))
 
     def sample_ahead(self) -> None:
         """Prepare nothing: drawing takes no time."""
@@ -86,6 +165,42 @@ class RecordedEpisodes:
             )
         restore_generator(where, self._random, state["generator"])
         self._order = order
+
+
+def whole_episodes(episodes: Sequence[Any]) -> Iterator[Any]:
+    """Yield episodes so that each ends: one whose next part does not follow is truncated, in a copy.
+
+    Args:
+        episodes: single-agent or multi-agent ones, or parts of them in the order of time.
+    """
+    following = episodes[0]
+    for place in range(1, len(episodes) + 1):
+        episode, following = following, episodes[place] if place < len(episodes) else None
+        goes_on = following is not None and following.id_ == episode.id_ and _begin_of(following) == _end_of(episode)
+        if episode.is_done or goes_on:
+            yield episode
+        elif isinstance(episode, MultiAgentEpisode):
+            cut = copy.deepcopy(episode)
+            cut.truncate()
+            yield cut
+        else:
+            cut = copy.copy(episode)
+            cut.is_truncated = True
+            yield cut
+
+
+def _begin_of(episode: Any) -> int:
+    return int(episode.env_t_started if isinstance(episode, MultiAgentEpisode) else episode.t_started)
+
+
+def _end_of(episode: Any) -> int:
+    return int(episode.env_t if isinstance(episode, MultiAgentEpisode) else episode.t)
+
+
+def num_rows(episode: Any) -> int:
+    """Return the rows that an episode has in a replay buffer: one for each step of an agent, and its last one."""
+    parts = [segment.episode for segment in episode.segments] if isinstance(episode, MultiAgentEpisode) else [episode]
+    return sum(len(part) + 1 for part in parts)
 
 
 class SpacesEnv(gym.Env[Any, Any]):

@@ -1,4 +1,7 @@
-"""Learning from a replay buffer: its settings, and the source that fills the buffer and draws from it."""
+"""Learning from a replay buffer: its settings, and the source that fills the buffer and draws from it.
+
+Recorded episodes are in a buffer of their own: alone, or beside that of the runners.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import math
 import secrets
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -24,15 +28,18 @@ from epibatch.core.settings import Count, Fraction, Positive, PositiveNumber
 from ..connectors.replay.n_step_returns import NStepReturns
 from ..connectors.sequences.random_subsequences import RandomSubsequences
 from ..episodes import count_steps
+from ..episodes.replay import MixedReplay
 from .algorithm_config import AlgorithmConfig
 from .config.replay_buffers import PRIORITIZED, BufferConfig, make_buffer
 from .config.settings import BATCH_SIZE_NAMES, TrainingSettings
+from .recorded_episodes import num_rows, training_episodes, whole_episodes
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
 
-_MOST_UPDATES, _FRAGMENT = 32, 16
-"""Updates that are drawn at once; steps of all environments of a runner in a fragment, if nothing says how many."""
+_MOST_UPDATES, _FRAGMENT, _AT_ONCE = 32, 16, 64
+"""Updates that are drawn at once; steps of all environments of a runner in a fragment, if nothing says how many;
+recorded episodes that are added at once."""
 
 
 class ReplayTraining(TrainingSettings):
@@ -76,10 +83,13 @@ class ReplayTraining(TrainingSettings):
 
 
 class ReplaySource:
-    """Lets runners fill a replay buffer, and draws train batches from it.
+    """Lets runners fill a replay buffer, and draws train batches from it, or from recorded episodes, or from both.
 
     Runners in other processes sample while the modules learn, so that their weights may be one update older. Each
     environment of each runner has a lane of its own. A runner that is lost costs the fragment that it was sampling.
+
+    Recorded episodes (`input_`) stay in a buffer of their own. Without runners all is drawn from it; with runners, half
+    of each batch is (Ball et al. 2023, arXiv:2302.02948), and recorded steps count for the start of the learning.
 
     Args:
         config: the algorithm's.
@@ -87,7 +97,10 @@ class ReplaySource:
 
     Attributes:
         buffer: the steps.
-        num_env_steps: environment steps that were sampled for the newest batch.
+        num_env_steps: environment steps that were sampled for the newest batch; without runners, those drawn.
+
+    Raises:
+        ConfigError: recurrent networks of several agents, or runners and recorded episodes of several agents.
     """
 
     is_late = False
@@ -108,22 +121,50 @@ class ReplaySource:
             sequences = sequence_settings(module)
             length = sequences.max_seq_len - sequences.burn_in
             self._sequences = {"batch_length_T": length, "burn_in": sequences.burn_in, "lookback": 1}
-        self._begin_buffer()
+        if config.is_multi_agent and config.input_ is not None and config.samples:
+            raise ConfigError(
+                f"{type(config).__name__} for several agents, with an environment",
+                expected="episodes that are sampled, or recorded ones",
+                found="both",
+                do="leave out offline_data, or environment: evaluation_config can name one to evaluate in",
+            )
         self.num_env_steps = 0
         self._sampled = 0
-        self._starts_at = int(config.num_steps_sampled_before_learning_starts)
+        self._begin_buffer()
+        self._starts_at = max(int(config.num_steps_sampled_before_learning_starts) - self._recorded, 0)
         self._owed = 0.0  # updates that sampled steps are worth
-        self._reported = 0, 0  # steps that were added and drawn until the last report
+        self._reported = self._counts()  # steps that were added and drawn until the last report
         self._drawn: Sequence[Any] | None = None
 
     def _begin_buffer(self) -> None:
-        """Begin with an empty buffer."""
+        """Begin with the recorded episodes, or with an empty buffer."""
         config, states = self._config, [Columns.STATE_OUT] if self._sequences else []
-        drawn_by = None if config.seed is None else seed_of(random_stream(config.seed, "replay"))
         settings = dict(config.replay_buffer_config)
         settings["kept_outputs"] = self._kept = [*states, *settings.get("kept_outputs", ())]
-        self.buffer = make_buffer(settings, config.is_multi_agent, seed=drawn_by)
+        buffers: dict[str, Any] = {}
+        self._recorded = 0
+        if config.input_ is not None:
+            episodes = training_episodes(config)
+            rows = sum(map(num_rows, whole_episodes(episodes)))
+            sized = {name: value for name, value in settings.items() if name != "capacity_bytes"}
+            buffers["recorded"] = self._make_buffer({**sized, "capacity": max(rows, 2)}, "replay", "recorded")
+            parts = whole_episodes(episodes)
+            while part := list(islice(parts, _AT_ONCE)):
+                buffers["recorded"].add(part)
+            self._recorded = buffers["recorded"].get_added_timesteps()
+        if config.samples:
+            buffers["sampled"] = self._make_buffer(settings, "replay")
+        self.buffer = next(reversed(buffers.values()))
+        self._replay = MixedReplay(dict.fromkeys(buffers, 1.0), buffers) if len(buffers) > 1 else self.buffer
+        self._buffers = list(buffers.values())
         self._key = secrets.token_hex(8)
+
+    def _make_buffer(self, settings: Mapping[str, Any], *names: str) -> Any:
+        """Make a buffer whose draws are seeded by the config's seed, and by the steps that were sampled or drawn."""
+        config = self._config
+        more = [self._sampled] if self._sampled else []
+        drawn_by = None if config.seed is None else seed_of(random_stream(config.seed, *names, *more))
+        return make_buffer(settings, config.is_multi_agent, seed=drawn_by)
 
     def sample(self) -> Sequence[Any]:
         """Return what is drawn for some of the updates that sampled steps are worth; nothing before the start.
@@ -131,9 +172,12 @@ class ReplaySource:
         It samples a fragment first if those before are used up.
         """
         config = self._config
+        size = config.total_train_batch_size
         self.num_env_steps, self._drawn = 0, None
-        if self._owed < 1:
-            learns, size = self._learns, config.total_train_batch_size
+        if self._owed < 1 and not config.samples:
+            self._owed += _MOST_UPDATES
+        elif self._owed < 1:
+            learns = self._learns
             for runner, episodes in self._fragments():
                 self.buffer.add(episodes, source=runner)
                 self.num_env_steps += count_steps(episodes)
@@ -143,13 +187,17 @@ class ReplaySource:
                 self._owed += self.num_env_steps * intensity / size
         updates = min(int(self._owed), _MOST_UPDATES)
         if updates:
-            size, length = config.total_train_batch_size, self._sequences.get("batch_length_T", 1)
+            length = self._sequences.get("batch_length_T", 1)
             lookback = max(self._group.local_env_runner.lookback, self._sequences.get("lookback", 0))
             options: dict[str, Any] = {**self._sequences, "lookback": lookback}
             if self._prioritized:
                 options["beta"] = value_at(config.replay_buffer_config.get("beta", 0.4), self._sampled)
-            self._drawn = drawn = self.buffer.sample(-(-updates * size // length), **options)
-            self._owed -= updates if length == 1 else int(np.minimum(drawn.lengths, length).sum()) / size
+            self._drawn = drawn = self._replay.sample(-(-updates * size // length), **options)
+            steps = updates * size if length == 1 else int(np.minimum(drawn.lengths, length).sum())
+            self._owed -= steps / size
+            if not config.samples:
+                self.num_env_steps = steps
+                self._sampled += steps
         return self._drawn or []
 
     @property
@@ -191,7 +239,7 @@ class ReplaySource:
         errors: Any = {name: np.abs(values["td_error"].numpy()) + 1e-6 for name, values in rows.items()}
         if not self._config.is_multi_agent:
             (errors,) = errors.values()
-        self.buffer.update_priorities(errors, drawn=self._drawn)
+        self._replay.update_priorities(errors, drawn=self._drawn)
 
     def sample_ahead(self) -> None:
         """Let runners in other processes sample their next fragments, if no updates are owed for those before."""
@@ -203,12 +251,12 @@ class ReplaySource:
 
     def get_metrics(self) -> dict[str, Any]:
         """Return counts of the buffer, with those since the last call, under RLlib's names."""
-        counts = self.buffer.get_added_timesteps(), self.buffer.get_sampled_timesteps()
+        counts = self._counts()
         added, drawn = (count - before for count, before in zip(counts, self._reported))
         self._reported = counts
         return {
             "replay_buffer": {
-                "num_env_steps_stored": self.buffer.get_num_timesteps(),
+                "num_env_steps_stored": sum(buffer.get_num_timesteps() for buffer in self._buffers),
                 "num_env_steps_added": added,
                 "num_env_steps_added_lifetime": counts[0],
                 "num_env_steps_sampled": drawn,
@@ -216,6 +264,11 @@ class ReplaySource:
                 "training_intensity": drawn / added if added else 0.0,
             }
         }
+
+    def _counts(self) -> tuple[int, int]:
+        """Return the steps that were ever added, and drawn."""
+        added = sum(buffer.get_added_timesteps() for buffer in self._buffers)
+        return added, sum(buffer.get_sampled_timesteps() for buffer in self._buffers)
 
     @property
     def _contents(self) -> str:
@@ -226,13 +279,13 @@ class ReplaySource:
         """Return the counts, and the buffer if checkpoints are to hold it."""
         state: dict[str, Any] = {"sampled": self._sampled, "starts_at": self._starts_at, "owed": self._owed}
         state |= {"reported": list(self._reported), "contents": self._contents}
-        return {**state, "buffer": self.buffer.get_state()} if self._config.store_buffer_in_checkpoints else state
+        return {**state, "buffer": self._replay.get_state()} if self._config.store_buffer_in_checkpoints else state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue as the source did whose state it is.
 
-        Without its buffer it begins with an empty one and warms up again, unless it is a state of what the buffer holds
-        now.
+        Without its buffer it begins with recorded episodes or none, and warms up again, unless it is a state of what
+        the buffer holds now.
 
         Raises:
             CheckpointError: it is something else; nothing was taken over.
@@ -244,19 +297,21 @@ class ReplaySource:
         if not 0 <= owed < math.inf:
             raise ValueError(f"{owed} updates")
         if "buffer" in state:
-            self.buffer.set_state(state["buffer"])
+            self._replay.set_state(state["buffer"])
             self._key = secrets.token_hex(8)
         elif state["contents"] != self._contents:
-            warm_up = int(self._config.num_steps_sampled_before_learning_starts)
+            warm_up = max(int(self._config.num_steps_sampled_before_learning_starts) - self._recorded, 0)
             warning = EpibatchWarning(
                 "restoring a replay buffer",
                 expected="a checkpoint with the buffer, to go on exactly",
                 found=f"one without it; the run begins with an empty buffer, and {warm_up} steps with random actions",
                 do="save with training(store_buffer_in_checkpoints=True)",
             )
-            warnings.warn(warning, stacklevel=2)
+            if self._config.samples:
+                warnings.warn(warning, stacklevel=2)
+            self._sampled = sampled
             self._begin_buffer()
-            owed, added, drawn, starts_at = 0.0, 0, 0, sampled + warm_up
+            owed, (added, drawn), starts_at = 0.0, self._counts(), sampled + warm_up
         self._sampled, self._starts_at, self._owed, self._reported = sampled, starts_at, owed, (added, drawn)
         self._drawn = None
 
@@ -266,6 +321,11 @@ class ReplayConfig(AlgorithmConfig):
 
     training_model: ClassVar[type[TrainingSettings]] = ReplayTraining
     min_env_steps_per_iteration: ClassVar[int] = 1000
+
+    @property
+    def samples(self) -> bool:
+        """True if runners sample, beside recorded episodes too, if there is an environment."""
+        return self.input_ is None or (self.env is not None and not self.offline)
 
     def validate(self) -> None:
         """Check what no single setting can show.
@@ -278,7 +338,8 @@ class ReplayConfig(AlgorithmConfig):
         super().validate()
         buffer = make_buffer(self.replay_buffer_config)
         for name in ("num_steps_sampled_before_learning_starts", "train_batch_size"):
-            if buffer.capacity < getattr(self, name) and buffer.capacity_bytes is None:
+            too_small = buffer.capacity < getattr(self, name) and buffer.capacity_bytes is None
+            if too_small and self.input_ is None:  # recorded steps do not count for the capacity
                 warning = EpibatchWarning(
                     f"{type(self).__name__}.training, replay_buffer_config",
                     expected=f"a capacity of at least {name}, {getattr(self, name)}",

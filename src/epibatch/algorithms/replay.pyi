@@ -25,10 +25,13 @@ class ReplayTraining(TrainingSettings):
         ...
 
 class ReplaySource:
-    """Lets runners fill a replay buffer, and draws train batches from it.
+    """Lets runners fill a replay buffer, and draws train batches from it, or from recorded episodes, or from both.
 
     Runners in other processes sample while the modules learn, so that their weights may be one update older. Each
     environment of each runner has a lane of its own. A runner that is lost costs the fragment that it was sampling.
+
+    Recorded episodes (`input_`) stay in a buffer of their own. Without runners all is drawn from it; with runners, half
+    of each batch is (Ball et al. 2023, arXiv:2302.02948), and recorded steps count for the start of the learning.
 
     Args:
         config: the algorithm's.
@@ -36,7 +39,10 @@ class ReplaySource:
 
     Attributes:
         buffer: the steps.
-        num_env_steps: environment steps that were sampled for the newest batch.
+        num_env_steps: environment steps that were sampled for the newest batch; without runners, those drawn.
+
+    Raises:
+        ConfigError: recurrent networks of several agents, or runners and recorded episodes of several agents.
     """
     def __init__(self, config: Any, group: Any) -> None: ...
     def sample(self) -> Sequence[Any]:
@@ -67,8 +73,8 @@ class ReplaySource:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue as the source did whose state it is.
 
-        Without its buffer it begins with an empty one and warms up again, unless it is a state of what the buffer holds
-        now.
+        Without its buffer it begins with recorded episodes or none, and warms up again, unless it is a state of what
+        the buffer holds now.
 
         Raises:
             CheckpointError: it is something else; nothing was taken over.
@@ -80,6 +86,10 @@ class ReplayConfig(AlgorithmConfig):
 
     training_model: ClassVar[type[TrainingSettings]]
     min_env_steps_per_iteration: ClassVar[int]
+    @property
+    def samples(self) -> bool:
+        """True if runners sample, beside recorded episodes too, if there is an environment."""
+        ...
     def validate(self) -> None:
         """Check what no single setting can show.
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from epibatch.core.columns import Columns
 from epibatch.core.rl_module.rl_module import Heads, QValueAPI
-from epibatch.core.settings import Count, Fraction, Number, Positive, PositiveNumber, ScheduledCoefficient
+from epibatch.core.settings import Count, Fraction, Number, Positive, PositiveNumber, ScheduledCoefficient, Switch
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten
 
@@ -47,6 +47,8 @@ class SACTraining(ReplayTraining):
     """Share of the way that targets move towards the critics after each step: 1 copies them."""
     initial_alpha: PositiveNumber = 1.0
     """Weight of the entropy at first; it is learned."""
+    deterministic_backup: Switch = False
+    """True: what a step leads to is worth its Q-value, without the entropy of the policy there."""
     target_entropy: Number | Literal["auto"] = "auto"
     """Entropy that the weight is learned for; "auto": minus the number of actions, of Discrete ones 98 % of most."""
 
@@ -80,11 +82,13 @@ class SACRule(UpdateRule):
         """Return the losses of a minibatch, with `alpha`, `entropy`, `qf_mean` and `td_error_mean`."""
         alpha, after = own.log_alpha.exp().detach(), {Columns.OBS: batch[Columns.NEXT_OBS]}
         with torch.no_grad():
-            value, _ = self._soft_value(module, own.target, after, alpha)
+            backup = torch.zeros_like(alpha) if self.settings.deterministic_backup else alpha
+            value, _ = self._soft_value(module, own.target, after, backup)
             alive = ~batch[Columns.TERMINATEDS].bool()
             goals = batch[Columns.REWARDS].float() + batch["discounts"] * alive * value
-        errors = module.compute_q_values(batch, batch[Columns.ACTIONS]) - goals
-        value, entropy = self._soft_value(module, module, batch, alpha)
+        values = module.compute_q_values(batch, batch[Columns.ACTIONS])
+        errors = values - goals
+        value, entropy = self.policy_value(batch, module, own, alpha)
         weights, goal = batch.get("weights", 1.0), self._target_entropy(module.action_space)
         losses = {
             "critic": (errors.square().mean(0) * weights).mean(),
@@ -94,6 +98,22 @@ class SACRule(UpdateRule):
         td_error = errors.detach().abs().mean(0)
         metrics = {"alpha": alpha, "entropy": entropy.detach().mean(), "td_error_mean": td_error.mean()}
         return Losses(losses, metrics, {"td_error": td_error})
+
+    def policy_value(
+        self, batch: Mapping[str, Any], module: Any, own: Any, alpha: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what the policy is to raise, with its gradients, and its entropy.
+
+        Args:
+            batch: the minibatch.
+            module: the module.
+            own: what the rule keeps for it.
+            alpha: the weight of the entropy, a scalar without gradient.
+
+        Returns:
+            The soft value of each row, and the entropy, both `[B]`.
+        """
+        return self._soft_value(module, module, batch, alpha)
 
     def _soft_value(
         self, module: Any, critics: Any, batch: Mapping[str, Any], alpha: torch.Tensor

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import nn
 from typing_extensions import Self
 
 from epibatch.core.rl_module.rl_module import Heads
-from epibatch.core.settings import Count, Fraction, Number, Positive, PositiveNumber, ScheduledCoefficient
+from epibatch.core.settings import Count, Fraction, Number, Positive, PositiveNumber, ScheduledCoefficient, Switch
 
 from ..learner.update_rule import Group, Losses, UpdateRule
 from .replay import ReplayConfig, ReplayTraining
@@ -26,6 +27,7 @@ class SACTraining(ReplayTraining):
     num_steps_sampled_before_learning_starts: Count
     tau: Fraction
     initial_alpha: PositiveNumber
+    deterministic_backup: Switch
     target_entropy: Number | Literal["auto"]
 
 class SACRule(UpdateRule):
@@ -41,6 +43,21 @@ class SACRule(UpdateRule):
         ...
     def losses(self, batch: Mapping[str, Any], module: Any, own: Any, coefficients: Mapping[str, float]) -> Losses:
         """Return the losses of a minibatch, with `alpha`, `entropy`, `qf_mean` and `td_error_mean`."""
+        ...
+    def policy_value(
+        self, batch: Mapping[str, Any], module: Any, own: Any, alpha: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what the policy is to raise, with its gradients, and its entropy.
+
+        Args:
+            batch: the minibatch.
+            module: the module.
+            own: what the rule keeps for it.
+            alpha: the weight of the entropy, a scalar without gradient.
+
+        Returns:
+            The soft value of each row, and the entropy, both `[B]`.
+        """
         ...
     def after_step(self, module: Any, own: Any, num_steps: int) -> None:
         """Move the targets."""
@@ -81,6 +98,7 @@ class SACConfig(ReplayConfig):
         critic_lr: float | Sequence[Sequence[float]] | None = None,
         alpha_lr: float | Sequence[Sequence[float]] | None = None,
         initial_alpha: float = 1.0,
+        deterministic_backup: bool = False,
         target_entropy: float | Literal["auto"] = "auto",
         train_batch_size_per_learner: int = 256,
         model: dict[str, Any] = ...,
@@ -120,6 +138,8 @@ class SACConfig(ReplayConfig):
             critic_lr: Learning rate of the critics; None: `lr`.
             alpha_lr: Learning rate of the temperature; None: `lr`.
             initial_alpha: Weight of the entropy at first; it is learned.
+            deterministic_backup: True: what a step leads to is worth its Q-value, without the entropy of the policy
+                there.
             target_entropy: Entropy that the weight is learned for; "auto": minus the number of actions, of Discrete
                 ones 98 % of most.
             train_batch_size_per_learner: Steps drawn for one update.
@@ -142,4 +162,5 @@ class SACConfig(ReplayConfig):
     critic_lr: float | Sequence[Sequence[float]] | None
     alpha_lr: float | Sequence[Sequence[float]] | None
     initial_alpha: float
+    deterministic_backup: bool
     target_entropy: float | Literal["auto"]

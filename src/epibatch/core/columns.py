@@ -68,8 +68,8 @@ _ALSO_CALLED = {
     Columns.NEXT_OBS: ("next_obs", "next_observation", "next_observations", "next_state"),
     Columns.ACTIONS: ("action", "act", "acts"),
     Columns.REWARDS: ("reward", "rew", "rews"),
-    Columns.TERMINATEDS: ("terminated", "done", "dones", "terminations"),
-    Columns.TRUNCATEDS: ("truncated", "truncations"),
+    Columns.TERMINATEDS: ("terminated", "done", "dones", "terminations", "terminals"),
+    Columns.TRUNCATEDS: ("truncated", "truncations", "timeouts"),
     Columns.INFOS: ("info",),
     Columns.VF_PREDS: ("values", "state_value", "value"),
 }

@@ -55,7 +55,7 @@ __all__ = [
     "nearest",
 ]
 
-_LISTED, _LONGEST = 330, 400
+_LISTED, _LONGEST = 380, 400
 """Characters of a list of names, and of a part of a message, at most."""
 
 

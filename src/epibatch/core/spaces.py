@@ -583,7 +583,7 @@ class _TensorEncoder:
         offsets = _offsets(leaf) if is_box and kind in "iu" and (from_low or normalize) else None
         clips = is_box and (clip or (kind == "f" and normalize))
         self._has_scale, self._shifts, self._clips = scale is not None, offsets is not None, clips
-        arrays = {"type": np.zeros(0, leaf.dtype if self._kind else np.float32), "offsets": offsets}
+        arrays = {"type": np.zeros(1, leaf.dtype if self._kind else np.float32), "offsets": offsets}
         if is_box:
             arrays |= {"low": leaf.low, "high": leaf.high}
         if scale is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,6 +29,7 @@ from .data_folder import (
 from .parts import (
     CONTINUES,
     LINE_END,
+    REQUIRED,
     STARTED,
     STEPS,
     TERMINATED,
@@ -129,11 +130,17 @@ class DatasetWriter:
         """Episodes, or later parts of them, that were added to the folder so far."""
         return self._now.parts
 
-    def add(self, episodes: Any) -> None:
+    @property
+    def outputs(self) -> list[str] | None:
+        """The names of the data set's model outputs; None if it has no episode yet."""
+        return self._description and [name for name in self._description.columns if name not in REQUIRED]
+
+    def add(self, episodes: Any, *, outputs: Collection[str] | None = None) -> None:
         """Append episodes, or parts of them; they count once `commit` returns.
 
         Args:
             episodes: One episode, a list of them, or what a runner's `sample` returned.
+            outputs: The names of the model outputs to keep; None: all.
 
         Raises:
             ColumnError: a column that is missing, new, of another nesting, shape or type than before, or of text or
@@ -144,7 +151,7 @@ class DatasetWriter:
         if isinstance(episodes, SingleAgentEpisode):
             episodes = [episodes]
         about = self._description
-        delivery = read_parts(episodes, self.columns, self._now.parts, self._running)
+        delivery = read_parts(episodes, self.columns, self._now.parts, self._running, outputs)
         if delivery is None:
             return
         if about is None:

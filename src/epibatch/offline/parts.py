@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,7 +63,11 @@ def rows_of(facts: Ints) -> Ints:
 
 
 def read_parts(
-    episodes: Sequence[Any], layout: Mapping[str, ColumnLayout], num_parts: int, running: Running
+    episodes: Sequence[Any],
+    layout: Mapping[str, ColumnLayout],
+    num_parts: int,
+    running: Running,
+    outputs: Collection[str] | None = None,
 ) -> Delivery | None:
     """Read what a data set keeps of episodes of one agent.
 
@@ -75,6 +79,7 @@ def read_parts(
         layout: The columns of the data set; none of a new one.
         num_parts: The parts of the data set.
         running: Its running episodes.
+        outputs: The names of the model outputs to keep; None: all.
 
     Returns:
         The rows; None if nothing is to be kept.
@@ -115,7 +120,7 @@ def read_parts(
     if len(with_rows) < len(chunks):
         reader = reader_of([chunks[i] for i in with_rows])
     firsts = -table[table[:, STEPS] > 0, LOOKBACK]
-    return Delivery(_columns(reader, firsts, layout), table, b"".join(lines), running)
+    return Delivery(_columns(reader, firsts, layout, outputs), table, b"".join(lines), running)
 
 
 def no_episodes(found: Any) -> DataError:
@@ -129,12 +134,12 @@ def no_episodes(found: Any) -> DataError:
 
 
 def _columns(
-    reader: EpisodeReader, firsts: Ints, layout: Mapping[str, ColumnLayout]
+    reader: EpisodeReader, firsts: Ints, layout: Mapping[str, ColumnLayout], outputs: Collection[str] | None
 ) -> dict[str, tuple[Form, list[Leaf]]]:
     if not len(firsts):
         return {name: (form, [np.zeros((0, *shape), dtype) for dtype, shape in kinds])
                 for name, (form, kinds) in layout.items()}  # fmt: skip
-    names = [*REQUIRED, *reader.outputs]
+    names = [*REQUIRED, *(reader.outputs if outputs is None else outputs)]
     if layout and set(layout) != set(names):
         raise ColumnError(
             "episodes for a data set",

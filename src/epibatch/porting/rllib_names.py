@@ -29,7 +29,13 @@ RULES: dict[str, str] = {
     "ray.rllib.env.multi_agent_env": "epibatch.env_runner.multi_agent_env",
     "ray.rllib.env.wrappers.pettingzoo_env": "epibatch.env_runner.pettingzoo_env",
     "ray.rllib.callbacks.callbacks": "epibatch.env_runner.callbacks",
+    "ray.rllib.algorithms.bc.*": "epibatch.algorithms.bc",
+    "ray.rllib.algorithms.cql.*": "epibatch.algorithms.cql",
+    "ray.rllib.algorithms.dqn.*": "epibatch.algorithms.dqn",
+    "ray.rllib.algorithms.iql.*": "epibatch.algorithms.iql",
+    "ray.rllib.algorithms.marwil.*": "epibatch.algorithms.marwil",
     "ray.rllib.algorithms.ppo.*": "epibatch.algorithms.ppo",
+    "ray.rllib.algorithms.sac.*": "epibatch.algorithms.sac",
     "ray.rllib.algorithms.algorithm_config": "epibatch.algorithms.algorithm_config",
     "ray.rllib.algorithms.algorithm": "epibatch.algorithms.algorithm",
     "ray.rllib.algorithms": "epibatch.algorithms",
@@ -154,7 +160,7 @@ CLUSTER = "no cluster here: nothing needs to be started or shut down"
 TUNE = "hyperparameter searches: call `algo.train()` in a loop, or run `epibatch train` with --set"
 EXAMPLES = "example code of RLlib: copy what you need into your project and port that file"
 CATALOG = "catalogs and encoders: write an RLModule, see docs/writing-a-module.md"
-ALGORITHM = "this algorithm: not there yet; PPO is"
+ALGORITHM = "this algorithm: not there yet; docs/algorithms.md lists those that are"
 
 _REASONS: tuple[tuple[str, str], ...] = (
     (r"ray\.rllib\.examples\b.*", EXAMPLES),
@@ -172,7 +178,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"ray\.rllib\.core\.models\b.*", CATALOG),
     (r"ray\.rllib\.\w+\.(\w+\.)*\w*[cC]atalog", CATALOG),
     (r"ray\.rllib\.env\.env_runner(\..*)?", "write epibatch.env_runner.SingleAgentEnvRunner"),
-    (r"ray\.rllib\.algorithms\.(?!algorithm|ppo\b|callbacks)[\w.]+", ALGORITHM),
+    (r"ray\.rllib\.algorithms\.(?!algorithm|callbacks|(bc|cql|dqn|iql|marwil|ppo|sac)\b)[\w.]+", ALGORITHM),
     (r"ray\.tune\.registry\.\w+", "there is epibatch.core.registry, for environments and pieces"),
     (r"ray\.(tune|air|train)\b.*", TUNE),
     (r"ray(\.(init|shutdown|get|put|wait|remote|is_initialized|kill|util)\b.*)?", CLUSTER),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
 from epibatch.connectors.common import FlattenObservations
@@ -55,6 +56,20 @@ def recorded(space, steps, envs=3):
         recorder.step(np.zeros(envs, np.int64), np.zeros(envs), no, no, later)
     by_env = [list(gym.vector.utils.iterate(many, step)) for step in observations]
     return recorder.flush(0), [[step[env] for step in by_env] for env in range(envs)]
+
+
+def as_tensors(rows):
+    if isinstance(rows, dict):
+        return {key: as_tensors(part) for key, part in rows.items()}
+    return tuple(map(as_tensors, rows)) if isinstance(rows, tuple) else torch.from_numpy(rows)
+
+
+@pytest.mark.parametrize("space", [SPACE, STARTS])
+def test_tensors_are_flattened_as_rows_are(space):
+    samples = samples_of(space, 20)
+    rows = FlattenObservations(space).rewrite(as_tensors(batch(samples)), None)
+    assert rows.dtype == torch.float32
+    np.testing.assert_array_equal(rows.numpy(), rows_of(space, samples))
 
 
 @pytest.mark.parametrize("given", [False, True])

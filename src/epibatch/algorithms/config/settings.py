@@ -155,6 +155,10 @@ def _module_spec(value: Any) -> Any:
     raise ValueError("expected an RLModuleSpec")
 
 
+def _path_text(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
 def _episodes(value: Any) -> Any:
     if value is None:
         return None
@@ -504,13 +508,19 @@ class PPOTrainingSettings(PPOSettings, TrainingSettings):
 
 
 class OfflineDataSettings(SettingsModel):
-    """Set recorded episodes, which are learned from in the place of sampled ones; no environment is needed then."""
+    """Set recorded episodes, which take the place of sampled ones, and where sampled ones are recorded."""
 
     input_: Annotated[Any, PlainValidator(_episodes), WithJsonSchema({"type": ["string", "null"]})] = Field(
         default=None, validation_alias=AliasChoices("input_", "input")
     )
     """The path of a data set, an `EpisodeDataset`, a list of episodes, or another sequence of them that a learner
     pipeline takes; None: episodes are sampled."""
+    output: Annotated[str | None, BeforeValidator(_path_text)] = None
+    """Folder of a data set, to which every episode that is sampled for training is written, with its model outputs and
+    with the actions as the environment gets them (`actions_for_env`); a relative one lies in the run's folder."""
+    held_out: Fraction = 0.0
+    """Share of the recorded episodes that is not learned from, but measured: the losses of its steps are
+    `offline_evaluation` in the results."""
 
 
 class RLModuleSettings(SettingsModel):
@@ -579,6 +589,8 @@ class EvaluationSettings(SettingsModel):
     """Seconds without a step after which one of these processes is taken to hang, and is replaced; None: no limit."""
     evaluation_force_reset_envs_before_iteration: Literal[True] = True
     """Must be True: each evaluation begins new episodes."""
+    offline_evaluation_interval: Positive = 1
+    """Iterations from one measurement of the losses of episodes that are `held_out` to the next."""
 
 
 class CallbackSettings(SettingsModel):
@@ -881,8 +893,6 @@ def add_contradictions(settings: AlgorithmSettings, errors: ErrorList) -> None:
         errors.add("learners.num_gpus_per_learner", "expected at most 1, as a learner uses one GPU; set num_learners")
     evaluated: Any = settings.evaluation
     data = settings.offline_data.input_
-    if data is not None and settings.env_runners.num_env_runners:
-        errors.add("env_runners.num_env_runners", "expected 0 with offline_data.input_, as nothing is sampled")
     if evaluated.evaluation_parallel_to_training and not evaluated.evaluation_num_env_runners:
         errors.add("evaluation.evaluation_parallel_to_training", "needs processes: set evaluation_num_env_runners")
     sets: dict[str, Any] = {f"evaluation_sets.{name}": own for name, own in evaluated.evaluation_sets.items()}

@@ -92,6 +92,8 @@ class TrainingRun:
         waited["checkpointing.checkpoint_score_attribute"] = settings.checkpoint_score_attribute
         waited["reporting.curve"] = settings.curve
         self._pending_results = {setting: key for setting, key in waited.items() if key is not None}
+        if algorithm.episode_log is not None:
+            algorithm.episode_log.base = folder.path
         self.warnings = RunWarnings(folder.warnings_path)
         self._signal: int | None = None
         self._saved_at = time.monotonic()
@@ -460,6 +462,18 @@ def built_algorithm(path: Path, *, allow_imports: bool = False) -> Algorithm:
     Raises:
         EpibatchError: the file or folder is none of these, or the algorithm cannot be built.
     """
+    if not path.exists():
+        folders = (file.parent for place in (path.parent, Path("runs")) for file in place.glob("*/config.yaml"))
+        there = sorted({str(other) for other in (*folders, *path.parent.glob("*.yaml"), *path.parent.glob("*.yml"))})
+        example = "algorithm: ppo, and below environment: the line env: CartPole-v1"
+        raise ConfigError(
+            str(path),
+            expected="the folder of a run or of a checkpoint, or a YAML file with a config",
+            found="no file or folder of this name",
+            do=f"name one that is here: {nearest(str(path), there)}"
+            if there
+            else f"write a file with {example}; or train first: epibatch train FILE.yaml --run {path}",
+        )
     if path.is_dir() and (path.parent.name == CHECKPOINTS or (path / CHECKPOINTS).is_dir()):
         return Algorithm.from_checkpoint(path, allow_imports=allow_imports)
     if path.is_dir():

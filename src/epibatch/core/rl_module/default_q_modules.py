@@ -27,7 +27,7 @@ from epibatch.core.rl_module.networks import (
 )
 from epibatch.core.rl_module.observation_input import ObservationInput, group_inputs, observations_of
 from epibatch.core.rl_module.recurrent_module import DefaultRecurrentModule
-from epibatch.core.rl_module.rl_module import QDistributionAPI, QValueAPI, TorchRLModule
+from epibatch.core.rl_module.rl_module import QDistributionAPI, QValueAPI, TorchRLModule, ValueFunctionAPI
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten
 
@@ -194,7 +194,6 @@ class Critic(nn.Module):
         return run(self.net, torch.cat([features, self._actions(actions)], -1)).squeeze(-1)
 
 
-@final
 class DefaultSoftActorCritic(TorchRLModule, QValueAPI):
     """A policy, and `num_critics` critics with encoders of their own (SAC, TD3, REDQ).
 
@@ -283,3 +282,43 @@ class DefaultSoftActorCritic(TorchRLModule, QValueAPI):
 
     def get_non_inference_attributes(self) -> list[str]:
         return ["q"]
+
+
+@final
+class DefaultImplicitQ(DefaultSoftActorCritic, ValueFunctionAPI):
+    """A `DefaultSoftActorCritic` with a value function, which has an encoder of its own (IQL).
+
+    Args:
+        **kwargs: the keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
+
+    Raises:
+        ConfigError: unknown or wrong options in `model_config`.
+        SpaceError: actions other than one Discrete space or float Boxes, or observations that these networks do not
+            take.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> module = DefaultImplicitQ(
+        ...     observation_space=gym.spaces.Box(-1, 1, (4,)), action_space=gym.spaces.Box(-1, 1, (2,)),
+        ... )
+        >>> module.compute_values({"obs": torch.zeros(3, 4)}).shape
+        torch.Size([3])
+    """
+
+    def setup(self) -> None:
+        """Build the networks."""
+        super().setup()
+        self.vf: Critic | None = None
+        if not self.inference_only:
+            config = DefaultModelConfig.from_dict(self.model_config)
+            encode = group_inputs(self.observation_space, config, with_critic=True)[1]
+            self.vf = Critic(encode, gym.spaces.Discrete(1), config)
+
+    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
+        if self.vf is None:
+            raise needs_training(self, "compute_values")
+        values: torch.Tensor = self.vf(observations_of(batch), None)
+        return values.squeeze(-1)
+
+    def get_non_inference_attributes(self) -> list[str]:
+        return [*super().get_non_inference_attributes(), "vf"]

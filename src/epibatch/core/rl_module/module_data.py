@@ -21,7 +21,7 @@ from epibatch.core.space_dicts import space_from_dict, space_to_dict
 _PACKAGE = "epibatch.core.rl_module"
 _BUILT_IN = (
     *("DefaultActorCritic", "DefaultGRUActorCritic", "DefaultLSTMActorCritic"),
-    *("DefaultQNetwork", "DefaultSoftActorCritic", "MultiRLModule"),
+    *("DefaultImplicitQ", "DefaultQNetwork", "DefaultSoftActorCritic", "MultiRLModule"),
 )
 _SPACES = ("observation_space", "action_space")
 

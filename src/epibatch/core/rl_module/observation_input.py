@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, final
@@ -225,7 +226,7 @@ def _parts_of(space: Any) -> dict[str, Any]:
 
 def _mask(mask: torch.Tensor, lead: Sequence[int], size: int) -> torch.Tensor:
     """A mask as [*lead, size]."""
-    if mask.shape[: len(lead)] == tuple(lead) and mask.numel() == size * int(np.prod(lead)):
+    if mask.shape[: len(lead)] == tuple(lead) and mask.numel() == size * math.prod(lead):
         return mask.reshape(*lead, size)
     raise SpaceError(
         "mask of observations of a default module",
@@ -333,7 +334,7 @@ class _OneHot:
         values = part.reshape(*part.shape[: part.dim() - len(self._shape)], len(counts)).long()
         indices = values - start
         inside = (indices >= 0) & (indices < counts)
-        if bool(inside.all()):
+        if not torch.compiler.is_compiling() and bool(inside.all()):
             return values.new_zeros(*values.shape[:-1], self._size, dtype=torch.float32).scatter_(
                 -1, indices + offsets, 1.0
             )
@@ -343,7 +344,7 @@ class _OneHot:
         return out.scatter_(-1, positions, 1.0)[..., : self._size]
 
     def _refuse(self, values: torch.Tensor, outside: torch.Tensor) -> None:
-        if bool(outside.any()):
+        if not torch.compiler.is_compiling() and bool(outside.any()):
             rows = sorted(set(outside.nonzero()[:, 0].tolist())) if values.dim() > 1 else []
             raise SpaceError(
                 f"observations of a default module{self._path and f', part {self._path}'}",

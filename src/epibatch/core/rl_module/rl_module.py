@@ -979,8 +979,9 @@ class RLModuleSpec:
         return MultiRLModuleSpec(rl_module_specs={DEFAULT_MODULE_ID: self}, inference_only=self.inference_only)
 
 
-Heads: TypeAlias = Literal["actor_critic", "q_values", "soft_actor_critic"]
-"""What a default module gives: a policy and values, the value of each action, or a policy and values of its actions."""
+Heads: TypeAlias = Literal["actor_critic", "q_values", "soft_actor_critic", "implicit_q"]
+"""What a default module gives: a policy and values, the value of each action, a policy and values of its actions, or
+all of these."""
 
 
 def default_module_spec(
@@ -996,7 +997,8 @@ def default_module_spec(
         action_space: likewise; integer Boxes need bounds.
         model_config: a `DefaultModelConfig`, a dict of its fields, or None; `use_lstm` or `use_gru` makes it recurrent.
         heads: "actor_critic" for a policy and a value function, as PPO needs them; "q_values" for the value of each
-            action of a Discrete space (DQN); "soft_actor_critic" for a policy and `num_critics` critics (SAC).
+            action of a Discrete space (DQN); "soft_actor_critic" for a policy and `num_critics` critics (SAC);
+            "implicit_q" for these and a value function (IQL).
 
     Raises:
         SpaceError: no default module takes the spaces; the message says what to do.
@@ -1011,10 +1013,14 @@ def default_module_spec(
     group_inputs(observation_space, config, with_critic=False)
     distribution_for(action_space)
     memory = "LSTM" if config.use_lstm else "GRU" if config.use_gru else ""
-    names = {"q_values": "DefaultQNetwork", "soft_actor_critic": "DefaultSoftActorCritic"}
-    names["actor_critic"] = f"Default{memory}ActorCritic"
+    names = {
+        "actor_critic": f"Default{memory}ActorCritic",
+        "q_values": "DefaultQNetwork",
+        "soft_actor_critic": "DefaultSoftActorCritic",
+        "implicit_q": "DefaultImplicitQ",
+    }
     if heads not in names:
-        expected = "'actor_critic', 'q_values' or 'soft_actor_critic'"
+        expected = " or ".join(map(repr, names))
         raise ConfigError("heads of a default module", expected=expected, found=repr(heads), do="correct it")
     name = names[heads]
     return RLModuleSpec(
