@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from epibatch.cli import app
 from epibatch.core.errors import DataError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 from epibatch.offline import MultiAgentDataset, MultiAgentWriter, read_episodes, repair, verify, write_episodes
@@ -96,7 +98,7 @@ def test_what_is_no_such_episode_is_refused_and_leaves_nothing(tmp_path, wrong):
 
 
 def test_lost_rows_are_named(recorded, tmp_path):
-    data, episodes = recorded
+    _, episodes = recorded
     write_episodes([game(20)], tmp_path / "data", append=True)
     path = tmp_path / "data" / "agents-0" / "2-rewards.0.bin"
     content = bytearray(path.read_bytes())
@@ -108,3 +110,32 @@ def test_lost_rows_are_named(recorded, tmp_path):
     assert_same(after.take(range(12)), episodes)
     with pytest.raises(DataError, match="episode 12"):
         after[12]
+
+
+def test_faults_name_the_episode_and_the_agent(tmp_path):
+    good, bad = game(0), game(1)
+    bad.agent_episodes["a"].set_observations(new_data=np.array([np.nan, 0.0]), at_indices=2)
+    open_end = MultiAgentEpisode(id_="open")
+    open_end.add_env_reset(observations={"a": np.zeros(2, np.float32)})
+    open_end.add_env_step({"a": np.zeros(2, np.float32)}, {"a": 0}, {"a": 1.0})
+    write_episodes([good, bad, open_end], tmp_path / "data")
+    result = CliRunner().invoke(app, ["data", "check", str(tmp_path / "data")])
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "warning: ends without being terminated or truncated (episodes: 1; first in episode 'open' at step 1)",
+        "error: obs: NaN or infinite (steps: 1; first in episode 'game 1, agent a' at step 2)",
+    ]
+
+
+def test_the_overview_has_the_columns_of_each_kind_of_agent(recorded, tmp_path):
+    result = CliRunner().invoke(app, ["data", "show", str(tmp_path / "data")])
+    lines = result.stdout.splitlines()
+    assert lines[0].endswith("Game-v0") and lines[1].endswith("12 (12 terminated)") and lines[2].endswith("36")
+    assert [line.split() for line in lines[lines.index("columns:") + 1 :]] == [
+        ["a", "obs", "float32[2]"],
+        ["a", "actions", "int64"],
+        ["a", "rewards", "float64"],
+        ["b", "obs['x']", "int64"],
+        ["b", "actions", "int64"],
+        ["b", "rewards", "float64"],
+    ]

@@ -453,6 +453,11 @@ def repair(path: str | os.PathLike[str]) -> list[str]:
     return said
 
 
+def is_data_set(path: Path) -> bool:
+    """True if a folder looks like a data set of one agent or of several."""
+    return (path / DESCRIPTION).exists() or (path / EPISODES / DESCRIPTION).exists()
+
+
 def group_folders(path: Path) -> list[Path]:
     """Return the folders of agents with the same columns."""
     folders: list[Path] = []

@@ -20,7 +20,7 @@ from epibatch.core.restoring import restoring
 from ..episodes import MultiAgentEpisode, SingleAgentEpisode
 from ..episodes.replay.lanes import Lanes
 from ..episodes.replay.sampled_episodes import SampledEpisodes
-from .data_folder import DESCRIPTION, EPISODES
+from .data_folder import EPISODES, is_data_set
 from .dataset_writer import DatasetWriter
 from .episode_dataset import EpisodeDataset
 from .episode_rows import EpisodeRows, no_step
@@ -117,12 +117,16 @@ def write_episodes(
         return
     parts = _in_parts(episodes)
     first = next(parts, [])
-    kind = MultiAgentWriter if _has_several_agents(first) else DatasetWriter
-    with kind(path, env=env) as writer:
+    with writer_for(first, path, env) as writer:
         for part in chain([first], parts):
             writer.add(part)
         if not writer.num_parts:
             raise no_step("episodes to write")
+
+
+def writer_for(episodes: Sequence[Any], folder: Path, env: str | None) -> DatasetWriter | MultiAgentWriter:
+    """Open a data set for episodes such as these."""
+    return (MultiAgentWriter if _has_several_agents(episodes) else DatasetWriter)(folder, env=env)
 
 
 def _has_several_agents(episodes: Sequence[Any]) -> bool:
@@ -189,7 +193,7 @@ def _module(name: str) -> Any:
 def _format_of(path: Path) -> str:
     if not path.exists():
         raise DataError(str(path), expected="recorded data", found="nothing", do="look at the path")
-    if (path / DESCRIPTION).exists() or (path / EPISODES / DESCRIPTION).exists():
+    if is_data_set(path):
         return OWN
     found = [name for name in OTHERS if _module(name).finds(path)]
     if len(found) != 1:

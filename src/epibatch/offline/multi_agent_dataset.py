@@ -18,7 +18,7 @@ from epibatch.core.state_codec import decode_state, encode_state
 
 from ..episodes import MultiAgentEpisode, SingleAgentEpisode
 from ..episodes.replay.sampled_episodes import LazyIds
-from ..episodes.store import Ints
+from ..episodes.store import Flags, Ints
 from .data_folder import EPISODES, GROUP, group_folders
 from .dataset_writer import DatasetWriter
 from .episode_dataset import EpisodeDataset
@@ -41,10 +41,14 @@ class MultiAgentDataset(Sequence[MultiAgentEpisode]):
     Args:
         whole: An episode for each: its env steps, with the sums of all agents' rewards, and the rest as custom data.
         groups: The rows of agents with the same columns.
+
+    Attributes:
+        groups: The rows, as given: a data set of one agent for those with the same columns, also of episodes that a
+            `filter` left out.
     """
 
     def __init__(self, whole: EpisodeDataset, groups: Sequence[EpisodeDataset]) -> None:
-        self._whole, self._groups = whole, groups
+        self._whole, self.groups = whole, groups
         self.path = None if whole.path is None else whole.path.parent
         self.env = whole.env
 
@@ -64,7 +68,7 @@ class MultiAgentDataset(Sequence[MultiAgentEpisode]):
             state = _unpacked(custom)
             for segment in _segments_of(state):
                 if "group" in segment:
-                    rows = self._groups[segment.pop("group")][segment.pop("number")].get_state()
+                    rows = self.groups[segment.pop("group")][segment.pop("number")].get_state()
                     segment["episode"] = {**{name: rows[name] for name in _ROWS}, **segment["episode"]}
             return MultiAgentEpisode.from_state(state)
         except (EpibatchError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -84,6 +88,21 @@ class MultiAgentDataset(Sequence[MultiAgentEpisode]):
         return self._whole.lengths
 
     @property
+    def starts(self) -> Ints:
+        """Env step at which each episode, or part of one, begins: int64 [E]."""
+        return self._whole.starts
+
+    @property
+    def ends(self) -> Flags:
+        """The flags (terminated, truncated) at each episode's end: bool [2, E]."""
+        return self._whole.ends
+
+    @property
+    def lack_final_obs(self) -> Flags:
+        """A mask of the episodes whose last observation is a placeholder; agents have their own: bool [E]."""
+        return self._whole.lack_final_obs
+
+    @property
     def num_steps(self) -> int:
         """The number of env steps of all episodes."""
         return self._whole.num_steps
@@ -96,22 +115,22 @@ class MultiAgentDataset(Sequence[MultiAgentEpisode]):
     def filter(self, keep: Callable[[MultiAgentEpisode], bool] | npt.ArrayLike) -> MultiAgentDataset:
         """Return the data set of some of the episodes; see `EpisodeDataset.filter`."""
         mask = np.array([bool(keep(episode)) for episode in self]) if callable(keep) else keep
-        return MultiAgentDataset(self._whole.filter(mask), self._groups)
+        return MultiAgentDataset(self._whole.filter(mask), self.groups)
 
     def split(
         self, share: float, *, seed: int | Sequence[int] | None = None
     ) -> tuple[MultiAgentDataset, MultiAgentDataset]:
         """Return two data sets; see `EpisodeDataset.split`."""
         first, second = self._whole.split(share, seed=seed)
-        return MultiAgentDataset(first, self._groups), MultiAgentDataset(second, self._groups)
+        return MultiAgentDataset(first, self.groups), MultiAgentDataset(second, self.groups)
 
     def shard(self, index: int, count: int) -> MultiAgentDataset:
         """Return the data set of every `count`-th episode; see `EpisodeDataset.shard`."""
-        return MultiAgentDataset(self._whole.shard(index, count), self._groups)
+        return MultiAgentDataset(self._whole.shard(index, count), self.groups)
 
     def take(self, numbers: npt.ArrayLike) -> MultiAgentDataset:
         """Return the data set of some of the episodes, by number; see `EpisodeDataset.take`."""
-        return MultiAgentDataset(self._whole.take(numbers), self._groups)
+        return MultiAgentDataset(self._whole.take(numbers), self.groups)
 
     @classmethod
     def in_memory(cls, episodes: Iterable[Any]) -> MultiAgentDataset:
