@@ -129,6 +129,17 @@ def test_runners_of_several_agents_keep_both_too(tmp_path, random_actions):
     algo.stop()
 
 
+def test_the_log_of_several_agents_has_every_part_that_was_sampled(tmp_path, monkeypatch):
+    parts, sample = [], EnvRunnerGroup.sample
+    monkeypatch.setattr(EnvRunnerGroup, "sample", lambda group, **how: parts.append(sample(group, **how)) or parts[-1])
+    config = ppo(make_multi_agent("CartPole-v1")).environment(env_config={"num_agents": 2})
+    config.multi_agent(policies=["main"]).offline_data(output=str(tmp_path / "log"))
+    trained(config)
+    sampled = [chunk for part in parts for chunk in part if len(chunk)]
+    logged = read_episodes(tmp_path / "log")
+    assert len(sampled) > 5 and all(a.equals(b) for a, b in zip(logged, sampled, strict=True))
+
+
 def test_replay_is_logged_from_the_first_random_steps_on(sampled):
     config = DQNConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=3)
     config.training(num_steps_sampled_before_learning_starts=500, training_intensity=8)

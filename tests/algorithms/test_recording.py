@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from epibatch.algorithms import PPOConfig
+from epibatch.algorithms import BCConfig, PPOConfig
 from epibatch.cli import app
+from epibatch.core.errors import ConfigError
 from epibatch.core.registry import register_env
-from epibatch.offline import check_episodes, read_episodes
+from epibatch.env_runner import make_multi_agent
+from epibatch.offline import EpisodeBatches, check_episodes, read_episodes
 
 
 class Fickle(gym.Env):
@@ -117,3 +119,30 @@ def test_an_environment_that_fails_is_reported_and_nothing_is_written(record, tm
         register_env("recorded_fickle", lambda config: Fickle())
     assert result.exit_code == 3 and re.search("RuntimeError.*the motor is off", result.stderr)
     assert not (tmp_path / "data").exists()
+
+
+def test_whole_episodes_of_several_agents_are_recorded_and_learned_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    register_env("recorded_agents", make_multi_agent("CartPole-v1"))
+    config = PPOConfig().environment("recorded_agents", env_config={"num_agents": 2}).multi_agent(policies=["main"])
+    config.env_runners(num_envs_per_env_runner=2, rollout_fragment_length=5)
+    algo = config.training(train_batch_size=40, minibatch_size=40, num_epochs=1).debugging(seed=1).build_algo()
+    algo.train()
+    algo.save_to_path("run/checkpoints/000001")
+    algo.stop()
+    result = CliRunner().invoke(app, ["record", "run", "--episodes", "6", "--to", "data"])
+    assert result.exit_code == 0, result.output
+    data = read_episodes("data")
+    assert len(data) == 6 and check_episodes(data) == []
+    assert all(episode.is_done and not episode.env_t_started for episode in data)
+    rewards = [sum(agent.get_rewards().sum() for agent in episode.agent_episodes.values()) for episode in data]
+    assert data.returns.tolist() == rewards and f"mean return {np.mean(rewards):,.6g}" in result.stdout
+    learner = BCConfig().multi_agent(policies=["main"]).offline_data(input_="data").training(train_batch_size=40)
+    algo = learner.build_algo()
+    assert np.isfinite(algo.train()["learners"]["main"]["policy_loss"])
+    batches = EpisodeBatches(data, algo.pipelines["learner"], batch_size=10, rl_module=algo.learner.module, seed=0)
+    steps = sum(len(batch["main"]["actions"]) for batch in batches)
+    assert steps == sum(len(agent) for episode in data for agent in episode.agent_episodes.values())
+    with pytest.raises(ConfigError, match="several"):
+        EpisodeBatches(data, algo.pipelines["learner"], batch_size=10, draw={})
+    algo.stop()

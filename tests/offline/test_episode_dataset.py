@@ -182,9 +182,11 @@ def test_what_is_no_recorded_data_is_named(tmp_path):
         read_episodes(tmp_path, format="parket")
     with pytest.raises(DataError, match="an episode with a step"):
         read_episodes([])
-    for wrong in (5, None, [3], [MultiAgentEpisode()]):
+    for wrong in (5, None, [3]):
         with pytest.raises(DataError, match="episodes of one agent"):
             read_episodes(wrong)
+    with pytest.raises(DataError, match="with a step"):
+        read_episodes([MultiAgentEpisode()])
     data = read_episodes(ended(np.random.default_rng(0), 3))
     assert read_episodes(data) is data and isinstance(data, EpisodeDataset)
 

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ..env_runner.env_runner_group import EnvRunnerGroup
-from ..offline import DatasetWriter
+from ..offline import DatasetWriter, MultiAgentWriter
+from ..offline.formats import writer_for
 
 
 class EpisodeLog:
     """Appends sampled episodes to a data set, which is made when the first ones come.
 
     Its model outputs are those of the first episodes: the ones that only later episodes have, as after random actions,
-    are left out.
+    are left out. Of several agents all are kept, and each part of an episode that was sampled is one of its own.
 
     Args:
         path: The folder of the data set.
@@ -27,7 +28,7 @@ class EpisodeLog:
     def __init__(self, path: str, env: Any) -> None:
         self.base = Path()
         self._path, self._env = path, env if isinstance(env, str) else None
-        self._writer: DatasetWriter | None = None
+        self._writer: DatasetWriter | MultiAgentWriter | None = None
 
     def add(self, episodes: Sequence[Any]) -> None:
         """Append episodes, or chunks of them; they count once `commit` returns.
@@ -41,8 +42,11 @@ class EpisodeLog:
             StorageError: another process writes to the folder, or the disk is full, say.
         """
         if self._writer is None:
-            self._writer = DatasetWriter(self.base / self._path, env=self._env)
-        self._writer.add(episodes, outputs=self._writer.outputs)
+            self._writer = writer_for(episodes, self.base / self._path, self._env)
+        if isinstance(self._writer, DatasetWriter):
+            self._writer.add(episodes, outputs=self._writer.outputs)
+        else:
+            self._writer.add([episode for episode in episodes if len(episode)])
 
     def commit(self) -> None:
         """Make all that was appended count.

@@ -17,9 +17,10 @@ from epibatch.core.structs import flatten_like, paths_of
 from ..episodes.chunk_table import ChunkTable
 from ..episodes.reader import EpisodeReader, reader_of
 from ..episodes.store import Flags, Leaf
-from .data_folder import DESCRIPTION, verify
+from .data_folder import is_data_set, verify
 from .episode_dataset import EpisodeDataset
 from .formats import OWN, read_episodes
+from .multi_agent_dataset import MultiAgentDataset
 from .parts import REQUIRED
 
 _OUTSIDE_BOX = "outside Box"
@@ -64,6 +65,9 @@ def check_episodes(dataset: Any, observation_space: Any = None, action_space: An
 
     If the data has `actions_for_env`, the actions as the environment got them, only these are compared with the space.
 
+    Of several agents, flags and time are those of whole episodes; the columns are those of each agent, whose steps are
+    counted. Agents with the same columns share a line.
+
     Args:
         dataset: A data set, or what `read_episodes` takes.
         observation_space: Space of the observations; None: the one that the data set names, if it does.
@@ -81,13 +85,14 @@ def check_episodes(dataset: Any, observation_space: Any = None, action_space: An
         error: obs: NaN or infinite (steps: 1; first in episode 'a' at step 1)
     """
     data = read_episodes(dataset)
-    outputs = reader_of(data).outputs
-    acted = Columns.ACTIONS_FOR_ENV if Columns.ACTIONS_FOR_ENV in outputs else Columns.ACTIONS
-    spaces = {Columns.OBS: data.observation_space if observation_space is None else observation_space}
-    spaces[acted] = data.action_space if action_space is None else action_space
     found = list(_faults_of_episodes(data))
-    for name in (*REQUIRED, *outputs):
-        found += _faults_of_column(data, name, spaces.get(name))
+    for rows in data.groups if isinstance(data, MultiAgentDataset) else [data]:
+        outputs = reader_of(rows).outputs
+        acted = Columns.ACTIONS_FOR_ENV if Columns.ACTIONS_FOR_ENV in outputs else Columns.ACTIONS
+        spaces = {Columns.OBS: rows.observation_space if observation_space is None else observation_space}
+        spaces[acted] = rows.action_space if action_space is None else action_space
+        for name in (*REQUIRED, *outputs):
+            found += _faults_of_column(rows, name, spaces.get(name))
     return found
 
 
@@ -103,7 +108,7 @@ def fault_lines(path: Path, format: str | None = None) -> list[str]:
         UnknownNameError: there is no such format.
         MissingExtraError: the format needs a package that is not installed.
     """
-    is_own = format in (None, OWN) and (path / DESCRIPTION).exists()
+    is_own = format in (None, OWN) and is_data_set(path)
     lines = [f"error: {sentence}" for sentence in verify(path)] if is_own else []
     try:
         return lines + [str(fault) for fault in check_episodes(read_episodes(path, format))]
@@ -113,7 +118,7 @@ def fault_lines(path: Path, format: str | None = None) -> list[str]:
         return lines or [f"error: {error}"]
 
 
-def _faults_of_episodes(data: EpisodeDataset) -> Iterator[DataFault]:
+def _faults_of_episodes(data: EpisodeDataset | MultiAgentDataset) -> Iterator[DataFault]:
     ids = np.asarray(list(data.ids))
     _, numbers = np.unique(ids, return_inverse=True)
     order = np.lexsort((data.starts, numbers))
@@ -158,13 +163,19 @@ def _faults_of_column(data: EpisodeDataset, name: str, space: Any) -> list[DataF
                 row = int(mask.argmax())
                 chunk = int(ends.searchsorted(row, "right"))
                 step = row - int(ends[chunk] - rows.counts[chunk]) + int(reader.starts[chunk])
-                places.setdefault(key, (data.ids[first + chunk], step))
+                places.setdefault(key, (_name_of(data, first + chunk), step))
                 counts[key] = counts.get(key, 0) + int(mask.sum())
     may_be_outside = name == Columns.ACTIONS
     return [
         DataFault(*key, count, *places[key], is_error=not (may_be_outside and key[0].startswith(_OUTSIDE_BOX)))
         for key, count in counts.items()
     ]
+
+
+def _name_of(data: EpisodeDataset, number: int) -> str:
+    about = data.about(number)
+    whole = about.get("multi_agent_episode_id")
+    return str(about["id"]) if whole is None else f"{whole}, agent {about['agent_id']}"
 
 
 def _in_blocks(data: EpisodeDataset) -> Iterator[tuple[int, EpisodeReader]]:

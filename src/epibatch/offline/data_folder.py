@@ -31,6 +31,8 @@ from .parts import CONTINUES, FACTS, LINE_END, LOOKBACK, REQUIRED, STARTED, STEP
 
 FORMAT, VERSION = "epibatch-episodes", 1
 DESCRIPTION, COMMITS, PARTS, LINES = "dataset.json", "commits.jsonl", "parts.bin", "parts.jsonl"
+EPISODES, GROUP = "episodes", "agents-"
+"""Folders of a data set of several agents: its episodes, and the rows of agents with the same columns."""
 _COMMIT = re.compile(rb'(\{"rows":(\d{1,18}),"parts":(\d{1,18}),"text":(\d{1,18}),"sums":\[[^\[\]]*\])'
                      rb',"sum":"([0-9a-f]{64})"\}\n')  # fmt: skip
 _DTYPE = re.compile(r"[<>|][biufc]\d{1,2}")
@@ -402,6 +404,8 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
         >>> verify("no_such_folder")
         ['no_such_folder: expected a data set, found no dataset.json']
     """
+    if (Path(path) / EPISODES).is_dir():
+        return [sentence for part in _folders(Path(path)) for sentence in verify(part)]
     try:
         folder = DataFolder(path)
         wrong = [sentence for _, sentence in _faults(folder.path, folder.description, folder.commits)]
@@ -412,6 +416,9 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
 
 def repair(path: str | os.PathLike[str]) -> list[str]:
     """Cut a data set back to the last commit up to which everything is whole.
+
+    Of several agents, this is done for the episodes and for each group of agents. Episodes whose rows were lost are
+    named when they are read.
 
     Args:
         path: Its folder; nothing may read it meanwhile.
@@ -424,6 +431,8 @@ def repair(path: str | os.PathLike[str]) -> list[str]:
         StorageError: another process writes to it, or it cannot be written.
     """
     folder = Path(path)
+    if (folder / EPISODES).is_dir():
+        return [sentence for part in _folders(folder) for sentence in repair(part)]
     description, _ = read_description(folder)
     lock = FolderLock(folder)
     try:
@@ -442,6 +451,23 @@ def repair(path: str | os.PathLike[str]) -> list[str]:
     finally:
         lock.release()
     return said
+
+
+def is_data_set(path: Path) -> bool:
+    """True if a folder looks like a data set of one agent or of several."""
+    return (path / DESCRIPTION).exists() or (path / EPISODES / DESCRIPTION).exists()
+
+
+def group_folders(path: Path) -> list[Path]:
+    """Return the folders of agents with the same columns."""
+    folders: list[Path] = []
+    while (path / f"{GROUP}{len(folders)}").is_dir():
+        folders.append(path / f"{GROUP}{len(folders)}")
+    return folders
+
+
+def _folders(path: Path) -> list[Path]:
+    return [path / EPISODES, *group_folders(path)]
 
 
 def _sentence(error: DataError) -> str:

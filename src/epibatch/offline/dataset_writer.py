@@ -33,6 +33,7 @@ from .parts import (
     STARTED,
     STEPS,
     TERMINATED,
+    ColumnLayout,
     Running,
     layout_of,
     read_parts,
@@ -120,6 +121,11 @@ class DatasetWriter:
                 self._files[name].truncate(size)
 
     @property
+    def columns(self) -> Mapping[str, ColumnLayout]:
+        """What the rows of each column are like; empty before the first episode."""
+        return {} if self._description is None else self._description.columns
+
+    @property
     def num_parts(self) -> int:
         """Episodes, or later parts of them, that were added to the folder so far."""
         return self._now.parts
@@ -145,8 +151,7 @@ class DatasetWriter:
         if isinstance(episodes, SingleAgentEpisode):
             episodes = [episodes]
         about = self._description
-        layout = {} if about is None else about.columns
-        delivery = read_parts(episodes, layout, self._now.parts, self._running, outputs)
+        delivery = read_parts(episodes, self.columns, self._now.parts, self._running, outputs)
         if delivery is None:
             return
         if about is None:

@@ -14,6 +14,7 @@ from epibatch.core.restoring import check_count, restoring
 
 from .episode_dataset import EpisodeDataset
 from .formats import read_episodes
+from .multi_agent_dataset import MultiAgentDataset
 
 _WHERE = "state of EpisodeBatches"
 
@@ -42,7 +43,7 @@ class EpisodeBatches(IterableDataset[dict[str, Any]]):
         seed: Seed of all random numbers; None: another one each time.
 
     Raises:
-        ConfigError: a batch size below 1.
+        ConfigError: a batch size below 1; `draw` of data of several agents.
         DataError: as `read_episodes`; or, in a worker, there are fewer episodes than workers.
 
     Example:
@@ -71,6 +72,9 @@ class EpisodeBatches(IterableDataset[dict[str, Any]]):
                 "EpisodeBatches", expected="a batch_size of at least 1", found=str(batch_size), do="set it"
             )
         self._data = read_episodes(dataset)
+        if draw is not None and not isinstance(self._data, EpisodeDataset):
+            do = "leave out draw: a pass gives whole episodes"
+            raise ConfigError("EpisodeBatches, draw", expected="data of one agent", found="of several", do=do)
         self._pipeline, self._module, self._size = pipeline, rl_module, batch_size
         self._draw = None if draw is None else {"lookback": pipeline.lookback_needed, **draw}
         self._shuffle = shuffle
@@ -93,11 +97,13 @@ class EpisodeBatches(IterableDataset[dict[str, Any]]):
             if batch < state["batch"]:
                 continue  # it was given before the state was saved
             stream = random_stream(streams, "batch", batch)
-            episodes = (
-                data.sample(self._size, generator=np.random.default_rng(stream), **self._draw)
-                if self._draw is not None
-                else data.take(numbers)
-            )
+            episodes: Any
+            if isinstance(data, MultiAgentDataset):
+                episodes = data.take(numbers)[:]
+            elif self._draw is not None:
+                episodes = data.sample(self._size, generator=np.random.default_rng(stream), **self._draw)
+            else:
+                episodes = data.take(numbers)
             self._pipeline.seed(random_stream(stream, "pipeline"))
             made: dict[str, Any] = self._pipeline(rl_module=self._module, batch={}, episodes=episodes)
             state["batch"] = batch + 1  # before it is given, as its state is asked for after it
@@ -111,7 +117,7 @@ class EpisodeBatches(IterableDataset[dict[str, Any]]):
             worker = get_worker_info()
             self._state["loader"] = 0 if worker is None else worker.seed - worker.id
 
-    def _plan(self, data: EpisodeDataset, stream: np.random.SeedSequence) -> list[Any]:
+    def _plan(self, data: EpisodeDataset | MultiAgentDataset, stream: np.random.SeedSequence) -> list[Any]:
         """The numbers of the episodes of each batch; None: they are drawn."""
         if self._draw is not None:
             steps = self._size * self._draw.get("batch_length_T", 1)

@@ -66,7 +66,7 @@ class EpisodeDataset(ChunkTable):
             terminateds=facts.terminated > 0,
             truncateds=facts.truncated > 0,
             lack_final_obs=facts.lacks_final_obs > 0,
-            ids=LazyIds(len(self._chosen), lambda i: self._about(i)["id"]),
+            ids=LazyIds(len(self._chosen), lambda i: self.about(i)["id"]),
         )
         self._generator = np.random.default_rng()
 
@@ -79,7 +79,8 @@ class EpisodeDataset(ChunkTable):
     def __reduce__(self) -> Any:
         return EpisodeDataset, (self._rows, None if self.path else self._chosen)
 
-    def _about(self, chunk: int) -> dict[str, Any]:
+    def about(self, chunk: int) -> dict[str, Any]:
+        """Return the names of an episode, by its number, with `infos` (None: all are empty) and `custom_data`."""
         return self._rows.about(int(self._chosen[chunk]))
 
     @overload
@@ -91,21 +92,21 @@ class EpisodeDataset(ChunkTable):
             return super().__getitem__(index)
         episode = super().__getitem__(index)
         episode.observation_space, episode.action_space = self.observation_space, self.action_space
-        episode.custom_data.update(self._about(range(len(self))[index])["custom_data"])
+        episode.custom_data.update(self.about(range(len(self))[index])["custom_data"])
         return episode
 
     def _name_of(self, chunk: int) -> Name:
-        about = self._about(chunk)
+        about = self.about(chunk)
         return Name(about["id"], about.get("agent_id"), about.get("multi_agent_episode_id"))
 
     def _agent_of(self, chunk: int) -> dict[str, Any]:
-        about = self._about(chunk)
+        about = self.about(chunk)
         return {name: about.get(name) for name in _NAMES}
 
     def _rows_of(self, chunk: int, name: str, low: int, count: int) -> Any:
         if name != Columns.INFOS:
             return super()._rows_of(chunk, name, low, count)
-        infos = self._about(chunk)["infos"]
+        infos = self.about(chunk)["infos"]
         if infos is None:
             return None
         rows = np.empty(len(infos), np.object_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,11 +10,27 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
+from epibatch.core.errors import DataError
 from epibatch.core.structs import Form
 
 from ..episodes.store import Ints, Leaf, StoreColumn
-from .data_folder import DataFolder
-from .parts import CONTINUES, LACKS_OBS, LOOKBACK, REQUIRED, STARTED, STEPS, TERMINATED, TRUNCATED, rows_of
+from .data_folder import DataFolder, read_line
+from .parts import (
+    CONTINUES,
+    LACKS_OBS,
+    LOOKBACK,
+    REQUIRED,
+    STARTED,
+    STEPS,
+    TERMINATED,
+    TRUNCATED,
+    Delivery,
+    Running,
+    layout_of,
+    read_parts,
+    rows_of,
+    spaces_of,
+)
 
 
 class Columnar:
@@ -146,6 +162,38 @@ class EpisodeRows:
         rows.path, rows._made_by = path, (cls.of_folder, (path, len(folder.commits)))
         return rows
 
+    @classmethod
+    def in_memory(cls, given: Iterable[Sequence[Any]], where: str) -> EpisodeRows:
+        """Read episodes into arrays.
+
+        Args:
+            given: The episodes, so many at a time as are read at once.
+            where: What they are, for messages.
+
+        Raises:
+            DataError: there is none with a step.
+            ColumnError: columns differ, or have text or Python objects.
+        """
+        running, num_parts, spaces = Running(), 0, (None, None)
+        deliveries: list[Delivery] = []
+        layout: dict[str, Any] = {}
+        for part in given:
+            delivery = read_parts(part, layout, num_parts, running)
+            if delivery is None:
+                continue
+            running, num_parts = delivery.running, num_parts + len(delivery.facts)
+            layout, spaces = (layout, spaces) if deliveries else (layout_of(delivery.columns), spaces_of(part))
+            deliveries.append(delivery)
+        if not deliveries:
+            raise no_step(where)
+        columns = {
+            name: (form, [np.concatenate(leaves) for leaves in zip(*(item.columns[name][1] for item in deliveries))])
+            for name, (form, _) in deliveries[0].columns.items()
+        }
+        parts = np.concatenate([item.facts for item in deliveries])
+        lines = [line for item in deliveries for line in item.lines.splitlines()]
+        return cls(columns, parts, _Lines(lines), spaces)
+
     def __reduce__(self) -> Any:
         return self._made_by
 
@@ -185,3 +233,18 @@ class EpisodeRows:
             custom.update(line.get("custom_data", ()))
         rows = lookback + int(self.facts.steps[episode]) + 1
         return {**about, "infos": [infos.get(row, {}) for row in range(rows)] if infos else None, "custom_data": custom}
+
+
+class _Lines:
+    """The lines of parts that are in memory."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self._lines = lines
+
+    def __call__(self, part: int) -> dict[str, Any]:
+        return read_line(f"part {part}", self._lines[part])
+
+
+def no_step(where: str) -> DataError:
+    """Return the error about episodes of which none has a step."""
+    return DataError(where, expected="an episode with a step", found="none", do="look at the source, or a filter")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,15 @@ from epibatch.core.errors import DataError, UnknownNameError, nearest
 from epibatch.core.files import LOCK
 from epibatch.core.restoring import restoring
 
-from ..episodes import SingleAgentEpisode
+from ..episodes import MultiAgentEpisode, SingleAgentEpisode
 from ..episodes.replay.lanes import Lanes
 from ..episodes.replay.sampled_episodes import SampledEpisodes
-from .data_folder import DESCRIPTION, read_line
+from .data_folder import EPISODES, is_data_set
 from .dataset_writer import DatasetWriter
 from .episode_dataset import EpisodeDataset
-from .episode_rows import EpisodeRows
-from .parts import Delivery, Running, layout_of, no_episodes, read_parts, spaces_of
+from .episode_rows import EpisodeRows, no_step
+from .multi_agent_dataset import MultiAgentDataset, MultiAgentWriter
+from .parts import no_episodes
 
 OWN = "epibatch"
 OTHERS = ("parquet", "minari", "rllib", "tensordict", "d4rl", "lerobot")
@@ -31,8 +33,8 @@ OTHERS = ("parquet", "minari", "rllib", "tensordict", "d4rl", "lerobot")
 _AT_ONCE = 65_536
 
 
-def read_episodes(source: Any, format: str | None = None, **options: Any) -> EpisodeDataset:
-    """Open recorded episodes as a data set.
+def read_episodes(source: Any, format: str | None = None, **options: Any) -> EpisodeDataset | MultiAgentDataset:
+    """Open recorded episodes as a data set: an `EpisodeDataset`, or of several agents a `MultiAgentDataset`.
 
     A folder that `write_episodes` wrote is read where it lies; other sources are read into memory.
 
@@ -55,17 +57,19 @@ def read_episodes(source: Any, format: str | None = None, **options: Any) -> Epi
         >>> len(read_episodes([episode, episode]))
         2
     """
-    if isinstance(source, EpisodeDataset):
+    if isinstance(source, (EpisodeDataset, MultiAgentDataset)):
         return source
     if not isinstance(source, (str, os.PathLike)):
-        return EpisodeDataset(_in_memory(source, "episodes"))
+        return _in_memory(source, "episodes")
     path = Path(source)
     if format is None and is_checkpoint(path):
-        return EpisodeDataset(_in_memory(_held_by_buffer(path), str(path)))
+        return _in_memory(_held_by_buffer(path), str(path))
     name = _format_of(path) if format is None else _known(format)
+    if name == OWN and (path / EPISODES).is_dir():
+        return MultiAgentDataset.of_folder(path.absolute())
     if name == OWN:
         return EpisodeDataset(EpisodeRows.of_folder(path.absolute()))
-    return EpisodeDataset(_in_memory(_module(name).read(path, **options), str(path)))
+    return _in_memory(_module(name).read(path, **options), str(path))
 
 
 def write_episodes(
@@ -111,16 +115,35 @@ def write_episodes(
     if name != OWN:
         _module(name).write(episodes, path, **options)
         return
-    with DatasetWriter(path, env=env) as writer:
-        for part in _in_parts(episodes):
+    parts = _in_parts(episodes)
+    first = next(parts, [])
+    with writer_for(first, path, env) as writer:
+        for part in chain([first], parts):
             writer.add(part)
         if not writer.num_parts:
-            raise _empty("episodes to write")
+            raise no_step("episodes to write")
+
+
+def writer_for(episodes: Sequence[Any], folder: Path, env: str | None) -> DatasetWriter | MultiAgentWriter:
+    """Open a data set for episodes such as these."""
+    return (MultiAgentWriter if _has_several_agents(episodes) else DatasetWriter)(folder, env=env)
+
+
+def _has_several_agents(episodes: Sequence[Any]) -> bool:
+    return len(episodes) > 0 and isinstance(episodes[0], MultiAgentEpisode)
+
+
+def _in_memory(episodes: Iterable[Any], where: str) -> EpisodeDataset | MultiAgentDataset:
+    parts = _in_parts(episodes)
+    first = next(parts, [])
+    if _has_several_agents(first):
+        return MultiAgentDataset.in_memory(episode for part in chain([first], parts) for episode in part)
+    return EpisodeDataset(EpisodeRows.in_memory(chain([first], parts), where))
 
 
 def _in_parts(episodes: Iterable[Any]) -> Iterator[Sequence[Any]]:
     """Episodes as they are if their rows are in memory, else some of them at a time."""
-    if isinstance(episodes, SingleAgentEpisode):
+    if isinstance(episodes, (SingleAgentEpisode, MultiAgentEpisode)):
         episodes = [episodes]
     if not isinstance(episodes, Iterable):
         raise no_episodes(episodes)
@@ -136,29 +159,6 @@ def _in_parts(episodes: Iterable[Any]) -> Iterator[Sequence[Any]]:
             given, steps = [], 0
     if given:
         yield given
-
-
-def _in_memory(episodes: Iterable[Any], where: str) -> EpisodeRows:
-    """Read episodes into arrays."""
-    running, num_parts, spaces = Running(), 0, (None, None)
-    deliveries: list[Delivery] = []
-    layout: dict[str, Any] = {}
-    for part in _in_parts(episodes):
-        delivery = read_parts(part, layout, num_parts, running)
-        if delivery is None:
-            continue
-        running, num_parts = delivery.running, num_parts + len(delivery.facts)
-        layout, spaces = (layout, spaces) if deliveries else (layout_of(delivery.columns), spaces_of(part))
-        deliveries.append(delivery)
-    if not deliveries:
-        raise _empty(where)
-    columns = {
-        name: (form, [np.concatenate(leaves) for leaves in zip(*(item.columns[name][1] for item in deliveries))])
-        for name, (form, _) in deliveries[0].columns.items()
-    }
-    parts = np.concatenate([item.facts for item in deliveries])
-    lines = [line for item in deliveries for line in item.lines.splitlines()]
-    return EpisodeRows(columns, parts, _Lines(lines), spaces)
 
 
 def _held_by_buffer(path: Path) -> SampledEpisodes:
@@ -177,20 +177,6 @@ def _held_by_buffer(path: Path) -> SampledEpisodes:
     return SampledEpisodes(lanes, places[begins], (life.last - life.first)[begins], hidden=())
 
 
-class _Lines:
-    """The lines of parts that are in memory."""
-
-    def __init__(self, lines: list[bytes]) -> None:
-        self._lines = lines
-
-    def __call__(self, part: int) -> dict[str, Any]:
-        return read_line(f"part {part}", self._lines[part])
-
-
-def _empty(where: str) -> DataError:
-    return DataError(where, expected="an episode with a step", found="none", do="look at the source, or a filter")
-
-
 def _known(name: str) -> str:
     names = (OWN, *OTHERS)
     if name not in names:
@@ -207,7 +193,7 @@ def _module(name: str) -> Any:
 def _format_of(path: Path) -> str:
     if not path.exists():
         raise DataError(str(path), expected="recorded data", found="nothing", do="look at the path")
-    if (path / DESCRIPTION).exists():
+    if is_data_set(path):
         return OWN
     found = [name for name in OTHERS if _module(name).finds(path)]
     if len(found) != 1:

@@ -15,10 +15,11 @@ from epibatch.core.structs import paths_of
 
 from ..episodes.reader import reader_of
 from .episode_dataset import EpisodeDataset
+from .multi_agent_dataset import MultiAgentDataset
 from .parts import REQUIRED
 
 
-def overview(data: EpisodeDataset) -> dict[str, Any]:
+def overview(data: EpisodeDataset | MultiAgentDataset) -> dict[str, Any]:
     """Return facts of recorded episodes, as data that JSON can have.
 
     Args:
@@ -27,9 +28,12 @@ def overview(data: EpisodeDataset) -> dict[str, Any]:
     Returns:
         `environment`; `episodes` and `steps`; the least, mean and greatest of `lengths` and `returns`; how many
         episodes were `terminated`, `truncated` or `unfinished`; `observation_space` and `action_space`, as text; and
-        `columns`, with `type` and `shape` of the rows of each leaf.
+        `columns`, with `type` and `shape` of the rows of each leaf. Of several agents, spaces and columns are those of
+        agents with the same columns, and the agents' names come before them.
     """
     terminated, truncated = data.ends
+    several = isinstance(data, MultiAgentDataset)
+    groups = {_agents_of(rows): rows for rows in data.groups} if isinstance(data, MultiAgentDataset) else {"": data}
     return {
         "environment": data.env,
         "episodes": len(data),
@@ -39,9 +43,23 @@ def overview(data: EpisodeDataset) -> dict[str, Any]:
         "terminated": int(terminated.sum()),
         "truncated": int(truncated.sum()),
         "unfinished": int((~terminated & ~truncated).sum()),
-        **{name: getattr(data, name) and str(getattr(data, name)) for name in ("observation_space", "action_space")},
-        "columns": _columns(data),
+        **{name: _space_text(groups, name) for name in ("observation_space", "action_space")},
+        "columns": {
+            f"{agents} {column}" if several else column: kind
+            for agents, rows in groups.items()
+            for column, kind in _columns(rows).items()
+        },
     }
+
+
+def _agents_of(rows: EpisodeDataset) -> str:
+    return ", ".join(sorted({str(rows.about(number)["agent_id"]) for number in range(len(rows))}))
+
+
+def _space_text(groups: Mapping[str, EpisodeDataset], name: str) -> str | None:
+    spaces = {agents: getattr(rows, name) for agents, rows in groups.items()}
+    texts = [f"{agents}: {space}" if agents else str(space) for agents, space in spaces.items() if space is not None]
+    return "; ".join(texts) or None
 
 
 def _spread(values: npt.NDArray[Any]) -> dict[str, float | None]:
@@ -85,7 +103,7 @@ def _spread_text(spread: Mapping[str, float | None]) -> str:
     )
 
 
-def overview_picture(data: EpisodeDataset, title: str) -> bytes:
+def overview_picture(data: EpisodeDataset | MultiAgentDataset, title: str) -> bytes:
     """Draw how many episodes have which return and length.
 
     Args:

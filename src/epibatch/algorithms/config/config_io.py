@@ -30,6 +30,7 @@ from epibatch.core.registry import piece_to_dict, plain_data
 from epibatch.core.settings import ErrorList, Place, SettingsModel, path_text
 
 from ...offline.episode_dataset import EpisodeDataset
+from ...offline.multi_agent_dataset import MultiAgentDataset
 from .multi_agent import AgentMapping
 from .pipelines import PIPELINES
 
@@ -438,7 +439,7 @@ def settings_data(
                 }
                 if not any(policies.values()):
                     values[name] = list(policies)  # ids alone if there is no more to say
-            elif name == "input_" and isinstance(value, EpisodeDataset) and value.path is not None:
+            elif name == "input_" and isinstance(value, (EpisodeDataset, MultiAgentDataset)) and value.path is not None:
                 values[name] = str(value.path)
             elif name == "input_":
                 text = f"{len(value)} episodes in memory, which no file of settings stores; write them with "

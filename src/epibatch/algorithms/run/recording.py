@@ -15,8 +15,7 @@ from epibatch.core.random_state import random_state_apart
 from epibatch.core.random_streams import random_stream, seed_of
 
 from ...env_runner.group.make_runner import make_runner
-from ...offline import read_episodes, write_episodes
-from ...offline.formats import OWN
+from ...offline import write_episodes
 from ..config.pipelines import check_same_pieces
 from ..evaluation import EvaluatedEpisodes, sample_whole_episodes
 from .training_run import built_algorithm
@@ -66,9 +65,8 @@ def record(
         EpibatchError: the path is none of these, or the episodes cannot be recorded; the target is as it was.
     """
     stream = random_stream(seed)
-    episodes = EvaluatedEpisodes(0)
 
-    def counted(runner: Any) -> Iterator[Any]:
+    def counted(runner: Any, episodes: EvaluatedEpisodes) -> Iterator[Any]:
         for env, chunk in sample_whole_episodes(runner, count, explore=explore):
             episodes.add(env, chunk)
             yield chunk
@@ -93,16 +91,19 @@ def record(
         runner.seed(stream)
         for pipeline in runner.pipelines.values():
             pipeline.freeze()
-        chunks = counted(runner)
+        episodes = EvaluatedEpisodes(runner.num_envs)
         write_episodes(
-            chunks if format in (None, OWN) else _joined(chunks),
-            target,
-            format,
-            env=config.env if isinstance(config.env, str) else None,
+            _joined(counted(runner, episodes)), target, format, env=config.env if isinstance(config.env, str) else None
         )
     return Recorded(count, episodes.steps, float(np.mean(episodes.returns)))
 
 
 def _joined(chunks: Iterator[Any]) -> Iterator[Any]:
-    """Whole episodes, which other formats take, once all are sampled."""
-    yield from read_episodes(list(chunks))
+    """Whole episodes, each once it has ended."""
+    running: dict[str, Any] = {}
+    for chunk in chunks:
+        episode = running.setdefault(chunk.id_, chunk)
+        if episode is not chunk:
+            episode.concat_episode(chunk)
+        if episode.is_done:
+            yield running.pop(chunk.id_)
