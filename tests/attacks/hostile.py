@@ -154,6 +154,7 @@ STATES: dict[str, Callable[[Any], None]] = {
     "reset seeds of one number": at("env_runner", "reset_seeds", "drawn", to=3),
     "reset seeds perhaps": at("env_runner", "reset_seeds", "pending", to="maybe"),
     "lookback of a trillion": at("env_runner", "required_lookback", to=10**12),
+    "steps to learn of bytes": at("counters", "num_env_steps_to_learn", to=b"."),
     "steps of many digits": at("counters", "num_env_steps_sampled_lifetime", to=10**4200),
     "metrics of another kind": at("counters", "logged_metrics", to={"metrics": {("a",): {"settings": "abcde"}}}),
     "metric beside its parent": at("counters", "callback_metrics", to=lambda old: {"metrics": {

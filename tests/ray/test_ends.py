@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from epibatch.cluster import ActorGroup
+from epibatch.core.errors import RunnerError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -81,3 +82,16 @@ def test_sigterm_while_ray_starts_reaches_the_callers_handler(monkeypatch):
             ActorGroup(dict, count=1, arguments={}, name="worker", options={})
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_ray_that_does_not_start_is_named(monkeypatch):
+    ray = pytest.importorskip("ray")
+
+    def fail(**_):
+        raise Exception("The current node timed out during startup.")  # as Ray does
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", fail)
+    with pytest.raises(RunnerError, match=r"starting Ray[^$]*timed out"):
+        ActorGroup(dict, count=1, arguments={}, name="worker", options={})

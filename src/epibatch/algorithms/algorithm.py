@@ -974,13 +974,14 @@ class Algorithm:
                 parts[part][1](state[part])
 
     def _set_counters(self, counters: Mapping[str, Any]) -> None:
-        names = ("training_iteration", "num_env_steps_sampled_lifetime")
-        iteration, steps = (check_count(f"state of an algorithm, {name!r}", counters[name]) for name in names)
+        names = ("training_iteration", "num_env_steps_sampled_lifetime", "num_env_steps_to_learn")
+        counts = {"num_env_steps_to_learn": 0, **counters}  # earlier versions have none
+        iteration, steps, to_learn = (check_count(f"state of an algorithm, {name!r}", counts[name]) for name in names)
         seconds = float(counters["time_total_s"])
         if not 0 <= seconds < math.inf:
             raise ValueError(f"{seconds} seconds")
         self.training_iteration, self._env_steps, self._time_total_s = iteration, steps, seconds
-        self._steps_to_learn = counters.get("num_env_steps_to_learn", 0)  # earlier versions have none
+        self._steps_to_learn = to_learn
         self._piece_metrics.set_state(counters["logged_metrics"])
         self.metrics.set_state(counters.get("callback_metrics", {"metrics": {}}))  # earlier versions have none
 

@@ -10,7 +10,7 @@ import threading
 import warnings
 from typing import Any
 
-from epibatch.core.errors import ConfigError, EpibatchWarning
+from epibatch.core.errors import ConfigError, EpibatchWarning, RunnerError
 from epibatch.core.imports import import_extra
 
 _own_addresses: set[str] = set()  # of the Rays that `connect` started
@@ -30,6 +30,7 @@ def connect(*, num_cpus_needed: float, object_store_memory: int | None = None) -
     Raises:
         MissingExtraError: Ray is not installed.
         ConfigError: No cluster answers at `RAY_ADDRESS`.
+        RunnerError: Ray does not start on this machine.
     """
     ray = import_extra("ray", "ray", "processes that sample or learn (num_env_runners, num_learners)")
     if ray.is_initialized():
@@ -38,7 +39,7 @@ def connect(*, num_cpus_needed: float, object_store_memory: int | None = None) -
         _join(ray, os.environ["RAY_ADDRESS"])
     else:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        _init(ray, address="local", include_dashboard=False, object_store_memory=object_store_memory)
+        _start(ray, include_dashboard=False, object_store_memory=object_store_memory)
         _own_addresses.add(ray.get_runtime_context().gcs_address)
     _warn_of_few_cores(ray, num_cpus_needed)
     return ray
@@ -66,6 +67,18 @@ def _join(ray: Any, address: str) -> None:
             expected="the address of a Ray cluster that runs",
             found=f"{type(error).__name__}: {error}",
             do="start it with `ray start --head`, or unset RAY_ADDRESS to use this machine alone",
+        ) from error
+
+
+def _start(ray: Any, **settings: Any) -> None:
+    try:
+        _init(ray, address="local", **settings)
+    except Exception as error:  # Ray has no class for what goes wrong
+        raise RunnerError(
+            "starting Ray on this machine",
+            expected="processes that answer",
+            found=f"{type(error).__name__}: {error}",
+            do="free some memory and try again, or train without processes: num_env_runners=0, num_learners=0",
         ) from error
 
 
