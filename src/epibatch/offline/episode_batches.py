@@ -160,7 +160,7 @@ class EpisodeBatches(IterableDataset[dict[str, Any]]):
 def _in_one_storage(batch: dict[str, Any]) -> dict[str, Any]:
     """Return a batch whose arrays are tensors of one storage, as a loader opens a connection for each storage."""
     leaves, form = flatten(batch)
-    leaves = [default_convert(leaf) for leaf in leaves]
+    leaves = [default_convert(leaf) for leaf in leaves]  # type: ignore[no-untyped-call]
     numbers = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     stops = np.cumsum([-(-leaves[i].nbytes // _ALIGNED) * _ALIGNED for i in numbers], dtype=np.int64).tolist()
     storage = torch.empty([0, *stops][-1], dtype=torch.uint8)
