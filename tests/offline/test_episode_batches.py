@@ -122,6 +122,21 @@ def test_a_loader_with_two_workers_has_every_step_once(data, draw):
         assert all(len(shards) == 1 for shards in of_worker)
 
 
+def test_arrays_of_a_worker_come_in_one_storage_with_the_values_of_the_pipeline(data):
+    def batches():
+        return EpisodeBatches(data, pipeline(), batch_size=10, shuffle=False)
+
+    expected = list(DataLoader(batches(), batch_size=None))
+    found = list(DataLoader(batches(), batch_size=None, num_workers=1))
+    assert len(found) == len(expected)
+    for mine, other in zip(found, expected):
+        assert mine.keys() == other.keys()
+        tensors = [mine[name] for name in other if isinstance(other[name], torch.Tensor)]
+        assert len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == 1 < len(tensors)
+        for name, column in other.items():
+            torch.testing.assert_close(mine[name], column, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("draw", [None, {"n_step": 3}])
 @pytest.mark.parametrize("given", [0, 3, 9, 12])
 def test_a_run_goes_on_with_the_same_batches(data, draw, given):

@@ -12,6 +12,7 @@ import pytest
 from epibatch.core.errors import CheckpointError, ColumnError, DataError
 from epibatch.episodes import SingleAgentEpisode
 from epibatch.offline import minari as minari_format
+from epibatch.offline import read_episodes
 from foreign_data import assert_equal, recorded
 
 minari = pytest.importorskip("minari")
@@ -74,8 +75,11 @@ def test_data_that_minari_made(monkeypatch, tmp_path):
         assert (first.id_, first.is_terminated, first.is_truncated) == ("0", True, False)
         assert (second.id_, second.is_terminated, second.is_truncated) == ("1", False, True)
         assert second.get_infos(-1) == {"success": 1, "more": {"x": 7.0}}
+    for opened in (read_episodes(dataset), read_episodes(name, format="minari"), read_episodes(dataset, "minari")):
+        assert_equal(list(opened), list(minari_format.read(name)))
     part = dataset.filter_episodes(lambda episode: episode.id == 1)
     assert [episode.id_ for episode in minari_format.read(part)] == ["1"]
+    assert list(read_episodes(part).ids) == ["1"]
 
 
 def test_relative_paths(monkeypatch, tmp_path):

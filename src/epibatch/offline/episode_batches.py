@@ -6,17 +6,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from torch.utils.data import IterableDataset, get_worker_info
+import torch
+from torch.utils.data import IterableDataset, default_convert, get_worker_info
 
 from epibatch.core.errors import CheckpointError, ConfigError
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.restoring import check_count, restoring
+from epibatch.core.structs import flatten, unflatten
 
 from .episode_dataset import EpisodeDataset
 from .formats import read_episodes
 from .multi_agent_dataset import MultiAgentDataset
 
 _WHERE = "state of EpisodeBatches"
+_ALIGNED = 64
+"""Bytes, of which the place of each array is a multiple."""
 
 
 class EpisodeBatches(IterableDataset[dict[str, Any]]):
@@ -107,7 +111,7 @@ class EpisodeBatches(IterableDataset[dict[str, Any]]):
             self._pipeline.seed(random_stream(stream, "pipeline"))
             made: dict[str, Any] = self._pipeline(rl_module=self._module, batch={}, episodes=episodes)
             state["batch"] = batch + 1  # before it is given, as its state is asked for after it
-            yield made
+            yield made if worker is None else _in_one_storage(made)
         if worker is None:  # a worker that is at its end waits there for the others
             state["pass"], state["batch"] = state["pass"] + 1, 0
 
@@ -151,3 +155,17 @@ class EpisodeBatches(IterableDataset[dict[str, Any]]):
             found, expected = f"that of {count:,} episodes", f"that of {len(self._data):,} episodes"
             raise CheckpointError(_WHERE, expected=expected, found=found, do=do)
         self._state, self._goes_on = read, True
+
+
+def _in_one_storage(batch: dict[str, Any]) -> dict[str, Any]:
+    """Return a batch whose arrays are tensors of one storage, as a loader opens a connection for each storage."""
+    leaves, form = flatten(batch)
+    leaves = [default_convert(leaf) for leaf in leaves]  # type: ignore[no-untyped-call]
+    numbers = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    stops = np.cumsum([-(-leaves[i].nbytes // _ALIGNED) * _ALIGNED for i in numbers], dtype=np.int64).tolist()
+    storage = torch.empty([0, *stops][-1], dtype=torch.uint8)
+    for i, start in zip(numbers, [0, *stops]):
+        given = leaves[i]
+        leaves[i] = storage[start : start + given.nbytes].view(given.dtype).view(given.shape).copy_(given)
+    sent: dict[str, Any] = unflatten(form, leaves)
+    return sent

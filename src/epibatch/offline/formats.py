@@ -30,6 +30,8 @@ from .parts import no_episodes
 OWN = "epibatch"
 OTHERS = ("parquet", "minari", "rllib", "tensordict", "d4rl", "lerobot")
 """Names of formats; each is a module of this package with functions `read`, `write` and `finds`."""
+_OF_OBJECTS = ("minari",)
+"""Formats, called as their libraries, that read objects of the library too."""
 _AT_ONCE = 65_536
 
 
@@ -40,7 +42,7 @@ def read_episodes(source: Any, format: str | None = None, **options: Any) -> Epi
 
     Args:
         source: The path of recorded data, or of a replay buffer that `save_to_path` wrote, of one agent; or episodes: a
-            list, or what a runner's `sample` returned.
+            list, or what a runner's `sample` returned; or a `MinariDataset`; with `format="minari"` the id of one.
         format: `"epibatch"` or another format's name; None: what the path looks like.
         options: What the format takes.
 
@@ -60,7 +62,9 @@ def read_episodes(source: Any, format: str | None = None, **options: Any) -> Epi
     if isinstance(source, (EpisodeDataset, MultiAgentDataset)):
         return source
     if not isinstance(source, (str, os.PathLike)):
-        return _in_memory(source, "episodes")
+        owner = type(source).__module__.partition(".")[0] if format is None else _known(format)
+        episodes = _module(owner).read(source, **options) if owner in _OF_OBJECTS else source
+        return _in_memory(episodes, "episodes")
     path = Path(source)
     if format is None and is_checkpoint(path):
         return _in_memory(_held_by_buffer(path), str(path))
