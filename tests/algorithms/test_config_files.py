@@ -13,6 +13,8 @@ from epibatch.algorithms.config.config_io import changed, parse_yaml, to_yaml_te
 from epibatch.core import registry
 from epibatch.core.errors import ConfigError, NotAvailableError
 from epibatch.core.registry import register_env
+from epibatch.episodes import SingleAgentEpisode
+from epibatch.offline import write_episodes
 
 TEXT = """
 algorithm: ppo
@@ -127,6 +129,20 @@ def test_what_the_command_needs_is_reported_with_the_rest(tmp_path):
         "- training.lr",
     ):
         assert text in str(caught.value)
+
+
+def test_recorded_episodes_take_the_place_of_the_environment(tmp_path):
+    episode = SingleAgentEpisode(observations=np.zeros((6, 2)), actions=[0, 1, 0, 1, 0], rewards=[1.0] * 5,
+                                 terminated=True, len_lookback_buffer=0)  # fmt: skip
+    write_episodes([episode], tmp_path / "data")
+    for name in ("input", "input_"):
+        (tmp_path / "my.yaml").write_text(f"algorithm: bc\noffline_data: {{{name}: '{tmp_path / 'data'}'}}")
+        session = TrainingRun.start(tmp_path / "my.yaml", tmp_path / name)
+        assert session.run(iterations=1) == 0
+    for text in ("algorithm: bc", "algorithm: bc\nenvironment: {env: CartPole-v1}"):
+        (tmp_path / "my.yaml").write_text(text)
+        with pytest.raises(ConfigError, match=r"- offline_data\.input: missing; add the line"):
+            TrainingRun.start(tmp_path / "my.yaml", tmp_path / "other")
 
 
 @pytest.mark.parametrize(

@@ -503,7 +503,7 @@ class AlgorithmConfig:
         if sections.get("algorithm") == import_path(cls):
             sections["algorithm"] = cls.model.default_of("algorithm")
         if complete:
-            document.add_missing(str(cls.model.default_of("algorithm")), errors)
+            document.add_missing(str(cls.model.default_of("algorithm")), cls.offline, errors)
         values = config._checked(sections, errors, env_imports=allow_imports)
         add_contradictions(values, errors)
         own_network = cls.get_default_rl_module_spec is not AlgorithmConfig.get_default_rl_module_spec

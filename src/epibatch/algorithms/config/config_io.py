@@ -219,12 +219,20 @@ class ConfigDocument:
                 sections[hook.section] = {**sections.get(hook.section, {}), hook.setting: value}
         return sections
 
-    def add_missing(self, algorithm: str, errors: ErrorList) -> None:
-        """Add what `epibatch train` needs and the file does not give."""
+    def add_missing(self, algorithm: str, offline: bool, errors: ErrorList) -> None:
+        """Add what `epibatch train` needs and the file does not give: what to learn from."""
         if "algorithm" not in self.data:
             errors.add("algorithm", f"missing; add the line `algorithm: {algorithm}`")
-        environment = self.data.get("environment") or {}
-        if isinstance(environment, Mapping) and environment.get("env") is None:
+        environment, recorded = (self.data.get(section) or {} for section in ("environment", "offline_data"))
+        if not isinstance(environment, Mapping) or not isinstance(recorded, Mapping):
+            return
+        if recorded.get("input", recorded.get("input_")) is not None:
+            return
+        if offline:
+            errors.add(
+                "offline_data.input", "missing; add the line `offline_data: {input: FOLDER}`, of recorded episodes"
+            )
+        elif environment.get("env") is None:
             errors.add("environment.env", "missing; add the line `environment: {env: CartPole-v1}`")
 
     def shown(self, place: Place) -> str:
