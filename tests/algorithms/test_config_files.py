@@ -7,9 +7,11 @@ import copy
 import gymnasium as gym
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from epibatch.algorithms import AlgorithmConfig, PPOConfig, TrainingRun
 from epibatch.algorithms.config.config_io import changed, parse_yaml, to_yaml_text
+from epibatch.cli import app
 from epibatch.core import registry
 from epibatch.core.errors import ConfigError, NotAvailableError
 from epibatch.core.registry import register_env
@@ -139,6 +141,8 @@ def test_recorded_episodes_take_the_place_of_the_environment(tmp_path):
         (tmp_path / "my.yaml").write_text(f"algorithm: bc\noffline_data: {{{name}: '{tmp_path / 'data'}'}}")
         session = TrainingRun.start(tmp_path / "my.yaml", tmp_path / name)
         assert session.run(iterations=1) == 0
+        played = CliRunner().invoke(app, ["play", str(tmp_path / name)])
+        assert played.exit_code == 2 and "a run in an environment" in played.stderr
     for text in ("algorithm: bc", "algorithm: bc\nenvironment: {env: CartPole-v1}"):
         (tmp_path / "my.yaml").write_text(text)
         with pytest.raises(ConfigError, match=r"- offline_data\.input: missing; add the line"):

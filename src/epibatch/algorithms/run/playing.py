@@ -151,6 +151,9 @@ def _config(path: Path, allow_imports: bool) -> Any:
 
 def _made(config: Any, render: bool) -> Any:
     """A vector environment of one, as the runner makes it."""
+    if config.env is None:
+        do = "act from Python, in an environment of yours: Policy.from_checkpoint(path)"
+        raise ConfigError("playing", expected="a run in an environment", found="one that learned from data", do=do)
     env_config = {**config.env_config, "render_mode": "rgb_array"} if render else config.env_config
     make: Any = make_vector_env
     if config.is_multi_agent:
