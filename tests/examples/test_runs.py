@@ -52,7 +52,7 @@ RUNS = [
         lambda run: run[0] < 0.5 and run[1] < 0.5,
         "teacher: distance",
     ),
-    ("adversarial_motion", "--iterations 5 --envs 64", lambda run: 0 < run[1] < 2, "distance from the curve"),
+    ("adversarial_motion", "--iterations 5 --envs 64", lambda run: 0 < run[1] < 10, "distance from the curve"),
     slow("adversarial_motion", "--iterations 80", lambda run: run[1] < 1, "distance from the curve"),  # at random 1.6
     ("many_runners", "--runners 0 --steps 2000", lambda run: run[0] > 8, "in the statistics of all runners: 2,"),
     ("action_mask", "--steps 4000", lambda run: run[0] > 2.15 and run[1] >= 4_000, "none illegal"),  # at random 1.95
