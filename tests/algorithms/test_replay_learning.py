@@ -27,7 +27,7 @@ PRIORITIES = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 50_000, "alp
 @pytest.mark.parametrize(("n_step", "buffer"), [(1, PLAIN), (3, PRIORITIES)], ids=["plain", "3 steps, prioritised"])
 def test_dqn_balances_the_pole(n_step, buffer):
     best = []
-    for seed in range(2):
+    for seed in range(4):
         config = DQNConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=4).debugging(seed=seed)
         config.training(lr=1e-3, train_batch_size=64, training_intensity=32, n_step=n_step, replay_buffer_config=buffer)
         config.training(epsilon=[[0, 1.0], [8000, 0.04]], target_network_update_freq=100)
@@ -40,7 +40,7 @@ def test_dqn_balances_the_pole(n_step, buffer):
 @pytest.mark.slow
 def test_sac_swings_the_pendulum_up():
     best = []
-    for seed in range(2):
+    for seed in range(4):
         config = SACConfig().environment("Pendulum-v1").debugging(seed=seed)
         config.training(lr=1e-3, train_batch_size=128, num_steps_sampled_before_learning_starts=500, initial_alpha=0.2)
         config.rl_module(model_config={"fcnet_hiddens": [64, 64], "head_fcnet_hiddens": []})
