@@ -10,8 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from epibatch.core import NUM_ENV_STEPS
 from epibatch.core.columns import Columns
 from epibatch.core.errors import (
+    ColumnError,
     ConfigError,
     EnvironmentContractError,
     EpibatchWarning,
@@ -19,12 +21,15 @@ from epibatch.core.errors import (
     RunnerError,
     add_context,
 )
+from epibatch.core.rl_module.module_facts import is_stateful
 from epibatch.core.runtime import evaluation_mode
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import convert_to_numpy, flatten, map_struct, stack_rows
+from epibatch.core.tensors import convert_to_torch_tensor
 
-from .acting.acting_modules import explores
-from .acting.tensor_acting import InitialStates, TensorActing, batch_of, to_tensors
+from ..connectors.tensor_step import TensorStep, group_of_tensors
+from .acting.acting_modules import explores, forward
+from .acting.initial_states import InitialStates, where
 from .env_runner import is_amount
 from .envs.env_checks import adapter_advice, autoreset_mode, gymnasium_mode
 from .envs.env_stepper import EnvStepper, VectorStep
@@ -43,6 +48,7 @@ _WITHOUT_EFFECT = (
 )
 
 _FINAL = "infos['final_obs'] of step()"
+_DECLARE = "declare takes_tensors: ClassVar[bool] = True in {} if its code works on tensors; or "
 
 
 class StepStorage(Protocol):
@@ -75,9 +81,10 @@ class TensorEnvRunner(VectorRunner):
     the state before the step, and `state_out` if the storage's schema has it. Columns that a schema does not have are
     left out.
 
-    Observations are stored as the module gets them, after the pieces of the env-to-module pipeline. The pieces must
-    work on tensors: the default ones do, MeanStdFilter, FlattenObservations, and each `ColumnTransform` of `obs`, or of
-    `actions_for_env` after the module, that declares `takes_tensors`.
+    Observations are stored as the module gets them, after the pieces of the env-to-module pipeline, and so are other
+    columns that these make. The pieces must work on tensors, see `Piece.run_tensors`: the default ones do,
+    MeanStdFilter, FlattenObservations, FrameStacking, PrevActionsPrevRewards, views of earlier steps, ActionMask, and
+    each `ColumnTransform` that declares `takes_tensors`.
 
     `values_bootstrapped` is the value of the terminal observation where an episode was truncated, else 0. It needs
     `infos["final_obs"]` of the environment. Without it the value before the step takes its place, and the runner warns
@@ -121,11 +128,14 @@ class TensorEnvRunner(VectorRunner):
                     do="leave it out, or sample with SingleAgentEnvRunner",
                 )
         super().__init__(config=config, worker_index=worker_index)
-        self._acting = TensorActing(self._env_to_module, self._module_to_env)
+        self._check_pieces()
         self.device = torch.device(getattr(self.env.unwrapped, "device", None) or "cpu")
         self._move()
         self._shapes: dict[str, Any] = {}  # of one environment's observation, by part
-        self._obs: Any = None  # the newest observations, as the module gets them
+        self._group: Any = None
+        self._newest: Any = None  # the step of the newest observations, and the module's input
+        self._starts: dict[str, torch.Tensor] = {}  # what pieces remember when an episode begins, by name
+        self._edits = 0
         self._state: Any = None
         self._initial: InitialStates | None = None
         self._ended: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # flags, returns, lengths by step
@@ -164,6 +174,18 @@ class TensorEnvRunner(VectorRunner):
         """Make the module."""
         return self.config.get_rl_module_spec(env=self.env, spaces=self.spaces).build()
 
+    def _check_pieces(self) -> None:
+        for pipeline in self.pipelines.values():
+            if (piece := pipeline.piece_without_tensors) is not None:
+                name = type(piece).__name__
+                own = "" if type(piece).__module__.startswith("epibatch.") else _DECLARE.format(name)
+                raise ConfigError(
+                    f"TensorEnvRunner, piece {name}",
+                    expected="pieces that work on tensors, with takes_tensors = True",
+                    found=f"{name}, which does not say that it does",
+                    do=f"{own}sample with SingleAgentEnvRunner, which converts the environment's tensors to arrays",
+                )
+
     def _make_stepper(self) -> EnvStepper:
         name, restarts = self.config.env, self._restarts
         return EnvStepper(self.env, name, restarts=restarts, steps_of=lambda _: None, arrays=False)
@@ -194,6 +216,7 @@ class TensorEnvRunner(VectorRunner):
             explore = explores(explore, self.config.explore)
             steps = self._steps_for(storage, num_steps)
             try:
+                self._group = group_of_tensors(self.module, explore)
                 if self._running is Running.NONE:
                     self._reset()
                     storage.reset()
@@ -206,7 +229,8 @@ class TensorEnvRunner(VectorRunner):
                 raise
             if Columns.OBS in storage.columns:
                 stores_state = Columns.STATE_IN in storage.columns
-                storage.finish(self._obs, **({"state_in": self._state} if stores_state else {}))
+                obs = self._stored(self._input())[Columns.OBS]
+                storage.finish(obs, **({"state_in": self._state} if stores_state else {}))
             self._count_ended()
 
     def _steps_for(self, storage: StepStorage, num_steps: int | None) -> int:
@@ -240,7 +264,7 @@ class TensorEnvRunner(VectorRunner):
             expected, do = "observations, and a module that computes values", "call sample() before"
             raise RunnerError("TensorEnvRunner.last_values", expected=expected, found=found, do=do)
         with evaluation_mode(self.module), torch.no_grad():
-            return self._values(batch_of(self._obs, self._state))
+            return self._values(self._input())
 
     @property
     def _has_values(self) -> bool:
@@ -261,12 +285,11 @@ class TensorEnvRunner(VectorRunner):
         zeros = partial(torch.zeros, self.num_envs, device=self.device)
         self._returns, self._lengths = zeros(), zeros(dtype=torch.int32)
         self._without_final = torch.zeros((), dtype=torch.int32, device=self.device)
-        stateful = getattr(self.module, "is_stateful", None)
         self._state = None
-        if stateful is not None and stateful():
+        if is_stateful(self.module):
             self._state = InitialStates(self.module, self.device).rows(self.num_envs)
         self._shapes = shapes_of(get_base_struct_from_space(self.env.single_observation_space))
-        self._obs = self._observed(observations, "reset()")
+        self._observe(observations, "reset()", zeros(), None)
         self._shapes = {part: shape[1:] for part, shape in shapes_of(observations).items()}
         self._running = Running.CUT  # the storage has their steps
 
@@ -287,19 +310,36 @@ class TensorEnvRunner(VectorRunner):
                     + adapter_advice(self.env),
                 )
 
-    def _observed(self, observations: Any, call: str) -> Any:
-        """Return observations as the module gets them, in memory of their own: environments may reuse theirs."""
+    def _observe(self, observations: Any, call: str, rewards: torch.Tensor, states: Any) -> None:
+        """Run the env-to-module pipeline on observations, which are copied: environments may reuse their memory."""
         self._check_parts(observations, self.num_envs, call)
-        obs = to_tensors(observations, self.device)
-        reused = {_memory_of(leaf) for leaf in flatten(obs)[0]}
-        seen = self._acting.observe(self.module, obs)
-        return map_struct(lambda leaf: leaf.clone() if _memory_of(leaf) in reused else leaf, seen)
+        obs = map_struct(torch.clone, convert_to_torch_tensor(observations, self.device))
+        step = TensorStep(obs, self._group, reward=rewards, states=states, state_in=self._state)
+        self._edits = self._num_edits
+        self._newest = step, self._env_to_module.run_tensors({}, step)
+
+    @property
+    def _num_edits(self) -> int:
+        count: int = self._env_to_module.num_edits + self._module_to_env.num_edits
+        return count
+
+    def _input(self) -> dict[str, Any]:
+        """Return the module's input for the newest observations."""
+        batch: dict[str, Any] = self._newest[1]
+        return batch
+
+    def _stored(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Return the columns of a module's input without their time axis, and without its states."""
+        columns = {name: column for name, column in batch.items() if name != Columns.STATE_IN}
+        return columns if self._state is None else map_struct(lambda leaf: leaf[:, 0], columns)
 
     def _step(self, storage: StepStorage, explore: bool) -> None:
         """Act, step the environments, and add the step to the storage."""
-        schema = storage.columns
-        batch = batch_of(self._obs, self._state)
-        columns, for_env = self._acting.act(self.module, batch, explore=explore, t=self._metrics.steps)
+        schema, (step, batch) = storage.columns, self._newest
+        columns, actions, for_env = self._act(batch, step, explore)
+        states = step.states_after(actions)
+        if step.is_first:
+            self._starts = step.initial
         state = columns.pop(Columns.STATE_OUT, None)
         bootstraps = self._has_values and _has(schema, Columns.VALUES_BOOTSTRAPPED)
         needs_values = bootstraps or (self._has_values and _has(schema, Columns.VF_PREDS))
@@ -312,26 +352,52 @@ class TensorEnvRunner(VectorRunner):
         rewards, terminateds, truncateds = (self._per_env(result, name) for name in _PER_ENV)
         is_truncated = truncateds != 0
         ended = is_truncated | (terminateds != 0)
-        rows, terminal = self._terminal(result, ended)
-        columns.update(obs=self._obs, rewards=rewards, terminateds=terminateds, truncateds=truncateds)
+        rows, terminal = self._terminal(result, ended, rewards, states, state)
+        stored = self._stored(batch)
+        columns = {**columns, **stored, "rewards": rewards, "terminateds": terminateds, "truncateds": truncateds}
         if self._state is not None:
             columns[Columns.STATE_IN] = self._state
             if Columns.STATE_OUT in schema:
                 columns[Columns.STATE_OUT] = state
         if bootstraps:
             values = columns[Columns.VF_PREDS].reshape(self.num_envs)
-            columns[Columns.VALUES_BOOTSTRAPPED] = self._bootstrapped(values, is_truncated, rows, terminal, state)
+            columns[Columns.VALUES_BOOTSTRAPPED] = self._bootstrapped(values, is_truncated, rows, terminal)
         final_obs = final_state = None
         if terminal is not None and all(_has(schema, name) for name in (Columns.OBS, *_PER_ENV[1:])):
-            final_obs = map_struct(lambda leaf, new: leaf.index_copy(0, rows, new), self._obs, terminal)
+            new = self._stored(terminal)[Columns.OBS]
+            final_obs = map_struct(lambda leaf, new: leaf.index_copy(0, rows, new), stored[Columns.OBS], new)
             final_state = state if self._state is not None and _has(schema, Columns.STATE_IN) else None
         if schema:
             columns = {name: columns[name] for name in schema if name in columns}
         storage.add_step(columns, final_obs=final_obs, final_state=final_state)
-        self._obs = self._observed(result.observations, "step()")
         if self._initial is not None:
             self._state = self._initial.begun(state, ended)
+        begun: Any = None
+        if self._edits == self._num_edits:  # other pieces remember other things
+            begun = {name: where(ended, self._starts[name], rows) for name, rows in states.items()}
+        self._observe(result.observations, "step()", rewards.masked_fill(ended, 0.0), begun)
         self._note(rewards, ended)
+
+    def _act(self, batch: dict[str, Any], step: TensorStep, explore: bool) -> tuple[dict[str, Any], Any, Any]:
+        """Return the module's outputs with `actions`, without a time axis; its actions; and the environment's.
+
+        Raises:
+            ColumnError: no actions, or outputs of another width than the action distribution takes.
+        """
+        step.group.shared_data[NUM_ENV_STEPS] = self._metrics.steps
+        outputs = dict(forward(self.module, batch, explore=explore, t=self._metrics.steps))
+        columns = self._module_to_env.run_tensors(convert_to_torch_tensor(outputs, self.device), step)
+        if Columns.ACTIONS not in columns:
+            raise ColumnError(
+                "outputs of the module",
+                expected=f"{Columns.ACTION_DIST_INPUTS!r} or {Columns.ACTIONS!r}",
+                found=str(sorted(map(str, columns))),
+                do="return one of them from the module's _forward",
+            )
+        actions = columns[Columns.ACTIONS]
+        for_env = columns.pop(Columns.ACTIONS_FOR_ENV, actions)
+        stored = {id(leaf) for leaf in flatten(actions)[0]}
+        return columns, actions, map_struct(lambda leaf: leaf.clone() if id(leaf) in stored else leaf, for_env)
 
     def _per_env(self, result: VectorStep, name: str) -> torch.Tensor:
         """Return rewards, as float32, or flags, as given, with a row for each environment; the storage checks flags.
@@ -340,7 +406,7 @@ class TensorEnvRunner(VectorRunner):
             EnvironmentContractError: there are more or fewer rows.
         """
         flags, given = name != Columns.REWARDS, getattr(result, name)
-        value: torch.Tensor | None = None if given is None else to_tensors(given, self.device)
+        value: torch.Tensor | None = None if given is None else convert_to_torch_tensor(given, self.device)
         if value is None or value.shape[:1] != (self.num_envs,) or (flags and value.numel() != self.num_envs):
             raise EnvironmentContractError(
                 f"environment {self.config.env!r}, step() of the vector environment",
@@ -350,12 +416,17 @@ class TensorEnvRunner(VectorRunner):
             )
         return value.reshape(self.num_envs) if flags else value.float()
 
-    def _terminal(self, result: VectorStep, ended: torch.Tensor) -> tuple[Any, Any]:
-        """Return the environments whose terminal observations came, int64 [n], and these; two Nones without any."""
+    def _terminal(self, result: VectorStep, ended: torch.Tensor, rewards: Any, states: Any, state: Any) -> Any:
+        """Return the environments whose terminal observations came, int64 [n], and the module's input of these.
+
+        Two Nones without any.
+        """
         final, mask = result.final_observations, (result.infos or {}).get("_final_obs")
         if final is None:
             return None, None
-        rows = (ended if mask is None else ended & to_tensors(mask, self.device).bool()).nonzero().flatten()
+        rows = (
+            (ended if mask is None else ended & convert_to_torch_tensor(mask, self.device).bool()).nonzero().flatten()
+        )
         if isinstance(final, np.ndarray) and final.dtype.kind == "O":
             given = [row for row in rows.tolist() if final[row] is not None]
             rows = torch.tensor(given, dtype=torch.int64, device=self.device)
@@ -364,32 +435,36 @@ class TensorEnvRunner(VectorRunner):
                 self._check_parts(terminal, len(given), _FINAL)
         else:
             self._check_parts(final, self.num_envs, _FINAL)
-            terminal = map_struct(lambda leaf: leaf[rows], to_tensors(final, self.device))
+            terminal = map_struct(lambda leaf: leaf[rows], convert_to_torch_tensor(final, self.device))
         if not len(rows):
             return None, None
         try:
-            return rows, self._acting.observe(self.module, to_tensors(terminal, self.device))
+            chosen = partial(map_struct, lambda leaf: leaf[rows])
+            step = TensorStep(
+                convert_to_torch_tensor(terminal, self.device),
+                self._group,
+                reward=rewards[rows],
+                states=chosen(states),
+                state_in=None if self._state is None else chosen(state),
+            )
+            return rows, self._env_to_module.run_tensors({}, step)
         except Exception as error:
             add_context(error, f"terminal observations of environments {rows[:10].tolist()} ...:")
             raise
 
-    def _bootstrapped(
-        self, values: torch.Tensor, truncateds: torch.Tensor, rows: Any, terminal: Any, state: Any
-    ) -> torch.Tensor:
+    def _bootstrapped(self, values: torch.Tensor, truncateds: torch.Tensor, rows: Any, terminal: Any) -> torch.Tensor:
         """Return the values of terminal observations where episodes were truncated, else 0.
 
         Args:
             values: Values before the step, in the place of those of terminal observations that did not come.
             truncateds: The flags.
             rows: Environments whose terminal observations came.
-            terminal: These observations.
-            state: The states after the step.
+            terminal: The module's input of these observations.
         """
         self._without_final = self._without_final + truncateds.sum()
         if terminal is not None:  # of terminated ones too: to choose rows, the host would have to wait for the device
             self._without_final = self._without_final - truncateds[rows].sum()
-            states = None if state is None else map_struct(lambda leaf: leaf[rows], state)
-            values = values.index_copy(0, rows, self._values(batch_of(terminal, states)).to(values.dtype))
+            values = values.index_copy(0, rows, self._values(terminal).to(values.dtype))
         return torch.where(truncateds, values, 0.0)
 
     # -- metrics and state ---------------------------------------------------------------------
@@ -418,10 +493,6 @@ class TensorEnvRunner(VectorRunner):
                 do="let the environment return them, if it can",
             )
             warnings.warn(warning, stacklevel=3)
-
-
-def _memory_of(leaf: torch.Tensor) -> int:
-    return leaf.untyped_storage().data_ptr()
 
 
 def _has(schema: Mapping[str, Any], name: str) -> bool:
