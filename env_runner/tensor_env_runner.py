@@ -474,7 +474,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             columns[Columns.STATE_OUT] = state
         final_obs = final_state = None
         if terminal is not None and all(_has(schema, name) for name in (Columns.OBS, *_PER_ENV[1:])):
-            final_obs = _replaced(stored[Columns.OBS], rows, self._stored(terminal[1])[Columns.OBS])
+            new = self._stored(terminal[1])[Columns.OBS]
+            final_obs = map_struct(lambda leaf, new: leaf.index_copy(0, rows, new), stored[Columns.OBS], new)
             final_state = state if self._state is not None and _has(schema, Columns.STATE_IN) else None
         if schema:
             columns = {name: columns[name] for name in schema if name in columns}
@@ -490,13 +491,14 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         columns |= {Columns.OBS: step.obs, WEIGHTS_SEQ_NO: self._sequence}
         if Columns.STATE_IN in columns:
             columns[Columns.STATE_OUT] = state
-        final_obs = None
-        if terminal is not None:
-            final_obs = _replaced(step.obs, rows, terminal[0].obs)
+        self._count_without_final(truncateds, rows)
+        self._recorder.add_step(columns, None if terminal is None else (rows, terminal[0].obs))
+
+    def _count_without_final(self, truncateds: torch.Tensor, rows: Any) -> None:
+        """Count the truncated episodes whose terminal observations did not come."""
         self._without_final = self._without_final + truncateds.sum()
         if rows is not None:
             self._without_final = self._without_final - truncateds[rows].sum()
-        self._recorder.add_step(columns, final_obs=final_obs)
 
     def _act(
         self, batch: dict[str, Any], step: TensorStep, explore: bool, random_actions: bool
@@ -595,9 +597,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             rows: Environments whose terminal observations came.
             terminal: Their step, and the module's input of these observations.
         """
-        self._without_final = self._without_final + truncateds.sum()
+        self._count_without_final(truncateds, rows)
         if terminal is not None:  # of terminated ones too: to choose rows, the host would have to wait for the device
-            self._without_final = self._without_final - truncateds[rows].sum()
             values = values.index_copy(0, rows, self._values(terminal[1]).to(values.dtype))
         return torch.where(truncateds, values, 0.0)
 
@@ -629,11 +630,6 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
                 do="let the environment return them, if it can",
             )
             warnings.warn(warning, stacklevel=3)
-
-
-def _replaced(struct: Any, rows: Any, new: Any) -> Any:
-    """Return rows `[N, ...]` with others in some places."""
-    return map_struct(lambda leaf, other: leaf.index_copy(0, rows, other.to(leaf.dtype)), struct, new)
 
 
 def _without_storage(found: str, name: str) -> RunnerArgumentError:

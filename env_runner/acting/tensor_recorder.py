@@ -11,13 +11,12 @@ import numpy.typing as npt
 import torch
 
 from epibatch.core.columns import Columns
+from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.structs import convert_to_numpy, map_struct
 
 from ...episodes import VectorEpisodes
 
-_ITS_OWN = (
-    *(Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS, Columns.STATE_IN),
-)
+_ITS_OWN = (Columns.ACTIONS, Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS, Columns.STATE_IN)
 
 
 class TensorRecorder:
@@ -69,15 +68,15 @@ class TensorRecorder:
         self._forget()
         self.observations = observations
 
-    def add_step(self, step: Mapping[str, Any], *, final_obs: Any = None) -> None:
+    def add_step(self, step: Mapping[str, Any], final: tuple[torch.Tensor, Any] | None) -> None:
         """Add a step.
 
         Args:
             step: Column -> tensors `[N, ...]`, which nothing may write to any more.
-            final_obs: Observations after the step, of which the rows of environments that ended are terminal ones.
+            final: The environments whose terminal observations came, int64 [n], and these, `[n, ...]`.
         """
         self._steps.append(dict(step))
-        self._finals.append(final_obs)
+        self._finals.append(final)
 
     def flush(self, lookback: int) -> VectorEpisodes:
         """Return the steps since the last fragment as chunks: those that ended in the order of their ends, the others.
@@ -86,20 +85,20 @@ class TensorRecorder:
             lookback: Steps to keep for the next fragment.
         """
         steps, history = self._steps, self._kept
-        columns = {name: map_struct(_stacked, *(step[name] for step in steps)) for name in steps[0]}
+        names = [name for name in steps[0] if name != Columns.OBS]
+        columns = {name: map_struct(_stacked, *(step[name] for step in steps)) for name in names}
         flags = [columns[name].reshape(len(steps), -1) != 0 for name in (Columns.TERMINATEDS, Columns.TRUNCATEDS)]
         ended = flags[0] | flags[1]
-        finals = [(t, np.flatnonzero(ended[t]), rows) for t, rows in enumerate(self._finals) if rows is not None]
         episodes = VectorEpisodes.from_arrays(
-            map_struct(_stacked, *(step[Columns.OBS] for step in steps), self.newest),
+            _as_dicts(map_struct(_stacked, *(step[Columns.OBS] for step in steps), self.newest)),
             columns[Columns.ACTIONS],
             columns[Columns.REWARDS],
             *flags,
             extra_model_outputs={name: column for name, column in columns.items() if name not in _ITS_OWN},
             terminal_observations={
-                t: (envs, map_struct(lambda leaf, envs=envs: convert_to_numpy(leaf[torch.as_tensor(envs)]), rows))
-                for t, envs, rows in finals
-                if len(envs)
+                t: (final[0].cpu().numpy(), _as_dicts(convert_to_numpy(final[1])))
+                for t, final in enumerate(self._finals)
+                if final is not None
             },
             lookback=history,
             t_started=self._t_started.copy(),
@@ -136,6 +135,15 @@ def _stacked(*leaves: torch.Tensor) -> npt.NDArray[Any]:
     stack = torch.stack(leaves)
     array: npt.NDArray[Any] = (stack.float() if stack.dtype is torch.bfloat16 else stack).cpu().numpy()
     return array
+
+
+def _as_dicts(struct: Any) -> Any:
+    """Return a structure with a dict of its two parts for each `MaskedColumn`, as its space is one."""
+    if isinstance(struct, MaskedColumn):
+        return struct._asdict()
+    if isinstance(struct, dict):
+        return {key: _as_dicts(part) for key, part in struct.items()}
+    return tuple(map(_as_dicts, struct)) if isinstance(struct, tuple) else struct
 
 
 def _by_end(episodes: VectorEpisodes) -> list[int]:

@@ -680,11 +680,11 @@ class Masked(TorchPoints):
 
 
 def test_masked_parts_are_dicts_in_episodes():
-    runner = runner_of(SingleAgentEnvRunner, config_of(Masked))
-    for episode in runner.sample(num_timesteps=N * T):
-        obs = episode.get_observations()
-        assert obs["t"]["value"].shape == obs["x"].shape
-        assert np.array_equal(obs["t"]["mask"] != 0, obs["x"][:, 0] > 0)
+    for kind in (SingleAgentEnvRunner, TensorEnvRunner):
+        for episode in runner_of(kind, config_of(Masked)).sample(num_timesteps=N * T):
+            obs = episode.get_observations()
+            assert obs["t"]["value"].shape == obs["x"].shape
+            assert np.array_equal(obs["t"]["mask"] != 0, obs["x"][:, 0] > 0)
 
 
 # -- state and errors ------------------------------------------------------------------------------
