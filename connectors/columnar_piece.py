@@ -9,7 +9,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from epibatch.core.columns import Columns, nearest_column
-from epibatch.core.errors import ColumnError, NotAvailableError, PipelineError, add_context
+from epibatch.core.errors import ColumnError, PipelineError, add_context
 from epibatch.core.kept_property import kept_property
 from epibatch.core.piece_declarations import refuse_misspelt_names
 
@@ -50,6 +50,9 @@ class Piece(FieldPiece):
     """True if what the piece does to rows depends on its spaces, so that each agent needs a copy with its own."""
     needs_episodes: ClassVar[bool] = False
     """True if `run` is for calls with episodes: without any, the batch stays as it is."""
+    takes_tensors: ClassVar[bool] = False
+    """True if the piece works on tensors too, see `run_tensors`. A class that writes this method need not say it; one
+    that overrides `run` alone says it again."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -57,6 +60,9 @@ class Piece(FieldPiece):
         nearest = next(base for base in cls.__mro__ if vars(base).keys() & {"reads", "__call__"})
         if "reads" not in vars(nearest):  # it overrides `__call__`, and what that does to the columns is not known
             cls.reads = None
+        own = vars(cls).keys()
+        if "takes_tensors" not in own and own & {"run", "run_tensors"}:
+            cls.takes_tensors = "run_tensors" in own or cls.input_layouts == ("tensors",)
 
     @property
     def makes_train_batches(self) -> bool:
@@ -97,25 +103,16 @@ class Piece(FieldPiece):
         """
 
     def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
-        """Change the columns of a greedy step of one agent, as `run` does; a policy is exported with it.
+        """Change the columns of a step of one agent, as `run` does.
 
-        By default this calls `run`, if the piece says that it works on tensors: `takes_tensors`, or an input layout of
-        `tensors` alone. Others write it with operations that `torch.export` can trace.
+        A `TensorEnvRunner` acts with it, and a policy is exported with it, if the piece says `takes_tensors`. By
+        default this calls `run`. Pieces that remember something, or work on episodes, write it, with operations that
+        `torch.export` can trace.
 
         Args:
             columns: Tensors `[N, ...]` by column. `obs` is there if an earlier piece has made the column.
             step: The newest observations, and states for what the piece remembers.
-
-        Raises:
-            NotAvailableError: the piece cannot.
         """
-        if not getattr(self, "takes_tensors", False) and self.input_layouts != ("tensors",):
-            raise NotAvailableError(
-                f"{type(self).__name__}.run_tensors",
-                expected="a piece that works on tensors",
-                found="one that does not",
-                do="write run_tensors(self, columns, step)",
-            )
         if Columns.OBS in self.writes:
             columns.setdefault(Columns.OBS, step.obs)
         return self.run(columns, step.group)
@@ -261,7 +258,7 @@ class ObservationRewriter(Piece):
     uses_spaces: ClassVar[bool] = True
     needs_episodes: ClassVar[bool] = True
     takes_tensors: ClassVar[bool] = False
-    """True if `rewrite` works on tensors as it does on arrays, so that a TensorEnvRunner can call it."""
+    """True if `rewrite` works on tensors as it does on arrays."""
 
     @abstractmethod
     def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
@@ -283,9 +280,7 @@ class ObservationRewriter(Piece):
         return columns
 
     def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
-        """Rewrite the newest observations, if `rewrite` works on tensors."""
-        if not self.takes_tensors:
-            return super().run_tensors(columns, step)
+        """Rewrite the newest observations."""
         step.obs = self.rewrite(step.obs, step.group)
         return columns
 

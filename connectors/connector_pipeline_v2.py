@@ -10,11 +10,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import (
-    PieceError,
-    UnknownNameError,
-    nearest,
-)
+from epibatch.core.errors import PieceError, UnknownNameError, add_context, nearest
 from epibatch.core.registry import snake_case
 from epibatch.core.restoring import restoring
 
@@ -28,8 +24,10 @@ from ._inspect.dry_run import ColumnSpace, column_spaces_of
 from ._inspect.inspection import Inspection, inspect_pipeline
 from ._inspect.profile import PipelineProfile, profile_pipelines
 from ._inspect.trace import PipelineTrace, trace_pipeline
+from .columnar_piece import is_columnar
 from .connector_v2 import ConnectorV2, PipelineReference
 from .step_watches import MetricsTimers, PartWatch, StepWatch
+from .tensor_step import TensorStep
 
 __all__ = ["ConnectorPipelineV2"]
 
@@ -434,6 +432,22 @@ class ConnectorPipelineV2(ConnectorV2):
         else:  # no piece reads the running call
             batch = run_plan(plan, batch, call, self.history, watches)
         return self.finished(batch)
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Run the pieces on a step in tensors; see `Piece.run_tensors`, and `piece_without_tensors`."""
+        self.check_episodes(step.group.call)
+        for piece in self.pieces():
+            try:
+                columns = piece.run_tensors(columns, step)  # type: ignore[attr-defined]  # of a Piece
+            except Exception as error:
+                add_context(error, f"piece {type(piece).__name__}, on tensors:")
+                raise
+        return self.finished(columns)
+
+    @property
+    def piece_without_tensors(self) -> ConnectorV2 | None:
+        """The first piece that does not work on tensors, if there is one."""
+        return next((p for p in self.pieces() if not (is_columnar(p) and getattr(p, "takes_tensors", False))), None)
 
     def _watches(self, call: PipelineCall, timed: bool) -> list[StepWatch]:
         """Return the callbacks for this run's steps."""

@@ -1,4 +1,4 @@
-"""One step of acting as tensors, for policies that are exported."""
+"""One step of acting as tensors: for runners that stay on a device, and for policies that are exported."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from epibatch.core.columns import Columns
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct, unflatten
 
+from ._engine.call import PipelineCall
 from ._engine.chunks import ChunkGroup
 from .authoring.column_paths import addresses_in
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TensorStep"]
+__all__ = ["TensorStep", "group_of_tensors"]
 
 _STEPS = "t"
 """The state that counts the steps of the episode so far, int64 `[N]`."""
@@ -25,28 +26,44 @@ _STEPS = "t"
 class TensorStep:
     """One step of N environments as tensors, which `Piece.run_tensors` gets in place of episodes.
 
-    Earlier steps are in *states*: tensors `[N, ...]` by name, which every step takes and returns. The first step of an
-    export gets none. It finds out which states the pieces ask for.
+    Earlier steps are in *states*: tensors `[N, ...]` by name, which every step takes and returns. The first step gets
+    none. It finds out which states the pieces ask for.
 
     Args:
         obs: The newest observations, tensors `[N, ...]` nested as the environment's space.
         group: The call: its module, and what pieces share in `shared_data`.
         reward: The rewards that came with the observations, float `[N]`.
-        states: The states by name; None at the first step of an export.
+        states: The states by name; None at the first step.
+        state_in: The states of a recurrent module, `[N, ...]`; None: it has none.
 
     Attributes:
         obs: The newest observations. A piece that rewrites observations replaces them.
         group: As given.
+        state_in: As given.
         initial: The states that pieces asked for in the first step: name -> value at an episode's start, `[...]`.
         reads_rewards: True if a piece asked for rewards.
     """
 
-    def __init__(self, obs: Any, group: ChunkGroup, *, reward: Any, states: dict[str, torch.Tensor] | None) -> None:
-        self.obs, self.group = obs, group
+    def __init__(
+        self,
+        obs: Any,
+        group: ChunkGroup,
+        *,
+        reward: Any,
+        states: dict[str, torch.Tensor] | None,
+        state_in: Any = None,
+    ) -> None:
+        self.obs, self.group, self.state_in = obs, group, state_in
         self.initial: dict[str, torch.Tensor] = {}
         self.reads_rewards = False
         self._reward, self._states, self._kept = reward, states, dict[str, Any]()
-        self._rows = flatten(obs)[0][0].shape[0]
+        first = flatten(obs)[0][0]
+        self._rows, self._device = first.shape[0], first.device
+
+    @property
+    def is_first(self) -> bool:
+        """True if the step was given no states."""
+        return self._states is None
 
     def state(self, name: str, initial: torch.Tensor) -> torch.Tensor:
         """Return the rows of a state, `[N, ...]`.
@@ -55,7 +72,7 @@ class TensorStep:
             name: Its name.
             initial: Its value at an episode's start, `[...]`.
         """
-        self.initial[name] = initial
+        self.initial[name] = initial = initial.to(self._device)
         return initial.expand(self._rows, *initial.shape) if self._states is None else self._states[name]
 
     def keep(self, name: str, rows: torch.Tensor) -> None:
@@ -83,7 +100,7 @@ class TensorStep:
 
         steps = self.state(_STEPS, torch.zeros((), dtype=torch.int64))
         self.keep(_STEPS, steps + 1)
-        known = steps[:, None] + torch.arange(-count, int(column == Columns.OBS)) >= 0
+        known = steps[:, None] + torch.arange(-count, int(column == Columns.OBS), device=self._device) >= 0
         if column == Columns.REWARDS:
             self.reads_rewards = True
             self._reward = torch.where(steps > 0, self._reward.double(), 0.0)
@@ -91,12 +108,17 @@ class TensorStep:
         rows = self.obs
         if column == Columns.ACTIONS:
             struct = get_base_struct_from_space(space)
-            rows = map_struct(lambda leaf: torch.from_numpy(np.zeros((1, *leaf.shape), leaf.dtype)), struct)
+            rows = map_struct(lambda leaf: self._zeros((1, *leaf.shape), leaf.dtype), struct)
         leaves = [self._earlier(name, leaf, count) for name, leaf in addresses_in(rows, column).items()]
         newest, form = flatten(rows)
         if column == Columns.OBS:
             leaves = [torch.cat([earlier, leaf[:, None]], 1) for earlier, leaf in zip(leaves, newest)]
         return unflatten(form, leaves), known
+
+    def _zeros(self, shape: tuple[int, ...], dtype: Any) -> torch.Tensor:
+        import torch
+
+        return torch.from_numpy(np.zeros(shape, dtype)).to(self._device)
 
     def _earlier(self, address: str, like: torch.Tensor, count: int) -> torch.Tensor:
         """Return the last `count` rows of a leaf; the newest one is not known yet."""
@@ -120,10 +142,27 @@ class TensorStep:
 
         newest = {Columns.OBS: self.obs, Columns.ACTIONS: actions, Columns.REWARDS: self._reward}
         leaves = {f"last_{name}": leaf for at, rows in newest.items() for name, leaf in addresses_in(rows, at).items()}
+        states = self._states
+        if states is None:
+            states = {name: value.expand(self._rows, *value.shape) for name, value in self.initial.items()}
         out = {}
-        for name, rows in (self._states or {}).items():
+        for name, rows in states.items():
             if name in self._kept:
                 out[name] = self._kept[name]
             else:
                 out[name] = torch.cat([rows[:, 1:], leaves[name][:, None].to(rows.dtype)], 1)
         return out
+
+
+def group_of_tensors(module: Any, explore: bool | None) -> ChunkGroup:
+    """Return the group of a call without episodes, whose columns are batched rows.
+
+    Args:
+        module: The module that acts.
+        explore: Whether actions explore.
+    """
+    call = PipelineCall(rl_module=module, episodes=[], explore=explore, training=False)
+    (group,) = call.groups.values()
+    call.groups = {}
+    group.ragged = True  # no time axis where pieces run
+    return group

@@ -1,17 +1,19 @@
-"""Steps a vector environment of torch tensors into a storage on its device."""
+"""Steps a vector environment of torch tensors on its device, into a storage or into episodes."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from epibatch.core import NUM_ENV_STEPS
 from epibatch.core.columns import Columns
 from epibatch.core.errors import (
+    ColumnError,
     ConfigError,
     EnvironmentContractError,
     EpibatchWarning,
@@ -19,30 +21,39 @@ from epibatch.core.errors import (
     RunnerError,
     add_context,
 )
+from epibatch.core.metrics import WEIGHTS_SEQ_NO
+from epibatch.core.rl_module.module_facts import is_stateful
 from epibatch.core.runtime import evaluation_mode
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import convert_to_numpy, flatten, map_struct, stack_rows
+from epibatch.core.tensors import convert_to_torch_tensor
 
-from .acting.acting_modules import explores
-from .acting.tensor_acting import InitialStates, TensorActing, batch_of, to_tensors
-from .env_runner import is_amount
+from ..connectors.authoring.column_transform import acted_at_random
+from ..connectors.tensor_step import TensorStep, group_of_tensors
+from ..episodes import VectorEpisodes
+from ..episodes.single_agent_episode import SingleAgentEpisode
+from .acting.acting_modules import explores, forward, sample_masked_actions
+from .acting.initial_states import InitialStates, where
+from .acting.tensor_recorder import TensorRecorder
+from .env_runner import EnvRunner, is_amount
 from .envs.env_checks import adapter_advice, autoreset_mode, gymnasium_mode
 from .envs.env_stepper import EnvStepper, VectorStep
 from .envs.make_env import makes_vector_env
 from .envs.tensor_envs import device_of, shapes_of
 from .runner_config import RunnerConfig, config_or_settings
 from .runner_state import Running
-from .vector_runner import VectorRunner
 
 __all__ = ["StepStorage", "TensorEnvRunner"]
 
+_ACTIONS = (Columns.ACTIONS, Columns.ACTIONS_FOR_ENV)
 _PER_ENV = (Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS)
 _WITHOUT_EFFECT = (
-    *("restart_failed_sub_environments", "soft_horizon", "callbacks_class"),
-    *("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end"),
+    *("restart_failed_sub_environments", "soft_horizon", "keep_running_episodes", "callbacks_class"),
+    *("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end"),
 )
 
 _FINAL = "infos['final_obs'] of step()"
+_DECLARE = "declare takes_tensors: ClassVar[bool] = True in {} if its code works on tensors; or "
 
 
 class StepStorage(Protocol):
@@ -65,19 +76,23 @@ class StepStorage(Protocol):
         """Begin with new episodes."""
 
 
-class TensorEnvRunner(VectorRunner):
-    """Samples a vector environment of torch tensors into a storage on its device, without copies to the host.
+class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
+    """Samples a vector environment of torch tensors without copies to the host in its steps.
 
-    Environments of Isaac Lab, Brax and rsl_rl are such environments. The config is that of any runner; other
-    environments' arrays are copied to tensors. A step has the columns `obs`, `actions`, `rewards`, `terminateds`,
-    `truncateds` and all outputs of the module and of the module-to-env pipeline, such as `action_dist_inputs` and
-    `action_logp`. A module with a value function adds `vf_preds` and `values_bootstrapped`, a recurrent one `state_in`,
-    the state before the step, and `state_out` if the storage's schema has it. Columns that a schema does not have are
-    left out.
+    Environments of Isaac Lab, Brax and rsl_rl are such environments; other environments' arrays are copied to tensors.
+    A config takes this runner with `env_runners(env_runner_cls=TensorEnvRunner)`, a file by its name. `sample()` then
+    returns episodes as `SingleAgentEnvRunner` does: all steps are copied to the host at once, when it ends.
 
-    Observations are stored as the module gets them, after the pieces of the env-to-module pipeline. The pieces must
-    work on tensors: the default ones do, MeanStdFilter, FlattenObservations, and each `ColumnTransform` of `obs`, or of
-    `actions_for_env` after the module, that declares `takes_tensors`.
+    `sample(storage)` fills a storage on the device, for a loop of your own. A step has the columns `obs`, `actions`,
+    `rewards`, `terminateds`, `truncateds` and all outputs of the module and of the module-to-env pipeline, such as
+    `action_dist_inputs` and `action_logp`. A module with a value function adds `vf_preds` and `values_bootstrapped`, a
+    recurrent one `state_in`, the state before the step, and `state_out` if the storage's schema has it. Columns that a
+    schema does not have are left out.
+
+    The storage gets observations as the module gets them, after the pieces of the env-to-module pipeline, and other
+    columns that these make. Episodes get them as pieces have rewritten them. The pieces must work on tensors, see
+    `Piece.run_tensors`: the default ones do, MeanStdFilter, FlattenObservations, FrameStacking, ActionMask,
+    PrevActionsPrevRewards, views of earlier steps, and each `ColumnTransform` that declares `takes_tensors`.
 
     `values_bootstrapped` is the value of the terminal observation where an episode was truncated, else 0. It needs
     `infos["final_obs"]` of the environment. Without it the value before the step takes its place, and the runner warns
@@ -116,21 +131,26 @@ class TensorEnvRunner(VectorRunner):
             if getattr(config, name, None):
                 raise ConfigError(
                     f"TensorEnvRunner, {name}",
-                    expected="its default: there are no episodes here, and environments fail together",
+                    expected="its default: episodes are made at the end of sample(), and environments fail together",
                     found=repr(getattr(config, name)),
                     do="leave it out, or sample with SingleAgentEnvRunner",
                 )
         super().__init__(config=config, worker_index=worker_index)
-        self._acting = TensorActing(self._env_to_module, self._module_to_env)
+        self._check_pieces()
         self.device = torch.device(getattr(self.env.unwrapped, "device", None) or "cpu")
         self._move()
         self._shapes: dict[str, Any] = {}  # of one environment's observation, by part
-        self._obs: Any = None  # the newest observations, as the module gets them
+        self._group: Any = None
+        self._newest: Any = None  # the step of the newest observations, and the module's input
+        self._starts: dict[str, torch.Tensor] = {}  # what pieces remember when an episode begins, by name
+        self._edits = 0
         self._state: Any = None
         self._initial: InitialStates | None = None
         self._ended: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # flags, returns, lengths by step
         self._returns = self._lengths = self._without_final = torch.zeros(0)
-        self._gives_tensors = self._warned = False
+        self._gives_tensors = self._warned = self._counts_ends = False
+        self._into: Any = self._recorder  # where steps go
+        self._sequence: torch.Tensor | None = None
 
     # -- the parts -----------------------------------------------------------------------------
 
@@ -164,9 +184,27 @@ class TensorEnvRunner(VectorRunner):
         """Make the module."""
         return self.config.get_rl_module_spec(env=self.env, spaces=self.spaces).build()
 
+    def _check_pieces(self) -> None:
+        for pipeline in self.pipelines.values():
+            if (piece := pipeline.piece_without_tensors) is not None:
+                name = type(piece).__name__
+                own = "" if type(piece).__module__.startswith("epibatch.") else _DECLARE.format(name)
+                raise ConfigError(
+                    f"TensorEnvRunner, piece {name}",
+                    expected="pieces that work on tensors, with takes_tensors = True",
+                    found=f"{name}, which does not say that it does",
+                    do=f"{own}sample with SingleAgentEnvRunner, which converts the environment's tensors to arrays",
+                )
+
     def _make_stepper(self) -> EnvStepper:
         name, restarts = self.config.env, self._restarts
         return EnvStepper(self.env, name, restarts=restarts, steps_of=lambda _: None, arrays=False)
+
+    def _make_recorder(self) -> TensorRecorder:
+        return TensorRecorder(self.num_envs)
+
+    def _new_episode(self, id_: str | None = None) -> SingleAgentEpisode:
+        return SingleAgentEpisode(id_=id_)
 
     def _move(self) -> None:
         if hasattr(self.module, "to"):
@@ -174,40 +212,115 @@ class TensorEnvRunner(VectorRunner):
 
     # -- sampling ------------------------------------------------------------------------------
 
-    def sample(self, storage: StepStorage, *, num_steps: int | None = None, explore: bool | None = None) -> None:
-        """Step the environments, and add each step to a storage; end with `storage.finish`.
+    def sample(
+        self,
+        storage: StepStorage | None = None,
+        *,
+        num_steps: int | None = None,
+        num_timesteps: int | None = None,
+        num_episodes: int | None = None,
+        explore: bool | None = None,
+        random_actions: bool = False,
+        force_reset: bool = False,
+    ) -> Sequence[SingleAgentEpisode]:
+        """Step the environments and return the recorded episodes, or add each step to a storage.
 
-        The first call, and one after a failure, resets the environments, and the storage with them.
+        A call with a storage ends with `storage.finish`. The first one, and one after a failure, resets the
+        environments, and the storage with them; so does a change between the two ways.
 
         Args:
-            storage: Of as many environments, on the device of the observations.
-            num_steps: The vector steps to take; None: until the storage is full.
+            storage: Of as many environments, on the device of the observations; None: episodes are returned.
+            num_steps: The vector steps to take into the storage; None: until it is full.
+            num_timesteps: As in `EnvRunner.sample`, without a storage.
+            num_episodes: As in `EnvRunner.sample`, without a storage.
             explore: Whether actions explore; default: the config's.
+            random_actions: As in `EnvRunner.sample`, without a storage.
+            force_reset: As in `EnvRunner.sample`, without a storage.
+
+        Returns:
+            The episodes; none with a storage.
 
         Raises:
             RunnerArgumentError: a storage of another number of environments, one that is full, or one that has steps
-                although the environments have to be reset; no number of at least 1.
+                although the environments have to be reset; no number of at least 1; or an argument of the other way.
             RunnerError: the runner was stopped.
             ColumnError: the storage has other columns than the steps.
         """
-        with self._only_call("sample"), evaluation_mode(self.module), torch.no_grad():
-            explore = explores(explore, self.config.explore)
+        amounts = {"num_timesteps": num_timesteps, "num_episodes": num_episodes}
+        if storage is None:
+            if num_steps is not None:
+                raise _without_storage(f"num_steps={num_steps}", "num_timesteps")
+            self._send_into(self._recorder)
+            return super().sample(**amounts, explore=explore, random_actions=random_actions, force_reset=force_reset)
+        others = amounts | {"random_actions": random_actions or None, "force_reset": force_reset or None}
+        if given := [f"{name}={value}" for name, value in others.items() if value is not None]:
+            raise _without_storage(f"a storage, and {', '.join(given)}", "num_steps")
+        with self._only_call("sample"), evaluation_mode(self.module):
+            self._send_into(storage)
             steps = self._steps_for(storage, num_steps)
+            explore = explores(explore, self.config.explore)
             try:
                 if self._running is Running.NONE:
-                    self._reset()
+                    self._reset(explore)
+                if self._running is Running.WHOLE:
                     storage.reset()
-                if self._state is not None:
-                    self._initial = InitialStates(self.module, self.device)  # of the weights that the module has now
+                self._begin_call(explore)
                 for _ in range(steps):
-                    self._step(storage, explore)
+                    self._take_step(explore, False, None)
             except BaseException:  # Ctrl-C too: an interrupted step must not be part of an episode
                 self._running = Running.NONE
                 raise
+            self._running = Running.CUT  # the storage has their steps
             if Columns.OBS in storage.columns:
                 stores_state = Columns.STATE_IN in storage.columns
-                storage.finish(self._obs, **({"state_in": self._state} if stores_state else {}))
+                obs = self._stored(self._input())[Columns.OBS]
+                storage.finish(obs, **({"state_in": self._state} if stores_state else {}))
             self._count_ended()
+        return []
+
+    def _send_into(self, target: Any) -> None:
+        """Let steps go into a storage, or into the recorder of episodes."""
+        if (target is self._recorder) != (self._into is self._recorder) and self._running is Running.CUT:
+            self._running = Running.NONE
+        self._into = target
+
+    def _begin_call(self, explore: bool) -> None:
+        self._group = group_of_tensors(self.module, explore)
+        if self._state is not None:
+            self._initial = InitialStates(self.module, self.device)  # of the weights that the module has now
+
+    def _sample(self, *arguments: Any, **keywords: Any) -> Sequence[SingleAgentEpisode]:
+        episodes = super()._sample(*arguments, **keywords)
+        self._count_ended()
+        return episodes
+
+    def _take_steps(self, num_timesteps: int, explore: bool, random_actions: bool) -> None:
+        self._begin_call(explore)
+        super()._take_steps(num_timesteps, explore, random_actions)
+
+    def _sample_episodes(
+        self, num_episodes: int, explore: bool, random_actions: bool
+    ) -> tuple[Sequence[SingleAgentEpisode], Sequence[SingleAgentEpisode]]:
+        self._begin_call(explore)
+        self._counts_ends = True  # the host waits for the device in each step
+        try:
+            return super()._sample_episodes(num_episodes, explore, random_actions)
+        finally:
+            self._counts_ends = False
+
+    def _harvest(self) -> VectorEpisodes:
+        episodes: VectorEpisodes = self._recorder.flush(self.lookback)
+        return episodes
+
+    def _harvest_ended(self, count: int) -> tuple[VectorEpisodes, list[SingleAgentEpisode]]:
+        episodes: VectorEpisodes = self._recorder.flush(0).first(count)
+        return episodes, []
+
+    def _observe_ended(self, ended: Sequence[Any], explore: bool) -> None:
+        """Do nothing: terminal observations pass the pipeline in their step."""
+
+    def _choose_actions(self, explore: bool, random_actions: bool, kept: Sequence[int] = ()) -> Any:
+        raise _whole_steps("_choose_actions")
 
     def _steps_for(self, storage: StepStorage, num_steps: int | None) -> int:
         problem = None
@@ -217,17 +330,13 @@ class TensorEnvRunner(VectorRunner):
             problem = "num_steps, a whole number of at least 1", repr(num_steps), "leave it out to fill the storage"
         elif len(storage) == storage.num_steps:
             problem = "a storage with room for steps", f"{len(storage)} of {storage.num_steps}", "call storage.clear()"
-        elif self._running is Running.NONE and len(storage):
-            found = f"{len(storage)} steps, and environments that have to be reset"
+        elif self._running is not Running.CUT and len(storage):
+            found = f"{len(storage)} steps, and environments that are reset"
             problem = "an empty storage, as new episodes begin", found, "call storage.clear()"
         if problem is not None:
             expected, found, do = problem
             raise RunnerArgumentError("TensorEnvRunner.sample", expected=expected, found=found, do=do)
         return storage.num_steps - len(storage) if num_steps is None else num_steps
-
-    def reset(self) -> None:
-        """Let the next `sample` reset the environments; their running episodes are dropped."""
-        self._running = Running.NONE
 
     def last_values(self) -> torch.Tensor:
         """Return the values of the newest observations, float [N], for `storage.compute_returns`.
@@ -240,7 +349,7 @@ class TensorEnvRunner(VectorRunner):
             expected, do = "observations, and a module that computes values", "call sample() before"
             raise RunnerError("TensorEnvRunner.last_values", expected=expected, found=found, do=do)
         with evaluation_mode(self.module), torch.no_grad():
-            return self._values(batch_of(self._obs, self._state))
+            return self._values(self._input())
 
     @property
     def _has_values(self) -> bool:
@@ -250,9 +359,10 @@ class TensorEnvRunner(VectorRunner):
         values: torch.Tensor = self.module.compute_values(batch)
         return values.reshape(len(flatten(batch[Columns.OBS])[0][0]))
 
-    def _reset(self) -> None:
-        observations, _ = self._stepper.reset(self._reset_seeds.next(self._stepper.num_seeds))
-        self._reset_seeds.used()
+    @torch.no_grad()
+    def _run_env_to_module(self, explore: bool, envs: list[int] | None = None) -> None:
+        """Begin with the observations of a reset."""
+        observations = self._recorder.observations
         device = device_of(observations)
         if device is not None and device != self.device:
             self.device = device
@@ -261,14 +371,11 @@ class TensorEnvRunner(VectorRunner):
         zeros = partial(torch.zeros, self.num_envs, device=self.device)
         self._returns, self._lengths = zeros(), zeros(dtype=torch.int32)
         self._without_final = torch.zeros((), dtype=torch.int32, device=self.device)
-        stateful = getattr(self.module, "is_stateful", None)
-        self._state = None
-        if stateful is not None and stateful():
-            self._state = InitialStates(self.module, self.device).rows(self.num_envs)
+        self._state = InitialStates(self.module, self.device).rows(self.num_envs) if is_stateful(self.module) else None
+        self._begin_call(explore)
         self._shapes = shapes_of(get_base_struct_from_space(self.env.single_observation_space))
-        self._obs = self._observed(observations, "reset()")
+        self._observe(observations, "reset()", zeros(), None)
         self._shapes = {part: shape[1:] for part, shape in shapes_of(observations).items()}
-        self._running = Running.CUT  # the storage has their steps
 
     def _check_parts(self, observations: Any, count: int, call: str) -> None:
         """Check that observations have all parts, in shapes of a row.
@@ -287,24 +394,43 @@ class TensorEnvRunner(VectorRunner):
                     + adapter_advice(self.env),
                 )
 
-    def _observed(self, observations: Any, call: str) -> Any:
-        """Return observations as the module gets them, in memory of their own: environments may reuse theirs."""
+    def _observe(self, observations: Any, call: str, rewards: torch.Tensor, states: Any) -> None:
+        """Run the env-to-module pipeline on observations, which are copied: environments may reuse their memory."""
         self._check_parts(observations, self.num_envs, call)
-        obs = to_tensors(observations, self.device)
-        reused = {_memory_of(leaf) for leaf in flatten(obs)[0]}
-        seen = self._acting.observe(self.module, obs)
-        return map_struct(lambda leaf: leaf.clone() if _memory_of(leaf) in reused else leaf, seen)
+        obs = map_struct(torch.clone, convert_to_torch_tensor(observations, self.device))
+        step = TensorStep(obs, self._group, reward=rewards, states=states, state_in=self._state)
+        self._edits, self._pending.edits = self._num_edits, self._env_to_module.num_edits
+        self._newest = step, self._env_to_module.run_tensors({}, step)
+        self._recorder.newest = step.obs
 
-    def _step(self, storage: StepStorage, explore: bool) -> None:
-        """Act, step the environments, and add the step to the storage."""
-        schema = storage.columns
-        batch = batch_of(self._obs, self._state)
-        columns, for_env = self._acting.act(self.module, batch, explore=explore, t=self._metrics.steps)
-        state = columns.pop(Columns.STATE_OUT, None)
-        bootstraps = self._has_values and _has(schema, Columns.VALUES_BOOTSTRAPPED)
-        needs_values = bootstraps or (self._has_values and _has(schema, Columns.VF_PREDS))
-        if needs_values and Columns.VF_PREDS not in columns:
-            columns[Columns.VF_PREDS] = self._values(batch)
+    @property
+    def _num_edits(self) -> int:
+        count: int = self._env_to_module.num_edits + self._module_to_env.num_edits
+        return count
+
+    def _input(self) -> dict[str, Any]:
+        """Return the module's input for the newest observations."""
+        batch: dict[str, Any] = self._newest[1]
+        return batch
+
+    def _stored(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Return the columns of a module's input without their time axis, and without its states."""
+        columns = {name: column for name, column in batch.items() if name != Columns.STATE_IN}
+        return columns if self._state is None else map_struct(lambda leaf: leaf[:, 0], columns)
+
+    @torch.no_grad()
+    def _take_step(self, explore: bool, random_actions: bool, mask: Any) -> int:
+        """Act, step the environments, and store the step; return how many episodes ended, if that is counted."""
+        if mask is not None:
+            raise _whole_steps("step(mask=...)")
+        step, batch = self._newest
+        columns, actions, for_env = self._act(batch, step, explore, random_actions)
+        states = step.states_after(actions)
+        if step.is_first:
+            self._starts = step.initial
+        state = columns.pop(Columns.STATE_OUT, self._state)
+        direct = self._into is not self._recorder
+        values = self._values_before(batch, columns) if direct else None
         result = self._stepper.step(for_env if self._gives_tensors else convert_to_numpy(for_env))
         failure = next(iter(result.failures.values()), result.failure)
         if failure is not None:
@@ -312,26 +438,102 @@ class TensorEnvRunner(VectorRunner):
         rewards, terminateds, truncateds = (self._per_env(result, name) for name in _PER_ENV)
         is_truncated = truncateds != 0
         ended = is_truncated | (terminateds != 0)
-        rows, terminal = self._terminal(result, ended)
-        columns.update(obs=self._obs, rewards=rewards, terminateds=terminateds, truncateds=truncateds)
-        if self._state is not None:
+        rows, terminal = self._terminal(result, ended, rewards, states, state)
+        columns |= {"rewards": rewards, "terminateds": terminateds, "truncateds": truncateds}
+        if self._state is not None and not random_actions:
             columns[Columns.STATE_IN] = self._state
-            if Columns.STATE_OUT in schema:
-                columns[Columns.STATE_OUT] = state
-        if bootstraps:
-            values = columns[Columns.VF_PREDS].reshape(self.num_envs)
-            columns[Columns.VALUES_BOOTSTRAPPED] = self._bootstrapped(values, is_truncated, rows, terminal, state)
+        if direct:
+            if values is not None:
+                columns[Columns.VALUES_BOOTSTRAPPED] = self._bootstrapped(values, is_truncated, rows, terminal)
+            self._store(columns, batch, state, rows, terminal)
+        else:
+            self._record(columns, step, state, is_truncated, rows, terminal)
+        if self._initial is not None:
+            self._state = self._initial.begun(state, ended)
+        begun: Any = None
+        if self._edits == self._num_edits:  # other pieces remember other things
+            begun = {name: where(ended, self._starts[name], rows) for name, rows in states.items()}
+        self._observe(result.observations, "step()", rewards.masked_fill(ended, 0.0), begun)
+        self._note(rewards, ended)
+        return int(ended.sum()) if self._counts_ends else 0
+
+    def _values_before(self, batch: dict[str, Any], columns: dict[str, Any]) -> torch.Tensor | None:
+        """Add the values before the step, if the storage has them; return them if it has bootstrapped ones."""
+        schema = self._into.columns
+        bootstraps = self._has_values and _has(schema, Columns.VALUES_BOOTSTRAPPED)
+        needs_values = bootstraps or (self._has_values and _has(schema, Columns.VF_PREDS))
+        if needs_values and Columns.VF_PREDS not in columns:
+            columns[Columns.VF_PREDS] = self._values(batch)
+        return columns[Columns.VF_PREDS].reshape(self.num_envs) if bootstraps else None
+
+    def _store(self, columns: dict[str, Any], batch: dict[str, Any], state: Any, rows: Any, terminal: Any) -> None:
+        """Add a step to the storage, with what the module saw of it."""
+        schema, stored = self._into.columns, self._stored(batch)
+        columns |= stored
+        if Columns.STATE_OUT in schema and self._state is not None:
+            columns[Columns.STATE_OUT] = state
         final_obs = final_state = None
         if terminal is not None and all(_has(schema, name) for name in (Columns.OBS, *_PER_ENV[1:])):
-            final_obs = map_struct(lambda leaf, new: leaf.index_copy(0, rows, new), self._obs, terminal)
+            new = self._stored(terminal[1])[Columns.OBS]
+            final_obs = map_struct(lambda leaf, new: leaf.index_copy(0, rows, new), stored[Columns.OBS], new)
             final_state = state if self._state is not None and _has(schema, Columns.STATE_IN) else None
         if schema:
             columns = {name: columns[name] for name in schema if name in columns}
-        storage.add_step(columns, final_obs=final_obs, final_state=final_state)
-        self._obs = self._observed(result.observations, "step()")
-        if self._initial is not None:
-            self._state = self._initial.begun(state, ended)
-        self._note(rewards, ended)
+        self._into.add_step(columns, final_obs=final_obs, final_state=final_state)
+
+    def _record(
+        self, columns: dict[str, Any], step: TensorStep, state: Any, truncateds: Any, rows: Any, terminal: Any
+    ) -> None:
+        """Add a step to the recorder, as episodes have it."""
+        version = self._policy.version
+        if self._sequence is None or int(self._sequence[0]) != version:
+            self._sequence = torch.full((self.num_envs,), version)
+        columns |= {Columns.OBS: step.obs, WEIGHTS_SEQ_NO: self._sequence}
+        if Columns.STATE_IN in columns:
+            columns[Columns.STATE_OUT] = state
+        self._count_without_final(truncateds, rows)
+        self._recorder.add_step(columns, None if terminal is None else (rows, terminal[0].obs))
+
+    def _count_without_final(self, truncateds: torch.Tensor, rows: Any) -> None:
+        """Count the truncated episodes whose terminal observations did not come."""
+        self._without_final = self._without_final + truncateds.sum()
+        if rows is not None:
+            self._without_final = self._without_final - truncateds[rows].sum()
+
+    def _act(
+        self, batch: dict[str, Any], step: TensorStep, explore: bool, random_actions: bool
+    ) -> tuple[dict[str, Any], Any, Any]:
+        """Return the module's outputs with `actions`, without a time axis; its actions; and the environment's.
+
+        Raises:
+            ColumnError: no actions, or outputs of another width than the action distribution takes.
+        """
+        if random_actions:
+            actions, for_env = (convert_to_torch_tensor(part, self.device) for part in self._random_actions(batch))
+            return {Columns.ACTIONS: actions}, actions, for_env
+        step.group.shared_data[NUM_ENV_STEPS] = self._metrics.steps
+        outputs = dict(forward(self.module, batch, explore=explore, t=self._metrics.steps))
+        columns = self._module_to_env.run_tensors(convert_to_torch_tensor(outputs, self.device), step)
+        if Columns.ACTIONS not in columns:
+            raise ColumnError(
+                "outputs of the module",
+                expected=f"{Columns.ACTION_DIST_INPUTS!r} or {Columns.ACTIONS!r}",
+                found=str(sorted(map(str, columns))),
+                do="return one of them from the module's _forward",
+            )
+        actions = columns[Columns.ACTIONS]
+        for_env = columns.pop(Columns.ACTIONS_FOR_ENV, actions)
+        if self.config.keep_actions_for_env and self._into is self._recorder:
+            columns[Columns.ACTIONS_FOR_ENV] = for_env
+        stored = {id(leaf) for name in _ACTIONS for leaf in flatten(columns.get(name))[0]}
+        return columns, actions, map_struct(lambda leaf: leaf.clone() if id(leaf) in stored else leaf, for_env)
+
+    def _random_actions(self, batch: dict[str, Any]) -> tuple[Any, Any]:
+        """Return the module's actions that would give draws from the action space, and these, as arrays."""
+        arrays, draws = convert_to_numpy(batch), self.env.action_space
+        pipeline = self._env_to_module
+        legal = sample_masked_actions(pipeline, arrays, pipeline.action_space, draws.np_random)
+        return legal or acted_at_random(self.pipelines, draws.sample())
 
     def _per_env(self, result: VectorStep, name: str) -> torch.Tensor:
         """Return rewards, as float32, or flags, as given, with a row for each environment; the storage checks flags.
@@ -340,7 +542,7 @@ class TensorEnvRunner(VectorRunner):
             EnvironmentContractError: there are more or fewer rows.
         """
         flags, given = name != Columns.REWARDS, getattr(result, name)
-        value: torch.Tensor | None = None if given is None else to_tensors(given, self.device)
+        value: torch.Tensor | None = None if given is None else convert_to_torch_tensor(given, self.device)
         if value is None or value.shape[:1] != (self.num_envs,) or (flags and value.numel() != self.num_envs):
             raise EnvironmentContractError(
                 f"environment {self.config.env!r}, step() of the vector environment",
@@ -350,12 +552,17 @@ class TensorEnvRunner(VectorRunner):
             )
         return value.reshape(self.num_envs) if flags else value.float()
 
-    def _terminal(self, result: VectorStep, ended: torch.Tensor) -> tuple[Any, Any]:
-        """Return the environments whose terminal observations came, int64 [n], and these; two Nones without any."""
+    def _terminal(self, result: VectorStep, ended: torch.Tensor, rewards: Any, states: Any, state: Any) -> Any:
+        """Return the environments whose terminal observations came, int64 [n], and their step with the module's input.
+
+        Two Nones without any.
+        """
         final, mask = result.final_observations, (result.infos or {}).get("_final_obs")
         if final is None:
             return None, None
-        rows = (ended if mask is None else ended & to_tensors(mask, self.device).bool()).nonzero().flatten()
+        rows = (
+            (ended if mask is None else ended & convert_to_torch_tensor(mask, self.device).bool()).nonzero().flatten()
+        )
         if isinstance(final, np.ndarray) and final.dtype.kind == "O":
             given = [row for row in rows.tolist() if final[row] is not None]
             rows = torch.tensor(given, dtype=torch.int64, device=self.device)
@@ -364,32 +571,35 @@ class TensorEnvRunner(VectorRunner):
                 self._check_parts(terminal, len(given), _FINAL)
         else:
             self._check_parts(final, self.num_envs, _FINAL)
-            terminal = map_struct(lambda leaf: leaf[rows], to_tensors(final, self.device))
+            terminal = map_struct(lambda leaf: leaf[rows], convert_to_torch_tensor(final, self.device))
         if not len(rows):
             return None, None
         try:
-            return rows, self._acting.observe(self.module, to_tensors(terminal, self.device))
+            chosen = partial(map_struct, lambda leaf: leaf[rows])
+            step = TensorStep(
+                convert_to_torch_tensor(terminal, self.device),
+                self._group,
+                reward=rewards[rows],
+                states=chosen(states),
+                state_in=None if self._state is None else chosen(state),
+            )
+            return rows, (step, self._env_to_module.run_tensors({}, step))
         except Exception as error:
             add_context(error, f"terminal observations of environments {rows[:10].tolist()} ...:")
             raise
 
-    def _bootstrapped(
-        self, values: torch.Tensor, truncateds: torch.Tensor, rows: Any, terminal: Any, state: Any
-    ) -> torch.Tensor:
+    def _bootstrapped(self, values: torch.Tensor, truncateds: torch.Tensor, rows: Any, terminal: Any) -> torch.Tensor:
         """Return the values of terminal observations where episodes were truncated, else 0.
 
         Args:
             values: Values before the step, in the place of those of terminal observations that did not come.
             truncateds: The flags.
             rows: Environments whose terminal observations came.
-            terminal: These observations.
-            state: The states after the step.
+            terminal: Their step, and the module's input of these observations.
         """
-        self._without_final = self._without_final + truncateds.sum()
+        self._count_without_final(truncateds, rows)
         if terminal is not None:  # of terminated ones too: to choose rows, the host would have to wait for the device
-            self._without_final = self._without_final - truncateds[rows].sum()
-            states = None if state is None else map_struct(lambda leaf: leaf[rows], state)
-            values = values.index_copy(0, rows, self._values(batch_of(terminal, states)).to(values.dtype))
+            values = values.index_copy(0, rows, self._values(terminal[1]).to(values.dtype))
         return torch.where(truncateds, values, 0.0)
 
     # -- metrics and state ---------------------------------------------------------------------
@@ -404,6 +614,8 @@ class TensorEnvRunner(VectorRunner):
 
     def _count_ended(self) -> None:
         """Transfer returns and lengths of the episodes that ended since the last time, at once."""
+        if not self._ended:
+            return
         ended, returns, lengths = map(torch.stack, zip(*self._ended))
         self._ended = []
         numbers = torch.cat([returns[ended], lengths[ended].float(), self._without_final.float()[None]]).tolist()
@@ -420,8 +632,20 @@ class TensorEnvRunner(VectorRunner):
             warnings.warn(warning, stacklevel=3)
 
 
-def _memory_of(leaf: torch.Tensor) -> int:
-    return leaf.untyped_storage().data_ptr()
+def _without_storage(found: str, name: str) -> RunnerArgumentError:
+    expected = "a storage with num_steps; or num_timesteps, num_episodes and the like, for episodes"
+    return RunnerArgumentError(
+        "TensorEnvRunner.sample", expected=expected, found=found, do=f"pass {name}, or a storage"
+    )
+
+
+def _whole_steps(found: str) -> RunnerError:
+    return RunnerError(
+        "TensorEnvRunner",
+        expected="steps and resets of all environments",
+        found=found,
+        do="sample with SingleAgentEnvRunner, which steps and resets some of them",
+    )
 
 
 def _has(schema: Mapping[str, Any], name: str) -> bool:

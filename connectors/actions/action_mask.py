@@ -107,10 +107,13 @@ class ActionMask(ObservationRewriter):
         columns[Columns.ACTION_MASK] = EpisodeColumn(mask)
         return columns
 
+    @property
+    def takes_tensors(self) -> bool:  # type: ignore[override]
+        """True if the mask is a part of observations; infos are no tensors."""
+        return self._path.column != Columns.INFOS
+
     def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
-        """Add the column, which is not checked; infos are no tensors."""
-        if self._path.column == Columns.INFOS:
-            return super().run_tensors(columns, step)
+        """Add the column, which is not checked."""
         mask = self._found(columns.get(Columns.OBS, step.obs), "part") != 0
         if not self.keep:
             step.obs = self.rewrite(step.obs, step.group)

@@ -363,14 +363,17 @@ class Undo(Piece):
                 do='write columns = "actions" and an inverse in its class',
             )
 
+    @property
+    def takes_tensors(self) -> bool:  # type: ignore[override]
+        """True if the transform works on tensors."""
+        return bool(self.of.takes_tensors)
+
     def to_dict(self) -> dict[str, Any]:
         """The transform as data."""
         return {"of": piece_to_dict(self.of)}
 
     def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
-        """Add the column, if the transform works on tensors."""
-        if not self.of.takes_tensors:
-            return super().run_tensors(columns, step)
+        """Add the column."""
         actions = columns.get(Columns.ACTIONS_FOR_ENV, columns[Columns.ACTIONS])
         for path in reversed(_action_paths(self.of)):
             actions = self.of.changed(path, actions, partial(_env_tensors, self.of))

@@ -10,6 +10,7 @@ from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather_column
 from ..columnar_piece import TwoSidedPiece
+from ..tensor_step import TensorStep
 
 __all__ = ["AddObservationsFromEpisodesToBatch"]
 
@@ -41,3 +42,7 @@ class AddObservationsFromEpisodesToBatch(TwoSidedPiece):
         else:
             columns[Columns.OBS] = EpisodeColumn(group.reader.newest(Columns.OBS)[0])
         return columns
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Add the column."""
+        return {Columns.OBS: step.obs, **columns}

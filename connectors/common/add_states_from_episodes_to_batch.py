@@ -18,6 +18,7 @@ from .._engine.columns import EpisodeColumn
 from .._engine.sequences import layout_of
 from .._engine.windows import check_lookback
 from ..columnar_piece import TwoSidedPiece
+from ..tensor_step import TensorStep
 
 __all__ = ["AddStatesFromEpisodesToBatch"]
 
@@ -68,6 +69,10 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
             if layout.resets is not None:
                 columns[at_resets] = EpisodeColumn(self._before_resets(group, layout, shift), counts)
         return columns
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Add the column, if the module has a state."""
+        return columns if step.state_in is None else {**columns, Columns.STATE_IN: step.state_in}
 
     def _initial(self, group: ChunkGroup) -> Any:
         return map_struct(to_array, initial_state(group.rl_module))

@@ -16,6 +16,7 @@ from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.sequences import layout_of
 from ..columnar_piece import TwoSidedPiece
+from ..tensor_step import TensorStep
 from .batch_individual_items import wrong_rows
 
 __all__ = ["AddTimeDimToBatchAndZeroPad"]
@@ -56,6 +57,12 @@ class AddTimeDimToBatchAndZeroPad(TwoSidedPiece):
                 column.data = map_struct(lambda leaf: leaf[:, None], column.data)
         group.shared_data["_added_single_ts_time_rank"] = True
         return columns
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Give all columns a time axis of length 1, if the module has a state."""
+        if step.state_in is None:
+            return columns
+        return {name: map_struct(lambda leaf: leaf.unsqueeze(1), column) for name, column in columns.items()}
 
     def _pad(self, batch: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         layout = layout_of(group)

@@ -15,6 +15,7 @@ from epibatch.core.runtime import device_error, device_name
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import Piece
+from ..tensor_step import TensorStep
 
 __all__ = ["NumpyToTensor"]
 
@@ -62,6 +63,10 @@ class NumpyToTensor(Piece):
                 do="take NumpyToTensor out of the pipeline",
             )
         return {name: self._converted(name, value) for name, value in columns.items()}
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Make float64 float32; the tensors stay where they are."""
+        return dict(_converter()(columns))
 
     def _converted(self, name: str, value: Any) -> Any:
         if type(value) is not np.ndarray or name == Columns.INFOS:

@@ -10,6 +10,7 @@ from epibatch.core.structs import map_struct
 
 from .._engine.chunks import ChunkGroup
 from ..columnar_piece import Piece
+from ..tensor_step import TensorStep
 
 __all__ = ["TensorToNumpy"]
 
@@ -32,6 +33,10 @@ class TensorToNumpy(Piece):
             name: map_struct(_array, value) if isinstance(value, (dict, tuple)) else _array(value)
             for name, value in columns.items()
         }
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Leave the tensors as they are."""
+        return columns
 
 
 def _array(leaf: Any) -> Any:

@@ -17,6 +17,7 @@ from epibatch.core.structs import flatten, map_struct
 
 from .._engine.chunks import ChunkGroup
 from ..columnar_piece import Piece
+from ..tensor_step import TensorStep
 from .normalize_and_clip_actions import forget_counted, note_counted
 
 if TYPE_CHECKING:
@@ -38,13 +39,8 @@ class GetActions(Piece):
     distribution, a plain `torch.nn.Module`, has the one that `distribution_for` gives for the action space.
 
     Counterparts: RLlib's `GetActions`.
-
-    Attributes:
-        on_device: True if actions are drawn on the device of the inputs, from a random stream of its own; otherwise on
-            the CPU.
+    Actions are drawn on the CPU; in a step in tensors on the device of the inputs, from a random stream of its own.
     """
-
-    on_device = False
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
@@ -69,6 +65,13 @@ class GetActions(Piece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the columns."""
+        return self._run(columns, group)
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Add the columns, on the device of the inputs."""
+        return self._run(columns, step.group, on_device=True)
+
+    def _run(self, columns: dict[str, Any], group: ChunkGroup, *, on_device: bool = False) -> dict[str, Any]:
         inputs, has_actions = columns.get(Columns.ACTION_DIST_INPUTS), Columns.ACTIONS in columns
         if has_actions:
             forget_counted(group)
@@ -83,7 +86,7 @@ class GetActions(Piece):
             )
         if has_actions and Columns.ACTION_LOGP in columns:
             return columns
-        if not getattr(inputs, "is_cpu", False) and not (self.on_device and hasattr(inputs, "detach")):
+        if not getattr(inputs, "is_cpu", False) and not (on_device and hasattr(inputs, "detach")):
             inputs = _inputs_on_cpu(columns)
         module, explore = group.rl_module, group.call.explore
         if module is None:

@@ -15,6 +15,7 @@ from epibatch.core.structs import flatten_like, map_struct
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import Piece
+from ..tensor_step import TensorStep
 
 __all__ = ["RemoveSingleTsTimeRankFromBatch"]
 
@@ -36,12 +37,7 @@ class RemoveSingleTsTimeRankFromBatch(Piece):
         if not self._has_time_axis(columns, group):
             return columns
         if Columns.STATE_OUT not in columns:
-            raise ColumnError(
-                f"outputs of {type(group.rl_module).__name__}, which is recurrent",
-                expected=f"a column {Columns.STATE_OUT!r}, nested like get_initial_state()",
-                found=f"columns {sorted(columns)}",
-                do="return the new state as Columns.STATE_OUT from the module's _forward",
-            )
+            raise _without_state(group.rl_module, columns)
         self._check_state(columns[Columns.STATE_OUT], group)
         for name, column in columns.items():
             if name == Columns.STATE_OUT or not isinstance(column, EpisodeColumn):
@@ -52,6 +48,17 @@ class RemoveSingleTsTimeRankFromBatch(Piece):
             elif not isinstance(data, list):
                 column.data = map_struct(partial(_squeezed, name), data)
         return columns
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Squeeze all columns but the state, if the module has one."""
+        if step.state_in is None:
+            return columns
+        if Columns.STATE_OUT not in columns:
+            raise _without_state(step.group.rl_module, columns)
+        return {
+            name: column if name == Columns.STATE_OUT else map_struct(partial(_squeezed, name), column)
+            for name, column in columns.items()
+        }
 
     def _check_state(self, column: Any, group: ChunkGroup) -> None:
         """Refuse a state of another shape than the initial one: with a time axis, say."""
@@ -80,7 +87,16 @@ class RemoveSingleTsTimeRankFromBatch(Piece):
         return bool(added) and (not group.several or group.stateful)  # another module of the batch may have one
 
 
-def _squeezed(name: str, leaf: np.ndarray[Any, Any]) -> Any:
+def _without_state(module: Any, columns: dict[str, Any]) -> ColumnError:
+    return ColumnError(
+        f"outputs of {type(module).__name__}, which is recurrent",
+        expected=f"a column {Columns.STATE_OUT!r}, nested like get_initial_state()",
+        found=f"columns {sorted(columns)}",
+        do="return the new state as Columns.STATE_OUT from the module's _forward",
+    )
+
+
+def _squeezed(name: str, leaf: Any) -> Any:
     if leaf.ndim < 2 or leaf.shape[1] != 1:
         raise ColumnError(
             f"column {name!r}",

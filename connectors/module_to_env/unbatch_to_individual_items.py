@@ -12,6 +12,7 @@ from epibatch.core.structs import flatten, map_struct
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import Piece
+from ..tensor_step import TensorStep
 
 __all__ = ["UnBatchToIndividualItems"]
 
@@ -39,6 +40,10 @@ class UnBatchToIndividualItems(Piece):
             if found != expected:
                 raise _wrong_rows(name, column, expected)
             columns[name] = EpisodeColumn(column)
+        return columns
+
+    def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
+        """Leave the tensors as they are."""
         return columns
 
 

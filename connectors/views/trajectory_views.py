@@ -270,12 +270,18 @@ class TrajectoryViews(Piece):
                         raise self._removable(error, name) from None
         return batch
 
+    @property
+    def takes_tensors(self) -> bool:  # type: ignore[override]
+        """True if all views are of earlier observations, actions and rewards."""
+        known = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
+        views = [view for part in (self._views, *self._per_module.values()) for view in part.values()]
+        others = (view for view in views if view.base not in known or view.per_sequence or view.agent)
+        return not any(map(self._is_for_this_side, others))
+
     def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
-        """Add the columns; those of earlier observations, actions and rewards can be."""
+        """Add the columns."""
         for name, view in self.views_of(step.group).items():
             if self._is_for_this_side(view):
-                if view.base not in (Columns.OBS, Columns.ACTIONS, Columns.REWARDS) or view.per_sequence or view.agent:
-                    return super().run_tensors(columns, step)
                 columns = {**columns, **self._of_tensors(name, view, step)}
         return columns
 

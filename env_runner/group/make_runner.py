@@ -12,6 +12,7 @@ from ..env_runner import EnvRunner
 from ..multi_agent_env_runner import MultiAgentEnvRunner
 from ..runner_config import GroupConfig
 from ..single_agent_env_runner import SingleAgentEnvRunner
+from ..tensor_env_runner import TensorEnvRunner
 
 
 def make_runner(config: GroupConfig, worker_index: int) -> EnvRunner[Any]:
@@ -25,10 +26,11 @@ def make_runner(config: GroupConfig, worker_index: int) -> EnvRunner[Any]:
         ConfigError: the config's class is not such a subclass, has abstract methods, or takes other arguments.
     """
     base: type[Any] = MultiAgentEnvRunner if config.is_multi_agent else SingleAgentEnvRunner
+    bases = (base,) if config.is_multi_agent else (base, TensorEnvRunner)
     cls = config.env_runner_cls or base
     runner = load_object(cls, "env_runners.env_runner_cls") if isinstance(cls, str) else cls
     arguments = {"config": config, "worker_index": worker_index}
-    problem = None if issubclass(runner, base) else "which does not inherit from it"
+    problem = None if issubclass(runner, bases) else "which does not inherit from it"
     if inspect.isabstract(runner):
         problem = f"which lacks {', '.join(sorted(runner.__abstractmethods__))}"
     try:

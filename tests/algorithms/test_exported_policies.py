@@ -473,7 +473,7 @@ class LastRewards(Piece):
 
 
 @pytest.mark.parametrize(
-    ("pieces", "name"), [([Plain()], "Plain"), ([Halved()], "Halved"), ([DiscretizeActions()], "Undo")]
+    ("pieces", "name"), [([Plain()], "Plain"), ([Halved()], "Halved"), ([DiscretizeActions()], "DiscretizeActions")]
 )
 def test_piece_that_cannot_is_named_with_the_remedy(pieces, name, tmp_path):
     bins = isinstance(pieces[0], DiscretizeActions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any, ClassVar
 
@@ -14,8 +15,11 @@ from fixture_tensor_envs import NumpyPoints, RobotsLikeIsaac, RslRlPoints, Torch
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2, learner
 from epibatch.connectors.authoring import ColumnTransform
+from epibatch.connectors.columns import CheckFinite
 from epibatch.connectors.common import FlattenObservations, FrameStacking
-from epibatch.connectors.env_to_module import MeanStdFilter
+from epibatch.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards
+from epibatch.connectors.observations import TimeMaxPool
+from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core import MaskedColumn
 from epibatch.core.columns import Columns
 from epibatch.core.errors import (
@@ -23,12 +27,13 @@ from epibatch.core.errors import (
     ColumnError,
     ConfigError,
     EnvironmentContractError,
+    EpibatchError,
     EpibatchWarning,
     RunnerArgumentError,
     RunnerError,
 )
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
-from epibatch.core.rl_module.default_modules import DefaultActorCritic
+from epibatch.core.rl_module.default_modules import DefaultActorCritic, DefaultLSTMActorCritic
 from epibatch.core.spaces import EnvActions
 from epibatch.env_runner import SingleAgentEnvRunner, TensorEnvRunner
 from epibatch.interop.rsl_rl import as_vector_env
@@ -472,7 +477,6 @@ class OfRewards(Double):
     [
         ({"pieces": lambda env: Silent()}, "Silent"),
         ({"pieces": lambda env: Plain()}, "Plain"),
-        ({"pieces": lambda env: OfRewards()}, "OfRewards"),
         ({"module_to_env": lambda env: Plain()}, "Plain"),
     ],
 )
@@ -480,8 +484,14 @@ def test_a_piece_that_needs_arrays_is_named_when_the_runner_is_built(settings, n
     with pytest.raises(ConfigError, match=name) as error:
         TensorEnvRunner(config=config_of(TorchPoints, **settings))
     assert "takes_tensors" in str(error.value) and "SingleAgentEnvRunner" in str(error.value)
-    if name != "OfRewards":  # there are none while acting
-        SingleAgentEnvRunner(config=config_of(TorchPoints, **settings)).sample(num_timesteps=10)
+    SingleAgentEnvRunner(config=config_of(TorchPoints, **settings)).sample(num_timesteps=10)
+
+
+def test_a_transform_of_rewards_which_acting_does_not_have_is_named():
+    for kind, *arguments in ((TensorEnvRunner, RolloutStorage(T, N)), (SingleAgentEnvRunner,)):
+        runner = kind(config=config_of(TorchPoints, pieces=lambda env: OfRewards()))
+        with pytest.raises(EpibatchError, match=r"OfRewards[\s\S]*rewards"):
+            runner.sample(*arguments) if arguments else runner.sample(num_timesteps=10)
 
 
 def test_flattened_observations_are_those_of_arrays():
@@ -489,6 +499,94 @@ def test_flattened_observations_are_those_of_arrays():
     episodes = numpy_runner.sample(num_timesteps=N * T, explore=False)
     _, storage = sampled(config_of(TorchPoints, pieces=lambda env: FlattenObservations()), explore=False)
     assert np.allclose(storage["obs"].numpy(), time_major(episodes, numpy_runner, "obs"), atol=1e-6)
+
+
+def leaves(struct: Any) -> list[Any]:
+    return [leaf for part in struct.values() for leaf in leaves(part)] if isinstance(struct, dict) else [struct]
+
+
+class Noting:
+    """Notes what a module acts on."""
+
+    def setup(self) -> None:
+        super().setup()  # type: ignore[misc]
+        self.seen: list[Any] = []
+
+    def forward_exploration(self, batch: Any, **kwargs: Any) -> Any:
+        self.seen.append(copy.deepcopy(batch))
+        return super().forward_exploration(batch, **kwargs)  # type: ignore[misc]
+
+
+class NotingMLP(Noting, DefaultActorCritic):
+    pass
+
+
+class NotingLSTM(Noting, DefaultLSTMActorCritic):
+    pass
+
+
+def stack(env: Any) -> Any:
+    return FrameStacking(num_frames=3, axis=-1)
+
+
+def shown(env: Any) -> Any:
+    views = {"prev_actions": View("actions", -1, mask=True), "past": View("obs", [-3, -1], fill=7)}
+    return TrajectoryViews(views=views | {"prev_rewards": View("rewards", [-2, -1])})
+
+
+PIECES = {
+    "stack": stack,
+    "previous": lambda env: PrevActionsPrevRewards(n_prev_actions=2, n_prev_rewards=3),
+    "views": shown,
+    "filter, then stack": lambda env: [MeanStdFilter(), stack(env)],
+    "pool": lambda env: TimeMaxPool(),
+}
+
+
+@pytest.mark.parametrize("module", [NotingMLP, NotingLSTM])
+@pytest.mark.parametrize("pieces", PIECES.values(), ids=PIECES)
+def test_pieces_that_remember_earlier_steps_give_what_they_give_on_arrays(pieces, module):
+    model = lstm() if module is NotingLSTM else {"fcnet_hiddens": [16]}
+    runners = []
+    for kind, env in ((SingleAgentEnvRunner, NumpyPoints), (TensorEnvRunner, TorchPoints)):
+        config = config_of(env, pieces=pieces, model=model)
+        config.rl_module(rl_module_spec=RLModuleSpec(module_class=module))
+        runners.append(runner_of(kind, config))
+    runners[0].sample(num_timesteps=N * T)
+    storage = RolloutStorage(T // 2, N)
+    for _ in range(2):
+        runners[1].sample(storage)
+        storage.clear()
+    expected, found = (runner.module.seen for runner in runners)
+    assert len(expected) == len(found) == T
+    for mine, other in zip(expected, found):
+        assert mine.keys() == other.keys()
+        for name, column in mine.items():
+            for leaf, same in zip(leaves(column), leaves(other[name])):
+                assert leaf.dtype == same.dtype and torch.allclose(leaf, same, atol=1e-5), name
+
+
+def test_values_of_terminal_observations_are_those_of_their_stack():
+    runner, storage = sampled(config_of(TorchPoints, pieces=stack), explore=True)
+    checked = 0
+    for step, (envs, final) in storage.terminal_observations.items():
+        for env, frames in zip(envs.tolist(), final):
+            if storage["truncateds"][step, env]:
+                assert torch.equal(frames[:4], storage["obs"][step, env, 2:])  # 3 frames of 2 numbers
+                value = runner.module.compute_values({"obs": frames[None]}).detach()
+                assert storage["values_bootstrapped"][step, env] == pytest.approx(float(value), abs=1e-6)
+                checked += 1
+    assert checked > 5
+
+
+def test_an_edit_while_episodes_run_takes_effect_and_forgets_what_pieces_remember():
+    runner, storage = sampled(config_of(TorchPoints), explore=False)
+    runner.pipelines["env_to_module"].prepend(Double())
+    before = storage.rows("obs", T, T + 1)[0].clone()
+    storage.clear()
+    runner.sample(storage, explore=False)
+    assert torch.equal(storage["obs"][0], before)  # it was observed before the edit
+    assert storage["obs"][2:].abs().max() > 1.2 * before.abs().max()
 
 
 def test_a_running_filter_counts_tensors_as_it_counts_arrays():
@@ -582,11 +680,11 @@ class Masked(TorchPoints):
 
 
 def test_masked_parts_are_dicts_in_episodes():
-    runner = runner_of(SingleAgentEnvRunner, config_of(Masked))
-    for episode in runner.sample(num_timesteps=N * T):
-        obs = episode.get_observations()
-        assert obs["t"]["value"].shape == obs["x"].shape
-        assert np.array_equal(obs["t"]["mask"] != 0, obs["x"][:, 0] > 0)
+    for kind in (SingleAgentEnvRunner, TensorEnvRunner):
+        for episode in runner_of(kind, config_of(Masked)).sample(num_timesteps=N * T):
+            obs = episode.get_observations()
+            assert obs["t"]["value"].shape == obs["x"].shape
+            assert np.array_equal(obs["t"]["mask"] != 0, obs["x"][:, 0] > 0)
 
 
 # -- state and errors ------------------------------------------------------------------------------
@@ -657,7 +755,7 @@ def test_wrong_storages_are_named():
     with pytest.raises(RunnerArgumentError, match="an empty storage, as new episodes begin"):
         runner.sample(short)
     with pytest.raises(RunnerError, match="last_values"):
-        runner.last_values()
+        TensorEnvRunner(config=config_of(TorchPoints)).last_values()
 
 
 def test_after_a_failure_new_episodes_begin():
@@ -783,8 +881,8 @@ def test_the_first_parameter_of_a_function_takes_the_config():
 
 
 def test_a_built_in_piece_that_needs_episodes_is_named_without_advice_to_change_it():
-    with pytest.raises(ConfigError, match="FrameStacking") as error:
-        TensorEnvRunner(config=config_of(TorchPoints, pieces=lambda env: FrameStacking(num_frames=2, axis=-1)))
+    with pytest.raises(ConfigError, match="CheckFinite") as error:
+        TensorEnvRunner(config=config_of(TorchPoints, pieces=lambda env: CheckFinite()))
     assert "declare takes_tensors:" not in str(error.value) and "SingleAgentEnvRunner" in str(error.value)
 
 

@@ -450,8 +450,8 @@ class AlgorithmConfig:
                 own.
             broadcast_env_runner_states: False: merged statistics are not sent to the processes, which go on with
                 their own.
-            env_runner_cls: A subclass of `SingleAgentEnvRunner`, with policies of `MultiAgentEnvRunner`, or its
-                import path.
+            env_runner_cls: A subclass of `SingleAgentEnvRunner` or `TensorEnvRunner`, with policies of
+                `MultiAgentEnvRunner`, or its import path; those of epibatch need no `allow_imports`.
             num_envs_per_env_runner: Environments that step together.
             gym_env_vectorize_mode: "async" steps them in worker processes; "vector_entry_point" takes the id's own
                 vector version.

@@ -26,12 +26,11 @@ from epibatch.core.rl_module.module_facts import initial_state, is_stateful, sta
 from epibatch.core.space_dicts import space_to_dict
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct, unflatten
+from epibatch.core.tensors import convert_to_torch_tensor
 
 from ..connectors.authoring.column_paths import addresses_in
-from ..connectors.module_to_env.remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
-from ..connectors.tensor_step import TensorStep
+from ..connectors.tensor_step import TensorStep, group_of_tensors
 from ..env_runner.acting.acting_modules import forward
-from ..env_runner.acting.tensor_acting import LAYOUT_PIECES, group_of_tensors, to_tensors, without_time_axis
 
 __all__ = ["ActingStep", "ExportedPolicy", "load_exported", "write_policy"]
 
@@ -70,18 +69,17 @@ class ActingStep(nn.Module):
         self.module = module.cpu().eval().requires_grad_(False)
         self.observation_space = env_to_module.input_observation_space
         self.action_space = env_to_module.input_action_space
-        self._before, self._after = env_to_module.pieces(), module_to_env.pieces()
-        for piece in (*self._before, *self._after):
-            if type(piece) not in LAYOUT_PIECES and not hasattr(piece, "run_tensors"):
-                raise _no_piece(piece, "one that works on episodes or dicts of items")
+        self._before, self._after = env_to_module, module_to_env
+        for pipeline in (env_to_module, module_to_env):
+            if (piece := pipeline.piece_without_tensors) is not None:
+                raise _no_piece(piece)
         self._stateful = is_stateful(module)
         if self._stateful and state_layout(module).random:
             zeros = "let get_initial_state return zeros, say"
             raise _cannot(type(module).__name__, "the same initial state in each episode", "drawn ones", zeros)
         state = initial_state(module) if self._stateful else {}
-        self._state = map_struct(lambda leaf: leaf.detach().clone(), to_tensors(state, "cpu"))
+        self._state = map_struct(lambda leaf: leaf.detach().cpu().clone(), convert_to_torch_tensor(state))
         self._group = group_of_tensors(self.module, False)
-        module_to_env.check_episodes(self._group.call)
         struct = get_base_struct_from_space(self.observation_space)
         self._names = list(addresses_in(struct, Columns.OBS))
         self._spaces, self._form = flatten(struct)
@@ -133,44 +131,28 @@ class ActingStep(nn.Module):
         return TensorStep(obs, self._group, reward=inputs.get("reward"), states=states)
 
     def _run(self, step: TensorStep) -> dict[str, Any]:
-        columns: dict[str, Any] = {}
-        for piece in self._before:
-            columns = self._through(piece, columns, step)
-        columns = to_tensors({Columns.OBS: step.obs, **columns}, "cpu")
         if self._stateful:
-            columns = {name: map_struct(lambda leaf: leaf.unsqueeze(1), column) for name, column in columns.items()}
             state = [step.state(name, leaf) for name, leaf in addresses_in(self._state, "state").items()]
-            columns[Columns.STATE_IN] = unflatten(flatten(self._state)[1], state)
+            step.state_in = unflatten(flatten(self._state)[1], state)
+        columns = self._before.run_tensors({}, step)
         with torch.no_grad():
-            columns = to_tensors(dict(forward(self.module, columns, explore=False, t=0)), "cpu")
+            columns = convert_to_torch_tensor(dict(forward(self.module, columns, explore=False, t=0)))
         if self._stateful:
             for name, leaf in addresses_in(columns.get(Columns.STATE_OUT, {}), "state").items():
                 step.keep(name, leaf)
-        for piece in self._after:
-            if self._stateful and isinstance(piece, RemoveSingleTsTimeRankFromBatch):
-                columns = without_time_axis(columns)
-            columns = self._through(piece, columns, step)
-        return columns
-
-    def _through(self, piece: Any, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
-        if type(piece) in LAYOUT_PIECES:
-            return columns
-        try:
-            return dict(piece.run_tensors(columns, step))
-        except NotAvailableError as error:
-            raise _no_piece(piece, error.found) from error
+        return dict(self._after.run_tensors(columns, step))
 
 
 def _cannot(what: str, expected: str, found: Any, do: str) -> NotAvailableError:
     return NotAvailableError(f"Policy.export, {what}", expected=expected, found=found, do=do)
 
 
-def _no_piece(piece: Any, found: Any) -> NotAvailableError:
+def _no_piece(piece: Any) -> NotAvailableError:
     name = type(piece).__name__
     do = "leave it out of the pipelines, do its work outside, or use Policy.act"
     if not type(piece).__module__.startswith("epibatch."):
         do = f"write run_tensors(self, columns, step) in {name}, see Piece.run_tensors; or {do}"
-    return _cannot(f"piece {name}", "pieces that work on tensors", found, do)
+    return _cannot(f"piece {name}", "pieces that work on tensors", "one that does not say that it does", do)
 
 
 def write_policy(path: Path, acting: ActingStep, act: Callable[..., Any]) -> None:

@@ -420,6 +420,8 @@ def settings_data(
 
     def data_of(value: Any, *place: str) -> Any:
         try:
+            if isinstance(value, type) and place[-1] == "env_runner_cls" and value.__module__.startswith("epibatch."):
+                return f"{value.__module__}:{value.__qualname__}"
             described = pieces is not None and place[-1] == "rl_module_spec" and hasattr(value, "to_dict")
             return _spec_data(value) if described else plain_data(value)
         except TypeError as error:

@@ -215,7 +215,8 @@ def _loss(value: Any, info: ValidationInfo) -> Any:
 
 
 def _runner_class(value: Any, info: ValidationInfo) -> Any:
-    check_import(value, info)
+    if not str(value).startswith("epibatch."):
+        check_import(value, info)
     target = load_object(value, "env_runner_cls") if isinstance(value, str) else value
     if target is not None and not (isinstance(target, type) and issubclass(target, EnvRunner)):
         found = f"{target.__module__}.{target.__name__}" if isinstance(target, type) else repr(target)
@@ -372,7 +373,8 @@ class EnvRunnerSettings(SettingsModel):
     env_runner_cls: Annotated[
         type[Any] | str | None, PlainValidator(_runner_class), WithJsonSchema({"type": ["string", "null"]})
     ] = None
-    """A subclass of `SingleAgentEnvRunner`, with policies of `MultiAgentEnvRunner`, or its import path."""
+    """A subclass of `SingleAgentEnvRunner` or `TensorEnvRunner`, with policies of `MultiAgentEnvRunner`, or its import
+    path; those of epibatch need no `allow_imports`."""
     num_envs_per_env_runner: Annotated[Positive, Field(le=2**17)] = 1
     """Environments that step together."""
     gym_env_vectorize_mode: Annotated[Literal["sync", "async", "vector_entry_point"], BeforeValidator(_enum_value)] = (

@@ -1,0 +1,153 @@
+"""Steps of environments of tensors, which become episodes when a fragment ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from epibatch.core.columns import Columns
+from epibatch.core.masked_column import MaskedColumn
+from epibatch.core.structs import convert_to_numpy, map_struct
+
+from ...episodes import VectorEpisodes
+
+_ITS_OWN = (Columns.ACTIONS, Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS, Columns.STATE_IN)
+
+
+class TensorRecorder:
+    """The steps of N environments since the last fragment as tensors on their device.
+
+    `flush` copies each column to the host once, for all steps.
+
+    Args:
+        num_envs: N.
+
+    Attributes:
+        observations: The first ones of the episodes that begin, as the newest reset returned them.
+        newest: The observations after the newest step, tensors `[N, ...]`, which nothing writes to.
+        partial: Ids of the running episodes that have steps in earlier fragments.
+        waiting: The environments that the next step only resets: none.
+    """
+
+    waiting = ()
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs = num_envs
+        self.observations: Any = None
+        self.newest: Any = None
+        self.partial: set[str] = set()
+        self._steps: list[dict[str, Any]] = []
+        self._finals: list[Any] = []
+        self._kept = 0  # steps of earlier fragments among them
+        self._name = uuid4().hex
+        self._numbers = np.zeros(num_envs, np.int64)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._steps, self._finals, self._kept = [], [], 0
+        self._t_started = np.zeros(self.num_envs, np.int64)
+        self._returns = np.zeros(self.num_envs)
+        self.partial = set()
+
+    @property
+    def history(self) -> int:
+        """Steps that there are."""
+        return len(self._steps)
+
+    def reserve(self, vector_steps: int) -> None:
+        """Do nothing: steps are kept one by one."""
+
+    def reset(self, observations: Any, infos: Any) -> None:
+        """Begin with new episodes."""
+        self._numbers += 1
+        self._forget()
+        self.observations = observations
+
+    def add_step(self, step: Mapping[str, Any], final: tuple[torch.Tensor, Any] | None) -> None:
+        """Add a step.
+
+        Args:
+            step: Column -> tensors `[N, ...]`, which nothing may write to any more.
+            final: The environments whose terminal observations came, int64 [n], and these, `[n, ...]`.
+        """
+        self._steps.append(dict(step))
+        self._finals.append(final)
+
+    def flush(self, lookback: int) -> VectorEpisodes:
+        """Return the steps since the last fragment as chunks: those that ended in the order of their ends, the others.
+
+        Args:
+            lookback: Steps to keep for the next fragment.
+        """
+        steps, history = self._steps, self._kept
+        names = [name for name in steps[0] if name != Columns.OBS]
+        columns = {name: map_struct(_stacked, *(step[name] for step in steps)) for name in names}
+        flags = [columns[name].reshape(len(steps), -1) != 0 for name in (Columns.TERMINATEDS, Columns.TRUNCATEDS)]
+        ended = flags[0] | flags[1]
+        episodes = VectorEpisodes.from_arrays(
+            _as_dicts(map_struct(_stacked, *(step[Columns.OBS] for step in steps), self.newest)),
+            columns[Columns.ACTIONS],
+            columns[Columns.REWARDS],
+            *flags,
+            extra_model_outputs={name: column for name, column in columns.items() if name not in _ITS_OWN},
+            terminal_observations={
+                t: (final[0].cpu().numpy(), _as_dicts(convert_to_numpy(final[1])))
+                for t, final in enumerate(self._finals)
+                if final is not None
+            },
+            lookback=history,
+            t_started=self._t_started.copy(),
+            returns_before=self._returns.copy(),
+            name=self._name,
+            numbers=self._numbers.copy(),
+            states_before=columns.get(Columns.STATE_IN),
+        )
+        self._follow(ended[history:], columns[Columns.REWARDS][history:])
+        kept = min(lookback, len(steps))
+        self._steps, self._finals = steps[len(steps) - kept :], self._finals[len(steps) - kept :]
+        self._kept = kept
+        order = _by_end(episodes)
+        self.partial = {episodes.ids[i] for i in order if not episodes.terminateds()[i] | episodes.truncateds()[i]}
+        return episodes.take(order)
+
+    def _follow(self, ended: npt.NDArray[np.bool_], rewards: Any) -> None:
+        """Bring the running episodes' numbers, steps and returns up to the newest step."""
+        after = np.arange(1, len(ended) + 1)[:, None]
+        last = (ended * after).max(0, initial=0)
+        self._numbers += ended.sum(0)
+        self._t_started = np.where(last == 0, self._t_started, 0) + len(ended) - last
+        returns = rewards.reshape(len(ended), self.num_envs, -1).sum(2) * (after > last)
+        self._returns = np.where(last == 0, self._returns, 0.0) + returns.sum(0)
+
+    def abort(self) -> list[Any]:
+        """Drop what was not flushed, and return the episodes that ended in it."""
+        episodes = self.flush(0) if len(self._steps) > self._kept else []
+        self._forget()
+        return [episode for episode in episodes if episode.is_done]
+
+
+def _stacked(*leaves: torch.Tensor) -> npt.NDArray[Any]:
+    stack = torch.stack(leaves)
+    array: npt.NDArray[Any] = (stack.float() if stack.dtype is torch.bfloat16 else stack).cpu().numpy()
+    return array
+
+
+def _as_dicts(struct: Any) -> Any:
+    """Return a structure with a dict of its two parts for each `MaskedColumn`, as its space is one."""
+    if isinstance(struct, MaskedColumn):
+        return struct._asdict()
+    if isinstance(struct, dict):
+        return {key: _as_dicts(part) for key, part in struct.items()}
+    return tuple(map(_as_dicts, struct)) if isinstance(struct, tuple) else struct
+
+
+def _by_end(episodes: VectorEpisodes) -> list[int]:
+    """Return the positions of chunks: those that ended in the order of their ends, then the others by environment."""
+    ended = (episodes.terminateds() | episodes.truncateds()).tolist()
+    stops = [chunk.stop if done else np.inf for chunk, done in zip(episodes.chunks, ended)]
+    return sorted(range(len(stops)), key=lambda i: (stops[i], episodes.chunks[i].env))

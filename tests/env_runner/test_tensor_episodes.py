@@ -1,0 +1,222 @@
+"""A runner of tensors as the runner of a config: its episodes, batches and weights are those of the arrays' runner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fixture_tensor_envs import NumpyPoints, TorchPoints
+
+from epibatch.algorithms import DQNConfig, PPOConfig, SACConfig
+from epibatch.connectors.common import FrameStacking
+from epibatch.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards
+from epibatch.core.errors import ConfigError, RunnerArgumentError, RunnerError
+from epibatch.env_runner import SingleAgentEnvRunner, TensorEnvRunner
+from epibatch.learner import RolloutStorage
+
+N = 5
+
+
+def stack(*spaces: Any, **sides: Any) -> Any:
+    return FrameStacking(num_frames=3, axis=-1, **sides)
+
+
+KINDS: dict[str, Any] = {
+    "plain": {},
+    "lstm": {"model": {"use_lstm": True, "lstm_cell_size": 8, "fcnet_hiddens": [16], "max_seq_len": 4}},
+    "stack": {"pieces": stack, "learner": lambda *spaces: stack(as_learner_connector=True)},
+    "previous": {"pieces": lambda *spaces: PrevActionsPrevRewards(n_prev_rewards=2)},
+    "filter": {"pieces": lambda *spaces: MeanStdFilter()},
+}
+
+
+def config_of(runner: Any, kind: str = "plain", algorithm: Any = PPOConfig, **settings: Any) -> Any:
+    chosen = KINDS[kind]
+    config = algorithm().environment(TorchPoints if runner is TensorEnvRunner else NumpyPoints)
+    config.env_runners(
+        env_runner_cls=runner,
+        num_envs_per_env_runner=N,
+        gym_env_vectorize_mode="vector_entry_point",
+        env_to_module_connector=chosen.get("pieces"),
+        **settings,
+    )
+    config.training(learner_connector=chosen.get("learner"))
+    return config.rl_module(model_config=chosen.get("model", {"fcnet_hiddens": [16]})).debugging(seed=3)
+
+
+def runner_of(runner: Any, kind: str = "plain") -> Any:
+    torch.manual_seed(0)  # for the same weights
+    return runner(config=config_of(runner, kind))
+
+
+def same(mine: Any, other: Any, atol: float = 1e-6) -> None:
+    if isinstance(mine, dict):
+        assert mine.keys() == other.keys()
+        for key in mine:
+            same(mine[key], other[key], atol)
+    else:
+        assert np.allclose(np.asarray(mine), np.asarray(other), atol=atol)
+
+
+def same_episodes(mine: Any, other: Any) -> None:
+    """The same chunks in the same order: rows, lookback, flags, steps before, and which of them belong together."""
+    assert len(mine) == len(other)
+    ids: dict[str, str] = {}
+    for left, right in zip(mine, other):
+        assert ids.setdefault(left.id_, right.id_) == right.id_
+        assert (left.is_terminated, left.is_truncated) == (right.is_terminated, right.is_truncated)
+        assert (len(left), left.t_started) == (len(right), right.t_started)
+        for get in ("get_observations", "get_actions", "get_rewards"):
+            same(getattr(left, get)(), getattr(right, get)(), 1e-5)
+        before = min(left.t_started, 3)
+        if before:
+            steps = slice(-before, 0)
+            for get in ("get_observations", "get_actions", "get_rewards"):
+                rows = [getattr(side, get)(steps, neg_index_as_lookback=True) for side in (left, right)]
+                same(*rows, 1e-5)
+        assert left.extra_model_outputs.keys() == right.extra_model_outputs.keys()
+        for name in left.extra_model_outputs:
+            same(left.get_extra_model_outputs(name), right.get_extra_model_outputs(name), 1e-5)
+        same(left.get_return(), right.get_return(), 1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_episodes_are_those_of_the_runner_of_arrays(kind):
+    runners = [runner_of(each, kind) for each in (SingleAgentEnvRunner, TensorEnvRunner)]
+    for runner in runners:
+        runner.require_lookback(3)
+    for steps in (8 * N, N, 17 * N):
+        same_episodes(*(runner.sample(num_timesteps=steps) for runner in runners))
+    same_episodes(*(runner.sample(num_episodes=7) for runner in runners))
+    same_episodes(*(runner.sample(num_timesteps=2 * N, random_actions=True) for runner in runners))
+    metrics = [runner.get_metrics() for runner in runners]
+    for name in ("num_env_steps_sampled", "num_episodes", "episode_len_mean", "episode_return_mean"):
+        assert metrics[0][name] == pytest.approx(metrics[1][name], abs=1e-5), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_after_five_iterations_are_those_of_arrays(kind):
+    weights = []
+    for runner in (SingleAgentEnvRunner, TensorEnvRunner):
+        config = config_of(runner, kind).training(train_batch_size=120, minibatch_size=60, num_epochs=2)
+        algo = config.build_algo()
+        for _ in range(5):
+            results = algo.train()
+        assert results["num_env_steps_sampled_lifetime"] == 600
+        weights.append(algo.get_module().state_dict())
+        algo.stop()
+    for name, tensor in weights[0].items():
+        assert torch.allclose(tensor, weights[1][name], atol=1e-5), name
+
+
+class ShortDQN(DQNConfig):
+    min_env_steps_per_iteration = 60
+
+
+class ShortSAC(SACConfig):
+    min_env_steps_per_iteration = 60
+
+
+@pytest.mark.parametrize("algorithm", [ShortDQN, ShortSAC])
+def test_replay_learns_from_it(algorithm):
+    metrics = []
+    for runner in (SingleAgentEnvRunner, TensorEnvRunner):
+        config = config_of(runner, algorithm=algorithm)
+        if algorithm is ShortDQN:
+            config.environment("CartPole-v1").env_runners(gym_env_vectorize_mode="sync")
+            config.env_runners(gym_env_autoreset_mode="same_step")
+        config.training(num_steps_sampled_before_learning_starts=50, train_batch_size=32, training_intensity=5)
+        algo = config.build_algo()
+        for _ in range(3):
+            results = algo.train()
+        metrics.append((results["num_env_steps_sampled_lifetime"], algo.get_module().state_dict()))
+        algo.stop()
+    assert metrics[0][0] == metrics[1][0] > 60
+    for name, tensor in metrics[0][1].items():
+        assert torch.allclose(tensor, metrics[1][1][name], atol=1e-4), name
+
+
+def test_a_run_is_evaluated_saved_and_goes_on(tmp_path):
+    config = (
+        config_of(TensorEnvRunner, "filter")
+        .environment("CartPole-v1")
+        .training(train_batch_size=120, minibatch_size=60, num_epochs=1)
+    )
+    config.env_runners(gym_env_vectorize_mode="sync", env_to_module_connector=[{"piece": "mean_std_filter"}])
+    config.evaluation(evaluation_interval=1, evaluation_duration=4)
+    algo = config.build_algo()
+    results = algo.train()
+    assert results["evaluation"]["env_runners"]["num_episodes"] == 4
+    algo.save_to_path(tmp_path / "saved")
+    algo.stop()
+    restored = [type(algo).from_checkpoint(tmp_path / "saved") for _ in range(2)]
+    first, second = (each.train() for each in restored)
+    assert {type(each.env_runner) for each in restored} == {TensorEnvRunner}
+    assert first["env_runners"]["episode_return_mean"] == second["env_runners"]["episode_return_mean"]
+    assert first["num_env_steps_sampled_lifetime"] == 240
+    weights = [each.get_module().state_dict() for each in restored]
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+    for each in restored:
+        each.stop()
+
+
+def test_a_file_names_it_without_permission_to_import(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "algorithm: ppo\nenvironment: {env: CartPole-v1}\n"
+        "env_runners: {env_runner_cls: 'epibatch.env_runner:TensorEnvRunner', num_envs_per_env_runner: 2}\n"
+        "training: {train_batch_size: 64, minibatch_size: 32, num_epochs: 1}\n"
+    )
+    algo = PPOConfig.from_yaml(path).build_algo()
+    assert type(algo.env_runner) is TensorEnvRunner
+    assert algo.train()["num_env_steps_sampled_lifetime"] == 64
+    algo.stop()
+
+
+def test_arguments_of_both_ways_and_parts_of_steps_are_refused():
+    runner = runner_of(TensorEnvRunner)
+    storage = RolloutStorage(4, N)
+    for wrong in (
+        {"num_steps": 3},
+        {"storage": storage, "num_timesteps": 5},
+        {"storage": storage, "force_reset": True},
+    ):
+        with pytest.raises(RunnerArgumentError, match="storage"):
+            runner.sample(**wrong)
+    runner.sample(num_timesteps=N)
+    mask = np.arange(N) > 0
+    for call in (lambda: runner.step(mask=mask), lambda: runner.reset(mask=mask)):
+        with pytest.raises(RunnerError, match=r"all environments|some"):
+            call()
+    config = config_of(TensorEnvRunner).callbacks(on_episode_step=lambda **event: None)
+    with pytest.raises(ConfigError, match="on_episode_step"):
+        TensorEnvRunner(config=config)
+
+
+def test_a_change_between_episodes_and_a_storage_begins_new_episodes():
+    runner = runner_of(TensorEnvRunner)
+    runner.sample(num_timesteps=2 * N)
+    storage = RolloutStorage(4, N)
+    runner.sample(storage)
+    assert {episode.t_started for episode in storage.episodes()} == {0}
+    episodes = runner.sample(num_timesteps=2 * N)
+    assert {episode.t_started for episode in episodes} == {0} and sum(map(len, episodes)) == 2 * N
+
+
+def test_after_a_failure_what_had_ended_comes_first():
+    class Failing(TorchPoints):
+        def step(self, actions: Any) -> Any:
+            if len(self.actions) == 9 and not hasattr(self, "failed"):
+                self.failed = True
+                raise RuntimeError("broken")
+            return super().step(actions)
+
+    config = config_of(TensorEnvRunner).environment(Failing)
+    runner = TensorEnvRunner(config=config)
+    with pytest.raises(RuntimeError, match="broken"):
+        runner.sample(num_timesteps=20 * N)
+    episodes = runner.sample(num_timesteps=1)
+    assert len(episodes) and all(episode.is_done for episode in episodes)
+    assert runner.sample(num_timesteps=N)
