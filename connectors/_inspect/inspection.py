@@ -40,6 +40,8 @@ _PADDING, _LOSS, _BOOTSTRAP, _NO_LOSS = range(4)
 _PER_SEQUENCE = (Columns.STATE_IN, Columns.NEXT_STATE_IN)
 _STORED = {Columns.OBS: "observations", Columns.ACTIONS: "actions", Columns.REWARDS: "rewards"}
 _NO_MODULE = "none was given"
+NOT_FINITE = 1e308
+"""The difference of two values of which one is not finite."""
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 PAGE_DATA = "/*DATA*/null"
 """What the page's template has in the place of the data."""
@@ -54,7 +56,8 @@ class Inspection:
     Attributes:
         data: `title`; `facts`: name -> value; `notes`: texts, the most important first; `compared`: texts that say
             which columns of the train batches hold the recorded values, and which do not; `gap`: the largest difference
-            between acting and learning, [of observations, of module outputs], None where it is not known; and
+            between acting and learning, [of observations, of module outputs], None where it is not known, and 1e308
+            where a value is finite on one side alone; and
 
             `parting`, of an algorithm: None, or `acting` and `learning`, the names of the pieces after which the
             observation of a step is no longer the same on both sides (None: not this side), and `text`.
@@ -204,7 +207,8 @@ def inspect_pipeline(
             grids[key] = grid.facts(acted, made.get(key, {}), sees, member)
             findings += grid.findings(pipeline, grids[key]["states"])
     gaps = [grid.pop("gap") for grid in grids.values()]
-    notes[:0] = [*_not_run(pipeline, trace, module), *(text for text, warns in findings if warns)]
+    flow = [lane(pipeline, trace)]
+    notes[:0] = [*_not_run(pipeline, trace, module), *not_finite(flow), *(text for text, warns in findings if warns)]
     notes += dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught)
     data = {
         "title": title or type(pipeline).__name__,
@@ -213,7 +217,7 @@ def inspect_pipeline(
             "steps": sum(map(len, trace.chunks)),
             **({"module": _NO_MODULE} if module is None else {}),
         },
-        "flow": [lane(pipeline, trace)],
+        "flow": flow,
         "chunks": _described_chunks([originals[i] for i in shown], episodes, envs or {}),
         "grids": grids,
         "notes": notes,
@@ -280,6 +284,29 @@ def lane(pipeline: Any, trace: PipelineTrace, key: str = "") -> dict[str, Any]:
         )
         values = traced_piece.values
     return {"key": key, "pieces": lines}
+
+
+def not_finite(flow: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Name the first piece of each pipeline after which a column has NaN or infinite values.
+
+    Args:
+        flow: Pipelines as `lane` describes them.
+    """
+    notes = []
+    for pipeline in flow:
+        for piece in pipeline["pieces"]:
+            sides = {
+                column["name"]: (column["before"] or column["recorded"], column["after"]) for column in piece["columns"]
+            }
+            made = [
+                name
+                for name, (before, after) in sides.items()
+                if after is not None and after.get("nan") and (before is None or before.get("nan") == 0)
+            ]
+            if made:
+                notes.append(f"{', '.join(made)}: values are not finite from {piece['kind']} in {pipeline['key']} on.")
+                break
+    return notes
 
 
 def _is_own(kind: type) -> bool:
@@ -402,8 +429,12 @@ def observation_rows(flat: Mapping[str, Any], axes: int) -> tuple[np.ndarray[Any
 
 
 def _difference(left: Any, right: Any) -> float | None:
-    gaps = np.abs(left.astype(np.float64) - right.astype(np.float64)) if left.shape == right.shape else np.empty(0)
-    return _short(gaps.max()) if gaps.size else None
+    """The largest difference, `NOT_FINITE` if a value is finite on one side alone; None of other shapes."""
+    if left.shape != right.shape:
+        return None
+    left, right = left.astype(np.float64), right.astype(np.float64)
+    gaps = np.abs(np.subtract(left, right, where=_differ(left, right), out=np.zeros(left.shape)))
+    return _short(np.where(gaps < NOT_FINITE, gaps, NOT_FINITE).max(initial=0.0))
 
 
 def _frames(rows: Any) -> Any:
@@ -536,8 +567,8 @@ class _Grid:
             if recorded is not None:
                 left, right = (rows.reshape(self.kind.size, -1)[cell] for rows in (recorded, again))
             images = None
-            if not narrow and row is not None and Columns.OBS in self.by_cell and row.shape == learned.shape:
-                shape = self.by_cell[Columns.OBS].shape[self.axes :]
+            shape = self.by_cell[Columns.OBS].shape[self.axes :] if Columns.OBS in self.by_cell else ()
+            if not narrow and row is not None and len(shape) > 1 and row.shape == learned.shape:
                 both = [_pictures(_frames(side.reshape(shape))) for side in (row, learned)]
                 images = [picture[0] for picture in both if picture is not None] if None not in both else None
             pairs.append(
@@ -547,7 +578,7 @@ class _Grid:
                     None if row is None else _difference(row, learned),
                     _list(left),
                     _list(right),
-                    _difference(left, right),
+                    None if recorded is None else _difference(left, right),
                     images,
                 ]
             )
