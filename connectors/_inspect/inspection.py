@@ -68,7 +68,8 @@ class Inspection:
             column of the episodes that it comes from). These are None or dicts with `layout`, `shape` (or
             a text), `dtype`, `bytes`, and for numbers `rows` (of which the moments are), `sampled` (True: not all),
             `nan` (share that is not finite), `zero` (share), `min`, `mean`, `max`, `bars` (histogram, highest 1), and
-            of a column that the piece changed `values` (the first few).
+            of a column that the piece changed `values` (the first few), and of images `thumb`, the first: `planes`
+            (base64 of uint8 [planes, height, width]), `width` and `height`.
 
             `chunks`: a dict per chunk that a cell is of. `id`, `episode` (short names), `name` (the whole id), `agent`,
             `module`, `env` (-1: unknown), `t0` (step of the episode at which it starts), `n` (steps that are shown),
@@ -369,7 +370,11 @@ def _described(column: TracedColumn | None, rows: Any, changed: bool = False) ->
     finite = wide[np.isfinite(wide)]
     line |= {"rows": len(rows), "sampled": column.shape is not None and len(rows) < column.shape[0]}
     line |= {"nan": _short(1 - finite.size / wide.size), "zero": _short((wide == 0).mean())}
-    line |= {"values": _list(rows)} if changed else {}
+    if changed:
+        row = rows[0, 0] if rows.ndim > 4 else rows[0]  # of images in sequences, the first image
+        picture = _pictures(_frames(row)[:_MOST_CHANNELS]) if row.ndim in (2, 3) else None
+        line["values"] = _list(rows)
+        line |= {} if picture is None else {"thumb": {"planes": picture[0], "width": picture[1], "height": picture[1]}}
     if finite.size:
         line |= {"min": _short(finite.min()), "mean": _short(finite.mean()), "max": _short(finite.max())}
         low, high = finite.min() / 2, finite.max() / 2  # halves: the span of the largest floats is finite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import numpy as np
@@ -279,6 +280,20 @@ def test_pieces_have_moments_of_their_columns():
     assert rewards["values"] == [1.0, 3.0, 5.0, 7.0] and not rewards["sampled"] and rewards["bytes"] == 32
     holes = columns["holes"]["after"]
     assert (holes["nan"], holes["zero"], holes["mean"], holes["values"]) == (0.5, 0.25, 2.0, [None, 0.0, None, 4.0])
+
+
+@pytest.mark.parametrize("state", [0, 2], ids=["rows", "sequences"])
+def test_images_have_a_picture_of_the_first(state):
+    images = np.arange(3 * 5 * 6 * 2, dtype=np.uint8).reshape(3, 5, 6, 2)
+    episode = SingleAgentEpisode(
+        observations=images, actions=[0, 1], rewards=[0.0, 0.0], len_lookback_buffer=0, terminated=True
+    )
+    inspection = learner(*Lab.defaults("learner")).inspect([episode], Lab.module(state))
+    columns = [column for piece in inspection.data["flow"][0]["pieces"] for column in piece["columns"]]
+    thumbs = [column["after"]["thumb"] for column in columns if column["name"] == "obs" and column["what"]]
+    assert len(thumbs) >= 2 and all(thumb["width"] == thumb["height"] == 5 for thumb in thumbs)
+    planes = np.frombuffer(base64.b64decode(thumbs[-1]["planes"]), np.uint8).reshape(2, 5, 5)
+    np.testing.assert_array_equal(planes, np.moveaxis(images[0], -1, 0)[:, :, [0, 1, 2, 3, 5]])
 
 
 def test_replay_draws_with_several_steps():
