@@ -17,7 +17,7 @@ import numpy as np
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PipelineError
-from epibatch.core.files import replace_file
+from epibatch.core.files import write_file
 from epibatch.core.rl_module.module_facts import initial_state, is_multi, state_layout, to_array
 from epibatch.core.runtime import preserve_random_state
 from epibatch.core.structs import map_struct
@@ -105,9 +105,11 @@ class Inspection:
 
         Returns:
             The file.
+
+        Raises:
+            StorageError: It cannot be written.
         """
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        replace_file(Path(path), self._page().encode())
+        write_file(Path(path), self._page().encode(), "the inspector's page")
         return Path(path)
 
     def _page(self) -> str:
@@ -848,8 +850,7 @@ def _probed(
         for key, columns in _watched(batch, numbering.taken_from(batch)).items():
             now, then = columns[what], base[key][what]
             if now.shape == then.shape:
-                differ = ((now != then) & ~(np.isnan(now) & np.isnan(then))).any(-1)
-                cells += [(key, cell) for cell in np.flatnonzero(differ).tolist()]
+                cells += [(key, cell) for cell in np.flatnonzero(_differ(now, then).any(-1)).tolist()]
         return cells
 
     sums = drawn is not None and drawn.sums_rewards
@@ -888,8 +889,9 @@ def _watched(batch: Any, origin: Mapping[Any, RowOrigin]) -> dict[Any, dict[str,
     """The observations of all cells of each module, and what their rewards became, as rows of numbers."""
     found = {}
     for key, columns in _by_module(batch, origin).items():
-        flat, cells = leaves_of(columns), origin[key].chunk.shape
-        flat = {name: rows.astype(np.float64) for name, rows in flat.items() if rows.shape[: len(cells)] == cells}
+        names, cells = (Columns.OBS, Columns.VALUE_TARGETS, Columns.REWARDS), origin[key].chunk.shape
+        flat = leaves_of({name: columns[name] for name in names if name in columns})
+        flat = {name: rows for name, rows in flat.items() if rows.shape[: len(cells)] == cells}
         name = Columns.VALUE_TARGETS if Columns.VALUE_TARGETS in flat else Columns.REWARDS
         rewards = flat[name].reshape(math.prod(cells), -1) if name in flat else np.zeros((0, 1))
         found[key] = {"obs": observation_rows(flat, len(cells))[0], "rewards": rewards}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.connectors.observations import Affine
 from epibatch.connectors.replay import NStepReturns
-from epibatch.core.errors import EpibatchWarning, PipelineError
+from epibatch.core.errors import EpibatchWarning, PipelineError, StorageError
 from epibatch.episodes import SingleAgentEpisode
 from epibatch.episodes.replay import EpisodeReplayBuffer
 from fixture_pieces import Lab, UserPiece
@@ -243,6 +244,23 @@ def test_changes_of_drawn_chunks_are_seen():
     assert max(chunk["look"] for chunk in inspection.data["chunks"]) == 16, "not the whole episode is copied"
 
 
+def test_images_stay_bytes_while_it_is_found_what_cells_see():
+    images = np.random.default_rng(0).integers(0, 255, (41, 256, 256, 4), dtype=np.uint8)
+    actions, rewards = np.zeros(4, np.int64), np.zeros(4)
+    chunks = [
+        SingleAgentEpisode(observations=images[i : i + 5], actions=actions, rewards=rewards, len_lookback_buffer=0)
+        for i in range(0, 40, 4)
+    ]
+    pipeline = learner(*Lab.defaults("learner"))
+    pipeline.inspect(chunks[:1])
+    tracemalloc.start()
+    grid = grid_of(pipeline.inspect(chunks))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert grid["seen"]["obs"] == {str(cell): [cell % 4] for cell in range(40)}
+    assert peak < 18 * images.nbytes  # with floats of 8 bytes it is 29 times as much
+
+
 def test_probes_are_at_most_64_and_it_is_said():
     chunks = [Lab.episode("a", 60)]
     inspection = learner(*Lab.defaults("learner")).inspect(chunks, Lab.module())
@@ -363,6 +381,13 @@ def warn():
     import warnings
 
     warnings.warn("look at this", EpibatchWarning, stacklevel=2)
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
+    inspection = learner(*Lab.defaults("learner")).inspect([Lab.episode("a", 3)], Lab.module())
+    page = inspection.to_html(tmp_path / "new" / "page.html")
+    with pytest.raises(StorageError, match=r"the inspector's page .*page\.html/other\.html"):
+        inspection.to_html(page / "other.html")
 
 
 def test_episodes_are_needed():
