@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from epibatch.core.runtime import preserve_random_state
 from epibatch.core.structs import flatten, flatten_like, paths_of
 
 from ..connectors._inspect.origin import ROW_ORIGIN
+from ..connectors.common.agent_to_module_mapping import AgentToModuleMapping
 from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from ..connectors.pipeline_copies import copied
 
@@ -100,20 +101,24 @@ def find_parting(acting: Any, learning: Any, module: Any, episode: Any, step: in
         step: The step of it.
 
     Returns:
-        None if both sides make the same of the step, or it cannot be run again.
+        None if running the step again shows no difference.
     """
-    module_id = episode.module_id or DEFAULT_MODULE_ID
-    lookback = episode.observations.lookback + step
     try:
-        (before,) = copied("inspect", acting, kept=module, do="")
-        _remove_rewriters(before)
-        acted = _made(before, module, module_id, episode.slice(slice(0, step)), step)
-        learned = _made(
-            learning, module, module_id, episode.slice(slice(step, step + 1), len_lookback_buffer=lookback), 0
-        )
+        return _parting(acting, learning, module, episode, step)
     except Exception as error:
         _LOG.info("a step could not be run again on both sides: %s", error)
         return None
+
+
+def _parting(acting: Any, learning: Any, module: Any, episode: Any, step: int) -> Parting | None:
+    module = module[episode.module_id or DEFAULT_MODULE_ID].as_multi_rl_module()  # of one agent's episode
+    lookback = episode.observations.lookback + step
+    before, learning = copied("inspect", acting, learning, kept=module, do="")
+    for pipeline in (before, learning):
+        _remove(pipeline, lambda piece: isinstance(piece, AgentToModuleMapping))
+    _remove_rewriters(before)
+    acted = _made(before, module, episode.slice(slice(0, step)), step)
+    learned = _made(learning, module, episode.slice(slice(step, step + 1), len_lookback_buffer=lookback), 0)
     same = [(i, j) for i, left in enumerate(acted) for j, right in enumerate(learned) if _gap(left, right) is None]
     i, j = max(same, key=sum)  # what was recorded is the same
     ends = {"env_to_module": acted[i + 1 : i + 2], "learner": learned[j + 1 : j + 2]}
@@ -133,7 +138,7 @@ def find_parting(acting: Any, learning: Any, module: Any, episode: Any, step: in
     return Parting(found.get("env_to_module"), found.get("learner"), text)
 
 
-def _made(pipeline: Any, module: Any, module_id: str, part: Any, step: int) -> list[_Made]:
+def _made(pipeline: Any, module: Any, part: Any, step: int) -> list[_Made]:
     """What was recorded, and then what each piece made of it that changed it."""
     recorded, form = flatten(part.get_observations(step, neg_index_as_lookback=True))
     found = [_Made("", None, {path: np.ravel(leaf) for path, leaf in zip(paths_of(form), recorded)})]
@@ -142,15 +147,15 @@ def _made(pipeline: Any, module: Any, module_id: str, part: Any, step: int) -> l
     )
     pieces = {step.name: step.piece for step in pipeline.plan().steps}
     for traced in trace.pieces:
-        made = _Made(traced.piece, pieces[traced.piece], _observation(traced.values, module_id))
+        made = _Made(traced.piece, pieces[traced.piece], _observation(traced.values))
         if made.values and _gap(found[-1], made) is not None:
             found.append(made)
     return found
 
 
-def _observation(values: Any, module_id: str) -> dict[str, np.ndarray[Any, Any]]:
+def _observation(values: Any) -> dict[str, np.ndarray[Any, Any]]:
     """The leaves of the observation of the first step in kept rows, by path."""
-    values = {name.removeprefix(f"{module_id}/"): rows for name, rows in values.items()}
+    values = {name.removeprefix(f"{DEFAULT_MODULE_ID}/"): rows for name, rows in values.items()}
     cell = tuple(np.argwhere(values[ROW_ORIGIN] == 1)[0]) if ROW_ORIGIN in values else (0,)
     names = [name for name in values if name.split("/")[0] == Columns.OBS]
     return {name: values[name][cell].ravel() for name in sorted(names) if len(values[name])}
@@ -199,10 +204,14 @@ def entries_that_differ(acting: Any, module: Any, episode: Any, step: int, row: 
 
 def _remove_rewriters(pipeline: ConnectorPipelineV2) -> None:
     """Remove the pieces whose results the episodes hold already."""
+    _remove(pipeline, lambda piece: piece.rewrites_observations)
+
+
+def _remove(pipeline: ConnectorPipelineV2, chosen: Callable[[Any], Any]) -> None:
     for piece in list(pipeline):
         if isinstance(piece, ConnectorPipelineV2):
-            _remove_rewriters(piece)
-        elif piece.rewrites_observations:
+            _remove(piece, chosen)
+        elif chosen(piece):
             pipeline.remove(piece)
 
 

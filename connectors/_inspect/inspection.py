@@ -17,7 +17,7 @@ import numpy as np
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PipelineError
-from epibatch.core.files import replace_file
+from epibatch.core.files import write_file
 from epibatch.core.rl_module.module_facts import initial_state, is_multi, state_layout, to_array
 from epibatch.core.runtime import preserve_random_state
 from epibatch.core.structs import map_struct
@@ -40,6 +40,8 @@ _PADDING, _LOSS, _BOOTSTRAP, _NO_LOSS = range(4)
 _PER_SEQUENCE = (Columns.STATE_IN, Columns.NEXT_STATE_IN)
 _STORED = {Columns.OBS: "observations", Columns.ACTIONS: "actions", Columns.REWARDS: "rewards"}
 _NO_MODULE = "none was given"
+NOT_FINITE = 1e308
+"""The difference of two values of which one is not finite."""
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 PAGE_DATA = "/*DATA*/null"
 """What the page's template has in the place of the data."""
@@ -54,7 +56,8 @@ class Inspection:
     Attributes:
         data: `title`; `facts`: name -> value; `notes`: texts, the most important first; `compared`: texts that say
             which columns of the train batches hold the recorded values, and which do not; `gap`: the largest difference
-            between acting and learning, [of observations, of module outputs], None where it is not known; and
+            between acting and learning, [of observations, of module outputs], None where it is not known, and 1e308
+            where a value is finite on one side alone; and
 
             `parting`, of an algorithm: None, or `acting` and `learning`, the names of the pieces after which the
             observation of a step is no longer the same on both sides (None: not this side), and `text`.
@@ -65,7 +68,8 @@ class Inspection:
             column of the episodes that it comes from). These are None or dicts with `layout`, `shape` (or
             a text), `dtype`, `bytes`, and for numbers `rows` (of which the moments are), `sampled` (True: not all),
             `nan` (share that is not finite), `zero` (share), `min`, `mean`, `max`, `bars` (histogram, highest 1), and
-            of a column that the piece changed `values` (the first few).
+            of a column that the piece changed `values` (the first few), and of images `thumb`, the first: `planes`
+            (base64 of uint8 [planes, height, width]), `width` and `height`.
 
             `chunks`: a dict per chunk that a cell is of. `id`, `episode` (short names), `name` (the whole id), `agent`,
             `module`, `env` (-1: unknown), `t0` (step of the episode at which it starts), `n` (steps that are shown),
@@ -101,9 +105,11 @@ class Inspection:
 
         Returns:
             The file.
+
+        Raises:
+            StorageError: It cannot be written.
         """
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        replace_file(Path(path), self._page().encode())
+        write_file(Path(path), self._page().encode(), "the inspector's page")
         return Path(path)
 
     def _page(self) -> str:
@@ -204,7 +210,8 @@ def inspect_pipeline(
             grids[key] = grid.facts(acted, made.get(key, {}), sees, member)
             findings += grid.findings(pipeline, grids[key]["states"])
     gaps = [grid.pop("gap") for grid in grids.values()]
-    notes[:0] = [*_not_run(pipeline, trace, module), *(text for text, warns in findings if warns)]
+    flow = [lane(pipeline, trace)]
+    notes[:0] = [*_not_run(pipeline, trace, module), *not_finite(flow), *(text for text, warns in findings if warns)]
     notes += dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught)
     data = {
         "title": title or type(pipeline).__name__,
@@ -213,7 +220,7 @@ def inspect_pipeline(
             "steps": sum(map(len, trace.chunks)),
             **({"module": _NO_MODULE} if module is None else {}),
         },
-        "flow": [lane(pipeline, trace)],
+        "flow": flow,
         "chunks": _described_chunks([originals[i] for i in shown], episodes, envs or {}),
         "grids": grids,
         "notes": notes,
@@ -282,6 +289,29 @@ def lane(pipeline: Any, trace: PipelineTrace, key: str = "") -> dict[str, Any]:
     return {"key": key, "pieces": lines}
 
 
+def not_finite(flow: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Name the first piece of each pipeline after which a column has NaN or infinite values.
+
+    Args:
+        flow: Pipelines as `lane` describes them.
+    """
+    notes = []
+    for pipeline in flow:
+        for piece in pipeline["pieces"]:
+            sides = {
+                column["name"]: (column["before"] or column["recorded"], column["after"]) for column in piece["columns"]
+            }
+            made = [
+                name
+                for name, (before, after) in sides.items()
+                if after is not None and after.get("nan") and (before is None or before.get("nan") == 0)
+            ]
+            if made:
+                notes.append(f"{', '.join(made)}: values are not finite from {piece['kind']} in {pipeline['key']} on.")
+                break
+    return notes
+
+
 def _is_own(kind: type) -> bool:
     """True if a piece's class is not built in."""
     return not kind.__module__.startswith("epibatch.")
@@ -342,7 +372,11 @@ def _described(column: TracedColumn | None, rows: Any, changed: bool = False) ->
     finite = wide[np.isfinite(wide)]
     line |= {"rows": len(rows), "sampled": column.shape is not None and len(rows) < column.shape[0]}
     line |= {"nan": _short(1 - finite.size / wide.size), "zero": _short((wide == 0).mean())}
-    line |= {"values": _list(rows)} if changed else {}
+    if changed:
+        row = rows[0, 0] if rows.ndim > 4 else rows[0]  # of images in sequences, the first image
+        picture = _pictures(_frames(row)[:_MOST_CHANNELS]) if row.ndim in (2, 3) else None
+        line["values"] = _list(rows)
+        line |= {} if picture is None else {"thumb": {"planes": picture[0], "width": picture[1], "height": picture[1]}}
     if finite.size:
         line |= {"min": _short(finite.min()), "mean": _short(finite.mean()), "max": _short(finite.max())}
         low, high = finite.min() / 2, finite.max() / 2  # halves: the span of the largest floats is finite
@@ -402,8 +436,12 @@ def observation_rows(flat: Mapping[str, Any], axes: int) -> tuple[np.ndarray[Any
 
 
 def _difference(left: Any, right: Any) -> float | None:
-    gaps = np.abs(left.astype(np.float64) - right.astype(np.float64)) if left.shape == right.shape else np.empty(0)
-    return _short(gaps.max()) if gaps.size else None
+    """The largest difference, `NOT_FINITE` if a value is finite on one side alone; None of other shapes."""
+    if left.shape != right.shape:
+        return None
+    left, right = left.astype(np.float64), right.astype(np.float64)
+    gaps = np.abs(np.subtract(left, right, where=_differ(left, right), out=np.zeros(left.shape)))
+    return _short(np.where(gaps < NOT_FINITE, gaps, NOT_FINITE).max(initial=0.0))
 
 
 def _frames(rows: Any) -> Any:
@@ -536,8 +574,8 @@ class _Grid:
             if recorded is not None:
                 left, right = (rows.reshape(self.kind.size, -1)[cell] for rows in (recorded, again))
             images = None
-            if not narrow and row is not None and Columns.OBS in self.by_cell and row.shape == learned.shape:
-                shape = self.by_cell[Columns.OBS].shape[self.axes :]
+            shape = self.by_cell[Columns.OBS].shape[self.axes :] if Columns.OBS in self.by_cell else ()
+            if not narrow and row is not None and len(shape) > 1 and row.shape == learned.shape:
                 both = [_pictures(_frames(side.reshape(shape))) for side in (row, learned)]
                 images = [picture[0] for picture in both if picture is not None] if None not in both else None
             pairs.append(
@@ -547,7 +585,7 @@ class _Grid:
                     None if row is None else _difference(row, learned),
                     _list(left),
                     _list(right),
-                    _difference(left, right),
+                    None if recorded is None else _difference(left, right),
                     images,
                 ]
             )
@@ -812,8 +850,7 @@ def _probed(
         for key, columns in _watched(batch, numbering.taken_from(batch)).items():
             now, then = columns[what], base[key][what]
             if now.shape == then.shape:
-                differ = ((now != then) & ~(np.isnan(now) & np.isnan(then))).any(-1)
-                cells += [(key, cell) for cell in np.flatnonzero(differ).tolist()]
+                cells += [(key, cell) for cell in np.flatnonzero(_differ(now, then).any(-1)).tolist()]
         return cells
 
     sums = drawn is not None and drawn.sums_rewards
@@ -852,8 +889,9 @@ def _watched(batch: Any, origin: Mapping[Any, RowOrigin]) -> dict[Any, dict[str,
     """The observations of all cells of each module, and what their rewards became, as rows of numbers."""
     found = {}
     for key, columns in _by_module(batch, origin).items():
-        flat, cells = leaves_of(columns), origin[key].chunk.shape
-        flat = {name: rows.astype(np.float64) for name, rows in flat.items() if rows.shape[: len(cells)] == cells}
+        names, cells = (Columns.OBS, Columns.VALUE_TARGETS, Columns.REWARDS), origin[key].chunk.shape
+        flat = leaves_of({name: columns[name] for name in names if name in columns})
+        flat = {name: rows for name, rows in flat.items() if rows.shape[: len(cells)] == cells}
         name = Columns.VALUE_TARGETS if Columns.VALUE_TARGETS in flat else Columns.REWARDS
         rewards = flat[name].reshape(math.prod(cells), -1) if name in flat else np.zeros((0, 1))
         found[key] = {"obs": observation_rows(flat, len(cells))[0], "rewards": rewards}

@@ -42,7 +42,7 @@ from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.env_to_module import default_pipeline as env_to_module
 from epibatch.connectors.module_to_env import default_pipeline as module_to_env
 from epibatch.connectors.views import View
-from epibatch.core.errors import CheckpointError, ConfigError, MissingExtraError, NotAvailableError
+from epibatch.core.errors import CheckpointError, ConfigError, MissingExtraError, NotAvailableError, StorageError
 from epibatch.core.rl_module import DefaultActorCritic, DefaultGRUActorCritic, DefaultLSTMActorCritic
 from epibatch.core.rl_module.default_q_modules import DefaultQNetwork, DefaultSoftActorCritic
 from epibatch.episodes import SingleAgentEpisode
@@ -531,6 +531,15 @@ def test_operator_that_onnx_lacks_is_named(tmp_path):
     with pytest.raises(NotAvailableError, match="bessel") as error:
         Policy(Bessel(), before, after).export(tmp_path / "policy.onnx")
     assert "policy.pt2" in error.value.do and not list(tmp_path.iterdir())
+
+
+def test_folders_are_made_and_a_place_that_cannot_be_written_to_is_named(untraced, tmp_path):
+    acting = case("mlp")
+    untraced(acting)
+    acting.export(tmp_path / "new" / "folder" / "policy.pt2")
+    assert (tmp_path / "new" / "folder" / "policy.pt2").exists()
+    with pytest.raises(StorageError, match=r"exported policy .*policy\.pt2/in_a_file\.pt2"):
+        acting.export(tmp_path / "policy.pt2" / "in_a_file.pt2")
 
 
 def test_other_endings_and_missing_packages_are_named(exported, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from epibatch.algorithms import Algorithm, BCConfig, DQNConfig
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.cli import app
 from epibatch.connectors import ConnectorV2
+from epibatch.connectors.observations import Affine
 from epibatch.core.errors import ConfigError
 from epibatch.env_runner import MultiAgentEnv
 from epibatch.episodes import SingleAgentEpisode
@@ -168,6 +169,75 @@ def test_the_parting_piece_of_one_of_several_agents():
     )
     assert data["parting"]["acting"] == "scale" and data["parting"]["learning"] is None
     assert "On step 2 of" in data["parting"]["text"]
+
+
+def test_the_parting_piece_where_agents_have_modules_of_their_own():
+    def named(agent, episode):
+        return "q" if agent == "b" else "p"
+
+    config = PPOConfig().environment(Relay).debugging(seed=0).training(train_batch_size=40, minibatch_size=40)
+    config = config.multi_agent(policies={"p", "q"}, policy_mapping_fn=named)
+    acting = config.copy().env_runners(env_to_module_connector=lambda *_: Affine(scale=3.0))
+    learning = config.learners(learner_connector=lambda *_: Affine(scale=3.0))
+    for edited, names in ((acting, ("affine", None)), (learning, (None, "affine"))):
+        parting = inspected(edited, num_env_steps=20)["parting"]
+        assert (parting["acting"], parting["learning"]) == names
+
+
+class Whiten(ConnectorV2):
+    """A planted bug: it divides by zero in every third row."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for columns in batch.values():
+            columns["obs"] = columns["obs"].clone()
+            columns["obs"][::3, 1] = float("nan")
+        return batch
+
+
+def test_values_that_are_not_finite_are_a_difference():
+    config = DQNConfig().environment("CartPole-v1").debugging(seed=0)
+    algo = config.rl_module(model_config={"fcnet_hiddens": [8]}).build_algo()
+    algo.pipelines["learner"].append(Whiten())
+    data = algo.inspect(num_env_steps=30).data
+    algo.stop()
+    (grid,) = data["grids"].values()
+    wrong = [pair[2] == 1e308 for pair in grid["pairs"]]
+    assert wrong == [row % 3 == 0 for row in range(30)] and data["gap"] == [1e308, None]
+    differ, which = data["notes"]
+    assert differ.startswith("Acting and learning differ: observations in values that are not finite. ")
+    assert (data["parting"]["acting"], data["parting"]["learning"]) == (None, "whiten")
+    assert which == "default_policy/obs: values are not finite from Whiten in learner on."
+
+
+def test_observations_of_many_entries():
+    class Wide(gym.Env):
+        observation_space, action_space = gym.spaces.Box(-1, 1, (30,), np.float32), gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(30, np.float32), {}
+
+        def step(self, action):
+            return np.ones(30, np.float32), 1.0, True, False, {}
+
+    config = PPOConfig().environment(Wide).training(train_batch_size=16, minibatch_size=16)
+    data = inspected(config, num_env_steps=16)
+    (grid,) = data["grids"].values()
+    assert data["gap"][0] == 0 and grid["entries"] is None
+    assert [pair[:3] for pair in grid["pairs"] if pair] == [[None, None, 0.0]] * 16
+
+
+def test_edits_of_the_acting_pipelines_are_shown():
+    config = cartpole().env_runners(env_to_module_connector=lambda *_: Scale(factor=1.0))
+    algo = config.build_algo()
+    before = algo.inspect(num_env_steps=20).data
+    algo.pipelines["env_to_module"]["scale"].factor = 3.0
+    edited = algo.inspect(num_env_steps=20).data
+    algo.pipelines["env_to_module"].prepend(Halve())
+    algo.pipelines["env_to_module"].remove("scale")
+    other = algo.inspect(num_env_steps=20).data
+    algo.stop()
+    assert before["gap"][0] == 0 and edited["parting"]["acting"] == "scale"
+    assert other["parting"]["acting"] == "halve" and other["flow"][0]["pieces"][0]["kind"] == "Halve"
 
 
 def test_a_piece_that_has_changed_since_is_not_named_and_it_is_said():

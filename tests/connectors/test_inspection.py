@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.connectors.observations import Affine
 from epibatch.connectors.replay import NStepReturns
-from epibatch.core.errors import EpibatchWarning, PipelineError
+from epibatch.core.errors import EpibatchWarning, PipelineError, StorageError
 from epibatch.episodes import SingleAgentEpisode
 from epibatch.episodes.replay import EpisodeReplayBuffer
 from fixture_pieces import Lab, UserPiece
@@ -242,6 +244,23 @@ def test_changes_of_drawn_chunks_are_seen():
     assert max(chunk["look"] for chunk in inspection.data["chunks"]) == 16, "not the whole episode is copied"
 
 
+def test_images_stay_bytes_while_it_is_found_what_cells_see():
+    images = np.random.default_rng(0).integers(0, 255, (41, 256, 256, 4), dtype=np.uint8)
+    actions, rewards = np.zeros(4, np.int64), np.zeros(4)
+    chunks = [
+        SingleAgentEpisode(observations=images[i : i + 5], actions=actions, rewards=rewards, len_lookback_buffer=0)
+        for i in range(0, 40, 4)
+    ]
+    pipeline = learner(*Lab.defaults("learner"))
+    pipeline.inspect(chunks[:1])
+    tracemalloc.start()
+    grid = grid_of(pipeline.inspect(chunks))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert grid["seen"]["obs"] == {str(cell): [cell % 4] for cell in range(40)}
+    assert peak < 18 * images.nbytes  # with floats of 8 bytes it is 29 times as much
+
+
 def test_probes_are_at_most_64_and_it_is_said():
     chunks = [Lab.episode("a", 60)]
     inspection = learner(*Lab.defaults("learner")).inspect(chunks, Lab.module())
@@ -279,6 +298,20 @@ def test_pieces_have_moments_of_their_columns():
     assert rewards["values"] == [1.0, 3.0, 5.0, 7.0] and not rewards["sampled"] and rewards["bytes"] == 32
     holes = columns["holes"]["after"]
     assert (holes["nan"], holes["zero"], holes["mean"], holes["values"]) == (0.5, 0.25, 2.0, [None, 0.0, None, 4.0])
+
+
+@pytest.mark.parametrize("state", [0, 2], ids=["rows", "sequences"])
+def test_images_have_a_picture_of_the_first(state):
+    images = np.arange(3 * 5 * 6 * 2, dtype=np.uint8).reshape(3, 5, 6, 2)
+    episode = SingleAgentEpisode(
+        observations=images, actions=[0, 1], rewards=[0.0, 0.0], len_lookback_buffer=0, terminated=True
+    )
+    inspection = learner(*Lab.defaults("learner")).inspect([episode], Lab.module(state))
+    columns = [column for piece in inspection.data["flow"][0]["pieces"] for column in piece["columns"]]
+    thumbs = [column["after"]["thumb"] for column in columns if column["name"] == "obs" and column["what"]]
+    assert len(thumbs) >= 2 and all(thumb["width"] == thumb["height"] == 5 for thumb in thumbs)
+    planes = np.frombuffer(base64.b64decode(thumbs[-1]["planes"]), np.uint8).reshape(2, 5, 5)
+    np.testing.assert_array_equal(planes, np.moveaxis(images[0], -1, 0)[:, :, [0, 1, 2, 3, 5]])
 
 
 def test_replay_draws_with_several_steps():
@@ -348,6 +381,13 @@ def warn():
     import warnings
 
     warnings.warn("look at this", EpibatchWarning, stacklevel=2)
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
+    inspection = learner(*Lab.defaults("learner")).inspect([Lab.episode("a", 3)], Lab.module())
+    page = inspection.to_html(tmp_path / "new" / "page.html")
+    with pytest.raises(StorageError, match=r"the inspector's page .*page\.html/other\.html"):
+        inspection.to_html(page / "other.html")
 
 
 def test_episodes_are_needed():

@@ -55,6 +55,15 @@ def replay_draw():
     }
 
 
+def one_step_targets():
+    """The draw with value targets of one reward each, and one of two: the last two of the chunk."""
+    data = replay_draw()
+    grid = data["grids"]["m"]
+    grid["columns"] = {"rewards": [1, 1, 1, 1], "value_targets": [2, 2, 2, 2]}
+    grid["seen"]["rewards"] = {"0": [0], "1": [6, 7], "2": [2], "3": [0]}
+    return data
+
+
 def broken_batch():
     """The example with memory, of a batch whose states, mask and rewards are not those that were recorded."""
     data = example("lstm")
@@ -86,8 +95,7 @@ def hostile():
     data = example("bug")
     data["title"] = MARKUP
     data["facts"] = {MARKUP: MARKUP, "__proto__": "</script><script>window.injected=true</script>"}
-    data["notes"] = [MARKUP]
-    data["warnings"] = [MARKUP, "<!--<script>"]
+    data["notes"] = [MARKUP, MARKUP, "<!--<script>"]
     for lane in data["flow"]:
         for piece in lane["pieces"]:
             piece.update(kind=MARKUP, doc=MARKUP)
@@ -102,6 +110,19 @@ def hostile():
     grid["others"] = {MARKUP: [1]}
     grid["entries"] = [MARKUP] * 4
     data["grids"] = {"__proto__": grid}
+    return data
+
+
+def not_finite():
+    """The example of a bug in which the first step's first entry is not finite in training."""
+    data = example("bug")
+    (grid,) = data["grids"].values()
+    cell = next(cell for cell, pair in enumerate(grid["pairs"]) if pair)
+    acting, learning, *_ = grid["pairs"][cell]
+    grid["pairs"][cell] = [acting, [None, *learning[1:]], 1e308, [], [], None, None]
+    grid["columns"] = {name: values for name, values in grid["columns"].items() if "action_dist_inputs" not in name}
+    grid["columns"]["qf_preds"] = [None] * len(grid["kind"])
+    data |= {"gap": [1e308, None], "notes": [], "parting": None}
     return data
 
 
@@ -138,14 +159,15 @@ def clicked(folder, pages, dark):
 @pytest.fixture(scope="module", params=[False, True], ids=["light", "dark"])
 def reports(request, tmp_path_factory):
     pages = {name: example(name) for name in EXAMPLES} | {"replay": replay_draw(), "hostile": hostile()}
-    pages |= {"broken": broken_batch(), "failed": failed()}
+    pages |= {"broken": broken_batch(), "failed": failed(), "finite": not_finite()}
+    pages["targets"] = one_step_targets()
     return request.param, clicked(tmp_path_factory.mktemp("pages"), pages, request.param)
 
 
 @needs_chromium
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", [*EXAMPLES, "replay", "hostile", "broken", "failed"])
+@pytest.mark.parametrize("name", [*EXAMPLES, "replay", "hostile", "broken", "failed", "finite", "targets"])
 def test_everything_can_be_clicked(reports, name, width):
     dark, found = reports
     report = found[f"{name} {width}"]
@@ -224,6 +246,25 @@ def test_the_page_says_what_is_wrong_with_a_batch_that_acting_agrees_with(report
     } < memory
     assert "No step lies here, and yet the cell carries loss." in [remark for *_, remark in report["cells"]]
     assert width == 400 or "≠ state_in: after t=2" in text
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_what_is_not_finite_is_a_difference_and_is_not_called_zero(reports):
+    text = reports[1]["finite 1280"]["text"]
+    head = text[: text.index("Pipelines")]
+    assert "Acting and learning differ" in head and "obs[0] is not finite" in head and "e+308" not in text
+    assert re.search(r"obs\[0\]\s+\S+\s+not finite\s+≠ not finite", text)
+    assert re.search(r"qf_preds\s+not finite", text)
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_target_of_one_reward_does_not_hide_others(reports):
+    rows = [lines["target adds up"] for *_, lines, _ in reports[1]["targets 1280"]["cells"]]
+    ends = ["reward of step 4; no later one", "rewards of steps 10\u201311; then the value of the bootstrap row"]
+    ends += ["reward of step 6; no later one", "reward of step 6; then the value of the bootstrap row"]
+    assert rows == ends
 
 
 @needs_chromium

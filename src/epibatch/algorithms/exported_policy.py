@@ -20,7 +20,7 @@ from torch import nn
 from epibatch.core import __version__
 from epibatch.core.columns import Columns
 from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, NotAvailableError
-from epibatch.core.files import read_file, replace_file
+from epibatch.core.files import read_file, write_file
 from epibatch.core.imports import import_extra
 from epibatch.core.rl_module.module_facts import initial_state, is_stateful, state_layout
 from epibatch.core.space_dicts import space_to_dict
@@ -179,7 +179,7 @@ def write_policy(path: Path, acting: ActingStep, act: Callable[..., Any]) -> Non
     _compare(program.module(), acting, act)
     about = _about(acting, program)
     content = _onnx(program, about) if path.suffix == ".onnx" else _pt2(program, about)
-    replace_file(path, content)
+    write_file(path, content, "exported policy")
 
 
 def _program(acting: ActingStep) -> Any:

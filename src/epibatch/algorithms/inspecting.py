@@ -19,8 +19,18 @@ from epibatch.core.random_state import random_state_apart
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.structs import map_struct
 
-from ..connectors._inspect.inspection import Inspection, inspect_pipeline, lane, leaves_of, observation_rows, traced
+from ..connectors._inspect.inspection import (
+    NOT_FINITE,
+    Inspection,
+    inspect_pipeline,
+    lane,
+    leaves_of,
+    not_finite,
+    observation_rows,
+    traced,
+)
 from ..connectors.connector_v2 import ConnectorV2
+from ..connectors.pipeline_copies import copied
 from ..env_runner.env_runner_group import EnvRunnerGroup
 from ..learner.acting_side import find_parting, pieces_of_one_side
 from .recorded_episodes import with_spaces_of_data
@@ -31,7 +41,7 @@ if TYPE_CHECKING:
 _SHOWN_CALL = 5
 """Number of the acting call that is shown: episodes have a few steps then."""
 _MOST_SAMPLES = 10_000
-_STATES = ("rl_module", "weights_seq_no", "env_to_module_connector", "module_to_env_connector")
+_STATES = ("rl_module", "weights_seq_no")
 _TOLERANCE = 1e-4
 _CLEAR = 0.01
 """Part of the largest difference that a step needs to be run again on both sides."""
@@ -98,6 +108,11 @@ def _inspected(algo: Algorithm, num_env_steps: int) -> Inspection:
     observed.rows, observed.envs = {}, {}
     try:
         runner = group.local_env_runner
+        edited = algo.env_runner.pipelines  # by hand, perhaps
+        pipelines = copied("inspect", *edited.values(), kept=algo.env_runner.module, do="write __deepcopy__ for it")
+        runner.replace_parts(
+            config=runner.config, pipelines=dict(zip(edited, pipelines)), module=runner.module, spaces=runner.spaces
+        )
         runner.set_state(copy.deepcopy(algo.env_runner.get_state(_STATES)))
         runner.require_lookback(learner.connector.lookback_needed if learner.connector.lookback_known else None)
         acting = runner.pipelines["env_to_module"]
@@ -134,7 +149,7 @@ def _inspected(algo: Algorithm, num_env_steps: int) -> Inspection:
         **data["facts"],
     }
     data["parting"] = _parting(data, episodes, acting, learner.connector, module)
-    data["notes"] = [*_notes(data, algo), *data["notes"]]
+    data["notes"] = [*_notes(data, algo), *not_finite(lanes), *data["notes"]]
     return inspection
 
 
@@ -222,7 +237,7 @@ def _parting(
     chunk = next(one for one in every if (one.id_, one.t_started) == (shown["name"], shown["t0"]))
     found = find_parting(acting, learning, module, chunk, at)
     text = f"On step {step} of episode {shown['episode']} "
-    text += "both make the same now: look for random numbers and state" if found is None else found.text
+    text += "no piece differs when it runs again: look for random numbers and state" if found is None else found.text
     names = (None, None) if found is None else (found.acting, found.learning)
     return {"acting": names[0], "learning": names[1], "text": text}
 
@@ -238,13 +253,19 @@ def _that_change_states(flow: Sequence[Any]) -> str:
     )
 
 
+def _size(gap: float) -> str:
+    if gap >= NOT_FINITE:
+        return "in values that are not finite"
+    return f"by up to {gap:.3g}" if gap else "are equal"
+
+
 def _notes(data: Mapping[str, Any], algo: Algorithm) -> list[str]:
     """What is to be seen first: where acting and learning part, and how much is padding."""
     notes = []
-    observations, outputs = (gap or 0.0 for gap in data["gap"])
-    if observations > 0 or outputs > _TOLERANCE:
+    observations, outputs = data["gap"]
+    if observations or (outputs or 0.0) > _TOLERANCE:
         where = "look at recurrent states and other columns that the module reads"
-        if observations > 0:
+        if observations:
             parting = data["parting"]
             where = parting["text"]
             if parting["acting"] is None and parting["learning"] is None:
@@ -252,11 +273,9 @@ def _notes(data: Mapping[str, Any], algo: Algorithm) -> list[str]:
                 where = "; ".join(filter(None, [where, *pieces.split("\n")]))
         elif changing := _that_change_states(data["flow"]):
             where = f"{changing} changed the module's state while acting"
-        seen = f"observations by up to {observations:.3g}" if observations > 0 else "the observations are equal"
-        notes.append(
-            f"Acting and learning differ: {seen}, module outputs by up to {outputs:.3g}. "
-            f"{where[:1].upper()}{where[1:]}."
-        )
+        gaps = {"observations": observations, "module outputs": outputs}
+        sizes = ", ".join(f"{name} {_size(gap)}" for name, gap in gaps.items() if gap is not None)
+        notes.append(f"Acting and learning differ: {sizes}. {where[:1].upper()}{where[1:]}.")
     kinds = np.concatenate([grid["kind"] for grid in data["grids"].values()] or [np.ones(0)])
     if kinds.size and (padding := float((kinds == 0).mean())) > 0.25:
         notes.append(f"{padding:.0%} of the cells are padding. sequence_end='continue' lays sequences out without it.")

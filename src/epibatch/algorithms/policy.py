@@ -349,13 +349,14 @@ class Policy(PolicyPipelines):
         statistics are constants in it. Before the file is written, its actions are compared with those of `act`.
 
         Args:
-            path: A file. One that ends in .onnx runs in any ONNX runtime, without epibatch; .pt2 is a program of
-                `torch.export`, which `epibatch.algorithms.load_exported` loads.
+            path: A file; folders that are missing are made. One that ends in .onnx runs in any ONNX runtime, without
+                epibatch; .pt2 is a program of `torch.export`, which `epibatch.algorithms.load_exported` loads.
 
         Raises:
             ConfigError: another ending.
             MissingExtraError: ONNX without `pip install 'epibatch[export]'`.
             NotAvailableError: a piece or the module cannot be exported; the message names it.
+            StorageError: the file cannot be written.
 
         Example:
             >>> import tempfile

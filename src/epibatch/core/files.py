@@ -170,6 +170,22 @@ def replace_file(path: Path, content: bytes) -> None:
         raise
 
 
+def write_file(path: Path, content: bytes, what: str) -> None:
+    """Write a file that a user has named, and the folders that it needs.
+
+    Args:
+        path: the file; one that is there is replaced.
+        content: the bytes.
+        what: what they are.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    with storing(f"{what} {path}", "choose another file"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, content)
+
+
 def sync_folder(folder: Path) -> None:
     """Make a folder's entries durable where the system can sync folders."""
     if os.name == "nt":
