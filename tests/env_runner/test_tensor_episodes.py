@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,13 @@ import torch
 from fixture_tensor_envs import NumpyPoints, TorchPoints
 
 from epibatch.algorithms import DQNConfig, PPOConfig, SACConfig
+from epibatch.cli import main
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards
 from epibatch.core.errors import ConfigError, RunnerArgumentError, RunnerError
 from epibatch.env_runner import SingleAgentEnvRunner, TensorEnvRunner
 from epibatch.learner import RolloutStorage
+from epibatch.offline import read_episodes
 
 N = 5
 
@@ -173,6 +177,34 @@ def test_a_file_names_it_without_permission_to_import(tmp_path):
     assert type(algo.env_runner) is TensorEnvRunner
     assert algo.train()["num_env_steps_sampled_lifetime"] == 64
     algo.stop()
+
+
+def test_a_run_is_played_recorded_and_inspected(tmp_path, monkeypatch, capsys):
+    folder = Path(sys.modules["fixture_tensor_envs"].__file__).parent
+    monkeypatch.syspath_prepend(str(folder))
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "algorithm: ppo\nenvironment: {env: 'fixture_tensor_envs:TorchPoints'}\n"
+        "env_runners: {env_runner_cls: 'epibatch.env_runner:TensorEnvRunner', num_envs_per_env_runner: 4,\n"
+        "  gym_env_vectorize_mode: vector_entry_point}\n"
+        "training: {train_batch_size: 64, minibatch_size: 32, num_epochs: 1}\ndebugging: {seed: 0}\n"
+        "stop: {training_iteration: 1}\n"
+    )
+    run, data, page = (str(tmp_path / name) for name in ("run", "data", "page.html"))
+    told = {}
+    for arguments in (
+        ["train", str(path), "--run", run],
+        ["play", run, "--episodes", "3", "--seed", "1"],
+        ["record", run, "--episodes", "3", "--to", data],
+        ["inspect", run, "-o", page],
+    ):
+        monkeypatch.setattr(sys, "argv", ["epibatch", *arguments, "--allow-imports"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told[arguments[0]] = capsys.readouterr().out
+        assert not ended.value.code, told
+    assert "mean" in told["play"] and len(read_episodes(data)) == 3
+    assert "default_policy" in Path(page).read_text()
 
 
 def test_arguments_of_both_ways_and_parts_of_steps_are_refused():

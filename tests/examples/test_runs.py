@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from typer.testing import CliRunner
+
+from epibatch.cli import app
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def slow(*values):
@@ -97,3 +104,14 @@ def test_cartpole_stops_at_the_goal(load_example, capsys):
     example = load_example("cartpole_ppo")
     assert example.main(example.Options(iterations=3, goal=9.0)) >= 9
     assert "iteration   2" not in capsys.readouterr().out
+
+
+def test_motion_tracking_from_its_file(monkeypatch, tmp_path):
+    monkeypatch.chdir(EXAMPLES.parent)
+    monkeypatch.syspath_prepend(str(EXAMPLES.parent))
+    arguments = ["train", str(EXAMPLES / "motion_tracking.yaml"), "--allow-imports", "--iterations", "1"]
+    small = ["env_runners.num_envs_per_env_runner=16", "training.train_batch_size=96", "training.minibatch_size=48"]
+    settings = [word for setting in small for word in ("--set", setting)]
+    result = CliRunner().invoke(app, [*arguments, *settings, "--run", str(tmp_path / "run")])
+    assert not result.exit_code, result.output
+    assert "return" in result.output and (tmp_path / "run" / "checkpoints").is_dir()

@@ -40,7 +40,7 @@ ACTING: dict[str, set[str] | None] = {
 PLAYING: dict[str, set[str] | None] = {
     **ACTING,
     "environment": None,
-    "env_runners": {*(ACTING["env_runners"] or ()), "horizon"},
+    "env_runners": {*(ACTING["env_runners"] or ()), "horizon", "gym_env_vectorize_mode"},
     "multi_agent": {*(ACTING["multi_agent"] or ()), "episode_end"},
 }
 """The same of what `epibatch play` needs: the environment too, and when its episodes end."""

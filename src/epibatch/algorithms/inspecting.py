@@ -14,6 +14,7 @@ import torch
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import EpibatchWarning, RunnerError
+from epibatch.core.imports import load_object
 from epibatch.core.metrics import MetricsLogger
 from epibatch.core.random_state import random_state_apart
 from epibatch.core.random_streams import random_stream, seed_of
@@ -32,6 +33,8 @@ from ..connectors._inspect.inspection import (
 from ..connectors.connector_v2 import ConnectorV2
 from ..connectors.pipeline_copies import copied
 from ..env_runner.env_runner_group import EnvRunnerGroup
+from ..env_runner.envs.make_env import makes_vector_env
+from ..env_runner.tensor_env_runner import TensorEnvRunner
 from ..learner.acting_side import find_parting, pieces_of_one_side
 from .recorded_episodes import with_spaces_of_data
 
@@ -156,6 +159,13 @@ def _inspected(algo: Algorithm, num_env_steps: int) -> Inspection:
 def _small(config: Any, num_env_steps: int) -> Any:
     """A copy of a config that samples few steps, in this process."""
     small = config.copy().env_runners(num_env_runners=0).learners(num_learners=0)
+    cls = small.env_runner_cls
+    if cls is not None and issubclass(
+        load_object(cls, "env_runner_cls") if isinstance(cls, str) else cls, TensorEnvRunner
+    ):
+        small.env_runners(env_runner_cls=None)  # the same episodes, by pieces on arrays
+        if makes_vector_env(small.env):
+            small.env_runners(gym_env_vectorize_mode="vector_entry_point")
     changes: dict[str, Any] = {"train_batch_size": num_env_steps, "minibatch_size": num_env_steps}
     if hasattr(small, "num_steps_sampled_before_learning_starts"):
         changes = {"train_batch_size": num_env_steps, "num_steps_sampled_before_learning_starts": num_env_steps // 2}

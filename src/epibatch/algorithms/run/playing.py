@@ -23,9 +23,11 @@ from epibatch.core.errors import (
     RunnerError,
     add_context,
 )
+from epibatch.core.structs import map_struct
 
 from ...env_runner.envs.make_env import make_vector_env, make_vector_multi_agent_env, wrappers_of
 from ...env_runner.envs.reset_seeds import environment_seeds
+from ...env_runner.envs.tensor_envs import device_of, to_arrays
 from ..checkpoint import PLAYING, config_from_checkpoint, read_checkpoint
 from ..policy import Policy
 from .error_reports import error_report
@@ -83,7 +85,7 @@ class Player:
         self.name = str(config.env)
         self._explore, self._seed, self._several = explore, seed, config.is_multi_agent
         self._vector = _made(config, render)
-        self.env = self._vector.envs[0]
+        self.env = self._vector.envs[0] if hasattr(self._vector, "envs") else _OneOfVector(self._vector)
         if render and self.env.render_mode != "rgb_array":
             self.close()
             raise _no_frames(self.name, f"render_mode {self.env.render_mode!r}")
@@ -156,6 +158,8 @@ def _made(config: Any, render: bool) -> Any:
         raise ConfigError("playing", expected="a run in an environment", found="one that learned from data", do=do)
     env_config = {**config.env_config, "render_mode": "rgb_array"} if render else config.env_config
     make: Any = make_vector_env
+    if config.gym_env_vectorize_mode == "vector_entry_point" and not _is_id(config.env):
+        return make(config.env, 1, "vector_entry_point", env_config, wrappers=wrappers_of(config, "vector_entry_point"))
     if config.is_multi_agent:
         make = partial(make_vector_multi_agent_env, episode_end=config.episode_end)
     try:
@@ -164,6 +168,43 @@ def _made(config: Any, render: bool) -> Any:
         if render and "render_mode" in str(error):
             raise _no_frames(config.env, f"{type(error).__name__}: {error}") from error
         raise
+
+
+def _is_id(env: Any) -> bool:
+    """True for an id of Gymnasium's, which makes single environments too."""
+    return isinstance(env, str) and env in gym.registry
+
+
+class _OneOfVector:
+    """The environment of a vector environment of one, as a single environment.
+
+    Args:
+        vector: Takes and returns arrays or tensors.
+    """
+
+    def __init__(self, vector: Any) -> None:
+        self._vector, self.render_mode, self.metadata = vector, vector.render_mode, vector.metadata
+        self.render = vector.render
+        self._gives_tensors = False
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        observations, _ = self._vector.reset(seed=seed)
+        self._gives_tensors = device_of(observations) is not None
+        return self._row(observations), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        actions = map_struct(lambda leaf: np.asarray(leaf)[None], action)
+        if self._gives_tensors:
+            from epibatch.core.tensors import convert_to_torch_tensor
+
+            actions = convert_to_torch_tensor(actions, getattr(self._vector.unwrapped, "device", None))
+        observations, rewards, terminateds, truncateds, _ = self._vector.step(actions)
+        (reward,), (terminated,), (truncated,) = map(to_arrays, (rewards, terminateds, truncateds))
+        return self._row(observations), float(reward), bool(terminated), bool(truncated), {}
+
+    @staticmethod
+    def _row(observations: Any) -> Any:
+        return map_struct(lambda leaf: leaf[0], to_arrays(observations))
 
 
 def _no_frames(name: Any, found: str) -> RunnerError:
