@@ -6,13 +6,14 @@ import hashlib
 import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from io import RawIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from epibatch.core.errors import DataError
-from epibatch.core.files import LOCK, FolderLock, create_file, open_to_append, storing, sync_folder
+from epibatch.core.files import LOCK, FolderLock, is_unfinished, open_to_append, replace_file, storing, sync_folder
 
 from ..episodes import SingleAgentEpisode
 from .data_folder import (
@@ -75,7 +76,7 @@ class DatasetWriter:
         self._description: Description | None = None
         self._last = self._now = Commit.nothing()
         self._running = Running()
-        self._files: dict[str, BinaryIO] = {}
+        self._files: dict[str, RawIOBase] = {}  # without a buffer, which would keep what a full disk does not take
         self._sums: dict[str, Any] = {}
         with storing(f"data set {folder}", "choose another folder"):
             self._path.mkdir(parents=True, exist_ok=True)
@@ -88,13 +89,17 @@ class DatasetWriter:
 
     def _take_over(self) -> None:
         """Go on with the data set that is there, without what was not committed."""
+        for path in self._path.glob(f".{DESCRIPTION}.*"):
+            if is_unfinished(path):  # a process was killed while it wrote the description
+                path.unlink()
         names = set(os.listdir(self._path)) - {LOCK}
         if names and DESCRIPTION not in names:
             do = "choose another folder"
             raise DataError(str(self._path), expected="an empty folder, or a data set", found=f"{min(names)!r}", do=do)
         if not names:
             return
-        if COMMITS not in names or not any(read_commits(self._path)):  # it was begun, and nothing was committed
+        rows = any(os.path.getsize(self._path / name) for name in names - {DESCRIPTION})
+        if not (any(read_commits(self._path)) if COMMITS in names else rows):  # nothing was committed
             self._remove(read_description(self._path)[0])
             return
         folder = DataFolder(self._path)
@@ -110,14 +115,13 @@ class DatasetWriter:
     def _open(self, description: Description) -> None:
         with storing(f"data set {self._path}", "see to the permissions of the folder"):
             for name in (*description.files(), COMMITS):
-                self._files[name] = open_to_append(self._path / name)
+                self._files[name] = open_to_append(self._path / name).detach()
         self._sums = {name: hashlib.sha256() for name in description.files()}
 
     def _cut(self, sizes: Mapping[str, int]) -> None:
         """Remove what the files have beyond these sizes."""
         with storing(f"data set {self._path}", "see to the permissions of the folder"):
             for name, size in sizes.items():
-                self._files[name].flush()
                 self._files[name].truncate(size)
 
     @property
@@ -159,35 +163,36 @@ class DatasetWriter:
             self._begin(about)
         facts = delivery.facts
         facts[:, LINE_END] += self._now.text
-        leaves = [leaf for _, leaves in delivery.columns.values() for leaf in leaves]
-        sums = {name: total.copy() for name, total in self._sums.items()}
+        leaves = [*(leaf for _, leaves in delivery.columns.values() for leaf in leaves), facts.astype("<i8")]
+        rows = [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8) for leaf in leaves]
+        contents: dict[str, Any] = dict(zip(about.files(), [*rows, delivery.lines]))
         try:
             with storing(f"data set {self._path}", "free or choose another disk"):
-                for name, content in zip(about.files(), [*leaves, facts.astype("<i8"), delivery.lines]):
-                    self._append(name, content)
+                for name, content in contents.items():
+                    self._write(name, content)
         except BaseException:
-            self._sums = sums
             with suppress(OSError):
                 self._cut(sizes_at(about, self._now))
             raise
-        rows, text = int(rows_of(facts).sum()), len(delivery.lines)
+        for name, content in contents.items():
+            self._sums[name].update(content)
         self._now = self._now._replace(
-            rows=self._now.rows + rows, parts=self._now.parts + len(facts), text=self._now.text + text
+            rows=self._now.rows + int(rows_of(facts).sum()),
+            parts=self._now.parts + len(facts),
+            text=self._now.text + len(delivery.lines),
         )
         self._running = delivery.running
 
-    def _append(self, name: str, content: Any) -> None:
-        if isinstance(content, np.ndarray):
-            content = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
-        self._files[name].write(content)
-        self._files[name].flush()
-        self._sums[name].update(content)
+    def _write(self, name: str, content: Any) -> None:
+        left = memoryview(content)
+        while left:  # a disk that is nearly full takes a part of it
+            left = left[self._files[name].write(left) :]
 
     def _begin(self, about: Description) -> None:
         """Write the description of a new data set, and make its files."""
         try:
             with storing(f"data set {self._path}", "free or choose another disk"):
-                create_file(self._path / DESCRIPTION, about.to_json())
+                replace_file(self._path / DESCRIPTION, about.to_json())
                 self._open(about)
         except BaseException:
             self._remove(about)
@@ -218,15 +223,15 @@ class DatasetWriter:
         with storing(f"data set {self._path}", "free or choose another disk"):
             for name in about.files():
                 os.fsync(self._files[name].fileno())
+            if not self._last.line_end:
+                sync_folder(self._path)
+                sync_folder(self._path.parent)
             try:
-                self._files[COMMITS].write(line)
-                self._files[COMMITS].flush()
+                self._write(COMMITS, line)
                 os.fsync(self._files[COMMITS].fileno())
             except BaseException:
                 self._cut({COMMITS: self._last.line_end})
                 raise
-            if not self._last.line_end:
-                sync_folder(self._path)
         self._last = self._now = commit
         self._sums = {name: hashlib.sha256() for name in about.files()}
 
