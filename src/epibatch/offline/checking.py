@@ -17,11 +17,12 @@ from epibatch.core.structs import flatten_like, paths_of
 from ..episodes.chunk_table import ChunkTable
 from ..episodes.reader import EpisodeReader, reader_of
 from ..episodes.store import Flags, Leaf
-from .data_folder import is_data_set, verify
+from .data_folder import is_data_set
 from .episode_dataset import EpisodeDataset
 from .formats import OWN, read_episodes
 from .multi_agent_dataset import MultiAgentDataset
 from .parts import REQUIRED
+from .verifying import verify
 
 _OUTSIDE_BOX = "outside Box"
 _AT_ONCE = 65_536

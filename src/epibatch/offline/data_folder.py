@@ -13,15 +13,14 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
-from itertools import pairwise
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from epibatch.core.errors import DataError, EpibatchError
-from epibatch.core.files import FolderLock, open_file, open_to_append, read_file, storing
+from epibatch.core.files import open_file, read_file, refuse_links
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from epibatch.core.state_codec import decode_state, encode_state
 from epibatch.core.structs import Form, paths_of
@@ -38,7 +37,6 @@ _COMMIT = re.compile(rb'(\{"rows":(\d{1,18}),"parts":(\d{1,18}),"text":(\d{1,18}
 _DTYPE = re.compile(r"[<>|][biufc]\d{1,2}")
 _MOST_DESCRIPTION, _MOST_COMMITS = 16 * 2**20, 256 * 2**20
 _MOST_LEVELS = 50
-_BLOCK = 2**20
 
 
 class Commit(NamedTuple):
@@ -388,129 +386,21 @@ def _check_parts(where: str, parts: Ints, last: Commit) -> None:
             "a part that does not fit the one before")  # fmt: skip
 
 
-# -- checking and repairing --------------------------------------------------------------------------
-
-
-def verify(path: str | os.PathLike[str]) -> list[str]:
-    """Return what is wrong with a data set: its description, commits, table of parts, lines, and sums of all rows.
-
-    Args:
-        path: Its folder; nothing may write to it meanwhile.
-
-    Returns:
-        Sentences; none if everything is as it was committed, and nothing lies after the last commit.
-
-    Example:
-        >>> verify("no_such_folder")
-        ['no_such_folder: expected a data set, found no dataset.json']
-    """
-    if (Path(path) / EPISODES).is_dir():
-        return [sentence for part in _folders(Path(path)) for sentence in verify(part)]
-    try:
-        folder = DataFolder(path)
-        wrong = [sentence for _, sentence in _faults(folder.path, folder.description, folder.commits)]
-        return wrong + _bad_lines(folder) + list(_leftovers(folder))
-    except DataError as error:
-        return [_sentence(error)]
-
-
-def repair(path: str | os.PathLike[str]) -> list[str]:
-    """Cut a data set back to the last commit up to which everything is whole.
-
-    Of several agents, this is done for the episodes and for each group of agents. Episodes whose rows were lost are
-    named when they are read.
-
-    Args:
-        path: Its folder; nothing may read it meanwhile.
-
-    Returns:
-        Sentences that say what was wrong and what was lost; none if nothing was done.
-
-    Raises:
-        DataError: its description is damaged, or no commit is whole. Nothing was done.
-        StorageError: another process writes to it, or it cannot be written.
-    """
-    folder = Path(path)
-    if (folder / EPISODES).is_dir():
-        return [sentence for part in _folders(folder) for sentence in repair(part)]
-    description, _ = read_description(folder)
-    lock = FolderLock(folder)
-    try:
-        commits, left = read_commits(folder)
-        faults = sorted(_faults(folder, description, commits))
-        whole = DataFolder(folder, faults[0][0] if faults else len(commits))
-        said = [f"{COMMITS}: {left}"] if left else []
-        said += [sentence for _, sentence in faults] + list(_leftovers(whole))
-        if len(commits) > len(whole.commits):
-            lost = commits[-1].parts - whole.last.parts
-            said.append(f"lost {len(commits) - len(whole.commits)} commits: {lost} episodes, or later parts of them")
-        with storing(f"data set {path}", "see to the permissions of the folder"):
-            for name, size in {**whole.files, COMMITS: whole.last.line_end}.items():
-                with open_to_append(folder / name) as file:
-                    file.truncate(size)
-    finally:
-        lock.release()
-    return said
-
-
 def is_data_set(path: Path) -> bool:
     """True if a folder looks like a data set of one agent or of several."""
     return (path / DESCRIPTION).exists() or (path / EPISODES / DESCRIPTION).exists()
 
 
-def group_folders(path: Path) -> list[Path]:
-    """Return the folders of agents with the same columns."""
-    folders: list[Path] = []
-    while (path / f"{GROUP}{len(folders)}").is_dir():
-        folders.append(path / f"{GROUP}{len(folders)}")
-    return folders
+def folders_of_several(path: Path) -> list[Path]:
+    """Return the folders of a data set of several agents: that of its episodes, and those of rows with a commit.
+
+    Raises:
+        CheckpointError: a link is in the data set.
+    """
+    refuse_links(path)
+    groups = (path / f"{GROUP}{number}" for number in count())
+    return [path / EPISODES, *takewhile(_has_commit, groups)]
 
 
-def _folders(path: Path) -> list[Path]:
-    return [path / EPISODES, *group_folders(path)]
-
-
-def _sentence(error: DataError) -> str:
-    return f"{error.where}: expected {error.expected}, found {error.found}"
-
-
-def _bad_lines(folder: DataFolder) -> list[str]:
-    wrong = []
-    for part in range(len(folder.parts)):
-        try:
-            folder.line(part)
-        except DataError as error:
-            wrong.append(_sentence(error))
-    return wrong
-
-
-def _leftovers(folder: DataFolder) -> Iterator[str]:
-    """What lies after the last commit, as sentences."""
-    for name, size in {**folder.files, COMMITS: folder.last.line_end}.items():
-        if (more := folder.size_of(name) - size) > 0:
-            yield f"{name}: {more:,} bytes after the last commit"
-
-
-def _faults(path: Path, description: Description, commits: list[Commit]) -> Iterator[tuple[int, str]]:
-    """The commits from which on a file has other bytes than were written, each with a sentence."""
-    for position, name in enumerate(description.files()):
-        ends = [sizes_at(description, commit)[name] for commit in commits]
-        for number, total in enumerate(_sums(path / name, ends)):
-            if commits[number].sums[position : position + 1] != [total]:
-                yield number, f"{name}: other bytes than were written in commit {number + 1} of {len(commits)}"
-
-
-def _sums(path: Path, ends: list[int]) -> Iterator[str]:
-    """The sums of the parts of a file that end at these places."""
-    try:
-        file = open_file(path)
-    except OSError as error:
-        yield str(error)
-        return
-    with file:
-        for begin, end in pairwise([0, *ends]):
-            total, left = hashlib.sha256(), end - begin
-            while left and (block := file.read(min(left, _BLOCK))):
-                total.update(block)
-                left -= len(block)
-            yield total.hexdigest()
+def _has_commit(path: Path) -> bool:
+    return (path / COMMITS).exists() and any(read_commits(path))

@@ -92,10 +92,7 @@ class DatasetWriter:
         for path in self._path.glob(f".{DESCRIPTION}.*"):
             if is_unfinished(path):  # a process was killed while it wrote the description
                 path.unlink()
-        names = set(os.listdir(self._path)) - {LOCK}
-        if names and DESCRIPTION not in names:
-            do = "choose another folder"
-            raise DataError(str(self._path), expected="an empty folder, or a data set", found=f"{min(names)!r}", do=do)
+        names = names_in(self._path, DESCRIPTION)
         if not names:
             return
         rows = any(os.path.getsize(self._path / name) for name in names - {DESCRIPTION})
@@ -260,3 +257,20 @@ class DatasetWriter:
                 self.commit()
         finally:
             self.close()
+
+
+def names_in(folder: Path, name: str) -> set[str]:
+    """Return the names in a folder.
+
+    Args:
+        folder: The folder.
+        name: The one that is among them if there are any.
+
+    Raises:
+        DataError: it is not.
+    """
+    names = set(os.listdir(folder)) - {LOCK}
+    if names and name not in names:
+        expected, do = "an empty folder, or a data set of such episodes", "choose another folder"
+        raise DataError(str(folder), expected=expected, found=f"{min(names)!r}", do=do)
+    return names

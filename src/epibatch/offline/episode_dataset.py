@@ -109,8 +109,8 @@ class EpisodeDataset(ChunkTable):
         infos = self.about(chunk)["infos"]
         if infos is None:
             return None
-        rows = np.empty(len(infos), np.object_)
-        rows[:] = infos
+        rows = np.empty(count + 1, np.object_)
+        rows[:] = infos[-count - 1 :]  # those of the episode's whole lookback come before
         return rows
 
     @property

@@ -19,8 +19,8 @@ from epibatch.core.state_codec import decode_state, encode_state
 from ..episodes import MultiAgentEpisode, SingleAgentEpisode
 from ..episodes.replay.sampled_episodes import LazyIds
 from ..episodes.store import Flags, Ints
-from .data_folder import EPISODES, GROUP, group_folders
-from .dataset_writer import DatasetWriter
+from .data_folder import EPISODES, GROUP, folders_of_several
+from .dataset_writer import DatasetWriter, names_in
 from .episode_dataset import EpisodeDataset
 from .episode_rows import EpisodeRows
 from .parts import ColumnLayout, Running, layout_of, read_parts
@@ -163,9 +163,10 @@ class MultiAgentDataset(Sequence[MultiAgentEpisode]):
 
         Raises:
             DataError: it is damaged.
+            CheckpointError: a link is in it.
         """
-        whole = EpisodeDataset(EpisodeRows.of_folder(path / EPISODES))
-        return cls(whole, [EpisodeDataset(EpisodeRows.of_folder(group)) for group in group_folders(path)])
+        whole, *groups = (EpisodeDataset(EpisodeRows.of_folder(folder)) for folder in folders_of_several(path))
+        return cls(whole, groups)
 
 
 class MultiAgentWriter:
@@ -176,16 +177,24 @@ class MultiAgentWriter:
     Args:
         folder: The folder.
         env: Name of the environment, for a new data set.
+
+    Raises:
+        DataError: the folder holds a damaged data set, or one of one agent, or other files.
+        CheckpointError: a link is in it.
+        StorageError: another process writes to it, or it cannot be written.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, env: str | None = None) -> None:
         self._path, self._open = Path(folder), ExitStack()
         self._is_new_folder = not self._path.exists()
+        if not self._is_new_folder:
+            names_in(self._path, EPISODES)
+        groups = folders_of_several(self._path)[1:]
         self._groups: list[DatasetWriter] = []
         self._whole = DatasetWriter(self._path / EPISODES, env=env)
         self._open.callback(self._whole.close)
         try:
-            for group in group_folders(self._path):
+            for group in groups:
                 self._add_group(group)
         except BaseException:
             self._open.close()
