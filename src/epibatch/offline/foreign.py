@@ -136,28 +136,33 @@ def batches_of(episodes: Iterable[Any], kind: str, num_steps: int = 100_000) -> 
         yield list(batch)
 
 
-def flat_leaves(name: str, column: Any) -> dict[str, Any]:
-    """Return the leaves of a nested column by names with dots.
+def flat_leaves(name: str, column: Any) -> list[tuple[str, Any]]:
+    """Return the leaves of a nested column, each with a name with dots.
 
     Raises:
         DataError: A key has a dot.
 
     Example:
         >>> flat_leaves("obs", {"a": 1, "b": (2, 3)})
-        {'obs.a': 1, 'obs.b.0': 2, 'obs.b.1': 3}
+        [('obs.a', 1), ('obs.b.0', 2), ('obs.b.1', 3)]
     """
     leaves, form = flatten(column)
-    return {name + path: leaf for path, leaf in zip(_dotted(name, form), leaves)}
+    return list(zip(dotted_names(name, form), leaves))
 
 
-def _dotted(name: str, form: Form) -> list[str]:
+def dotted_names(name: str, form: Form) -> list[str]:
+    """Return the names of the leaves of a column of some form, as `flat_leaves` does.
+
+    Raises:
+        DataError: A key has a dot.
+    """
     if form is None:
-        return [""]
+        return [name]
     keys = form[1] if form[0] == "dict" else range(len(form[2]))
     if wrong := [key for key in keys if "." in str(key)]:
         do = "rename the key"
         raise DataError(f"column {name!r}", expected="keys without dots", found=repr(wrong[0]), do=do)
-    return [f".{key}{path}" for key, part in zip(keys, form[2]) for path in _dotted(name, part)]
+    return [path for key, part in zip(keys, form[2]) for path in dotted_names(f"{name}.{key}", part)]
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:

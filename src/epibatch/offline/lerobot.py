@@ -12,7 +12,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import DataError, EpibatchWarning, NotAvailableError
-from epibatch.core.files import read_file
+from epibatch.core.files import read_file, refuse_links
 
 from ..episodes import SingleAgentEpisode, columns_to_episodes
 from .foreign import files_of, nest, reading
@@ -44,6 +44,7 @@ def read(
 
     Raises:
         DataError: No such data set, or of another version; a file is damaged or missing, or takes too much memory.
+        CheckpointError: A link is in the folder.
         ColumnError: see `columns_to_episodes`.
         MissingExtraError: pyarrow is not installed.
 
@@ -51,6 +52,7 @@ def read(
         EpibatchWarning: Videos or images are left out.
     """
     place = Path(path)
+    refuse_links(place)
     files = files_of(place / "data", (".parquet",), "tables of LeRobot")
     with reading(place, _KIND):
         about = json.loads(read_file(place / _ABOUT, _MOST_BYTES_OF_ABOUT))

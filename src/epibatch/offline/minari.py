@@ -69,6 +69,7 @@ def read(source: Any, *, infos: bool = False, max_bytes: int | None = None) -> I
         if folder is None:
             do = "give the folder of a data set, or download it: minari.download_dataset(...)"
             raise DataError(str(source), expected=f"{_KIND} that is on this computer", found="none", do=do)
+        refuse_links(path)
         with reading(path, _KIND):
             source = _checked(folder, max_bytes)
             storage, indices = source, range(source.total_episodes)
@@ -88,8 +89,7 @@ def read(source: Any, *, infos: bool = False, max_bytes: int | None = None) -> I
 
 
 def _checked(folder: Path, max_bytes: int | None) -> Any:
-    """Open a folder that may be a stranger's: without links, and with spaces, as Minari makes an environment else."""
-    refuse_links(folder)
+    """Open a folder that may be a stranger's, with its spaces, as Minari makes an environment else."""
     about = json.loads(read_file(folder / _ABOUT, _MOST_BYTES_OF_ABOUT))
     for name in ("observation_space", "action_space"):
         if name not in about:

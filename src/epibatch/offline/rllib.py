@@ -22,7 +22,7 @@ from epibatch.core.imports import import_extra
 
 from ..episodes import SingleAgentEpisode, columns_to_episodes, episodes_to_columns
 from ..episodes.store import Leaf
-from .foreign import batches_of, files_of, nest, new_target, reading
+from .foreign import batches_of, files_of, new_target, reading
 from .tables import arrow, is_bytes, is_text, read_tables, step_columns, table_of, write_tables
 
 _KIND, _EXTRA, _ITEM = "recorded data of RLlib", "rllib-data", "item"
@@ -71,7 +71,7 @@ def read(
             )
         columns = step_columns(table.drop_columns(packed))
         columns.update({name: _unpacked(table.column(name).to_pylist()) for name in packed})
-        return columns_to_episodes(nest(columns), names)
+        return columns_to_episodes(columns, names)
 
 
 def _unpacked(values: list[Any]) -> Leaf:
@@ -145,7 +145,7 @@ def _table(columns: dict[str, Any]) -> Any:
         if not isinstance(leaf, np.ndarray):
             do = "flatten it first, with the piece FlattenObservations"
             raise DataError(f"column {name!r}", expected="an array, as RLlib reads", found="a nested one", do=do)
-    table = table_of(leaves, {}, {})
+    table = table_of(leaves, {})
     fields = []
     for field in table.schema:
         if leaves[field.name].ndim > 1:
