@@ -72,7 +72,7 @@ class DatasetWriter:
 
     def __init__(self, folder: str | os.PathLike[str], *, env: str | None = None) -> None:
         self._path, self._env = Path(folder), env
-        self._is_new_folder = not self._path.exists()
+        self._is_new_folder, self._is_closed = not self._path.exists(), False
         self._description: Description | None = None
         self._last = self._now = Commit.nothing()
         self._running = Running()
@@ -148,9 +148,13 @@ class DatasetWriter:
                 Python objects. Nothing was added.
             CheckpointError: an episode's names are no text, numbers or tuples. Nothing was added.
             StorageError: the disk is full, say. Nothing was added.
+            DataError: the writer was closed, or something that is no episode of one agent.
         """
         if isinstance(episodes, SingleAgentEpisode):
             episodes = [episodes]
+        if self._is_closed:
+            do = "make another DatasetWriter of the folder"
+            raise DataError(str(self._path), expected="an open writer", found="one that was closed", do=do)
         about = self._description
         delivery = read_parts(episodes, self.columns, self._now.parts, self._running, outputs)
         if delivery is None:
@@ -234,7 +238,7 @@ class DatasetWriter:
 
     def close(self) -> None:
         """Drop what was not committed, and let others write to the folder."""
-        about, self._description = self._description, None
+        about, self._description, self._is_closed = self._description, None, True
         try:
             if about is not None and self._last.line_end:
                 self._cut(sizes_at(about, self._last))
