@@ -15,7 +15,7 @@ import os
 import re
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,8 @@ from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from epibatch.core.state_codec import decode_state, encode_state
 from epibatch.core.structs import Form, paths_of
 
-from ..episodes.store import Ints, Leaf
-from .parts import CONTINUES, FACTS, LINE_END, LOOKBACK, REQUIRED, STARTED, STEPS, TERMINATED, ColumnLayout, rows_of
+from ..episodes.store import Leaf
+from .parts import REQUIRED, ColumnLayout, PartFacts
 
 FORMAT, VERSION = "epibatch-episodes", 1
 DESCRIPTION, COMMITS, PARTS, LINES = "dataset.json", "commits.jsonl", "parts.bin", "parts.jsonl"
@@ -87,7 +87,7 @@ class Description(NamedTuple):
             for number, (name, layout) in enumerate(self.columns.items())
             for i, (dtype, shape) in enumerate(layout.kinds)
         }
-        return {**sizes, PARTS: 8 * len(FACTS), LINES: 1}
+        return {**sizes, PARTS: 8 * len(PartFacts._fields), LINES: 1}
 
     def to_json(self) -> bytes:
         """Return the text of `dataset.json`."""
@@ -173,7 +173,7 @@ class DataFolder:
         description: What `dataset.json` says.
         commits: The commits.
         last: The last one of them.
-        parts: The facts of the parts of episodes: int64 [P, 8].
+        parts: The facts of the parts of episodes.
 
     Raises:
         DataError: it is no data set, or has no commit, or its description, commits, sizes or table of parts are
@@ -186,10 +186,11 @@ class DataFolder:
         self.commits = self._read_commits(total, num_commits)
         self.last = self.commits[-1]
         for name, size in self.files.items():
-            actual = self.size_of(name)
-            if actual < size:
+            if (actual := self.size_of(name)) < size:
                 raise damaged(str(self.path / name), f"{size:,} bytes", f"{actual:,}")
-        self.parts = np.frombuffer(self._read(PARTS, self.files[PARTS]), "<i8").reshape(-1, len(FACTS))
+        with self._open(PARTS) as file:
+            table = np.frombuffer(file.read(self.files[PARTS]), "<i8")
+        self.parts = PartFacts(*table.reshape(-1, len(PartFacts._fields)).T)
         _check_parts(str(self.path / PARTS), self.parts, self.last)
 
     def _read_commits(self, total: str, num_commits: int | None) -> list[Commit]:
@@ -231,32 +232,25 @@ class DataFolder:
 
     def line(self, part: int) -> dict[str, Any]:
         """Return what the line of a part says."""
-        begin = int(self.parts[part - 1, LINE_END]) if part else 0
+        begin = int(self.parts.line_end[part - 1]) if part else 0
         where = f"{self.path / LINES}, part {part}"
         with self._open(LINES) as file:
             file.seek(begin)
-            text = file.read(int(self.parts[part, LINE_END]) - begin)
+            text = file.read(int(self.parts.line_end[part]) - begin)
         return read_line(where, text)
 
     def size_of(self, name: str) -> int:
         """Return the bytes of a file, 0 if it is missing."""
-        try:
-            with open_file(self.path / name) as file:
-                return os.fstat(file.fileno()).st_size
-        except FileNotFoundError:
+        if not os.path.lexists(self.path / name):
             return 0
-        except OSError as error:
-            raise damaged(str(self.path / name), "a file that can be read", str(error)) from None
+        with self._open(name) as file:
+            return os.fstat(file.fileno()).st_size
 
-    def _open(self, name: str) -> Any:
+    def _open(self, name: str) -> BinaryIO:
         try:
             return open_file(self.path / name)
         except OSError as error:
             raise damaged(str(self.path / name), "a file that can be read", str(error)) from None
-
-    def _read(self, name: str, size: int) -> bytes:
-        with self._open(name) as file:
-            return bytes(file.read(size))
 
 
 def read_description(path: Path) -> tuple[Description, str]:
@@ -356,34 +350,31 @@ def read_line(where: str, text: bytes) -> dict[str, Any]:
     return facts
 
 
-def _check_parts(where: str, parts: Ints, last: Commit) -> None:
+def _check_parts(where: str, parts: PartFacts, last: Commit) -> None:
     """Make sure that a table of parts describes the rows that there are."""
 
     def require(fits: Any, what: str) -> None:
         if not np.all(fits):
-            number = int(np.argmin(fits)) if np.ndim(fits) else len(parts)
+            number = int(np.argmin(fits)) if np.ndim(fits) else len(parts.steps)
             raise damaged(where, "facts of the parts of episodes", f"{what} (part {number})")
 
-    counts = parts[:, [LOOKBACK, STEPS]]
-    require(((counts >= 0) & (counts <= last.rows)).all(1), "steps that are not there")
-    require(parts[:, STARTED] >= 0, "a start before the episode's")
-    require(parts[:, STARTED] <= 2**62, "a start that is too late")
-    flags = parts[:, TERMINATED : TERMINATED + 3]
-    require(((flags == 0) | (flags == 1)).all(1), "flags that are neither 0 nor 1")
-    require(int(rows_of(parts).astype(np.float64).sum()) == last.rows and rows_of(parts).sum() == last.rows,
-            f"other rows than {last.rows}")  # fmt: skip
-    ends = parts[:, LINE_END]
-    require(np.diff(ends, prepend=0) > 0, "lines that do not follow each other")
-    require(not len(ends) or ends[-1] == last.text, "other text than there is")
-    before, numbers = parts[:, CONTINUES], np.arange(len(parts))
-    require((before >= -1) & (before < numbers), "a part that goes on from none before")
+    for counts in (parts.lookback, parts.steps):
+        require((counts >= 0) & (counts <= last.rows), "steps that are not there")
+    require((parts.t_started >= 0) & (parts.t_started <= 2**62), "a start before the episode's, or too late")
+    flags = np.stack([parts.terminated, parts.truncated, parts.lacks_final_obs])
+    require(((flags == 0) | (flags == 1)).all(0), "flags that are neither 0 nor 1")
+    sums = parts.rows.astype(np.float64).sum(), parts.rows.sum()  # the second alone may overflow
+    require(all(int(total) == last.rows for total in sums), f"other rows than {last.rows}")
+    require(np.diff(parts.line_end, prepend=0) > 0, "lines that do not follow each other")
+    require(last.text == (parts.line_end[-1] if last.parts else 0), "other text than there is")
+    before = parts.continues
+    require((before >= -1) & (before < np.arange(len(before))), "a part that goes on from none before")
     later = before >= 0
-    require(later | (parts[:, STEPS] > 0), "an episode without steps")
-    earlier = parts[before[later]]
+    require(later | (parts.steps > 0), "an episode without steps")
     require(len(np.unique(before[later])) == later.sum(), "two parts that go on from one")
-    require((earlier[:, STARTED] + earlier[:, STEPS] == parts[later, STARTED])
-            & (earlier[:, TERMINATED : TERMINATED + 2] == 0).all(1) & (parts[later, LOOKBACK] == 0),
-            "a part that does not fit the one before")  # fmt: skip
+    starts_at_end = (parts.t_started + parts.steps)[before[later]] == parts.t_started[later]
+    is_running = ~flags[:2, before[later]].any(0)
+    require(starts_at_end & is_running & (parts.lookback[later] == 0), "a part that does not fit the one before")
 
 
 def is_data_set(path: Path) -> bool:

@@ -27,20 +27,7 @@ from .data_folder import (
     read_description,
     sizes_at,
 )
-from .parts import (
-    CONTINUES,
-    LINE_END,
-    REQUIRED,
-    STARTED,
-    STEPS,
-    TERMINATED,
-    ColumnLayout,
-    Running,
-    layout_of,
-    read_parts,
-    rows_of,
-    spaces_of,
-)
+from .parts import REQUIRED, ColumnLayout, Running, layout_of, read_parts, spaces_of
 
 
 class DatasetWriter:
@@ -84,7 +71,7 @@ class DatasetWriter:
         try:
             self._take_over()
         except BaseException:
-            self._lock.release()
+            self._release()
             raise
 
     def _take_over(self) -> None:
@@ -102,10 +89,10 @@ class DatasetWriter:
         folder = DataFolder(self._path)
         self._description, self._last, self._now = folder.description, folder.last, folder.last
         parts = folder.parts
-        is_open = (parts[:, TERMINATED : TERMINATED + 2] == 0).all(1)
-        is_open[parts[parts[:, CONTINUES] >= 0, CONTINUES]] = False
+        is_open = (parts.terminated == 0) & (parts.truncated == 0)
+        is_open[parts.continues[parts.continues >= 0]] = False
         for part in np.flatnonzero(is_open).tolist():
-            self._running[folder.line(part)["id"]] = part, int(parts[part, STARTED] + parts[part, STEPS])
+            self._running[folder.line(part)["id"]] = part, int(parts.t_started[part] + parts.steps[part])
         self._open(folder.description)
         self._cut({**folder.files, COMMITS: folder.last.line_end})
 
@@ -162,11 +149,11 @@ class DatasetWriter:
         if about is None:
             about = Description(layout_of(delivery.columns), *spaces_of(episodes), self._env)
             self._begin(about)
-        facts = delivery.facts
-        facts[:, LINE_END] += self._now.text
-        leaves = [*(leaf for _, leaves in delivery.columns.values() for leaf in leaves), facts.astype("<i8")]
+        facts = delivery.facts._replace(line_end=delivery.facts.line_end + self._now.text)
+        leaves = [leaf for _, leaves in delivery.columns.values() for leaf in leaves]
         rows = [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8) for leaf in leaves]
-        contents: dict[str, Any] = dict(zip(about.files(), [*rows, delivery.lines]))
+        table = np.stack(facts, 1).astype("<i8").tobytes()
+        contents: dict[str, Any] = dict(zip(about.files(), [*rows, table, b"".join(delivery.lines)]))
         try:
             with storing(f"data set {self._path}", "free or choose another disk"):
                 for name, content in contents.items():
@@ -177,11 +164,8 @@ class DatasetWriter:
             raise
         for name, content in contents.items():
             self._sums[name].update(content)
-        self._now = self._now._replace(
-            rows=self._now.rows + int(rows_of(facts).sum()),
-            parts=self._now.parts + len(facts),
-            text=self._now.text + len(delivery.lines),
-        )
+        rows_now, parts_now = self._now.rows + int(facts.rows.sum()), self._now.parts + len(facts.rows)
+        self._now = self._now._replace(rows=rows_now, parts=parts_now, text=int(facts.line_end[-1]))
         self._running = delivery.running
 
     def _write(self, name: str, content: Any) -> None:
@@ -245,12 +229,15 @@ class DatasetWriter:
             elif about is not None:
                 self._remove(about)
         finally:
-            for file in self._files.values():
-                file.close()
-            self._lock.release()
+            self._release()
         if self._is_new_folder and not self._last.line_end:
             with suppress(OSError):
                 self._path.rmdir()
+
+    def _release(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._lock.release()
 
     def __enter__(self) -> DatasetWriter:
         return self

@@ -15,22 +15,7 @@ from epibatch.core.structs import Form
 
 from ..episodes.store import Ints, Leaf, StoreColumn
 from .data_folder import DataFolder, read_line
-from .parts import (
-    CONTINUES,
-    LACKS_OBS,
-    LOOKBACK,
-    REQUIRED,
-    STARTED,
-    STEPS,
-    TERMINATED,
-    TRUNCATED,
-    Delivery,
-    Running,
-    layout_of,
-    read_parts,
-    rows_of,
-    spaces_of,
-)
+from .parts import REQUIRED, Delivery, PartFacts, Running, layout_of, read_parts, spaces_of
 
 
 class Columnar:
@@ -103,7 +88,7 @@ class EpisodeRows:
 
     Args:
         columns: Nesting and leaves of each column, row after row as they were written.
-        parts: The facts of the parts of episodes: int64 [P, 8].
+        parts: The facts of the parts of episodes.
         line: Returns what the line of a part says.
         spaces: Space of observations, and of actions; None: not known.
         env: Name of the environment, likewise.
@@ -117,7 +102,7 @@ class EpisodeRows:
     def __init__(
         self,
         columns: Mapping[str, tuple[Form, list[Leaf]]],
-        parts: Ints,
+        parts: PartFacts,
         line: Callable[[int], dict[str, Any]],
         spaces: tuple[Any, Any] = (None, None),
         env: str | None = None,
@@ -127,30 +112,31 @@ class EpisodeRows:
         self.path: Path | None = None
         self._made_by: tuple[Any, tuple[Any, ...]] = EpisodeRows, (columns, parts, line, spaces, env)
         self._kept: tuple[int, dict[str, Any]] = -1, {}
-        before, numbers = parts[:, CONTINUES], np.arange(len(parts))
+        before, numbers = parts.continues, np.arange(len(parts.steps))
         root = np.where(before < 0, numbers, before)
         while (root != root[root]).any():
             root = root[root]
         self._order = np.argsort(root, kind="stable")  # parts, those of an episode after each other
-        self._starts = parts[self._order, STARTED]
+        self._starts = parts.t_started[self._order]
         self._begins = np.flatnonzero(before[self._order] < 0)  # the first one of each episode among them
-        later = before[(before >= 0) & (parts[:, STEPS] > 0)]
-        rows = rows_of(parts)
+        later = before[(before >= 0) & (parts.steps > 0)]
+        rows = parts.rows
         lies_at = rows.cumsum() - rows
         rows[later] -= 1  # the last observation is the first one of the part that goes on
         ordered = rows[self._order]
-        ends = ordered.cumsum()
-        places = ends - ordered
+        places = ordered.cumsum() - ordered
         shifts = lies_at[self._order] - places
         self.store = Spans(columns, places, shifts) if shifts.any() else Columnar(columns)
-        self._own = lies_at + parts[:, LOOKBACK], parts[:, STEPS]
-        first = parts[self._order[self._begins]]
-        last = parts[self._order[np.append(self._begins[1:], len(parts)) - 1]] if len(parts) else first
-        steps = np.add.reduceat(parts[self._order, STEPS], self._begins) if len(parts) else first[:, STEPS]
+        self._own = lies_at + parts.lookback, parts.steps
+        first, last = self._order[self._begins], self._order[np.append(self._begins[1:], len(numbers)) - 1]
         self.facts = EpisodeFacts(
-            places[self._begins], first[:, LOOKBACK], steps, first[:, STARTED],
-            last[:, TERMINATED], last[:, TRUNCATED], last[:, LACKS_OBS],
+            places[self._begins], parts.lookback[first], self._sums(parts.steps), parts.t_started[first],
+            parts.terminated[last], parts.truncated[last], parts.lacks_final_obs[last],
         )  # fmt: skip
+
+    def _sums(self, values: Any) -> Any:
+        """The sums of the values of the parts of each episode."""
+        return np.add.reduceat(values[self._order], self._begins) if len(values) else values
 
     @classmethod
     def of_folder(cls, path: Path, num_commits: int | None = None) -> EpisodeRows:
@@ -181,7 +167,7 @@ class EpisodeRows:
             delivery = read_parts(part, layout, num_parts, running)
             if delivery is None:
                 continue
-            running, num_parts = delivery.running, num_parts + len(delivery.facts)
+            running, num_parts = delivery.running, num_parts + len(delivery.lines)
             layout, spaces = (layout, spaces) if deliveries else (layout_of(delivery.columns), spaces_of(part))
             deliveries.append(delivery)
         if not deliveries:
@@ -190,8 +176,8 @@ class EpisodeRows:
             name: (form, [np.concatenate(leaves) for leaves in zip(*(item.columns[name][1] for item in deliveries))])
             for name, (form, _) in deliveries[0].columns.items()
         }
-        parts = np.concatenate([item.facts for item in deliveries])
-        lines = [line for item in deliveries for line in item.lines.splitlines()]
+        parts = PartFacts(*map(np.concatenate, zip(*(item.facts for item in deliveries))))
+        lines = [line for item in deliveries for line in item.lines]
         return cls(columns, parts, _Lines(lines), spaces)
 
     def __reduce__(self) -> Any:
@@ -207,7 +193,7 @@ class EpisodeRows:
         for leaf in column.leaves if column is not None and len(bounds) else ():
             parts = np.add.reduceat(leaf, bounds, 0, np.float64)[::2]
             sums[has_steps] += parts.reshape(len(parts), -1).sum(1)
-        returns: npt.NDArray[np.float64] = np.add.reduceat(sums[self._order], self._begins) if len(steps) else sums
+        returns: npt.NDArray[np.float64] = self._sums(sums)
         return returns
 
     def about(self, episode: int) -> dict[str, Any]:

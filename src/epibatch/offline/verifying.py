@@ -100,7 +100,7 @@ def _sentence(error: EpibatchError) -> str:
 
 def _bad_lines(folder: DataFolder) -> list[str]:
     wrong = []
-    for part in range(len(folder.parts)):
+    for part in range(folder.last.parts):
         try:
             folder.line(part)
         except DataError as error:
