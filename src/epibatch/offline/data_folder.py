@@ -32,8 +32,6 @@ FORMAT, VERSION = "epibatch-episodes", 1
 DESCRIPTION, COMMITS, PARTS, LINES = "dataset.json", "commits.jsonl", "parts.bin", "parts.jsonl"
 EPISODES, GROUP = "episodes", "agents-"
 """Folders of a data set of several agents: its episodes, and the rows of agents with the same columns."""
-_COMMIT = re.compile(rb'(\{"rows":(\d{1,18}),"parts":(\d{1,18}),"text":(\d{1,18}),"sums":\[[^\[\]]*\])'
-                     rb',"sum":"([0-9a-f]{64})"\}\n')  # fmt: skip
 _DTYPE = re.compile(r"[<>|][biufc]\d{1,2}")
 _MOST_DESCRIPTION, _MOST_COMMITS = 16 * 2**20, 256 * 2**20
 _MOST_LEVELS = 50
@@ -316,17 +314,15 @@ def parsed_commits(text: bytes) -> tuple[list[Commit], str | None]:
 
 
 def _parsed(line: bytes, before: Commit) -> Commit | None:
-    found = _COMMIT.fullmatch(line)
-    if found is None or hashlib.sha256(before.sum.encode() + found[1]).hexdigest().encode() != found[5]:
-        return None
     try:
-        sums = json.loads(found[1] + b"}")["sums"]
-    except (ValueError, RecursionError):
+        facts = json.loads(line)
+        counts = [facts[name] for name in ("rows", "parts", "text")]
+        fits = all(type(now) is int and then <= now < 2**62 for now, then in zip(counts, before[:3]))
+        fits &= all(type(item) is str for item in facts["sums"])
+        expected, commit = commit_line(Commit._make([*counts, facts["sums"], "", 0]), before)
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
-    counts = [int(found[i]) for i in (2, 3, 4)]
-    if any(now < then for now, then in zip(counts, before[:3])) or not all(type(item) is str for item in sums):
-        return None
-    return Commit(counts[0], counts[1], counts[2], sums, found[5].decode(), before.line_end + len(line))
+    return commit if fits and line == expected else None
 
 
 def read_line(where: str, text: bytes) -> dict[str, Any]:

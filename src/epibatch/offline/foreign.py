@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from epibatch.core.errors import DataError, EpibatchError, error_context
-from epibatch.core.files import refuse_links, storing
+from epibatch.core.files import read_file, refuse_links, storing
 from epibatch.core.structs import Form, flatten
 
 from ..episodes import MultiAgentEpisode
@@ -60,6 +60,24 @@ def files_of(path: str | Path, suffixes: tuple[str, ...], kind: str) -> list[Pat
         what = "no such file in the folder" if place.is_dir() else "nothing"
         raise DataError(str(place), expected=f"{kind} ({', '.join(suffixes)})", found=what, do="check the path")
     return found
+
+
+def read_json(path: Path) -> Any:
+    """Return what a file about a data set says, which has at most 64 MiB."""
+    return json.loads(read_file(path, 64 * 2**20))
+
+
+def array_columns(columns: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Return columns of which none is nested.
+
+    Raises:
+        DataError: One is.
+    """
+    for name, column in columns.items():
+        if isinstance(column, (dict, tuple)):
+            do = "flatten it first, with the piece FlattenObservations, or use another format"
+            raise DataError(f"column {name!r}", expected=f"an array, as {kind} has", found="a nested one", do=do)
+    return columns
 
 
 def check_size(path: Any, size: int, files: Iterable[Path], max_bytes: int | None) -> None:
@@ -123,17 +141,18 @@ def with_steps(episodes: Iterable[Any], kind: str) -> Iterator[Any]:
         raise DataError(f"writing {kind}", expected="episodes with steps", found="none", do="record some first")
 
 
-def batches_of(episodes: Iterable[Any], kind: str, num_steps: int = 100_000) -> Iterator[list[Any]]:
-    """Return the episodes that have a step in lists of about `num_steps` steps."""
-    counted = 0
-
-    def number(episode: Any) -> int:
-        nonlocal counted
-        counted += len(episode)
-        return (counted - 1) // num_steps
-
-    for _, batch in groupby(with_steps(episodes, kind), number):
-        yield list(batch)
+def batches_of(episodes: Iterable[Any], num_steps: int = 65_536) -> Iterator[list[Any]]:
+    """Return the episodes in lists of at most `num_steps` steps, or of one episode."""
+    batch: list[Any] = []
+    steps = 0
+    for episode in episodes:
+        if batch and steps + len(episode) > num_steps:
+            yield batch
+            batch, steps = [], 0
+        batch.append(episode)
+        steps += len(episode)
+    if batch:
+        yield batch
 
 
 def flat_leaves(name: str, column: Any) -> list[tuple[str, Any]]:

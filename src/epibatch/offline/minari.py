@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,12 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import DataError
-from epibatch.core.files import read_file, refuse_links
+from epibatch.core.files import refuse_links
 from epibatch.core.imports import import_extra
 from epibatch.core.structs import map_struct
 
 from ..episodes import SingleAgentEpisode, columns_to_episodes, episodes_to_columns
-from .foreign import new_target, reading, with_steps
+from .foreign import new_target, read_json, reading, with_steps
 from .hdf5 import arrays_of, h5py
 
 _KIND, _EXTRA, _ABOUT, _HDF5 = "a data set of Minari", "minari", "metadata.json", "main_data.hdf5"
@@ -28,7 +27,6 @@ _COLUMNS = {
     Columns.TERMINATEDS: "terminations",
     Columns.TRUNCATEDS: "truncations",
 }
-_MOST_BYTES_OF_ABOUT = 64 * 2**20
 
 
 def finds(path: str | Path) -> bool:
@@ -90,7 +88,7 @@ def read(source: Any, *, infos: bool = False, max_bytes: int | None = None) -> I
 
 def _checked(folder: Path, max_bytes: int | None) -> Any:
     """Open a folder that may be a stranger's, with its spaces, as Minari makes an environment else."""
-    about = json.loads(read_file(folder / _ABOUT, _MOST_BYTES_OF_ABOUT))
+    about = read_json(folder / _ABOUT)
     for name in ("observation_space", "action_space"):
         if name not in about:
             do = "open it with minari.load_dataset, which makes its environment, and read that"

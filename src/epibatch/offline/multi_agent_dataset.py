@@ -18,7 +18,6 @@ from epibatch.core.state_codec import decode_state, encode_state
 
 from ..episodes import MultiAgentEpisode, SingleAgentEpisode
 from ..episodes.replay.sampled_episodes import LazyIds
-from ..episodes.store import Flags, Ints
 from .data_folder import EPISODES, GROUP, folders_of_several
 from .dataset_writer import DatasetWriter, names_in
 from .episode_dataset import EpisodeDataset
@@ -45,12 +44,21 @@ class MultiAgentDataset(Sequence[MultiAgentEpisode]):
     Attributes:
         groups: The rows, as given: a data set of one agent for those with the same columns, also of episodes that a
             `filter` left out.
+        path: The folder that all its episodes are in; None: it has some of them, or is in memory.
+        env: Name of the environment; None: not known.
+        lengths: Env steps of each episode: int64 [E].
+        starts: Env step at which each episode, or part of one, begins: int64 [E].
+        ends: The flags (terminated, truncated) at each episode's end: bool [2, E].
+        lack_final_obs: A mask of the episodes whose last observation is a placeholder; agents have their own: bool [E].
+        num_steps: The number of env steps of all episodes.
     """
 
     def __init__(self, whole: EpisodeDataset, groups: Sequence[EpisodeDataset]) -> None:
         self._whole, self.groups = whole, groups
         self.path = None if whole.path is None else whole.path.parent
-        self.env = whole.env
+        self.env, self.num_steps = whole.env, whole.num_steps
+        self.lengths, self.starts, self.ends = whole.lengths, whole.starts, whole.ends
+        self.lack_final_obs = whole.lack_final_obs
 
     def __len__(self) -> int:
         return len(self._whole)
@@ -81,31 +89,6 @@ class MultiAgentDataset(Sequence[MultiAgentEpisode]):
     def ids(self) -> Sequence[str]:
         """The episodes' names."""
         return LazyIds(len(self), lambda i: self._whole.about(i)["multi_agent_episode_id"])
-
-    @property
-    def lengths(self) -> Ints:
-        """Env steps of each episode: int64 [E]."""
-        return self._whole.lengths
-
-    @property
-    def starts(self) -> Ints:
-        """Env step at which each episode, or part of one, begins: int64 [E]."""
-        return self._whole.starts
-
-    @property
-    def ends(self) -> Flags:
-        """The flags (terminated, truncated) at each episode's end: bool [2, E]."""
-        return self._whole.ends
-
-    @property
-    def lack_final_obs(self) -> Flags:
-        """A mask of the episodes whose last observation is a placeholder; agents have their own: bool [E]."""
-        return self._whole.lack_final_obs
-
-    @property
-    def num_steps(self) -> int:
-        """The number of env steps of all episodes."""
-        return self._whole.num_steps
 
     @property
     def returns(self) -> npt.NDArray[np.float64]:

@@ -25,7 +25,7 @@ from ..episodes import SingleAgentEpisode, columns_to_episodes, episodes_to_colu
 from ..episodes.flat_columns import codes_of
 from ..episodes.store import Flags
 from . import lerobot, minari, rllib
-from .foreign import batches_of, dotted_names, files_of, nest, new_target, reading
+from .foreign import batches_of, dotted_names, files_of, nest, new_target, reading, with_steps
 from .tables import arrow, read_tables, renamed, step_columns, table_of, write_tables
 
 _KIND, _KEY = "Parquet files of episodes", "epibatch"
@@ -58,7 +58,7 @@ def write(episodes: Iterable[Any], path: str | Path) -> None:
         if Path(path).suffix != ".parquet":
             temporary.mkdir()
             file = temporary / "episodes-00000.parquet"
-        write_tables(map(_table, batches_of(episodes, _KIND)), file)
+        write_tables(map(_table, batches_of(with_steps(episodes, _KIND))), file)
 
 
 def _table(episodes: Sequence[Any]) -> Any:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from itertools import pairwise
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
-from epibatch.core.errors import DataError, EpibatchError
+from epibatch.core.errors import EpibatchError
 from epibatch.core.files import FolderLock, open_file, open_to_append, storing
 
 from .data_folder import (
@@ -42,17 +45,17 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
         >>> verify("no_such_folder")
         ['no_such_folder: expected a data set, found no dataset.json']
     """
+    place = Path(path)
     try:
-        if (Path(path) / EPISODES).is_dir():
-            wrong = [sentence for part in folders_of_several(Path(path)) for sentence in verify(part)]
-            for _ in () if wrong else MultiAgentDataset.of_folder(Path(path)):
-                pass  # it is made of its rows, which are there
-            return wrong
-        folder = DataFolder(path)
-        wrong = [sentence for _, sentence in _faults(folder.path, folder.description, folder.commits)]
-        return wrong + _bad_lines(folder) + list(_leftovers(folder))
+        if (place / EPISODES).is_dir():
+            wrong = [sentence for part in folders_of_several(place) for sentence in verify(part)]
+            return wrong + _error_of(lambda: deque(MultiAgentDataset.of_folder(place), 0))
+        folder = DataFolder(place)
     except EpibatchError as error:
         return [_sentence(error)]
+    wrong = [sentence for _, sentence in _faults(folder.path, folder.description, folder.commits)]
+    lines = (_error_of(partial(folder.line, part)) for part in range(folder.last.parts))
+    return [*wrong, *chain.from_iterable(lines), *_leftovers(folder)]
 
 
 def repair(path: str | os.PathLike[str]) -> list[str]:
@@ -94,18 +97,16 @@ def repair(path: str | os.PathLike[str]) -> list[str]:
     return said
 
 
+def _error_of(use: Callable[[], Any]) -> list[str]:
+    try:
+        use()
+    except EpibatchError as error:
+        return [_sentence(error)]
+    return []
+
+
 def _sentence(error: EpibatchError) -> str:
     return f"{error.where}: expected {error.expected}, found {error.found}"
-
-
-def _bad_lines(folder: DataFolder) -> list[str]:
-    wrong = []
-    for part in range(folder.last.parts):
-        try:
-            folder.line(part)
-        except DataError as error:
-            wrong.append(_sentence(error))
-    return wrong
 
 
 def _leftovers(folder: DataFolder) -> Iterator[str]:
