@@ -239,7 +239,7 @@ def _that_change_states(flow: Sequence[Any]) -> str:
 
 
 def _notes(data: Mapping[str, Any], algo: Algorithm) -> list[str]:
-    """What is to be seen first: where acting and learning part, and how much is padding."""
+    """Return notes on what is to be seen first: where acting and learning part, and how much is padding."""
     notes = []
     observations, outputs = (gap or 0.0 for gap in data["gap"])
     if observations > 0 or outputs > _TOLERANCE:

@@ -14,7 +14,6 @@ from epibatch.core.errors import ColumnError, DataError
 from epibatch.core.spaces import get_base_struct_from_space, integer_limits
 from epibatch.core.structs import flatten_like, paths_of
 
-from ..episodes.chunk_table import ChunkTable
 from ..episodes.reader import EpisodeReader, reader_of
 from ..episodes.store import Flags, Leaf
 from .data_folder import is_data_set
@@ -184,11 +183,7 @@ def _in_blocks(data: EpisodeDataset) -> Iterator[tuple[int, EpisodeReader]]:
     blocks = (data.lengths + 1).cumsum() // _AT_ONCE
     bounds = np.unique(blocks, return_index=True)[1].tolist()
     for first, stop in zip(bounds, [*bounds[1:], len(data)]):
-        part = slice(first, stop)
-        yield first, reader_of(ChunkTable(
-            data.stores, data.first[part], data.lengths[part], store=data.store[part], stride=data.stride[part],
-            lookbacks=data.lookbacks[part], starts=data.starts[part], lack_final_obs=data.lack_final_obs[part],
-        ))  # fmt: skip
+        yield first, reader_of(data.take(np.arange(first, stop)))
 
 
 def _faulty_rows(leaf: Leaf, space: gym.Space[Any] | None) -> dict[str, Flags]:

@@ -13,6 +13,8 @@ import json
 import math
 import os
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -26,7 +28,7 @@ from epibatch.core.state_codec import decode_state, encode_state
 from epibatch.core.structs import Form, paths_of
 
 from ..episodes.store import Leaf
-from .parts import REQUIRED, ColumnLayout, PartFacts
+from .parts import NUM_FACTS, REQUIRED, ColumnLayout, PartFacts
 
 FORMAT, VERSION = "epibatch-episodes", 1
 DESCRIPTION, COMMITS, PARTS, LINES = "dataset.json", "commits.jsonl", "parts.bin", "parts.jsonl"
@@ -37,8 +39,9 @@ _MOST_DESCRIPTION, _MOST_COMMITS = 16 * 2**20, 256 * 2**20
 _MOST_LEVELS = 50
 
 
-class Commit(NamedTuple):
-    """How much of a data set there is after a commit.
+@dataclass(frozen=True)
+class Commit:
+    """The size of a data set after a commit; the default is that before the first one.
 
     Args:
         rows: Rows of each column.
@@ -50,21 +53,16 @@ class Commit(NamedTuple):
         line_end: Bytes of `commits.jsonl`.
     """
 
-    rows: int
-    parts: int
-    text: int
-    sums: list[str]
-    sum: str
-    line_end: int
-
-    @classmethod
-    def nothing(cls) -> Commit:
-        """The state before the first commit."""
-        return cls(0, 0, 0, [], "", 0)
+    rows: int = 0
+    parts: int = 0
+    text: int = 0
+    sums: Sequence[str] = ()
+    sum: str = ""
+    line_end: int = 0
 
 
 class Description(NamedTuple):
-    """What `dataset.json` says.
+    """The content of `dataset.json`.
 
     Args:
         columns: What the rows of each column are like.
@@ -85,7 +83,7 @@ class Description(NamedTuple):
             for number, (name, layout) in enumerate(self.columns.items())
             for i, (dtype, shape) in enumerate(layout.kinds)
         }
-        return {**sizes, PARTS: 8 * len(PartFacts._fields), LINES: 1}
+        return {**sizes, PARTS: 8 * NUM_FACTS, LINES: 1}
 
     def to_json(self) -> bytes:
         """Return the text of `dataset.json`."""
@@ -188,7 +186,7 @@ class DataFolder:
                 raise damaged(str(self.path / name), f"{size:,} bytes", f"{actual:,}")
         with self._open(PARTS) as file:
             table = np.frombuffer(file.read(self.files[PARTS]), "<i8")
-        self.parts = PartFacts(*table.reshape(-1, len(PartFacts._fields)).T)
+        self.parts = PartFacts(*table.reshape(-1, NUM_FACTS).T)
         _check_parts(str(self.path / PARTS), self.parts, self.last)
 
     def _read_commits(self, total: str, num_commits: int | None) -> list[Commit]:
@@ -292,7 +290,7 @@ def commit_line(commit: Commit, before: Commit) -> tuple[bytes, Commit]:
     text = json.dumps(facts, separators=(",", ":"))[:-1].encode()
     total = hashlib.sha256(before.sum.encode() + text).hexdigest()
     line = text + f',"sum":"{total}"}}\n'.encode()
-    return line, commit._replace(sum=total, line_end=before.line_end + len(line))
+    return line, replace(commit, sum=total, line_end=before.line_end + len(line))
 
 
 def parsed_commits(text: bytes) -> tuple[list[Commit], str | None]:
@@ -300,7 +298,7 @@ def parsed_commits(text: bytes) -> tuple[list[Commit], str | None]:
 
     A last line without an end is what a crash leaves: it is nothing wrong unless it is a commit but for its last byte.
     """
-    commits = [Commit.nothing()]
+    commits = [Commit()]
     for line in text.splitlines(keepends=True):
         before = commits[-1]
         commit = _parsed(line, before)
@@ -316,13 +314,14 @@ def parsed_commits(text: bytes) -> tuple[list[Commit], str | None]:
 def _parsed(line: bytes, before: Commit) -> Commit | None:
     try:
         facts = json.loads(line)
-        counts = [facts[name] for name in ("rows", "parts", "text")]
-        fits = all(type(now) is int and then <= now < 2**62 for now, then in zip(counts, before[:3]))
-        fits &= all(type(item) is str for item in facts["sums"])
-        expected, commit = commit_line(Commit._make([*counts, facts["sums"], "", 0]), before)
+        rows, parts, text, sums = (facts[name] for name in ("rows", "parts", "text", "sums"))
+        grown = (before.rows, rows), (before.parts, parts), (before.text, text)
+        fits = all(type(now) is int and then <= now < 2**62 for then, now in grown)
+        expected, commit = commit_line(Commit(rows, parts, text, sums), before)
+        fits &= line == expected and all(type(item) is str for item in sums)
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
-    return commit if fits and line == expected else None
+    return commit if fits else None
 
 
 def read_line(where: str, text: bytes) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ class DatasetWriter:
         self._path, self._env = Path(folder), env
         self._is_new_folder, self._is_closed = not self._path.exists(), False
         self._description: Description | None = None
-        self._last = self._now = Commit.nothing()
+        self._last = self._now = Commit()
         self._running = Running()
         self._files: dict[str, RawIOBase] = {}  # without a buffer, which would keep what a full disk does not take
         self._sums: dict[str, Any] = {}
@@ -110,7 +111,7 @@ class DatasetWriter:
 
     @property
     def columns(self) -> Mapping[str, ColumnLayout]:
-        """What the rows of each column are like; empty before the first episode."""
+        """The nesting, types and shapes of the rows of each column; empty before the first episode."""
         return {} if self._description is None else self._description.columns
 
     @property
@@ -149,10 +150,10 @@ class DatasetWriter:
         if about is None:
             about = Description(layout_of(delivery.columns), *spaces_of(episodes), self._env)
             self._begin(about)
-        facts = delivery.facts._replace(line_end=delivery.facts.line_end + self._now.text)
+        facts, now = delivery.facts, self._now
         leaves = [leaf for _, leaves in delivery.columns.values() for leaf in leaves]
         rows = [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8) for leaf in leaves]
-        table = np.stack(facts, 1).astype("<i8").tobytes()
+        table = np.stack([*facts[:-1], facts.line_end + now.text], 1).astype("<i8").tobytes()
         contents: dict[str, Any] = dict(zip(about.files(), [*rows, table, b"".join(delivery.lines)]))
         try:
             with storing(f"data set {self._path}", "free or choose another disk"):
@@ -160,12 +161,12 @@ class DatasetWriter:
                     self._write(name, content)
         except BaseException:
             with suppress(OSError):
-                self._cut(sizes_at(about, self._now))
+                self._cut(sizes_at(about, now))
             raise
         for name, content in contents.items():
             self._sums[name].update(content)
-        rows_now, parts_now = self._now.rows + int(facts.rows.sum()), self._now.parts + len(facts.rows)
-        self._now = self._now._replace(rows=rows_now, parts=parts_now, text=int(facts.line_end[-1]))
+        text = now.text + int(facts.line_end[-1])
+        self._now = replace(now, rows=now.rows + int(facts.rows.sum()), parts=now.parts + len(facts.rows), text=text)
         self._running = delivery.running
 
     def _write(self, name: str, content: Any) -> None:
@@ -204,7 +205,7 @@ class DatasetWriter:
         sums = [total.hexdigest() for total in self._sums.values()]
         if not self._last.line_end:
             sums.append(hashlib.sha256(about.to_json()).hexdigest())
-        line, commit = commit_line(self._now._replace(sums=sums), self._last)
+        line, commit = commit_line(replace(self._now, sums=sums), self._last)
         with storing(f"data set {self._path}", "free or choose another disk"):
             for name in about.files():
                 os.fsync(self._files[name].fileno())

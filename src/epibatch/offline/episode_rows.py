@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +59,7 @@ class Spans(Columnar):
 
 
 class EpisodeFacts(NamedTuple):
-    """Where episodes lie in a store, and their place in time: int64 [E] each.
+    """The places of episodes in a store, and their place in time: int64 [E] each.
 
     Args:
         first: The place of the oldest row.
@@ -178,7 +179,7 @@ class EpisodeRows:
         }
         parts = PartFacts(*map(np.concatenate, zip(*(item.facts for item in deliveries))))
         lines = [line for item in deliveries for line in item.lines]
-        return cls(columns, parts, _Lines(lines), spaces)
+        return cls(columns, parts, partial(_line_in_memory, lines), spaces)
 
     def __reduce__(self) -> Any:
         return self._made_by
@@ -221,14 +222,8 @@ class EpisodeRows:
         return {**about, "infos": [infos.get(row, {}) for row in range(rows)] if infos else None, "custom_data": custom}
 
 
-class _Lines:
-    """The lines of parts that are in memory."""
-
-    def __init__(self, lines: list[bytes]) -> None:
-        self._lines = lines
-
-    def __call__(self, part: int) -> dict[str, Any]:
-        return read_line(f"part {part}", self._lines[part])
+def _line_in_memory(lines: list[bytes], part: int) -> dict[str, Any]:
+    return read_line(f"part {part}", lines[part])
 
 
 def no_step(where: str) -> DataError:

@@ -24,7 +24,7 @@ Running = dict[str, "tuple[int, int]"]
 
 
 class ColumnLayout(NamedTuple):
-    """What the rows of a column are like.
+    """The nesting, types and shapes of the rows of a column.
 
     Args:
         form: Their nesting.
@@ -63,6 +63,9 @@ class PartFacts(NamedTuple):
         """Rows of each part: its steps with those of its lookback, and an observation; or none."""
         rows: Ints = np.where(self.steps > 0, self.lookback + self.steps + 1, 0)
         return rows
+
+
+NUM_FACTS = 8
 
 
 class Delivery(NamedTuple):
@@ -129,7 +132,7 @@ def read_parts(
             running[episode.id_] = num_parts + len(facts) - 1, episode.t
     if not facts:
         return None
-    table = PartFacts._make([*np.array(facts, np.int64).T, np.cumsum(list(map(len, lines)))])
+    table = PartFacts(*np.column_stack([np.array(facts, np.int64), np.cumsum(list(map(len, lines)))]).T)
     with_rows = episodes if all(map(len, chunks)) else [chunk for chunk in chunks if len(chunk)]
     columns = _columns(reader_of(with_rows), -table.lookback[table.steps > 0], layout, outputs)
     return Delivery(columns, table, lines, running)

@@ -1,4 +1,4 @@
-"""What RLlib's runners record in Parquet files: a row for each step, or whole episodes.
+"""Parquet files that RLlib's runners record: a row for each step, or whole episodes.
 
 By default RLlib packs the columns `obs` and `new_obs`: a pickle for each row, which can run any code when it is read.
 Record with `output_compress_columns=[]` to have numbers.

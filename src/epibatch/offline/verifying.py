@@ -110,7 +110,7 @@ def _sentence(error: EpibatchError) -> str:
 
 
 def _leftovers(folder: DataFolder) -> Iterator[str]:
-    """What lies after the last commit, as sentences."""
+    """Return sentences about what lies after the last commit."""
     for name, size in {**folder.files, COMMITS: folder.last.line_end}.items():
         if (more := folder.size_of(name) - size) > 0:
             yield f"{name}: {more:,} bytes after the last commit"
