@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import CheckpointError, ColumnError, DataError, EpibatchWarning, NotAvailableError
-from epibatch.episodes import episodes_to_columns
+from epibatch.episodes import SingleAgentEpisode, episodes_to_columns
 from epibatch.offline import read_episodes, write_episodes
 from foreign_data import assert_equal, recorded
 
@@ -251,3 +251,13 @@ def test_a_link_in_the_place_of_a_folder_is_refused(tmp_path):
     (tmp_path / "y" / "data").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CheckpointError, match="a link"):
         read_episodes(tmp_path / "y", "minari")
+
+
+@pytest.mark.parametrize("format", ["parquet", "rllib", "tensordict", "d4rl"])
+def test_an_output_may_have_the_name_that_others_give_to_observations(format, tmp_path):
+    episode = SingleAgentEpisode(
+        observations=np.arange(4.0), actions=[0, 1, 0], rewards=np.ones(3), terminated=True, len_lookback_buffer=0,
+        extra_model_outputs={"state": np.arange(3.0) + 7},
+    )  # fmt: skip
+    write_episodes([episode], tmp_path / "x", format)
+    assert_equal(read_episodes(tmp_path / "x", format), [episode], ids=False)

@@ -10,8 +10,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import DataError
 
 from ..episodes import SingleAgentEpisode, columns_to_episodes, episodes_to_columns
-from .foreign import array_columns, new_target, reading, with_steps
-from .hdf5 import arrays_of, h5py, is_hdf5
+from .foreign import array_columns, arrays_of, h5py, is_hdf5, new_target, reading, with_steps
 
 _KIND, _EXTRA = "an HDF5 file of D4RL", "d4rl"
 _NAMES = {
@@ -48,7 +47,8 @@ def read(
     with reading(path, _KIND), library.File(path, "r") as file:
         arrays = arrays_of(file, Path(path), _EXTRA, max_bytes)
         columns = {name: array[()] for name, array in arrays.items() if "/" not in name and array.shape}
-        return columns_to_episodes(columns, names)
+        known = {theirs: ours for ours, theirs in _NAMES.items() if theirs in columns}
+        return columns_to_episodes(columns, {**known, **(names or {})})
 
 
 def write(episodes: Iterable[Any], path: str | Path) -> None:

@@ -18,8 +18,7 @@ from ..episodes.replay.held_steps import Name
 from ..episodes.replay.sampled_episodes import LazyIds, SampledEpisodes
 from ..episodes.replay.step_draws import StepDraws
 from ..episodes.store import Ints
-from .chosen_episodes import ChosenEpisodes
-from .episode_rows import EpisodeRows
+from .episode_rows import ChosenEpisodes, EpisodeRows
 
 _NAMES = ("agent_id", "module_id", "multi_agent_episode_id")
 

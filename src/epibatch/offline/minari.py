@@ -16,8 +16,7 @@ from epibatch.core.imports import import_extra
 from epibatch.core.structs import map_struct
 
 from ..episodes import SingleAgentEpisode, columns_to_episodes, episodes_to_columns
-from .foreign import new_target, read_json, reading, with_steps
-from .hdf5 import arrays_of, h5py
+from .foreign import arrays_of, h5py, new_target, read_json, reading, with_steps
 
 _KIND, _EXTRA, _ABOUT, _HDF5 = "a data set of Minari", "minari", "metadata.json", "main_data.hdf5"
 _COLUMNS = {

@@ -58,6 +58,7 @@ def read(path: str | Path, *, names: Mapping[str, str | None] | None = None) -> 
         ids = tree.pop("collector", {}).get("traj_ids")
         observed = next((name for name, target in (names or {}).items() if target == Columns.OBS), "observation")
         columns = {name: part for name, part in tree.items() if name not in _ENDS}
+        known = {"observation": Columns.OBS} if observed == "observation" in columns else {}
         columns[Columns.REWARDS] = following["reward"]
         columns[Columns.NEXT_OBS] = following.get(observed)
         columns.update({f"{name}s": following[name] for name in _ENDS[1:] if name in following})
@@ -65,7 +66,7 @@ def read(path: str | Path, *, names: Mapping[str, str | None] | None = None) -> 
             columns["dones"] = following["done"]
         columns = {name: _flat(part, len(shape)) for name, part in columns.items() if part is not None}
         columns[Columns.EPS_ID] = _pieces(columns, shape) if ids is None else _flat(ids, len(shape)).reshape(-1)
-        return columns_to_episodes(columns, names)
+        return columns_to_episodes(columns, {**known, **(names or {})})
 
 
 def _folder(place: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
