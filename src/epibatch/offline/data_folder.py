@@ -259,15 +259,6 @@ def read_description(path: Path) -> tuple[Description, str]:
     return Description.from_json(str(path / DESCRIPTION), text), hashlib.sha256(text).hexdigest()
 
 
-def read_commits(path: Path) -> tuple[list[Commit], str | None]:
-    """Return the commits of a folder, as `parsed_commits` does.
-
-    Raises:
-        DataError: they cannot be read.
-    """
-    return parsed_commits(_content(path, COMMITS, _MOST_COMMITS))
-
-
 def _content(path: Path, name: str, limit: int) -> bytes:
     try:
         return read_file(path / name, limit)
@@ -293,12 +284,15 @@ def commit_line(commit: Commit, before: Commit) -> tuple[bytes, Commit]:
     return line, replace(commit, sum=total, line_end=before.line_end + len(line))
 
 
-def parsed_commits(text: bytes) -> tuple[list[Commit], str | None]:
+def read_commits(path: Path) -> tuple[list[Commit], str | None]:
     """Return the whole commits at the beginning of `commits.jsonl`, and what is wrong after them, if something is.
 
     A last line without an end is what a crash leaves: it is nothing wrong unless it is a commit but for its last byte.
+
+    Raises:
+        DataError: they cannot be read.
     """
-    commits = [Commit()]
+    text, commits = _content(path, COMMITS, _MOST_COMMITS), [Commit()]
     for line in text.splitlines(keepends=True):
         before = commits[-1]
         commit = _parsed(line, before)

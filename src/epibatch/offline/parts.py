@@ -214,7 +214,10 @@ def _line(episode: SingleAgentEpisode, lookback: int) -> bytes:
             if _is_text(value):
                 facts[name] = value
             else:
-                warnings.warn(_left_out(name), stacklevel=2)
+                expected = "numbers, text, lists and dicts, which a data set keeps"
+                do = "keep arrays in extra_model_outputs; the data set is written without these"
+                found, where = "arrays or other objects", f"{name} of an episode"
+                warnings.warn(EpibatchWarning(where, expected=expected, found=found, do=do), stacklevel=2)
     return json.dumps(encode_state(facts)[0], allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
@@ -224,15 +227,6 @@ def _is_text(value: Any) -> bool:
         return not encode_state(value)[1]
     except CheckpointError:
         return False
-
-
-def _left_out(name: str) -> EpibatchWarning:
-    return EpibatchWarning(
-        f"{name} of an episode",
-        expected="numbers, text, lists and dicts, which a data set keeps",
-        found="arrays or other objects",
-        do="keep arrays in extra_model_outputs; the data set is written without these",
-    )
 
 
 def _unfit(column: str, expected: str, found: str, do: str) -> ColumnError:
