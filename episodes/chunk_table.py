@@ -120,7 +120,9 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
     def __getitem__(self, index: int | slice) -> SingleAgentEpisode | list[SingleAgentEpisode]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        chunk = range(len(self))[index]
+        return self._episode(range(len(self))[index])
+
+    def _episode(self, chunk: int) -> SingleAgentEpisode:
         if self.owns:
             return self.stores[chunk]  # type: ignore[return-value]
         low, count = -int(self.lookbacks[chunk]), int(self.lengths[chunk] + self.lookbacks[chunk])

@@ -201,7 +201,7 @@ def _renamed(columns: Mapping[str, Any], names: Mapping[str, str | None]) -> dic
         target = names.get(name, _ALSO_CALLED.get(name, canonical_column(name)))
         if target is None:
             continue
-        if name not in names and target in columns:
+        if name not in names and (target in columns or target in names.values()):
             target = name  # such as `state` beside `obs`: an output
         if target in sources:
             found = f"{sources[target]!r} and {name!r}"

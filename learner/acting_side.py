@@ -139,7 +139,7 @@ def _parting(acting: Any, learning: Any, module: Any, episode: Any, step: int) -
 
 
 def _made(pipeline: Any, module: Any, part: Any, step: int) -> list[_Made]:
-    """What was recorded, and then what each piece made of it that changed it."""
+    """Return what was recorded, and then what each piece made of it that changed it."""
     recorded, form = flatten(part.get_observations(step, neg_index_as_lookback=True))
     found = [_Made("", None, {path: np.ravel(leaf) for path, leaf in zip(paths_of(form), recorded)})]
     trace = pipeline.trace(

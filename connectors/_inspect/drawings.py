@@ -127,7 +127,7 @@ def draw_batch(data: Mapping[str, Any], module_id: str) -> str:
 
 
 def _time(data: Mapping[str, Any], number: int, step: int) -> int:
-    """Where a step of a chunk lies on its line."""
+    """Return the place of a step of a chunk on its line."""
     chunk = data["chunks"][number]
     if chunk["env"] < 0 and chunk["agent"] is None:
         return int(chunk["t0"] + step)

@@ -231,7 +231,7 @@ def inspect_pipeline(
 
 
 def _not_run(pipeline: Any, trace: PipelineTrace, module: Any) -> list[str]:
-    """What was not run, and why."""
+    """Return notes on what was not run, and why."""
     kinds = [type(step.piece).__name__ for step in pipeline.plan().steps]
     notes = []
     if trace.error is not None:
@@ -324,7 +324,7 @@ def _first_sentence_of(kind: type) -> str:
 
 
 def _changed_values(before: Any, after: Any) -> str:
-    """How many of the values a piece changed, and the first of them."""
+    """Return how many of the values a piece changed, and the first of them, as text."""
     if before is None or after is None or before.shape != after.shape:
         return "values"
     differ = _differ(before, after)
@@ -728,7 +728,7 @@ def _spelled_state(state: Any) -> str:
 
 
 def _differ(left: Any, right: Any) -> Any:
-    """Where numbers differ; NaN is like NaN."""
+    """Return a mask of the numbers that differ; NaN is like NaN."""
     return (left != right) & ~((left != left) & (right != right))
 
 

@@ -436,7 +436,7 @@ class PipelineTrace(StepWatch):
         self._last = after
 
     def _stored_now(self, step: Step) -> dict[str, tuple[str, list[Any]]]:
-        """What the episodes hold after a piece, without the steps that it was shown in addition."""
+        """Return what the episodes hold after a piece, without the steps that it was shown in addition."""
         chunks, call = chunks_of(self._episodes), running_call()
         if call is None or (step.columnar and not isinstance(self._episodes, list)):
             return _stored_rows(chunks)

@@ -20,7 +20,7 @@ from epibatch.algorithms import (
     SACConfig,
 )
 from epibatch.core.errors import ConfigError, EpibatchError
-from epibatch.core.rl_module import DefaultImplicitQ, DefaultQNetwork, DefaultSoftActorCritic
+from epibatch.core.rl_module import DefaultImplicitQ, DefaultQNetwork, DefaultSoftActorCritic, RLModuleSpec
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 BOX, CHOICE = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(3)
@@ -78,6 +78,30 @@ def test_the_losses_of_iql_are_those_of_a_loop_over_rows(space):
     assert made.metrics["vf_loss"].item() == pytest.approx(value, rel=1e-5)
 
 
+def test_the_loss_of_marwil_is_that_of_a_loop_over_rows_with_loss():
+    training = {"beta": 1.5, "vf_coeff": 0.7, "moving_average_sqd_adv_norm_start": 2.0}
+    config = MARWILConfig().training(**training, moving_average_sqd_adv_norm_update_rate=0.25)
+    rule = config.rule(config.settings.training)
+    net = RLModuleSpec(observation_space=BOX, action_space=CHOICE, model_config=SMALL).build()
+    batch = {**transitions(CHOICE), "value_targets": torch.randn(12) * 3, "loss_mask": torch.rand(12) < 0.7}
+    before = rule.initial_coefficients()
+    made = rule.losses(batch, net, None, before)
+    with torch.no_grad():
+        values = net.compute_values(batch)
+        logp = net.forward_train(batch)["action_dist_inputs"].log_softmax(-1)
+    rows = [row for row in range(12) if batch["loss_mask"][row]]
+    advantages = [float(batch["value_targets"][row]) - float(values[row]) for row in rows]
+    squares = sum(advantage**2 for advantage in advantages) / len(rows)
+    norm = 2.0 + 0.25 * (squares - 2.0)
+    policy = 0.0
+    for row, advantage in zip(rows, advantages):
+        weight = math.exp(1.5 * advantage / math.sqrt(norm))
+        policy -= weight * float(logp[row, int(batch["actions"][row])]) / len(rows)
+    assert made.losses["total"].item() == pytest.approx(policy + 0.7 * squares / 2, rel=1e-4)
+    (after,) = rule.adapt(before, {name: float(value) for name, value in made.metrics.items()}).values()
+    assert after == pytest.approx(norm, rel=1e-5)
+
+
 def lowered(values, actions, temperature=1.0):
     """How much higher the soft maximum over each row's values is than the chosen one, on average."""
     rows = [
@@ -97,6 +121,24 @@ def test_cql_of_discrete_actions_lowers_the_soft_maximum_over_all_of_them():
     expected = 2.0 * sum(lowered(values[k], batch["actions"], 0.5) for k in range(2)) / 2
     assert made.losses["critic"].item() - without == pytest.approx(expected, rel=1e-4)
     assert made.metrics["cql_loss"].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_cql_of_continuous_actions_lowers_the_soft_maximum_over_all_of_them():
+    """Drawn actions weighted by their densities are as the integral over the box, on a grid here."""
+    rule, net, own = made_with(
+        CQLConfig().training(min_q_weight=0.0, bc_iters=0, num_actions=2000), DefaultSoftActorCritic, ACTIONS
+    )
+    batch = transitions(ACTIONS, count=3)
+    torch.manual_seed(2)
+    made = rule.with_settings(min_q_weight=1.0).losses(batch, net, own, {})
+    axis = torch.linspace(-0.99, 0.99, 100)
+    grid = torch.cartesian_prod(axis, axis)
+    with torch.no_grad():
+        every = [net.compute_q_values({"obs": row.expand(len(grid), 4)}, grid) for row in batch["obs"]]
+        chosen = net.compute_q_values(batch, batch["actions"])
+    integrals = torch.stack([values.exp().mean(-1) * 4 for values in every], -1)
+    expected = (integrals.log() + math.log(3 * 2000) - chosen).mean().item()  # a sum over 3 x 2000 draws
+    assert made.metrics["cql_loss"].item() == pytest.approx(expected, abs=0.05)
 
 
 def test_the_lagrangian_weight_rises_while_more_than_the_threshold_is_lowered():

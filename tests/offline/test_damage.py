@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import signal
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from fixture_recorded import episodes_of, in_chunks
 
 from epibatch.core.errors import DataError, StorageError
+from epibatch.episodes import SingleAgentEpisode
 from epibatch.offline import DatasetWriter, read_episodes, repair, verify, write_episodes
 
 KINDS = {"obs": {"k": ("float32", (2,)), "n": ("int64", ())}, "actions": ("int64", ()), "state": ("float16", (3,))}
@@ -184,6 +187,94 @@ def test_a_full_disk_leaves_what_was_committed(copied, monkeypatch):
     log.close()
     assert verify(folder) == []
     assert shown(read_episodes(folder)) == [*after[-1], *shown(episodes)]
+
+
+@contextmanager
+def no_file_above(size):
+    """A disk that takes files up to a size, also a part of a write."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def largest(folder):
+    return max(path.stat().st_size for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("steps", [1, 3, 40, 2000])
+def test_what_a_full_disk_takes_of_a_write_is_removed(tmp_path, steps):
+    """Also if there is room again later: nothing of what was refused is written then."""
+    rng = np.random.default_rng(0)
+
+    def made(count):
+        return SingleAgentEpisode(
+            observations=rng.random((count + 1, 9)), actions=rng.random(count), rewards=rng.random(count),
+            terminated=True, len_lookback_buffer=0,
+        )  # fmt: skip
+
+    kept = [made(3)]
+    with DatasetWriter(tmp_path / "set") as log:
+        log.add(kept)
+        with no_file_above(largest(tmp_path / "set") + 1234):
+            for _ in range(30):
+                episode = made(steps)
+                try:
+                    log.add(episode)
+                    kept.append(episode)
+                except StorageError:
+                    pass
+        kept.append(made(2))
+        log.add(kept[-1])
+    assert verify(tmp_path / "set") == []
+    read = read_episodes(tmp_path / "set")
+    assert len(read) == len(kept) and all(a.equals(b) for a, b in zip(read, kept))
+
+
+def test_what_a_full_disk_takes_of_a_commit_is_removed(tmp_path):
+    episodes = episodes_of(np.random.default_rng(1), 31, {"obs": ("int8", ()), "actions": ("int8", ())})
+    with DatasetWriter(tmp_path / "set") as log:
+        for episode in episodes[:30]:
+            log.add(episode)
+            log.commit()
+        log.add(episodes[30])
+        with no_file_above(largest(tmp_path / "set") + 100), pytest.raises(StorageError):
+            log.commit()
+        assert shown_ids(tmp_path / "set") == [episode.id_ for episode in episodes[:30]]
+    assert verify(tmp_path / "set") == []
+    assert shown_ids(tmp_path / "set") == [episode.id_ for episode in episodes]
+
+
+def shown_ids(folder):
+    return [episode.id_ for episode in read_episodes(folder)]
+
+
+def test_a_writer_that_is_killed_while_it_describes_the_columns_is_followed_by_another(tmp_path, monkeypatch):
+    def killed(*paths):
+        raise KeyboardInterrupt
+
+    log = DatasetWriter(tmp_path / "set")
+    monkeypatch.setattr(os, "replace", killed)
+    monkeypatch.setattr(os, "unlink", killed)
+    with pytest.raises(KeyboardInterrupt):
+        log.add(episodes_of(np.random.default_rng(1), 1))
+    monkeypatch.undo()
+    shutil.copytree(tmp_path / "set", tmp_path / "left", ignore=lambda *_: [".lock"])
+    assert [path.name[-8:] for path in (tmp_path / "left").iterdir()] == [".writing"]
+    log.close()
+    write_episodes(episodes_of(np.random.default_rng(2), 2), tmp_path / "left", append=True)
+    assert len(read_episodes(tmp_path / "left")) == 2 and verify(tmp_path / "left") == []
+
+
+def test_rows_whose_commits_are_lost_are_not_written_over(copied):
+    folder, _ = copied
+    (folder / "commits.jsonl").unlink()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(DataError, match=r"no commits\.jsonl"):
+        DatasetWriter(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 @pytest.mark.slow

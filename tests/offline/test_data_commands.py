@@ -81,6 +81,15 @@ def test_checks_content_and_files(run, tmp_path):
     assert found.exit_code == 1 and damaged.name in found.output
 
 
+def test_a_gap_in_a_table_is_a_fault_of_the_data_and_no_wrong_use(run, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    columns = {"eps_id": ["a"] * 3, "t": [0, 1, 3], "obs": [0.0, 1.0, 2.0], "actions": [0] * 3, "rewards": [1.0] * 3}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "gap.parquet")
+    found = run("check", "gap.parquet")
+    assert found.exit_code == 1 and "error: " in found.stdout and "after a gap" in found.stdout
+
+
 def test_converts(run, tmp_path):
     result = run("convert", "data", "copy", "--from", "epibatch", "--format", "epibatch")
     assert (result.exit_code, result.output) == (0, "copy: 3 episodes, 9 steps\n")

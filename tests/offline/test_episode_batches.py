@@ -102,6 +102,8 @@ def test_draws_are_those_of_the_data_set(data):
     assert set(joined(found)) <= set(all_steps()) and found[0] != found[1]
     starts = [row for batch in found for row, before in zip(batch, [-1.0, *batch], strict=False) if row != before + 1]
     assert len(starts) <= 5 * len(batches)
+    singles = list(EpisodeBatches(data, pipeline(), batch_size=5, draw={"batch_length_T": None}, seed=1))
+    assert len(singles) == -(-sum(LENGTHS) // 5) and len(rows(singles)[0]) == 5
 
 
 @pytest.mark.parametrize("draw", [None, {"n_step": 3}])

@@ -164,6 +164,15 @@ def test_bad_arguments_of_a_draw_are_named(recorded):
             recorded[0].sample(3, **arguments)
 
 
+def test_the_infos_of_a_shorter_lookback_are_those_of_its_steps():
+    infos = [{"step": step} for step in range(6)]
+    episode = SingleAgentEpisode(
+        observations=np.arange(6.0), actions=[0] * 5, rewards=[1.0] * 5, infos=infos, len_lookback_buffer=2, t_started=2
+    )
+    (shorter,) = read_episodes([episode]).with_lookback(1)
+    assert shorter.get_infos(slice(-1, None), neg_index_as_lookback=True) == infos[1:]
+
+
 def test_spaces_and_environment_are_kept(tmp_path):
     spaces = gym.spaces.Dict({"a": gym.spaces.Box(-1, 1, (2,))}), gym.spaces.Discrete(3, start=1)
     episode = SingleAgentEpisode(observation_space=spaces[0], action_space=spaces[1])

@@ -11,8 +11,7 @@ import pytest
 
 from epibatch.core.errors import CheckpointError, ColumnError, DataError
 from epibatch.episodes import SingleAgentEpisode
-from epibatch.offline import minari as minari_format
-from epibatch.offline import read_episodes
+from epibatch.offline import read_episodes, write_episodes
 from foreign_data import assert_equal, recorded
 
 minari = pytest.importorskip("minari")
@@ -29,9 +28,8 @@ def test_written_data_is_read_back_here_and_by_minari(data_format, nested, tmp_p
     episodes = recorded(nested=nested, outputs=False)
     spaces = {**SPACES, "observation_space": NESTED} if nested else SPACES
     chunks = [chunk for episode in episodes for chunk in (episode[:1], episode[1:])]
-    minari_format.write(chunks, tmp_path / "a" / "b-v0", data_format=data_format, **spaces)
-    assert minari_format.finds(tmp_path / "a" / "b-v0") and not minari_format.finds(tmp_path / "a")
-    found = list(minari_format.read(tmp_path / "a" / "b-v0"))
+    write_episodes(chunks, tmp_path / "a" / "b-v0", "minari", data_format=data_format, **spaces)
+    found = list(read_episodes(tmp_path / "a" / "b-v0"))
     assert_equal(found, episodes)
     assert [found[0].observation_space, found[0].action_space] == [spaces["observation_space"], SPACES["action_space"]]
     theirs = list(minari.MinariDataset(tmp_path / "a" / "b-v0" / "data").iterate_episodes())
@@ -69,54 +67,54 @@ def test_data_that_minari_made(monkeypatch, tmp_path):
     name = made_by_minari(monkeypatch, tmp_path)
     dataset = minari.load_dataset(name)
     for source in (name, tmp_path / name, tmp_path / name / "data", dataset):
-        first, second = minari_format.read(source, infos=True)
+        first, second = read_episodes(source, "minari", infos=True)
         assert second.get_observations().tolist() == [[10, 11], [12, 13], [14, 15]]
         assert (second.get_actions().tolist(), second.get_rewards().tolist()) == ([1, 3], [0.5, 1.0])
         assert (first.id_, first.is_terminated, first.is_truncated) == ("0", True, False)
         assert (second.id_, second.is_terminated, second.is_truncated) == ("1", False, True)
         assert second.get_infos(-1) == {"success": 1, "more": {"x": 7.0}}
     for opened in (read_episodes(dataset), read_episodes(name, format="minari"), read_episodes(dataset, "minari")):
-        assert_equal(list(opened), list(minari_format.read(name)))
+        assert_equal(list(opened), list(read_episodes(name, "minari")))
     part = dataset.filter_episodes(lambda episode: episode.id == 1)
-    assert [episode.id_ for episode in minari_format.read(part)] == ["1"]
+    assert [episode.id_ for episode in read_episodes(part, "minari")] == ["1"]
     assert list(read_episodes(part).ids) == ["1"]
 
 
 def test_relative_paths(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    minari_format.write(recorded(outputs=False), "b-v0", **SPACES)
-    assert_equal(list(minari_format.read("b-v0")), recorded(outputs=False))
+    write_episodes(recorded(outputs=False), "b-v0", "minari", **SPACES)
+    assert_equal(list(read_episodes("b-v0", "minari")), recorded(outputs=False))
 
 
 def test_faults_are_named(monkeypatch, tmp_path):
     with pytest.raises(DataError, match="on this computer"):
-        list(minari_format.read(tmp_path / "nothing"))
+        list(read_episodes(tmp_path / "nothing", "minari"))
     with pytest.raises(DataError, match=r"minari\.read"):
-        list(minari_format.read(3))
+        list(read_episodes(3, "minari"))
     with pytest.raises(DataError, match="both spaces"):
-        minari_format.write(recorded(outputs=False), tmp_path / "x-v0")
+        write_episodes(recorded(outputs=False), tmp_path / "x-v0", "minari")
     unfit = SingleAgentEpisode(observations=["a", "b"], actions=[1], rewards=[1.0], len_lookback_buffer=0)
     with pytest.raises((DataError, ColumnError)):
-        minari_format.write([unfit], tmp_path / "x-v0", **SPACES)
+        write_episodes([unfit], tmp_path / "x-v0", "minari", **SPACES)
     assert list(tmp_path.iterdir()) == []
     name = made_by_minari(monkeypatch, tmp_path)
     with pytest.raises(DataError, match="a path where nothing is"):
-        minari_format.write(recorded(outputs=False), tmp_path / name, **SPACES)
+        write_episodes(recorded(outputs=False), tmp_path / name, "minari", **SPACES)
     about = tmp_path / name / "data" / "metadata.json"
     given = json.loads(about.read_text())
     about.write_text(json.dumps({**given, "observation_space": None, "env_spec": None}))
     with pytest.raises(DataError, match="Minari"):
-        list(minari_format.read(name))
+        list(read_episodes(name, "minari"))
     del given["observation_space"]
     about.write_text(json.dumps(given))
     with pytest.raises(DataError, match="'observation_space'"):  # Minari would make an environment of its choice
-        list(minari_format.read(name))
+        list(read_episodes(name, "minari"))
 
 
 @pytest.mark.parametrize("changes", [{"observations": 5}, {"rewards": np.zeros(3)}, {"terminations": np.ones(2, bool)}])
 def test_data_that_does_not_fit_together(changes, monkeypatch, tmp_path):
     with pytest.raises(ColumnError, match="made-v0"):
-        list(minari_format.read(made_by_minari(monkeypatch, tmp_path, **changes)))
+        list(read_episodes(made_by_minari(monkeypatch, tmp_path, **changes), "minari"))
 
 
 def test_hostile_files(monkeypatch, tmp_path):
@@ -131,7 +129,7 @@ def test_hostile_files(monkeypatch, tmp_path):
         with h5py.File(path, "a") as file:
             change(file, file["episode_0"])
         with pytest.raises(DataError) as raised:
-            list(minari_format.read(name))
+            list(read_episodes(name, "minari"))
         return str(raised.value)
 
     def replace(make):
@@ -161,8 +159,8 @@ def test_hostile_files(monkeypatch, tmp_path):
     for size in range(0, len(whole), 997):
         path.write_bytes(whole[:size])
         with pytest.raises(DataError):
-            list(minari_format.read(name))
+            list(read_episodes(name, "minari"))
     path.unlink()
     path.symlink_to(tmp_path / "secret.h5")
     with pytest.raises(CheckpointError, match="a link"):
-        list(minari_format.read(name))
+        list(read_episodes(name, "minari"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from epibatch.cli import app
-from epibatch.core.errors import DataError
+from epibatch.core.errors import CheckpointError, DataError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 from epibatch.offline import MultiAgentDataset, MultiAgentWriter, read_episodes, repair, verify, write_episodes
 from oracle.agents import Schedule, schedules
@@ -110,6 +111,61 @@ def test_lost_rows_are_named(recorded, tmp_path):
     assert_same(after.take(range(12)), episodes)
     with pytest.raises(DataError, match="episode 12"):
         after[12]
+
+
+def test_agents_whose_folder_is_lost_are_named(recorded, tmp_path):
+    shutil.rmtree(tmp_path / "data" / "agents-1")
+    (sentence,) = verify(tmp_path / "data")
+    assert "episode 0" in sentence
+    result = CliRunner().invoke(app, ["data", "check", str(tmp_path / "data")])
+    assert result.exit_code == 1 and "episode 0" in result.stdout
+
+
+@pytest.mark.parametrize("left", ["all", "dataset.json", "nothing"])
+def test_agents_of_a_new_kind_cost_a_killed_writer_only_what_it_did_not_commit(recorded, tmp_path, left):
+    _, episodes = recorded
+    newcomer = MultiAgentEpisode(id_="newcomer")
+    newcomer.add_env_reset(observations={"c": np.zeros(5)})
+    newcomer.add_env_step({"c": np.ones(5)}, {"c": 0}, {"c": 1.0}, terminateds={"__all__": True})
+    with MultiAgentWriter(tmp_path / "data") as log:
+        log.add([newcomer])
+        assert_same(read_episodes(tmp_path / "data"), episodes)  # what is not committed is not there yet
+        shutil.copytree(tmp_path / "data", tmp_path / "left", ignore=lambda *_: [".lock"])
+    for path in (tmp_path / "left" / "agents-2").iterdir():
+        if left not in ("all", path.name):
+            path.unlink()
+    assert_same(read_episodes(tmp_path / "left"), episodes)
+    later = [game(20), newcomer]
+    write_episodes(later, tmp_path / "left", append=True)
+    assert_same(read_episodes(tmp_path / "left"), [*episodes, *later])
+    assert verify(tmp_path / "left") == []
+
+
+def test_a_first_writer_that_is_killed_is_followed_by_another(tmp_path):
+    with MultiAgentWriter(tmp_path / "data") as log:
+        log.add([game(0)])
+        shutil.copytree(tmp_path / "data", tmp_path / "left", ignore=lambda *_: [".lock"])
+    later = [game(1)]
+    write_episodes(later, tmp_path / "left", append=True)
+    assert_same(read_episodes(tmp_path / "left"), later)
+
+
+def test_episodes_of_one_agent_are_not_hidden_by_those_of_several(tmp_path):
+    single = SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=[1.0], len_lookback_buffer=0)
+    write_episodes([single], tmp_path / "data")
+    with pytest.raises(DataError, match="of such episodes"):
+        write_episodes([game(0)], tmp_path / "data", append=True)
+    assert read_episodes(tmp_path / "data")[0].equals(single)
+
+
+@pytest.mark.parametrize("name", ["episodes", "agents-0"])
+def test_links_to_other_data_sets_are_refused(recorded, tmp_path, name):
+    (tmp_path / "data" / name).rename(tmp_path / "elsewhere")
+    (tmp_path / "data" / name).symlink_to(tmp_path / "elsewhere")
+    for use in (read_episodes, MultiAgentWriter, repair):
+        with pytest.raises(CheckpointError, match="a link"):
+            use(tmp_path / "data")
+    assert "a link" in verify(tmp_path / "data")[0]
 
 
 def test_faults_name_the_episode_and_the_agent(tmp_path):

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import CheckpointError, ColumnError, DataError, EpibatchWarning, NotAvailableError
-from epibatch.episodes import episodes_to_columns
-from epibatch.offline import d4rl, lerobot
-from epibatch.offline import tensordict as tensordict_format
+from epibatch.episodes import SingleAgentEpisode, episodes_to_columns
+from epibatch.offline import read_episodes, write_episodes
 from foreign_data import assert_equal, recorded
 
 DONE = recorded()[1:3]
@@ -24,9 +23,8 @@ DONE = recorded()[1:3]
 def test_d4rl_both_ways(tmp_path):
     h5py = pytest.importorskip("h5py")
     path = tmp_path / "x.hdf5"
-    d4rl.write([chunk for episode in DONE for chunk in (episode[:1], episode[1:])], path)
-    assert d4rl.finds(path)
-    assert_equal(d4rl.read(path), DONE, ids=False)
+    write_episodes([chunk for episode in DONE for chunk in (episode[:1], episode[1:])], path, "d4rl")
+    assert_equal(read_episodes(path), DONE, ids=False)
     columns = episodes_to_columns(DONE)
     with h5py.File(path) as file:
         np.testing.assert_array_equal(file["observations"][()], columns["obs"])
@@ -34,9 +32,9 @@ def test_d4rl_both_ways(tmp_path):
         np.testing.assert_array_equal(file["terminals"][()], columns["terminateds"])
         np.testing.assert_array_equal(file["timeouts"][()], columns["truncateds"])
     with pytest.raises(DataError, match=r"episode e0(.*\n)*.*an end"):
-        d4rl.write(recorded(), tmp_path / "y.hdf5")
+        write_episodes(recorded(), tmp_path / "y.hdf5", "d4rl")
     with pytest.raises(DataError, match="nested"):
-        d4rl.write(recorded(nested=True)[1:2], tmp_path / "y.hdf5")
+        write_episodes(recorded(nested=True)[1:2], tmp_path / "y.hdf5", "d4rl")
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -53,8 +51,8 @@ def test_d4rl_files_of_others(tmp_path):
         file["metadata/algorithm"] = "SAC"
         file["words"] = ["a"] * 6
     with pytest.raises(ColumnError, match=r"x\.hdf5(.*\n)*.*'words'"):
-        d4rl.read(path)
-    found = d4rl.read(path, names={"words": None})
+        read_episodes(path, "d4rl")
+    found = read_episodes(path, "d4rl", names={"words": None})
     assert [(len(e), e.is_terminated, e.is_truncated, e.lacks_final_obs) for e in found] == [
         (3, True, False, True),
         (2, False, True, True),
@@ -65,13 +63,13 @@ def test_d4rl_files_of_others(tmp_path):
     for size in range(0, len(whole), 701):
         path.write_bytes(whole[:size])
         with pytest.raises((DataError, ColumnError)):
-            d4rl.read(path, names={"words": None})
+            read_episodes(path, "d4rl", names={"words": None})
     path.write_bytes(whole)
     with h5py.File(path, "a") as file:
         del file["rewards"]
         file["rewards"] = h5py.ExternalLink("/etc/passwd", "x")
     with pytest.raises(DataError, match="ExternalLink"):
-        d4rl.read(path)
+        read_episodes(path, "d4rl")
 
 
 # -- TensorDict --------------------------------------------------------------------------------------
@@ -87,9 +85,8 @@ def test_tensordict_both_ways(nested, tmp_path):
             options = {"terminated": episode.is_terminated, "truncated": episode.is_truncated, "t_started": i}
             episodes[i] = type(episode)(episode.id_, observations=rows, actions=episode.get_actions(),
                                         rewards=episode.get_rewards(), len_lookback_buffer=0, **options)  # fmt: skip
-    tensordict_format.write(episodes, tmp_path / "x")
-    assert tensordict_format.finds(tmp_path / "x")
-    found = tensordict_format.read(tmp_path / "x")
+    write_episodes(episodes, tmp_path / "x", "tensordict")
+    found = read_episodes(tmp_path / "x")
     assert [episode.t_started for episode in found] == [0, 1, 2, 3]
     assert_equal(found, episodes, ids=False)
     steps, columns = library.TensorDict.load_memmap(tmp_path / "x"), episodes_to_columns(episodes)
@@ -102,7 +99,7 @@ def test_tensordict_both_ways(nested, tmp_path):
 def test_tensordict_has_no_tuples(tmp_path):
     pytest.importorskip("tensordict")
     with pytest.raises(DataError, match="values that the format has"):
-        tensordict_format.write(recorded(nested=True), tmp_path / "x")
+        write_episodes(recorded(nested=True), tmp_path / "x", "tensordict")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -125,7 +122,7 @@ def test_folders_of_torchrl(flags, tmp_path):
         about = json.loads((tmp_path / "x" / "next" / "meta.json").read_text())
         del about[name]
         (tmp_path / "x" / "next" / "meta.json").write_text(json.dumps(about))
-    found = tensordict_format.read(tmp_path / "x")
+    found = read_episodes(tmp_path / "x", "tensordict")
     assert [(e.get_observations()[:, 0].tolist(), e.is_terminated, e.get_rewards().tolist()) for e in found] == [
         ([0, 1, 2], True, [0, 2]),
         ([2, 3], False, [4]),
@@ -141,7 +138,7 @@ def test_hostile_folders(tmp_path):
     def refused(kind, message):
         (place / "meta.json").write_text(json.dumps({**about, "reward": {**about["reward"], **kind}}))
         with pytest.raises(DataError, match=message):
-            tensordict_format.read(tmp_path / "x")
+            read_episodes(tmp_path / "x", "tensordict")
 
     size = (place / "reward.memmap").stat().st_size
     refused({"shape": [2, 3, 10**9]}, "mmap|size")
@@ -151,20 +148,20 @@ def test_hostile_folders(tmp_path):
     refused({"shape": [0]}, "an array with rows")
     (place / "meta.json").write_text(json.dumps({**about, "words": {"type": "NonTensorData"}}))
     with pytest.raises(DataError, match="NonTensorData"):
-        tensordict_format.read(tmp_path / "x")
+        read_episodes(tmp_path / "x", "tensordict")
     assert (place / "reward.memmap").stat().st_size == size  # the library's own loader would have made it larger
     (place / "meta.json").write_text(json.dumps({**about, "../../reward": about["reward"]}))
     with pytest.raises(DataError, match="names of entries"):
-        tensordict_format.read(tmp_path / "x")
+        read_episodes(tmp_path / "x", "tensordict")
     (place / "meta.json").write_text("[1")
     with pytest.raises(DataError, match="JSONDecodeError"):
-        tensordict_format.read(tmp_path / "x")
+        read_episodes(tmp_path / "x", "tensordict")
     (place / "reward.memmap").unlink()
     (place / "reward.memmap").symlink_to("/etc/passwd")
     with pytest.raises(CheckpointError, match="a link"):
-        tensordict_format.read(tmp_path / "x")
+        read_episodes(tmp_path / "x", "tensordict")
     with pytest.raises(DataError):
-        tensordict_format.read(tmp_path / "none")
+        read_episodes(tmp_path / "none", "tensordict")
 
 
 # -- LeRobot -----------------------------------------------------------------------------------------
@@ -197,15 +194,14 @@ def made_by_lerobot(folder, **changes):
 
 def test_tables_of_lerobot(tmp_path):
     made_by_lerobot(tmp_path / "x")
-    assert lerobot.finds(tmp_path / "x") and not lerobot.finds(tmp_path)
     with pytest.warns(EpibatchWarning, match=r"observation\.images\.top"):
-        first, second = lerobot.read(tmp_path / "x")
+        first, second = read_episodes(tmp_path / "x")
     assert first.get_observations().tolist() == [[0, 0.5], [1, 1.5], [2, 2.5], [2, 2.5]] and first.lacks_final_obs
     assert (second.id_, second.get_actions().tolist(), second.get_rewards().tolist()) == ("1", [[3], [4]], [0, 0])
     assert (second.is_terminated, second.is_truncated) == (False, True)
     assert second.get_extra_model_outputs("task_index").tolist() == [1, 1]
     with pytest.raises(NotAvailableError, match="parquet"):
-        lerobot.write([], tmp_path / "y")
+        write_episodes([], tmp_path / "y", "lerobot")
 
 
 def test_tables_of_lerobot_with_rewards_and_several_states(tmp_path):
@@ -217,7 +213,7 @@ def test_tables_of_lerobot_with_rewards_and_several_states(tmp_path):
     }
     made_by_lerobot(tmp_path / "x", **more)
     with pytest.warns(EpibatchWarning):
-        first, second = lerobot.read(tmp_path / "x", names={"task_index": None})
+        first, second = read_episodes(tmp_path / "x", "lerobot", names={"task_index": None})
     assert first.get_observations()["env"].tolist() == [0, 1, 2, 2] and not first.extra_model_outputs
     assert (first.is_terminated, first.is_truncated, second.is_terminated, second.is_truncated) == (1, 0, 0, 1)
     assert second.get_rewards().tolist() == [3, 4]
@@ -230,14 +226,38 @@ def test_faults_of_lerobot(tmp_path):
     given = about.read_text()
     about.write_text(given.replace("v3.0", "v2.1"))
     with pytest.raises(DataError, match="version 3"):
-        lerobot.read(tmp_path / "x")
+        read_episodes(tmp_path / "x", "lerobot")
     about.write_text(given)
     (data / "file-001.parquet").unlink()
     with pytest.raises(DataError, match="5 rows"):
-        lerobot.read(tmp_path / "x")
+        read_episodes(tmp_path / "x", "lerobot")
     about.write_text("{}")
     with pytest.raises(DataError, match="codebase_version"):
-        lerobot.read(tmp_path / "x")
+        read_episodes(tmp_path / "x", "lerobot")
     shutil.rmtree(data)
     with pytest.raises(DataError, match="no such file"):
-        lerobot.read(tmp_path / "x")
+        read_episodes(tmp_path / "x", "lerobot")
+
+
+def test_a_link_in_the_place_of_a_folder_is_refused(tmp_path):
+    (tmp_path / "x" / "meta").mkdir(parents=True)
+    (tmp_path / "x" / "meta" / "info.json").write_text("{}")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "x" / "data").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="a link"):
+        read_episodes(tmp_path / "x")
+    (tmp_path / "elsewhere" / "metadata.json").write_text("{}")
+    (tmp_path / "y").mkdir()
+    (tmp_path / "y" / "data").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="a link"):
+        read_episodes(tmp_path / "y", "minari")
+
+
+@pytest.mark.parametrize("format", ["parquet", "rllib", "tensordict", "d4rl"])
+def test_an_output_may_have_the_name_that_others_give_to_observations(format, tmp_path):
+    episode = SingleAgentEpisode(
+        observations=np.arange(4.0), actions=[0, 1, 0], rewards=np.ones(3), terminated=True, len_lookback_buffer=0,
+        extra_model_outputs={"state": np.arange(3.0) + 7},
+    )  # fmt: skip
+    write_episodes([episode], tmp_path / "x", format)
+    assert_equal(read_episodes(tmp_path / "x", format), [episode], ids=False)

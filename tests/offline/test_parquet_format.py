@@ -11,7 +11,7 @@ import pytest
 
 from epibatch.core.errors import CheckpointError, ColumnError, DataError, EpibatchError, StorageError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, episodes_to_columns
-from epibatch.offline import parquet as parquet_format
+from epibatch.offline import read_episodes, write_episodes
 from foreign_data import assert_equal, recorded
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -24,10 +24,9 @@ def test_written_data_is_read_back(name, nested, tmp_path):
     episodes = recorded(nested=nested)
     episodes[0].observation_space = gym.spaces.Box(-9, 9, (2,), np.float32)
     chunks = [chunk for episode in episodes for chunk in (episode[:1], episode[1:])]
-    parquet_format.write(chunks, tmp_path / name)
-    assert parquet_format.finds(tmp_path / name)
+    write_episodes(chunks, tmp_path / name, "parquet")
     assert [path.name for path in tmp_path.iterdir()] == [name]
-    found = parquet_format.read(tmp_path / name)
+    found = read_episodes(tmp_path / name)
     assert_equal(found, episodes)
     assert (found[1].observation_space, found[1].action_space) == (episodes[0].observation_space, None)
 
@@ -36,8 +35,8 @@ def test_written_data_is_read_back(name, nested, tmp_path):
 def test_every_type_is_kept(dtype, tmp_path):
     rows = np.arange(6).reshape(3, 2).astype(dtype)
     episode = SingleAgentEpisode("a", observations=rows, actions=rows[:2, 0], rewards=[1, 2], len_lookback_buffer=0)
-    parquet_format.write([episode], tmp_path / "x")
-    (found,) = parquet_format.read(tmp_path / "x")
+    write_episodes([episode], tmp_path / "x", "parquet")
+    (found,) = read_episodes(tmp_path / "x", "parquet")
     for column, expected in ((found.get_observations(), rows), (found.get_actions(), rows[:2, 0])):
         np.testing.assert_array_equal(column, expected)
         assert column.dtype == np.dtype(dtype).newbyteorder("=")
@@ -45,7 +44,7 @@ def test_every_type_is_kept(dtype, tmp_path):
 
 def test_pandas_and_polars_read_it(tmp_path):
     pandas, episodes = pytest.importorskip("pandas"), recorded(nested=True)
-    parquet_format.write(episodes, tmp_path / "x.parquet")
+    write_episodes(episodes, tmp_path / "x.parquet", "parquet")
     columns = episodes_to_columns(episodes)
     frame = pandas.read_parquet(tmp_path / "x.parquet")
     assert list(frame)[:4] == ["eps_id", "t", "obs.x", "obs.y.0"]
@@ -55,7 +54,7 @@ def test_pandas_and_polars_read_it(tmp_path):
     np.testing.assert_array_equal(np.stack(steps["logits"]).reshape(-1, 2, 2), columns["logits"])
     np.testing.assert_array_equal(steps["rewards"], columns["rewards"])
     frame.sample(frac=1, random_state=1).to_parquet(tmp_path / "y.parquet")
-    found = sorted(parquet_format.read(tmp_path / "y.parquet"), key=lambda episode: episode.id_)
+    found = sorted(read_episodes(tmp_path / "y.parquet", "parquet"), key=lambda episode: episode.id_)
     for mine, right in zip(found, episodes, strict=True):  # actions are floats, as pandas has no integers with gaps
         np.testing.assert_array_equal(mine.get_observations()["x"], right.get_observations()["x"])
         np.testing.assert_array_equal(mine.get_actions(), right.get_actions())
@@ -67,7 +66,7 @@ def test_pandas_and_polars_read_it(tmp_path):
 def test_hugging_face_datasets_read_it(tmp_path):
     datasets = pytest.importorskip("datasets")
     episodes = recorded()
-    parquet_format.write(episodes, tmp_path / "x.parquet")
+    write_episodes(episodes, tmp_path / "x.parquet", "parquet")
     rows = datasets.Dataset.from_parquet(str(tmp_path / "x.parquet"), cache_dir=str(tmp_path / "cache"))
     steps = rows.filter(lambda row: row["actions"] is not None).with_format("numpy")
     np.testing.assert_array_equal(np.stack(list(steps["obs"])), episodes_to_columns(episodes)["obs"])
@@ -95,7 +94,7 @@ def test_tables_of_others(tmp_path):
     table(tmp_path / "more" / "1.parquet", camera=[{"x": 1, "y": 2}] * 3)
     table(tmp_path / "more" / "2.parquet", camera=[{"x": 1, "y": 2}] * 3, episode_id=["b", "c", "d"],
           observation=[[7.0, 8.0]] * 3, next_observation=[[1.0, 1.0]] * 3, terminated=[True, False, False])  # fmt: skip
-    found = parquet_format.read(tmp_path, names={"camera": "view"})
+    found = read_episodes(tmp_path, "parquet", names={"camera": "view"})
     assert [(episode.id_, len(episode), episode.is_terminated) for episode in found] == [
         ("a", 2, True),
         ("b", 2, True),
@@ -121,10 +120,7 @@ FAULTS = [
     (changed(action=None, actions=[1, None, 2]), "no eps_id"),
     (changed(observation=[[1.0, 2.0], [9.0, 9.0], [5.0, 6.0]]), "'new_obs' of episode a, step 0"),
     (changed(metadata={"epibatch": "{"}), "JSON"),
-    (
-        changed(metadata={"epibatch": json.dumps({"forms": {"action": ["dict", ["a", "b"], [None, None]]}})}),
-        "StopIteration",
-    ),
+    (changed(metadata={"epibatch": json.dumps({"forms": {"action": ["dict", "ab"]}})}), "IndexError"),
     (changed(metadata={"epibatch": json.dumps({"observation_space": {"type": "Odd"}})}), "a known 'type'"),
 ]
 
@@ -133,7 +129,7 @@ FAULTS = [
 def test_tables_that_do_not_fit(changes, message, tmp_path):
     path = table(tmp_path / "x.parquet", **changes)
     with pytest.raises(EpibatchError, match=message) as raised:
-        parquet_format.read(path)
+        read_episodes(path, "parquet")
     assert str(path) in str(raised.value) and hasattr(raised.value, "expected")
 
 
@@ -156,11 +152,11 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
     }
     for message, episodes in refused.items():
         with pytest.raises((DataError, ColumnError), match=message):
-            parquet_format.write(episodes, tmp_path / "x")
+            write_episodes(episodes, tmp_path / "x", "parquet")
     assert list(tmp_path.iterdir()) == []
-    parquet_format.write(recorded(), tmp_path / "x")
+    write_episodes(recorded(), tmp_path / "x", "parquet")
     with pytest.raises(DataError, match="a path where nothing is"):
-        parquet_format.write(recorded(), tmp_path / "x")
+        write_episodes(recorded(), tmp_path / "x", "parquet")
 
 
 def test_row_groups(tmp_path):
@@ -170,47 +166,73 @@ def test_row_groups(tmp_path):
                                   len_lookback_buffer=0)  # fmt: skip
 
     episodes = [episode(str(i), np.arange(60_001) + i) for i in range(2)]
-    parquet_format.write(iter(episodes), tmp_path / "x.parquet")
+    write_episodes(iter(episodes), tmp_path / "x.parquet", "parquet")
     assert parquet.ParquetFile(tmp_path / "x.parquet").num_row_groups == 2
-    assert_equal(parquet_format.read(tmp_path / "x.parquet"), episodes)
+    assert_equal(read_episodes(tmp_path / "x.parquet", "parquet"), episodes)
     with pytest.raises(DataError, match="columns of the same names and types"):
-        parquet_format.write([*episodes, episode("5", np.zeros(100_000))], tmp_path / "y.parquet")
+        write_episodes([*episodes, episode("5", np.zeros(100_000))], tmp_path / "y.parquet", "parquet")
     with pytest.raises(StorageError):
-        parquet_format.write(episodes, tmp_path / "x.parquet" / "y.parquet")
+        write_episodes(episodes, tmp_path / "x.parquet" / "y.parquet", "parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
 
 
 def test_final_rows(tmp_path):
-    parquet_format.write(recorded(), tmp_path / "x.parquet")
+    write_episodes(recorded(), tmp_path / "x.parquet", "parquet")
     rows = parquet.read_table(tmp_path / "x.parquet")
     parquet.write_table(rows.slice(0, len(rows) - 1), tmp_path / "x.parquet")
     with pytest.raises(DataError, match=r"episode e3\n.*the final observation"):
-        parquet_format.read(tmp_path / "x.parquet")
+        read_episodes(tmp_path / "x.parquet", "parquet")
+
+
+def test_nested_columns_are_known_by_name_in_whatever_order(tmp_path):
+    view = {"z": np.arange(3.0), "a": (np.arange(3) + 10, np.arange(3) + 20)}
+    episode = SingleAgentEpisode(
+        observations=view, actions=[0, 1], rewards=[1.0, 2.0], terminated=True, len_lookback_buffer=0,
+        extra_model_outputs={"critic.values": np.array([5.0, 6.0])},
+    )  # fmt: skip
+    write_episodes([episode], tmp_path / "x.parquet", format="parquet")
+    rows = parquet.read_table(tmp_path / "x.parquet")
+    parquet.write_table(rows.select(sorted(rows.schema.names)), tmp_path / "x.parquet")
+    (read,) = read_episodes(tmp_path / "x.parquet")
+    assert read.equals(episode)
+    (read,) = read_episodes(tmp_path / "x.parquet", names={"obs.z": None})
+    assert read.get_observations(-1)["a"] == (12, 22) and "z" not in read.get_observations(-1)
+
+
+def test_bytes_and_text_that_inflate_are_refused_or_kept_once(tmp_path):
+    for values in ([b"\0" * 4_000_000] * 20, ["x" * 4_000_000] * 20):
+        given = pyarrow.table({"obs": values, "actions": range(20), "rewards": np.ones(20)})
+        for often in (False, True):
+            parquet.write_table(given, tmp_path / "x.parquet", compression="zstd", use_dictionary=often)
+            before = pyarrow.total_allocated_bytes()
+            with pytest.raises((DataError, ColumnError), match="numbers" if often else "at most 8,000,000 bytes"):
+                read_episodes(tmp_path / "x.parquet", max_bytes=8_000_000)
+            assert pyarrow.total_allocated_bytes() - before < 8_000_000
 
 
 def test_damaged_and_hostile_files(tmp_path):
     path = tmp_path / "x.parquet"
-    parquet_format.write(recorded(), path)
+    write_episodes(recorded(), path, "parquet")
     whole = path.read_bytes()
     for size in range(0, len(whole), 501):
         path.write_bytes(whole[:size])
         with pytest.raises(DataError, match=r"x\.parquet"):
-            parquet_format.read(path)
+            read_episodes(path, "parquet")
     rng = np.random.default_rng(0)
     for _ in range(60):  # read as something, or refused by name
         changed = bytearray(whole)
         changed[rng.integers(len(whole))] ^= 1 << int(rng.integers(8))
         path.write_bytes(changed)
         with suppress(EpibatchError):
-            parquet_format.read(path)
+            read_episodes(path, "parquet")
     path.write_bytes(whole)
     with pytest.raises(DataError, match="at most 1,000 bytes in memory"):
-        parquet_format.read(path, max_bytes=1000)
+        read_episodes(path, "parquet", max_bytes=1000)
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises((DataError, CheckpointError)):
-        parquet_format.read(path)
+        read_episodes(path, "parquet")
     with pytest.raises(CheckpointError, match="a link"):
-        parquet_format.read(tmp_path)
+        read_episodes(tmp_path, "parquet")
     with pytest.raises(DataError, match="nothing"):
-        parquet_format.read(tmp_path / "none")
+        read_episodes(tmp_path / "none", "parquet")

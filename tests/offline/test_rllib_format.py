@@ -11,8 +11,7 @@ import pytest
 
 from epibatch.core.errors import DataError
 from epibatch.episodes import episodes_to_columns
-from epibatch.offline import parquet as parquet_format
-from epibatch.offline import rllib as rllib_format
+from epibatch.offline import read_episodes, write_episodes
 from foreign_data import assert_equal, recorded
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -53,8 +52,7 @@ def steps_of_rllib(folder, pack=None, rows_per_file=5):
 
 def test_steps_are_joined_into_episodes(tmp_path):
     steps_of_rllib(tmp_path)
-    assert rllib_format.finds(tmp_path) and not parquet_format.finds(tmp_path)
-    assert_of_steps(rllib_format.read(tmp_path))
+    assert_of_steps(read_episodes(tmp_path))
 
 
 def assert_of_steps(found):
@@ -82,11 +80,11 @@ def test_packed_steps_are_pickles(tmp_path):
         return base64.b64encode(lz4.compress(pickle.dumps(row))).decode()
 
     steps_of_rllib(tmp_path / "good", pack)
-    assert_of_steps(rllib_format.read(tmp_path / "good", allow_pickle=True))
+    assert_of_steps(read_episodes(tmp_path / "good", "rllib", allow_pickle=True))
     steps_of_rllib(tmp_path / "bad", lambda row: pack(Runs(tmp_path / "ran")))
     for folder in ("good", "bad"):
         with pytest.raises(DataError, match=r"'obs'(.*\n)*.*allow_pickle=True"):
-            rllib_format.read(tmp_path / folder)
+            read_episodes(tmp_path / folder, "rllib")
     assert not (tmp_path / "ran").exists()
 
 
@@ -129,7 +127,7 @@ def episodes_of_rllib(path, states):
 
 def test_episodes(tmp_path):
     path = episodes_of_rllib(tmp_path / "x.parquet", map(state_of, recorded()))
-    assert_equal(rllib_format.read(path), recorded())
+    assert_equal(read_episodes(path, "rllib"), recorded())
 
 
 def test_hostile_episodes(tmp_path):
@@ -149,16 +147,15 @@ def test_hostile_episodes(tmp_path):
     for i, (state, message) in enumerate(given):
         path = episodes_of_rllib(tmp_path / f"{i}.parquet", [state])
         with pytest.raises(DataError, match=message):
-            rllib_format.read(path)
+            read_episodes(path, "rllib")
     assert not (tmp_path / "ran").exists()
 
 
 def test_written_steps_are_read_back(tmp_path):
-    rllib_format.write(recorded(), tmp_path / "x")
-    assert rllib_format.finds(tmp_path / "x")
-    assert_of_steps(rllib_format.read(tmp_path / "x"))
+    write_episodes(recorded(), tmp_path / "x", "rllib")
+    assert_of_steps(read_episodes(tmp_path / "x"))
     with pytest.raises(DataError, match="FlattenObservations"):
-        rllib_format.write(recorded(nested=True), tmp_path / "y")
+        write_episodes(recorded(nested=True), tmp_path / "y", "rllib")
     assert not (tmp_path / "y").exists()
 
 
@@ -179,7 +176,7 @@ def run_in_ray(tmp_path):
         runner = OfflineSingleAgentEnvRunner(config=config)
         theirs = runner.sample(num_episodes=2)
         runner.stop()
-        found = rllib_format.read(tmp_path / name, allow_pickle=True)
+        found = read_episodes(tmp_path / name, "rllib", allow_pickle=True)
         assert [episode.id_ for episode in found] == [episode.id_ for episode in theirs]
         for mine, other in zip(found, theirs):
             np.testing.assert_array_equal(mine.get_observations(), other.get_observations())
@@ -188,7 +185,7 @@ def run_in_ray(tmp_path):
                 mine.get_extra_model_outputs("action_logp"), other.get_extra_model_outputs("action_logp")
             )
             assert (mine.is_terminated, mine.is_truncated) == (other.is_terminated, other.is_truncated)
-    rllib_format.write(recorded(), tmp_path / "ours")
+    write_episodes(recorded(), tmp_path / "ours", "rllib")
     reader = OfflinePreLearner.__new__(OfflinePreLearner)
     reader.config = BCConfig().offline_data(input_compress_columns=[])
     theirs = reader._map_to_episodes(ray.data.read_parquet(str(tmp_path / "ours")).take_batch(100))["episodes"]

@@ -213,3 +213,16 @@ def test_an_error_drops_what_was_not_committed(tmp_path):
         raise KeyError
     assert_same(read_episodes(tmp_path), episodes[:2])
     assert verify(tmp_path) == []
+
+
+def test_a_closed_writer_changes_nothing(tmp_path):
+    episodes = episodes_of(np.random.default_rng(1), 2)
+    log = DatasetWriter(tmp_path)
+    log.add(episodes[0])
+    log.commit()
+    log.close()
+    with pytest.raises(DataError, match="one that was closed"):
+        log.add(episodes[1])
+    log.commit()
+    log.close()
+    assert verify(tmp_path) == [] and [episode.id_ for episode in read_episodes(tmp_path)] == [episodes[0].id_]

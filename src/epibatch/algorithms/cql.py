@@ -99,7 +99,7 @@ class CQLRule(SACRule):
         own.num_steps.fill_(num_steps)
 
     def _gap(self, batch: Mapping[str, Any], module: Any) -> torch.Tensor:
-        """How much higher the soft maximum over actions is than the Q-value of the recorded one, on average."""
+        """Return the mean difference of the soft maximum over actions and the Q-value of the recorded one."""
         temperature = self.settings.temperature
         if isinstance(module.action_space, gym.spaces.Discrete):
             values = module.compute_q_values(batch)

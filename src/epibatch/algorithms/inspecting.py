@@ -270,7 +270,7 @@ def _size(gap: float) -> str:
 
 
 def _notes(data: Mapping[str, Any], algo: Algorithm) -> list[str]:
-    """What is to be seen first: where acting and learning part, and how much is padding."""
+    """Return notes on what is to be seen first: where acting and learning part, and how much is padding."""
     notes = []
     observations, outputs = data["gap"]
     if observations or (outputs or 0.0) > _TOLERANCE:

@@ -23,6 +23,7 @@ from ..env_runner.multi_agent_env import MultiAgentEnv
 from ..episodes import MultiAgentEpisode, episodes_to_columns
 from ..episodes.reader import reader_of
 from ..offline.episode_dataset import EpisodeDataset
+from ..offline.foreign import batches_of
 
 if TYPE_CHECKING:
     from ..learner.learner import Learner
@@ -80,7 +81,7 @@ def held_out_losses(learner: Learner, episodes: Sequence[Any]) -> dict[str, dict
     connector.freeze()
     sums: dict[str, Counter[str]] = {}
     with random_state_apart(0):
-        for part in _portions(episodes):
+        for part in batches_of(episodes, _AT_ONCE):
             batch = connector(rl_module=learner.module, batch={}, episodes=part, shared_data={}, metrics=None)
             for module_id, values in learner.measure(batch).items():
                 count = values.pop("num_rows")
@@ -90,18 +91,6 @@ def held_out_losses(learner: Learner, episodes: Sequence[Any]) -> dict[str, dict
         module_id: {name: total if name == "num_rows" else total / totals["num_rows"] for name, total in totals.items()}
         for module_id, totals in sums.items()
     }
-
-
-def _portions(episodes: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yield the episodes in lists, each with not many more steps than are measured at once."""
-    part: list[Any] = []
-    steps = 0
-    for place in range(len(episodes)):
-        part.append(episodes[place])
-        steps += len(part[-1])
-        if place + 1 == len(episodes) or steps >= _AT_ONCE:
-            yield part
-            part, steps = [], 0
 
 
 class RecordedEpisodes:

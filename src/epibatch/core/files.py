@@ -15,6 +15,7 @@ import stat
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -202,7 +203,7 @@ def is_unfinished(path: Path) -> bool:
     return bool(_UNFINISHED.fullmatch(path.name)) and stat.S_ISREG(os.lstat(path).st_mode)
 
 
-def open_to_append(path: Path) -> BinaryIO:
+def open_to_append(path: Path) -> BufferedWriter:
     """Open a regular file for appending; one that is not there is made.
 
     Raises:

@@ -4,5 +4,5 @@ from .dataset_writer import DatasetWriter as DatasetWriter
 from .episode_batches import EpisodeBatches as EpisodeBatches
 from .episode_dataset import EpisodeDataset as EpisodeDataset
 from .formats import read_episodes as read_episodes, write_episodes as write_episodes
-from .data_folder import repair as repair, verify as verify
 from .multi_agent_dataset import MultiAgentDataset as MultiAgentDataset, MultiAgentWriter as MultiAgentWriter
+from .verifying import repair as repair, verify as verify

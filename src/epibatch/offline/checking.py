@@ -10,18 +10,18 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, DataError
+from epibatch.core.errors import CheckpointError, ColumnError, DataError
 from epibatch.core.spaces import get_base_struct_from_space, integer_limits
 from epibatch.core.structs import flatten_like, paths_of
 
-from ..episodes.chunk_table import ChunkTable
-from ..episodes.reader import EpisodeReader, reader_of
+from ..episodes.reader import reader_of
 from ..episodes.store import Flags, Leaf
-from .data_folder import is_data_set, verify
+from .data_folder import is_data_set
 from .episode_dataset import EpisodeDataset
 from .formats import OWN, read_episodes
 from .multi_agent_dataset import MultiAgentDataset
 from .parts import REQUIRED
+from .verifying import verify
 
 _OUTSIDE_BOX = "outside Box"
 _AT_ONCE = 65_536
@@ -112,7 +112,7 @@ def fault_lines(path: Path, format: str | None = None) -> list[str]:
     lines = [f"error: {sentence}" for sentence in verify(path)] if is_own else []
     try:
         return lines + [str(fault) for fault in check_episodes(read_episodes(path, format))]
-    except DataError as error:
+    except (CheckpointError, ColumnError, DataError) as error:
         if not path.exists():
             raise
         return lines or [f"error: {error}"]
@@ -144,7 +144,8 @@ def _faults_of_episodes(data: EpisodeDataset | MultiAgentDataset) -> Iterator[Da
 def _faults_of_column(data: EpisodeDataset, name: str, space: Any) -> list[DataFault]:
     counts: dict[tuple[str, str], int] = {}
     places: dict[tuple[str, str], tuple[str, int]] = {}
-    for first, reader in _in_blocks(data):
+    for part in _in_blocks(data):
+        reader = reader_of(part)
         rows = reader.rows(name, 0, reader.lengths + (name == Columns.OBS))
         ends = rows.counts.cumsum()
         leaves = [rows.leaf(i) for i in range(rows.num_leaves)]
@@ -163,7 +164,7 @@ def _faults_of_column(data: EpisodeDataset, name: str, space: Any) -> list[DataF
                 row = int(mask.argmax())
                 chunk = int(ends.searchsorted(row, "right"))
                 step = row - int(ends[chunk] - rows.counts[chunk]) + int(reader.starts[chunk])
-                places.setdefault(key, (_name_of(data, first + chunk), step))
+                places.setdefault(key, (_name_of(part, chunk), step))
                 counts[key] = counts.get(key, 0) + int(mask.sum())
     may_be_outside = name == Columns.ACTIONS
     return [
@@ -178,16 +179,10 @@ def _name_of(data: EpisodeDataset, number: int) -> str:
     return str(about["id"]) if whole is None else f"{whole}, agent {about['agent_id']}"
 
 
-def _in_blocks(data: EpisodeDataset) -> Iterator[tuple[int, EpisodeReader]]:
-    """Readers of some episodes at a time, with the number of the first."""
+def _in_blocks(data: EpisodeDataset) -> Iterator[EpisodeDataset]:
+    """Some of the episodes at a time."""
     blocks = (data.lengths + 1).cumsum() // _AT_ONCE
-    bounds = np.unique(blocks, return_index=True)[1].tolist()
-    for first, stop in zip(bounds, [*bounds[1:], len(data)]):
-        part = slice(first, stop)
-        yield first, reader_of(ChunkTable(
-            data.stores, data.first[part], data.lengths[part], store=data.store[part], stride=data.stride[part],
-            lookbacks=data.lookbacks[part], starts=data.starts[part], lack_final_obs=data.lack_final_obs[part],
-        ))  # fmt: skip
+    return map(data.take, np.split(np.arange(len(data)), np.flatnonzero(np.diff(blocks)) + 1))
 
 
 def _faulty_rows(leaf: Leaf, space: gym.Space[Any] | None) -> dict[str, Flags]:

@@ -6,14 +6,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from epibatch.core.columns import Columns
 from epibatch.core.errors import DataError
 
 from ..episodes import SingleAgentEpisode, columns_to_episodes, episodes_to_columns
-from .foreign import new_target, reading, with_steps
-from .hdf5 import arrays_of, h5py, is_hdf5
+from .foreign import array_columns, arrays_of, h5py, is_hdf5, new_target, reading, with_steps
 
 _KIND, _EXTRA = "an HDF5 file of D4RL", "d4rl"
 _NAMES = {
@@ -49,10 +46,9 @@ def read(
     library = h5py(_EXTRA)
     with reading(path, _KIND), library.File(path, "r") as file:
         arrays = arrays_of(file, Path(path), _EXTRA, max_bytes)
-        given = names or {}
-        arrays = {k: v for k, v in arrays.items() if "/" not in k and v.shape and given.get(k, k) is not None}
-        columns = {name: array[()] for name, array in arrays.items()}
-        return columns_to_episodes(columns, {name: target for name, target in given.items() if target is not None})
+        columns = {name: array[()] for name, array in arrays.items() if "/" not in name and array.shape}
+        known = {theirs: ours for ours, theirs in _NAMES.items() if theirs in columns}
+        return columns_to_episodes(columns, {**known, **(names or {})})
 
 
 def write(episodes: Iterable[Any], path: str | Path) -> None:
@@ -76,10 +72,6 @@ def write(episodes: Iterable[Any], path: str | Path) -> None:
     columns = episodes_to_columns(joined)
     for name in (Columns.INFOS, Columns.T, Columns.EPS_ID):
         del columns[name]
-    for name, column in columns.items():
-        if not isinstance(column, np.ndarray):
-            do = "flatten it first, or use another format"
-            raise DataError(f"column {name!r}", expected="an array, as D4RL has", found="a nested one", do=do)
     with new_target(path) as temporary, library.File(temporary, "w") as file:
-        for name, column in columns.items():
+        for name, column in array_columns(columns, "D4RL").items():
             file.create_dataset(_NAMES.get(name, name), data=column, compression="gzip")

@@ -13,36 +13,35 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from epibatch.core.errors import DataError, EpibatchError
-from epibatch.core.files import FolderLock, open_file, open_to_append, read_file, storing
+from epibatch.core.files import open_file, read_file, refuse_links
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from epibatch.core.state_codec import decode_state, encode_state
 from epibatch.core.structs import Form, paths_of
 
-from ..episodes.store import Ints, Leaf
-from .parts import CONTINUES, FACTS, LINE_END, LOOKBACK, REQUIRED, STARTED, STEPS, TERMINATED, ColumnLayout, rows_of
+from ..episodes.store import Leaf
+from .parts import NUM_FACTS, REQUIRED, ColumnLayout, PartFacts
 
 FORMAT, VERSION = "epibatch-episodes", 1
 DESCRIPTION, COMMITS, PARTS, LINES = "dataset.json", "commits.jsonl", "parts.bin", "parts.jsonl"
 EPISODES, GROUP = "episodes", "agents-"
 """Folders of a data set of several agents: its episodes, and the rows of agents with the same columns."""
-_COMMIT = re.compile(rb'(\{"rows":(\d{1,18}),"parts":(\d{1,18}),"text":(\d{1,18}),"sums":\[[^\[\]]*\])'
-                     rb',"sum":"([0-9a-f]{64})"\}\n')  # fmt: skip
 _DTYPE = re.compile(r"[<>|][biufc]\d{1,2}")
 _MOST_DESCRIPTION, _MOST_COMMITS = 16 * 2**20, 256 * 2**20
 _MOST_LEVELS = 50
-_BLOCK = 2**20
 
 
-class Commit(NamedTuple):
-    """How much of a data set there is after a commit.
+@dataclass(frozen=True)
+class Commit:
+    """The size of a data set after a commit; the default is that before the first one.
 
     Args:
         rows: Rows of each column.
@@ -54,21 +53,16 @@ class Commit(NamedTuple):
         line_end: Bytes of `commits.jsonl`.
     """
 
-    rows: int
-    parts: int
-    text: int
-    sums: list[str]
-    sum: str
-    line_end: int
-
-    @classmethod
-    def nothing(cls) -> Commit:
-        """The state before the first commit."""
-        return cls(0, 0, 0, [], "", 0)
+    rows: int = 0
+    parts: int = 0
+    text: int = 0
+    sums: Sequence[str] = ()
+    sum: str = ""
+    line_end: int = 0
 
 
 class Description(NamedTuple):
-    """What `dataset.json` says.
+    """The content of `dataset.json`.
 
     Args:
         columns: What the rows of each column are like.
@@ -89,7 +83,7 @@ class Description(NamedTuple):
             for number, (name, layout) in enumerate(self.columns.items())
             for i, (dtype, shape) in enumerate(layout.kinds)
         }
-        return {**sizes, PARTS: 8 * len(FACTS), LINES: 1}
+        return {**sizes, PARTS: 8 * NUM_FACTS, LINES: 1}
 
     def to_json(self) -> bytes:
         """Return the text of `dataset.json`."""
@@ -175,7 +169,7 @@ class DataFolder:
         description: What `dataset.json` says.
         commits: The commits.
         last: The last one of them.
-        parts: The facts of the parts of episodes: int64 [P, 8].
+        parts: The facts of the parts of episodes.
 
     Raises:
         DataError: it is no data set, or has no commit, or its description, commits, sizes or table of parts are
@@ -188,10 +182,11 @@ class DataFolder:
         self.commits = self._read_commits(total, num_commits)
         self.last = self.commits[-1]
         for name, size in self.files.items():
-            actual = self.size_of(name)
-            if actual < size:
+            if (actual := self.size_of(name)) < size:
                 raise damaged(str(self.path / name), f"{size:,} bytes", f"{actual:,}")
-        self.parts = np.frombuffer(self._read(PARTS, self.files[PARTS]), "<i8").reshape(-1, len(FACTS))
+        with self._open(PARTS) as file:
+            table = np.frombuffer(file.read(self.files[PARTS]), "<i8")
+        self.parts = PartFacts(*table.reshape(-1, NUM_FACTS).T)
         _check_parts(str(self.path / PARTS), self.parts, self.last)
 
     def _read_commits(self, total: str, num_commits: int | None) -> list[Commit]:
@@ -233,32 +228,25 @@ class DataFolder:
 
     def line(self, part: int) -> dict[str, Any]:
         """Return what the line of a part says."""
-        begin = int(self.parts[part - 1, LINE_END]) if part else 0
+        begin = int(self.parts.line_end[part - 1]) if part else 0
         where = f"{self.path / LINES}, part {part}"
         with self._open(LINES) as file:
             file.seek(begin)
-            text = file.read(int(self.parts[part, LINE_END]) - begin)
+            text = file.read(int(self.parts.line_end[part]) - begin)
         return read_line(where, text)
 
     def size_of(self, name: str) -> int:
         """Return the bytes of a file, 0 if it is missing."""
-        try:
-            with open_file(self.path / name) as file:
-                return os.fstat(file.fileno()).st_size
-        except FileNotFoundError:
+        if not os.path.lexists(self.path / name):
             return 0
-        except OSError as error:
-            raise damaged(str(self.path / name), "a file that can be read", str(error)) from None
+        with self._open(name) as file:
+            return os.fstat(file.fileno()).st_size
 
-    def _open(self, name: str) -> Any:
+    def _open(self, name: str) -> BinaryIO:
         try:
             return open_file(self.path / name)
         except OSError as error:
             raise damaged(str(self.path / name), "a file that can be read", str(error)) from None
-
-    def _read(self, name: str, size: int) -> bytes:
-        with self._open(name) as file:
-            return bytes(file.read(size))
 
 
 def read_description(path: Path) -> tuple[Description, str]:
@@ -269,15 +257,6 @@ def read_description(path: Path) -> tuple[Description, str]:
     """
     text = _content(path, DESCRIPTION, _MOST_DESCRIPTION)
     return Description.from_json(str(path / DESCRIPTION), text), hashlib.sha256(text).hexdigest()
-
-
-def read_commits(path: Path) -> tuple[list[Commit], str | None]:
-    """Return the commits of a folder, as `parsed_commits` does.
-
-    Raises:
-        DataError: they cannot be read.
-    """
-    return parsed_commits(_content(path, COMMITS, _MOST_COMMITS))
 
 
 def _content(path: Path, name: str, limit: int) -> bytes:
@@ -302,15 +281,18 @@ def commit_line(commit: Commit, before: Commit) -> tuple[bytes, Commit]:
     text = json.dumps(facts, separators=(",", ":"))[:-1].encode()
     total = hashlib.sha256(before.sum.encode() + text).hexdigest()
     line = text + f',"sum":"{total}"}}\n'.encode()
-    return line, commit._replace(sum=total, line_end=before.line_end + len(line))
+    return line, replace(commit, sum=total, line_end=before.line_end + len(line))
 
 
-def parsed_commits(text: bytes) -> tuple[list[Commit], str | None]:
+def read_commits(path: Path) -> tuple[list[Commit], str | None]:
     """Return the whole commits at the beginning of `commits.jsonl`, and what is wrong after them, if something is.
 
     A last line without an end is what a crash leaves: it is nothing wrong unless it is a commit but for its last byte.
+
+    Raises:
+        DataError: they cannot be read.
     """
-    commits = [Commit.nothing()]
+    text, commits = _content(path, COMMITS, _MOST_COMMITS), [Commit()]
     for line in text.splitlines(keepends=True):
         before = commits[-1]
         commit = _parsed(line, before)
@@ -324,17 +306,16 @@ def parsed_commits(text: bytes) -> tuple[list[Commit], str | None]:
 
 
 def _parsed(line: bytes, before: Commit) -> Commit | None:
-    found = _COMMIT.fullmatch(line)
-    if found is None or hashlib.sha256(before.sum.encode() + found[1]).hexdigest().encode() != found[5]:
-        return None
     try:
-        sums = json.loads(found[1] + b"}")["sums"]
-    except (ValueError, RecursionError):
+        facts = json.loads(line)
+        rows, parts, text, sums = (facts[name] for name in ("rows", "parts", "text", "sums"))
+        grown = (before.rows, rows), (before.parts, parts), (before.text, text)
+        fits = all(type(now) is int and then <= now < 2**62 for then, now in grown)
+        expected, commit = commit_line(Commit(rows, parts, text, sums), before)
+        fits &= line == expected and all(type(item) is str for item in sums)
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
-    counts = [int(found[i]) for i in (2, 3, 4)]
-    if any(now < then for now, then in zip(counts, before[:3])) or not all(type(item) is str for item in sums):
-        return None
-    return Commit(counts[0], counts[1], counts[2], sums, found[5].decode(), before.line_end + len(line))
+    return commit if fits else None
 
 
 def read_line(where: str, text: bytes) -> dict[str, Any]:
@@ -358,99 +339,31 @@ def read_line(where: str, text: bytes) -> dict[str, Any]:
     return facts
 
 
-def _check_parts(where: str, parts: Ints, last: Commit) -> None:
+def _check_parts(where: str, parts: PartFacts, last: Commit) -> None:
     """Make sure that a table of parts describes the rows that there are."""
 
     def require(fits: Any, what: str) -> None:
         if not np.all(fits):
-            number = int(np.argmin(fits)) if np.ndim(fits) else len(parts)
+            number = int(np.argmin(fits)) if np.ndim(fits) else len(parts.steps)
             raise damaged(where, "facts of the parts of episodes", f"{what} (part {number})")
 
-    counts = parts[:, [LOOKBACK, STEPS]]
-    require(((counts >= 0) & (counts <= last.rows)).all(1), "steps that are not there")
-    require(parts[:, STARTED] >= 0, "a start before the episode's")
-    require(parts[:, STARTED] <= 2**62, "a start that is too late")
-    flags = parts[:, TERMINATED : TERMINATED + 3]
-    require(((flags == 0) | (flags == 1)).all(1), "flags that are neither 0 nor 1")
-    require(int(rows_of(parts).astype(np.float64).sum()) == last.rows and rows_of(parts).sum() == last.rows,
-            f"other rows than {last.rows}")  # fmt: skip
-    ends = parts[:, LINE_END]
-    require(np.diff(ends, prepend=0) > 0, "lines that do not follow each other")
-    require(not len(ends) or ends[-1] == last.text, "other text than there is")
-    before, numbers = parts[:, CONTINUES], np.arange(len(parts))
-    require((before >= -1) & (before < numbers), "a part that goes on from none before")
+    for counts in (parts.lookback, parts.steps):
+        require((counts >= 0) & (counts <= last.rows), "steps that are not there")
+    require((parts.t_started >= 0) & (parts.t_started <= 2**62), "a start before the episode's, or too late")
+    flags = np.stack([parts.terminated, parts.truncated, parts.lacks_final_obs])
+    require(((flags == 0) | (flags == 1)).all(0), "flags that are neither 0 nor 1")
+    sums = parts.rows.astype(np.float64).sum(), parts.rows.sum()  # the second alone may overflow
+    require(all(int(total) == last.rows for total in sums), f"other rows than {last.rows}")
+    require(np.diff(parts.line_end, prepend=0) > 0, "lines that do not follow each other")
+    require(last.text == (parts.line_end[-1] if last.parts else 0), "other text than there is")
+    before = parts.continues
+    require((before >= -1) & (before < np.arange(len(before))), "a part that goes on from none before")
     later = before >= 0
-    require(later | (parts[:, STEPS] > 0), "an episode without steps")
-    earlier = parts[before[later]]
+    require(later | (parts.steps > 0), "an episode without steps")
     require(len(np.unique(before[later])) == later.sum(), "two parts that go on from one")
-    require((earlier[:, STARTED] + earlier[:, STEPS] == parts[later, STARTED])
-            & (earlier[:, TERMINATED : TERMINATED + 2] == 0).all(1) & (parts[later, LOOKBACK] == 0),
-            "a part that does not fit the one before")  # fmt: skip
-
-
-# -- checking and repairing --------------------------------------------------------------------------
-
-
-def verify(path: str | os.PathLike[str]) -> list[str]:
-    """Return what is wrong with a data set: its description, commits, table of parts, lines, and sums of all rows.
-
-    Args:
-        path: Its folder; nothing may write to it meanwhile.
-
-    Returns:
-        Sentences; none if everything is as it was committed, and nothing lies after the last commit.
-
-    Example:
-        >>> verify("no_such_folder")
-        ['no_such_folder: expected a data set, found no dataset.json']
-    """
-    if (Path(path) / EPISODES).is_dir():
-        return [sentence for part in _folders(Path(path)) for sentence in verify(part)]
-    try:
-        folder = DataFolder(path)
-        wrong = [sentence for _, sentence in _faults(folder.path, folder.description, folder.commits)]
-        return wrong + _bad_lines(folder) + list(_leftovers(folder))
-    except DataError as error:
-        return [_sentence(error)]
-
-
-def repair(path: str | os.PathLike[str]) -> list[str]:
-    """Cut a data set back to the last commit up to which everything is whole.
-
-    Of several agents, this is done for the episodes and for each group of agents. Episodes whose rows were lost are
-    named when they are read.
-
-    Args:
-        path: Its folder; nothing may read it meanwhile.
-
-    Returns:
-        Sentences that say what was wrong and what was lost; none if nothing was done.
-
-    Raises:
-        DataError: its description is damaged, or no commit is whole. Nothing was done.
-        StorageError: another process writes to it, or it cannot be written.
-    """
-    folder = Path(path)
-    if (folder / EPISODES).is_dir():
-        return [sentence for part in _folders(folder) for sentence in repair(part)]
-    description, _ = read_description(folder)
-    lock = FolderLock(folder)
-    try:
-        commits, left = read_commits(folder)
-        faults = sorted(_faults(folder, description, commits))
-        whole = DataFolder(folder, faults[0][0] if faults else len(commits))
-        said = [f"{COMMITS}: {left}"] if left else []
-        said += [sentence for _, sentence in faults] + list(_leftovers(whole))
-        if len(commits) > len(whole.commits):
-            lost = commits[-1].parts - whole.last.parts
-            said.append(f"lost {len(commits) - len(whole.commits)} commits: {lost} episodes, or later parts of them")
-        with storing(f"data set {path}", "see to the permissions of the folder"):
-            for name, size in {**whole.files, COMMITS: whole.last.line_end}.items():
-                with open_to_append(folder / name) as file:
-                    file.truncate(size)
-    finally:
-        lock.release()
-    return said
+    starts_at_end = (parts.t_started + parts.steps)[before[later]] == parts.t_started[later]
+    is_running = ~flags[:2, before[later]].any(0)
+    require(starts_at_end & is_running & (parts.lookback[later] == 0), "a part that does not fit the one before")
 
 
 def is_data_set(path: Path) -> bool:
@@ -458,59 +371,16 @@ def is_data_set(path: Path) -> bool:
     return (path / DESCRIPTION).exists() or (path / EPISODES / DESCRIPTION).exists()
 
 
-def group_folders(path: Path) -> list[Path]:
-    """Return the folders of agents with the same columns."""
-    folders: list[Path] = []
-    while (path / f"{GROUP}{len(folders)}").is_dir():
-        folders.append(path / f"{GROUP}{len(folders)}")
-    return folders
+def folders_of_several(path: Path) -> list[Path]:
+    """Return the folders of a data set of several agents: that of its episodes, and those of rows with a commit.
+
+    Raises:
+        CheckpointError: a link is in the data set.
+    """
+    refuse_links(path)
+    groups = (path / f"{GROUP}{number}" for number in count())
+    return [path / EPISODES, *takewhile(_has_commit, groups)]
 
 
-def _folders(path: Path) -> list[Path]:
-    return [path / EPISODES, *group_folders(path)]
-
-
-def _sentence(error: DataError) -> str:
-    return f"{error.where}: expected {error.expected}, found {error.found}"
-
-
-def _bad_lines(folder: DataFolder) -> list[str]:
-    wrong = []
-    for part in range(len(folder.parts)):
-        try:
-            folder.line(part)
-        except DataError as error:
-            wrong.append(_sentence(error))
-    return wrong
-
-
-def _leftovers(folder: DataFolder) -> Iterator[str]:
-    """What lies after the last commit, as sentences."""
-    for name, size in {**folder.files, COMMITS: folder.last.line_end}.items():
-        if (more := folder.size_of(name) - size) > 0:
-            yield f"{name}: {more:,} bytes after the last commit"
-
-
-def _faults(path: Path, description: Description, commits: list[Commit]) -> Iterator[tuple[int, str]]:
-    """The commits from which on a file has other bytes than were written, each with a sentence."""
-    for position, name in enumerate(description.files()):
-        ends = [sizes_at(description, commit)[name] for commit in commits]
-        for number, total in enumerate(_sums(path / name, ends)):
-            if commits[number].sums[position : position + 1] != [total]:
-                yield number, f"{name}: other bytes than were written in commit {number + 1} of {len(commits)}"
-
-
-def _sums(path: Path, ends: list[int]) -> Iterator[str]:
-    """The sums of the parts of a file that end at these places."""
-    try:
-        file = open_file(path)
-    except OSError as error:
-        yield str(error)
-        return
-    with file:
-        for begin, end in pairwise([0, *ends]):
-            total, left = hashlib.sha256(), end - begin
-            while left and (block := file.read(min(left, _BLOCK))):
-                total.update(block)
-                left -= len(block)
-            yield total.hexdigest()
+def _has_commit(path: Path) -> bool:
+    return (path / COMMITS).exists() and any(read_commits(path))

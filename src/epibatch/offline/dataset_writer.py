@@ -6,13 +6,15 @@ import hashlib
 import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from io import RawIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from epibatch.core.errors import DataError
-from epibatch.core.files import LOCK, FolderLock, create_file, open_to_append, storing, sync_folder
+from epibatch.core.files import LOCK, FolderLock, is_unfinished, open_to_append, replace_file, storing, sync_folder
 
 from ..episodes import SingleAgentEpisode
 from .data_folder import (
@@ -26,20 +28,7 @@ from .data_folder import (
     read_description,
     sizes_at,
 )
-from .parts import (
-    CONTINUES,
-    LINE_END,
-    REQUIRED,
-    STARTED,
-    STEPS,
-    TERMINATED,
-    ColumnLayout,
-    Running,
-    layout_of,
-    read_parts,
-    rows_of,
-    spaces_of,
-)
+from .parts import REQUIRED, ColumnLayout, Running, layout_of, read_parts, spaces_of
 
 
 class DatasetWriter:
@@ -71,11 +60,11 @@ class DatasetWriter:
 
     def __init__(self, folder: str | os.PathLike[str], *, env: str | None = None) -> None:
         self._path, self._env = Path(folder), env
-        self._is_new_folder = not self._path.exists()
+        self._is_new_folder, self._is_closed = not self._path.exists(), False
         self._description: Description | None = None
-        self._last = self._now = Commit.nothing()
+        self._last = self._now = Commit()
         self._running = Running()
-        self._files: dict[str, BinaryIO] = {}
+        self._files: dict[str, RawIOBase] = {}  # without a buffer, which would keep what a full disk does not take
         self._sums: dict[str, Any] = {}
         with storing(f"data set {folder}", "choose another folder"):
             self._path.mkdir(parents=True, exist_ok=True)
@@ -83,46 +72,46 @@ class DatasetWriter:
         try:
             self._take_over()
         except BaseException:
-            self._lock.release()
+            self._release()
             raise
 
     def _take_over(self) -> None:
         """Go on with the data set that is there, without what was not committed."""
-        names = set(os.listdir(self._path)) - {LOCK}
-        if names and DESCRIPTION not in names:
-            do = "choose another folder"
-            raise DataError(str(self._path), expected="an empty folder, or a data set", found=f"{min(names)!r}", do=do)
+        for path in self._path.glob(f".{DESCRIPTION}.*"):
+            if is_unfinished(path):  # a process was killed while it wrote the description
+                path.unlink()
+        names = names_in(self._path, DESCRIPTION)
         if not names:
             return
-        if COMMITS not in names or not any(read_commits(self._path)):  # it was begun, and nothing was committed
+        rows = any(os.path.getsize(self._path / name) for name in names - {DESCRIPTION})
+        if not (any(read_commits(self._path)) if COMMITS in names else rows):  # nothing was committed
             self._remove(read_description(self._path)[0])
             return
         folder = DataFolder(self._path)
         self._description, self._last, self._now = folder.description, folder.last, folder.last
         parts = folder.parts
-        is_open = (parts[:, TERMINATED : TERMINATED + 2] == 0).all(1)
-        is_open[parts[parts[:, CONTINUES] >= 0, CONTINUES]] = False
+        is_open = (parts.terminated == 0) & (parts.truncated == 0)
+        is_open[parts.continues[parts.continues >= 0]] = False
         for part in np.flatnonzero(is_open).tolist():
-            self._running[folder.line(part)["id"]] = part, int(parts[part, STARTED] + parts[part, STEPS])
+            self._running[folder.line(part)["id"]] = part, int(parts.t_started[part] + parts.steps[part])
         self._open(folder.description)
         self._cut({**folder.files, COMMITS: folder.last.line_end})
 
     def _open(self, description: Description) -> None:
         with storing(f"data set {self._path}", "see to the permissions of the folder"):
             for name in (*description.files(), COMMITS):
-                self._files[name] = open_to_append(self._path / name)
+                self._files[name] = open_to_append(self._path / name).detach()
         self._sums = {name: hashlib.sha256() for name in description.files()}
 
     def _cut(self, sizes: Mapping[str, int]) -> None:
         """Remove what the files have beyond these sizes."""
         with storing(f"data set {self._path}", "see to the permissions of the folder"):
             for name, size in sizes.items():
-                self._files[name].flush()
                 self._files[name].truncate(size)
 
     @property
     def columns(self) -> Mapping[str, ColumnLayout]:
-        """What the rows of each column are like; empty before the first episode."""
+        """The nesting, types and shapes of the rows of each column; empty before the first episode."""
         return {} if self._description is None else self._description.columns
 
     @property
@@ -147,9 +136,13 @@ class DatasetWriter:
                 Python objects. Nothing was added.
             CheckpointError: an episode's names are no text, numbers or tuples. Nothing was added.
             StorageError: the disk is full, say. Nothing was added.
+            DataError: the writer was closed, or something that is no episode of one agent.
         """
         if isinstance(episodes, SingleAgentEpisode):
             episodes = [episodes]
+        if self._is_closed:
+            do = "make another DatasetWriter of the folder"
+            raise DataError(str(self._path), expected="an open writer", found="one that was closed", do=do)
         about = self._description
         delivery = read_parts(episodes, self.columns, self._now.parts, self._running, outputs)
         if delivery is None:
@@ -157,37 +150,35 @@ class DatasetWriter:
         if about is None:
             about = Description(layout_of(delivery.columns), *spaces_of(episodes), self._env)
             self._begin(about)
-        facts = delivery.facts
-        facts[:, LINE_END] += self._now.text
+        facts, now = delivery.facts, self._now
         leaves = [leaf for _, leaves in delivery.columns.values() for leaf in leaves]
-        sums = {name: total.copy() for name, total in self._sums.items()}
+        rows = [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8) for leaf in leaves]
+        table = np.stack([*facts[:-1], facts.line_end + now.text], 1).astype("<i8").tobytes()
+        contents: dict[str, Any] = dict(zip(about.files(), [*rows, table, b"".join(delivery.lines)]))
         try:
             with storing(f"data set {self._path}", "free or choose another disk"):
-                for name, content in zip(about.files(), [*leaves, facts.astype("<i8"), delivery.lines]):
-                    self._append(name, content)
+                for name, content in contents.items():
+                    self._write(name, content)
         except BaseException:
-            self._sums = sums
             with suppress(OSError):
-                self._cut(sizes_at(about, self._now))
+                self._cut(sizes_at(about, now))
             raise
-        rows, text = int(rows_of(facts).sum()), len(delivery.lines)
-        self._now = self._now._replace(
-            rows=self._now.rows + rows, parts=self._now.parts + len(facts), text=self._now.text + text
-        )
+        for name, content in contents.items():
+            self._sums[name].update(content)
+        text = now.text + int(facts.line_end[-1])
+        self._now = replace(now, rows=now.rows + int(facts.rows.sum()), parts=now.parts + len(facts.rows), text=text)
         self._running = delivery.running
 
-    def _append(self, name: str, content: Any) -> None:
-        if isinstance(content, np.ndarray):
-            content = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
-        self._files[name].write(content)
-        self._files[name].flush()
-        self._sums[name].update(content)
+    def _write(self, name: str, content: Any) -> None:
+        left = memoryview(content)
+        while left:  # a disk that is nearly full takes a part of it
+            left = left[self._files[name].write(left) :]
 
     def _begin(self, about: Description) -> None:
         """Write the description of a new data set, and make its files."""
         try:
             with storing(f"data set {self._path}", "free or choose another disk"):
-                create_file(self._path / DESCRIPTION, about.to_json())
+                replace_file(self._path / DESCRIPTION, about.to_json())
                 self._open(about)
         except BaseException:
             self._remove(about)
@@ -214,37 +205,40 @@ class DatasetWriter:
         sums = [total.hexdigest() for total in self._sums.values()]
         if not self._last.line_end:
             sums.append(hashlib.sha256(about.to_json()).hexdigest())
-        line, commit = commit_line(self._now._replace(sums=sums), self._last)
+        line, commit = commit_line(replace(self._now, sums=sums), self._last)
         with storing(f"data set {self._path}", "free or choose another disk"):
             for name in about.files():
                 os.fsync(self._files[name].fileno())
+            if not self._last.line_end:
+                sync_folder(self._path)
+                sync_folder(self._path.parent)
             try:
-                self._files[COMMITS].write(line)
-                self._files[COMMITS].flush()
+                self._write(COMMITS, line)
                 os.fsync(self._files[COMMITS].fileno())
             except BaseException:
                 self._cut({COMMITS: self._last.line_end})
                 raise
-            if not self._last.line_end:
-                sync_folder(self._path)
         self._last = self._now = commit
         self._sums = {name: hashlib.sha256() for name in about.files()}
 
     def close(self) -> None:
         """Drop what was not committed, and let others write to the folder."""
-        about, self._description = self._description, None
+        about, self._description, self._is_closed = self._description, None, True
         try:
             if about is not None and self._last.line_end:
                 self._cut(sizes_at(about, self._last))
             elif about is not None:
                 self._remove(about)
         finally:
-            for file in self._files.values():
-                file.close()
-            self._lock.release()
+            self._release()
         if self._is_new_folder and not self._last.line_end:
             with suppress(OSError):
                 self._path.rmdir()
+
+    def _release(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._lock.release()
 
     def __enter__(self) -> DatasetWriter:
         return self
@@ -255,3 +249,20 @@ class DatasetWriter:
                 self.commit()
         finally:
             self.close()
+
+
+def names_in(folder: Path, name: str) -> set[str]:
+    """Return the names in a folder.
+
+    Args:
+        folder: The folder.
+        name: The one that is among them if there are any.
+
+    Raises:
+        DataError: it is not.
+    """
+    names = set(os.listdir(folder)) - {LOCK}
+    if names and name not in names:
+        expected, do = "an empty folder, or a data set of such episodes", "choose another folder"
+        raise DataError(str(folder), expected=expected, found=f"{min(names)!r}", do=do)
+    return names

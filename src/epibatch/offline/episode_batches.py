@@ -124,7 +124,7 @@ class EpisodeBatches(IterableDataset[dict[str, Any]]):
     def _plan(self, data: EpisodeDataset | MultiAgentDataset, stream: np.random.SeedSequence) -> list[Any]:
         """The numbers of the episodes of each batch; None: they are drawn."""
         if self._draw is not None:
-            steps = self._size * self._draw.get("batch_length_T", 1)
+            steps = self._size * (self._draw.get("batch_length_T") or 1)
             return [None] * -(-data.num_steps // steps)
         order = np.arange(len(data))
         if self._shuffle:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,7 @@ from ..episodes.replay.held_steps import Name
 from ..episodes.replay.sampled_episodes import LazyIds, SampledEpisodes
 from ..episodes.replay.step_draws import StepDraws
 from ..episodes.store import Ints
-from .chosen_episodes import ChosenEpisodes
-from .episode_rows import EpisodeRows
+from .episode_rows import ChosenEpisodes, EpisodeRows
 
 _NAMES = ("agent_id", "module_id", "multi_agent_episode_id")
 
@@ -83,16 +82,10 @@ class EpisodeDataset(ChunkTable):
         """Return the names of an episode, by its number, with `infos` (None: all are empty) and `custom_data`."""
         return self._rows.about(int(self._chosen[chunk]))
 
-    @overload
-    def __getitem__(self, index: int) -> SingleAgentEpisode: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[SingleAgentEpisode]: ...
-    def __getitem__(self, index: int | slice) -> SingleAgentEpisode | list[SingleAgentEpisode]:
-        if isinstance(index, slice):
-            return super().__getitem__(index)
-        episode = super().__getitem__(index)
+    def _episode(self, chunk: int) -> SingleAgentEpisode:
+        episode = super()._episode(chunk)
         episode.observation_space, episode.action_space = self.observation_space, self.action_space
-        episode.custom_data.update(self.about(range(len(self))[index])["custom_data"])
+        episode.custom_data.update(self.about(chunk)["custom_data"])
         return episode
 
     def _name_of(self, chunk: int) -> Name:
@@ -109,8 +102,8 @@ class EpisodeDataset(ChunkTable):
         infos = self.about(chunk)["infos"]
         if infos is None:
             return None
-        rows = np.empty(len(infos), np.object_)
-        rows[:] = infos
+        rows = np.empty(count + 1, np.object_)
+        rows[:] = infos[-count - 1 :]  # those of the episode's whole lookback come before
         return rows
 
     @property

@@ -1,8 +1,9 @@
-"""The rows of whole episodes: a store, and the facts of the episodes in it."""
+"""The rows of whole episodes: a store, the facts of the episodes in it, and their steps, to be drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,24 +14,11 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import DataError
 from epibatch.core.structs import Form
 
+from ..episodes.replay.held_steps import Life, Name
+from ..episodes.replay.lanes import runs
 from ..episodes.store import Ints, Leaf, StoreColumn
 from .data_folder import DataFolder, read_line
-from .parts import (
-    CONTINUES,
-    LACKS_OBS,
-    LOOKBACK,
-    REQUIRED,
-    STARTED,
-    STEPS,
-    TERMINATED,
-    TRUNCATED,
-    Delivery,
-    Running,
-    layout_of,
-    read_parts,
-    rows_of,
-    spaces_of,
-)
+from .parts import REQUIRED, Delivery, PartFacts, Running, layout_of, read_parts, spaces_of
 
 
 class Columnar:
@@ -73,7 +61,7 @@ class Spans(Columnar):
 
 
 class EpisodeFacts(NamedTuple):
-    """Where episodes lie in a store, and their place in time: int64 [E] each.
+    """The places of episodes in a store, and their place in time: int64 [E] each.
 
     Args:
         first: The place of the oldest row.
@@ -98,12 +86,82 @@ class EpisodeFacts(NamedTuple):
         return EpisodeFacts(*(column[chosen] for column in self))
 
 
+class ChosenEpisodes:
+    """Whole episodes as held steps: facts of episodes say what each row is, so that nothing is kept for single rows.
+
+    Args:
+        store: Their rows.
+        facts: The facts of the episodes, the first places sorted.
+        name_of: Returns the names of an episode, by its number among these.
+    """
+
+    def __init__(self, store: Columnar, facts: EpisodeFacts, name_of: Callable[[int], Name]) -> None:
+        self._store, self._facts, self._name_of = store, facts, name_of
+        self._rows = facts.lookback + facts.steps + 1
+        self._row_ends, self._step_ends = self._rows.cumsum(), facts.steps.cumsum()
+        self.stored: Callable[[str], StoreColumn | None] = store.stored
+
+    @property
+    def outputs(self) -> Collection[str]:
+        """The names of the model outputs."""
+        return self._store.outputs
+
+    def rows_at(self, places: Ints) -> Ints:
+        """Return the rows of the arrays at some places: int64 [R]."""
+        return self._store.rows_at(places) if isinstance(self._store, Spans) else places
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all episodes."""
+        return int(self._rows.sum())
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of all episodes."""
+        return int(self._facts.steps.sum())
+
+    num_steps_added = num_steps
+
+    def places(self, numbers: Ints) -> Ints:
+        """Return the places of rows by their number, from 0 to `num_rows` - 1: int64 [R]."""
+        episodes = self._row_ends.searchsorted(numbers, "right")
+        places: Ints = self._facts.first[episodes] + numbers - (self._row_ends - self._rows)[episodes]
+        return places
+
+    def newest(self, most: int | None = None) -> Ints:
+        """Return the places of all rows: int64."""
+        return runs(self._facts.first, self._rows)
+
+    def numbers_of(self, places: Ints) -> Ints:
+        """Return the number of the step at each place among those of all episodes, -1 for no step: int64 [R]."""
+        facts, episodes = self._facts, self._episodes_at(places)
+        steps = places - facts.first[episodes] - facts.lookback[episodes]
+        is_step = (steps >= 0) & (steps < facts.steps[episodes])
+        numbers: Ints = np.where(is_step, steps + (self._step_ends - facts.steps)[episodes], -1)
+        return numbers
+
+    def lives_of(self, places: Ints) -> Life:
+        """Return what is known about the episode at each place."""
+        facts = self._facts.of(self._episodes_at(places))
+        begin = facts.first + facts.lookback
+        ends = facts.terminated > 0, facts.truncated > 0
+        return Life(facts.first, begin + facts.steps, *ends, facts.t_started + places - begin)
+
+    def names_of(self, places: Ints) -> list[Name]:
+        """Return the names of the episode at each place."""
+        return [self._name_of(episode) for episode in self._episodes_at(places).tolist()]
+
+    def _episodes_at(self, places: Ints) -> Ints:
+        episodes: Ints = self._facts.first.searchsorted(places, "right") - 1
+        return episodes
+
+
 class EpisodeRows:
     """The rows of all episodes of a data set, and what is known about each episode.
 
     Args:
         columns: Nesting and leaves of each column, row after row as they were written.
-        parts: The facts of the parts of episodes: int64 [P, 8].
+        parts: The facts of the parts of episodes.
         line: Returns what the line of a part says.
         spaces: Space of observations, and of actions; None: not known.
         env: Name of the environment, likewise.
@@ -117,7 +175,7 @@ class EpisodeRows:
     def __init__(
         self,
         columns: Mapping[str, tuple[Form, list[Leaf]]],
-        parts: Ints,
+        parts: PartFacts,
         line: Callable[[int], dict[str, Any]],
         spaces: tuple[Any, Any] = (None, None),
         env: str | None = None,
@@ -127,30 +185,31 @@ class EpisodeRows:
         self.path: Path | None = None
         self._made_by: tuple[Any, tuple[Any, ...]] = EpisodeRows, (columns, parts, line, spaces, env)
         self._kept: tuple[int, dict[str, Any]] = -1, {}
-        before, numbers = parts[:, CONTINUES], np.arange(len(parts))
+        before, numbers = parts.continues, np.arange(len(parts.steps))
         root = np.where(before < 0, numbers, before)
         while (root != root[root]).any():
             root = root[root]
         self._order = np.argsort(root, kind="stable")  # parts, those of an episode after each other
-        self._starts = parts[self._order, STARTED]
+        self._starts = parts.t_started[self._order]
         self._begins = np.flatnonzero(before[self._order] < 0)  # the first one of each episode among them
-        later = before[(before >= 0) & (parts[:, STEPS] > 0)]
-        rows = rows_of(parts)
+        later = before[(before >= 0) & (parts.steps > 0)]
+        rows = parts.rows
         lies_at = rows.cumsum() - rows
         rows[later] -= 1  # the last observation is the first one of the part that goes on
         ordered = rows[self._order]
-        ends = ordered.cumsum()
-        places = ends - ordered
+        places = ordered.cumsum() - ordered
         shifts = lies_at[self._order] - places
         self.store = Spans(columns, places, shifts) if shifts.any() else Columnar(columns)
-        self._own = lies_at + parts[:, LOOKBACK], parts[:, STEPS]
-        first = parts[self._order[self._begins]]
-        last = parts[self._order[np.append(self._begins[1:], len(parts)) - 1]] if len(parts) else first
-        steps = np.add.reduceat(parts[self._order, STEPS], self._begins) if len(parts) else first[:, STEPS]
+        self._own = lies_at + parts.lookback, parts.steps
+        first, last = self._order[self._begins], self._order[np.append(self._begins[1:], len(numbers)) - 1]
         self.facts = EpisodeFacts(
-            places[self._begins], first[:, LOOKBACK], steps, first[:, STARTED],
-            last[:, TERMINATED], last[:, TRUNCATED], last[:, LACKS_OBS],
+            places[self._begins], parts.lookback[first], self._sums(parts.steps), parts.t_started[first],
+            parts.terminated[last], parts.truncated[last], parts.lacks_final_obs[last],
         )  # fmt: skip
+
+    def _sums(self, values: Any) -> Any:
+        """The sums of the values of the parts of each episode."""
+        return np.add.reduceat(values[self._order], self._begins) if len(values) else values
 
     @classmethod
     def of_folder(cls, path: Path, num_commits: int | None = None) -> EpisodeRows:
@@ -181,7 +240,7 @@ class EpisodeRows:
             delivery = read_parts(part, layout, num_parts, running)
             if delivery is None:
                 continue
-            running, num_parts = delivery.running, num_parts + len(delivery.facts)
+            running, num_parts = delivery.running, num_parts + len(delivery.lines)
             layout, spaces = (layout, spaces) if deliveries else (layout_of(delivery.columns), spaces_of(part))
             deliveries.append(delivery)
         if not deliveries:
@@ -190,9 +249,9 @@ class EpisodeRows:
             name: (form, [np.concatenate(leaves) for leaves in zip(*(item.columns[name][1] for item in deliveries))])
             for name, (form, _) in deliveries[0].columns.items()
         }
-        parts = np.concatenate([item.facts for item in deliveries])
-        lines = [line for item in deliveries for line in item.lines.splitlines()]
-        return cls(columns, parts, _Lines(lines), spaces)
+        parts = PartFacts(*map(np.concatenate, zip(*(item.facts for item in deliveries))))
+        lines = [line for item in deliveries for line in item.lines]
+        return cls(columns, parts, partial(_line_in_memory, lines), spaces)
 
     def __reduce__(self) -> Any:
         return self._made_by
@@ -207,7 +266,7 @@ class EpisodeRows:
         for leaf in column.leaves if column is not None and len(bounds) else ():
             parts = np.add.reduceat(leaf, bounds, 0, np.float64)[::2]
             sums[has_steps] += parts.reshape(len(parts), -1).sum(1)
-        returns: npt.NDArray[np.float64] = np.add.reduceat(sums[self._order], self._begins) if len(steps) else sums
+        returns: npt.NDArray[np.float64] = self._sums(sums)
         return returns
 
     def about(self, episode: int) -> dict[str, Any]:
@@ -235,14 +294,8 @@ class EpisodeRows:
         return {**about, "infos": [infos.get(row, {}) for row in range(rows)] if infos else None, "custom_data": custom}
 
 
-class _Lines:
-    """The lines of parts that are in memory."""
-
-    def __init__(self, lines: list[bytes]) -> None:
-        self._lines = lines
-
-    def __call__(self, part: int) -> dict[str, Any]:
-        return read_line(f"part {part}", self._lines[part])
+def _line_in_memory(lines: list[bytes], part: int) -> dict[str, Any]:
+    return read_line(f"part {part}", lines[part])
 
 
 def no_step(where: str) -> DataError:

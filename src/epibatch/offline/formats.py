@@ -24,6 +24,7 @@ from .data_folder import EPISODES, is_data_set
 from .dataset_writer import DatasetWriter
 from .episode_dataset import EpisodeDataset
 from .episode_rows import EpisodeRows, no_step
+from .foreign import batches_of
 from .multi_agent_dataset import MultiAgentDataset, MultiAgentWriter
 from .parts import no_episodes
 
@@ -32,7 +33,6 @@ OTHERS = ("parquet", "minari", "rllib", "tensordict", "d4rl", "lerobot")
 """Names of formats; each is a module of this package with functions `read`, `write` and `finds`."""
 _OF_OBJECTS = ("minari",)
 """Formats, called as their libraries, that read objects of the library too."""
-_AT_ONCE = 65_536
 
 
 def read_episodes(source: Any, format: str | None = None, **options: Any) -> EpisodeDataset | MultiAgentDataset:
@@ -152,17 +152,8 @@ def _in_parts(episodes: Iterable[Any]) -> Iterator[Sequence[Any]]:
     if not isinstance(episodes, Iterable):
         raise no_episodes(episodes)
     if isinstance(episodes, Sequence) and not isinstance(episodes, EpisodeDataset):
-        yield episodes
-        return
-    given, steps = [], 0
-    for episode in episodes:
-        given.append(episode)
-        steps += len(episode) + 1
-        if steps >= _AT_ONCE:
-            yield given
-            given, steps = [], 0
-    if given:
-        yield given
+        return iter([episodes])
+    return batches_of(episodes)
 
 
 def _held_by_buffer(path: Path) -> SampledEpisodes:

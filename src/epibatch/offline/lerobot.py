@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,13 +11,13 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import DataError, EpibatchWarning, NotAvailableError
-from epibatch.core.files import read_file
+from epibatch.core.files import refuse_links
 
 from ..episodes import SingleAgentEpisode, columns_to_episodes
-from .foreign import files_of, nest, reading
+from .foreign import files_of, nest, read_json, reading
 from .tables import read_tables, renamed, step_columns
 
-_KIND, _ABOUT, _MOST_BYTES_OF_ABOUT = "a data set of LeRobot, version 3", Path("meta", "info.json"), 16 * 2**20
+_KIND, _ABOUT = "a data set of LeRobot, version 3", Path("meta", "info.json")
 _NAMES = {"frame_index": Columns.T, "next.reward": Columns.REWARDS, "next.done": Columns.TERMINATEDS}
 _LEFT_OUT = ("timestamp", "index")
 
@@ -44,6 +43,7 @@ def read(
 
     Raises:
         DataError: No such data set, or of another version; a file is damaged or missing, or takes too much memory.
+        CheckpointError: A link is in the folder.
         ColumnError: see `columns_to_episodes`.
         MissingExtraError: pyarrow is not installed.
 
@@ -51,9 +51,10 @@ def read(
         EpibatchWarning: Videos or images are left out.
     """
     place = Path(path)
+    refuse_links(place)
     files = files_of(place / "data", (".parquet",), "tables of LeRobot")
     with reading(place, _KIND):
-        about = json.loads(read_file(place / _ABOUT, _MOST_BYTES_OF_ABOUT))
+        about = read_json(place / _ABOUT)
         if not str(about["codebase_version"]).startswith("v3"):
             do = "convert it with LeRobot's convert_dataset_v21_to_v30"
             raise DataError(str(place / _ABOUT), expected="version 3", found=about["codebase_version"], do=do)

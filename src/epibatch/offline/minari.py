@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,12 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import DataError
-from epibatch.core.files import read_file, refuse_links
+from epibatch.core.files import refuse_links
 from epibatch.core.imports import import_extra
 from epibatch.core.structs import map_struct
 
 from ..episodes import SingleAgentEpisode, columns_to_episodes, episodes_to_columns
-from .foreign import new_target, reading, with_steps
-from .hdf5 import arrays_of, h5py
+from .foreign import arrays_of, h5py, new_target, read_json, reading, with_steps
 
 _KIND, _EXTRA, _ABOUT, _HDF5 = "a data set of Minari", "minari", "metadata.json", "main_data.hdf5"
 _COLUMNS = {
@@ -28,7 +26,6 @@ _COLUMNS = {
     Columns.TERMINATEDS: "terminations",
     Columns.TRUNCATEDS: "truncations",
 }
-_MOST_BYTES_OF_ABOUT = 64 * 2**20
 
 
 def finds(path: str | Path) -> bool:
@@ -69,6 +66,7 @@ def read(source: Any, *, infos: bool = False, max_bytes: int | None = None) -> I
         if folder is None:
             do = "give the folder of a data set, or download it: minari.download_dataset(...)"
             raise DataError(str(source), expected=f"{_KIND} that is on this computer", found="none", do=do)
+        refuse_links(path)
         with reading(path, _KIND):
             source = _checked(folder, max_bytes)
             storage, indices = source, range(source.total_episodes)
@@ -88,9 +86,8 @@ def read(source: Any, *, infos: bool = False, max_bytes: int | None = None) -> I
 
 
 def _checked(folder: Path, max_bytes: int | None) -> Any:
-    """Open a folder that may be a stranger's: without links, and with spaces, as Minari makes an environment else."""
-    refuse_links(folder)
-    about = json.loads(read_file(folder / _ABOUT, _MOST_BYTES_OF_ABOUT))
+    """Open a folder that may be a stranger's, with its spaces, as Minari makes an environment else."""
+    about = read_json(folder / _ABOUT)
     for name in ("observation_space", "action_space"):
         if name not in about:
             do = "open it with minari.load_dataset, which makes its environment, and read that"

@@ -18,9 +18,8 @@ from epibatch.core.state_codec import decode_state, encode_state
 
 from ..episodes import MultiAgentEpisode, SingleAgentEpisode
 from ..episodes.replay.sampled_episodes import LazyIds
-from ..episodes.store import Flags, Ints
-from .data_folder import EPISODES, GROUP, group_folders
-from .dataset_writer import DatasetWriter
+from .data_folder import EPISODES, GROUP, folders_of_several
+from .dataset_writer import DatasetWriter, names_in
 from .episode_dataset import EpisodeDataset
 from .episode_rows import EpisodeRows
 from .parts import ColumnLayout, Running, layout_of, read_parts
@@ -45,12 +44,21 @@ class MultiAgentDataset(Sequence[MultiAgentEpisode]):
     Attributes:
         groups: The rows, as given: a data set of one agent for those with the same columns, also of episodes that a
             `filter` left out.
+        path: The folder that all its episodes are in; None: it has some of them, or is in memory.
+        env: Name of the environment; None: not known.
+        lengths: Env steps of each episode: int64 [E].
+        starts: Env step at which each episode, or part of one, begins: int64 [E].
+        ends: The flags (terminated, truncated) at each episode's end: bool [2, E].
+        lack_final_obs: A mask of the episodes whose last observation is a placeholder; agents have their own: bool [E].
+        num_steps: The number of env steps of all episodes.
     """
 
     def __init__(self, whole: EpisodeDataset, groups: Sequence[EpisodeDataset]) -> None:
         self._whole, self.groups = whole, groups
         self.path = None if whole.path is None else whole.path.parent
-        self.env = whole.env
+        self.env, self.num_steps = whole.env, whole.num_steps
+        self.lengths, self.starts, self.ends = whole.lengths, whole.starts, whole.ends
+        self.lack_final_obs = whole.lack_final_obs
 
     def __len__(self) -> int:
         return len(self._whole)
@@ -81,31 +89,6 @@ class MultiAgentDataset(Sequence[MultiAgentEpisode]):
     def ids(self) -> Sequence[str]:
         """The episodes' names."""
         return LazyIds(len(self), lambda i: self._whole.about(i)["multi_agent_episode_id"])
-
-    @property
-    def lengths(self) -> Ints:
-        """Env steps of each episode: int64 [E]."""
-        return self._whole.lengths
-
-    @property
-    def starts(self) -> Ints:
-        """Env step at which each episode, or part of one, begins: int64 [E]."""
-        return self._whole.starts
-
-    @property
-    def ends(self) -> Flags:
-        """The flags (terminated, truncated) at each episode's end: bool [2, E]."""
-        return self._whole.ends
-
-    @property
-    def lack_final_obs(self) -> Flags:
-        """A mask of the episodes whose last observation is a placeholder; agents have their own: bool [E]."""
-        return self._whole.lack_final_obs
-
-    @property
-    def num_steps(self) -> int:
-        """The number of env steps of all episodes."""
-        return self._whole.num_steps
 
     @property
     def returns(self) -> npt.NDArray[np.float64]:
@@ -163,9 +146,10 @@ class MultiAgentDataset(Sequence[MultiAgentEpisode]):
 
         Raises:
             DataError: it is damaged.
+            CheckpointError: a link is in it.
         """
-        whole = EpisodeDataset(EpisodeRows.of_folder(path / EPISODES))
-        return cls(whole, [EpisodeDataset(EpisodeRows.of_folder(group)) for group in group_folders(path)])
+        whole, *groups = (EpisodeDataset(EpisodeRows.of_folder(folder)) for folder in folders_of_several(path))
+        return cls(whole, groups)
 
 
 class MultiAgentWriter:
@@ -176,16 +160,24 @@ class MultiAgentWriter:
     Args:
         folder: The folder.
         env: Name of the environment, for a new data set.
+
+    Raises:
+        DataError: the folder holds a damaged data set, or one of one agent, or other files.
+        CheckpointError: a link is in it.
+        StorageError: another process writes to it, or it cannot be written.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, env: str | None = None) -> None:
         self._path, self._open = Path(folder), ExitStack()
         self._is_new_folder = not self._path.exists()
+        if not self._is_new_folder:
+            names_in(self._path, EPISODES)
+        groups = folders_of_several(self._path)[1:]
         self._groups: list[DatasetWriter] = []
         self._whole = DatasetWriter(self._path / EPISODES, env=env)
         self._open.callback(self._whole.close)
         try:
-            for group in group_folders(self._path):
+            for group in groups:
                 self._add_group(group)
         except BaseException:
             self._open.close()

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from epibatch.core.columns import Columns
 from epibatch.core.imports import import_extra
 from epibatch.core.structs import paths_of
 
-from ..episodes.reader import reader_of
 from .episode_dataset import EpisodeDataset
 from .multi_agent_dataset import MultiAgentDataset
 from .parts import REQUIRED
@@ -68,13 +66,12 @@ def _spread(values: npt.NDArray[Any]) -> dict[str, float | None]:
 
 
 def _columns(data: EpisodeDataset) -> dict[str, dict[str, Any]]:
-    reader = reader_of(data[:1])
+    (store,) = data.stores
     found = {}
-    for name in (*REQUIRED, *reader.outputs):
-        rows = reader.rows(name, 0, reader.lengths + (name == Columns.OBS))
-        for i, path in enumerate(paths_of(rows.form)):
-            like = rows.like(i)
-            found[name + path] = {"type": str(like.dtype), "shape": list(like.shape[1:])}
+    for name in (*REQUIRED, *store.outputs):
+        column = store.stored(name)
+        for path, leaf in zip(paths_of(column.form), column.leaves) if column else ():
+            found[name + path] = {"type": str(leaf.dtype), "shape": list(leaf.shape[1:])}
     return found
 
 

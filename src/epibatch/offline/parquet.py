@@ -19,16 +19,16 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import DataError, SpaceError
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
-from epibatch.core.structs import Form, flatten, unflatten
+from epibatch.core.structs import Form, form_of, map_struct, unflatten
 
 from ..episodes import SingleAgentEpisode, columns_to_episodes, episodes_to_columns
 from ..episodes.flat_columns import codes_of
 from ..episodes.store import Flags
 from . import lerobot, minari, rllib
-from .foreign import batches_of, files_of, flat_leaves, nest, new_target, reading
-from .tables import read_tables, renamed, step_columns, table_of, write_tables
+from .foreign import batches_of, dotted_names, files_of, nest, new_target, reading, with_steps
+from .tables import arrow, read_tables, renamed, step_columns, table_of, write_tables
 
-_KIND, _KEY = "Parquet files of episodes", b"epibatch"
+_KIND, _KEY = "Parquet files of episodes", "epibatch"
 _IN_FINAL_ROWS = (Columns.EPS_ID, Columns.T, Columns.OBS)
 _SPACES = ("observation_space", "action_space")
 
@@ -58,7 +58,7 @@ def write(episodes: Iterable[Any], path: str | Path) -> None:
         if Path(path).suffix != ".parquet":
             temporary.mkdir()
             file = temporary / "episodes-00000.parquet"
-        write_tables(map(_table, batches_of(episodes, _KIND)), file)
+        write_tables(map(_table, batches_of(with_steps(episodes, _KIND))), file)
 
 
 def _table(episodes: Sequence[Any]) -> Any:
@@ -66,37 +66,20 @@ def _table(episodes: Sequence[Any]) -> Any:
     columns = episodes_to_columns(episodes)
     final_obs = columns.pop(Columns.NEXT_OBS)
     del columns[Columns.INFOS]
-    lengths = np.array([len(episode) for episode in episodes])
-    last = lengths.cumsum() - 1
-    count = len(columns[Columns.T])
-    rows = np.arange(count) + np.repeat(np.arange(len(lengths)), lengths)
-    finals = rows[last] + 1
-    empty = np.zeros(count + len(lengths), np.bool_)
-    empty[finals] = True
-    ends = {
-        Columns.OBS: [leaf[last] for leaf in flatten(final_obs)[0]],
-        Columns.EPS_ID: [columns[Columns.EPS_ID][last]],
-        Columns.T: [columns[Columns.T][last] + 1],
+    columns = {name: columns[name] for name in (*_IN_FINAL_ROWS, *columns)}
+    last = np.array([len(episode) for episode in episodes]).cumsum() - 1
+    finals = {
+        Columns.EPS_ID: columns[Columns.EPS_ID][last],
+        Columns.T: columns[Columns.T][last] + 1,
+        Columns.OBS: map_struct(lambda leaf: leaf[last], final_obs),
     }
-    leaves, lacking, forms = {}, {}, {}
-    for name in (*_IN_FINAL_ROWS, *(name for name in columns if name not in _IN_FINAL_ROWS)):
-        given, form = flatten(columns[name])
-        woven = [_woven(leaf, rows, finals, final) for leaf, final in zip(given, ends.get(name, given))]
-        named = flat_leaves(name, unflatten(form, woven))
-        leaves.update(named)
-        if form is not None:
-            forms[name] = form
-        if name not in _IN_FINAL_ROWS:
-            lacking.update(dict.fromkeys(named, empty))
-    return table_of(leaves, lacking, {"epibatch": json.dumps({"version": 1, "forms": forms, **_spaces(episodes[0])})})
-
-
-def _woven(leaf: Any, rows: Any, finals: Any, final: Any) -> Any:
-    """Return the values of steps with those of final rows, or with the first value there if there are none."""
-    woven = np.empty((len(rows) + len(finals), *leaf.shape[1:]), leaf.dtype)
-    woven[rows] = leaf
-    woven[finals] = leaf[0] if final is leaf else final
-    return woven
+    forms = {name: form_of(column) for name, column in columns.items()}
+    forms = {name: form for name, form in forms.items() if form is not None or "." in name}
+    about = {_KEY: json.dumps({"version": 1, "forms": forms, **_spaces(episodes[0])})}
+    tables = [table_of(columns, about), table_of(finals, about)]
+    steps = np.arange(len(columns[Columns.T]))
+    order = np.insert(steps, last + 1, len(steps) + np.arange(len(last)))
+    return arrow().concat_tables(tables, promote_options="default").take(order)
 
 
 def _spaces(episode: SingleAgentEpisode) -> dict[str, Any]:
@@ -128,17 +111,18 @@ def read(
     table = read_tables(files_of(path, (".parquet",), "Parquet files"), max_bytes)
     with reading(path, _KIND):
         table = renamed(table, names or {})
-        about = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
+        about = json.loads((table.schema.metadata or {}).get(_KEY.encode(), b"{}"))
         actions = [name for name in table.schema.names if name.partition(".")[0] == Columns.ACTIONS]
         if actions and table.column(actions[0]).null_count:
             columns = _with_final_rows(table, table.column(actions[0]).is_null().to_numpy())
         else:
             columns = step_columns(table)
-        nested = nest(columns)
+        nested = {}
         for name, form in about.get("forms", {}).items():
-            if name in nested:
-                nested[name] = unflatten(_form(form), flatten(nested[name])[0])
-        episodes = columns_to_episodes(nested)
+            paths = dotted_names(name, _form(form))
+            if paths and columns.keys() >= set(paths):
+                nested[name] = unflatten(_form(form), [columns.pop(path) for path in paths])
+        episodes = columns_to_episodes({**nest(columns), **nested})
         spaces = [space_from_dict(about[name]) if name in about else None for name in _SPACES]
     for episode in episodes:
         episode.observation_space, episode.action_space = spaces

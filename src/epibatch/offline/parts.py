@@ -19,17 +19,12 @@ from ..episodes.reader import EpisodeReader, reader_of
 from ..episodes.store import Ints, Leaf
 
 REQUIRED = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
-FACTS = ("lookback", "steps", "t_started", "terminated", "truncated", "lacks_final_obs", "continues", "line_end")
-"""The int64 facts of a part: steps kept before its start; its own steps; the step of its episode at which it starts;
-its flags; the number of the part that it goes on from, or -1; and the place after its line of text."""
-LOOKBACK, STEPS, STARTED, TERMINATED, TRUNCATED, LACKS_OBS, CONTINUES, LINE_END = range(len(FACTS))
-
 Running = dict[str, "tuple[int, int]"]
 """The newest part of each running episode, and the step at which it goes on, by the episode's id."""
 
 
 class ColumnLayout(NamedTuple):
-    """What the rows of a column are like.
+    """The nesting, types and shapes of the rows of a column.
 
     Args:
         form: Their nesting.
@@ -40,26 +35,53 @@ class ColumnLayout(NamedTuple):
     kinds: list[tuple[np.dtype[Any], tuple[int, ...]]]
 
 
+class PartFacts(NamedTuple):
+    """Facts of the parts of episodes: int64 [P] each, in the order of the columns of `parts.bin`.
+
+    Args:
+        lookback: Steps that are kept before the part's start.
+        steps: Its own steps.
+        t_started: The step of its episode at which it starts.
+        terminated: 1 if the episode was terminated after it.
+        truncated: 1 if it was truncated there.
+        lacks_final_obs: 1 if its last observation is a placeholder.
+        continues: The number of the part that it goes on from, or -1.
+        line_end: The place after its line of text.
+    """
+
+    lookback: Ints
+    steps: Ints
+    t_started: Ints
+    terminated: Ints
+    truncated: Ints
+    lacks_final_obs: Ints
+    continues: Ints
+    line_end: Ints
+
+    @property
+    def rows(self) -> Ints:
+        """Rows of each part: its steps with those of its lookback, and an observation; or none."""
+        rows: Ints = np.where(self.steps > 0, self.lookback + self.steps + 1, 0)
+        return rows
+
+
+NUM_FACTS = 8
+
+
 class Delivery(NamedTuple):
     """Rows of some parts, in the order of the parts.
 
     Args:
         columns: Nesting and leaves of the rows of each column; those that a column lacks after the last step are 0.
-        facts: The facts of the parts, `line_end` counted from 0: int64 [P, 8].
+        facts: The facts of the parts, `line_end` counted from 0.
         lines: A line of text for each part: its names, infos and custom data.
         running: The episodes that are running after it.
     """
 
     columns: dict[str, tuple[Form, list[Leaf]]]
-    facts: Ints
-    lines: bytes
+    facts: PartFacts
+    lines: list[bytes]
     running: Running
-
-
-def rows_of(facts: Ints) -> Ints:
-    """Return how many rows each part takes: its steps with those of its lookback, and an observation; or none."""
-    rows: Ints = np.where(facts[:, STEPS] > 0, facts[:, LOOKBACK] + facts[:, STEPS] + 1, 0)
-    return rows
 
 
 def read_parts(
@@ -88,39 +110,32 @@ def read_parts(
         ColumnError: a column that is missing, new, of another nesting, shape or type, or of text or Python objects.
         DataError: something that is no episode of one agent.
     """
-    running, line_end = dict(running), 0
-    kept: list[int] = []
+    running = dict(running)
     facts: list[tuple[int, ...]] = []
     lines: list[bytes] = []
     chunks = list(episodes)
     for chunk in chunks:
         if not isinstance(chunk, SingleAgentEpisode):
             raise no_episodes(chunk)
-    reader = reader_of(episodes)
-    lacking = reader.lack_final_obs
+    lacking = reader_of(episodes).lack_final_obs
     for i, episode in enumerate(chunks):
         part, next_step = running.get(episode.id_, (-1, -1))
         goes_on = part >= 0 and next_step == episode.t_started
         if not len(episode) and not (goes_on and episode.is_done):
             continue
         lookback = 0 if goes_on else episode.lookback
-        lines.append(_line(episode, lookback))
-        line_end += len(lines[-1])
         ends = episode.is_terminated, episode.is_truncated
-        fact = lookback, len(episode), episode.t_started, *ends, lacking[i], part if goes_on else -1, line_end
+        facts.append((lookback, len(episode), episode.t_started, *ends, lacking[i], part if goes_on else -1))
+        lines.append(_line(episode, lookback))
         running.pop(episode.id_, None)
         if not episode.is_done:
-            running[episode.id_] = num_parts + len(kept), episode.t
-        facts.append(fact)
-        kept.append(i)
-    if not kept:
+            running[episode.id_] = num_parts + len(facts) - 1, episode.t
+    if not facts:
         return None
-    table = np.array(facts, np.int64).reshape(-1, len(FACTS))
-    with_rows = [i for i in kept if len(chunks[i])]
-    if len(with_rows) < len(chunks):
-        reader = reader_of([chunks[i] for i in with_rows])
-    firsts = -table[table[:, STEPS] > 0, LOOKBACK]
-    return Delivery(_columns(reader, firsts, layout, outputs), table, b"".join(lines), running)
+    table = PartFacts(*np.column_stack([np.array(facts, np.int64), np.cumsum(list(map(len, lines)))]).T)
+    with_rows = episodes if all(map(len, chunks)) else [chunk for chunk in chunks if len(chunk)]
+    columns = _columns(reader_of(with_rows), -table.lookback[table.steps > 0], layout, outputs)
+    return Delivery(columns, table, lines, running)
 
 
 def no_episodes(found: Any) -> DataError:
@@ -182,13 +197,9 @@ def layout_of(columns: Mapping[str, tuple[Form, list[Leaf]]]) -> dict[str, Colum
 
 
 def spaces_of(episodes: Iterable[Any]) -> tuple[Any, Any]:
-    """Return the spaces of observations and actions of the first episode that has one; None if none has."""
-    spaces: list[Any] = [None, None]
-    for episode in episodes:
-        spaces[0] = spaces[0] or episode.observation_space
-        spaces[1] = spaces[1] or episode.action_space
-        break
-    return spaces[0], spaces[1]
+    """Return the spaces of observations and actions of the first episode; None if it has none."""
+    first = next(iter(episodes))
+    return first.observation_space, first.action_space
 
 
 def _line(episode: SingleAgentEpisode, lookback: int) -> bytes:
@@ -203,7 +214,10 @@ def _line(episode: SingleAgentEpisode, lookback: int) -> bytes:
             if _is_text(value):
                 facts[name] = value
             else:
-                warnings.warn(_left_out(name), stacklevel=2)
+                expected = "numbers, text, lists and dicts, which a data set keeps"
+                do = "keep arrays in extra_model_outputs; the data set is written without these"
+                found, where = "arrays or other objects", f"{name} of an episode"
+                warnings.warn(EpibatchWarning(where, expected=expected, found=found, do=do), stacklevel=2)
     return json.dumps(encode_state(facts)[0], allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
@@ -213,15 +227,6 @@ def _is_text(value: Any) -> bool:
         return not encode_state(value)[1]
     except CheckpointError:
         return False
-
-
-def _left_out(name: str) -> EpibatchWarning:
-    return EpibatchWarning(
-        f"{name} of an episode",
-        expected="numbers, text, lists and dicts, which a data set keeps",
-        found="arrays or other objects",
-        do="keep arrays in extra_model_outputs; the data set is written without these",
-    )
 
 
 def _unfit(column: str, expected: str, found: str, do: str) -> ColumnError:

@@ -1,4 +1,4 @@
-"""What RLlib's runners record in Parquet files: a row for each step, or whole episodes.
+"""Parquet files that RLlib's runners record: a row for each step, or whole episodes.
 
 By default RLlib packs the columns `obs` and `new_obs`: a pickle for each row, which can run any code when it is read.
 Record with `output_compress_columns=[]` to have numbers.
@@ -22,7 +22,7 @@ from epibatch.core.imports import import_extra
 
 from ..episodes import SingleAgentEpisode, columns_to_episodes, episodes_to_columns
 from ..episodes.store import Leaf
-from .foreign import batches_of, files_of, nest, new_target, reading
+from .foreign import array_columns, batches_of, files_of, new_target, reading, with_steps
 from .tables import arrow, is_bytes, is_text, read_tables, step_columns, table_of, write_tables
 
 _KIND, _EXTRA, _ITEM = "recorded data of RLlib", "rllib-data", "item"
@@ -71,7 +71,7 @@ def read(
             )
         columns = step_columns(table.drop_columns(packed))
         columns.update({name: _unpacked(table.column(name).to_pylist()) for name in packed})
-        return columns_to_episodes(nest(columns), names)
+        return columns_to_episodes(columns, names)
 
 
 def _unpacked(values: list[Any]) -> Leaf:
@@ -134,18 +134,14 @@ def write(episodes: Iterable[Any], path: str | Path) -> None:
     with new_target(path) as temporary:
         (temporary / "run-000000-00001").mkdir(parents=True)
         file = temporary / "run-000000-00001" / "000000.parquet"
-        write_tables((_table(episodes_to_columns(batch)) for batch in batches_of(episodes, _KIND)), file)
+        write_tables((_table(episodes_to_columns(batch)) for batch in batches_of(with_steps(episodes, _KIND))), file)
 
 
 def _table(columns: dict[str, Any]) -> Any:
     """Return columns as a table in which Ray's tensors are columns of several axes."""
     pa = arrow()
     leaves = {name: column for name, column in columns.items() if name not in (Columns.INFOS, Columns.T)}
-    for name, leaf in leaves.items():
-        if not isinstance(leaf, np.ndarray):
-            do = "flatten it first, with the piece FlattenObservations"
-            raise DataError(f"column {name!r}", expected="an array, as RLlib reads", found="a nested one", do=do)
-    table = table_of(leaves, {}, {})
+    table = table_of(array_columns(leaves, "RLlib"), {})
     fields = []
     for field in table.schema:
         if leaves[field.name].ndim > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from epibatch.core.errors import DataError, nearest
 from epibatch.core.files import open_file
 from epibatch.core.imports import import_extra
 
-from ..episodes.store import Flags, Leaf
-from .foreign import check_size, reading
+from ..episodes.store import Leaf
+from .foreign import check_size, flat_leaves, reading
 
 _SHAPE, _RAY_SHAPE = b"shape", b"ARROW:extension:metadata"
 
@@ -31,7 +32,7 @@ def arrow(module: str = "pyarrow") -> Any:
 
 
 def read_tables(files: Sequence[Path], max_bytes: int | None) -> Any:
-    """Read Parquet files into one table, text as dictionaries.
+    """Read Parquet files into one table, text and bytes as dictionaries.
 
     Args:
         files: The files, which have the same columns.
@@ -47,12 +48,13 @@ def read_tables(files: Sequence[Path], max_bytes: int | None) -> Any:
         with reading(path, "a Parquet file"), open_file(path) as file:
             about = parquet.read_metadata(file)
             groups = [about.row_group(i) for i in range(about.num_row_groups)]
-            size += sum(group.column(j).num_values * 8 for group in groups for j in range(group.num_columns))
+            columns = [group.column(i) for group in groups for i in range(group.num_columns)]
+            size += sum(max(column.num_values * 8, column.total_uncompressed_size) for column in columns)
             check_size(path, size, files, max_bytes)
             file.seek(0)
-            text = [field.name for field in parquet.read_schema(file) if is_text(field.type)]
+            often = [field.name for field in parquet.read_schema(file) if is_text(field.type) or is_bytes(field.type)]
             file.seek(0)
-            tables.append(parquet.read_table(file, read_dictionary=text))
+            tables.append(parquet.read_table(file, read_dictionary=often))  # values that repeat take memory once
     with reading(files[-1], f"a file with the columns of {files[0]}"):
         first = tables[0].schema
         kinds = [(field.name, field.type) for field in first]
@@ -65,12 +67,16 @@ def read_tables(files: Sequence[Path], max_bytes: int | None) -> Any:
 
 def is_text(kind: Any) -> bool:
     """True for the types of text, and of dictionaries of text."""
-    return str(getattr(kind, "value_type", kind)) in ("string", "large_string", "string_view")
+    return _value_type(kind) in ("string", "large_string", "string_view")
 
 
 def is_bytes(kind: Any) -> bool:
-    """True for the types of bytes."""
-    return str(kind) in ("binary", "large_binary", "binary_view")
+    """True for the types of bytes, and of dictionaries of bytes."""
+    return _value_type(kind) in ("binary", "large_binary", "binary_view")
+
+
+def _value_type(kind: Any) -> str:
+    return str(kind.value_type if hasattr(kind, "index_type") else kind)
 
 
 def renamed(table: Any, names: Mapping[str, str | None]) -> Any:
@@ -89,8 +95,8 @@ def renamed(table: Any, names: Mapping[str, str | None]) -> Any:
     return table.select(list(kept)).rename_columns(list(kept.values())).replace_schema_metadata(about)
 
 
-def step_columns(table: Any, rows: Any = None) -> dict[str, Leaf]:
-    """Return the columns of a table as arrays, by names with dots. Columns without a value are left out.
+def step_columns(table: Any, rows: Any = None) -> dict[str, Any]:
+    """Return the columns of a table as arrays, structs as dicts of them. Columns without a value are left out.
 
     Args:
         table: The table.
@@ -99,16 +105,15 @@ def step_columns(table: Any, rows: Any = None) -> dict[str, Leaf]:
     Raises:
         DataError: a value is missing, or rows have several shapes, or a type that is no number or text.
     """
-    columns: dict[str, Leaf] = {}
+    columns: dict[str, Any] = {}
     for field in table.schema:
         column = table.column(field.name)
         column = column if rows is None else column.filter(rows)
         if len(column) and column.null_count == len(column):
             continue
         whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-        shape = _shape_of(field)
-        for name, leaf in _leaves(field.name, whole).items():
-            columns[name] = leaf if shape is None else leaf.reshape(len(leaf), *shape)
+        shape, leaf = _shape_of(field), _column(field.name, whole)
+        columns[field.name] = leaf if shape is None else leaf.reshape(len(leaf), *shape)
     return columns
 
 
@@ -119,16 +124,15 @@ def _shape_of(field: Any) -> tuple[int, ...] | None:
     return given if given is None else tuple(int(size) for size in given)
 
 
-def _leaves(name: str, column: Any) -> dict[str, Leaf]:
-    """Return the leaves of an Arrow array."""
-    kind = column.type
+def _column(name: str, column: Any) -> Any:
+    """Return an Arrow array as an array, or a dict of arrays."""
     if hasattr(column, "storage"):  # of an extension of Arrow
-        return _leaves(name, column.storage)
-    if hasattr(column, "field") and hasattr(kind, "fields"):  # a struct
+        return _column(name, column.storage)
+    if hasattr(column, "field") and hasattr(column.type, "fields"):  # a struct
         _check_values(name, column)
-        parts = [(field.name, column.field(i)) for i, field in enumerate(kind.fields)]
-        return {path: leaf for part, rows in parts for path, leaf in _leaves(f"{name}.{part}", rows).items()}
-    return {name: _leaf(name, column)}
+        parts = [(field.name, column.field(i)) for i, field in enumerate(column.type.fields)]
+        return {part: _column(f"{name}.{part}", rows) for part, rows in parts}
+    return _leaf(name, column)
 
 
 def _leaf(name: str, column: Any) -> Leaf:
@@ -162,12 +166,11 @@ def _check_values(name: str, column: Any) -> None:
         raise DataError(f"column {name!r}, row {row}", expected="a value in each row", found="none (null)", do=do)
 
 
-def table_of(leaves: Mapping[str, Any], empty: Mapping[str, Flags], about: Mapping[str, str]) -> Any:
-    """Return arrays as a table: rows of several axes as lists of a fixed length, with the shape in the metadata.
+def table_of(columns: Mapping[str, Any], about: Mapping[str, str]) -> Any:
+    """Return columns as a table: rows of several axes as lists of a fixed length, with the shape in the metadata.
 
     Args:
-        leaves: The columns, [R, ...] each: numbers or text.
-        empty: Of columns that lack values, which rows have none: [R] each.
+        columns: The columns, a nested one becomes several with dots in their names; rows of numbers or text.
         about: The metadata of the schema.
 
     Raises:
@@ -175,8 +178,8 @@ def table_of(leaves: Mapping[str, Any], empty: Mapping[str, Flags], about: Mappi
     """
     pa = arrow()
     arrays, fields = [], []
-    for name, leaf in leaves.items():
-        shape, mask = leaf.shape[1:], empty.get(name)
+    for name, leaf in chain.from_iterable(flat_leaves(*column) for column in columns.items()):
+        shape = leaf.shape[1:]
         size = math.prod(shape)
         if (
             (leaf.dtype.kind not in "biuf" and name != Columns.EPS_ID)
@@ -185,13 +188,8 @@ def table_of(leaves: Mapping[str, Any], empty: Mapping[str, Flags], about: Mappi
         ):
             do = "convert it to numbers of at most 64 bits, or leave it out"
             raise DataError(f"column {name!r}", expected="real numbers", found=f"{leaf.dtype} {shape}", do=do)
-        leaf = leaf.astype(leaf.dtype.newbyteorder("="), copy=False) if leaf.dtype.kind in "iuf" else leaf
-        if not shape:
-            arrays.append(pa.array(leaf, mask=mask))
-        else:
-            flat = pa.array(np.ascontiguousarray(leaf).reshape(-1))
-            given = None if mask is None else pa.array(mask)
-            arrays.append(pa.FixedSizeListArray.from_arrays(flat, size, mask=given))
+        flat = pa.array(leaf.astype(leaf.dtype.newbyteorder("="), copy=False).reshape(-1))
+        arrays.append(pa.FixedSizeListArray.from_arrays(flat, size) if shape else flat)
         fields.append(pa.field(name, arrays[-1].type, metadata={_SHAPE: json.dumps(shape)} if shape else None))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=dict(about)))
 

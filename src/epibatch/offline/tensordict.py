@@ -5,7 +5,6 @@ The files are read without tensordict, as its own loader may run what a stranger
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,18 +14,17 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import DataError
-from epibatch.core.files import read_file, refuse_links
+from epibatch.core.files import refuse_links
 from epibatch.core.imports import import_extra
 from epibatch.core.structs import map_struct
 
 from ..episodes import SingleAgentEpisode, columns_to_episodes, episodes_to_columns
 from ..episodes.flat_columns import codes_of
 from ..episodes.store import Leaf
-from .foreign import new_target, reading, with_steps
+from .foreign import new_target, read_json, reading, with_steps
 
 _KIND, _EXTRA, _ABOUT, _NEXT = "a memory-mapped folder of TensorDict", "tensordict", "meta.json", "next"
 _ENDS = ("done", "terminated", "truncated")
-_MOST_BYTES_OF_ABOUT = 16 * 2**20
 
 
 def finds(path: str | Path) -> bool:
@@ -57,23 +55,23 @@ def read(path: str | Path, *, names: Mapping[str, str | None] | None = None) -> 
             found = f"entries {', '.join(tree)} of batch size {list(shape)}"
             do = "save what a collector of TorchRL gave"
             raise DataError(str(place), expected=f"steps with {_NEXT!r}, of one or two axes", found=found, do=do)
-        targets = {**dict.fromkeys(_ENDS), "collector": None, **(names or {})}
-        observed = next((name for name, target in targets.items() if target == Columns.OBS), "observation")
-        columns = {name: part for name, part in tree.items() if targets.get(name, name) is not None}
+        ids = tree.pop("collector", {}).get("traj_ids")
+        observed = next((name for name, target in (names or {}).items() if target == Columns.OBS), "observation")
+        columns = {name: part for name, part in tree.items() if name not in _ENDS}
+        known = {"observation": Columns.OBS} if observed == "observation" in columns else {}
         columns[Columns.REWARDS] = following["reward"]
         columns[Columns.NEXT_OBS] = following.get(observed)
         columns.update({f"{name}s": following[name] for name in _ENDS[1:] if name in following})
         if "terminated" not in following and "done" in following:
             columns["dones"] = following["done"]
         columns = {name: _flat(part, len(shape)) for name, part in columns.items() if part is not None}
-        ids = tree.get("collector", {}).get("traj_ids")
         columns[Columns.EPS_ID] = _pieces(columns, shape) if ids is None else _flat(ids, len(shape)).reshape(-1)
-        return columns_to_episodes(columns, {k: v for k, v in (names or {}).items() if v is not None})
+        return columns_to_episodes(columns, {**known, **(names or {})})
 
 
 def _folder(place: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
     """Return the arrays of a folder, mapped, and the shape of its steps."""
-    about = json.loads(read_file(place / _ABOUT, _MOST_BYTES_OF_ABOUT))
+    about = read_json(place / _ABOUT)
     tree: dict[str, Any] = {}
     for name, kind in about.items():
         if not isinstance(kind, dict):
