@@ -15,7 +15,8 @@ from epibatch.core.settings import Coefficient, Fraction, Positive, PositiveNumb
 from ..learner.ppo_loss import adapted_kl_coeff
 from ..learner.update_rule import frozen_copy, polyak
 from .config.settings import TrainingSettings
-from .fragments import FragmentConfig, FragmentTraining, QueueSettings
+from .fragment_queue import QueueSettings
+from .fragments import FragmentConfig, FragmentTraining
 from .impala import IMPALARule
 from .registry import register_algorithm
 

@@ -10,7 +10,8 @@ from typing_extensions import Self
 from epibatch.core.settings import Coefficient, Fraction, Positive, PositiveNumber, Switch
 
 from .config.settings import TrainingSettings
-from .fragments import FragmentConfig, FragmentTraining, QueueSettings
+from .fragment_queue import QueueSettings
+from .fragments import FragmentConfig, FragmentTraining
 from .impala import IMPALARule
 
 __all__ = ["APPOConfig", "APPORule"]

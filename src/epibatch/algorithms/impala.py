@@ -16,7 +16,8 @@ from epibatch.core.structs import map_struct
 from ..learner.masked_rows import as_mask
 from ..learner.update_rule import Losses, UpdateRule
 from .config.settings import TrainingSettings
-from .fragments import FragmentConfig, FragmentTraining, QueueSettings
+from .fragment_queue import QueueSettings
+from .fragments import FragmentConfig, FragmentTraining
 from .registry import register_algorithm
 
 __all__ = ["IMPALAConfig", "IMPALARule"]

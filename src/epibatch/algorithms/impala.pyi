@@ -10,7 +10,8 @@ from epibatch.core.settings import Positive
 
 from ..learner.update_rule import Losses, UpdateRule
 from .config.settings import TrainingSettings
-from .fragments import FragmentConfig, FragmentTraining, QueueSettings
+from .fragment_queue import QueueSettings
+from .fragments import FragmentConfig, FragmentTraining
 
 __all__ = ["IMPALAConfig", "IMPALARule"]
 __all__ = ["IMPALAConfig", "IMPALARule"]
