@@ -76,6 +76,7 @@ from .learner.general_advantage_estimation import GeneralAdvantageEstimation as 
 from .learner.never_terminate import NeverTerminate as NeverTerminate
 from .learner.prev_actions_prev_rewards_learner import PrevActionsPrevRewardsLearner as PrevActionsPrevRewardsLearner
 from .learner.symmetric_augmentation import SymmetricAugmentation as SymmetricAugmentation
+from .learner.vtrace import VTrace as VTrace
 from .module_to_env.cut_padded_actions import CutPaddedActions as CutPaddedActions
 from .module_to_env.get_actions import GetActions as GetActions
 from .module_to_env.listify_data_for_vector_env import ListifyDataForVectorEnv as ListifyDataForVectorEnv

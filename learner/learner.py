@@ -14,7 +14,7 @@ from zlib import crc32
 import numpy as np
 import torch
 
-from epibatch.core import ALL_MODULES, LEARNERS, POLICIES_TO_TRAIN
+from epibatch.core import ALL_MODULES, KEPT_BY_RULES, LEARNERS, POLICIES_TO_TRAIN
 from epibatch.core.columns import COLUMNS_LEFT_OUT, Columns
 from epibatch.core.errors import (
     BatchLayoutError,
@@ -402,6 +402,7 @@ class Learner:
         shared_data: dict[str, Any] = {} if known_ids is None else {POLICIES_TO_TRAIN: known_ids}
         if shared.count > 1:
             shared_data[LEARNERS] = shared
+        shared_data[KEPT_BY_RULES] = {module_id: trainer.own for module_id, trainer in self._trainers().items()}
         pending = self._check.begin(self._learner_connector, self._module, episodes, known_ids)
         if self._unread is not None:
             shared_data.update(self._unread.begin(self._trainers()))

@@ -27,3 +27,4 @@ from .learner_connector_pipeline import (
 from .never_terminate import NeverTerminate as NeverTerminate
 from .prev_actions_prev_rewards_learner import PrevActionsPrevRewardsLearner as PrevActionsPrevRewardsLearner
 from .symmetric_augmentation import SymmetricAugmentation as SymmetricAugmentation
+from .vtrace import VTrace as VTrace

@@ -129,15 +129,16 @@ def default_pipeline(
     return pipeline
 
 
-def add_advantages(pipeline: LearnerConnectorPipeline, **settings: Any) -> None:
+def add_advantages(pipeline: LearnerConnectorPipeline, piece: Any = None, **settings: Any) -> None:
     """Add bootstrap rows before AddObservationsFromEpisodesToBatch, and advantages at the end.
 
     Args:
         pipeline: A learner pipeline with the default pieces.
+        piece: The piece that adds advantages, such as VTrace; None: GeneralAdvantageEstimation.
         **settings: Arguments of GeneralAdvantageEstimation.
     """
     from .add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
     from .general_advantage_estimation import GeneralAdvantageEstimation
 
     pipeline.insert_before("AddObservationsFromEpisodesToBatch", AddOneTsToEpisodesAndTruncate())
-    pipeline.append(GeneralAdvantageEstimation(**settings))
+    pipeline.append(GeneralAdvantageEstimation(**settings) if piece is None else piece)

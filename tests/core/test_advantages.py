@@ -10,6 +10,7 @@ from epibatch.core.advantages import (
     discounted_sums,
     generalized_advantages,
     td_errors,
+    vtrace,
 )
 from epibatch.core.errors import ColumnError, ConfigError
 
@@ -37,6 +38,20 @@ def test_discounted_sums_equal_the_quadratic_reference(counts, discount, seed):
 
 
 @settings(deadline=None)
+@given(COUNTS, st.integers(0, 2**31))
+def test_discounts_may_differ_from_row_to_row(counts, seed):
+    rng = np.random.default_rng(seed)
+    x, discounts = rng.standard_normal(sum(counts)), rng.uniform(0, 1, sum(counts))
+    expected, start = np.zeros(len(x)), 0
+    for count in counts:
+        later = 0.0
+        for t in reversed(range(start, start + count)):
+            later = expected[t] = x[t] + discounts[t] * later
+        start += count
+    np.testing.assert_allclose(discounted_sums(x, counts, discounts), expected, rtol=1e-11, atol=1e-11)
+
+
+@settings(deadline=None)
 @given(COUNTS, COUNTS, st.integers(0, 300), DISCOUNTS, st.integers(0, 2**31))
 def test_a_segment_is_bitwise_independent_of_the_others(before, after, count, discount, seed):
     x = np.random.default_rng(seed).standard_normal(sum(before) + count + sum(after))
@@ -51,6 +66,8 @@ def test_a_segment_is_bitwise_independent_of_the_others(before, after, count, di
     [
         (lambda: discounted_sums([1.0], [2], 0.5), ColumnError, r"column 'rows'[\s\S]*\(2,\)"),
         (lambda: discounted_sums([1.0], [1], 1.5), ConfigError, "discount"),
+        (lambda: discounted_sums([1.0], [1], np.ones(2)), ColumnError, "column 'discounts'"),
+        (lambda: vtrace([1.0], [1.0, 2.0], [0], [1], 0.9), ColumnError, "column 'log_ratios'"),
         (lambda: td_errors([1.0], [1.0, 2.0], [0], [1], 0.9), ColumnError, "column 'values'"),
         (lambda: td_errors([1.0], [1.0], [0], [1], 0.9, [1.0, 2.0]), ColumnError, "bootstrap_values"),
         (lambda: generalized_advantages([1.0], [1], 0.9, 2.0), ConfigError, "lambda_"),

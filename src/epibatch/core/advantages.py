@@ -18,8 +18,10 @@ from epibatch.core.padding import check_counts
 _BLOCK = 32
 
 
-def discounted_sums(x: npt.ArrayLike, counts: npt.ArrayLike, discount: float) -> npt.NDArray[np.float64]:
-    """The reverse discounted sum `y[t] = x[t] + discount * y[t + 1]` of every segment.
+def discounted_sums(
+    x: npt.ArrayLike, counts: npt.ArrayLike, discount: float | npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """The reverse discounted sum `y[t] = x[t] + discount[t] * y[t + 1]` of every segment.
 
     The segments are cut into blocks of 32 rows; the recursion runs over all blocks at once, the
     carries between blocks are the same problem on the blocks' first rows with `discount ** 32`.
@@ -27,23 +29,25 @@ def discounted_sums(x: npt.ArrayLike, counts: npt.ArrayLike, discount: float) ->
     Args:
         x: number [R], the segments one after the other.
         counts: int [S], rows per segment; their sum is R.
-        discount: in [0, 1].
+        discount: in [0, 1]; of each row, float64 [R], or of all.
 
     Raises:
         ColumnError: the counts do not add up to the rows.
-        ConfigError: the discount is not in [0, 1].
+        ConfigError: the one discount is not in [0, 1].
 
     Example:
         >>> discounted_sums([1.0, 1.0, 1.0, 5.0], counts=[3, 1], discount=0.5)
         array([1.75, 1.5 , 1.  , 5.  ])
     """
     rows = np.asarray(x, np.float64)
-    segments = _check_segments(counts, rows=rows)
-    return _reverse_sums(rows, segments[segments > 0], _check_discount(discount, "discount"))
+    varying = {"discounts": discount} if isinstance(discount, np.ndarray) else {}
+    segments = _check_segments(counts, rows=rows, **varying)
+    factor = discount if isinstance(discount, np.ndarray) else _check_discount(discount, "discount")
+    return _reverse_sums(rows, segments[segments > 0], factor)
 
 
 def _reverse_sums(
-    rows: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], discount: float
+    rows: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], discount: float | npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     longest = int(counts.max(initial=0))
     if longest <= 1:
@@ -57,15 +61,24 @@ def _reverse_sums(
     mask = np.arange(width) < lengths[:, None]
     sums = np.zeros((width, num_blocks))  # time first: each step of the recursion is one contiguous row
     sums.T[mask] = rows
+    factors: Any = [discount] * width
+    if isinstance(discount, np.ndarray):
+        factors = np.zeros_like(sums)
+        factors.T[mask] = discount
     scaled = np.empty(num_blocks)
     for step in range(width - 2, -1, -1):
-        np.multiply(sums[step + 1], discount, out=scaled)
+        np.multiply(sums[step + 1], factors[step], out=scaled)
         sums[step] += scaled
     if num_blocks > len(counts):
+        if isinstance(discount, np.ndarray):
+            powers = np.multiply.accumulate(factors[::-1])[::-1]
+            of_block: float | npt.NDArray[np.float64] = powers[0]
+        else:
+            powers, of_block = (discount ** np.arange(width, 0, -1.0))[:, None], discount**width
         carries = np.zeros(num_blocks)
-        carries[:-1] = _reverse_sums(sums[0], per_segment, discount**width)[1:]
+        carries[:-1] = _reverse_sums(sums[0], per_segment, of_block)[1:]
         carries[last] = 0.0
-        sums += (discount ** np.arange(width, 0, -1.0))[:, None] * carries
+        sums += powers * carries
     result: npt.NDArray[np.float64] = sums.T[mask]
     return result
 
@@ -147,6 +160,53 @@ def generalized_advantages(
     """
     decay = _check_discount(gamma, "gamma") * _check_discount(lambda_, "lambda_")
     return discounted_sums(errors, counts, decay)
+
+
+def vtrace(
+    errors: npt.ArrayLike,
+    log_ratios: npt.ArrayLike,
+    terminateds: npt.ArrayLike,
+    counts: npt.ArrayLike,
+    gamma: float,
+    clip_rho: float = 1.0,
+    clip_pg_rho: float = 1.0,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The V-trace corrections of values and the advantages of a policy (Espeholt et al. 2018, arXiv:1802.01561).
+
+    Value targets are the value predictions plus their corrections. The weight of a later error is the product of the
+    ratios up to it, each at most 1.
+
+    Args:
+        errors: number [R], as `td_errors` gives them for segments that end in a bootstrap row.
+        log_ratios: number [R], log-probability of each action under the policy less that under the one that acted;
+            those of bootstrap rows have no effect if they are numbers.
+        terminateds: bool or number [R]; a true row has no next state.
+        counts: int [S], rows per segment, the same as for `td_errors`.
+        gamma: discount in [0, 1].
+        clip_rho: highest ratio that weights a row's error in the value targets.
+        clip_pg_rho: highest ratio that weights a row's advantage.
+
+    Returns:
+        Corrections and advantages, [R] each; 0 in bootstrap rows.
+
+    Example:
+        >>> values = np.array([1.0, 2.0, 4.0])
+        >>> errors = td_errors([1.0, 1.0, 0.0], values, [False] * 3, counts=[3], gamma=0.5)
+        >>> vtrace(errors, np.log([0.5, 2.0, 1.0]), [False] * 3, counts=[3], gamma=0.5)
+        (array([0.75, 1.  , 0.  ]), array([0.75, 1.  , 0.  ]))
+    """
+    gaps, alive = np.asarray(errors, np.float64), ~np.asarray(terminateds, np.bool_)
+    logs = np.asarray(log_ratios, np.float64)
+    _check_segments(counts, errors=gaps, log_ratios=logs, terminateds=alive)
+    with np.errstate(over="ignore"):
+        ratios = np.exp(logs)
+    traces = _check_discount(gamma, "gamma") * alive.astype(np.float64)
+    corrections = discounted_sums(
+        np.minimum(clip_rho, ratios) * gaps, counts, np.asarray(traces * np.minimum(1.0, ratios), np.float64)
+    )
+    following = np.append(corrections[1:], 0.0)
+    following[np.cumsum(counts)[np.asarray(counts) > 0] - 1] = 0.0
+    return corrections, np.minimum(clip_pg_rho, ratios) * (gaps + traces * following)
 
 
 def compute_value_targets(

@@ -137,6 +137,8 @@ _ADD = {
     "compute_values": "add compute_values(self, batch, embeddings=None), which returns one value per row of "
     "batch['obs']; or build the pipeline without advantages, default_pipeline(advantages=False)",
     "forward_train": "add forward_train(self, batch), which returns a dict of columns with 'state_out'",
+    "get_train_action_dist_cls": "derive the module from epibatch.core.TorchRLModule, or add "
+    "get_train_action_dist_cls(self), which returns a class with from_logits(outputs).logp(actions)",
     "get_initial_state": "add get_initial_state(self), which returns one environment's state at a reset: "
     'a dict of tensors such as {"h": torch.zeros(64)}',
 }
