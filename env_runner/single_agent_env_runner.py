@@ -297,7 +297,8 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     def _with_earlier(self, new: tuple[Any, Any, dict[str, Any]], envs: list[int]) -> tuple[Any, Any, dict[str, Any]]:
         """Return actions and outputs of all environments: new ones of some, and those chosen before of the others."""
-        join, before = partial(_joined, envs=envs, num_envs=self.num_envs), self._pending.chosen
+        join = partial(_joined, envs=envs, num_envs=self.num_envs)
+        before: tuple[Any, Any, dict[str, Any]] = self._pending.chosen or (None, None, {})
         outputs = {key: join(before[2].get(key), rows) for key, rows in new[2].items()}
         return join(before[0], new[0]), join(before[1], new[1]), outputs
 

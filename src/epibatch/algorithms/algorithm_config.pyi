@@ -105,6 +105,10 @@ class AlgorithmConfig:
     def samples(self) -> bool:
         """True if runners sample what is learned from; False if recorded episodes take their place."""
         ...
+    @property
+    def acts(self) -> bool:
+        """True if there is something to act in: an environment, or simulators that a runner class waits for."""
+        ...
     def validate(self) -> None:
         """Check what no single setting can show.
 

@@ -223,16 +223,17 @@ class ConfigDocument:
         """Add what `epibatch train` needs and the file does not give: what to learn from."""
         if "algorithm" not in self.data:
             errors.add("algorithm", f"missing; add the line `algorithm: {algorithm}`")
-        environment, recorded = (self.data.get(section) or {} for section in ("environment", "offline_data"))
-        if not isinstance(environment, Mapping) or not isinstance(recorded, Mapping):
+        sections = [self.data.get(section) or {} for section in ("environment", "offline_data", "env_runners")]
+        if not all(isinstance(section, Mapping) for section in sections):
             return
+        environment, recorded, runners = sections
         if recorded.get("input", recorded.get("input_")) is not None:
             return
         if offline:
             errors.add(
                 "offline_data.input", "missing; add the line `offline_data: {input: FOLDER}`, of recorded episodes"
             )
-        elif environment.get("env") is None:
+        elif environment.get("env") is None and runners.get("env_runner_cls") is None:
             errors.add("environment.env", "missing; add the line `environment: {env: CartPole-v1}`")
 
     def shown(self, place: Place) -> str:

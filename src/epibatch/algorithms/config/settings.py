@@ -215,7 +215,8 @@ def _loss(value: Any, info: ValidationInfo) -> Any:
 
 
 def _runner_class(value: Any, info: ValidationInfo) -> Any:
-    check_import(value, info)
+    if not str(value).startswith("epibatch."):
+        check_import(value, info)
     target = load_object(value, "env_runner_cls") if isinstance(value, str) else value
     if target is not None and not (isinstance(target, type) and issubclass(target, EnvRunner)):
         found = f"{target.__module__}.{target.__name__}" if isinstance(target, type) else repr(target)
