@@ -88,6 +88,10 @@ class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
     """
 
     def __init__(self, num_envs: int, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+        self._episodes: dict[str, _Episode] = {}
+        self._dropped: set[str] = set()
+        self._lock = threading.RLock()
+        self._called = threading.Condition(self._lock)  # a simulator called
         check_space(observation_space, "observation space of external environments", text=False)
         self.num_envs = num_envs
         self.single_observation_space, self.single_action_space = observation_space, action_space
@@ -95,10 +99,6 @@ class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         self.action_space = batch_space(action_space, num_envs)
         self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
         self._leaves, self._form = flatten(get_base_struct_from_space(observation_space))
-        self._episodes: dict[str, _Episode] = {}
-        self._dropped: set[str] = set()
-        self._lock = threading.RLock()
-        self._called = threading.Condition(self._lock)  # a simulator called
 
     # -- calls of simulators, in their threads -----------------------------------------------------
 

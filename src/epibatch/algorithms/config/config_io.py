@@ -11,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import numpy as np
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer, ComposerError
@@ -28,6 +29,7 @@ from epibatch.core.errors import ConfigError, EpibatchError
 from epibatch.core.files import read_file
 from epibatch.core.registry import piece_to_dict, plain_data
 from epibatch.core.settings import ErrorList, Place, SettingsModel, path_text
+from epibatch.core.space_dicts import space_to_dict
 
 from ...offline.episode_dataset import EpisodeDataset
 from ...offline.multi_agent_dataset import MultiAgentDataset
@@ -421,6 +423,10 @@ def settings_data(
 
     def data_of(value: Any, *place: str) -> Any:
         try:
+            if place[0] == "environment" and isinstance(value, gym.Space):
+                return space_to_dict(value)
+            if place[-1] == "env_runner_cls" and value.__module__.startswith("epibatch."):
+                return f"{value.__module__}:{value.__qualname__}"
             described = pieces is not None and place[-1] == "rl_module_spec" and hasattr(value, "to_dict")
             return _spec_data(value) if described else plain_data(value)
         except TypeError as error:

@@ -54,6 +54,7 @@ from epibatch.core.settings import (
     not_available,
     raise_problems,
 )
+from epibatch.core.space_dicts import space_from_dict
 
 from ...connectors.views.view import as_views
 from ...env_runner.callbacks import callback_problem
@@ -115,7 +116,9 @@ def _wrappers(value: Sequence[Any]) -> list[Any]:
 def _space(value: Any) -> Any:
     if value is None or isinstance(value, gym.Space):
         return value
-    raise ValueError("expected a gymnasium Space")
+    if isinstance(value, Mapping):
+        return space_from_dict(dict(value))
+    raise ValueError("expected a gymnasium Space, or in files a mapping such as {type: Discrete, n: 2}")
 
 
 def _fragment_length(value: Any) -> Any:
@@ -302,7 +305,7 @@ Pieces = Annotated[
     PlainValidator(_pieces),
     WithJsonSchema(_PIECES_SCHEMA),
 ]
-Space = Annotated[gym.Space[Any] | None, PlainValidator(_space), WithJsonSchema({"type": "null"})]
+Space = Annotated[gym.Space[Any] | None, PlainValidator(_space), WithJsonSchema({"type": ["object", "null"]})]
 CallbackFunctions = Annotated[
     Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None,
     PlainValidator(partial(_callbacks, kind="function")),
