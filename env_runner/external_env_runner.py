@@ -109,9 +109,10 @@ class ExternalEnvRunner(SingleAgentEnvRunner):
                 do="leave it out: simulators step on their own",
             )
         chosen = self._choose_all(explore, random_actions)
+        simulators: ExternalEnvs = self._stepper.env  # also if another thread calls stop()
         if chosen is not None:
-            self.env.send(chosen[1])
-        begins, steps, lost = self.env.wait()
+            simulators.send(chosen[1])
+        begins, steps, lost = simulators.wait()
         ended = self._lose(lost) if lost else 0
         if steps.any():
             ended += super()._take_step(explore, random_actions, steps)

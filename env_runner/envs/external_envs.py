@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -110,7 +111,7 @@ class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         """
         with self._lock:
             self._check_open("start_episode()")
-            taken = {episode.env for episode in self._episodes.values()}
+            taken = {episode.env for episode in self._episodes.values() if not episode.is_lost}
             if len(taken) == self.num_envs:
                 raise RunnerError(
                     "start_episode()",
@@ -256,13 +257,12 @@ class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             while True:
                 self._check_open("sample()")
                 begins, steps = np.zeros((2, self.num_envs), np.bool_)
-                lost = [episode.env for episode in self._episodes.values() if episode.is_lost]
+                lost = [key for key, episode in self._episodes.items() if episode.is_lost]
                 for episode in self._episodes.values():
                     if episode.message is not None:
                         (steps if episode.has_begun else begins)[episode.env] = True
                 if lost or begins.any() or steps.any():
-                    self._forget(lost)
-                    return begins, steps, lost
+                    return begins, steps, self._forget(lost)
                 self._called.wait(1.0)
                 if time.monotonic() > patience:
                     patience = math.inf
@@ -309,7 +309,7 @@ class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             if mask is None:
                 dropped = {key: episode for key, episode in self._episodes.items() if episode.has_begun}
                 self._dropped.update(key for key, episode in dropped.items() if not (episode.asks or episode.is_lost))
-                self._forget([episode.env for episode in dropped.values()])
+                self._forget(dropped)
                 mask = np.zeros(self.num_envs, np.bool_)
             observations, _, _, _, infos = self._taken(mask)
             return observations, infos
@@ -323,7 +323,8 @@ class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         """
         with self._lock:
             result = self._taken(mask)
-            self._forget(np.flatnonzero(result[2] | result[3]).tolist())
+            ended = set(np.flatnonzero(result[2] | result[3]).tolist())
+            self._forget([key for key, episode in self._episodes.items() if episode.env in ended])
             return result
 
     def _taken(self, mask: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -346,10 +347,12 @@ class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             )
         return observations, rewards, flags[0], flags[1], {ENV_INFOS: infos}
 
-    def _forget(self, envs: list[int]) -> None:
-        """Remove the episodes of some environments; who waits for an action gets None."""
-        for key in [key for key, episode in self._episodes.items() if episode.env in envs]:
-            self._answer(self._episodes.pop(key))
+    def _forget(self, keys: Collection[str]) -> list[int]:
+        """Remove episodes, and return their environments; a simulator that waits for an action gets None."""
+        forgotten = [self._episodes.pop(key) for key in list(keys)]
+        for episode in forgotten:
+            self._answer(episode)
+        return [episode.env for episode in forgotten]
 
     def close_extras(self, **kwargs: Any) -> None:
         """Let the waiting calls of simulators raise."""

@@ -19,12 +19,14 @@ import numpy as np
 
 from epibatch.core.errors import ConfigError, EpibatchError, RunnerError
 from epibatch.core.spaces import get_base_struct_from_space
+from epibatch.core.structs import flatten
 
 from .external_envs import ExternalEnvs
 
 _LENGTHS = struct.Struct("!II")
 _LONGEST_HEADER, _LONGEST_HELLO_S, _CHUNK = 2**16, 10.0, 2**20
 _TYPES = {dtype.str: dtype for dtype in map(np.dtype, "?bBhHiIqQefd")}
+_WIDEST = max(dtype.itemsize for dtype in _TYPES.values())
 _MESSAGES = {
     "start_episode": (),
     "observe": ("episode_id", "observation", "reward", "info"),
@@ -55,15 +57,15 @@ class _Fault(Exception):
 class EpisodeServer:
     """Listens at 127.0.0.1 and passes the messages of clients to `ExternalEnvs`, in a thread for each client.
 
-    A wrong message is answered with an error, and concerns its client alone. A message that cannot be read also ends
-    the connection. Episodes of a client whose connection ends are truncated.
+    A client plays one episode at a time, so that it cannot take the places of others. A wrong message is answered with
+    an error, and concerns its client alone. A message that cannot be read also ends the connection. The episode of a
+    client whose connection ends is truncated.
 
     Args:
         envs: What the messages are passed to.
         port: Where it listens; 0: any free port.
         token: What clients must know; default: a random one.
         max_clients: Connections at once.
-        max_message_bytes: Size of the arrays of a message.
         idle_timeout_s: Seconds in which a client's next message must have come, simulation included.
 
     Attributes:
@@ -76,7 +78,7 @@ class EpisodeServer:
         RunnerError: the port is taken.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("token", "max_clients", "max_message_bytes", "idle_timeout_s")
+    settings: ClassVar[tuple[str, ...]] = ("token", "max_clients", "idle_timeout_s")
 
     def __init__(
         self,
@@ -85,10 +87,9 @@ class EpisodeServer:
         port: int = 0,
         token: str | None = None,
         max_clients: int = 64,
-        max_message_bytes: int = 2**26,
         idle_timeout_s: float = 60.0,
     ) -> None:
-        limits = {"max_clients": max_clients, "max_message_bytes": max_message_bytes, "idle_timeout_s": idle_timeout_s}
+        limits = {"max_clients": max_clients, "idle_timeout_s": idle_timeout_s}
         fits = {name: _is_number(limit) and limit > 0 for name, limit in limits.items()}
         fits["port"] = type(port) is int and 0 <= port < 2**16
         fits["token"] = token is None or (isinstance(token, str) and bool(token))
@@ -97,8 +98,9 @@ class EpisodeServer:
             expected, do = "a port, a token of text, and limits above 0", f"correct {name}"
             found = repr({**limits, "port": port, "token": token}[name])
             raise ConfigError(f"environment.env_config, {name}", expected=expected, found=found, do=do)
-        self._envs, self._seconds = envs, idle_timeout_s
-        self._max_clients, self._max_bytes = max_clients, max_message_bytes
+        self._envs, self._seconds, self._max_clients = envs, idle_timeout_s, max_clients
+        leaves, _ = flatten(get_base_struct_from_space(envs.single_observation_space))
+        self._max_bytes = _WIDEST * sum(math.prod(leaf.shape) for leaf in leaves)
         self.token = secrets.token_urlsafe() if token is None else token
         self._clients: set[socket.socket] = set()
         try:
@@ -194,6 +196,8 @@ class EpisodeServer:
         if names is None or not header.keys() <= {*names}:
             known = f"one of {', '.join(_MESSAGES)}, with {', '.join(names or ('its keys',))}"
             raise _misfit("type", known, f"{kind!r} with {', '.join(header)}")
+        if kind == "start_episode" and episodes:
+            raise _misfit("type", "the end of the client's episode before its next one", "start_episode")
         if kind == "start_episode":
             episode_id = self._envs.start_episode()
             episodes.add(episode_id)
