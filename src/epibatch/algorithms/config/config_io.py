@@ -425,7 +425,7 @@ def settings_data(
         try:
             if place[0] == "environment" and isinstance(value, gym.Space):
                 return space_to_dict(value)
-            if place[-1] == "env_runner_cls" and value.__module__.startswith("epibatch."):
+            if isinstance(value, type) and place[-1] == "env_runner_cls" and value.__module__.startswith("epibatch."):
                 return f"{value.__module__}:{value.__qualname__}"
             described = pieces is not None and place[-1] == "rl_module_spec" and hasattr(value, "to_dict")
             return _spec_data(value) if described else plain_data(value)
