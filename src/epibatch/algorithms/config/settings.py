@@ -385,6 +385,9 @@ class EnvRunnerSettings(SettingsModel):
     """"async" steps them in worker processes; "vector_entry_point" takes the id's own vector version."""
     num_envs_per_worker: Positive = 1
     """Environments of each worker process, with "async"."""
+    gym_env_batch_size: Positive | None = None
+    """With "async": the runner acts once this many environments have answered, and does not wait for slow ones; None:
+    it waits for all."""
     gym_env_autoreset_mode: Annotated[
         Literal["next_step", "same_step", "disabled"] | None, BeforeValidator(_autoreset_name)
     ] = None
@@ -895,6 +898,8 @@ def add_contradictions(settings: AlgorithmSettings, errors: ErrorList) -> None:
         )
     if settings.learners.num_gpus_per_learner > 1:
         errors.add("learners.num_gpus_per_learner", "expected at most 1, as a learner uses one GPU; set num_learners")
+    if settings.env_runners.gym_env_batch_size is not None and settings.multi_agent.policies:
+        errors.add("env_runners.gym_env_batch_size", "expected none with policies, as several agents step together")
     evaluated: Any = settings.evaluation
     data = settings.offline_data.input_
     if evaluated.evaluation_parallel_to_training and not evaluated.evaluation_num_env_runners:
