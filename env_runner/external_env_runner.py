@@ -11,6 +11,7 @@ from epibatch.core.errors import ConfigError, RunnerError
 from .envs.env_restarts import FAILURE
 from .envs.external_envs import ExternalEnvs
 from .envs.external_server import EpisodeServer
+from .runner_config import RunnerConfig
 from .runner_state import Pending, Running
 from .single_agent_env_runner import SingleAgentEnvRunner
 
@@ -61,8 +62,20 @@ class ExternalEnvRunner(SingleAgentEnvRunner):
     server: EpisodeServer | None = None
     """What simulators of other processes connect to: it has `port` and `token`; None without a port."""
 
+    def __init__(self, *, config: RunnerConfig, worker_index: int = 0) -> None:
+        settings = dict(config.env_config)
+        port = settings.pop("port", None)
+        unknown = settings.keys() - EpisodeServer.settings
+        if unknown or (settings and port is None):
+            expected = f"port, and with it {', '.join(EpisodeServer.settings)}"
+            raise _error(f"env_config of {expected}", ", ".join(settings), "correct the names, or set port")
+        super().__init__(config=config, worker_index=worker_index)
+        if port is not None and not (config.num_env_runners and not worker_index):  # that one does not sample
+            port = port + worker_index if type(port) is int and port else port
+            self.server = EpisodeServer(self.env, port=port, **settings)
+
     def make_env(self) -> ExternalEnvs:
-        """Make the environments that simulators drive, and listen if there is a port."""
+        """Make the environments that simulators drive."""
         config: Any = self.config
         spaces = config.observation_space, config.action_space
         if None in spaces:
@@ -71,16 +84,7 @@ class ExternalEnvRunner(SingleAgentEnvRunner):
             if getattr(config, name) and not (name == "horizon" and config.soft_horizon):
                 do = f"leave it out, and {verb} in the simulator"
                 raise _error("episodes as simulators send them", f"{name}={getattr(config, name)!r}", do)
-        env = ExternalEnvs(config.num_envs_per_env_runner, *spaces)
-        settings = dict(config.env_config)
-        port = settings.pop("port", None)
-        unknown = settings.keys() - EpisodeServer.settings
-        if unknown or (settings and port is None):
-            expected = f"port, and with it {', '.join(EpisodeServer.settings)}"
-            raise _error(f"env_config of {expected}", ", ".join(settings), "correct the names, or set port")
-        if port is not None and not (config.num_env_runners and not self.worker_index):  # that one does not sample
-            self.server = EpisodeServer(env, port=port + self.worker_index if port else 0, **settings)
-        return env
+        return ExternalEnvs(config.num_envs_per_env_runner, *spaces)
 
     def stop(self) -> None:
         """Let simulators know that the runner was stopped, and close the connections."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from functools import partial
@@ -12,9 +13,9 @@ import pytest
 from fixture_simulators import clients_of_page, drive, in_thread
 from gymnasium.utils.env_checker import data_equivalence
 
-from epibatch.algorithms import PPO, PPOConfig
+from epibatch.algorithms import PPO, Policy, PPOConfig
 from epibatch.connectors import ConnectorV2, FrameStacking, MeanStdFilter
-from epibatch.core.errors import ConfigError, RunnerError, SpaceError
+from epibatch.core.errors import ConfigError, EpibatchWarning, RunnerError, SpaceError
 from epibatch.env_runner import ExternalEnvRunner, ExternalEnvs, SingleAgentEnvRunner, environment_seeds
 
 SPACES = {"observation_space": gym.spaces.Box(-np.inf, np.inf, (2,)), "action_space": gym.spaces.Discrete(2)}
@@ -281,6 +282,7 @@ def test_a_checkpoint_goes_on(tmp_path):
     algo.stop()
     restored = PPO.from_checkpoint(tmp_path)
     assert type(restored.env_runner) is ExternalEnvRunner
+    assert Policy.from_checkpoint(tmp_path).act(np.zeros(4, np.float32))[0] in (0, 1)
     in_thread(drive, restored.env_runner.env, gym.make("CartPole-v1"))
     results = restored.train()
     assert results["training_iteration"] == 2 and results["env_runners"]["num_env_steps_sampled_lifetime"] >= 128
@@ -366,6 +368,7 @@ CONFIGS = {
     "unknown": (lambda: config_of().environment(env_config={"size": 3}), ConfigError, "found: +size"),
     "limit": (lambda: config_of().environment(env_config={"port": 0, "max_clients": 0}), ConfigError, "max_clients"),
     "port": (lambda: config_of().environment(env_config={"port": 2**16}), ConfigError, "65536"),
+    "port of text": (lambda: config_of().environment(env_config={"port": "5555"}), ConfigError, "'5555'"),
     "token": (lambda: config_of().environment(env_config={"port": 0, "token": ""}), ConfigError, "token"),
     "text": (lambda: config_of().environment(observation_space=gym.spaces.Text(3)), SpaceError, "external"),
 }
@@ -390,6 +393,23 @@ def test_pieces_and_callers_cannot_leave_out_simulators(made):
     runner = made(num_envs=2)
     with pytest.raises(RunnerError, match="step on their own"):
         runner.step(mask=np.array([True, False]))
+
+
+def test_a_runner_that_waits_in_vain_says_so(made, monkeypatch):
+    runner, now = made(), itertools.count(step=50)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(now)))
+    threading.Timer(2.5, episode_of, [runner.env, 1]).start()
+    with pytest.warns(EpibatchWarning, match=r"simulators that call observe\(\)\n.*none for 60 s, with 0 episodes"):
+        assert len(runner.sample(num_timesteps=1)) == 1
+
+
+def test_a_runner_that_cannot_be_made_leaves_the_port_alone(made):
+    first = made(config_of().environment(env_config={"port": 0}))
+    port = first.server.port
+    first.stop()
+    with pytest.raises(ConfigError):
+        made(config_of().environment(env_config={"port": port}).rl_module(model_config={"fcnet_hiddens": "wide"}))
+    assert made(config_of().environment(env_config={"port": port})).server.port == port
 
 
 def test_a_file_names_the_class():
