@@ -1,6 +1,8 @@
 from .env_context import EnvContext as EnvContext
 from .env_runner import EnvRunner as EnvRunner
 from .env_runner_group import EnvRunnerGroup as EnvRunnerGroup
+from .envs.external_envs import ExternalEnvs as ExternalEnvs
+from .external_env_runner import ExternalEnvRunner as ExternalEnvRunner
 from .metrics import AgentMetrics as AgentMetrics, EpisodeMetrics as EpisodeMetrics, SamplingMetrics as SamplingMetrics
 from .multi_agent_env import MultiAgentEnv as MultiAgentEnv, make_multi_agent as make_multi_agent
 from .multi_agent_env_runner import MultiAgentEnvRunner as MultiAgentEnvRunner

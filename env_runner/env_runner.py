@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
 import numpy as np
 
@@ -49,6 +49,9 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
         worker_index: Distinguishes the runners of one algorithm; each has a seed of its own.
 
     """
+
+    needs_env: ClassVar[bool] = True
+    """False if the runner makes episodes without the config's `env`."""
 
     def __init__(self, *, config: AnyRunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
         super().__init__(config=config, worker_index=worker_index)

@@ -923,6 +923,7 @@ def _local_config(config: GroupConfig) -> GroupConfig:
     if config.gym_env_vectorize_mode == "vector_entry_point":
         return config
     one = {"num_envs_per_env_runner": 1, "gym_env_vectorize_mode": "sync", "num_envs_per_worker": 1}
+    one["gym_env_batch_size"] = None
     return config.change("EnvRunnerGroup", {"env_runners": one})
 
 

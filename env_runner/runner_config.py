@@ -33,6 +33,7 @@ class AnyRunnerConfig(Protocol):
     num_envs_per_env_runner: int = 1
     gym_env_vectorize_mode: Literal["sync", "async", "vector_entry_point"] = "sync"
     num_envs_per_worker: int = 1
+    gym_env_batch_size: int | None = None
     gym_env_autoreset_mode: Literal["next_step", "same_step", "disabled"] | None = None
     env_resets_itself: bool = False
     missing_final_obs: Any = None

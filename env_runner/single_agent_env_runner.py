@@ -84,7 +84,15 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
                 found="none",
                 do="set missing_final_obs='keep' for the observation before, or 'nan', 'zero' or a number",
             )
-        return self._make_vector_env(config.gym_env_vectorize_mode, config.gym_env_autoreset_mode)
+        mode, autoreset = config.gym_env_vectorize_mode, config.gym_env_autoreset_mode
+        if config.gym_env_batch_size is not None and (mode != "async" or autoreset == "disabled"):
+            raise ConfigError(
+                "gym_env_batch_size",
+                expected='gym_env_vectorize_mode="async", and autoreset mode next_step or same_step',
+                found=f"{mode}, {autoreset or 'next_step'}",
+                do="set these, or leave gym_env_batch_size out",
+            )
+        return self._make_vector_env(mode, autoreset)
 
     def make_module(self) -> Any:
         """Make the module."""
@@ -200,6 +208,9 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         return [self._recorder.episodes[env] for env in envs]
 
     def _take_step(self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> int:
+        if self.config.gym_env_batch_size is not None:
+            _, for_env, _ = self._choose_actions(explore, random_actions, kept=range(self.num_envs))
+            mask = self._stepper.exchange(for_env, mask, self.config.gym_env_batch_size)
         idle = [] if mask is None else np.flatnonzero(~mask).tolist()
         actions, for_env, extras = self._choose_actions(explore, random_actions, kept=idle)
         try:
@@ -297,7 +308,8 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     def _with_earlier(self, new: tuple[Any, Any, dict[str, Any]], envs: list[int]) -> tuple[Any, Any, dict[str, Any]]:
         """Return actions and outputs of all environments: new ones of some, and those chosen before of the others."""
-        join, before = partial(_joined, envs=envs, num_envs=self.num_envs), self._pending.chosen
+        join = partial(_joined, envs=envs, num_envs=self.num_envs)
+        before: tuple[Any, Any, dict[str, Any]] = self._pending.chosen or (None, None, {})
         outputs = {key: join(before[2].get(key), rows) for key, rows in new[2].items()}
         return join(before[0], new[0]), join(before[1], new[1]), outputs
 

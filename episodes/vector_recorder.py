@@ -345,11 +345,23 @@ class VectorRecorder:
         self._finished[id(chunk)] = chunk, self.episodes.views[env]
         return chunk
 
-    def _cut(self, restarted: Mapping[int, dict[str, Any] | None]) -> list[Chunk]:
-        """End the running episodes of restarted environments before the newest row, and begin the next ones there."""
+    def truncate(self, lost: Mapping[int, dict[str, Any] | None]) -> list[Chunk]:
+        """Truncate running episodes at their newest observations, as no step follows; a `reset` begins the next ones.
+
+        Args:
+            lost: What is added to the last infos, by environment; None: the episode is dropped.
+
+        Returns:
+            The chunks that ended, as of `step` those of `restarted` environments.
+        """
+        self.commit()
+        return self._cut(lost, rows=0)
+
+    def _cut(self, restarted: Mapping[int, dict[str, Any] | None], rows: int = 1) -> list[Chunk]:
+        """End the running episodes of environments some rows before the newest one, and begin the next ones there."""
         cut = []
         for env, info in restarted.items():
-            chunk, view, row = self.episodes.chunks[env], self.episodes.views[env], self._block.newest(env) - 1
+            chunk, view, row = self.episodes.chunks[env], self.episodes.views[env], self._block.newest(env) - rows
             if info is not None and (row > chunk.start or chunk.continues):
                 chunk.finish(row, False, True)
                 shown = chunk.attached

@@ -167,6 +167,8 @@ class EnvStepper:
         self._envs = env if isinstance(env, (SyncEnvs, AsyncEnvs)) else None
         if self._envs is not None:
             self._envs.raises = False
+        self._at_work: Flags = np.zeros(env.num_envs, np.bool_)
+        self._received: Sequence[Any] = ()
         self._takes_seeds = type(env).reset in _TAKE_SEEDS
         self.num_seeds: int = env.num_envs if self._takes_seeds else 1
         self.restarts_one = self._envs is not None
@@ -187,6 +189,7 @@ class EnvStepper:
             seed = seeds if self._takes_seeds else seeds[0] >> 1  # room for seed + i within 31 bits
         self._resetting = None
         try:
+            self._wait_for_all()
             result = self.env.reset(seed=seed, **({} if mask is None else {"options": {"reset_mask": mask.copy()}}))
         except BaseException as error:  # Ctrl-C too: worker processes may be in the middle of a call
             self.interrupted()
@@ -199,6 +202,37 @@ class EnvStepper:
         except BaseException:  # Ctrl-C too
             self.interrupted()
             raise
+
+    def _wait_for_all(self) -> None:
+        """Drop the results of steps that were sent."""
+        self._received = ()
+        while self._at_work.any():
+            self._at_work &= ~self.env.recv(self.env.num_envs)[-1]
+
+    def exchange(self, actions: Any, mask: Flags | None, count: int) -> Flags:
+        """Send actions to the environments that are not at work, and wait until so many have answered.
+
+        Args:
+            actions: Those of all environments.
+            mask: The environments that may begin a step: bool, [N]; None: all.
+            count: The number to wait for, or all at work if these are fewer.
+
+        Returns:
+            The environments that have answered: bool, [N]; the next `step` returns their results.
+        """
+        started = time.perf_counter()
+        answered: Flags
+        begins = ~self._at_work if mask is None else mask & ~self._at_work
+        try:
+            if begins.any():
+                self.env.send(actions, begins)
+                self._at_work |= begins
+            *self._received, answered = self.env.recv(count)
+        except Exception as error:
+            self._raise_explained(error, "step")
+        self._at_work &= ~answered
+        self.seconds += time.perf_counter() - started
+        return answered
 
     def _restart_failed_resets(self, observations: Any, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Make the environments again whose reset failed.
@@ -236,7 +270,9 @@ class EnvStepper:
         Raises:
             RunnerError: it cannot.
         """
-        if call == "step" and "mask" not in inspect.signature(self.env.step).parameters:
+        if self._at_work.any():
+            expected, do = "answered: gym_env_batch_size leaves some at work", f"{call} all of them"
+        elif call == "step" and "mask" not in inspect.signature(self.env.step).parameters:
             expected, do = "step(actions, mask=None)", "use gym_env_vectorize_mode='sync' or 'async'"
         elif call == "reset" and self.mode != "disabled" and not isinstance(self.env.unwrapped, _TAKE_MASKS):
             expected = "one of epibatch or Gymnasium, or one with autoreset mode DISABLED, whose reset takes a mask"
@@ -250,12 +286,15 @@ class EnvStepper:
     def step(self, actions: Any, mask: Flags | None = None) -> VectorStep:
         """Step all environments, or those of a mask, and reset the ended ones if they do not do so themselves."""
         started = time.perf_counter()
-        if mask is not None:
+        received, self._received = self._received, ()
+        if mask is not None and not received:
             self.check_masks("step")
         if self._device is not None:
             actions = map_struct(partial(_on_device, device=self._device), actions)
         try:
-            result = self.env.step(actions) if mask is None else self.env.step(actions, mask=mask.copy())
+            result = received
+            if not received:
+                result = self.env.step(actions) if mask is None else self.env.step(actions, mask=mask.copy())
         except Exception as error:
             self._raise_explained(error, "step")
         step = VectorStep(*(result if self._envs is not None else self._unpacked(result, "step", 5)))

@@ -184,15 +184,18 @@ class WorkerEnvs:
         numbers = {index // self._per_process for index in indices}
         return {index for index in range(len(self._makers)) if index // self._per_process in numbers}
 
-    def ready(self) -> list[int]:
-        """Wait until a process has finished its calls, has ended, or is out of time; return the numbers of all such."""
+    def ready(self, count: int = 1) -> list[int]:
+        """Wait until so many environments, or all at work, have answered; return the numbers of their processes.
+
+        A process that has ended, or is out of time, has answered too.
+        """
         ready: list[int] = []
-        while not ready:
-            waits = {number: self._processes[number].seconds_left() for number in self._sent}
+        while sum(len(self._sent[number]) for number in ready) < count and len(ready) < len(self._sent):
+            waits = {number: self._processes[number].seconds_left() for number in self._sent.keys() - ready}
             pipes = {self._processes[number].pipe: number for number in waits}
             found = wait(pipes, min((left for left in waits.values() if left is not None), default=None))
-            ready = [number for pipe, number in pipes.items() if pipe in found or waits[number] == 0]
-        return ready
+            ready += [number for pipe, number in pipes.items() if pipe in found or waits[number] == 0]
+        return sorted(ready)
 
     def receive(self, numbers: Iterable[int]) -> Answers:
         """Wait for the calls that processes were sent; return what they returned and raised."""

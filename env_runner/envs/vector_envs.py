@@ -587,8 +587,11 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         self._workers.send(calls)
         self._sent.update(calls)
 
-    def recv(self) -> tuple[Any, Any, Any, Any, dict[str, Any], np.ndarray[Any, np.dtype[np.bool_]]]:
+    def recv(self, count: int = 1) -> tuple[Any, Any, Any, Any, dict[str, Any], np.ndarray[Any, np.dtype[np.bool_]]]:
         """Wait until an environment has answered, and return the results of all that have.
+
+        Args:
+            count: Wait for so many, or for all that are at work if these are fewer.
 
         Returns:
             The values of `step`, and the environments that they are about: bool, [N]. Rows of the others mean nothing.
@@ -602,7 +605,7 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             raise RunnerError("AsyncEnvs.recv", expected="environments at work", found="none", do=do)
         kept, self._kept, self.failures = self._kept, None, {}
         if kept is None:
-            answers, failures = self._noted(self._workers.receive(self._workers.ready()))
+            answers, failures = self._noted(self._workers.receive(self._workers.ready(count)))
             for i in failures:
                 del self._sent[i]
             self.failures = dict(failures)  # those of resets are added

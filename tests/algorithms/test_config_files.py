@@ -207,11 +207,21 @@ def spaces_of(env, spaces, device):
     return []
 
 
+def test_spaces_are_data():
+    spaces = {"observation_space": gym.spaces.Box(-np.inf, 1.0, (2,)), "action_space": gym.spaces.Discrete(2, start=3)}
+    data = PPOConfig().environment(**spaces).to_dict()
+    assert data["environment"]["action_space"] == {"type": "Discrete", "n": 2, "start": 3, "dtype": "int64"}
+    restored = PPOConfig.from_yaml(PPOConfig().environment(**spaces).to_yaml())
+    assert {name: getattr(restored, name) for name in spaces} == spaces
+    with pytest.raises(ConfigError, match=r"environment\.action_space: .*did you mean .Discrete"):
+        PPOConfig.from_dict({"environment": {"action_space": {"type": "Discret", "n": 2}}})
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
         (lambda: PPOConfig().environment(gym.Env), r"environment\.env: .*is code, not data"),
-        (lambda: PPOConfig().environment(action_space=gym.spaces.Discrete(2)), r"environment\.action_space: Discrete"),
+        (lambda: PPOConfig().environment(action_space=gym.Space()), "gymnasium.spaces.space.Space"),
         (lambda: PPOConfig().env_runners(env_to_module_connector=spaces_of), "env_to_module_connector is a function"),
         (lambda: PPOConfig().training(model={"fcnet_kernel_initializer": print}), r"rl_module\.model_config"),
         (lambda: PPOConfig().environment(wrappers=[gym.Wrapper]), r"environment\.wrappers: .*is code, not data"),

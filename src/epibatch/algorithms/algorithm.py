@@ -143,7 +143,7 @@ class Algorithm:
 
     def __init__(self, config: AlgorithmConfig) -> None:
         config.validate()
-        if config.input_ is None and (config.offline or config.env is None):
+        if config.input_ is None and (config.offline or not config.acts):
             expected, do = "an environment", 'name one: .environment("CartPole-v1")'
             if config.offline:
                 expected, do = "recorded episodes", "give them: .offline_data(input_=episodes)"
@@ -157,7 +157,7 @@ class Algorithm:
         self._env_steps = self._steps_to_learn = 0
         self._edits_learned = 0
         self._runners_waited = 0.0
-        runners = self.config if config.env is not None else with_spaces_of_data(self.config)
+        runners = self.config if config.acts else with_spaces_of_data(self.config)
         self.episode_log = None if config.output is None else EpisodeLog(config.output, config.env)
         self.env_runner_group = (
             EnvRunnerGroup(config=runners)

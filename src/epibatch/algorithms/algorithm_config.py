@@ -286,6 +286,13 @@ class AlgorithmConfig:
         """True if runners sample what is learned from; False if recorded episodes take their place."""
         return self.input_ is None
 
+    @property
+    def acts(self) -> bool:
+        """True if there is something to act in: an environment, or simulators that a runner class waits for."""
+        cls = self.env_runner_cls
+        cls = load_object(cls, "env_runner_cls") if isinstance(cls, str) else cls
+        return self.env is not None or not getattr(cls, "needs_env", True)
+
     def validate(self) -> None:
         """Check what no single setting can show.
 

@@ -105,6 +105,10 @@ class AlgorithmConfig:
     def samples(self) -> bool:
         """True if runners sample what is learned from; False if recorded episodes take their place."""
         ...
+    @property
+    def acts(self) -> bool:
+        """True if there is something to act in: an environment, or simulators that a runner class waits for."""
+        ...
     def validate(self) -> None:
         """Check what no single setting can show.
 
@@ -411,6 +415,7 @@ class AlgorithmConfig:
         num_envs_per_env_runner: int = 1,
         gym_env_vectorize_mode: Literal["sync", "async", "vector_entry_point"] = "sync",
         num_envs_per_worker: int = 1,
+        gym_env_batch_size: int | None = None,
         gym_env_autoreset_mode: Literal["next_step", "same_step", "disabled"] | None = None,
         env_resets_itself: bool = False,
         missing_final_obs: float | Literal["nan", "zero", "keep"] | None = None,
@@ -456,6 +461,8 @@ class AlgorithmConfig:
             gym_env_vectorize_mode: "async" steps them in worker processes; "vector_entry_point" takes the id's own
                 vector version.
             num_envs_per_worker: Environments of each worker process, with "async".
+            gym_env_batch_size: With "async": the runner acts once this many environments have answered, and does
+                not wait for slow ones; None: it waits for all.
             gym_env_autoreset_mode: When reset observations come; None: as the vector environment does by itself.
             env_resets_itself: True if `step` of the environment resets it, and returns the next episode's first
                 observation with an end.
@@ -868,6 +875,7 @@ class AlgorithmConfig:
     num_envs_per_env_runner: int
     gym_env_vectorize_mode: Literal["sync", "async", "vector_entry_point"]
     num_envs_per_worker: int
+    gym_env_batch_size: int | None
     gym_env_autoreset_mode: Literal["next_step", "same_step", "disabled"] | None
     env_resets_itself: bool
     missing_final_obs: float | Literal["nan", "zero", "keep"] | None

@@ -161,7 +161,7 @@ class EvaluationSet:
 
     def _build(self, training: Any) -> None:
         config = self._config.get_evaluation_config_object(self._name)
-        if config.env is None:
+        if not config.acts:
             do = 'name one: .evaluation(evaluation_config={"env": "CartPole-v1"})'
             raise ConfigError("Algorithm.evaluate", expected="an environment", found="none", do=do)
         if config.num_env_runners:

@@ -13,7 +13,7 @@ import torch
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
-from epibatch.core.errors import EpibatchWarning, RunnerError
+from epibatch.core.errors import ConfigError, EpibatchWarning, RunnerError
 from epibatch.core.imports import load_object
 from epibatch.core.metrics import MetricsLogger
 from epibatch.core.random_state import random_state_apart
@@ -93,7 +93,14 @@ class _Begun(ConnectorV2):
 
 
 def inspect_algorithm(algo: Algorithm, num_env_steps: int = 256) -> Inspection:
-    """Sample with a runner of its own, and run copies of the pipelines; see `Algorithm.inspect`."""
+    """Sample with a runner of its own, and run copies of the pipelines; see `Algorithm.inspect`.
+
+    Raises:
+        ConfigError: the algorithm learns from simulators, which do not run for an inspection.
+    """
+    if algo.config.samples and algo.config.env is None:
+        do = "inspect a config with the same pieces and an environment of the same spaces"
+        raise ConfigError("Algorithm.inspect", expected="an environment", found="simulators that drive", do=do)
     stream = random_stream(algo.config.seed, "inspection")
     with warnings.catch_warnings(record=True) as caught, random_state_apart(seed_of(stream)):
         warnings.simplefilter("always")

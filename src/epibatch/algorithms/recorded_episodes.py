@@ -252,7 +252,7 @@ def with_spaces_of_data(config: ConfigT) -> ConfigT:
         return kind(*spaces)
 
     environment = {"env": spaces_of_data, "env_config": {}, "wrappers": []}
-    alone = {"num_envs_per_env_runner": 1, "gym_env_vectorize_mode": "sync"}
+    alone = {"num_envs_per_env_runner": 1, "gym_env_vectorize_mode": "sync", "gym_env_batch_size": None}
     return config.copy().change("offline_data", {"environment": environment, "env_runners": alone})
 
 

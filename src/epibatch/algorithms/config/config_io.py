@@ -11,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import numpy as np
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer, ComposerError
@@ -28,6 +29,7 @@ from epibatch.core.errors import ConfigError, EpibatchError
 from epibatch.core.files import read_file
 from epibatch.core.registry import piece_to_dict, plain_data
 from epibatch.core.settings import ErrorList, Place, SettingsModel, path_text
+from epibatch.core.space_dicts import space_to_dict
 
 from ...offline.episode_dataset import EpisodeDataset
 from ...offline.multi_agent_dataset import MultiAgentDataset
@@ -223,16 +225,17 @@ class ConfigDocument:
         """Add what `epibatch train` needs and the file does not give: what to learn from."""
         if "algorithm" not in self.data:
             errors.add("algorithm", f"missing; add the line `algorithm: {algorithm}`")
-        environment, recorded = (self.data.get(section) or {} for section in ("environment", "offline_data"))
-        if not isinstance(environment, Mapping) or not isinstance(recorded, Mapping):
+        sections = [self.data.get(section) or {} for section in ("environment", "offline_data", "env_runners")]
+        if not all(isinstance(section, Mapping) for section in sections):
             return
+        environment, recorded, runners = sections
         if recorded.get("input", recorded.get("input_")) is not None:
             return
         if offline:
             errors.add(
                 "offline_data.input", "missing; add the line `offline_data: {input: FOLDER}`, of recorded episodes"
             )
-        elif environment.get("env") is None:
+        elif environment.get("env") is None and runners.get("env_runner_cls") is None:
             errors.add("environment.env", "missing; add the line `environment: {env: CartPole-v1}`")
 
     def shown(self, place: Place) -> str:
@@ -420,6 +423,8 @@ def settings_data(
 
     def data_of(value: Any, *place: str) -> Any:
         try:
+            if place[0] == "environment" and isinstance(value, gym.Space):
+                return space_to_dict(value)
             if isinstance(value, type) and place[-1] == "env_runner_cls" and value.__module__.startswith("epibatch."):
                 return f"{value.__module__}:{value.__qualname__}"
             described = pieces is not None and place[-1] == "rl_module_spec" and hasattr(value, "to_dict")

@@ -54,6 +54,7 @@ from epibatch.core.settings import (
     not_available,
     raise_problems,
 )
+from epibatch.core.space_dicts import space_from_dict
 
 from ...connectors.views.view import as_views
 from ...env_runner.callbacks import callback_problem
@@ -115,7 +116,9 @@ def _wrappers(value: Sequence[Any]) -> list[Any]:
 def _space(value: Any) -> Any:
     if value is None or isinstance(value, gym.Space):
         return value
-    raise ValueError("expected a gymnasium Space")
+    if isinstance(value, Mapping):
+        return space_from_dict(dict(value))
+    raise ValueError("expected a gymnasium Space, or in files a mapping such as {type: Discrete, n: 2}")
 
 
 def _fragment_length(value: Any) -> Any:
@@ -302,7 +305,7 @@ Pieces = Annotated[
     PlainValidator(_pieces),
     WithJsonSchema(_PIECES_SCHEMA),
 ]
-Space = Annotated[gym.Space[Any] | None, PlainValidator(_space), WithJsonSchema({"type": "null"})]
+Space = Annotated[gym.Space[Any] | None, PlainValidator(_space), WithJsonSchema({"type": ["object", "null"]})]
 CallbackFunctions = Annotated[
     Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None,
     PlainValidator(partial(_callbacks, kind="function")),
@@ -383,6 +386,9 @@ class EnvRunnerSettings(SettingsModel):
     """"async" steps them in worker processes; "vector_entry_point" takes the id's own vector version."""
     num_envs_per_worker: Positive = 1
     """Environments of each worker process, with "async"."""
+    gym_env_batch_size: Positive | None = None
+    """With "async": the runner acts once this many environments have answered, and does not wait for slow ones; None:
+    it waits for all."""
     gym_env_autoreset_mode: Annotated[
         Literal["next_step", "same_step", "disabled"] | None, BeforeValidator(_autoreset_name)
     ] = None
@@ -893,6 +899,8 @@ def add_contradictions(settings: AlgorithmSettings, errors: ErrorList) -> None:
         )
     if settings.learners.num_gpus_per_learner > 1:
         errors.add("learners.num_gpus_per_learner", "expected at most 1, as a learner uses one GPU; set num_learners")
+    if settings.env_runners.gym_env_batch_size is not None and settings.multi_agent.policies:
+        errors.add("env_runners.gym_env_batch_size", "expected none with policies, as several agents step together")
     evaluated: Any = settings.evaluation
     data = settings.offline_data.input_
     if evaluated.evaluation_parallel_to_training and not evaluated.evaluation_num_env_runners:
