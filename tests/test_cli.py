@@ -11,6 +11,7 @@ import sys
 
 import gymnasium as gym
 import pytest
+from fixture_slow import slow
 from typer.testing import CliRunner
 
 import epibatch.cli
@@ -148,9 +149,9 @@ def test_a_run_that_was_never_saved_starts_again(run, tmp_path):
 @pytest.mark.parametrize(
     ("path", "left"),
     [
-        ("out/checkpoints/000001", {"000001", "000002", "000002.later", "000003.later", "best", "best.json"}),
+        slow("out/checkpoints/000001", {"000001", "000002", "000002.later", "000003.later", "best", "best.json"}),
         ("out/checkpoints/best", {"000001", "000002", "000002.later", "000003.later", "best", "best.json"}),
-        ("out", {"000002", "best", "best.json"}),
+        slow("out", {"000002", "best", "best.json"}),
     ],
 )
 def test_a_run_goes_on_from_an_earlier_checkpoint_and_from_the_best_if_it_is_all_there_is(run, tmp_path, path, left):
@@ -169,7 +170,7 @@ def test_a_run_goes_on_from_an_earlier_checkpoint_and_from_the_best_if_it_is_all
     assert {entry.name for entry in (tmp_path / "out" / "checkpoints").iterdir()} == left
 
 
-@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("exact", [slow(False), True])
 def test_exact_resume_is_asked_for_by_name(run, tmp_path, exact):
     """A run of 4 iterations that saves after 2, and one of 2 that is resumed for 2 more."""
     settings = ["--set", f"checkpointing={{end_episodes: {str(exact).lower()}, checkpoint_frequency: 2}}"]

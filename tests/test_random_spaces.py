@@ -127,7 +127,7 @@ PLANE = SimpleNamespace(
     **{"envs": 2, "length": 3, "lstm": True, "shared": False, "squash": False, "free_log_std": False, "seed": 0},
 )
 MANY = settings(
-    max_examples=int(os.environ.get("EPIBATCH_CASES", "20")),
+    max_examples=int(os.environ.get("EPIBATCH_CASES", "8")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fixture_slow import slow
 from fixture_together import learners_in_threads, together
 from torch.distributions import Normal, kl_divergence
 
@@ -57,7 +58,7 @@ def kl_by_torch(batch, inputs):
     return float(kl_divergence(old, new).sum(-1)[batch["loss_mask"]].mean())
 
 
-@pytest.mark.parametrize("use_kl_loss", [False, True])
+@pytest.mark.parametrize("use_kl_loss", [slow(False), True])
 def test_steps_are_those_of_a_loop_that_adapts_its_rate_before_each(use_kl_loss):
     settings = {"desired_kl": 0.003, "use_kl_loss": use_kl_loss}
     loss = Recording(settings=PPOSettings(**settings))
