@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fixture_slow import slow_but
+from fixture_cases import slow_but
 from ruamel.yaml import YAML
 
 from epibatch.connectors.authoring import ColumnTransform, Undo

@@ -11,7 +11,7 @@ import sys
 
 import gymnasium as gym
 import pytest
-from fixture_slow import slow
+from fixture_cases import slow
 from typer.testing import CliRunner
 
 import epibatch.cli
@@ -68,6 +68,7 @@ stop: {training_iteration: 2}
 """
 
 
+@pytest.mark.slow
 def test_several_agents_train_go_on_and_play(run, tmp_path):
     carts = make_multi_agent("CartPole-v1")
     register_env("cli_carts", lambda config: carts({"num_agents": 2}))
@@ -170,7 +171,8 @@ def test_a_run_goes_on_from_an_earlier_checkpoint_and_from_the_best_if_it_is_all
     assert {entry.name for entry in (tmp_path / "out" / "checkpoints").iterdir()} == left
 
 
-@pytest.mark.parametrize("exact", [slow(False), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("exact", [False, True])
 def test_exact_resume_is_asked_for_by_name(run, tmp_path, exact):
     """A run of 4 iterations that saves after 2, and one of 2 that is resumed for 2 more."""
     settings = ["--set", f"checkpointing={{end_episodes: {str(exact).lower()}, checkpoint_frequency: 2}}"]

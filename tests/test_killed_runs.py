@@ -143,6 +143,7 @@ def truncate(file):
     file.write_bytes(file.read_bytes()[:-1])
 
 
+@pytest.mark.slow
 def test_going_on_from_the_newest_whole_checkpoint(run, caplog):
     truncate(Path("out/checkpoints/000003/arrays.npz"))
     with caplog.at_level(logging.WARNING, "epibatch"):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fixture_slow import slow, slow_but
+from fixture_cases import slow, slow_but
 
 from epibatch.connectors import ConnectorV2, Piece, learner
 from epibatch.connectors.common import (

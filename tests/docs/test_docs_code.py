@@ -17,7 +17,7 @@ import types
 from pathlib import Path
 
 import pytest
-from fixture_slow import slow_but
+from fixture_cases import slow_but
 from typer.testing import CliRunner
 
 from epibatch.cli import app
@@ -25,8 +25,9 @@ from epibatch.cli import app
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
 LONG = {
-    "algorithms", "configuration", "environments", "export", "getting-started", "images-and-observations", "inspect",
-    "own-loop", "recorded-data", "replay", "writing-a-module", "writing-a-piece",
+    "algorithms", "callbacks", "configuration", "environments", "export", "getting-started", "images-and-observations",
+    "inspect", "multi-agent", "own-loop", "pieces", "profiling", "recorded-data", "replay", "writing-a-module",
+    "writing-a-piece",
 }  # their blocks train or check for seconds  # fmt: skip
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")

@@ -15,7 +15,7 @@ import fake_actors
 import numpy as np
 import pytest
 from fake_actors import FakeActors, sent
-from fixture_slow import slow
+from fixture_cases import slow
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2

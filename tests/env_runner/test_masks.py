@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from fixture_slow import slow_but
+from fixture_cases import random_examples, slow_but
 from gymnasium.vector import AutoresetMode
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -213,7 +213,7 @@ def check_schedule(mode: str, vectorize: Any, schedule: Any, skips: Any) -> None
     check(chunks, steps)
 
 
-@settings(max_examples=int(os.environ.get("EPIBATCH_CASES", "4")))
+@settings(max_examples=random_examples(4))
 @given(st.sampled_from(sorted(MODES)), schedules, st.lists(st.booleans(), max_size=60))
 @example("disabled", [np.array([False, True, True]), 1, 1], [False, True, True])
 def test_episodes_are_those_of_environments_that_step_alone(mode: str, schedule: Any, skips: Any) -> None:
@@ -659,7 +659,7 @@ kinds = st.integers(0, 3)
 turns = st.lists(st.tuples(kinds, masks, st.none() | kinds), min_size=11, max_size=30)
 
 
-@settings(max_examples=int(os.environ.get("EPIBATCH_CASES", "10")))
+@settings(max_examples=random_examples(10))
 @given(turns, st.sampled_from(["next_step", "same_step"]))
 def test_rows_of_other_shapes_and_types_are_kept_beside_those_of_other_environments(turns: Any, autoreset: Any) -> None:
     together = recorded([0, 1, 2], turns, autoreset)

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from fixture_slow import slow, slow_but
+from fixture_cases import slow, slow_but
 
 from epibatch.algorithms import PPOConfig
 from epibatch.core.errors import EpibatchWarning, EpisodeStateError, RunnerError, SpaceError
@@ -150,7 +150,7 @@ def sampled(runner, calls=3, steps=40, reason="planted"):
 
 @pytest.mark.parametrize("num_envs", [slow(1), 4])
 @pytest.mark.parametrize("method", ["step", slow("reset")])
-@pytest.mark.parametrize(("env", "mode"), [*((OneAgent, mode) for mode in MODES), (TwoAgents, None)])
+@pytest.mark.parametrize(("env", "mode"), [*((OneAgent, mode) for mode in MODES), slow(TwoAgents, None)])
 def test_environments_that_fail_in_every_kth_call(env, mode, method, num_envs):
     for every in (2, 5, 8):
         for turns in (False, True)[: 1 + (env is TwoAgents)]:

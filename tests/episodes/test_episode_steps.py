@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 from unittest import mock
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from fixture_cases import random_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -148,7 +148,7 @@ def grown(program: list[tuple[Any, ...]], space: Any) -> tuple[SingleAgentEpisod
 
 
 @given(program=programs(), space=st.sampled_from(SPACES))
-@settings(deadline=None, derandomize=True, max_examples=int(os.environ.get("EPIBATCH_CASES", "80")))
+@settings(deadline=None, derandomize=True, max_examples=random_examples(80))
 def test_any_steps_give_what_planning_each_row_gives(program: list[tuple[Any, ...]], space: Any) -> None:
     found, refused = grown(program, space)
     with (

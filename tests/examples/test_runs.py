@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fixture_slow import slow
+from fixture_cases import slow
 
 RUNS = [
     ("cartpole_ppo", "--iterations 1", lambda mean: mean > 8, "iteration   1"),

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from fixture_slow import slow_but
+from fixture_cases import slow_but
 
 import epibatch
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fixture_slow import slow
+from fixture_cases import slow
 from fixture_together import learners_in_threads, together
 from torch.distributions import Normal, kl_divergence
 
@@ -104,6 +104,7 @@ def test_the_rate_shrinks_above_twice_and_grows_below_half_within_its_bounds(lr,
     assert PPOLoss().adapted_lr(lr, {}) == lr and not PPOLoss().adapts_lr()
 
 
+@pytest.mark.slow
 def test_a_restored_run_goes_on_with_its_rate(tmp_path):
     whole = config(desired_kl=1e-4).build_algo()
     first = whole.train()["learners"][KEY]["lr"]

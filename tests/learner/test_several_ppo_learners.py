@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fixture_slow import slow, slow_but
+from fixture_cases import slow, slow_but
 from fixture_together import learners_in_threads, together
 
 from epibatch.algorithms import PPOConfig

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from fixture_slow import slow
+from fixture_cases import slow
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
@@ -151,6 +151,7 @@ def test_a_column_with_a_stand_in_is_read_and_stays() -> None:
         algo.stop()
 
 
+@pytest.mark.slow
 def test_a_view_that_is_added_is_looked_at_anew() -> None:
     algo, _ = trained(config())
     algo.add_view("more", View("rewards", 1))

@@ -10,8 +10,8 @@ import time
 
 import numpy as np
 import pytest
+from fixture_cases import slow
 from fixture_recorded import episodes_of, in_chunks
-from fixture_slow import slow
 
 from epibatch.core.errors import DataError, StorageError
 from epibatch.offline import DatasetWriter, read_episodes, repair, verify, write_episodes

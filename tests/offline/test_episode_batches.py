@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from fixture_slow import slow
+from fixture_cases import slow
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from epibatch.connectors import ConnectorV2

@@ -3,13 +3,13 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
-import os
 import re
 import shutil
 import subprocess
 import sys
 
 import pytest
+from fixture_cases import random_examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -118,7 +118,7 @@ def promised(text):
 
 
 @settings(
-    max_examples=int(os.environ.get("EPIBATCH_CASES", "15")),
+    max_examples=random_examples(15),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -145,7 +145,7 @@ def test_only_imports_change_and_only_once(text):
 
 
 @pytest.mark.skipif(not shutil.which("patch"), reason="no program to apply diffs with")
-@settings(max_examples=int(os.environ.get("EPIBATCH_CASES", "10")), deadline=None)
+@settings(max_examples=random_examples(10), deadline=None)
 @given(modules())
 def test_the_diff_is_what_patch_applies(tmp_path_factory, text):
     folder = tmp_path_factory.mktemp("patch")

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from fixture_slow import slow, slow_but
+from fixture_cases import slow, slow_but
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import env_to_module, learner

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from fixture_slow import slow
+from fixture_cases import slow
 
 from epibatch.connectors import ConnectorV2, EpisodeColumn
 from epibatch.connectors import Piece as ColumnarPiece

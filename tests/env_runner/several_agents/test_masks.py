@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from fixture_slow import slow_but
+from fixture_cases import slow_but
 
 from epibatch.connectors import ConnectorV2
 

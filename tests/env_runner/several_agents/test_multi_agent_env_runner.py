@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
-from fixture_slow import slow, slow_but
+from fixture_cases import slow, slow_but
 
 from epibatch.connectors import ConnectorV2
 from epibatch.core.errors import UnknownNameError

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from fixture_slow import slow_but
+from fixture_cases import slow_but
 from gymnasium.spaces import Box, Discrete
 
 from epibatch.connectors import ConnectorV2

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fixture_slow import slow, slow_but
+from fixture_cases import slow, slow_but
 
 from epibatch.core import load_state, save_state
 from epibatch.core.errors import CheckpointError, StorageError

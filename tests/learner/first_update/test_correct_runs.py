@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from fixture_slow import slow
+from fixture_cases import slow
 
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.authoring import ColumnTransform
