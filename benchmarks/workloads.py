@@ -241,9 +241,9 @@ def stream(
     rng = np.random.default_rng(0)
     size = vector_steps, num_envs
     ended = rng.random(size) < 1 / mean_length
-    t = np.zeros((vector_steps + 1, num_envs), np.int64)
-    for row in range(vector_steps):
-        t[row + 1] = np.where(ended[row], 0, t[row] + 1)
+    rows, begun = np.arange(vector_steps + 1)[:, None], np.zeros((vector_steps + 1, num_envs), np.int64)
+    np.maximum.accumulate(np.where(ended, rows[1:], 0), out=begun[1:])
+    t = rows - begun
     rewards, terminateds = _floats(rng, *size), ended & (rng.random(size) < 0.7)
     if len(shape) == 2:
         obs = rng.integers(1, 256, (vector_steps + 1, num_envs, *shape), np.uint8)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 
-settings.register_profile("epibatch", deadline=None, print_blob=True)
+settings.register_profile(
+    "epibatch", max_examples=int(os.environ.get("EPIBATCH_CASES", "40")), deadline=None, print_blob=True
+)
 settings.load_profile("epibatch")
 
 

@@ -11,6 +11,7 @@ import sys
 
 import gymnasium as gym
 import pytest
+from fixture_cases import slow
 from typer.testing import CliRunner
 
 import epibatch.cli
@@ -67,6 +68,7 @@ stop: {training_iteration: 2}
 """
 
 
+@pytest.mark.slow
 def test_several_agents_train_go_on_and_play(run, tmp_path):
     carts = make_multi_agent("CartPole-v1")
     register_env("cli_carts", lambda config: carts({"num_agents": 2}))
@@ -148,9 +150,9 @@ def test_a_run_that_was_never_saved_starts_again(run, tmp_path):
 @pytest.mark.parametrize(
     ("path", "left"),
     [
-        ("out/checkpoints/000001", {"000001", "000002", "000002.later", "000003.later", "best", "best.json"}),
+        slow("out/checkpoints/000001", {"000001", "000002", "000002.later", "000003.later", "best", "best.json"}),
         ("out/checkpoints/best", {"000001", "000002", "000002.later", "000003.later", "best", "best.json"}),
-        ("out", {"000002", "best", "best.json"}),
+        slow("out", {"000002", "best", "best.json"}),
     ],
 )
 def test_a_run_goes_on_from_an_earlier_checkpoint_and_from_the_best_if_it_is_all_there_is(run, tmp_path, path, left):
@@ -169,6 +171,7 @@ def test_a_run_goes_on_from_an_earlier_checkpoint_and_from_the_best_if_it_is_all
     assert {entry.name for entry in (tmp_path / "out" / "checkpoints").iterdir()} == left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exact", [False, True])
 def test_exact_resume_is_asked_for_by_name(run, tmp_path, exact):
     """A run of 4 iterations that saves after 2, and one of 2 that is resumed for 2 more."""

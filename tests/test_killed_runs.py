@@ -93,7 +93,8 @@ def test_a_disk_that_is_full(tmp_path):
     assert "in logger JSONLLogger" in (tmp_path / "run-40000.txt").read_text()
 
 
-@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sync", "async"])
 def test_ctrl_c_in_a_terminal(tmp_path, mode):
     """A terminal sends it to the command and to the processes of its environments alike."""
     config = CONFIG.replace("{training_iteration: 3}", "{training_iteration: 100000}")
@@ -142,6 +143,7 @@ def truncate(file):
     file.write_bytes(file.read_bytes()[:-1])
 
 
+@pytest.mark.slow
 def test_going_on_from_the_newest_whole_checkpoint(run, caplog):
     truncate(Path("out/checkpoints/000003/arrays.npz"))
     with caplog.at_level(logging.WARNING, "epibatch"):

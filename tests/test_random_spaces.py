@@ -7,7 +7,6 @@ random cases than 20.
 from __future__ import annotations
 
 import copy
-import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from fixture_cases import random_examples
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -127,7 +127,7 @@ PLANE = SimpleNamespace(
     **{"envs": 2, "length": 3, "lstm": True, "shared": False, "squash": False, "free_log_std": False, "seed": 0},
 )
 MANY = settings(
-    max_examples=int(os.environ.get("EPIBATCH_CASES", "20")),
+    max_examples=random_examples(8),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -136,9 +136,10 @@ algorithm.stop()
 
 @pytest.mark.parametrize(
     "network",
-    [{}, pytest.param({"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 10}, marks=pytest.mark.slow)],
+    [{}, {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 10}],
     ids=["feed forward", "lstm"],
 )
+@pytest.mark.slow
 def test_going_on_in_a_new_process_is_bit_identical(tmp_path, network):
     """Weights, optimiser, statistics, counts and the generators, from which all that was drawn follows."""
     config = cart_pole(train_batch_size=128, num_epochs=2, lr=1e-3).rl_module(model_config=network)

@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from fixture_cases import slow_but
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from epibatch.algorithms import PPOConfig
@@ -28,6 +29,7 @@ SEEDS = environment_seeds(SEED, NUM_ENVS)
 LENGTHS = (1, 4, 4, 2, 1, 7)  # environments 0 and 3 play the same lengths and so end together
 MODES = ["next_step", "same_step", "disabled"]
 WAYS = list(itertools.product(["sync", "async", "native"], MODES))
+QUICK = [("sync", "disabled"), ("async", "same_step"), ("native", "next_step")]
 BOX = gym.spaces.Box(0, 99, (2, 1), np.float32)
 OBSERVATIONS = {
     "box": BOX,
@@ -245,7 +247,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("observe", "act", "policy"), CASES, ids=["-".join(case) for case in CASES])
-@pytest.mark.parametrize(("way", "mode"), WAYS, ids=["-".join(way) for way in WAYS])
+@pytest.mark.parametrize(("way", "mode"), slow_but(QUICK, WAYS), ids=["-".join(way) for way in WAYS])
 def test_episodes_are_those_of_a_plain_loop(way, mode, observe, act, policy):
     runner = runner_of(way, mode, observe, act, policy)
     try:
@@ -269,7 +271,7 @@ def test_episodes_are_those_of_a_plain_loop(way, mode, observe, act, policy):
 
 
 @pytest.mark.parametrize("act", ["dict", "tuple"])
-@pytest.mark.parametrize(("way", "mode"), WAYS, ids=["-".join(way) for way in WAYS])
+@pytest.mark.parametrize(("way", "mode"), slow_but(QUICK, WAYS), ids=["-".join(way) for way in WAYS])
 def test_nested_actions_drawn_at_random_fit_the_space(way, mode, act):
     runner = runner_of(way, mode, "box", act, "rule")
     chunks = runner.sample(

@@ -154,6 +154,7 @@ def test_videos_of_a_single_environment_from_yaml(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(vector_wrappers, "RecordVideo"), reason="Gymnasium 1.1 has none")
+@pytest.mark.slow
 def test_a_video_of_a_vector_environment(tmp_path):
     def make(num_envs):
         envs = gym.make_vec("CartPole-v1", num_envs, "sync", render_mode="rgb_array")

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from fixture_cases import slow_but
 
 from epibatch.algorithms import (
     Algorithm,
@@ -265,7 +266,7 @@ def trained(config, data, iterations, seed=0):
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
-@pytest.mark.parametrize("name", OFFLINE)
+@pytest.mark.parametrize("name", slow_but(["iql"], OFFLINE))
 def test_what_bc_gets_wrong_on_mixed_data_is_learned(name, seed):
     data = chains(seed=seed)
     states = np.eye(5, dtype=np.float32)[:4]

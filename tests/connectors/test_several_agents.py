@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from fixture_cases import random_examples
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from hypothesis import HealthCheck, given, settings
 
@@ -230,7 +231,7 @@ def test_an_agent_that_is_not_in_the_list_is_told_apart_from_the_one_that_was_me
 
 # -- each module gets what the same pieces make of its agents' episodes alone -----------------------------
 
-CASES = settings(max_examples=25, suppress_health_check=list(HealthCheck))
+CASES = settings(max_examples=random_examples(10), suppress_health_check=list(HealthCheck))
 
 
 def modules(absent: str = "") -> MultiRLModule:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fixture_cases import slow, slow_but
 
 from epibatch.connectors import ConnectorV2, Piece, learner
 from epibatch.connectors.common import (
@@ -59,7 +60,7 @@ def blocks(seed: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, slow(1)])
 @pytest.mark.parametrize("state", [0, 2])
 def test_module_batches(lab, seed, state, autoreset):
     module = lab.module(state=state)
@@ -97,7 +98,7 @@ def pieces(bootstrap, stacked, replaced):
 
 @pytest.mark.parametrize("bootstrap", [False, True])
 @pytest.mark.parametrize("stacked", [False, True])
-@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("replaced", [slow(False), True])
 @pytest.mark.parametrize(
     "given",
     [
@@ -180,8 +181,8 @@ def objects_of(episodes: VectorEpisodes) -> int:
     return sum(view is not None for view in episodes.views)
 
 
-@pytest.mark.parametrize("module", MODULES)
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("module", slow_but(["recurrent, overlap"], MODULES))
+@pytest.mark.parametrize("name", slow_but(["plain", "pooled frame stack", "burn in"], PIPELINES))
 def test_default_learner_pipelines_make_no_episode_object_of_a_block(name, module):
     """Whatever the lengths are, from one block, a part of it, or several; the batch is that of plain episodes."""
     given, network = dict(PIPELINES[name]), MODULES[module]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import sys
 import types
@@ -52,7 +53,6 @@ def clean_registry():
     registry._registered.update(before)
     registry._env_creators.clear()
     registry._env_creators.update(creators)
-    registry._offered.cache_clear()
 
 
 def offer(monkeypatch, *points):
@@ -62,7 +62,7 @@ def offer(monkeypatch, *points):
         for name, path, dist in points
     ]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found if group else [])
-    registry._offered.cache_clear()
+    monkeypatch.setattr(registry, "_offered", functools.cache(registry._offered.__wrapped__))
 
 
 ALIAS = "add_columns_from_episodes_to_batch"

@@ -17,12 +17,18 @@ import types
 from pathlib import Path
 
 import pytest
+from fixture_cases import slow_but
 from typer.testing import CliRunner
 
 from epibatch.cli import app
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
+LONG = {
+    "algorithms", "callbacks", "configuration", "environments", "export", "getting-started", "images-and-observations",
+    "inspect", "multi-agent", "own-loop", "pieces", "profiling", "recorded-data", "replay", "writing-a-module",
+    "writing-a-piece",
+}  # their blocks train or check for seconds  # fmt: skip
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")
 NEEDS = re.compile(r"\A<!-- needs: ([\w.]+) -->$", re.MULTILINE)
@@ -72,7 +78,11 @@ def run_page(path, module):
     return outputs
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
+@pytest.mark.parametrize(
+    "path",
+    slow_but([path for path in PAGES if path.stem not in LONG], PAGES),
+    ids=lambda path: path.relative_to(REPOSITORY).as_posix(),
+)
 def test_code_blocks_run(path, tmp_path, monkeypatch):
     if needed := NEEDS.match(path.read_text(encoding="utf-8")):
         pytest.importorskip(needed[1], exc_type=ImportError)

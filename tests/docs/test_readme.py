@@ -47,6 +47,7 @@ def test_the_first_block_prints_these_columns(monkeypatch, capsys):
     assert without_counts[0] == without_counts[1]  # how many sequences there are depends on the processor
 
 
+@pytest.mark.slow
 def test_the_yaml_file_trains_and_plays(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert len(YAML.splitlines()) == 1 + 6  # its name, and the six lines

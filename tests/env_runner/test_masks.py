@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from fixture_cases import random_examples, slow_but
 from gymnasium.vector import AutoresetMode
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -212,7 +213,7 @@ def check_schedule(mode: str, vectorize: Any, schedule: Any, skips: Any) -> None
     check(chunks, steps)
 
 
-@settings(max_examples=10)
+@settings(max_examples=random_examples(4))
 @given(st.sampled_from(sorted(MODES)), schedules, st.lists(st.booleans(), max_size=60))
 @example("disabled", [np.array([False, True, True]), 1, 1], [False, True, True])
 def test_episodes_are_those_of_environments_that_step_alone(mode: str, schedule: Any, skips: Any) -> None:
@@ -220,7 +221,7 @@ def test_episodes_are_those_of_environments_that_step_alone(mode: str, schedule:
 
 
 @pytest.mark.parametrize("vectorize", [SyncEnvs, partial(AsyncEnvs, per_process=2)], ids=["sync", "async"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", slow_but(["same_step"], MODES))
 def test_long_runs_with_masks_in_this_process_and_in_others(mode: str, vectorize: Any) -> None:
     rng = np.random.default_rng(0)
     schedule = [5, *(rng.random((25, N)) < 0.5), 4, *(rng.random((10, N)) < 0.7)]
@@ -242,7 +243,7 @@ def test_an_ended_environment_that_waits_for_its_reset_can_be_left_out(vectorize
     envs.close()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", slow_but(["next_step"], MODES))
 def test_batches_and_running_statistics_count_each_row_once(mode: str) -> None:
     runner = runner_of(walks(mode), MeanStdFilter, *PIECES)
     config = runner.config.training(
@@ -489,7 +490,7 @@ class Faulty(Walk):
 
 
 @pytest.mark.parametrize("failed_episodes", ["truncate", "drop"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", slow_but(["same_step"], MODES))
 def test_environments_that_fail_beside_others_that_rest(mode: str, failed_episodes: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(Faulty, "log", [], raising=False)
     monkeypatch.setattr(Faulty, "given", [], raising=False)
@@ -658,7 +659,7 @@ kinds = st.integers(0, 3)
 turns = st.lists(st.tuples(kinds, masks, st.none() | kinds), min_size=11, max_size=30)
 
 
-@settings(max_examples=25)
+@settings(max_examples=random_examples(10))
 @given(turns, st.sampled_from(["next_step", "same_step"]))
 def test_rows_of_other_shapes_and_types_are_kept_beside_those_of_other_environments(turns: Any, autoreset: Any) -> None:
     together = recorded([0, 1, 2], turns, autoreset)

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pettingzoo
 import pytest
+from fixture_cases import slow
 from gymnasium.spaces import Box, Discrete
 from pettingzoo.utils import parallel_to_aec
 
@@ -275,7 +276,7 @@ def test_other_environments_and_keywords_are_refused(make, message):
         make()
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["sync", slow("async")])
 def test_games_from_configs_side_by_side(mode):
     for env, config, agents in (
         (PettingZooEnv, {"env": "classic/tictactoe_v3"}, ["player_1"]),

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 
 import gymnasium as gym
 import numpy as np
+from fixture_cases import random_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -199,7 +200,7 @@ def schedules():
     )
 
 
-@settings(max_examples=12)
+@settings(max_examples=random_examples(5))
 @given(schedules())
 def test_one_agent(schedule):
     chunks, seen = played(OneAgent, schedule)
@@ -225,7 +226,7 @@ def test_one_agent(schedule):
     assert max(seen.values()) == 1 and shown.keys() <= seen.keys() and set(shown.values()) <= {1}
 
 
-@settings(max_examples=12)
+@settings(max_examples=random_examples(5))
 @given(schedules())
 def test_several_agents(schedule):
     chunks, seen = played(Several, schedule)

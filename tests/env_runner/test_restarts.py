@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from fixture_cases import slow, slow_but
 
 from epibatch.algorithms import PPOConfig
 from epibatch.core.errors import EpibatchWarning, EpisodeStateError, RunnerError, SpaceError
@@ -147,9 +148,9 @@ def sampled(runner, calls=3, steps=40, reason="planted"):
     return lengths, metrics["num_env_restarts_lifetime"]
 
 
-@pytest.mark.parametrize("num_envs", [1, 4])
-@pytest.mark.parametrize("method", ["step", "reset"])
-@pytest.mark.parametrize(("env", "mode"), [*((OneAgent, mode) for mode in MODES), (TwoAgents, None)])
+@pytest.mark.parametrize("num_envs", [slow(1), 4])
+@pytest.mark.parametrize("method", ["step", slow("reset")])
+@pytest.mark.parametrize(("env", "mode"), [*((OneAgent, mode) for mode in MODES), slow(TwoAgents, None)])
 def test_environments_that_fail_in_every_kth_call(env, mode, method, num_envs):
     for every in (2, 5, 8):
         for turns in (False, True)[: 1 + (env is TwoAgents)]:
@@ -160,8 +161,8 @@ def test_environments_that_fail_in_every_kth_call(env, mode, method, num_envs):
 
 
 @pytest.mark.parametrize("how", ["die", "lie", "raise"])
-@pytest.mark.parametrize("method", ["step", "reset"])
-@pytest.mark.parametrize(("env", "mode"), [(OneAgent, "same_step"), (OneAgent, "next_step"), (TwoAgents, None)])
+@pytest.mark.parametrize("method", ["step", slow("reset")])
+@pytest.mark.parametrize(("env", "mode"), [(OneAgent, "same_step"), slow(OneAgent, "next_step"), slow(TwoAgents, None)])
 def test_environments_in_processes_of_their_own(env, mode, method, how):
     before = {child.pid for child in multiprocessing.active_children()}
     faults = {"every": 9 if method == "step" else 2, "method": method, "how": how}
@@ -180,7 +181,7 @@ def test_environments_in_processes_of_their_own(env, mode, method, how):
     assert {child.pid for child in multiprocessing.active_children()} == before
 
 
-@pytest.mark.parametrize("env", [OneAgent, TwoAgents])
+@pytest.mark.parametrize("env", [OneAgent, slow(TwoAgents)])
 def test_a_process_that_hangs_is_killed_after_the_time_limit(env):
     faults = {"every": 25, "how": "hang"}
     runner = runner_of(env, 2, "async", faults, sub_environment_timeout_s=0.4)
@@ -193,7 +194,7 @@ def test_a_process_that_hangs_is_killed_after_the_time_limit(env):
 
 
 @pytest.mark.parametrize("vectorize", ["sync", "async"])
-@pytest.mark.parametrize("env", [OneAgent, TwoAgents])
+@pytest.mark.parametrize("env", [OneAgent, slow(TwoAgents)])
 def test_a_budget_that_is_spent_is_an_error_with_the_cause(env, vectorize):
     runner = runner_of(env, 2, vectorize, {"every": 1}, max_sub_environment_restarts_per_sample=3)
     for _ in range(2):  # each call has its own
@@ -209,7 +210,7 @@ def test_a_budget_that_is_spent_is_an_error_with_the_cause(env, vectorize):
     limited.stop()
 
 
-@pytest.mark.parametrize("env", [OneAgent, TwoAgents])
+@pytest.mark.parametrize("env", [OneAgent, slow(TwoAgents)])
 def test_episodes_that_a_failure_cut_can_be_dropped(env):
     runner = runner_of(env, 2, faults={"every": 9}, failed_episodes="drop")
     episodes = [episode for _ in range(3) for episode in runner.sample(num_timesteps=40)]
@@ -460,7 +461,7 @@ def test_attributes_methods_and_pictures_of_environments_in_processes():
         envs.call("describe", "task")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", slow_but(["next_step"], MODES))
 def test_processes_give_what_one_process_gives(mode):
     played = []
     for vectorize in ("sync", "async"):
@@ -478,7 +479,7 @@ def test_processes_give_what_one_process_gives(mode):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium logs errors so
-@pytest.mark.parametrize("how", ["", "raise", "die"])
+@pytest.mark.parametrize("how", ["", slow("raise"), slow("die")])
 def test_gymnasiums_worker_processes_run_as_they_are(how):
     every = 9 if how else 0
 
@@ -509,6 +510,7 @@ def test_gymnasiums_worker_processes_run_as_they_are(how):
         runner.stop()
 
 
+@pytest.mark.slow
 def test_a_second_environment_of_a_process_that_died_is_made_again_too():
     runner = runner_of(OneAgent, 4, "async", {"every": 15, "how": "die"})
     config = runner.config.copy().env_runners(num_envs_per_worker=2)

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from fixture_cases import random_examples
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -99,7 +100,7 @@ def equal(one: Any, other: Any) -> None:
         assert one == other
 
 
-@settings(max_examples=40)
+@settings(max_examples=random_examples(15))
 @given(
     st.sampled_from(list(AutoresetMode)),
     st.sampled_from(sorted(SPACES)),

@@ -8,6 +8,7 @@ from unittest import mock
 import gymnasium as gym
 import numpy as np
 import pytest
+from fixture_cases import random_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -147,7 +148,7 @@ def grown(program: list[tuple[Any, ...]], space: Any) -> tuple[SingleAgentEpisod
 
 
 @given(program=programs(), space=st.sampled_from(SPACES))
-@settings(deadline=None, derandomize=True, max_examples=250)
+@settings(deadline=None, derandomize=True, max_examples=random_examples(80))
 def test_any_steps_give_what_planning_each_row_gives(program: list[tuple[Any, ...]], space: Any) -> None:
     found, refused = grown(program, space)
     with (

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from fixture_cases import slow_but
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,7 +42,13 @@ def stacked(rows):
     return np.stack(rows)
 
 
-@pytest.fixture(params=STORES)
+QUICK = (
+    "episodes", "a block", "some views", "two blocks in turns", "two blocks, one episode apart", "deliveries in turns",
+    "some sent episodes of each", "a tuple",
+)  # fmt: skip
+
+
+@pytest.fixture(params=slow_but(QUICK, STORES))
 def store(request):
     return STORES[request.param]
 
@@ -327,7 +334,7 @@ RUNNING = {"a recorder": lambda recorder: recorder.episodes, "its views": lambda
 
 
 @pytest.mark.parametrize("kind", OBSERVATIONS)
-@pytest.mark.parametrize("name", [*STORES, *RUNNING])
+@pytest.mark.parametrize("name", slow_but([*QUICK, *RUNNING], [*STORES, *RUNNING]))
 def test_spans_without_rows_have_the_kind_of_the_column_in_every_store(name, kind):
     if name in STORES:
         episodes = STORES[name](*harvests(kind))

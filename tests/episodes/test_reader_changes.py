@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fixture_cases import slow_but
 
 from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, reader_of
 from fixture_episodes import STORES, assert_same, harvests, read_only, twins_of
+
+QUICK = ("a block", "two blocks in turns", "deliveries in turns", "some sent episodes of each")
 
 
 # ---------------------------------------------------------------- a column that was replaced
@@ -91,7 +94,7 @@ def test_the_flag_is_set_where_a_column_is_replaced(change):
 
 
 @pytest.mark.parametrize("change", [key for key in (*REPLACED, *KEPT) if key not in UNEVEN])
-@pytest.mark.parametrize("store", [key for key in STORES if "apart" not in key])
+@pytest.mark.parametrize("store", slow_but(QUICK, [key for key in STORES if "apart" not in key]))
 def test_what_was_changed_is_read(change, store):
     episodes = STORES[store](*harvests())
     i = int(np.argmax([len(episode) for episode in episodes]))

@@ -127,6 +127,7 @@ def test_both_sides_see_the_same_stacks(load_example, num_frames):
 # ----------------------------------------------------------------------------------------- frozen lake
 
 
+@pytest.mark.slow
 def test_the_target_is_reached(load_example, capsys):
     example = load_example("frozen_lake")
     share, steps = example.main(example.parse([]))

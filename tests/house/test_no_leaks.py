@@ -31,8 +31,9 @@ def tracked_files(repository):
 
 def leaks_in(text):
     """What a text gives away, as (line, what)."""
-    for number, line in enumerate(text.splitlines(), 1):
-        yield from ((number, what) for what, pattern in LEAKS.items() if pattern.search(line))
+    found = {what: pattern for what, pattern in LEAKS.items() if pattern.search(text)}
+    for number, line in enumerate(text.splitlines() if found else (), 1):
+        yield from ((number, what) for what, pattern in found.items() if pattern.search(line))
 
 
 def test_files_give_nothing_away(repository):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from fixture_cases import slow_but
 
 import epibatch
 
@@ -50,9 +51,10 @@ def other_checkout(repository, folder):
         (folder / "src" / "epibatch" / part).symlink_to(f"../../{part}")
 
 
-@pytest.mark.parametrize(
-    "place", ["beside an empty folder", "in the clone", "in the clone's parent", "in a package of its own"]
-)
+PLACES = ["beside an empty folder", "in the clone", "in the clone's parent", "in a package of its own"]
+
+
+@pytest.mark.parametrize("place", slow_but(["in the clone"], PLACES))
 def test_a_script_imports_alike_from_every_folder(place, tmp_path, repository):
     clone = tmp_path / "epibatch"
     if place == "beside an empty folder":

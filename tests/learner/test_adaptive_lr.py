@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fixture_cases import slow
 from fixture_together import learners_in_threads, together
 from torch.distributions import Normal, kl_divergence
 
@@ -57,7 +58,7 @@ def kl_by_torch(batch, inputs):
     return float(kl_divergence(old, new).sum(-1)[batch["loss_mask"]].mean())
 
 
-@pytest.mark.parametrize("use_kl_loss", [False, True])
+@pytest.mark.parametrize("use_kl_loss", [slow(False), True])
 def test_steps_are_those_of_a_loop_that_adapts_its_rate_before_each(use_kl_loss):
     settings = {"desired_kl": 0.003, "use_kl_loss": use_kl_loss}
     loss = Recording(settings=PPOSettings(**settings))
@@ -103,6 +104,7 @@ def test_the_rate_shrinks_above_twice_and_grows_below_half_within_its_bounds(lr,
     assert PPOLoss().adapted_lr(lr, {}) == lr and not PPOLoss().adapts_lr()
 
 
+@pytest.mark.slow
 def test_a_restored_run_goes_on_with_its_rate(tmp_path):
     whole = config(desired_kl=1e-4).build_algo()
     first = whole.train()["learners"][KEY]["lr"]

@@ -9,6 +9,7 @@ import types
 import numpy as np
 import pytest
 import torch
+from fixture_cases import slow
 
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.core.errors import CheckpointError, ConfigError
@@ -244,7 +245,12 @@ class OfClass(PPOLoss):
 
 
 @pytest.mark.parametrize(
-    "given", [Watched, Watched(PPOSettings(clip_param=0.4)), plain_loss, Fixed, Static, Static(), OfClass(), OfClass]
+    "given",
+    [
+        Watched,
+        *map(slow, (Watched(PPOSettings(clip_param=0.4)), plain_loss, Fixed, Static, Static(), OfClass())),
+        OfClass,
+    ],
 )
 def test_a_loss_stands_in_a_config_and_in_a_file_by_its_import_path(given, monkeypatch):
     own = types.ModuleType("own_losses")

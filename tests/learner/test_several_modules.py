@@ -320,6 +320,7 @@ def draw_updates(data: Any, names: list[str]) -> list[tuple[dict[str, Any], list
 @pytest.mark.filterwarnings("ignore::epibatch.core.errors.EpibatchWarning")  # the loss does not look at padding
 @given(st.data())
 @settings(max_examples=60, deadline=None)
+@pytest.mark.slow
 def test_a_module_learns_what_it_would_learn_alone(points, data):
     names = data.draw(st.lists(st.sampled_from(NAMES), min_size=2, unique=True))
     own = {name: data.draw(OVERRIDES, label=f"overrides of {name}") for name in names}

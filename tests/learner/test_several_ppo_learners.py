@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fixture_cases import slow, slow_but
 from fixture_together import learners_in_threads, together
 
 from epibatch.algorithms import PPOConfig
@@ -142,7 +143,7 @@ def mean_of(metrics, name):
     return sum(values[name] * rows for values, rows in metrics) / sum(rows for _, rows in metrics)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_but(["stateless", "clipped"], CASES))
 def test_updates_equal_those_of_a_loop_over_the_union_of_minibatches(case):
     options = {"count": 2, "optimizer": "sgd", "lr": 0.1, **CASES[case]}
     setting = Setting(**options)
@@ -204,7 +205,7 @@ def test_advantages_and_explained_variance_are_of_all_rows():
     setting.algorithm.stop()
 
 
-@pytest.mark.parametrize("network", [{}, LSTM], ids=["stateless", "lstm"])
+@pytest.mark.parametrize("network", [{}, slow(LSTM)], ids=["stateless", "lstm"])
 def test_agents_that_are_missing_on_a_learner_are_learned_about_as_on_one(network):
     """Against one learner that has all episodes, whose whole batch is one minibatch."""
     setting = Setting(2, network, several=True, minibatch_size=None, num_epochs=1, optimizer="sgd", lr=0.1)
@@ -234,7 +235,7 @@ class Mask(Piece):
         return {**columns, "loss_mask": columns["loss_mask"] & (not self.closed)}
 
 
-@pytest.mark.parametrize("standardize", ["batch", "minibatch", False])
+@pytest.mark.parametrize("standardize", ["batch", slow("minibatch"), slow(False)])
 def test_columns_that_are_not_read_are_left_out_on_learners_that_had_rows(standardize):
     setting = Setting(2, standardize_advantages=standardize)
     changes = {"columns": "auto", "loss": setting.parts["loss"]}
@@ -275,7 +276,7 @@ def test_an_error_of_the_first_update_check_of_one_learner_is_raised_on_all():
     setting.algorithm.stop(), stranger.stop()
 
 
-@pytest.mark.parametrize("gamma", [None, 0.9])
+@pytest.mark.parametrize("gamma", [None, slow(0.9)])
 def test_statistics_of_pieces_are_those_of_one_learner_that_saw_all(gamma):
     pieces = [lambda: NormalizeReward(gamma=gamma), lambda: CountBasedReward(columns="actions", add=False)]
     setting = Setting(3, pieces=pieces, lr=1e-9)

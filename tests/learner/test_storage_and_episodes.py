@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from fixture_cases import slow
 from fixture_learners import Threads
 from fixture_tensor_envs import TorchPoints
 from fixture_together import learners_in_threads, together
@@ -354,7 +355,7 @@ def test_there_and_back(recurrent):
         storage.clear()
 
 
-@pytest.mark.parametrize(("recurrent", "num_frames"), [({}, 3), (LSTM, 1), ({**LSTM, "max_seq_len": 3}, 1)])
+@pytest.mark.parametrize(("recurrent", "num_frames"), [({}, 3), slow(LSTM, 1), slow({**LSTM, "max_seq_len": 3}, 1)])
 def test_conversions_keep_history_ids_and_returns(recurrent, num_frames):
     acting, longest = Acting(lookback=2, **recurrent), 0
     for _ in range(5):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from fixture_cases import slow
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
@@ -33,7 +34,7 @@ def trained(made: PPOConfig, iterations: int = 3) -> tuple[Any, list[Any]]:
     return algo, [algo.train()["learners"] for _ in range(iterations)]
 
 
-@pytest.mark.parametrize("options", [{}, {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 5}])
+@pytest.mark.parametrize("options", [{}, slow({"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 5})])
 def test_training_is_bit_by_bit_the_same(options: Any) -> None:
     (lean, results), (full, expected) = trained(config(**options)), trained(config("all", **options))
     for mine, theirs in zip(lean.get_module().parameters(), full.get_module().parameters()):
@@ -91,7 +92,7 @@ class Declared(Reader):
 
 
 @pytest.mark.parametrize(
-    ("piece", "left"), [(Reader, {"weights_seq_no"}), (Declared, {"unread", "weights_seq_no"}), (None, NOBODY)]
+    ("piece", "left"), [(Reader, {"weights_seq_no"}), slow(Declared, {"unread", "weights_seq_no"}), slow(None, NOBODY)]
 )
 def test_pieces_count_as_readers(piece: Any, left: set[str]) -> None:
     """A plain one behind the views reads them all, for all that is known; it stands in front of the default pieces."""
@@ -150,6 +151,7 @@ def test_a_column_with_a_stand_in_is_read_and_stays() -> None:
         algo.stop()
 
 
+@pytest.mark.slow
 def test_a_view_that_is_added_is_looked_at_anew() -> None:
     algo, _ = trained(config())
     algo.add_view("more", View("rewards", 1))
@@ -158,6 +160,7 @@ def test_a_view_that_is_added_is_looked_at_anew() -> None:
     algo.stop()
 
 
+@pytest.mark.slow
 def test_modules_have_their_own() -> None:
     specs = {"red": None, "blue": RLModuleSpec(module_class=Moody)}
     made = config().environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2})
@@ -247,7 +250,7 @@ class Mirrored(SymmetricPPOLoss):
         super().__init__(settings, torch.neg, lambda actions: 1 - actions)
 
 
-@pytest.mark.parametrize(("kind", "left_out"), [(Shifted, set()), (Mirrored, NOBODY)])
+@pytest.mark.parametrize(("kind", "left_out"), [(Shifted, set()), slow(Mirrored, NOBODY)])
 def test_a_loss_that_changes_minibatches_gets_its_columns(kind: Any, left_out: Any) -> None:
     algo, _ = trained(config().training(loss=kind))
     assert algo.learner.column_use["default_policy"].left_out == left_out

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from fixture_cases import slow
 
 from epibatch.connectors import learner as pieces
 from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
@@ -115,7 +116,7 @@ def parts_of(episodes: list[MultiAgentEpisode], module_id: str) -> list[SingleAg
     ]
 
 
-@pytest.mark.parametrize("recurrent", [(), ("red",), ("red", "blue")])
+@pytest.mark.parametrize("recurrent", [(), slow(("red",)), slow(("red", "blue"))])
 def test_agents_that_share_a_module_are_one_batch_of_it(recurrent):
     """Two updates of both modules against learners of one module, given its agents' episodes alone."""
     games = [game(*each) for each in GAMES]

@@ -81,6 +81,7 @@ def config(actions: dict[str, Any], module: Any = None) -> PPOConfig:
     return out
 
 
+@pytest.mark.slow
 def test_boxes_in_a_run_with_the_default_network() -> None:
     algo = config(BOXES).build_algo()
     for _ in range(2):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from fixture_cases import random_examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -112,7 +113,7 @@ def ends_behind_a_cut(whole: MultiAgentEpisode, parts: list[MultiAgentEpisode]) 
 
 
 @given(schedule=schedules(agents=4, length=12).map(fitted), cuts=st.lists(st.booleans(), max_size=12))
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=random_examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 def test_cut_or_not_the_rows_are_the_same(schedule: Schedule, cuts: list[bool]) -> None:
     whole, parts = chunks_of(schedule, []), chunks_of(schedule, cuts)
     if not any(len(segment.episode) for segment in whole[0].segments):

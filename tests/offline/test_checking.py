@@ -97,6 +97,7 @@ def test_spaces_of_the_data_are_used_and_actions_of_a_module_may_lie_outside_of_
     assert [(fault.column, fault.step, fault.is_error) for fault in found] == [("obs", 1, True), ("actions", 0, False)]
 
 
+@pytest.mark.slow
 def test_large_data_is_checked_like_a_loop_over_its_episodes(tmp_path):
     rng = np.random.default_rng(0)
     space = gym.spaces.Dict({"a": BOX, "b": gym.spaces.MultiDiscrete([3, 5])})

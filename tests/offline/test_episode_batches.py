@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from fixture_cases import slow
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from epibatch.connectors import ConnectorV2
@@ -106,7 +107,7 @@ def test_draws_are_those_of_the_data_set(data):
     assert len(singles) == -(-sum(LENGTHS) // 5) and len(rows(singles)[0]) == 5
 
 
-@pytest.mark.parametrize("draw", [None, {"n_step": 3}])
+@pytest.mark.parametrize("draw", [slow(None), {"n_step": 3}])
 def test_a_loader_with_two_workers_has_every_step_once(data, draw):
     def loader():
         batches = EpisodeBatches(data, pipeline(AddNoise()), batch_size=10, draw=draw, seed=1)
@@ -140,7 +141,7 @@ def test_arrays_of_a_worker_come_in_one_storage_with_the_values_of_the_pipeline(
 
 
 @pytest.mark.parametrize("draw", [None, {"n_step": 3}])
-@pytest.mark.parametrize("given", [0, 3, 9, 12])
+@pytest.mark.parametrize("given", [slow(0), 3, slow(9), slow(12)])
 def test_a_run_goes_on_with_the_same_batches(data, draw, given):
     def new(seed):
         return EpisodeBatches(data, pipeline(AddNoise()), batch_size=12, draw=draw, seed=seed)
@@ -174,8 +175,8 @@ class WithStates(IterableDataset):
             yield worker, batch, self.batches.state_dict()
 
 
-@pytest.mark.parametrize("draw", [None, {"n_step": 3}])
-@pytest.mark.parametrize("given", [0, 1, 4, 7])
+@pytest.mark.parametrize("draw", [slow(None), {"n_step": 3}])
+@pytest.mark.parametrize("given", [slow(0), 1, slow(4), slow(7)])
 def test_workers_go_on_with_the_same_batches(data, draw, given):
     def given_by(seed, states):
         batches = EpisodeBatches(data, pipeline(AddNoise()), batch_size=12, draw=draw, seed=1)

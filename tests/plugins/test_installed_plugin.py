@@ -17,6 +17,7 @@ from epibatch.cli import app
 from epibatch.core import __version__
 from epibatch.core.errors import ConfigError
 
+pytestmark = pytest.mark.slow  # pip builds and installs it
 SOURCES = str(Path(epibatch.__file__).parents[1])
 PIECE = """
 from epibatch.connectors import ConnectorV2
@@ -41,7 +42,6 @@ def command(*words):
     return CliRunner().invoke(app, list(words))
 
 
-@pytest.mark.slow
 def test_the_installed_piece_trains_by_name(installed):
     path = os.pathsep.join([str(installed.site), SOURCES, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(

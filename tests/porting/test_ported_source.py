@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from fixture_cases import random_examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -116,7 +117,11 @@ def promised(text):
     return [(node.module, alias.name) for node in nodes for alias in node.names if node.module.startswith("epibatch")]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=random_examples(15),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(modules())
 def test_only_imports_change_and_only_once(text):
     ported = port_source(text)
@@ -140,7 +145,7 @@ def test_only_imports_change_and_only_once(text):
 
 
 @pytest.mark.skipif(not shutil.which("patch"), reason="no program to apply diffs with")
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=random_examples(10), deadline=None)
 @given(modules())
 def test_the_diff_is_what_patch_applies(tmp_path_factory, text):
     folder = tmp_path_factory.mktemp("patch")

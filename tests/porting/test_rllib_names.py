@@ -82,6 +82,7 @@ def test_replay_buffers(module, name):
     assert ported.text == f"from epibatch.episodes.replay import {name}\n{name}" and not ported.leftovers
 
 
+@pytest.mark.slow
 def test_porting_loads_no_torch():
     code = (
         "import sys\nfrom epibatch.porting import port_source\n"

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from fixture_cases import random_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,7 +104,7 @@ def chunks_of(cuts, seed):
 
 
 @given(CHUNKS, st.integers(1, 7), st.sampled_from(ENDS), st.booleans(), st.integers(0, 9))
-@settings(max_examples=60)
+@settings(max_examples=random_examples(20))
 def test_every_leaf_comes_back_bit_by_bit_however_episodes_are_cut(cuts, steps, way, ppo, seed):
     end, burn_in = way[0], min(way[1], steps - 1)
     config = PPOConfig()

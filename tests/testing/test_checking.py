@@ -43,13 +43,14 @@ ONE_PIECE = Penalty()
 
 
 def test_each_side_of_a_piece_is_checked():
-    report = check_connector(FrameStacking, spaces=ONE_CHANNEL)
+    only = {"only": ["chunks", "data_form"], "spaces": ONE_CHANNEL}
+    report = check_connector(FrameStacking, **only)
     assert {one.side for one in report} == {"", "env_to_module", "learner"}
     assert [one.side for one in report if one.check == "chunks"] == ["env_to_module", "learner"]
     assert [one.side for one in report if one.check == "data_form"] == [""]  # one side's answer is that of all
-    assert {one.side for one in check_connector(FrameStacking, sides="learner", spaces=ONE_CHANNEL)} == {"", "learner"}
+    assert {one.side for one in check_connector(FrameStacking, sides="learner", **only)} == {"", "learner"}
     made = FrameStacking(as_learner_connector=True)
-    assert {one.side for one in check_connector(made, spaces=ONE_CHANNEL)} == {"", "learner"}
+    assert {one.side for one in check_connector(made, **only)} == {"", "learner"}
 
 
 def test_a_piece_of_several_agents():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
+from fixture_cases import slow
 
 from epibatch.connectors import ConnectorV2, EpisodeColumn
 from epibatch.connectors import Piece as ColumnarPiece
@@ -200,7 +201,7 @@ GOOD_SOMEHOW = [
 ]
 
 
-@pytest.mark.parametrize(("piece", "how"), GOOD_SOMEHOW)
+@pytest.mark.parametrize(("piece", "how"), [*GOOD_SOMEHOW[:2], *(slow(*case) for case in GOOD_SOMEHOW[2:])])
 def test_good_pieces_pass(piece, how):
     assert check_connector(piece, **how).failed == []
 
@@ -218,6 +219,7 @@ def test_a_piece_without_a_constructor_of_its_own_passes():
     assert check_connector(WithoutAConstructor).failed == []
 
 
+@pytest.mark.slow
 def test_checks_look_at_what_they_are_about():
     assert {"reads", "writes", "layouts", "several_agents", "chunks"} <= set(check_connector(OnArrays).passed)
     assert {"observation_space", "action_space", "dtypes", "chunks"} <= set(check_connector(Rewrites).passed)
@@ -430,6 +432,16 @@ FAULTS = [
 
 @pytest.mark.parametrize(("piece", "how", "checks"), FAULTS, ids=lambda value: getattr(value, "__name__", ""))
 def test_planted_faults_are_found_by_name(piece, how, checks):
+    assert_found(piece, {**how, "only": checks.split()}, checks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("piece", "how", "checks"), FAULTS, ids=lambda value: getattr(value, "__name__", ""))
+def test_no_other_check_finds_a_planted_fault(piece, how, checks):
+    assert_found(piece, how, checks)
+
+
+def assert_found(piece, how, checks):
     with pytest.raises(PieceCheckError) as caught:
         check_connector(piece, **how)
     assert caught.value.report.failed == checks.split()

@@ -1,6 +1,6 @@
 """How many random cases a property runs, and what was counted while they ran.
 
-`EPIBATCH_CASES` sets the number of cases per property. Without it there are 100 and they are the same in every run;
+`EPIBATCH_CASES` sets the number of cases per property. Without it there are 40 and they are the same in every run;
 with it they are drawn anew, and a failing one prints what reproduces it.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import SearchStrategy
 
-CASES = int(os.environ.get("EPIBATCH_CASES", "100"))
+CASES = int(os.environ.get("EPIBATCH_CASES", "40"))
 SETTINGS = settings(
     max_examples=CASES,
     derandomize="EPIBATCH_CASES" not in os.environ,

@@ -259,9 +259,10 @@ debugging: {seed: 0}
 
 @pytest.mark.parametrize(
     "memory",
-    [{}, pytest.param({"use_lstm": True, "max_seq_len": 10, "lstm_cell_size": 64}, marks=pytest.mark.slow)],
+    [{}, {"use_lstm": True, "max_seq_len": 10, "lstm_cell_size": 64}],
     ids=["mlp", "lstm"],
 )
+@pytest.mark.slow
 def test_training_with_groups_from_a_file(memory):
     config = PPOConfig.from_yaml(YAML).rl_module(model_config=memory)
     assert config.to_dict()["rl_module"]["model_config"]["obs_groups"]["policy"] == ["policy", "ref"]

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from fixture_cases import slow_but
 
 from epibatch.connectors import ConnectorV2
 
@@ -24,7 +25,7 @@ class SkipSome(ConnectorV2):
 
 
 @pytest.mark.parametrize("random_actions", [False, True])
-@pytest.mark.parametrize("kind", GAMES)
+@pytest.mark.parametrize("kind", slow_but(["turns"], GAMES))
 def test_episodes_are_what_the_games_played(teams, kind, random_actions):
     seen, rng, chunks = [], np.random.default_rng(2), []
     runner = teams.runner(kind, 3, env_to_module=[teams.Seen(seen=seen), SkipSome()], scripted=not random_actions)

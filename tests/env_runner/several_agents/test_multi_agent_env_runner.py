@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
+from fixture_cases import slow, slow_but
 
 from epibatch.connectors import ConnectorV2
 from epibatch.core.errors import UnknownNameError
@@ -15,7 +16,7 @@ GAMES = ("random", "turns", "steady")
 
 
 @pytest.mark.parametrize("kind", GAMES)
-@pytest.mark.parametrize(("num_envs", "steps", "calls"), [(1, 1, 40), (3, 1, 30), (3, 7, 20), (2, 100, 2)])
+@pytest.mark.parametrize(("num_envs", "steps", "calls"), [(1, 1, 40), slow(3, 1, 30), slow(3, 7, 20), (2, 100, 2)])
 def test_whatever_is_cut_chunks_put_together_are_what_the_games_played(teams, kind, num_envs, steps, calls):
     runner = teams.runner(kind, num_envs)
     chunks = [chunk for _ in range(calls) for chunk in runner.sample(num_timesteps=steps)]
@@ -28,7 +29,7 @@ def test_whatever_is_cut_chunks_put_together_are_what_the_games_played(teams, ki
     assert played == sum(len(chunk) for chunk in chunks) == runner.num_env_steps_sampled_lifetime
 
 
-@pytest.mark.parametrize("kind", GAMES)
+@pytest.mark.parametrize("kind", slow_but(["turns"], GAMES))
 def test_all_rewards_are_in_the_chunks_or_pending_in_the_last_one(teams, kind):
     runner = teams.runner(kind, 3)
     chunks = [chunk for _ in range(30) for chunk in runner.sample(num_timesteps=4)]
@@ -38,7 +39,7 @@ def test_all_rewards_are_in_the_chunks_or_pending_in_the_last_one(teams, kind):
     assert found == sum(record.rewards for game in teams.game.games for record in game.record)
 
 
-@pytest.mark.parametrize("kind", GAMES)
+@pytest.mark.parametrize("kind", slow_but(["turns"], GAMES))
 def test_every_observation_passes_the_env_to_module_pipeline_once(teams, kind):
     seen = []
     runner = teams.runner(kind, 3, env_to_module=[teams.Seen(seen=seen)])
@@ -49,7 +50,7 @@ def test_every_observation_passes_the_env_to_module_pipeline_once(teams, kind):
     assert Counter(seen) == Counter(tuple(row.tolist()) for own in given for row in own.values())
 
 
-@pytest.mark.parametrize("kind", GAMES)
+@pytest.mark.parametrize("kind", slow_but(["turns"], GAMES))
 def test_environments_in_processes_play_the_same(teams, kind):
     found = {}
     for mode in ("sync", "async"):
@@ -103,7 +104,7 @@ def test_spaces(teams):
     }
 
 
-@pytest.mark.parametrize("kind", GAMES)
+@pytest.mark.parametrize("kind", slow_but(["turns"], GAMES))
 def test_the_pieces_of_a_cut_run_see_what_they_see_in_an_uncut_one(teams, kind):
     found = []
     for steps in (1, 500):

@@ -46,7 +46,7 @@ from oracle.libraries import BOTH
 rllib = pytest.importorskip("ray.rllib.utils.replay_buffers")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of RLlib, about its own future
 CASES = settings(
-    max_examples=int(os.environ.get("EPIBATCH_CASES", "10")), derandomize="EPIBATCH_CASES" not in os.environ,
+    max_examples=int(os.environ.get("EPIBATCH_CASES", "4")), derandomize="EPIBATCH_CASES" not in os.environ,
     database=None, deadline=None, suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 differences_met = Counter()

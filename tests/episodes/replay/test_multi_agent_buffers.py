@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from fixture_cases import slow_but
 from gymnasium.spaces import Box, Discrete
 
 from epibatch.connectors import ConnectorV2
@@ -222,7 +223,7 @@ def check_n_steps(seed):
 
 
 @pytest.mark.parametrize("check", [check_draws, check_env_steps, check_n_steps])
-@pytest.mark.parametrize("first", range(0, 100, 20))
+@pytest.mark.parametrize("first", slow_but([80], range(0, 100, 20)))
 def test_draws_have_the_rows_of_whole_episodes(check, first):
     for seed in range(first, first + 20):
         check(seed)

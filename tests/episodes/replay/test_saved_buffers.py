@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fixture_cases import slow, slow_but
 
 from epibatch.core import load_state, save_state
 from epibatch.core.errors import CheckpointError, StorageError
@@ -78,7 +79,7 @@ def restored(kind, capacity, folder):
 
 
 @KINDS
-@pytest.mark.parametrize("seed", range(int(os.environ.get("EPIBATCH_CASES", "6"))))
+@pytest.mark.parametrize("seed", slow_but([0, 2], range(int(os.environ.get("EPIBATCH_CASES", "6")))))
 def test_a_saved_buffer_goes_on_bit_for_bit(kind, seed, tmp_path):
     """Saves of one folder or several, some of buffers that were restored; lanes that are added; more rows than fit."""
     rng = np.random.default_rng(seed)
@@ -192,7 +193,7 @@ def files_of(folder):
     return {(s.st_ino, s.st_mtime_ns): s.st_size for s in (path.stat() for path in Path(folder).iterdir())}
 
 
-@pytest.mark.parametrize(("kind", "width"), [(EpisodeReplayBuffer, (4,)), (PrioritizedEpisodeReplayBuffer, (256,))])
+@pytest.mark.parametrize(("kind", "width"), [(EpisodeReplayBuffer, (4,)), slow(PrioritizedEpisodeReplayBuffer, (256,))])
 def test_a_save_writes_what_is_new(kind, width, tmp_path):
     buffer, streams = kind(40_000, seed=0), Streams(0, envs=4, width=width)
     for _ in range(11):
@@ -216,6 +217,7 @@ def test_a_save_writes_what_is_new(kind, width, tmp_path):
     assert written(before, files_of(folder)) == sum(files_of(folder).values()), "nothing of it is left"
 
 
+@pytest.mark.slow
 def test_a_lane_without_new_steps_does_not_keep_what_others_overwrote(tmp_path):
     buffer, streams = EpisodeReplayBuffer(400, seed=0), Streams(0, envs=1)
     buffer.add(running(0, 0, 20, done=False), source="quiet")
