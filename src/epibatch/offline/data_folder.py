@@ -438,6 +438,10 @@ def repair(path: str | os.PathLike[str]) -> list[str]:
     try:
         commits, left = read_commits(folder)
         faults = sorted(_faults(folder, description, commits))
+        if not commits or (faults and not faults[0][0]):
+            found = "; ".join(sentence for _, sentence in faults[:1]) or left or f"an empty {COMMITS}"
+            do = "nothing was changed; copy or record the data again"
+            raise DataError(str(folder), expected="a commit up to which all is whole", found=found, do=do)
         whole = DataFolder(folder, faults[0][0] if faults else len(commits))
         said = [f"{COMMITS}: {left}"] if left else []
         said += [sentence for _, sentence in faults] + list(_leftovers(whole))
