@@ -112,7 +112,7 @@ def fault_lines(path: Path, format: str | None = None) -> list[str]:
     lines = [f"error: {sentence}" for sentence in verify(path)] if is_own else []
     try:
         return lines + [str(fault) for fault in check_episodes(read_episodes(path, format))]
-    except DataError as error:
+    except (DataError, ColumnError) as error:
         if not path.exists():
             raise
         return lines or [f"error: {error}"]
