@@ -154,6 +154,13 @@ def columns_to_episodes(
         >>> [(e.id_, e.get_observations().tolist(), e.is_terminated) for e in columns_to_episodes(columns)]
         [('a', [0, 1, 2], True), ('b', [5, 6], False)]
     """
+    if not isinstance(columns, Mapping):
+        raise ColumnError(
+            "columns_to_episodes",
+            expected="a dict with an array for each column",
+            found=f"a {type(columns).__name__}",
+            do="join dicts of steps into columns: {name: [step[name] for step in steps] for name in steps[0]}",
+        )
     given = _renamed(columns, names or {})
     if missing := [name for name in _REQUIRED if name not in given]:
         raise ColumnError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -53,5 +55,6 @@ def test_a_path_is_in_the_file_of_settings(tmp_path, episodes):
 
 
 def test_a_path_of_something_else_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"offline_data\.input_: expected recorded episodes(.|\n)*missing"):
+    with pytest.raises(ConfigError, match=r"offline_data\.input_: expected recorded episodes(.|\n)*missing") as error:
         BCConfig().offline_data(input_=tmp_path / "missing")
+    assert f"found nothing; look at the path; a relative one begins at {Path.cwd()}\n" in str(error.value)

@@ -452,6 +452,19 @@ def test_enough_data_ends_the_random_actions_before_they_begin():
     algo.stop()
 
 
+@pytest.mark.parametrize(
+    ("env", "text"),
+    [
+        ("Acrobot-v1", r"input_, observations(.|\n)*have: \(6,\)(.|\n)*found: *\(4,\) in episode"),
+        ("MountainCarContinuous-v0", r"input_, observations(.|\n)*have: \(2,\)"),
+    ],
+)
+def test_data_of_another_environment_than_the_sampled_one_is_refused(env, text):
+    config = SACConfig().environment(env).offline_data(input_=falling(5)).training(train_batch_size=8)
+    with pytest.raises(ConfigError, match=text):
+        config.build_algo()
+
+
 def test_a_subclass_of_an_algorithm_for_data_may_sample():
     class Online(ShortIQL):
         offline = False

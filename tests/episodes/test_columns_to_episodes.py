@@ -190,3 +190,8 @@ def test_columns_that_do_not_fit_are_named(columns, message):
 def test_unknown_names_are_named():
     with pytest.raises(ColumnError, match="did you mean 'obs'"):
         columns_to_episodes(flat(), names={"obss": "obs"})
+
+
+def test_a_list_of_dicts_is_refused_and_the_error_says_how_to_join_them():
+    with pytest.raises(ColumnError, match=r"a dict with an array(.|\n)*a list(.|\n)*for step in steps"):
+        columns_to_episodes([{"obs": 0.0, "action": 0, "reward": 1.0}])

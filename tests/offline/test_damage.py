@@ -310,3 +310,16 @@ def test_killed_writers_lose_what_they_did_not_commit(tmp_path):
     assert len(known) > 100
     DatasetWriter(tmp_path).close()
     assert verify(tmp_path) == []
+
+
+def test_repair_of_data_whose_first_commit_is_damaged_says_why_and_changes_nothing(copied):
+    folder, _ = copied
+    path = next(path for path in sorted(folder.iterdir()) if path.name.startswith("0-"))
+    content = bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.write_bytes(content)
+    before = {path.name: path.read_bytes() for path in files_of(folder)}
+    with pytest.raises(DataError, match=rf"{path.name}: other bytes(.|\n)*nothing was changed") as caught:
+        repair(folder)
+    assert "cuts back" not in str(caught.value)
+    assert before == {path.name: path.read_bytes() for path in files_of(folder)}

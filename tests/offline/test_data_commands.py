@@ -115,3 +115,13 @@ def test_wrong_use_is_exit_code_2(run, tmp_path, words, message):
     assert result.exit_code == 2
     assert message in result.stderr and "Traceback" not in result.stderr
     assert not (tmp_path / "target").exists()
+
+
+def test_faults_for_which_another_format_cannot_be_read_are_faults_of_the_data(run, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"eps_id": [0, 0], "t": [0, 1], "obs": [0.0, 1.0], "actions": [0, 0], "rewards": [1.0, 1.0]}
+    parquet.write_table(pyarrow.table({**columns, "terminateds": [True, False]}), tmp_path / "flag.parquet")
+    result = run("check", "flag.parquet")
+    assert result.exit_code == 1
+    assert "column 'terminateds' of episode 0, step 0" in result.stdout

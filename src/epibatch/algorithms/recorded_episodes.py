@@ -17,7 +17,8 @@ from epibatch.core.errors import CheckpointError, ConfigError, NotAvailableError
 from epibatch.core.random_state import random_state_apart
 from epibatch.core.random_streams import random_stream
 from epibatch.core.restoring import restore_generator
-from epibatch.core.spaces import infer_spaces
+from epibatch.core.spaces import get_base_struct_from_space, infer_spaces
+from epibatch.core.structs import map_struct
 
 from ..env_runner.multi_agent_env import MultiAgentEnv
 from ..episodes import MultiAgentEpisode, episodes_to_columns
@@ -91,6 +92,30 @@ def held_out_losses(learner: Learner, episodes: Sequence[Any]) -> dict[str, dict
         module_id: {name: total if name == "num_rows" else total / totals["num_rows"] for name, total in totals.items()}
         for module_id, totals in sums.items()
     }
+
+
+def check_shapes(episodes: Sequence[Any], spaces: tuple[Any, Any]) -> None:
+    """Raise an error if recorded steps have other shapes than those of an environment.
+
+    Args:
+        episodes: single-agent ones.
+        spaces: of the environment's observations and actions.
+
+    Raises:
+        ConfigError: the shapes or the nesting differ.
+    """
+    first = next(episode for episode in episodes if len(episode))
+    steps = {"observations": first.get_observations(0), "actions": first.get_actions(0)}
+    for (name, row), space in zip(steps.items(), spaces):
+        found = map_struct(np.shape, row)
+        expected = map_struct(lambda leaf: leaf.shape, get_base_struct_from_space(space))
+        if found != expected:
+            raise ConfigError(
+                f"offline_data.input_, {name}",
+                expected=f"the shape that the environment's have: {expected}",
+                found=f"{found} in episode {first.id_}",
+                do="give data of the same environment, or leave one of both out",
+            )
 
 
 class RecordedEpisodes:

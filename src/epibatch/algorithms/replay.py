@@ -32,7 +32,7 @@ from ..episodes.replay import MixedReplay
 from .algorithm_config import AlgorithmConfig
 from .config.replay_buffers import PRIORITIZED, BufferConfig, make_buffer
 from .config.settings import BATCH_SIZE_NAMES, TrainingSettings
-from .recorded_episodes import num_rows, training_episodes, whole_episodes
+from .recorded_episodes import check_shapes, num_rows, training_episodes, whole_episodes
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
@@ -100,7 +100,8 @@ class ReplaySource:
         num_env_steps: environment steps that were sampled for the newest batch; without runners, those drawn.
 
     Raises:
-        ConfigError: recurrent networks of several agents, or runners and recorded episodes of several agents.
+        ConfigError: recurrent networks of several agents, or runners and recorded episodes of several agents, or
+            of other shapes than the environment's.
     """
 
     is_late = False
@@ -145,6 +146,8 @@ class ReplaySource:
         self._recorded = 0
         if config.input_ is not None:
             episodes = training_episodes(config)
+            if config.samples:
+                check_shapes(episodes, self._group.local_env_runner.get_spaces()["__env_single__"])
             rows = sum(map(num_rows, whole_episodes(episodes)))
             sized = {name: value for name, value in settings.items() if name != "capacity_bytes"}
             buffers["recorded"] = self._make_buffer({**sized, "capacity": max(rows, 2)}, "replay", "recorded")

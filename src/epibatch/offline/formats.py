@@ -187,7 +187,8 @@ def _module(name: str) -> Any:
 
 def _format_of(path: Path) -> str:
     if not path.exists():
-        raise DataError(str(path), expected="recorded data", found="nothing", do="look at the path")
+        do = f"look at the path; a relative one begins at {Path.cwd()}"
+        raise DataError(str(path), expected="recorded data", found="nothing", do=do)
     if is_data_set(path):
         return OWN
     found = [name for name in OTHERS if _module(name).finds(path)]

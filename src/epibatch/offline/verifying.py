@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
-from epibatch.core.errors import EpibatchError
+from epibatch.core.errors import DataError, EpibatchError
 from epibatch.core.files import FolderLock, open_file, open_to_append, storing
 
 from .data_folder import (
@@ -82,6 +82,10 @@ def repair(path: str | os.PathLike[str]) -> list[str]:
     try:
         commits, left = read_commits(folder)
         faults = sorted(_faults(folder, description, commits))
+        if not commits or (faults and not faults[0][0]):
+            found = "; ".join(sentence for _, sentence in faults[:1]) or left or f"an empty {COMMITS}"
+            do = "nothing was changed; copy or record the data again"
+            raise DataError(str(folder), expected="a commit up to which all is whole", found=found, do=do)
         whole = DataFolder(folder, faults[0][0] if faults else len(commits))
         said = [f"{COMMITS}: {left}"] if left else []
         said += [sentence for _, sentence in faults] + list(_leftovers(whole))

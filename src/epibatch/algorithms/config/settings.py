@@ -30,7 +30,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from epibatch.core.errors import EpibatchError, nearest
+from epibatch.core.errors import DataError, EpibatchError, nearest
 from epibatch.core.imports import load_object
 from epibatch.core.plain import python_scalar
 from epibatch.core.registry import registered_envs
@@ -169,7 +169,8 @@ def _episodes(value: Any) -> Any:
         try:
             value = read_episodes(value)
         except EpibatchError as error:
-            raise ValueError(f"expected recorded episodes: {error}") from error
+            expected = f"recorded episodes in {os.fspath(value)!r}: {error.expected}"
+            raise DataError(error.where, expected=expected, found=error.found, do=error.do) from error
     kinds = (SingleAgentEpisode, MultiAgentEpisode)
     if isinstance(value, Sequence) and len(value) and isinstance(value[0], kinds) and any(map(len, value)):
         return value
