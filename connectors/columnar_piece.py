@@ -52,7 +52,7 @@ class Piece(FieldPiece):
     """True if `run` is for calls with episodes: without any, the batch stays as it is."""
     takes_tensors: ClassVar[bool] = False
     """True if the piece works on tensors too, see `run_tensors`. A class that writes this method need not say it; one
-    that overrides `run` alone says it again."""
+    that overrides `run` or `rewrite` alone says it again."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -61,7 +61,7 @@ class Piece(FieldPiece):
         if "reads" not in vars(nearest):  # it overrides `__call__`, and what that does to the columns is not known
             cls.reads = None
         own = vars(cls).keys()
-        if "takes_tensors" not in own and own & {"run", "run_tensors"}:
+        if "takes_tensors" not in own and own & {"run", "run_tensors", "rewrite"}:
             cls.takes_tensors = "run_tensors" in own or cls.input_layouts == ("tensors",)
 
     @property

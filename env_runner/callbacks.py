@@ -327,6 +327,9 @@ class EpisodeCallbacks:
         recorder: Has the running episodes and those that ended.
         new_episode: Makes an episode without observations, with an id if it is given.
         report: Called with event, environment and episodes for each event of an episode; it calls `make`.
+
+    Attributes:
+        of_episodes: The events of single episodes that have a callback.
     """
 
     def __init__(
@@ -337,7 +340,7 @@ class EpisodeCallbacks:
         self._dispatcher = CallbackDispatcher(runner.config, RUNNER_EVENTS, [runner])
         self._earlier: dict[int, list[Any]] = defaultdict(list)
         self._has_callback = frozenset(event for event in RUNNER_EVENTS if event in self._dispatcher)
-        self._watches_episodes = any(event.startswith("on_episode") for event in self._has_callback)
+        self.of_episodes = [event for event in RUNNER_EVENTS if event in self._dispatcher and "episode" in event]
 
     def environment_created(self) -> None:
         """Report new environments."""
@@ -381,7 +384,7 @@ class EpisodeCallbacks:
             restarted: Environments that failed and have begun their next episodes.
             split: The chunks that ended with it without a flag; the next episodes have begun.
         """
-        if not self._watches_episodes:
+        if not self.of_episodes:
             return
         over = {chunk.env: chunk for chunk in (*ended, *cut, *split)}
         has_begun = set(over) if begun else {chunk.env for chunk in split}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -47,10 +48,7 @@ __all__ = ["StepStorage", "TensorEnvRunner"]
 
 _ACTIONS = (Columns.ACTIONS, Columns.ACTIONS_FOR_ENV)
 _PER_ENV = (Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS)
-_WITHOUT_EFFECT = (
-    *("restart_failed_sub_environments", "soft_horizon", "keep_running_episodes", "callbacks_class"),
-    *("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end"),
-)
+_WITHOUT_EFFECT = ("restart_failed_sub_environments", "soft_horizon", "keep_running_episodes")
 
 _FINAL = "infos['final_obs'] of step()"
 _DECLARE = "declare takes_tensors: ClassVar[bool] = True in {} if its code works on tensors; or "
@@ -127,20 +125,18 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     def __init__(self, *, config: RunnerConfig | None = None, worker_index: int = 0, **settings: Any) -> None:
         config = config_or_settings(config, settings)
-        for name in _WITHOUT_EFFECT:
-            if getattr(config, name, None):
-                raise ConfigError(
-                    f"TensorEnvRunner, {name}",
-                    expected="its default: episodes are made at the end of sample(), and environments fail together",
-                    found=repr(getattr(config, name)),
-                    do="leave it out, or sample with SingleAgentEnvRunner",
-                )
+        given = {name: value for name in _WITHOUT_EFFECT if (value := getattr(config, name, None))}
+        if (fill := config.missing_final_obs) not in (None, "keep"):
+            given["missing_final_obs"] = fill
+        for name, value in given.items():
+            raise _without_effect(name, value)
         super().__init__(config=config, worker_index=worker_index)
+        for name in self._callbacks.of_episodes:
+            raise _without_effect(name, "a callback")
         self._check_pieces()
         self.device = torch.device(getattr(self.env.unwrapped, "device", None) or "cpu")
         self._move()
         self._shapes: dict[str, Any] = {}  # of one environment's observation, by part
-        self._group: Any = None
         self._newest: Any = None  # the step of the newest observations, and the module's input
         self._starts: dict[str, torch.Tensor] = {}  # what pieces remember when an episode begins, by name
         self._edits = 0
@@ -250,26 +246,20 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         if storage is None:
             if num_steps is not None:
                 raise _without_storage(f"num_steps={num_steps}", "num_timesteps")
-            self._send_into(self._recorder)
             return super().sample(**amounts, explore=explore, random_actions=random_actions, force_reset=force_reset)
         others = amounts | {"random_actions": random_actions or None, "force_reset": force_reset or None}
         if given := [f"{name}={value}" for name, value in others.items() if value is not None]:
             raise _without_storage(f"a storage, and {', '.join(given)}", "num_steps")
         with self._only_call("sample"), evaluation_mode(self.module):
+            explore = explores(explore, self.config.explore)
             self._send_into(storage)
             steps = self._steps_for(storage, num_steps)
-            explore = explores(explore, self.config.explore)
-            try:
-                if self._running is Running.NONE:
-                    self._reset(explore)
-                if self._running is Running.WHOLE:
-                    storage.reset()
-                self._begin_call(explore)
-                for _ in range(steps):
-                    self._take_step(explore, False, None)
-            except BaseException:  # Ctrl-C too: an interrupted step must not be part of an episode
-                self._running = Running.NONE
-                raise
+            if self._running is Running.NONE:
+                self._reset(explore)
+            if self._running is Running.WHOLE:
+                storage.reset()
+            for _ in range(steps):
+                self._step(explore, False)
             self._running = Running.CUT  # the storage has their steps
             if Columns.OBS in storage.columns:
                 stores_state = Columns.STATE_IN in storage.columns
@@ -279,29 +269,18 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         return []
 
     def _send_into(self, target: Any) -> None:
-        """Let steps go into a storage, or into the recorder of episodes."""
+        """Let the steps of a call go into a storage, or into the recorder of episodes."""
         if (target is self._recorder) != (self._into is self._recorder) and self._running is Running.CUT:
             self._running = Running.NONE
-        self._into = target
-
-    def _begin_call(self, explore: bool) -> None:
-        self._group = group_of_tensors(self.module, explore)
-        if self._state is not None:
-            self._initial = InitialStates(self.module, self.device)  # of the weights that the module has now
+        self._into, self._initial = target, None  # the weights may be others than in the call before
 
     def _sample(self, *arguments: Any, **keywords: Any) -> Sequence[SingleAgentEpisode]:
-        episodes = super()._sample(*arguments, **keywords)
-        self._count_ended()
-        return episodes
-
-    def _take_steps(self, num_timesteps: int, explore: bool, random_actions: bool) -> None:
-        self._begin_call(explore)
-        super()._take_steps(num_timesteps, explore, random_actions)
+        self._send_into(self._recorder)
+        return super()._sample(*arguments, **keywords)
 
     def _sample_episodes(
         self, num_episodes: int, explore: bool, random_actions: bool
     ) -> tuple[Sequence[SingleAgentEpisode], Sequence[SingleAgentEpisode]]:
-        self._begin_call(explore)
         self._counts_ends = True  # the host waits for the device in each step
         try:
             return super()._sample_episodes(num_episodes, explore, random_actions)
@@ -309,12 +288,23 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._counts_ends = False
 
     def _harvest(self) -> VectorEpisodes:
-        episodes: VectorEpisodes = self._recorder.flush(self.lookback)
-        return episodes
+        return self._flushed(self.lookback)
 
     def _harvest_ended(self, count: int) -> tuple[VectorEpisodes, list[SingleAgentEpisode]]:
-        episodes: VectorEpisodes = self._recorder.flush(0).first(count)
-        return episodes, []
+        return self._flushed(0).first(count), []
+
+    def _flushed(self, lookback: int) -> VectorEpisodes:
+        self._count_ended()
+        try:
+            episodes: VectorEpisodes = self._recorder.flush(lookback)
+        except BaseException:
+            self._rescue()
+            raise
+        return episodes
+
+    def _rescue(self) -> None:
+        super()._rescue()
+        self._count_ended()
 
     def _observe_ended(self, ended: Sequence[Any], explore: bool) -> None:
         """Do nothing: terminal observations pass the pipeline in their step."""
@@ -371,10 +361,13 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         zeros = partial(torch.zeros, self.num_envs, device=self.device)
         self._returns, self._lengths = zeros(), zeros(dtype=torch.int32)
         self._without_final = torch.zeros((), dtype=torch.int32, device=self.device)
-        self._state = InitialStates(self.module, self.device).rows(self.num_envs) if is_stateful(self.module) else None
-        self._begin_call(explore)
+        self._check_pieces()
+        self._state = None
+        if is_stateful(self.module):
+            self._initial = InitialStates(self.module, self.device)
+            self._state = self._initial.rows(self.num_envs)
         self._shapes = shapes_of(get_base_struct_from_space(self.env.single_observation_space))
-        self._observe(observations, "reset()", zeros(), None)
+        self._observe(observations, "reset()", zeros(), None, explore)
         self._shapes = {part: shape[1:] for part, shape in shapes_of(observations).items()}
 
     def _check_parts(self, observations: Any, count: int, call: str) -> None:
@@ -394,14 +387,18 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
                     + adapter_advice(self.env),
                 )
 
-    def _observe(self, observations: Any, call: str, rewards: torch.Tensor, states: Any) -> None:
+    def _observe(self, observations: Any, call: str, rewards: torch.Tensor, states: Any, explore: bool) -> None:
         """Run the env-to-module pipeline on observations, which are copied: environments may reuse their memory."""
         self._check_parts(observations, self.num_envs, call)
         obs = map_struct(torch.clone, convert_to_torch_tensor(observations, self.device))
-        step = TensorStep(obs, self._group, reward=rewards, states=states, state_in=self._state)
+        step = self._step_of(obs, rewards, states, self._state, explore)
         self._edits, self._pending.edits = self._num_edits, self._env_to_module.num_edits
         self._newest = step, self._env_to_module.run_tensors({}, step)
         self._recorder.newest = step.obs
+
+    def _step_of(self, obs: Any, reward: torch.Tensor, states: Any, state_in: Any, explore: bool) -> TensorStep:
+        group = group_of_tensors(self.module, explore)
+        return TensorStep(obs, group, reward=reward, states=states, state_in=state_in)
 
     @property
     def _num_edits(self) -> int:
@@ -424,8 +421,13 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         if mask is not None:
             raise _whole_steps("step(mask=...)")
         step, batch = self._newest
+        step.group.call.explore = explore
+        edited = self._edits != self._num_edits  # other pieces remember other things
+        if edited:
+            self._check_pieces()
+            step = TensorStep(step.obs, step.group, reward=self._returns, states=None, state_in=self._state)
         columns, actions, for_env = self._act(batch, step, explore, random_actions)
-        states = step.states_after(actions)
+        states = None if edited else step.states_after(actions)
         if step.is_first:
             self._starts = step.initial
         state = columns.pop(Columns.STATE_OUT, self._state)
@@ -438,7 +440,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         rewards, terminateds, truncateds = (self._per_env(result, name) for name in _PER_ENV)
         is_truncated = truncateds != 0
         ended = is_truncated | (terminateds != 0)
-        rows, terminal = self._terminal(result, ended, rewards, states, state)
+        rows, terminal = self._terminal(result, ended, rewards, states, state, explore)
         columns |= {"rewards": rewards, "terminateds": terminateds, "truncateds": truncateds}
         if self._state is not None and not random_actions:
             columns[Columns.STATE_IN] = self._state
@@ -448,13 +450,12 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._store(columns, batch, state, rows, terminal)
         else:
             self._record(columns, step, state, is_truncated, rows, terminal)
-        if self._initial is not None:
-            self._state = self._initial.begun(state, ended)
-        begun: Any = None
-        if self._edits == self._num_edits:  # other pieces remember other things
-            begun = {name: where(ended, self._starts[name], rows) for name, rows in states.items()}
-        self._observe(result.observations, "step()", rewards.masked_fill(ended, 0.0), begun)
         self._note(rewards, ended)
+        if self._state is not None:
+            self._initial = self._initial or InitialStates(self.module, self.device)
+            self._state = self._initial.begun(state, ended)
+        begun = states and {name: where(ended, self._starts[name], rows) for name, rows in states.items()}
+        self._observe(result.observations, "step()", where(ended, torch.zeros_like(rewards), rewards), begun, explore)
         return int(ended.sum()) if self._counts_ends else 0
 
     def _values_before(self, batch: dict[str, Any], columns: dict[str, Any]) -> torch.Tensor | None:
@@ -510,7 +511,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         """
         if random_actions:
             actions, for_env = (convert_to_torch_tensor(part, self.device) for part in self._random_actions(batch))
-            return {Columns.ACTIONS: actions}, actions, for_env
+            columns = {Columns.ACTIONS: actions, **self._kept(for_env)}
+            return columns, actions, map_struct(torch.clone, for_env)
         step.group.shared_data[NUM_ENV_STEPS] = self._metrics.steps
         outputs = dict(forward(self.module, batch, explore=explore, t=self._metrics.steps))
         columns = self._module_to_env.run_tensors(convert_to_torch_tensor(outputs, self.device), step)
@@ -523,10 +525,14 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             )
         actions = columns[Columns.ACTIONS]
         for_env = columns.pop(Columns.ACTIONS_FOR_ENV, actions)
-        if self.config.keep_actions_for_env and self._into is self._recorder:
-            columns[Columns.ACTIONS_FOR_ENV] = for_env
+        columns |= self._kept(for_env)
         stored = {id(leaf) for name in _ACTIONS for leaf in flatten(columns.get(name))[0]}
         return columns, actions, map_struct(lambda leaf: leaf.clone() if id(leaf) in stored else leaf, for_env)
+
+    def _kept(self, for_env: Any) -> dict[str, Any]:
+        """Return the column of the environment's actions, if episodes have it."""
+        kept = self.config.keep_actions_for_env and self._into is self._recorder
+        return {Columns.ACTIONS_FOR_ENV: for_env} if kept else {}
 
     def _random_actions(self, batch: dict[str, Any]) -> tuple[Any, Any]:
         """Return the module's actions that would give draws from the action space, and these, as arrays."""
@@ -541,18 +547,23 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         Raises:
             EnvironmentContractError: there are more or fewer rows.
         """
-        flags, given = name != Columns.REWARDS, getattr(result, name)
+        given, shape = getattr(result, name), [self.num_envs]
+        if name == Columns.REWARDS:
+            shape += self._stepper.reward_shape
         value: torch.Tensor | None = None if given is None else convert_to_torch_tensor(given, self.device)
-        if value is None or value.shape[:1] != (self.num_envs,) or (flags and value.numel() != self.num_envs):
+        if value is None or value.shape[:1] != (self.num_envs,) or value.numel() != math.prod(shape):
             raise EnvironmentContractError(
                 f"environment {self.config.env!r}, step() of the vector environment",
-                expected=f"{name} of shape [{self.num_envs}], one for each environment",
+                expected=f"{name} of shape {shape}, one for each environment",
                 found="None" if value is None else f"shape {list(value.shape)}",
                 do="return what gymnasium.vector.VectorEnv says",
             )
-        return value.reshape(self.num_envs) if flags else value.float()
+        value = value.reshape(shape)
+        return value.float() if name == Columns.REWARDS else value
 
-    def _terminal(self, result: VectorStep, ended: torch.Tensor, rewards: Any, states: Any, state: Any) -> Any:
+    def _terminal(
+        self, result: VectorStep, ended: torch.Tensor, rewards: Any, states: Any, state: Any, explore: bool
+    ) -> Any:
         """Return the environments whose terminal observations came, int64 [n], and their step with the module's input.
 
         Two Nones without any.
@@ -575,14 +586,9 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         if not len(rows):
             return None, None
         try:
-            chosen = partial(map_struct, lambda leaf: leaf[rows])
-            step = TensorStep(
-                convert_to_torch_tensor(terminal, self.device),
-                self._group,
-                reward=rewards[rows],
-                states=chosen(states),
-                state_in=None if self._state is None else chosen(state),
-            )
+            obs = convert_to_torch_tensor(terminal, self.device)
+            at_rows = (value and map_struct(lambda leaf: leaf[rows], value) for value in (states, state))
+            step = self._step_of(obs, rewards[rows], *at_rows, explore)
             return rows, (step, self._env_to_module.run_tensors({}, step))
         except Exception as error:
             add_context(error, f"terminal observations of environments {rows[:10].tolist()} ...:")
@@ -621,7 +627,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         numbers = torch.cat([returns[ended], lengths[ended].float(), self._without_final.float()[None]]).tolist()
         count = len(numbers) // 2
         self._metrics.episodes.add_from([(numbers[i], int(numbers[count + i])) for i in range(count)])
-        if numbers[-1] and not self._warned:
+        if numbers[-1] and not self._warned and self.config.missing_final_obs is None:
             self._warned = True
             warning = EpibatchWarning(
                 f"TensorEnvRunner, environment {self.config.env!r}",
@@ -630,6 +636,15 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
                 do="let the environment return them, if it can",
             )
             warnings.warn(warning, stacklevel=3)
+
+
+def _without_effect(name: str, value: Any) -> ConfigError:
+    return ConfigError(
+        f"TensorEnvRunner, {name}",
+        expected="its default: episodes are made at the end of sample(), and environments fail together",
+        found=repr(value),
+        do="leave it out, or sample with SingleAgentEnvRunner",
+    )
 
 
 def _without_storage(found: str, name: str) -> RunnerArgumentError:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError
 from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.structs import convert_to_numpy, map_struct
 
@@ -78,15 +79,28 @@ class TensorRecorder:
         self._steps.append(dict(step))
         self._finals.append(final)
 
-    def flush(self, lookback: int) -> VectorEpisodes:
+    def flush(self, lookback: int, *, check: bool = True) -> VectorEpisodes:
         """Return the steps since the last fragment as chunks: those that ended in the order of their ends, the others.
 
         Args:
             lookback: Steps to keep for the next fragment.
+            check: Whether rewards are checked.
+
+        Raises:
+            ColumnError: a reward is not finite.
         """
         steps, history = self._steps, self._kept
         names = [name for name in steps[0] if name != Columns.OBS]
         columns = {name: map_struct(_stacked, *(step[name] for step in steps)) for name in names}
+        rewards = columns[Columns.REWARDS][history:]
+        if check and not np.isfinite(rewards).all():
+            row, env = np.argwhere(~np.isfinite(rewards))[0, :2].tolist()
+            raise ColumnError(
+                f"column {Columns.REWARDS!r} of environment {env}",
+                expected="finite rewards",
+                found=f"{rewards[row, env]} in step {row + 1} of {len(rewards)} since the last episodes were returned",
+                do="correct the environment's rewards",
+            )
         flags = [columns[name].reshape(len(steps), -1) != 0 for name in (Columns.TERMINATEDS, Columns.TRUNCATEDS)]
         ended = flags[0] | flags[1]
         episodes = VectorEpisodes.from_arrays(
@@ -98,7 +112,7 @@ class TensorRecorder:
             terminal_observations={
                 t: (final[0].cpu().numpy(), _as_dicts(convert_to_numpy(final[1])))
                 for t, final in enumerate(self._finals)
-                if final is not None
+                if final is not None and t >= history
             },
             lookback=history,
             t_started=self._t_started.copy(),
@@ -107,7 +121,7 @@ class TensorRecorder:
             numbers=self._numbers.copy(),
             states_before=columns.get(Columns.STATE_IN),
         )
-        self._follow(ended[history:], columns[Columns.REWARDS][history:])
+        self._follow(ended[history:], rewards)
         kept = min(lookback, len(steps))
         self._steps, self._finals = steps[len(steps) - kept :], self._finals[len(steps) - kept :]
         self._kept = kept
@@ -121,14 +135,14 @@ class TensorRecorder:
         last = (ended * after).max(0, initial=0)
         self._numbers += ended.sum(0)
         self._t_started = np.where(last == 0, self._t_started, 0) + len(ended) - last
-        returns = rewards.reshape(len(ended), self.num_envs, -1).sum(2) * (after > last)
+        returns = np.where(after > last, rewards.reshape(len(ended), self.num_envs, -1).sum(2), 0.0)
         self._returns = np.where(last == 0, self._returns, 0.0) + returns.sum(0)
 
     def abort(self) -> list[Any]:
-        """Drop what was not flushed, and return the episodes that ended in it."""
-        episodes = self.flush(0) if len(self._steps) > self._kept else []
+        """Drop what was not flushed, and return the episodes that ended in it with finite rewards."""
+        episodes = self.flush(0, check=False) if len(self._steps) > self._kept else []
         self._forget()
-        return [episode for episode in episodes if episode.is_done]
+        return [episode for episode in episodes if episode.is_done and np.isfinite(episode.get_rewards()).all()]
 
 
 def _stacked(*leaves: torch.Tensor) -> npt.NDArray[Any]:
