@@ -90,12 +90,12 @@ class EpisodeServer:
         idle_timeout_s: float = 60.0,
     ) -> None:
         limits = {"max_clients": max_clients, "idle_timeout_s": idle_timeout_s}
-        fits = {name: _is_number(limit) and limit > 0 for name, limit in limits.items()}
+        fits = {name: _is_number(limit) and 0 < limit < 1e9 for name, limit in limits.items()}  # as sockets take them
         fits["port"] = type(port) is int and 0 <= port < 2**16
         fits["token"] = token is None or (isinstance(token, str) and bool(token))
         if not all(fits.values()):
             name = next(name for name in fits if not fits[name])
-            expected, do = "a port, a token of text, and limits above 0", f"correct {name}"
+            expected, do = "a port, a token of text, and limits from 0 to 1e9", f"correct {name}"
             found = repr({**limits, "port": port, "token": token}[name])
             raise ConfigError(f"environment.env_config, {name}", expected=expected, found=found, do=do)
         self._envs, self._seconds, self._max_clients = envs, idle_timeout_s, max_clients
