@@ -25,7 +25,7 @@ from .env_calls import copied_info
 from .env_checks import adapter_advice, autoreset_mode, mark_environment, reward_shape
 from .env_restarts import EnvRestarts
 from .env_workers import CONNECTION_ERRORS
-from .tensor_envs import device_of, infos_to_arrays, to_arrays
+from .tensor_envs import device_of, infos_to_arrays, to_arrays, to_tensor
 from .vector_envs import AsyncEnvs, SyncEnvs, VectorAgentStep, VectorMultiAgentEnv
 
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -81,12 +81,6 @@ def _check_others_unchanged(before: Any, after: Any, running: Flags) -> None:
                 found="other observations of running environments: they were reset as well",
                 do="heed the mask in the vector environment's reset, or use autoreset mode NEXT_STEP or SAME_STEP",
             )
-
-
-def _on_device(actions: Any, device: Any) -> Any:
-    import torch
-
-    return torch.as_tensor(actions, device=device)
 
 
 _OF_INNER_RESETS = frozenset({"final_observation", "terminal_observation"})
@@ -290,7 +284,7 @@ class EnvStepper:
         if mask is not None and not received:
             self.check_masks("step")
         if self._device is not None:
-            actions = map_struct(partial(_on_device, device=self._device), actions)
+            actions = map_struct(partial(to_tensor, device=self._device), actions)
         try:
             result = received
             if not received:

@@ -74,6 +74,13 @@ def is_tensor(value: Any) -> bool:
     return hasattr(value, "detach")
 
 
+def to_tensor(array: Any, device: Any) -> Any:
+    """Return an array as a tensor of its type on a device."""
+    import torch
+
+    return torch.as_tensor(array, device=device)
+
+
 def device_of(struct: Any) -> Any:
     """Return the device of the tensors in a structure; None if there are none."""
     return next((leaf.device for leaf in flatten(struct)[0] if is_tensor(leaf)), None)

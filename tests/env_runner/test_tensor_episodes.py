@@ -6,17 +6,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from fixture_tensor_envs import NumpyPoints, TorchPoints
 
 from epibatch.algorithms import DQNConfig, PPOConfig, SACConfig
+<<<<<<< HEAD
 from epibatch.cli import main
 from epibatch.connectors.common import FrameStacking
+=======
+from epibatch.connectors import ConnectorV2, Piece
+from epibatch.connectors.common import FlattenObservations, FrameStacking
+>>>>>>> h-38b
 from epibatch.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards
-from epibatch.core.errors import ConfigError, RunnerArgumentError, RunnerError
+from epibatch.core.errors import ColumnError, ConfigError, EnvironmentContractError, RunnerArgumentError, RunnerError
 from epibatch.env_runner import SingleAgentEnvRunner, TensorEnvRunner
+from epibatch.env_runner.callbacks import Callbacks
 from epibatch.learner import RolloutStorage
 from epibatch.offline import read_episodes
 
@@ -252,3 +259,125 @@ def test_after_a_failure_what_had_ended_comes_first():
     episodes = runner.sample(num_timesteps=1)
     assert len(episodes) and all(episode.is_done for episode in episodes)
     assert runner.sample(num_timesteps=N)
+
+
+def test_a_greedy_call_after_an_exploring_one_is_greedy_from_its_first_step():
+    runner = runner_of(TensorEnvRunner)
+    runner.sample(num_timesteps=2 * N, explore=True)
+    for episode in runner.sample(num_timesteps=N, explore=False):
+        means = episode.get_extra_model_outputs("action_dist_inputs")[:, :1]
+        assert np.array_equal(episode.get_actions(), means)
+    (episode, *_) = runner.step(explore=False)
+    assert np.array_equal(episode.get_actions(), episode.get_extra_model_outputs("action_dist_inputs")[:, :1])
+
+
+def test_a_step_after_a_storage_gives_episodes():
+    runner = runner_of(TensorEnvRunner)
+    runner.sample(RolloutStorage(4, N))
+    assert sum(map(len, runner.step())) == N
+
+
+class Unknown(Piece):
+    pipelines = ("env_to_module",)
+
+    def run(self, columns: Any, group: Any) -> Any:
+        return columns
+
+
+class OfDicts(ConnectorV2):
+    def __call__(self, *, batch: Any, **call: Any) -> Any:
+        return batch
+
+
+class FlattensItsOwnWay(FlattenObservations):
+    def rewrite(self, observations: Any, group: Any) -> Any:
+        return super().rewrite(np.asarray(observations), group)
+
+
+@pytest.mark.parametrize("piece", [Unknown, OfDicts, FlattensItsOwnWay])
+def test_pieces_added_while_episodes_run_must_take_tensors(piece):
+    runner = runner_of(TensorEnvRunner)
+    runner.sample(num_timesteps=6 * N)
+    runner.pipelines["env_to_module"].prepend(piece())
+    for _ in range(2):  # the second call resets
+        with pytest.raises(ConfigError, match=f"piece {piece.__name__}"):
+            runner.sample(num_timesteps=N)
+
+
+def test_pieces_that_were_added_know_no_earlier_steps():
+    runner = runner_of(TensorEnvRunner)
+    runner.sample(num_timesteps=2 * N)
+    runner.pipelines["env_to_module"].prepend(FrameStacking(num_frames=1, axis=-1))
+    first, second = (runner.sample(num_timesteps=10 * N) for _ in range(2))
+    assert sum(map(len, first)) == sum(map(len, second)) == 10 * N
+    assert {episode.t_started for episode in first} > {0}
+
+
+def test_rewards_have_the_shape_of_the_reward_space():
+    class Vectors(TorchPoints):
+        reward_space: Any = gym.spaces.Box(-9, 9, (3,))
+
+        def step(self, actions: Any) -> Any:
+            observations, rewards, *rest = super().step(actions)
+            return observations, rewards[:, None] * torch.tensor([1.0, 2.0, 3.0]), *rest
+
+    class Columns(TorchPoints):
+        def step(self, actions: Any) -> Any:
+            observations, rewards, *rest = super().step(actions)
+            return observations, rewards[:, None], *rest
+
+    for env, shape in ((Vectors, (3,)), (Columns, ())):
+        runner = TensorEnvRunner(config=config_of(TensorEnvRunner).environment(env))
+        assert {episode.get_rewards().shape[1:] for episode in runner.sample(num_timesteps=9 * N)} == {shape}
+    Vectors.reward_space = None
+    runner = TensorEnvRunner(config=config_of(TensorEnvRunner).environment(Vectors))
+    with pytest.raises(EnvironmentContractError, match=r"rewards of shape \[5\]"):
+        runner.sample(num_timesteps=N)
+
+
+def test_rewards_that_are_not_finite_are_refused_and_ended_episodes_kept():
+    class Broken(TorchPoints):
+        def step(self, actions: Any) -> Any:
+            observations, rewards, *rest = super().step(actions)
+            if len(self.actions) == 12:
+                rewards[3] = torch.nan
+            return observations, rewards, *rest
+
+    runner = TensorEnvRunner(config=config_of(TensorEnvRunner).environment(Broken))
+    with pytest.raises(ColumnError, match=r"environment 3[\s\S]*nan in step 12 of 20"):
+        runner.sample(num_timesteps=20 * N)
+    kept = runner.sample(num_timesteps=1)
+    assert len(kept) and all(episode.is_done and np.isfinite(episode.get_return()) for episode in kept)
+    assert runner.get_metrics()["num_episodes"] >= len(kept)
+    assert {episode.t_started for episode in runner.sample(num_timesteps=N)} == {0}
+
+
+def test_what_has_no_effect_is_refused():
+    class Watching(TensorEnvRunner):
+        def on_episode_start(self, **event: Any) -> None: ...
+
+    with pytest.raises(ConfigError, match="on_episode_start"):
+        Watching(config=config_of(TensorEnvRunner))
+    with pytest.raises(ConfigError, match="missing_final_obs"):
+        TensorEnvRunner(config=config_of(TensorEnvRunner, missing_final_obs=0.0))
+
+
+def test_callbacks_of_samples_see_the_metrics_of_their_episodes():
+    seen = []
+
+    class Watches(Callbacks):
+        def on_sample_end(self, *, env_runner: Any, samples: Any, **event: Any) -> None:
+            ended = sum(episode.is_done for episode in samples)
+            seen.append((ended, env_runner.get_metrics()["num_episodes"]))
+
+    runner = TensorEnvRunner(config=config_of(TensorEnvRunner).callbacks(Watches))
+    runner.sample(num_timesteps=12 * N)
+    assert seen[0][0] == seen[0][1] > 0
+
+
+def test_random_actions_are_recorded_as_the_environment_gets_them(tmp_path):
+    for cls in (SingleAgentEnvRunner, TensorEnvRunner):
+        runner = cls(config=config_of(cls).offline_data(output=str(tmp_path)))
+        episodes = runner.sample(num_timesteps=N, random_actions=True)
+        actions = [episode.get_extra_model_outputs("actions_for_env")[0] for episode in episodes]
+        assert np.array_equal(sorted(actions), sorted(runner.env.actions[0]))

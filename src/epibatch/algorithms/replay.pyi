@@ -42,7 +42,8 @@ class ReplaySource:
         num_env_steps: environment steps that were sampled for the newest batch; without runners, those drawn.
 
     Raises:
-        ConfigError: recurrent networks of several agents, or runners and recorded episodes of several agents.
+        ConfigError: recurrent networks of several agents, or runners and recorded episodes of several agents, or
+            of other shapes than the environment's.
     """
     def __init__(self, config: Any, group: Any) -> None: ...
     def sample(self) -> Sequence[Any]:

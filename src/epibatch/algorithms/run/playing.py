@@ -27,7 +27,7 @@ from epibatch.core.structs import map_struct
 
 from ...env_runner.envs.make_env import make_vector_env, make_vector_multi_agent_env, wrappers_of
 from ...env_runner.envs.reset_seeds import environment_seeds
-from ...env_runner.envs.tensor_envs import device_of, to_arrays
+from ...env_runner.envs.tensor_envs import device_of, to_arrays, to_tensor
 from ..checkpoint import PLAYING, config_from_checkpoint, read_checkpoint
 from ..policy import Policy
 from .error_reports import error_report
@@ -185,19 +185,17 @@ class _OneOfVector:
     def __init__(self, vector: Any) -> None:
         self._vector, self.render_mode, self.metadata = vector, vector.render_mode, vector.metadata
         self.render = vector.render
-        self._gives_tensors = False
+        self._device: Any = None  # of its tensors, if it gives some
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         observations, _ = self._vector.reset(seed=seed)
-        self._gives_tensors = device_of(observations) is not None
+        self._device = device_of(observations)
         return self._row(observations), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         actions = map_struct(lambda leaf: np.asarray(leaf)[None], action)
-        if self._gives_tensors:
-            from epibatch.core.tensors import convert_to_torch_tensor
-
-            actions = convert_to_torch_tensor(actions, getattr(self._vector.unwrapped, "device", None))
+        if self._device is not None:
+            actions = map_struct(partial(to_tensor, device=self._device), actions)
         observations, rewards, terminateds, truncateds, _ = self._vector.step(actions)
         (reward,), (terminated,), (truncated,) = map(to_arrays, (rewards, terminateds, truncateds))
         return self._row(observations), float(reward), bool(terminated), bool(truncated), {}
