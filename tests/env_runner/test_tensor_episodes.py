@@ -13,13 +13,9 @@ import torch
 from fixture_tensor_envs import NumpyPoints, TorchPoints
 
 from epibatch.algorithms import DQNConfig, PPOConfig, SACConfig
-<<<<<<< HEAD
 from epibatch.cli import main
-from epibatch.connectors.common import FrameStacking
-=======
 from epibatch.connectors import ConnectorV2, Piece
 from epibatch.connectors.common import FlattenObservations, FrameStacking
->>>>>>> h-38b
 from epibatch.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards
 from epibatch.core.errors import ColumnError, ConfigError, EnvironmentContractError, RunnerArgumentError, RunnerError
 from epibatch.env_runner import SingleAgentEnvRunner, TensorEnvRunner
