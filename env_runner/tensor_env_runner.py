@@ -587,8 +587,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             return None, None
         try:
             obs = convert_to_torch_tensor(terminal, self.device)
-            at_rows = (value and map_struct(lambda leaf: leaf[rows], value) for value in (states, state))
-            step = self._step_of(obs, rewards[rows], *at_rows, explore)
+            states, state = (value and map_struct(lambda leaf: leaf[rows], value) for value in (states, state))
+            step = self._step_of(obs, rewards[rows], states, state, explore)
             return rows, (step, self._env_to_module.run_tensors({}, step))
         except Exception as error:
             add_context(error, f"terminal observations of environments {rows[:10].tolist()} ...:")
