@@ -112,6 +112,7 @@ class EnvRunnerGroup:
 
     Attributes:
         local_env_runner: The runner of this process.
+        seconds_waited: Seconds in which runners in other processes had no request so far, of all together.
 
     Raises:
         MissingExtraError: `num_env_runners` needs Ray, which is not installed.
@@ -143,6 +144,7 @@ class EnvRunnerGroup:
         self._broadcasts = self._merges and config.broadcast_env_runner_states
         self._warned: set[Any] = set()
         self._has_raised = False  # a loss
+        self.seconds_waited = 0.0
         self._num_requests = self._steps_lost = self._episodes_lost = self._failures = self._lost_in_a_row = 0
         if config.num_env_runners:
             try:
@@ -219,7 +221,9 @@ class EnvRunnerGroup:
             if parts:
                 return join_episodes([part for _, part in parts])
 
-    def request(self, *, at_most: int | None = None, **arguments: Any) -> int:
+    def request(
+        self, *, at_most: int | None = None, each: int | None = None, new_weights: bool = True, **arguments: Any
+    ) -> int:
         """Let the runners sample, without waiting for them; `ready` returns their episodes.
 
         Each runner gets as many requests as `max_requests_in_flight_per_env_runner` and `max_bytes_in_flight` allow;
@@ -227,6 +231,8 @@ class EnvRunnerGroup:
 
         Args:
             at_most: Number of new requests to all runners together; None: no limit.
+            each: Requests of each runner in flight, in place of `max_requests_in_flight_per_env_runner`.
+            new_weights: False: runners go on with the weights that were sent last.
             **arguments: Those of `EnvRunner.sample`, for each runner.
 
         Returns:
@@ -237,7 +243,8 @@ class EnvRunnerGroup:
         check_amounts(arguments.get("num_timesteps"), arguments.get("num_episodes"))
         self._check_running()
         wanted = dict.fromkeys(self._available(), arguments)
-        return len(self._ask(wanted, self._config.max_requests_in_flight_per_env_runner, at_most))
+        each = each or self._config.max_requests_in_flight_per_env_runner
+        return len(self._ask(wanted, each, at_most, new_weights))
 
     def ready(self, timeout: float | None = None) -> list[tuple[int, Sequence[Any]]]:
         """Wait until a runner has answered a request, and return the episodes of all that have.
@@ -303,9 +310,15 @@ class EnvRunnerGroup:
                 shares[index] = {**arguments, **amounts}
         return shares
 
-    def _ask(self, wanted: Mapping[int, Mapping[str, Any]], each: int = 1, at_most: int | None = None) -> list[int]:
+    def _ask(
+        self,
+        wanted: Mapping[int, Mapping[str, Any]],
+        each: int = 1,
+        at_most: int | None = None,
+        new_weights: bool = True,
+    ) -> list[int]:
         """Send requests until each runner has so many, first to those asked longest ago; return whom they went to."""
-        counts = self._update()
+        counts = self._update(new_weights)
         sent: list[int] = []
         for turn in range(each):
             for index in sorted(wanted, key=lambda index: self._members[index].asked):
@@ -335,7 +348,7 @@ class EnvRunnerGroup:
         member = self._members[index]
         request = SampleRequest(
             arguments=arguments,
-            weights_seq_no=counts[WEIGHTS_SEQ_NO],
+            weights_seq_no=self._weights[0],
             num_edits=self.local_env_runner.num_edits,
             num_env_steps=counts[_STEPS],
             lookback=counts["required_lookback"],
@@ -385,13 +398,14 @@ class EnvRunnerGroup:
         settings = ({name: value for name, value in vars(piece).items() if name[0] != "_"} for piece in pieces)
         return fingerprint(settings, self.local_env_runner.module, (HistoryWatch, StepWatch))
 
-    def _update(self) -> dict[str, Any]:
+    def _update(self, new_weights: bool) -> dict[str, Any]:
         """Prepare what runners get with their next requests; return the local runner's counts."""
-        local = self.local_env_runner
+        local, parts = self.local_env_runner, self._parts
         self._update_parts()
         counts: dict[str, Any] = local.get_state((WEIGHTS_SEQ_NO, "required_lookback", _STEPS))
         version = counts[WEIGHTS_SEQ_NO]
-        if self._weights[0] != version:
+        needs_weights = new_weights or self._weights[0] is None or self._parts != parts  # of modules that changed
+        if needs_weights and self._weights[0] != version:
             self._weights = version, self._actors.put(local.module.get_state())
         if self._broadcasts:
             states = {name: self._merged(pipeline, []) for name, pipeline in local.pipelines.items()}
@@ -482,6 +496,7 @@ class EnvRunnerGroup:
             self._results.append((request.tag, index, answer.value))
             return None
         delivery, member = answer.value, self._members[index]
+        self.seconds_waited += delivery.waited
         member.progress, member.running = delivery.progress, delivery.running
         member.num_bytes, member.was_late = delivery.num_bytes or member.num_bytes, False
         self._arrived.append((index, delivery))

@@ -130,11 +130,15 @@ class PPOLoss(Loss):
         coefficient = coefficients["kl_coeff"]
         if self.settings.use_kl_loss:
             mean_kl = self._metric(metrics, "mean_kl", "use_kl_loss")
-            if mean_kl > 2.0 * self.settings.kl_target:
-                coefficient *= 1.5
-            elif mean_kl < 0.5 * self.settings.kl_target:
-                coefficient *= 0.5
+            coefficient = adapted_kl_coeff(coefficient, mean_kl, self.settings.kl_target)
         return {"kl_coeff": coefficient}
+
+
+def adapted_kl_coeff(coefficient: float, mean_kl: float, target: float) -> float:
+    """Return the weight of a KL term for the next update: more if the divergence is twice its target, less if half."""
+    if mean_kl > 2.0 * target:
+        return coefficient * 1.5
+    return coefficient * 0.5 if mean_kl < 0.5 * target else coefficient
 
 
 def ppo_loss(

@@ -65,6 +65,7 @@ class Delivery:
         progress: What `HostedEnvRunner.progress` returns from now on.
         num_bytes: Size of the episodes; 0 if it was not measured.
         seconds: Time that the request took.
+        waited: Seconds before it in which the runner had no request.
         failure: What an environment raised; the episodes that had ended then come with the next delivery.
     """
 
@@ -78,6 +79,7 @@ class Delivery:
     progress: int
     num_bytes: int
     seconds: float
+    waited: float
     failure: Failure | None = None
 
 
@@ -110,6 +112,7 @@ class HostedEnvRunner:
         self._undelivered: list[dict[str, dict[str, Any]]] = []  # states at the ends of requests that failed
         self._is_delivered = True
         self._replaced = 0
+        self._idle_since: float | None = None
         self._watch()
         self._steps, self._first = 0, self.runner.num_env_steps_sampled_lifetime
 
@@ -183,7 +186,7 @@ class HostedEnvRunner:
             self._pending += ((self._number, unsynchronised(part)) for part in states)
         self._undelivered, self._is_delivered = [], True
         packed = pack_episodes(episodes)
-        return Delivery(
+        delivery = Delivery(
             number=self._number,
             episodes=packed,
             running=_running(episodes),
@@ -196,9 +199,12 @@ class HostedEnvRunner:
             piece_seconds={n: p.watch.take() for n, p in self.runner.pipelines.items() if p.watch is not None},
             progress=self.progress(),
             num_bytes=0 if self._config.max_bytes_in_flight is None else _size(packed),
-            seconds=time.perf_counter() - started,
+            seconds=(now := time.perf_counter()) - started,
+            waited=0.0 if self._idle_since is None else started - self._idle_since,
             failure=failure,
         )
+        self._idle_since = now
+        return delivery
 
     def _states(self) -> dict[str, dict[str, Any]]:
         return {name: pipeline.get_state() for name, pipeline in self.runner.pipelines.items()}

@@ -15,7 +15,20 @@ from pathlib import Path
 
 MODULES = [
     f"epibatch.algorithms.{name}"
-    for name in ("algorithm_config", "bc", "cql", "dqn", "iql", "marwil", "ppo", "replay", "sac")
+    for name in (
+        "algorithm_config",
+        "appo",
+        "bc",
+        "cql",
+        "dqn",
+        "fragments",
+        "impala",
+        "iql",
+        "marwil",
+        "ppo",
+        "replay",
+        "sac",
+    )
 ]
 HEAD = "# Written by `make generated`: the source without bodies, with the settings of the models.\n"
 

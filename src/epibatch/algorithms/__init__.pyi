@@ -2,10 +2,12 @@ from .config.multi_agent import AgentMapping as AgentMapping
 from .algorithm import Algorithm as Algorithm, StepResult as StepResult
 from .algorithm_config import AlgorithmConfig as AlgorithmConfig
 from .config.signatures import describe_settings as describe_settings
+from .appo import APPOConfig as APPOConfig, APPORule as APPORule
 from .bc import BC as BC, BCConfig as BCConfig, BCRule as BCRule
 from .cql import CQLConfig as CQLConfig, CQLRule as CQLRule
 from .dqn import DQNConfig as DQNConfig, DQNRule as DQNRule
 from .exported_policy import ExportedPolicy as ExportedPolicy, load_exported as load_exported
+from .impala import IMPALAConfig as IMPALAConfig, IMPALARule as IMPALARule
 from .iql import IQLConfig as IQLConfig, IQLRule as IQLRule
 from .loggers import Logger as Logger
 from .marwil import MARWILConfig as MARWILConfig, MARWILRule as MARWILRule

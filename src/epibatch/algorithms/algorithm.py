@@ -156,6 +156,7 @@ class Algorithm:
         self._time_total_s = 0.0
         self._env_steps = self._steps_to_learn = 0
         self._edits_learned = 0
+        self._runners_waited = 0.0
         runners = self.config if config.env is not None else with_spaces_of_data(self.config)
         self.episode_log = None if config.output is None else EpisodeLog(config.output, config.env)
         self.env_runner_group = (
@@ -300,9 +301,10 @@ class Algorithm:
             `env_runners` (returns, lengths, counts), `learners` (losses), `training_iteration`,
             `num_env_steps_sampled_lifetime` (those of finished iterations), `time_this_iter_s`, `time_total_s`,
             `timers` with the seconds of `sample` and `learn`, and of every piece if the config has `time_pieces`;
-            with several processes `fault_tolerance`, counts of their failures; what the source reports, such as
-            `replay_buffer`; and `evaluation`, what `evaluate` returned, in iterations that `evaluation_interval`
-            divides. If that fails, it is missing, and a warning says why. In iterations that
+            with several processes `fault_tolerance`, counts of their failures; with processes that sample `waiting`,
+            the seconds in which each of them, on average, and the learner waited for the other; what the source
+            reports, such as `replay_buffer`; and `evaluation`, what `evaluate` returned, in iterations that
+            `evaluation_interval` divides. If that fails, it is missing, and a warning says why. In iterations that
             `offline_evaluation_interval` divides, `offline_evaluation`: the losses of episodes that are `held_out`.
 
         Raises:
@@ -354,6 +356,10 @@ class Algorithm:
         }
         if self.config.num_env_runners or self.config.num_learners:
             results["fault_tolerance"] = self._fault_report()
+        if self.config.num_env_runners:
+            waited, self._runners_waited = self._runners_waited, self.env_runner_group.seconds_waited
+            runners_s = (self._runners_waited - waited) / self.config.num_env_runners
+            results["waiting"] = {"env_runners_s": runners_s, "learner_s": timers.get("sample", 0.0)}
         if isinstance(self._batches, ReportingSource):
             results.update(self._batches.get_metrics())
         if evaluates:
@@ -400,7 +406,7 @@ class Algorithm:
         if drawn is None or len(episodes):
             learned_from, self._steps_to_learn = self._steps_to_learn, 0
             data: dict[str, Any] = {"episodes": episodes}
-            if drawn is not None and not self.learner_group.is_local:  # values of rows come back in a batch's order
+            if drawn is not None and self._sends_rows():  # values of rows come back in a batch's order
                 data = {"batch": self.learner.make_batch(episodes, self._piece_metrics)}
             try:
                 results = self.learner_group.update(
@@ -414,6 +420,11 @@ class Algorithm:
                 drawn.learned(self.learner_group.row_outputs)
         timers = {"sample": sampled - start, "learn": time.perf_counter() - sampled}
         return StepResult(results, num_env_steps, timers)
+
+    def _sends_rows(self) -> bool:
+        """True if learners in other processes give values of rows."""
+        learner = self.learner
+        return not self.learner_group.is_local and any(learner.loss_of(key).row_outputs for key in learner.module)
 
     def _fault_report(self) -> dict[str, Any]:
         """Return the number of processes, of healthy ones, and of steps and episodes that were lost so far."""

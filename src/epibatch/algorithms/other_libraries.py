@@ -62,7 +62,9 @@ OTHER_SETTINGS: dict[str, str] = {
     "num_sgd_iter": "use num_epochs",
     "num_steps": "use rollout_fragment_length (steps of each environment)",
     "num_workers": "use num_env_runners",
+    "num_gpu_loader_threads": "leave it out: batches are made where the learner is",
     "observation_filter": "use the piece MeanStdFilter in the env-to-module pipeline",
+    "opt_type": _OPTIMIZER,
     "optimizer_class": _OPTIMIZER,
     "optimizer_kwargs": _OPTIMIZER,
     "policy_kwargs": "use model_config: rl_module(model_config={...})",
@@ -75,6 +77,7 @@ OTHER_SETTINGS: dict[str, str] = {
     "use_critic": _ALWAYS,
     "use_gae": _ALWAYS,
     "vf_coef": "use vf_loss_coeff",
+    "vtrace": "leave it out: IMPALA and APPO always have V-trace",
     "weight_decay": _OPTIMIZER,
 }
 """Settings of other libraries, and of earlier versions of RLlib -> what to do here."""

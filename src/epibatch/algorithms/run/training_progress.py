@@ -29,7 +29,8 @@ _WIDTH = 80
 
 
 def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
-    """One line about one iteration: return and processes, then evaluation, steps per second, losses, if they fit.
+    """One line about one iteration: return and processes; then, as far as it fits, what evaluation measured, steps per
+    second, what waited for what, and losses.
 
     Args:
         results: what `Algorithm.train` returned.
@@ -50,6 +51,7 @@ def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
     steps, seconds = runner.get("num_env_steps_sampled"), results.get("time_this_iter_s")
     if steps is not None and seconds:
         parts.append(f"{steps / seconds:,.0f} steps/s")
+    parts += _waits(results)
     for module_id, module in results.get("learners", {}).items():
         losses = [f"{label} {module[name]:.3g}" for name, label in _LOSSES.items() if name in _names(module)]
         if losses:
@@ -71,6 +73,17 @@ def _processes(faults: Mapping[str, Any]) -> list[str]:
     if restarts:
         parts.append(f"{restarts} restart{'' if restarts == 1 else 's'}")
     return [", ".join(parts)] if parts else []
+
+
+def _waits(results: Mapping[str, Any]) -> list[str]:
+    """Return the seconds in which runners and learner waited for each other, and the state of the queue between."""
+    parts, waits, queue = [], results.get("waiting"), results.get("queue")
+    if waits:
+        parts.append(f"waited: runners {waits['env_runners_s']:.1f} s, learner {waits['learner_s']:.1f} s")
+    if queue and waits:
+        dropped = f", {queue['num_env_steps_dropped']:,} steps dropped" if queue["num_env_steps_dropped"] else ""
+        parts.append(f"queue {queue['num_batches']}, rows {queue['age_of_rows_mean']:.1f} updates old{dropped}")
+    return parts
 
 
 def _names(module: Any) -> Mapping[str, Any]:
