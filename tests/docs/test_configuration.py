@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from epibatch.algorithms import CQLConfig, DQNConfig, IQLConfig, MARWILConfig, SACConfig
+from epibatch.algorithms import APPOConfig, CQLConfig, DQNConfig, IMPALAConfig, IQLConfig, MARWILConfig, SACConfig
 from epibatch.algorithms.config.pipelines import PIPELINES
 from epibatch.algorithms.config.settings import TrainingSettings
 from epibatch.algorithms.ppo import PPOConfig
@@ -50,6 +50,8 @@ def test_settings_and_their_defaults(section):
 @pytest.mark.parametrize(
     ("heading", "config", "base"),
     [
+        ("IMPALA", IMPALAConfig, None),
+        ("APPO", APPOConfig, IMPALAConfig),
         ("DQN", DQNConfig, None),
         ("SAC", SACConfig, DQNConfig),
         ("MARWIL", MARWILConfig, None),

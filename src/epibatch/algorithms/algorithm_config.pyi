@@ -441,7 +441,7 @@ class AlgorithmConfig:
             sample_timeout_s: Seconds without a step after which a process is taken to hang, and is replaced; None:
                 no limit.
             max_requests_in_flight_per_env_runner: Samples that each process is asked for before earlier ones were
-                taken; more than 1 needs `sample_while_learning`.
+                taken; more than 1 needs `sample_while_learning`, or IMPALA or APPO, whose default is 2.
             max_bytes_in_flight: Bytes of samples that were asked for and not taken, of all processes together;
                 None: no limit but `max_requests_in_flight_per_env_runner`.
             sample_while_learning: True: the next batch is sampled while the modules learn from this one, so it is

@@ -356,8 +356,8 @@ class EnvRunnerSettings(SettingsModel):
     sample_timeout_s: PositiveNumber | None = 60.0
     """Seconds without a step after which a process is taken to hang, and is replaced; None: no limit."""
     max_requests_in_flight_per_env_runner: Positive = 1
-    """Samples that each process is asked for before earlier ones were taken; more than 1 needs
-    `sample_while_learning`."""
+    """Samples that each process is asked for before earlier ones were taken; more than 1 needs `sample_while_learning`,
+    or IMPALA or APPO, whose default is 2."""
     max_bytes_in_flight: Positive | None = None
     """Bytes of samples that were asked for and not taken, of all processes together; None: no limit but
     `max_requests_in_flight_per_env_runner`."""
