@@ -5,19 +5,7 @@ from __future__ import annotations
 import pytest
 
 from epibatch.algorithms import DQNConfig, SACConfig
-
-
-def best_return(config, steps, goal):
-    """The best greedy return of 10 episodes, looked at each 2,000 steps until the goal is reached."""
-    config.evaluation(evaluation_config={"env": config.env}, evaluation_duration=10)
-    algo, sampled, found = config.build_algo(), 0, []
-    while sampled < steps and not (found and max(found) >= goal):
-        for _ in range(2):
-            sampled = algo.train()["num_env_steps_sampled_lifetime"]
-        found.append(algo.evaluate()["env_runners"]["episode_return_mean"])
-    algo.stop()
-    return max(found)
-
+from fixture_configs import best_return
 
 PLAIN = {"type": "EpisodeReplayBuffer", "capacity": 50_000}
 PRIORITIES = {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 50_000, "alpha": 0.6, "beta": 0.4}

@@ -52,7 +52,7 @@ def test_modules_without_a_rule(stranger):
         ("ray.rllib.utils.replay_buffers", "ReservoirReplayBuffer", "replay buffers of the old API stack"),
         ("ray.rllib.offline", "JsonReader", "offline data"),
         ("ray.rllib.utils.framework", "try_import_tf", "TensorFlow"),
-        ("ray.rllib.algorithms.appo", "APPOConfig", "docs/algorithms.md"),
+        ("ray.rllib.algorithms.dreamerv3", "DreamerV3Config", "docs/algorithms.md"),
         ("ray.rllib.algorithms.cql", "CQLConfigs", "the nearest is CQLConfig"),
         ("ray.rllib.algorithms.ppo.ppo_catalog", "PPOCatalog", "write an RLModule"),
         ("ray.rllib.utils.test_utils", "check", "assert_allclose"),

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from epibatch.algorithms import APPOConfig, IMPALAConfig
+from fixture_configs import best_return, pole_of_fragments
 from fixture_envs import CountingEnv
 
 
@@ -95,3 +96,15 @@ def test_killed_runners_lose_and_double_nothing_that_was_delivered(cluster):
     left = results["num_env_steps_sampled_lifetime"] - len(noted.steps) - dropped
     assert 0 <= left < 60 * (waiting + 2), "the rest waits"
     algo.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [IMPALAConfig, APPOConfig])
+def test_the_pole_is_balanced_by_two_runners(cluster, kind):
+    best = []
+    for seed in range(3):
+        config = pole_of_fragments(kind, seed, num_env_runners=2, num_cpus_per_env_runner=0)
+        best.append(best_return(config, 150_000, 475, iterations=5))
+        if best[-1] >= 475:
+            break
+    assert max(best) >= 475, best
