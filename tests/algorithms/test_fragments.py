@@ -167,7 +167,10 @@ class Runners:
             return []
         if self.answers[0] == "wait":
             del self.answers[0]
-        return [fragment(*part) for part in self.answers.pop(0)]
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return [fragment(*part) for part in answer]
 
 
 def fragment(runner, steps, version):
@@ -229,6 +232,23 @@ def test_weights_are_sent_after_as_many_updates_as_is_said():
         queue.sample()
         group.version += 1
     assert group.requests == [(2, True), (2, False), (2, False), (2, True), (2, False), (2, False)]
+
+
+def test_steps_count_also_if_the_runners_fail_later():
+    queue, _ = queue_of(IMPALAConfig, [(1, 6, 0)], "wait", RunnerError("runners", found="none left"), [(2, 6, 0)])
+    with pytest.raises(RunnerError, match="none left"):
+        queue.sample()
+    assert runners_of(queue.sample()) == [1, 2] and queue.num_env_steps == 12
+
+
+def test_restored_weights_are_sent_although_their_number_is_lower():
+    queue, group = queue_of(IMPALAConfig, *[[(1, 10, 0)]] * 3, broadcast_interval=2)
+    group.version = 9
+    queue.sample()
+    queue.forget()
+    group.version = 3
+    queue.sample()
+    assert group.requests == [(2, True), (2, True)]
 
 
 def test_what_is_in_the_queue_is_dropped_with_the_running_episodes():
@@ -350,8 +370,10 @@ def test_learning_is_better_than_chance(kind):
 def test_recurrent_networks_learn_from_their_own_states(kind):
     config = small(kind().environment("CartPole-v1"), train_batch_size=100).env_runners(num_envs_per_env_runner=2)
     config.rl_module(model_config={"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 7})
-    algo = config.debugging(check_first_update="error").build_algo()
+    algo = config.learners(columns="auto").debugging(check_first_update="error").build_algo()
     learned = algo.train()["learners"]["default_policy"]
+    left_out = algo.learner.column_use["default_policy"].left_out
+    assert "weights_seq_no" in left_out and not left_out & {"action_logp", "terminateds", "loss_mask"}
     assert learned["num_rows"] == 100 and all(map(math.isfinite, learned.values()))
     algo.stop()
 

@@ -75,6 +75,7 @@ class FragmentQueue:
         self._batches: list[_Batch] = []
         self._open = _Batch()
         self.is_late, self.num_env_steps = False, 0
+        self._new_steps = 0  # that came since the last batch
         self._draws = self._dropped = 0
         self._sent = -math.inf  # version of the weights that runners were sent last
         self._ages: list[tuple[int, int]] = []  # updates between acting and learning, and steps, since the last report
@@ -90,16 +91,15 @@ class FragmentQueue:
         Raises:
             RunnerError: runners return fragments without a step all the time, or all were lost and not replaced.
         """
-        self.num_env_steps = 0
         if self._config.num_env_runners:
             self._take(self._group.ready(timeout=0.0))
             self._request()
             self._empty += not self._batches
         patience = _PATIENCE
         while not self._batches:
-            before = self.num_env_steps
+            before = self._new_steps
             self._take(self._next_fragments())
-            patience = patience - 1 if self.num_env_steps == before else _PATIENCE
+            patience = patience - 1 if self._new_steps == before else _PATIENCE
             if not patience:
                 raise RunnerError(
                     "Algorithm.train",
@@ -113,6 +113,7 @@ class FragmentQueue:
         self.is_late = any(age > 0 for age, _ in ages)
         self._ages += ages
         self._warn()
+        self.num_env_steps, self._new_steps = self._new_steps, 0
         return join_episodes([part for *_, part in batch.parts])
 
     def _next_fragments(self) -> list[tuple[int, Sequence[Any]]]:
@@ -141,7 +142,7 @@ class FragmentQueue:
         config = self._config
         for _, part in fragments:
             steps = count_steps(part)
-            self.num_env_steps += steps
+            self._new_steps += steps
             if not steps:
                 continue
             size, batch = steps, self._open
@@ -222,6 +223,7 @@ class FragmentQueue:
         """Drop what is in the queue."""
         self._drop([*self._batches, self._open])
         self._batches, self._open = [], _Batch()
+        self._new_steps, self._sent = 0, -math.inf
 
     def get_metrics(self) -> dict[str, Any]:
         """Return the length of the queue, what was dropped, and the age of the rows that were learned from."""
