@@ -43,7 +43,7 @@ class VTrace(AdvantageEstimation):
 
     Example:
         >>> VTrace(gamma=0.9, clip_rho_threshold=2.0)
-        VTrace(gamma=0.9, clip_rho_threshold=2.0, clip_pg_rho_threshold=1.0, target='', per_module={})
+        VTrace(gamma=0.9, clip_rho_threshold=2.0)
     """
 
     reads: ClassVar[tuple[str, ...]] = (*AdvantageEstimation.reads, Columns.ACTIONS, Columns.ACTION_LOGP)

@@ -39,6 +39,9 @@ def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
     Example:
         >>> summary({"env_runners": {"episode_return_mean": 21.5, "num_env_steps_sampled": 400}, "time_this_iter_s": 2})
         'return 21.5 | 200 steps/s'
+        >>> queue = {"num_batches": 2, "num_env_steps_dropped": 0, "age_of_rows_mean": 1.5}
+        >>> summary({"waiting": {"env_runners_s": 0.2, "learner_s": 3.14}, "queue": queue}, width=120)
+        'no episode done yet | waited: runners 0.2 s, learner 3.1 s | queue 2, rows 1.5 updates old'
     """
     runner = results.get("env_runners", {})
     mean = runner.get("episode_return_mean")
