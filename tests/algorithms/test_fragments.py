@@ -6,6 +6,7 @@ import math
 import random
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 import torch
 from fake_actors import FakeActors
 
-from epibatch.algorithms import AgentMapping, Algorithm, APPOConfig, IMPALAConfig, PolicySpec
+from epibatch.algorithms import AgentMapping, Algorithm, AlgorithmConfig, APPOConfig, IMPALAConfig, PolicySpec
 from epibatch.connectors.authoring import episode_function
 from epibatch.core.errors import ConfigError, EpibatchWarning, RunnerError
 from epibatch.core.rl_module import DefaultActorCritic
@@ -420,6 +421,16 @@ def test_a_saved_run_goes_on_exactly(kind, tmp_path):
 
     expected = goes_on(first)
     assert goes_on(Algorithm.from_checkpoint(tmp_path)) == expected
+
+
+@BOTH
+def test_the_example_files_are_configs_that_train(kind):
+    name = kind.__name__.removesuffix("Config").lower()
+    config = AlgorithmConfig.from_yaml(Path(__file__).parents[2] / "examples" / f"cartpole_{name}.yaml")
+    assert type(config) is kind and type(config).from_yaml(config.to_yaml()).to_dict() == config.to_dict()
+    algo = config.build_algo()
+    assert algo.train()["learners"]["default_policy"]["num_rows"] >= 500
+    algo.stop()
 
 
 def test_the_checks_name_what_is_wrong():
