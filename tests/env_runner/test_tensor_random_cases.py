@@ -13,7 +13,6 @@ from gymnasium import spaces
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors.common import FlattenObservations
 from epibatch.connectors.env_to_module import PrevActionsPrevRewards
-from epibatch.core.structs import flatten, map_struct
 from epibatch.env_runner import SingleAgentEnvRunner, TensorEnvRunner
 
 OBSERVATIONS = {
@@ -28,6 +27,21 @@ ACTIONS = {
     "dict": spaces.Dict({"x": spaces.Box(-1, 1, (1,), np.float32), "y": spaces.Discrete(2)}),
     "tuple": spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))),
 }
+
+
+def mapped(function: Any, first: Any, *others: Any) -> Any:
+    """What a function makes of the leaves of structures that are nested alike."""
+    if isinstance(first, dict):
+        return {key: mapped(function, first[key], *(other[key] for other in others)) for key in first}
+    if isinstance(first, tuple):
+        return tuple(mapped(function, *parts) for parts in zip(first, *others))
+    return function(first, *others)
+
+
+def leaves(struct: Any) -> list[Any]:
+    found: list[Any] = []
+    mapped(found.append, struct)
+    return found
 
 
 class OfArrays(gym.vector.VectorEnv):
@@ -47,13 +61,13 @@ class OfArrays(gym.vector.VectorEnv):
         self.seen, self.memory, self.count = [], None, 0
 
     def drawn(self) -> Any:
-        return map_struct(np.array, self.observation_space.sample())
+        return mapped(np.array, self.observation_space.sample())
 
     def given(self, obs: Any) -> Any:
-        obs = map_struct(torch.from_numpy, obs) if self.tensors else obs
+        obs = mapped(torch.from_numpy, obs) if self.tensors else obs
         if self.memory is None or not self.case["reuse"]:
             self.memory = obs
-        for memory, leaf in zip(flatten(self.memory)[0], flatten(obs)[0]):
+        for memory, leaf in zip(leaves(self.memory), leaves(obs)):
             memory[:] = leaf
         return self.memory
 
@@ -65,23 +79,23 @@ class OfArrays(gym.vector.VectorEnv):
         self.count += 1
         if self.count == case["fails"]:
             raise ConnectionError("lost")
-        self.seen.append(map_struct(np.array, actions))
-        for leaf in flatten(actions)[0]:
+        self.seen.append(mapped(np.array, actions))
+        for leaf in leaves(actions):
             leaf[:] = 0
         ended = rng.random(n) < case["ends"]
         terminated = ended & (rng.random(n) < 0.5)
         flags = [terminated, ended & ~terminated]
         last, first, has = self.drawn(), self.drawn(), ended & (rng.random(n) < case["final"])
-        obs = map_struct(lambda a, b: np.where(ended.reshape(-1, *[1] * (a.ndim - 1)), a, b), first, last)
+        obs = mapped(lambda a, b: np.where(ended.reshape(-1, *[1] * (a.ndim - 1)), a, b), first, last)
         rewards = rng.uniform(-1, 1, (n, *case["reward"])).astype(np.float32)
         infos: dict[str, Any] = {"_final_obs": has}
         if self.tensors:
             rewards, *flags = map(torch.from_numpy, (rewards, *(flag.astype(case["flags"]) for flag in flags)))
-            infos["final_obs"] = map_struct(torch.from_numpy, last)
+            infos["final_obs"] = mapped(torch.from_numpy, last)
         else:
             infos["final_obs"] = np.empty(n, object)
             for i in np.flatnonzero(has):
-                infos["final_obs"][i] = map_struct(lambda leaf, i=i: leaf[i], last)
+                infos["final_obs"][i] = mapped(lambda leaf, i=i: leaf[i], last)
         return self.given(obs), rewards, *flags, infos
 
 
@@ -150,7 +164,7 @@ def rows_of(episode: Any, lookback: Any) -> dict[str, Any]:
 def same(mine: Any, other: Any) -> None:
     if isinstance(mine, dict):
         assert mine.keys() == other.keys()
-    for left, right in zip(flatten(mine)[0], flatten(other)[0], strict=True):
+    for left, right in zip(leaves(mine), leaves(other), strict=True):
         assert np.allclose(left, right, atol=2e-4)
 
 

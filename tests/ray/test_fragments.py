@@ -42,9 +42,12 @@ class Noted:
         return [step for batch in self.batches for step in batch]
 
 
-@pytest.mark.parametrize("num_learners", [0, 2])
-def test_runners_sample_while_the_modules_learn(cluster, num_learners):
-    algo = small(IMPALAConfig, 2, num_learners).build_algo()
+@pytest.mark.parametrize(("kind", "num_learners"), [(IMPALAConfig, 0), (APPOConfig, 2)])
+def test_runners_sample_while_the_modules_learn(cluster, kind, num_learners):
+    config = small(kind, 2, num_learners)
+    if kind is APPOConfig:
+        config.training(circular_buffer_iterations_per_batch=1, target_network_update_freq=0.25, use_kl_loss=True)
+    algo = config.build_algo()
     noted = Noted(algo)
     for _ in range(2):
         results = algo.train()
