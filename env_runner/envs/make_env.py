@@ -188,7 +188,7 @@ def _class_at(env: str) -> type[Any] | None:
 
 
 def _is_environment(found: Any) -> bool:
-    return isinstance(found, type) and issubclass(found, (gym.Env, gym.vector.VectorEnv))
+    return isinstance(found, type) and all(callable(getattr(found, name, None)) for name in ("reset", "step"))
 
 
 def _unknown_id(env: str) -> UnknownNameError:

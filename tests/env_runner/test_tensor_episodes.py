@@ -377,3 +377,8 @@ def test_random_actions_are_recorded_as_the_environment_gets_them(tmp_path):
         episodes = runner.sample(num_timesteps=N, random_actions=True)
         actions = [episode.get_extra_model_outputs("actions_for_env")[0] for episode in episodes]
         assert np.array_equal(sorted(actions), sorted(runner.env.actions[0]))
+
+
+def test_a_text_names_a_class_that_is_no_environment_of_gymnasium():
+    config = config_of(TensorEnvRunner).environment("fixture_tensor_envs:RobotsLikeIsaac")
+    assert sum(map(len, TensorEnvRunner(config=config).sample(num_timesteps=N))) == N
