@@ -114,7 +114,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         >>> from epibatch.learner import RolloutStorage
         >>> runner = TensorEnvRunner(env="CartPole-v1", num_envs=2, seed=0)
         >>> storage = RolloutStorage(num_steps=5, num_envs=2)
-        >>> runner.sample(storage)
+        >>> _ = runner.sample(storage)
         >>> storage["obs"].shape, storage["action_logp"].shape
         (torch.Size([5, 2, 4]), torch.Size([5, 2]))
         >>> storage.compute_returns(runner.last_values())

@@ -402,7 +402,8 @@ class Learner:
         shared_data: dict[str, Any] = {} if known_ids is None else {POLICIES_TO_TRAIN: known_ids}
         if shared.count > 1:
             shared_data[LEARNERS] = shared
-        shared_data[KEPT_BY_RULES] = {module_id: trainer.own for module_id, trainer in self._trainers().items()}
+        if kept := {name: trainer.own for name, trainer in self._trainers().items() if trainer.own is not None}:
+            shared_data[KEPT_BY_RULES] = kept
         pending = self._check.begin(self._learner_connector, self._module, episodes, known_ids)
         if self._unread is not None:
             shared_data.update(self._unread.begin(self._trainers()))

@@ -368,8 +368,8 @@ def test_algorithm_classes_by_name():
     config = PPO.get_default_config()
     assert type(config) is PPOConfig and config.to_dict() == PPOConfig().to_dict()
     assert PPO.get_default_config() is not config
-    with pytest.raises(UnknownNameError, match=r"'IMPALA'\n.*Known: .*PPO"):
-        get_trainable_cls("IMPALA")
+    with pytest.raises(UnknownNameError, match=r"'Dreamer'\n.*Known: .*PPO"):
+        get_trainable_cls("Dreamer")
     with pytest.raises(ConfigError, match="an environment"):
         Algorithm(AlgorithmConfig())
 

@@ -59,7 +59,7 @@ def test_a_wrong_name_says_what_to_import(package, name, said):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ("epibatch.algorithms.appo", r"'epibatch\.algorithms' has no attribute 'appo'; .*Known: .* more"),
+        ("epibatch.algorithms.dreamer", r"'epibatch\.algorithms' has no attribute 'dreamer'; .*Known: .* more"),
         ("json.nothing", r"No module named 'json\.nothing'"),
     ],
 )
@@ -69,7 +69,7 @@ def test_a_module_that_is_not_there(module, message):
 
 
 def test_asking_whether_a_module_is_there_is_no_error():
-    assert importlib.util.find_spec("epibatch.algorithms.appo") is None
+    assert importlib.util.find_spec("epibatch.algorithms.dreamer") is None
     assert importlib.util.find_spec("epibatch.algorithms.ppo") is not None
     assert not hasattr(epibatch.connectors, "View")
 

@@ -11,7 +11,7 @@ ALL_MODULES = "__all_modules__"
 POLICIES_TO_TRAIN = "policies_to_train"  # in shared_data: a frozenset of the ids of the modules to update
 ROW_MAP = "memorized_map_structure"  # in shared_data while acting: the agent, or the episode, of each row
 LEARNERS = "learners"  # in shared_data, if several learners update together: an object with `gather(value) -> list`
-KEPT_BY_RULES = "kept_by_rules"  # in shared_data of a learner: module id -> what its update rule keeps, or None
+KEPT_BY_RULES = "kept_by_rules"  # in shared_data of a learner: module id -> what its update rule keeps
 NUM_ENV_STEPS = "num_env_steps"  # in shared_data while acting: env steps sampled so far, by all runners
 
 __getattr__, __dir__ = lazy_exports(__name__)
