@@ -246,6 +246,25 @@ def test_no_call_follows_the_loss_of_an_episode(made):
     assert rows == [[1, 2, 3], [0, 1, 2]] and len(raised) == 1
 
 
+def test_many_simulators_go_before_their_first_step(made):
+    runner = made(num_envs=2)
+
+    def play():
+        runner.env.observe(stays := runner.env.start_episode(), np.zeros(2))
+        runner.env.observe(stays, np.full(2, 1), 1.0)
+        for _ in range(40):  # more than the rows that a fragment of one step has
+            episode_of(runner.env, 0, "lost")
+        with pytest.raises(RunnerError, match="stopped"):
+            runner.env.observe(stays, np.full(2, 2), 2.0)
+
+    thread = in_thread(play)
+    for t in (0, 1):
+        (chunk,) = runner.sample(num_timesteps=1)
+        assert chunk.get_observations()[:, 0].tolist() == [t, t + 1] and chunk.get_rewards().tolist() == [t + 1]
+    runner.stop()
+    thread.join(10)
+
+
 def test_a_simulator_that_goes_where_a_chunk_was_cut(made):
     runner = made(num_envs=2)
     in_thread(episode_of, runner.env, 4, "lost")
