@@ -204,7 +204,7 @@ class EnvStepper:
             self._at_work &= ~self.env.recv(self.env.num_envs)[-1]
 
     def exchange(self, actions: Any, mask: Flags | None, count: int) -> Flags:
-        """Send actions to the environments that are not at work, and wait until so many have answered.
+        """Send actions to the environments whose processes are not at work, and wait until so many have answered.
 
         Args:
             actions: Those of all environments.
@@ -216,7 +216,7 @@ class EnvStepper:
         """
         started = time.perf_counter()
         answered: Flags
-        begins = ~self._at_work if mask is None else mask & ~self._at_work
+        begins: Flags = self.env.free if mask is None else mask & self.env.free
         try:
             if begins.any():
                 self.env.send(actions, begins)

@@ -62,6 +62,11 @@ class _Episode:
     action: Any = None
     is_lost: bool = False
 
+    @property
+    def is_over(self) -> bool:
+        """True if its simulator has gone, and the runner has taken its last message."""
+        return self.is_lost and self.message is None
+
 
 class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
     """N environments for the episodes of simulators, which run on their own and ask for actions.
@@ -111,7 +116,7 @@ class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         """
         with self._lock:
             self._check_open("start_episode()")
-            taken = {episode.env for episode in self._episodes.values() if not episode.is_lost}
+            taken = {episode.env for episode in self._episodes.values() if not episode.is_over}
             if len(taken) == self.num_envs:
                 raise RunnerError(
                     "start_episode()",
@@ -170,8 +175,8 @@ class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         with self._lock:
             self._dropped.discard(episode_id)
             episode = self._episodes.get(episode_id)
-            if episode is not None and episode.has_begun:
-                episode.is_lost, episode.message = True, None
+            if episode is not None and (episode.has_begun or episode.message is not None):
+                episode.is_lost = True
                 self._called.notify_all()
             elif episode is not None:
                 del self._episodes[episode_id]
@@ -208,7 +213,7 @@ class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             RunnerError: there is none, or the message does not follow the one before.
         """
         episode, ends = self._episodes.get(episode_id), message.terminated or message.truncated
-        if episode is None:
+        if episode is None or episode.is_lost:
             problem = (
                 "an episode that runs",
                 f"the id {episode_id!r}",
@@ -257,7 +262,7 @@ class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             while True:
                 self._check_open("sample()")
                 begins, steps = np.zeros((2, self.num_envs), np.bool_)
-                lost = [key for key, episode in self._episodes.items() if episode.is_lost]
+                lost = [key for key, episode in self._episodes.items() if episode.is_over]
                 for episode in self._episodes.values():
                     if episode.message is not None:
                         (steps if episode.has_begun else begins)[episode.env] = True

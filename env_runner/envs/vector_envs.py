@@ -572,6 +572,13 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             _raise_first(self.failures)
         return result
 
+    @property
+    def free(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """The environments that `send` takes, bool [N]: nothing in their processes is at work."""
+        free = np.ones(self.num_envs, np.bool_)
+        free[list(self._workers.together(self._sent))] = False
+        return free
+
     def send(self, actions: Any, mask: Any = None) -> None:
         """Start a step of all environments, or some, without waiting for the results.
 

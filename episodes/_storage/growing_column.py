@@ -391,6 +391,7 @@ class GrowingColumn:
             capacity: How many rows the column gets.
             behind: Environment -> how many rows before those its rows lie.
         """
+        self.make_room(stop)  # resets come without rows of actions
         leaves = []
         for leaf in self.leaves:
             target = empty_leaf(leaf[0], capacity)

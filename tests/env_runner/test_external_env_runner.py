@@ -10,6 +10,7 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from fixture_simulators import clients_of_page, drive, in_thread
 from gymnasium.utils.env_checker import data_equivalence
 
@@ -153,6 +154,7 @@ def test_many_simulators_at_once(made, toys, mode, calls):
 
 
 def test_the_client_of_the_page_plays_the_same_episodes(made, tmp_path):
+    torch.manual_seed(3)  # actions of these weights end several episodes
     config = config_of(gym.make("CartPole-v1")).environment(env_config={"port": 0, "token": "known"})
     stepped = SingleAgentEnvRunner(config=config.copy().environment("CartPole-v1", env_config={}))
     runner = made(config)
@@ -203,6 +205,64 @@ def test_a_simulator_that_goes_leaves_a_truncated_episode(made):
     assert episode.is_terminated and episode.get_observations()[:, 0].tolist() == [0, 1, 2, 3]
     metrics = runner.get_metrics()
     assert (metrics["num_env_steps_sampled"], metrics["episode_len_max"], metrics["episode_return_max"]) == (7, 4, 10)
+
+
+def test_an_episode_is_lost_while_its_first_call_waits(made):
+    runner = made()
+    lost = runner.env.start_episode()
+    thread = in_thread(runner.env.observe, lost, np.zeros(2))
+    time.sleep(0.1)
+    runner.env.lose_episode(lost)
+    waits_for_its_place = threading.Timer(0.1, episode_of, [runner.env, 2])
+
+    def play():
+        while thread.is_alive():
+            time.sleep(0.01)
+        waits_for_its_place.start()
+
+    in_thread(play)
+    (episode,) = runner.sample(num_timesteps=2)
+    assert episode.get_observations()[:, 0].tolist() == [0, 1, 2]
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_no_call_follows_the_loss_of_an_episode(made):
+    runner, raised = made(), []
+
+    def play():
+        episode_id = runner.env.start_episode()
+        for t in range(3):
+            runner.env.observe(episode_id, np.full(2, t + 1), float(t))
+        runner.env.lose_episode(episode_id)
+        with pytest.raises(RunnerError, match="an episode that runs") as error:
+            runner.env.observe(episode_id, np.full(2, 4), 3.0)
+        raised.append(error)
+        episode_of(runner.env, 2)
+
+    in_thread(play)
+    chunks = runner.sample(num_timesteps=4)
+    rows = [chunk.get_observations()[:, 0].tolist() for chunk in chunks]
+    assert rows == [[1, 2, 3], [0, 1, 2]] and len(raised) == 1
+
+
+def test_many_simulators_go_before_their_first_step(made):
+    runner = made(num_envs=2)
+
+    def play():
+        runner.env.observe(stays := runner.env.start_episode(), np.zeros(2))
+        runner.env.observe(stays, np.full(2, 1), 1.0)
+        for _ in range(40):  # more than the rows that a fragment of one step has
+            episode_of(runner.env, 0, "lost")
+        with pytest.raises(RunnerError, match="stopped"):
+            runner.env.observe(stays, np.full(2, 2), 2.0)
+
+    thread = in_thread(play)
+    for t in (0, 1):
+        (chunk,) = runner.sample(num_timesteps=1)
+        assert chunk.get_observations()[:, 0].tolist() == [t, t + 1] and chunk.get_rewards().tolist() == [t + 1]
+    runner.stop()
+    thread.join(10)
 
 
 def test_a_simulator_that_goes_where_a_chunk_was_cut(made):

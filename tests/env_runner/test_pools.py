@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors import FrameStacking
+from epibatch.connectors import ConnectorV2, FrameStacking
 from epibatch.core.errors import ConfigError, RunnerError
 from epibatch.env_runner import AsyncEnvs, SingleAgentEnvRunner, environment_seeds
 
@@ -134,6 +134,23 @@ def test_a_reset_waits_for_those_at_work(made):
         episodes = pool.sample(num_episodes=2)
         assert [episode.is_done for episode in episodes] == [True, True]
         assert all(episode.t_started == 0 and int(episode.get_observations(0)[2]) == 0 for episode in episodes)
+
+
+class Skips(ConnectorV2):
+    """Asks to skip the next step of some environments."""
+
+    def __call__(self, *, batch, episodes, shared_data, **kwargs):
+        shared_data["skip_env_step"] = np.array([episode.t % 3 == 1 for episode in episodes])
+        return batch
+
+
+def test_an_environment_waits_for_the_one_in_its_process(made):
+    pieces = {"env_to_module_connector": lambda env, spaces, device: Skips()}
+    told = {"env_config": {"seconds": 0.002, "slow": 1}}
+    stepped, pool = made(), made(batch_size=1, num_envs_per_worker=2, **pieces, **told)
+    left = by_env([pool.sample(num_timesteps=amount) for amount in (30, 50)])
+    assert sum(len(episode) for episodes in left.values() for episode in episodes) >= 80
+    same_beginnings(left, by_env([stepped.sample(num_timesteps=200)]))
 
 
 def test_a_failure_in_a_pool(made):
