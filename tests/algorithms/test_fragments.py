@@ -510,3 +510,6 @@ def test_the_checks_name_what_is_wrong():
             IMPALAConfig().training(**wrong)
     with pytest.raises(ConfigError, match="learner_queue_size"):
         APPOConfig().training(learner_queue_size=3)
+    for common in ("broadcast_interval", "circular_buffer_num_batches", "use_circular_buffer"):
+        with pytest.raises(ConfigError, match=f"{common}: no setting of single modules"):
+            APPOConfig().multi_agent(policies={"p": PolicySpec(config={common: 1})})
