@@ -18,7 +18,7 @@ from epibatch.algorithms import AgentMapping, Algorithm, AlgorithmConfig, APPOCo
 from epibatch.connectors.authoring import episode_function
 from epibatch.core.errors import ConfigError, EpibatchWarning, RunnerError
 from epibatch.core.rl_module import DefaultActorCritic
-from epibatch.env_runner import EnvRunnerGroup, make_multi_agent
+from epibatch.env_runner import EnvRunnerGroup, MultiAgentEnv, make_multi_agent
 from epibatch.episodes import SingleAgentEpisode
 from fixture_envs import CountingEnv
 
@@ -143,6 +143,27 @@ def test_the_weight_of_the_divergence_and_the_target_network_move():
     assert moved == [12, 24]
 
 
+class Dropping(DefaultActorCritic):
+    """Loses half of the outputs in training mode."""
+
+    def forward_train(self, batch):
+        made = super().forward_train(batch)
+        logits = torch.nn.functional.dropout(made["action_dist_inputs"], 0.5, self.training)
+        return {**made, "action_dist_inputs": logits}
+
+
+def test_the_target_network_drops_no_outputs():
+    torch.manual_seed(0)
+    net, batch = Dropping(**SPACES, model_config={"fcnet_hiddens": [6]}), minibatch(np.random.default_rng(0), False)
+    with torch.no_grad():
+        logps = net.eval().forward_train(batch)["action_dist_inputs"].log_softmax(-1)
+    batch["action_logp"] = logps.gather(-1, batch["actions"][:, None] - 1)[:, 0]
+    rule = APPOConfig.rule(APPOConfig().settings.training)
+    own = rule.make_own(net.train())
+    made = rule.losses(batch, net, own, {"entropy_coeff": 0.0})
+    assert made.metrics["mean_is_ratio"].item() == pytest.approx(1.0, abs=1e-6), "the target is what acted"
+
+
 # -- the queue -------------------------------------------------------------------------------------------
 
 
@@ -242,6 +263,21 @@ def test_steps_count_also_if_the_runners_fail_later():
     assert runners_of(queue.sample()) == [1, 2] and queue.num_env_steps == 12
 
 
+def test_fragments_that_came_are_kept_if_the_next_request_fails():
+    queue, group = queue_of(IMPALAConfig, "wait", [(1, 6, 0)], [(2, 6, 0)])
+    request, errors = group.request, [RunnerError("runners", found="none left")]
+
+    def fails_second(**arguments):
+        if group.requests and errors:
+            raise errors.pop()
+        return request(**arguments)
+
+    group.request = fails_second
+    with pytest.raises(RunnerError, match="none left"):
+        queue.sample()
+    assert runners_of(queue.sample()) == [1, 2] and queue.num_env_steps == 12
+
+
 def test_restored_weights_are_sent_although_their_number_is_lower():
     queue, group = queue_of(IMPALAConfig, *[[(1, 10, 0)]] * 3, broadcast_interval=2)
     group.version = 9
@@ -260,6 +296,17 @@ def test_what_is_in_the_queue_is_dropped_with_the_running_episodes():
     assert queue.get_metrics()["queue"]["num_env_steps_dropped"] == 14
     queue.set_state(state)
     assert queue.get_state() == state
+    assert queue.get_metrics()["queue"]["num_env_steps_dropped"] == 14, "a restored run lacks them as well"
+
+
+def test_what_is_in_the_queue_of_a_run_that_takes_over_a_checkpoint_is_no_part_of_its_counts():
+    saved, _ = queue_of(IMPALAConfig, [(1, 10, 0), (2, 10, 0), (3, 4, 0)])
+    saved.sample()
+    queue, _ = queue_of(IMPALAConfig, [(1, 10, 0), (2, 10, 0), (3, 10, 0)])
+    queue.sample()
+    queue.set_state(saved.get_state())
+    queue.forget()
+    assert queue.get_metrics()["queue"]["num_env_steps_dropped_lifetime"] == 14
 
 
 @pytest.mark.parametrize(
@@ -288,6 +335,28 @@ def test_fragments_without_steps_end_in_an_error():
     group.ready = lambda timeout=None: []
     with pytest.raises(RunnerError, match=r"found: +none in 1000 fragments"):
         queue.sample()
+
+
+def test_agents_that_never_observe_again_end_in_an_error():
+    class Silent(MultiAgentEnv):
+        def __init__(self):
+            super().__init__()
+            self.agents = self.possible_agents = ["a"]
+            self.observation_spaces = {"a": SPACES["observation_space"]}
+            self.action_spaces = {"a": SPACES["action_space"]}
+
+        def reset(self, *, seed=None, options=None):
+            return {"a": np.zeros(3, np.float32)}, {}
+
+        def step(self, actions):
+            return {}, {}, {"__all__": False}, {"__all__": False}, {}
+
+    config = small(IMPALAConfig().environment(lambda config: Silent()), train_batch_size=5)
+    config.multi_agent(policies=["p"], policy_mapping_fn=AgentMapping({"a": "p"}))
+    algo = config.env_runners(rollout_fragment_length=1).build_algo()
+    with pytest.raises(RunnerError, match=r"agents that act[\s\S]*none in 1000 fragments[\s\S]*observations of agents"):
+        algo.train()
+    algo.stop()
 
 
 @pytest.mark.filterwarnings("ignore:(?s)env runner .*; replaced, ")
@@ -441,3 +510,6 @@ def test_the_checks_name_what_is_wrong():
             IMPALAConfig().training(**wrong)
     with pytest.raises(ConfigError, match="learner_queue_size"):
         APPOConfig().training(learner_queue_size=3)
+    for common in ("broadcast_interval", "circular_buffer_num_batches", "use_circular_buffer"):
+        with pytest.raises(ConfigError, match=f"{common}: no setting of single modules"):
+            APPOConfig().multi_agent(policies={"p": PolicySpec(config={common: 1})})

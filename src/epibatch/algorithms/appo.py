@@ -58,8 +58,8 @@ class APPORule(IMPALARule):
     """
 
     def make_own(self, module: Any) -> nn.Module:
-        """Return the target network."""
-        return nn.ModuleDict({"target": frozen_copy(module)})
+        """Return the target network, which acts as runners do: without dropout, and with batch norm as it is."""
+        return nn.ModuleDict({"target": frozen_copy(module).eval()})
 
     def initial_coefficients(self) -> dict[str, float]:
         """Return the weight of the KL term, if there is one."""

@@ -39,7 +39,7 @@ class APPORule(IMPALARule):
     V-trace's advantages are those of the target network's policy.
     """
     def make_own(self, module: Any) -> nn.Module:
-        """Return the target network."""
+        """Return the target network, which acts as runners do: without dropout, and with batch norm as it is."""
         ...
     def initial_coefficients(self) -> dict[str, float]:
         """Return the weight of the KL term, if there is one."""

@@ -89,7 +89,7 @@ class FragmentQueue:
         """Return the episodes of the next train batch; with several uses of each, also of one that was there before.
 
         Raises:
-            RunnerError: runners return fragments without a step all the time, or all were lost and not replaced.
+            RunnerError: no agent completes a step in very many fragments, or all runners were lost and not replaced.
         """
         if self._config.num_env_runners:
             self._take(self._group.ready(timeout=0.0))
@@ -97,16 +97,18 @@ class FragmentQueue:
             self._empty += not self._batches
         patience = _PATIENCE
         while not self._batches:
-            before = self._new_steps
-            self._take(self._next_fragments())
-            patience = patience - 1 if self._new_steps == before else _PATIENCE
+            patience = _PATIENCE if self._take(self._next_fragments()) else patience - 1
             if not patience:
+                several = self._config.is_multi_agent
                 raise RunnerError(
                     "Algorithm.train",
-                    expected="env steps",
+                    expected="agents that act and observe again" if several else "env steps",
                     found=f"none in {_PATIENCE} fragments",
-                    do="check that the environment's steps succeed",
+                    do="check that the environment's steps succeed"
+                    + (", and return observations of agents that acted" if several else ""),
                 )
+            if self._config.num_env_runners:
+                self._request()
         batch = self._draw()
         version = self._version()
         ages = [(version - acted, steps) for acted, steps, _ in batch.parts]
@@ -122,7 +124,6 @@ class FragmentQueue:
         start = time.perf_counter()
         fragments: list[tuple[int, Sequence[Any]]] = self._group.ready()
         self._waited += time.perf_counter() - start
-        self._request()
         return fragments
 
     def _request(self) -> None:
@@ -137,25 +138,31 @@ class FragmentQueue:
         runner = self._group.local_env_runner
         return int(runner.get_state((WEIGHTS_SEQ_NO,))[WEIGHTS_SEQ_NO]) + int(runner.num_edits)
 
-    def _take(self, fragments: Sequence[tuple[int, Sequence[Any]]]) -> None:
-        """Add fragments to the train batch that is being filled, and to the queue what is full."""
-        config = self._config
+    def _take(self, fragments: Sequence[tuple[int, Sequence[Any]]]) -> bool:
+        """Add fragments to the train batch that is being filled, and to the queue what is full.
+
+        Returns:
+            True if there is a step in them; of several agents, one that an agent has completed.
+        """
+        config, has_some = self._config, False
         for _, part in fragments:
             steps = count_steps(part)
             self._new_steps += steps
             if not steps:
                 continue
             size, batch = steps, self._open
-            if config.is_multi_agent:
-                agent_steps = sum(chunk.agent_steps() for chunk in part)
-                batch.has_agent_steps |= agent_steps > 0
-                size = agent_steps if config.count_steps_by == "agent_steps" else steps
+            agent_steps = sum(chunk.agent_steps() for chunk in part) if config.is_multi_agent else steps
+            if config.is_multi_agent and config.count_steps_by == "agent_steps":
+                size = agent_steps
+            batch.has_agent_steps |= agent_steps > 0
+            has_some |= agent_steps > 0
             batch.parts.append((self._acted_with(part), size, part))
-            if batch.steps >= config.total_train_batch_size and (batch.has_agent_steps or not config.is_multi_agent):
+            if batch.steps >= config.total_train_batch_size and batch.has_agent_steps:
                 self._open, batch.uses = _Batch(), self._rules.uses
                 self._batches.append(batch)
                 if len(self._batches) > self._rules.size:
                     self._overflows += self._drop([self._batches.pop(0)])
+        return has_some
 
     def _acted_with(self, part: Sequence[Any]) -> int:
         """Return the version of the weights that acted in a fragment; all its steps have the same."""
@@ -168,9 +175,12 @@ class FragmentQueue:
 
     def _drop(self, batches: Sequence[_Batch]) -> int:
         """Count the steps that are dropped before they were ever learned from; return the number of their batches."""
-        unused = [batch for batch in batches if batch.uses in (0, self._rules.uses)]
-        self._dropped += sum(count_steps(part) for batch in unused for *_, part in batch.parts)
+        unused = self._unused(batches)
+        self._dropped += _steps_in(unused)
         return len(unused)
+
+    def _unused(self, batches: Sequence[_Batch]) -> list[_Batch]:
+        return [batch for batch in batches if batch.uses in (0, self._rules.uses)]
 
     def _draw(self) -> _Batch:
         """Take a batch for one more update."""
@@ -241,11 +251,17 @@ class FragmentQueue:
         }
 
     def get_state(self) -> dict[str, Any]:
-        """Return the counts; the queue itself is not saved."""
-        return {"draws": self._draws, "dropped": self._dropped, "reported": self._reported}
+        """Return the counts; the queue itself is not saved, so what is in it counts as dropped."""
+        dropped = self._dropped + _steps_in(self._unused([*self._batches, self._open]))
+        return {"draws": self._draws, "dropped": dropped, "reported": self._reported}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over the counts."""
+        """Take over the counts; `forget` then drops what is in the queue, and counts none of it again."""
         names = ("draws", "dropped", "reported")
-        counts = [check_count(f"state of a queue, {name!r}", state[name]) for name in names]
-        self._draws, self._dropped, self._reported = counts
+        draws, dropped, reported = (check_count(f"state of a queue, {name!r}", state[name]) for name in names)
+        self._draws, self._reported = draws, reported
+        self._dropped = dropped - _steps_in(self._unused([*self._batches, self._open]))
+
+
+def _steps_in(batches: Sequence[_Batch]) -> int:
+    return sum(count_steps(part) for batch in batches for *_, part in batch.parts)

@@ -76,7 +76,13 @@ LOGGER_NAMES = ("jsonl", "csv", "tensorboard")
 """Loggers that a config can name."""
 
 _HOOKS = frozenset(hook.setting for hook in PIPELINES.values())
-COMMON_SETTINGS = {"train_batch_size": "all modules learn from one sample"}
+_OF_QUEUE = ("learner_queue_size", "simple_queue_size", "use_circular_buffer")
+_OF_BUFFER = ("circular_buffer_num_batches", "circular_buffer_iterations_per_batch")
+COMMON_SETTINGS = {
+    "train_batch_size": "all modules learn from one sample",
+    "broadcast_interval": "the weights of all modules are sent together",
+    **dict.fromkeys((*_OF_QUEUE, *_OF_BUFFER), "all modules learn from one queue"),
+}
 """Settings of the training that no module has of its own -> why."""
 
 
