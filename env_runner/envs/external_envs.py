@@ -151,7 +151,7 @@ class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         episode_id: str,
         observation: Any,
         reward: float = 0.0,
-        terminated: bool = True,
+        terminated: bool | None = None,
         truncated: bool = False,
         info: Any = None,
     ) -> None:
@@ -161,13 +161,14 @@ class ExternalEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             episode_id: What `start_episode` returned.
             observation: The terminal one.
             reward: Of the last action.
-            terminated: True if the task is over.
+            terminated: True if the task is over; None: unless it is truncated.
             truncated: True if the episode was stopped early.
             info: Kept in the episode: a dict.
 
         Raises:
             RunnerError: neither flag, no action was taken, or as `observe`.
         """
+        terminated = not truncated if terminated is None else terminated
         self._ask("end_episode()", episode_id, observation, reward, terminated, truncated, info)
 
     def lose_episode(self, episode_id: str) -> None:

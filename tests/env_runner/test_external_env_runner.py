@@ -207,6 +207,18 @@ def test_a_simulator_that_goes_leaves_a_truncated_episode(made):
     assert (metrics["num_env_steps_sampled"], metrics["episode_len_max"], metrics["episode_return_max"]) == (7, 4, 10)
 
 
+def test_an_episode_that_is_said_to_be_truncated_is_that_alone(made):
+    def play(env):
+        episode_id = env.start_episode()
+        env.observe(episode_id, np.zeros(2))
+        env.end_episode(episode_id, np.ones(2), 1.0, truncated=True)
+
+    runner = made(num_envs=2)
+    in_thread(play, runner.env)
+    (episode,) = runner.sample(num_episodes=1)
+    assert (episode.is_terminated, episode.is_truncated) == (False, True)
+
+
 def test_an_episode_is_lost_while_its_first_call_waits(made):
     runner = made()
     lost = runner.env.start_episode()
