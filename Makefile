@@ -49,15 +49,15 @@ $(BENCH_READY): $(READY)
 demo: $(READY) ## train CartPole with PPO into a new folder under runs/
 	OMP_NUM_THREADS=1 $(BIN)/epibatch train $(CONFIG) --run $(RUN)
 
-test: $(CONFORMANCE_READY) ## lint, types and tests without the slow ones, 5 minutes on 2 cores
+test: $(CONFORMANCE_READY) ## lint, types and tests without the slow ones, under 10 minutes on 2 cores
 	@MAKE="$(MAKE)" .ci/test
 
-test-slow: $(CONFORMANCE_READY) ## the slow tests, 17 minutes on 2 cores
-	@echo "The slow tests: about 17 minutes on 2 cores."
+test-slow: $(CONFORMANCE_READY) ## the slow tests, about 20 minutes on 2 cores
+	@echo "The slow tests: about 20 minutes on 2 cores."
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow and not ray"
 
-test-ray: $(RAY_READY) ## the tests of processes on Ray, under 5 minutes on 2 cores
-	@echo "Processes on Ray: under 5 minutes on 2 cores."
+test-ray: $(RAY_READY) ## the tests of processes on Ray, about 6 minutes on 2 cores
+	@echo "Processes on Ray: about 6 minutes on 2 cores."
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray tests/ray
 
 test-latest: ## the tests on the newest releases that pyproject.toml allows, in .venv-latest (torch is the pinned one)
