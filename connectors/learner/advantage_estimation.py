@@ -1,4 +1,4 @@
-"""What pieces that add advantages and value targets have in common."""
+"""The parts that pieces which add advantages and value targets have in common."""
 
 from __future__ import annotations
 

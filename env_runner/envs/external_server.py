@@ -51,7 +51,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 
 
 class _Fault(Exception):
-    """What is wrong with a message after which the connection cannot go on."""
+    """A fault in a message, after which the connection cannot go on."""
 
 
 class EpisodeServer:
