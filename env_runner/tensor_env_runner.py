@@ -33,11 +33,12 @@ from ..connectors.authoring.column_transform import acted_at_random
 from ..connectors.tensor_step import TensorStep, group_of_tensors
 from ..episodes import VectorEpisodes
 from ..episodes.single_agent_episode import SingleAgentEpisode
+from ..episodes.vector_checks import check_placeholder
 from .acting.acting_modules import explores, forward, sample_masked_actions
 from .acting.initial_states import InitialStates, where
 from .acting.tensor_recorder import TensorRecorder
 from .env_runner import EnvRunner, is_amount
-from .envs.env_checks import adapter_advice, autoreset_mode, gymnasium_mode
+from .envs.env_checks import adapter_advice, gymnasium_mode
 from .envs.env_stepper import EnvStepper, VectorStep
 from .envs.make_env import makes_vector_env
 from .envs.tensor_envs import device_of, shapes_of
@@ -92,9 +93,9 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
     `Piece.run_tensors`: the default ones do, MeanStdFilter, FlattenObservations, FrameStacking, ActionMask,
     PrevActionsPrevRewards, views of earlier steps, and each `ColumnTransform` that declares `takes_tensors`.
 
-    `values_bootstrapped` is the value of the terminal observation where an episode was truncated, else 0. It needs
-    `infos["final_obs"]` of the environment. Without it the value before the step takes its place, and the runner warns
-    once. Environments must reset themselves in the step in which an episode ends (autoreset mode SAME_STEP).
+    `values_bootstrapped` is the value of the terminal observation where an episode was truncated, else 0. With
+    autoreset mode SAME_STEP it needs `infos["final_obs"]` of the environment. Without it the value before the step
+    takes its place, and the runner warns once. A storage takes no steps of environments with the mode NEXT_STEP.
 
     Args:
         config: Environment, pipelines and module, as `AlgorithmConfig` has them; None: they are keywords.
@@ -108,7 +109,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         spaces: Observation and action spaces by name.
 
     Raises:
-        ConfigError: a piece that cannot work on tensors; another autoreset mode; a setting that has no effect here.
+        ConfigError: a piece that cannot work on tensors; a setting that has no effect here.
 
     Example:
         >>> from epibatch.learner import RolloutStorage
@@ -125,11 +126,9 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     def __init__(self, *, config: RunnerConfig | None = None, worker_index: int = 0, **settings: Any) -> None:
         config = config_or_settings(config, settings)
-        given = {name: value for name in _WITHOUT_EFFECT if (value := getattr(config, name, None))}
-        if (fill := config.missing_final_obs) not in (None, "keep"):
-            given["missing_final_obs"] = fill
-        for name, value in given.items():
-            raise _without_effect(name, value)
+        for name in _WITHOUT_EFFECT:
+            if value := getattr(config, name, None):
+                raise _without_effect(name, value)
         super().__init__(config=config, worker_index=worker_index)
         for name in self._callbacks.of_episodes:
             raise _without_effect(name, "a callback")
@@ -144,6 +143,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         self._initial: InitialStates | None = None
         self._ended: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # flags, returns, lengths by step
         self._returns = self._lengths = self._without_final = torch.zeros(0)
+        self._resets: torch.Tensor | None = None  # the environments that the next step only resets
         self._gives_tensors = self._warned = self._counts_ends = False
         self._into: Any = self._recorder  # where steps go
         self._sequence: torch.Tensor | None = None
@@ -151,29 +151,15 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
     # -- the parts -----------------------------------------------------------------------------
 
     def make_env(self) -> Any:
-        """Make the vector environment.
-
-        Raises:
-            ConfigError: its autoreset mode is not SAME_STEP.
-        """
-        config, autoreset = self.config, self.config.gym_env_autoreset_mode
-        mode: str = config.gym_env_vectorize_mode
+        """Make the vector environment."""
+        config = self.config
+        autoreset, mode = config.gym_env_autoreset_mode or "same_step", config.gym_env_vectorize_mode
         if mode == "vector_entry_point" or (mode == "sync" and makes_vector_env(config.env)):
-            env = self._make_vector_env("vector_entry_point", autoreset)
+            env = self._make_vector_env("vector_entry_point", config.gym_env_autoreset_mode)
         else:
-            env = self._make_vector_env(mode, autoreset or "same_step")
+            env = self._make_vector_env(mode, autoreset)
         if "autoreset_mode" not in env.metadata:
-            env.metadata = {**env.metadata, "autoreset_mode": gymnasium_mode("same_step")}
-        mode = autoreset_mode(env)
-        if mode != "same_step":
-            env.close()
-            raise ConfigError(
-                f"TensorEnvRunner, environment {config.env!r}",
-                expected="autoreset mode 'same_step', so that each row of the storage is a step of an episode",
-                found=repr(mode),
-                do="set gym_env_autoreset_mode='same_step', if what makes the environment takes an autoreset_mode; "
-                "or sample with SingleAgentEnvRunner",
-            )
+            env.metadata = {**env.metadata, "autoreset_mode": gymnasium_mode(autoreset)}
         return env
 
     def make_module(self) -> Any:
@@ -197,7 +183,9 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         return EnvStepper(self.env, name, restarts=restarts, steps_of=lambda _: None, arrays=False)
 
     def _make_recorder(self) -> TensorRecorder:
-        return TensorRecorder(self.num_envs)
+        missing = self.config.missing_final_obs
+        check_placeholder(missing, self.spaces["__episodes__"][0])
+        return TensorRecorder(self.num_envs, missing)
 
     def _new_episode(self, id_: str | None = None) -> SingleAgentEpisode:
         return SingleAgentEpisode(id_=id_)
@@ -314,7 +302,10 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     def _steps_for(self, storage: StepStorage, num_steps: int | None) -> int:
         problem = None
-        if storage.num_envs != self.num_envs:
+        if self._stepper.mode == "next_step":
+            do = "set gym_env_autoreset_mode='same_step' or 'disabled', if it can; or call sample() without a storage"
+            problem = "environments of which every row is a step of an episode", "autoreset mode 'next_step'", do
+        elif storage.num_envs != self.num_envs:
             problem = f"a storage of {self.num_envs} environments", f"one of {storage.num_envs}", "make another storage"
         elif num_steps is not None and not (is_amount(num_steps) and num_steps):
             problem = "num_steps, a whole number of at least 1", repr(num_steps), "leave it out to fill the storage"
@@ -362,6 +353,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         self._returns, self._lengths = zeros(), zeros(dtype=torch.int32)
         self._without_final = torch.zeros((), dtype=torch.int32, device=self.device)
         self._check_pieces()
+        self._resets = zeros(dtype=torch.bool) if self._stepper.mode == "next_step" else None
         self._state = None
         if is_stateful(self.module):
             self._initial = InitialStates(self.module, self.device)
@@ -440,6 +432,8 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         rewards, terminateds, truncateds = (self._per_env(result, name) for name in _PER_ENV)
         is_truncated = truncateds != 0
         ended = is_truncated | (terminateds != 0)
+        resets = self._resets
+        begun = ended if resets is None else resets
         rows, terminal = self._terminal(result, ended, rewards, states, state, explore)
         columns |= {"rewards": rewards, "terminateds": terminateds, "truncateds": truncateds}
         if self._state is not None and not random_actions:
@@ -450,12 +444,13 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._store(columns, batch, state, rows, terminal)
         else:
             self._record(columns, step, state, is_truncated, rows, terminal)
-        self._note(rewards, ended)
+        self._note(rewards, ended, begun)
         if self._state is not None:
             self._initial = self._initial or InitialStates(self.module, self.device)
-            self._state = self._initial.begun(state, ended)
-        begun = states and {name: where(ended, self._starts[name], rows) for name, rows in states.items()}
-        self._observe(result.observations, "step()", where(ended, torch.zeros_like(rewards), rewards), begun, explore)
+            self._state = self._initial.begun(state, begun)
+        self._resets = None if resets is None else ended
+        states = states and {name: where(begun, self._starts[name], rows) for name, rows in states.items()}
+        self._observe(result.observations, "step()", where(begun, torch.zeros_like(rewards), rewards), states, explore)
         return int(ended.sum()) if self._counts_ends else 0
 
     def _values_before(self, batch: dict[str, Any], columns: dict[str, Any]) -> torch.Tensor | None:
@@ -492,8 +487,9 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         columns |= {Columns.OBS: step.obs, WEIGHTS_SEQ_NO: self._sequence}
         if Columns.STATE_IN in columns:
             columns[Columns.STATE_OUT] = state
-        self._count_without_final(truncateds, rows)
-        self._recorder.add_step(columns, None if terminal is None else (rows, terminal[0].obs))
+        if self._resets is None:
+            self._count_without_final(truncateds, rows)
+        self._recorder.add_step(columns, None if terminal is None else (rows, terminal[0].obs), self._resets)
 
     def _count_without_final(self, truncateds: torch.Tensor, rows: Any) -> None:
         """Count the truncated episodes whose terminal observations did not come."""
@@ -610,13 +606,14 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     # -- metrics and state ---------------------------------------------------------------------
 
-    def _note(self, rewards: torch.Tensor, ended: torch.Tensor) -> None:
+    def _note(self, rewards: torch.Tensor, ended: torch.Tensor, begun: torch.Tensor) -> None:
         """Add a step to the running returns and lengths, and keep those of episodes that ended."""
-        self._metrics.steps += self.num_envs
+        self._metrics.steps += self.num_envs - (0 if self._resets is None else int(begun.sum()))
         returns = self._returns + rewards.reshape(self.num_envs, -1).sum(1)
         lengths = self._lengths + 1
         self._ended.append((ended, returns, lengths))
-        self._returns, self._lengths = returns.masked_fill(ended, 0.0), lengths.masked_fill(ended, 0)
+        over = ended | begun
+        self._returns, self._lengths = returns.masked_fill(over, 0.0), lengths.masked_fill(over, 0)
 
     def _count_ended(self) -> None:
         """Transfer returns and lengths of the episodes that ended since the last time, at once."""

@@ -8,13 +8,14 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, SpaceError
-from epibatch.core.spaces import get_base_struct_from_space
-from epibatch.core.structs import Form, flatten, flatten_like, paths_of, unflatten
+from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, SpaceError
+from epibatch.core.spaces import exact_fill_value, get_base_struct_from_space
+from epibatch.core.structs import Form, flatten, flatten_like, map_struct, paths_of, unflatten
 
-from .arrays import as_value
+from .arrays import as_value, owned
 
 _BOOL = np.dtype(np.bool_)
+_PLACEHOLDERS = {"nan": float("nan"), "zero": 0.0}
 
 
 class VectorChecks:
@@ -179,3 +180,51 @@ def _fitting(path: str, leaf: Any, space: Any, axes: int) -> Any:
             do="correct the environment's observations, or the type of its observation space",
         )
     return array.astype(space.dtype)
+
+
+def placeholder(row: Any, value: Any) -> Any:
+    """Return the last observation of an episode without a terminal one.
+
+    Args:
+        row: The observation before.
+        value: As `missing_final_obs` of `VectorRecorder`.
+    """
+    if value == "keep":
+        return owned(row)
+    return map_struct(lambda leaf: np.full_like(leaf, _PLACEHOLDERS.get(value, value))[()], row)
+
+
+def check_placeholder(value: Any, space: gym.Space[Any]) -> None:
+    """Raise if observations cannot hold what takes the place of terminal ones.
+
+    Args:
+        value: As `missing_final_obs` of `VectorRecorder`.
+        space: Space of one environment's observations.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    if value in (None, "keep"):
+        return
+    spaces, form = flatten(get_base_struct_from_space(space))
+    for path, leaf in zip(paths_of(form), spaces):
+        try:
+            exact_fill_value(np.dtype(leaf.dtype), _PLACEHOLDERS.get(value, value), "missing_final_obs")
+        except ColumnError as error:
+            raise ConfigError(
+                "missing_final_obs",
+                expected=f"a value that observations{path and f' {path}'} can hold: {leaf}",
+                found=repr(value),
+                do="set it to 'keep' for the observation before, or to a number of that type",
+            ) from error
+
+
+def ended_twice(envs: list[int]) -> EpisodeError:
+    """Return the error about environments that end in a step that only resets them."""
+    return EpisodeError(
+        "vector step of an environment that resets a step later",
+        expected="no end in the step that only brings the reset observation",
+        found=f"environments {envs} ended in two steps, one after the other",
+        do="clear terminated and truncated in that step, or say AutoresetMode.SAME_STEP or DISABLED if "
+        "the vector environment resets in one of these ways",
+    )

@@ -26,6 +26,7 @@ from .chunk_table import ChunkTable
 from .rows import Rows, leaves_of
 from .single_agent_episode import SingleAgentEpisode
 from .store import Flags, Ints
+from .vector_checks import placeholder
 
 _FACTS = attrgetter("env", "low", "start", "stop", "t_started", "terminated", "truncated")
 _TAIL = attrgetter("tail")
@@ -178,12 +179,14 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         numbers: Ints | None = None,
         ids: Mapping[tuple[int, int], str] | None = None,
         states_before: Any = None,
+        resets: np.ndarray[Any, np.dtype[np.bool_]] | None = None,
+        missing_final_obs: Any = "keep",
     ) -> VectorEpisodes:
         """Return the chunks of time-major arrays, whose memory they share: those of one environment after another.
 
         Row r of the observations is before step r. After an end it is that of the next episode. An episode has no last
-        observation of its own if none is in `terminal_observations`. The one before takes its place, as with
-        `missing_final_obs="keep"`.
+        observation of its own if none is in `terminal_observations`: it is missing. With `resets`, the row after an
+        end is the terminal observation.
 
         Args:
             observations: [L + T + 1, N, ...], or a struct of such arrays.
@@ -202,6 +205,9 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             ids: (environment, number) -> the id of this episode; None: all ids begin with `name`.
             states_before: recurrent states before the steps, [L + T, N, ...]. The one that an episode begins with is
                 its `custom_data["state_in"]`, as the runners note those that a module draws.
+            resets: rows of environments that were only reset, which are no steps, after each end: bool [L + T, N];
+                None: environments reset in the step of an end.
+            missing_final_obs: what takes the place of a missing last observation, as of `VectorRecorder`.
 
         Example:
             >>> ends = np.array([[False, False], [True, False], [False, False]])
@@ -222,12 +228,17 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         }
         name = name or fresh_id()
         chunks = []
-        for env, ended in enumerate((terminateds | truncateds).T):
-            stops = np.flatnonzero(ended) + 1
+        ends = terminateds | truncateds
+        only_reset = np.zeros_like(ends) if resets is None else resets
+        for env, (ended, between) in enumerate(zip(ends.T, only_reset.T)):
+            stops = np.flatnonzero(ended | between) + 1
             low = int(stops[stops <= lookback].max(initial=0))
             start, t = lookback, 0 if t_started is None else int(t_started[env])
             number = 0 if numbers is None else int(numbers[env])
             for stop in dict.fromkeys([*stops[stops > lookback].tolist(), rows]):
+                if between[stop - 1]:
+                    low = start = stop
+                    continue
                 id_ = (ids or {}).get((env, number), f"{name}_{env}_{number}")
                 begins = states_before is not None and not t
                 state = map_struct(lambda leaf, at=(start, env): leaf[at], states_before) if begins else None
@@ -235,9 +246,9 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
                     block, env, low, start, (None, None), id_, t, {Columns.STATE_IN: state} if begins else None
                 )
                 chunk.finish(stop, bool(terminateds[stop - 1, env]), bool(truncateds[stop - 1, env]))
-                if ended[stop - 1]:
-                    tail = tails.get((stop - 1, env))
-                    chunk.tail = owned(block.observations.row_of(stop - 1, env) if tail is None else tail)
+                if ended[stop - 1] and resets is None:
+                    tail, before = tails.get((stop - 1, env)), block.observations.row_of(stop - 1, env)
+                    chunk.tail = placeholder(before, missing_final_obs) if tail is None else owned(tail)
                     chunk.tail_infos = {MISSING_FINAL_OBS: True} if tail is None else {}
                 chunks.append(chunk)
                 low, start, t, number = stop, stop, 0, number + 1

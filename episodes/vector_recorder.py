@@ -10,10 +10,9 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, EpisodeStateError, SpaceError, add_context
+from epibatch.core.errors import ColumnError, EpisodeError, EpisodeStateError, SpaceError, add_context
 from epibatch.core.lazy import MovedAttribute
-from epibatch.core.spaces import exact_fill_value, get_base_struct_from_space
-from epibatch.core.structs import flatten, map_struct, paths_of
+from epibatch.core.structs import map_struct
 
 from ._storage.block import Block
 from ._storage.chunk import Chunk
@@ -22,11 +21,10 @@ from ._storage.infos_buffer import MISSING_FINAL_OBS
 from .arrays import owned
 from .env_infos import env_infos
 from .single_agent_episode import SingleAgentEpisode
-from .vector_checks import VectorChecks
+from .vector_checks import VectorChecks, check_placeholder, ended_twice, placeholder
 from .vector_episodes import VectorEpisodes
 
 _FINAL = ("final_obs", "final_info", "_final_obs", "_final_info")
-_PLACEHOLDERS = {"nan": float("nan"), "zero": 0.0}
 _STATISTICS = "episode"  # the key of gymnasium.wrappers.vector.RecordEpisodeStatistics
 
 
@@ -77,8 +75,8 @@ class VectorRecorder:
         self._spaces = (stored, action_space)
         self._autoreset = autoreset
         self._missing_final_obs = missing_final_obs
-        if missing_final_obs not in (None, "keep") and stored is not None:
-            _check_placeholder(missing_final_obs, stored)
+        if stored is not None:
+            check_placeholder(missing_final_obs, stored)
         self._capacity = capacity
         self._checks = VectorChecks(num_envs, observation_space, reward_shape)
         self._block, self._rows_before = Block(num_envs, capacity), 0
@@ -244,14 +242,7 @@ class VectorRecorder:
             done &= mask
         ended = np.flatnonzero(done).tolist() if b"\1" in done.tobytes() else []  # the cheaper way to ask for any
         if ended and self._waiting and not set(ended).isdisjoint(self._waiting):
-            raise EpisodeError(
-                "vector step of an environment that resets a step later",
-                expected="no end in the step that only brings the reset observation",
-                found=f"environments {[env for env in self._waiting if done[env]]} ended in two steps, one after "
-                "the other",
-                do="clear terminated and truncated in that step, or say AutoresetMode.SAME_STEP or DISABLED if "
-                "the vector environment resets in one of these ways",
-            )
+            raise ended_twice([env for env in self._waiting if done[env]])
         return ended
 
     def _terminal_observations(self, ended: list[int], final_observations: Any, infos: Any) -> dict[int, Any]:
@@ -382,7 +373,7 @@ class VectorRecorder:
         """
         env, block = chunk.env, self._block
         row, missing = block.newest(env), tail is NOTHING
-        chunk.tail = self._placeholder(block.observations.row_of(row - 1, env)) if missing else tail
+        chunk.tail = placeholder(block.observations.row_of(row - 1, env), self._missing_final_obs) if missing else tail
         if missing and reset_infos is None and "final_info" not in infos:
             chunk.tail_infos, block.own_infos[row, env] = block.info_at(row, env), {}
         elif reset_infos is None:
@@ -393,14 +384,6 @@ class VectorRecorder:
             block.own_infos[row, env] = env_infos(reset_infos, env, self.num_envs)
         if missing:
             chunk.tail_infos = {**chunk.tail_infos, MISSING_FINAL_OBS: True}
-
-    def _placeholder(self, row: Any) -> Any:
-        """The last observation of an episode without a terminal one, made of the observation before."""
-        fill = self._missing_final_obs
-        if fill == "keep":
-            return owned(row)
-        value: Any = _PLACEHOLDERS.get(fill, fill)  # type: ignore[arg-type]
-        return map_struct(lambda leaf: np.full_like(leaf, value)[()], row)
 
     def _move_statistics(self, chunk: Chunk, infos: dict[str, Any]) -> None:
         """Statistics of an ended episode stand beside the infos of the reset; they are the ended one's."""
@@ -543,20 +526,6 @@ class VectorRecorder:
                 if chunk is not None and view is not None and 2 * len(chunk) < chunk.block.row * chunk.block.num_envs:
                     view.own_columns()
         self._delivered = delivered
-
-
-def _check_placeholder(value: Any, space: gym.Space[Any]) -> None:
-    spaces, form = flatten(get_base_struct_from_space(space))
-    for path, leaf in zip(paths_of(form), spaces):
-        try:
-            exact_fill_value(np.dtype(leaf.dtype), _PLACEHOLDERS.get(value, value), "missing_final_obs")
-        except ColumnError as error:
-            raise ConfigError(
-                "missing_final_obs",
-                expected=f"a value that observations{path and f' {path}'} can hold: {leaf}",
-                found=repr(value),
-                do="set it to 'keep' for the observation before, or to a number of that type",
-            ) from error
 
 
 def _not_reset(call: str) -> EpisodeStateError:

@@ -16,6 +16,7 @@ from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.structs import convert_to_numpy, map_struct
 
 from ...episodes import VectorEpisodes
+from ...episodes.vector_checks import ended_twice
 
 _ITS_OWN = (Columns.ACTIONS, Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS, Columns.STATE_IN)
 
@@ -27,30 +28,33 @@ class TensorRecorder:
 
     Args:
         num_envs: N.
+        missing_final_obs: Last observation of an episode of which no terminal one comes, as of `VectorRecorder`.
 
     Attributes:
         observations: The first ones of the episodes that begin, as the newest reset returned them.
         newest: The observations after the newest step, tensors `[N, ...]`, which nothing writes to.
         partial: Ids of the running episodes that have steps in earlier fragments.
-        waiting: The environments that the next step only resets: none.
+        waiting: The environments that pieces cannot ask to skip: none, since none can be skipped.
     """
 
     waiting = ()
 
-    def __init__(self, num_envs: int) -> None:
+    def __init__(self, num_envs: int, missing_final_obs: Any = None) -> None:
         self.num_envs = num_envs
+        self._missing_final_obs = "keep" if missing_final_obs is None else missing_final_obs
         self.observations: Any = None
         self.newest: Any = None
         self.partial: set[str] = set()
         self._steps: list[dict[str, Any]] = []
         self._finals: list[Any] = []
+        self._resets: list[Any] = []
         self._kept = 0  # steps of earlier fragments among them
         self._name = uuid4().hex
         self._numbers = np.zeros(num_envs, np.int64)
         self._forget()
 
     def _forget(self) -> None:
-        self._steps, self._finals, self._kept = [], [], 0
+        self._steps, self._finals, self._resets, self._kept = [], [], [], 0
         self._t_started = np.zeros(self.num_envs, np.int64)
         self._returns = np.zeros(self.num_envs)
         self.partial = set()
@@ -69,15 +73,19 @@ class TensorRecorder:
         self._forget()
         self.observations = observations
 
-    def add_step(self, step: Mapping[str, Any], final: tuple[torch.Tensor, Any] | None) -> None:
+    def add_step(
+        self, step: Mapping[str, Any], final: tuple[torch.Tensor, Any] | None, resets: torch.Tensor | None = None
+    ) -> None:
         """Add a step.
 
         Args:
             step: Column -> tensors `[N, ...]`, which nothing may write to any more.
             final: The environments whose terminal observations came, int64 [n], and these, `[n, ...]`.
+            resets: The environments that it only reset, bool [N]; None: they reset in the step of an end.
         """
         self._steps.append(dict(step))
         self._finals.append(final)
+        self._resets.append(resets)
 
     def flush(self, lookback: int, *, check: bool = True) -> VectorEpisodes:
         """Return the steps since the last fragment as chunks: those that ended in the order of their ends, the others.
@@ -88,6 +96,7 @@ class TensorRecorder:
 
         Raises:
             ColumnError: a reward is not finite.
+            EpisodeError: an environment ended in a step that only reset it.
         """
         steps, history = self._steps, self._kept
         names = [name for name in steps[0] if name != Columns.OBS]
@@ -103,6 +112,10 @@ class TensorRecorder:
             )
         flags = [columns[name].reshape(len(steps), -1) != 0 for name in (Columns.TERMINATEDS, Columns.TRUNCATEDS)]
         ended = flags[0] | flags[1]
+        resets = None if self._resets[0] is None else _stacked(*self._resets)
+        between = np.zeros_like(ended) if resets is None else resets
+        if check and (ended & between).any():
+            raise ended_twice(np.flatnonzero((ended & between).any(0)).tolist())
         episodes = VectorEpisodes.from_arrays(
             _as_dicts(map_struct(_stacked, *(step[Columns.OBS] for step in steps), self.newest)),
             columns[Columns.ACTIONS],
@@ -120,19 +133,22 @@ class TensorRecorder:
             name=self._name,
             numbers=self._numbers.copy(),
             states_before=columns.get(Columns.STATE_IN),
+            resets=resets,
+            missing_final_obs=self._missing_final_obs,
         )
-        self._follow(ended[history:], rewards)
-        kept = min(lookback, len(steps))
-        self._steps, self._finals = steps[len(steps) - kept :], self._finals[len(steps) - kept :]
-        self._kept = kept
+        self._follow(ended[history:], between[history:], rewards)
+        self._kept = min(lookback, len(steps))
+        dropped = len(steps) - self._kept
+        for rows in (self._steps, self._finals, self._resets):
+            del rows[:dropped]
         order = _by_end(episodes)
         self.partial = {episodes.ids[i] for i in order if not episodes.terminateds()[i] | episodes.truncateds()[i]}
         return episodes.take(order)
 
-    def _follow(self, ended: npt.NDArray[np.bool_], rewards: Any) -> None:
+    def _follow(self, ended: npt.NDArray[np.bool_], between: npt.NDArray[np.bool_], rewards: Any) -> None:
         """Bring the running episodes' numbers, steps and returns up to the newest step."""
         after = np.arange(1, len(ended) + 1)[:, None]
-        last = (ended * after).max(0, initial=0)
+        last = ((ended | between) * after).max(0, initial=0)
         self._numbers += ended.sum(0)
         self._t_started = np.where(last == 0, self._t_started, 0) + len(ended) - last
         returns = np.where(after > last, rewards.reshape(len(ended), self.num_envs, -1).sum(2), 0.0)

@@ -25,7 +25,7 @@ from .env_calls import copied_info
 from .env_checks import adapter_advice, autoreset_mode, mark_environment, reward_shape
 from .env_restarts import EnvRestarts
 from .env_workers import CONNECTION_ERRORS
-from .tensor_envs import device_of, infos_to_arrays, to_arrays, to_tensor
+from .tensor_envs import copied, device_of, infos_to_arrays, to_arrays, to_tensor, with_final_obs
 from .vector_envs import AsyncEnvs, SyncEnvs, VectorAgentStep, VectorMultiAgentEnv
 
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -37,43 +37,15 @@ _TAKE_MASKS = (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv, AsyncEnvs)
 """Vector environments with resets of some environments, in every autoreset mode."""
 
 
-def _reset_done(env: Any, done: Flags, observations: Any = None) -> tuple[Any, dict[str, Any]]:
-    """Reset the ended environments of a vector environment that does not do so itself.
-
-    Args:
-        env: The vector environment.
-        done: Which ones ended: bool, [N].
-        observations: Copies of the step's; those of running environments must be unchanged afterwards.
-
-    Returns:
-        The observations of all environments, and the infos of the resets.
+def _check_others_unchanged(before: Any, after: Any, running: Flags) -> None:
+    """Raise if a reset gave other observations of environments that go on.
 
     Raises:
-        RunnerError: the reset fails.
-        EnvironmentContractError: it reset running environments too.
+        EnvironmentContractError: it reset these too.
     """
-    try:
-        reset_observations, infos = env.reset(options={"reset_mask": np.array(done)})
-        if not isinstance(env, (SyncEnvs, AsyncEnvs)):
-            reset_observations, infos = to_arrays(reset_observations), infos_to_arrays(infos, env.num_envs)
-    except Exception as error:
-        raise RunnerError(
-            "resetting ended environments",
-            expected="a vector environment whose reset takes options={'reset_mask': mask}",
-            found=f"{type(error).__name__}: {error}",
-            do="use autoreset mode NEXT_STEP or SAME_STEP",
-        ) from error
-    if observations is not None and not done.all():
-        _check_others_unchanged(observations, reset_observations, ~done)
-    return reset_observations, infos
-
-
-def _check_others_unchanged(before: Any, after: Any, running: Flags) -> None:
-    left, right = flatten(before)[0], flatten(after)[0]
-    for old, new in zip(left, right):
-        was, now = np.asarray(old)[running], np.asarray(new)[running]
-        numbers = was.dtype.kind in "fc" and now.dtype.kind in "fc"
-        if not np.array_equal(was, now, equal_nan=numbers):
+    for old, new in zip(flatten(before)[0], flatten(after)[0]):
+        fits = np.shape(old) == np.shape(new)
+        if not fits or not to_arrays((old == new) | ((old != old) & (new != new)))[running].all():  # NaN is NaN
             raise EnvironmentContractError(
                 "resetting ended environments",
                 expected="that options={'reset_mask': mask} resets only those, and gives the others' "
@@ -345,19 +317,46 @@ class EnvStepper:
         step.failures, step.restarted = left, restarted
 
     def _reset_ended(self, step: VectorStep) -> None:
-        done = np.logical_or(step.terminateds, step.truncateds)
+        done = np.logical_or(to_arrays(step.terminateds), to_arrays(step.truncateds))
         if not done.any():
             return
-        step.final_observations = map_struct(np.array, step.observations)  # the reset may reuse the arrays
+        step.final_observations = map_struct(copied, step.observations)  # the reset may reuse the arrays
         step.reset_infos = {}
         if step.failures:  # all will be reset
             return
         try:
-            observations, infos = _reset_done(self.env, done, step.final_observations)
+            observations, infos = self._reset_done(done)
+            if not done.all():
+                _check_others_unchanged(step.final_observations, observations, ~done)
             step.observations, infos = self._restart_failed_resets(observations, infos)
             step.reset_infos = self._owned(infos)
         except Exception as error:
             step.failure = error
+
+    def _reset_done(self, done: Flags) -> tuple[Any, dict[str, Any]]:
+        """Reset the ended environments of a vector environment that does not do so itself.
+
+        Args:
+            done: Which ones ended: bool, [N].
+
+        Returns:
+            The observations of all environments, and the infos of the resets.
+
+        Raises:
+            RunnerError: the reset fails.
+        """
+        try:
+            observations, infos = self.env.reset(options={"reset_mask": np.array(done)})
+            if self._arrays and self._envs is None:
+                observations, infos = to_arrays(observations), infos_to_arrays(infos, self.env.num_envs)
+        except Exception as error:
+            raise RunnerError(
+                "resetting ended environments",
+                expected="a vector environment whose reset takes options={'reset_mask': mask}",
+                found=f"{type(error).__name__}: {error}",
+                do="use autoreset mode NEXT_STEP or SAME_STEP",
+            ) from error
+        return observations, infos
 
     def _check_mode(self, step: VectorStep) -> None:
         """Warn if the row of a reset has a reward or a flag: the environment reset in the step before then."""
@@ -424,6 +423,8 @@ class EnvStepper:
 
     def _unpacked(self, result: Any, call: str, count: int) -> Any:
         if isinstance(result, tuple) and len(result) == count and isinstance(result[-1], (dict, type(None))):
+            if count == 5 and self.mode == "same_step" and result[-1]:
+                result = (*result[:-1], with_final_obs(result[0], result[-1]))
             if self._arrays and (self._device is not None or count == 2):
                 result = self._as_arrays(result)
             return (*result[:-1], self._owned(result[-1]))

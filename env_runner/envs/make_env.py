@@ -442,7 +442,8 @@ def make_vector_env(
         workers = {"resets_itself": resets_itself, "per_process": per_process, "timeout": timeout}
         vector_env = _vectorized(env, num_envs, mode, config, reset_mode, wrappers, workers)
     if mode == "vector_entry_point" and not isinstance(vector_env, gym.vector.VectorEnv):
-        vector_env = VectorEnvAdapter(vector_env) if VectorEnvAdapter.fits(vector_env) else vector_env
+        fits = VectorEnvAdapter.fits(vector_env)
+        vector_env = VectorEnvAdapter(vector_env, reset_mode or _SAME_STEP) if fits else vector_env
     if resets_itself and isinstance(vector_env, gym.vector.VectorEnv) and "autoreset_mode" not in vector_env.metadata:
         vector_env.metadata = {**vector_env.metadata, "autoreset_mode": reset_mode}
     return check_vector_env(vector_env, num_envs, reset_mode)

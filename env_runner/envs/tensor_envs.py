@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from epibatch.core.masked_column import MaskedColumn
-from epibatch.core.structs import convert_to_numpy, flatten
+from epibatch.core.structs import convert_to_numpy, flatten, map_struct
 
 _METHODS = ("reset", "step")
 _FACTS = ("num_envs", "single_observation_space", "single_action_space")
@@ -21,22 +22,22 @@ class VectorEnvAdapter(gym.vector.VectorEnv[Any, Any, Any]):
     it is SAME_STEP, as in all simulators of this kind. Other attributes are those of the environment.
 
     Args:
-        env: Has `num_envs`, `single_observation_space` and `single_action_space`, `reset` and `step`.
+        env: Has `num_envs`, `single_observation_space` and `single_action_space`, `reset` and `step`. With DISABLED its
+            `reset` takes the numbers of environments, `env_ids`, or Gymnasium's `options={"reset_mask": mask}`.
+        autoreset: The mode if its metadata name none.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, autoreset: gym.vector.AutoresetMode = gym.vector.AutoresetMode.SAME_STEP) -> None:
         self.env = env
         inner = env.unwrapped if hasattr(env, "unwrapped") else env
         self.num_envs = int(inner.num_envs)
         self.single_observation_space, self.single_action_space = (getattr(inner, name) for name in _FACTS[1:])
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.action_space = gym.vector.utils.batch_space(self.single_action_space, self.num_envs)
-        self.metadata = {
-            "autoreset_mode": gym.vector.AutoresetMode.SAME_STEP,
-            **(getattr(inner, "metadata", None) or {}),
-        }
+        self.metadata = {"autoreset_mode": autoreset, **(getattr(inner, "metadata", None) or {})}
         self.render_mode = getattr(inner, "render_mode", None)
         self.spec = getattr(inner, "spec", None)
+        self._device = getattr(inner, "device", None)
 
     @classmethod
     def fits(cls, env: Any) -> bool:
@@ -46,7 +47,10 @@ class VectorEnvAdapter(gym.vector.VectorEnv[Any, Any, Any]):
         return methods and all(getattr(inner, name, None) is not None for name in _FACTS)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
-        """Reset all environments."""
+        """Reset all environments, or those of a mask in the options."""
+        if options and "reset_mask" in options and "env_ids" in inspect.signature(self.env.reset).parameters:
+            envs = to_tensor(np.flatnonzero(options["reset_mask"]), self._device)
+            return self.env.reset(seed=seed, env_ids=envs)
         return self.env.reset(seed=seed, options=options)
 
     def step(self, actions: Any) -> Any:
@@ -79,6 +83,34 @@ def to_tensor(array: Any, device: Any) -> Any:
     import torch
 
     return torch.as_tensor(array, device=device)
+
+
+def copied(leaf: Any) -> Any:
+    """Return a copy of an array or tensor."""
+    return leaf.clone() if is_tensor(leaf) else np.array(leaf)
+
+
+def with_final_obs(observations: Any, infos: dict[str, Any]) -> dict[str, Any]:
+    """Return infos of a step with the terminal observations under Gymnasium's name, `final_obs`.
+
+    Earlier versions of Gymnasium call them `final_observation`. mjlab gives the rows of the environments that ended,
+    as `terminal`: their numbers and their observations.
+
+    Args:
+        observations: Tensors [N, ...] after the step.
+        infos: The step's; they stay as they are.
+    """
+    if "final_obs" in infos:
+        return infos
+    if "final_observation" in infos:
+        names = {f"{mask}final_observation": f"{mask}final_obs" for mask in ("", "_")}
+        return {names.get(name, name): value for name, value in infos.items()}
+    terminal = infos.get("terminal")
+    if not isinstance(terminal, dict) or not {"env_ids", "observations"} <= terminal.keys():
+        return infos
+    envs, given = terminal["env_ids"], terminal["observations"]
+    final = map_struct(lambda leaf, rows: leaf.index_copy(0, envs, rows.to(leaf.dtype)), observations, given)
+    return {**infos, "final_obs": final}
 
 
 def device_of(struct: Any) -> Any:

@@ -10,7 +10,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from fixture_tensor_envs import NumpyPoints, RobotsLikeIsaac, RslRlPoints, TorchPoints
+from fixture_tensor_envs import (
+    DISABLED,
+    NEXT_STEP,
+    SAME_STEP,
+    NumpyPoints,
+    RobotsLikeIsaac,
+    RslRlPoints,
+    TorchPoints,
+)
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2, learner
@@ -166,7 +174,7 @@ def test_values_of_truncated_rows_are_those_of_terminal_observations():
         expected[envs] = runner.module.compute_values({"obs": final}).detach()
         expected[~truncated] = 0
         assert torch.allclose(storage["values_bootstrapped"][step], expected)
-        assert torch.allclose(final[:, 1], (storage["obs"][step][envs, 1] + 1 / 8))  # the time goes on
+        assert torch.allclose(final[:, 1], (storage["obs"][step][envs, 1] + 1 / 8))
         seen += int(truncated.sum())
     assert seen == storage["truncateds"].sum() > 5
     assert not storage["values_bootstrapped"][~storage["truncateds"]].any()
@@ -349,34 +357,74 @@ def test_flags_are_bools_or_the_numbers_0_and_1():
         sampled(config_of(Halved), explore=False)
 
 
-class Disabled(TorchPoints):
-    """Waits for a reset with a mask."""
+class OfIsaac(RobotsLikeIsaac):
+    """Terminal observations as Isaac Lab gives them, with what is left of earlier steps in the other rows."""
 
-    metadata: ClassVar[Any] = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}
+    observations, metadata = ("policy",), None
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        if not options:
-            return super().reset(seed=seed)
-        mask = torch.as_tensor(options["reset_mask"])
-        self.episode, self.t = self.episode + mask, torch.where(mask, 0, self.t)
-        self.x = torch.where(mask, self.start(), self.x)
-        return self.observe(), {}
+    def __init__(self, num_envs: int = N) -> None:
+        super().__init__(num_envs)
+        self.single_observation_space = gym.spaces.Dict({"policy": self.points.single_observation_space})
+
+    def reset(self, seed: Any = None, options: Any = None) -> Any:
+        return {"policy": self.points.reset(seed=seed, options=options)[0]}, {}
 
     def step(self, actions: Any) -> Any:
-        self.t = self.t + 1
-        self.x = self.x + actions[:, 0] / 2
-        terminated = self.x.abs() > 1
-        truncated = ~terminated & (self.t >= 3 + self.envs % 4)
-        return self.observe(), 1 - self.x.abs(), terminated, truncated.float(), {}
+        obs, rewards, *flags, infos = self.points.step(actions)
+        return {"policy": obs}, rewards, *flags, self.extras(infos.get("final_obs"), flags[0] | flags[1])
+
+    def extras(self, final: Any, ended: Any) -> Any:
+        return {"final_obs": {"policy": torch.where(ended[:, None], final, torch.nan)}, "log": {}}
 
 
-def test_environments_that_wait_for_a_reset_give_the_same_episodes():
-    runners = [runner_of(SingleAgentEnvRunner, config_of(env)) for env in (NumpyPoints, Disabled)]
-    left, right = (runner.sample(num_timesteps=N * T, explore=True) for runner in runners)
-    assert len(left) == len(right)
-    for mine, other in zip(left, right):
-        assert np.array_equal(mine.get_observations(), other.get_observations())
-        assert (mine.is_terminated, mine.is_truncated) == (other.is_terminated, other.is_truncated)
+class OfMjlab(OfIsaac):
+    def extras(self, final: Any, ended: Any) -> Any:
+        envs = ended.nonzero().flatten()
+        return {"terminal": {"env_ids": envs, "observations": {"policy": final[envs]}}} if len(envs) else {}
+
+
+class OfMjlabThatWaits(OfIsaac):
+    """Its resets take the numbers of environments."""
+
+    def __init__(self, num_envs: int = N) -> None:
+        super().__init__(num_envs)
+        self.points = TorchPoints(num_envs, autoreset_mode=DISABLED)
+
+    def reset(self, seed: Any = None, env_ids: Any = None, options: Any = None) -> Any:
+        assert options is None
+        mask = {} if env_ids is None else {"options": {"reset_mask": torch.isin(self.points.envs, env_ids)}}
+        return {"policy": self.points.reset(**mask)[0]}, {}
+
+    def extras(self, final: Any, ended: Any) -> Any:
+        return {}
+
+
+class EarlierGymnasium(NumpyPoints):
+    def step(self, actions: Any) -> Any:
+        *values, infos = super().step(actions)
+        return *values, {name.replace("obs", "observation"): value for name, value in infos.items()}
+
+
+@pytest.mark.parametrize("env", [OfIsaac, OfMjlab, OfMjlabThatWaits, EarlierGymnasium])
+def test_terminal_observations_have_other_names_too(env):
+    mode = "disabled" if env is OfMjlabThatWaits else None
+    config = config_of(env).env_runners(gym_env_autoreset_mode=mode)
+    expected = runner_of(SingleAgentEnvRunner, config_of(NumpyPoints)).sample(num_timesteps=N * T, explore=False)
+    for kind in (SingleAgentEnvRunner, TensorEnvRunner):
+        episodes = runner_of(kind, config).sample(num_timesteps=N * T, explore=False)
+        for mine, other in zip(episodes, expected, strict=True):
+            assert mine.is_done == other.is_done and not mine.lacks_final_obs
+            obs = mine.get_observations()
+            assert np.allclose(obs["policy"] if isinstance(obs, dict) else obs, other.get_observations(), atol=1e-5)
+
+
+def test_environments_that_wait_for_a_reset_fill_a_storage_alike():
+    storages = [sampled(config_of(TorchPoints, autoreset_mode=mode), explore=True)[1] for mode in (SAME_STEP, DISABLED)]
+    assert storages[0]["truncateds"].any()
+    for name in storages[0].columns:
+        assert torch.equal(*(storage[name] for storage in storages)), name
+    with pytest.raises(RunnerArgumentError, match=r"every row is a step(.|\n)*'next_step'"):
+        sampled(config_of(TorchPoints, autoreset_mode=NEXT_STEP), explore=True)
 
 
 # -- actions ---------------------------------------------------------------------------------------
@@ -803,10 +851,6 @@ class WithoutTruncations(TorchPoints):
         return obs, rewards, terminated, None, infos
 
 
-class Later(TorchPoints):
-    metadata: ClassVar[Any] = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
-
-
 def test_environments_that_do_not_fit_are_named():
     for which, expected, shape in (
         ("rewards", r"rewards of shape \[5\]", r"\[3\]"),
@@ -817,8 +861,6 @@ def test_environments_that_do_not_fit_are_named():
             runner_of(TensorEnvRunner, config_of(WrongRows, which=which)).sample(RolloutStorage(T, N))
     with pytest.raises(EnvironmentContractError, match=r"truncateds of shape \[5\](.|\n)*None"):
         runner_of(TensorEnvRunner, config_of(WithoutTruncations)).sample(RolloutStorage(T, N))
-    with pytest.raises(ConfigError, match=r"autoreset mode 'same_step'(.|\n)*'next_step'"):
-        TensorEnvRunner(config=config_of(Later))
     with pytest.raises(ConfigError, match="restart_failed_sub_environments"):
         TensorEnvRunner(config=config_of(TorchPoints).fault_tolerance(restart_failed_sub_environments=True))
     with pytest.raises(ConfigError, match="on_episode_end"):
@@ -908,6 +950,24 @@ def test_an_environment_of_rsl_rls_form_is_sampled():
     assert runner.env.extras["log"] == {"/x": 1.0}
     config = config_of(make).env_runners(missing_final_obs="keep")
     assert sum(map(len, SingleAgentEnvRunner(config=config).sample(num_timesteps=50))) == 50
+
+
+@pytest.mark.parametrize("name", ["final_obs", "terminal"])
+def test_terminal_observations_in_extras_of_rsl_rls_form(name):
+    class Points(RslRlPoints):
+        def step(self, actions: Any) -> Any:
+            groups, rewards, dones, extras = super().step(actions)
+            final, ended = {"policy": self.points.final, "critic": groups["critic"]}, dones.nonzero().flatten()
+            rows = {"env_ids": ended, "observations": {key: leaf[ended] for key, leaf in final.items()}}
+            return groups, rewards, dones, {**extras, name: final if name == "final_obs" else rows}
+
+    runner, storage = sampled(config_of(lambda config: as_vector_env(Points(N))), explore=True)
+    truncated, finals = storage["truncateds"], storage.terminal_observations
+    for step in truncated.any(1).nonzero().flatten().tolist():
+        envs, final = finals[step]
+        expected = runner.module.compute_values({"obs": final}).detach() * truncated[step][envs]
+        assert torch.allclose(storage["values_bootstrapped"][step][envs], expected)
+        assert torch.allclose(final["policy"][:, 1], storage["obs"]["policy"][step][envs, 1] + 1 / 8)
 
 
 class Changed(RslRlPoints):

@@ -37,6 +37,7 @@ KINDS: dict[str, Any] = {
     "previous": {"pieces": lambda *spaces: PrevActionsPrevRewards(n_prev_rewards=2)},
     "filter": {"pieces": lambda *spaces: MeanStdFilter()},
 }
+MODES = ("same_step", "next_step", "disabled")
 
 
 def config_of(runner: Any, kind: str = "plain", algorithm: Any = PPOConfig, **settings: Any) -> Any:
@@ -53,9 +54,9 @@ def config_of(runner: Any, kind: str = "plain", algorithm: Any = PPOConfig, **se
     return config.rl_module(model_config=chosen.get("model", {"fcnet_hiddens": [16]})).debugging(seed=3)
 
 
-def runner_of(runner: Any, kind: str = "plain") -> Any:
+def runner_of(runner: Any, kind: str = "plain", **settings: Any) -> Any:
     torch.manual_seed(0)  # for the same weights
-    return runner(config=config_of(runner, kind))
+    return runner(config=config_of(runner, kind, **settings))
 
 
 def same(mine: Any, other: Any, atol: float = 1e-6) -> None:
@@ -89,9 +90,11 @@ def same_episodes(mine: Any, other: Any) -> None:
         same(left.get_return(), right.get_return(), 1e-5)
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_episodes_are_those_of_the_runner_of_arrays(kind):
-    runners = [runner_of(each, kind) for each in (SingleAgentEnvRunner, TensorEnvRunner)]
+def test_episodes_are_those_of_the_runner_of_arrays(kind, mode):
+    settings = {"gym_env_autoreset_mode": mode}
+    runners = [runner_of(each, kind, **settings) for each in (SingleAgentEnvRunner, TensorEnvRunner)]
     for runner in runners:
         runner.require_lookback(3)
     for steps in (8 * N, N, 17 * N):
@@ -103,19 +106,40 @@ def test_episodes_are_those_of_the_runner_of_arrays(kind):
         assert metrics[0][name] == pytest.approx(metrics[1][name], abs=1e-5), name
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_weights_after_five_iterations_are_those_of_arrays(kind):
+def test_a_greedy_policy_has_the_same_episodes_in_all_modes():
+    by_mode = []
+    for mode in MODES:
+        runner, steps = runner_of(TensorEnvRunner, gym_env_autoreset_mode=mode), [[] for _ in range(N)]
+        for _ in range(3):
+            episodes = runner.sample(num_timesteps=14 * N, explore=False)
+            for env, episode in zip(episodes.envs().tolist(), episodes):
+                ends = np.zeros((len(episode), 2))
+                ends[-1] = episode.is_terminated, episode.is_truncated
+                columns = (episode.get_observations()[:-1], episode.get_observations()[1:], episode.get_actions())
+                steps[env].append(np.hstack([*columns, episode.get_rewards()[:, None], ends]))
+        by_mode.append([np.concatenate(chunks) for chunks in steps])
+    for rows in zip(*by_mode):
+        count = min(map(len, rows))
+        assert rows[0][:count, -2:].sum() >= 3
+        assert all(np.allclose(rows[0][:count], other[:count], atol=1e-6) for other in rows[1:])
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [*(("plain", mode) for mode in MODES), *zip(("lstm", "lstm", "stack", "previous", "filter"), MODES * 2)],
+)
+def test_weights_after_two_iterations_are_those_of_arrays(kind, mode):
     weights = []
     for runner in (SingleAgentEnvRunner, TensorEnvRunner):
-        config = config_of(runner, kind).training(train_batch_size=120, minibatch_size=60, num_epochs=2)
-        algo = config.build_algo()
-        for _ in range(5):
+        config = config_of(runner, kind, gym_env_autoreset_mode=mode)
+        algo = config.training(train_batch_size=120, minibatch_size=60, num_epochs=2).build_algo()
+        for _ in range(2):
             results = algo.train()
-        assert results["num_env_steps_sampled_lifetime"] == 600
+        assert results["num_env_steps_sampled_lifetime"] >= 240
         weights.append(algo.get_module().state_dict())
         algo.stop()
     for name, tensor in weights[0].items():
-        assert torch.allclose(tensor, weights[1][name], atol=1e-5), name
+        assert torch.allclose(tensor, weights[1][name], atol=1e-6), name
 
 
 class ShortDQN(DQNConfig):
@@ -354,8 +378,6 @@ def test_what_has_no_effect_is_refused():
 
     with pytest.raises(ConfigError, match="on_episode_start"):
         Watching(config=config_of(TensorEnvRunner))
-    with pytest.raises(ConfigError, match="missing_final_obs"):
-        TensorEnvRunner(config=config_of(TensorEnvRunner, missing_final_obs=0.0))
 
 
 def test_callbacks_of_samples_see_the_metrics_of_their_episodes():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,6 +15,7 @@ from epibatch.connectors.common import FlattenObservations
 from epibatch.connectors.env_to_module import PrevActionsPrevRewards
 from epibatch.env_runner import SingleAgentEnvRunner, TensorEnvRunner
 
+NEXT_STEP, SAME_STEP, DISABLED = gym.vector.AutoresetMode
 OBSERVATIONS = {
     "box": spaces.Box(-9, 9, (3,), np.float32),
     "double": spaces.Box(-9, 9, (2,), np.float64),
@@ -47,7 +48,6 @@ def leaves(struct: Any) -> list[Any]:
 class OfArrays(gym.vector.VectorEnv):
     """Random values; it writes into actions, and may reuse its memory."""
 
-    metadata: ClassVar[Any] = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
     tensors = False
 
     def __init__(self, num_envs: int, case: dict[str, Any]) -> None:
@@ -59,11 +59,13 @@ class OfArrays(gym.vector.VectorEnv):
         if len(case["reward"]):
             self.reward_space = spaces.Box(-9, 9, case["reward"])
         self.seen, self.memory, self.count = [], None, 0
+        self.metadata, self.resets = {"autoreset_mode": case["mode"]}, np.zeros(num_envs, np.bool_)
 
     def drawn(self) -> Any:
         return mapped(np.array, self.observation_space.sample())
 
     def given(self, obs: Any) -> Any:
+        self.newest = obs
         obs = mapped(torch.from_numpy, obs) if self.tensors else obs
         if self.memory is None or not self.case["reuse"]:
             self.memory = obs
@@ -72,7 +74,14 @@ class OfArrays(gym.vector.VectorEnv):
         return self.memory
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        return self.given(self.drawn()), {}
+        drawn = self.drawn()
+        if options:
+            drawn = self.replaced(self.newest, options["reset_mask"], drawn)
+        self.resets[:] = False
+        return self.given(drawn), {}
+
+    def replaced(self, rows: Any, mask: Any, new: Any) -> Any:
+        return mapped(lambda a, b: np.where(mask.reshape(-1, *[1] * (a.ndim - 1)), b, a), rows, new)
 
     def step(self, actions: Any) -> Any:
         case, rng, n = self.case, self.rng, self.num_envs
@@ -82,21 +91,22 @@ class OfArrays(gym.vector.VectorEnv):
         self.seen.append(mapped(np.array, actions))
         for leaf in leaves(actions):
             leaf[:] = 0
-        ended = rng.random(n) < case["ends"]
+        ended = (rng.random(n) < case["ends"]) & ~self.resets
         terminated = ended & (rng.random(n) < 0.5)
         flags = [terminated, ended & ~terminated]
         last, first, has = self.drawn(), self.drawn(), ended & (rng.random(n) < case["final"])
-        obs = mapped(lambda a, b: np.where(ended.reshape(-1, *[1] * (a.ndim - 1)), a, b), first, last)
+        obs = self.replaced(last, ended, first) if case["mode"] == SAME_STEP else last
         rewards = rng.uniform(-1, 1, (n, *case["reward"])).astype(np.float32)
+        self.resets = ended if case["mode"] == NEXT_STEP else self.resets
         infos: dict[str, Any] = {"_final_obs": has}
         if self.tensors:
             rewards, *flags = map(torch.from_numpy, (rewards, *(flag.astype(case["flags"]) for flag in flags)))
             infos["final_obs"] = mapped(torch.from_numpy, last)
-        else:
+        elif case["mode"] == SAME_STEP:
             infos["final_obs"] = np.empty(n, object)
             for i in np.flatnonzero(has):
                 infos["final_obs"][i] = mapped(lambda leaf, i=i: leaf[i], last)
-        return self.given(obs), rewards, *flags, infos
+        return self.given(obs), rewards, *flags, infos if case["mode"] == SAME_STEP else {}
 
 
 class OfTensors(OfArrays):
@@ -114,6 +124,7 @@ def case_of(seed: int) -> dict[str, Any]:
     case = {"seed": seed, "obs": one_of(*OBSERVATIONS), "actions": one_of(*ACTIONS), "n": int(rng.integers(1, 5))}
     case |= {"ends": one_of(0.1, 0.4, 1.0), "final": one_of(0.0, 0.5, 1.0), "flags": one_of(np.bool_, np.int64)}
     case |= {"reward": one_of((), (3,)), "reuse": one_of(True, False), "fails": one_of(0, 0, 7), "calls": calls}
+    case |= {"mode": one_of(NEXT_STEP, SAME_STEP, DISABLED), "missing": one_of("keep", "zero", 1)}
     case |= {"lstm": one_of(True, False), "recorded": one_of(True, False), "lookback": one_of(0, 2, None)}
     return case
 
@@ -127,7 +138,7 @@ def runner_of(cls: Any, case: dict[str, Any], folder: Any) -> Any:
         num_envs_per_env_runner=case["n"],
         gym_env_vectorize_mode="vector_entry_point",
         env_to_module_connector=lambda *spaces: pieces,
-        missing_final_obs="keep",
+        missing_final_obs=case["missing"],
     ).debugging(seed=3)
     if case["recorded"]:
         config.offline_data(output=str(folder))

@@ -22,9 +22,10 @@ def as_vector_env(
     """Return a vector environment of tensors that steps an environment made for rsl_rl.
 
     Its `dones` become two flags: `truncateds` are `extras["time_outs"]`, `terminateds` all other ends. Such an
-    environment resets itself and gives no terminal observations. So `TensorEnvRunner` bootstraps truncated episodes
-    from the value of the observation before, as rsl_rl does, and warns once. `infos` are empty; `extras` of the newest
-    step are an attribute.
+    environment resets itself. Its terminal observations are those of Isaac Lab, `extras["final_obs"]`, or of mjlab,
+    `extras["terminal"]`. Without these `TensorEnvRunner` bootstraps truncated episodes from the value of the
+    observation before, as rsl_rl does, and warns once. `infos` have nothing else; `extras` of the newest step are an
+    attribute.
 
     Args:
         env: Has `num_envs`, `num_actions`, `get_observations()`, which returns a tensor `[N, ...]` or a TensorDict or
@@ -95,7 +96,16 @@ class _RslRlVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         time_outs = self.extras.get("time_outs")
         truncated = torch.zeros_like(done) if time_outs is None else done & (time_outs.reshape(self.num_envs) != 0)
         observed = self._ordered(_groups(obs if isinstance(obs, tuple) else (obs, self.extras)))
-        return observed, rewards.reshape(self.num_envs), done & ~truncated, truncated, {}
+        return observed, rewards.reshape(self.num_envs), done & ~truncated, truncated, self._terminal()
+
+    def _terminal(self) -> dict[str, Any]:
+        """Return the terminal observations of a step's extras, under their names."""
+        final, terminal = (self.extras.get(name) for name in ("final_obs", "terminal"))
+        if final is not None:
+            return {"final_obs": self._ordered(_groups(final))}
+        if isinstance(terminal, dict) and "observations" in terminal:
+            return {"terminal": {**terminal, "observations": self._ordered(_groups(terminal["observations"]))}}
+        return {}
 
     def _ordered(self, obs: Any) -> Any:
         """Return observations whose groups have the order of the space, which gymnasium sorts."""
