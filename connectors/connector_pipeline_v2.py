@@ -439,6 +439,8 @@ class ConnectorPipelineV2(ConnectorV2):
         for piece in self.pieces():
             try:
                 columns = piece.run_tensors(columns, step)  # type: ignore[attr-defined]  # of a Piece
+                if step.is_first:
+                    step.check_tensors(columns)
             except Exception as error:
                 add_context(error, f"piece {type(piece).__name__}, on tensors:")
                 raise

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct, unflatten
 
@@ -64,6 +65,28 @@ class TensorStep:
     def is_first(self) -> bool:
         """True if the step was given no states."""
         return self._states is None
+
+    def check_tensors(self, columns: Any) -> None:
+        """Raise if a piece made something else than tensors on the device of the observations.
+
+        Args:
+            columns: Those after it.
+
+        Raises:
+            ColumnError: it did, in a column or in the observations.
+        """
+        named = {Columns.OBS: self.obs, **columns} if isinstance(columns, dict) else {"columns": columns}
+        for name, column in named.items():
+            for leaf in flatten(column)[0]:
+                if not hasattr(leaf, "detach") or leaf.device != self._device:
+                    found = f"one on {leaf.device}" if hasattr(leaf, "detach") else type(leaf).__name__
+                    raise ColumnError(
+                        f"column {name!r}",
+                        expected=f"tensors on {self._device}",
+                        found=found,
+                        do="use what tensors have, and torch's functions, and return the columns; or leave out "
+                        "takes_tensors and sample with SingleAgentEnvRunner",
+                    )
 
     def state(self, name: str, initial: torch.Tensor) -> torch.Tensor:
         """Return the rows of a state, `[N, ...]`.

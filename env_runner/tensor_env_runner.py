@@ -24,9 +24,17 @@ from epibatch.core.errors import (
 )
 from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.rl_module.module_facts import is_stateful
-from epibatch.core.runtime import evaluation_mode
+from epibatch.core.runtime import evaluation_mode, usable_device
 from epibatch.core.spaces import get_base_struct_from_space
-from epibatch.core.structs import convert_to_numpy, flatten, map_struct, stack_rows
+from epibatch.core.structs import (
+    convert_to_numpy,
+    flatten,
+    flatten_like,
+    map_struct,
+    paths_of,
+    stack_rows,
+    unflatten,
+)
 from epibatch.core.tensors import convert_to_torch_tensor
 
 from ..connectors.authoring.column_transform import acted_at_random
@@ -133,9 +141,11 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         for name in self._callbacks.of_episodes:
             raise _without_effect(name, "a callback")
         self._check_pieces()
-        self.device = torch.device(getattr(self.env.unwrapped, "device", None) or "cpu")
+        where, device = f"TensorEnvRunner, environment {config.env!r}", getattr(self.env.unwrapped, "device", None)
+        self.device = torch.device("cpu") if device is None else usable_device(device, where)
         self._move()
         self._shapes: dict[str, Any] = {}  # of one environment's observation, by part
+        self._types: Any = None  # of the parts
         self._newest: Any = None  # the step of the newest observations, and the module's input
         self._starts: dict[str, torch.Tensor] = {}  # what pieces remember when an episode begins, by name
         self._edits = 0
@@ -359,6 +369,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._initial = InitialStates(self.module, self.device)
             self._state = self._initial.rows(self.num_envs)
         self._shapes = shapes_of(get_base_struct_from_space(self.env.single_observation_space))
+        self._types = None
         self._observe(observations, "reset()", zeros(), None, explore)
         self._shapes = {part: shape[1:] for part, shape in shapes_of(observations).items()}
 
@@ -379,10 +390,32 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
                     + adapter_advice(self.env),
                 )
 
+    def _typed(self, observations: Any, call: str) -> Any:
+        """Return observations as tensors on the device, in the types of the first ones.
+
+        Raises:
+            EnvironmentContractError: a part has another type, which would lose values.
+        """
+        obs = convert_to_torch_tensor(observations, self.device)
+        if self._types is None:
+            self._types = map_struct(lambda leaf: leaf.dtype, obs)
+        leaves, form = flatten(obs)
+        types = flatten_like(form, self._types)
+        for i, (leaf, dtype) in enumerate(zip(leaves, types)):
+            if not torch.can_cast(leaf.dtype, dtype):
+                part = paths_of(form)[i]
+                raise EnvironmentContractError(
+                    f"environment {self.config.env!r}, {call} of the vector environment",
+                    expected=f"observations of type {dtype}" + (part and f" in part {part}") + ", as reset() gave",
+                    found=str(leaf.dtype),
+                    do="return one type from reset() and step(), that of single_observation_space",
+                )
+        return unflatten(form, [leaf.to(dtype) for leaf, dtype in zip(leaves, types)])
+
     def _observe(self, observations: Any, call: str, rewards: torch.Tensor, states: Any, explore: bool) -> None:
         """Run the env-to-module pipeline on observations, which are copied: environments may reuse their memory."""
         self._check_parts(observations, self.num_envs, call)
-        obs = map_struct(torch.clone, convert_to_torch_tensor(observations, self.device))
+        obs = map_struct(torch.clone, self._typed(observations, call))
         step = self._step_of(obs, rewards, states, self._state, explore)
         self._edits, self._pending.edits = self._num_edits, self._env_to_module.num_edits
         self._newest = step, self._env_to_module.run_tensors({}, step)
@@ -582,7 +615,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         if not len(rows):
             return None, None
         try:
-            obs = convert_to_torch_tensor(terminal, self.device)
+            obs = self._typed(terminal, _FINAL)
             states, state = (value and map_struct(lambda leaf: leaf[rows], value) for value in (states, state))
             step = self._step_of(obs, rewards[rows], states, state, explore)
             return rows, (step, self._env_to_module.run_tensors({}, step))

@@ -26,7 +26,7 @@ def probed_space(
 
     Args:
         space: Space of the input rows: Box, Discrete, MultiDiscrete or MultiBinary.
-        function: Array of rows to array of rows.
+        function: Array of rows to array of rows, a method of a piece.
         monotonic: Whether entries of a result never fall, or each never rises, as entries of the row rise.
 
     Returns:
@@ -46,7 +46,8 @@ def probed_space(
             low, high = np.where(np.isnan(low), limits.low, low), np.where(np.isnan(high), limits.high, high)
             return gym.spaces.Box(low.astype(out.dtype), high.astype(out.dtype), dtype=out.dtype.type)
     except Exception as error:
-        add_context(error, f"tried on {len(rows)} samples of {space}, shape {rows.shape} and type {rows.dtype}:")
+        of = f"{len(rows)} samples of {space}, shape {rows.shape} and type {rows.dtype}"
+        add_context(error, f"{type(getattr(function, '__self__', None)).__name__}, tried on {of}:")
         raise
     return space_of_rows(out)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -15,6 +16,7 @@ from fixture_tensor_envs import NumpyPoints, TorchPoints
 from epibatch.algorithms import DQNConfig, PPOConfig, SACConfig
 from epibatch.cli import main
 from epibatch.connectors import ConnectorV2, Piece
+from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.common import FlattenObservations, FrameStacking
 from epibatch.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards
 from epibatch.core.errors import ColumnError, ConfigError, EnvironmentContractError, RunnerArgumentError, RunnerError
@@ -322,6 +324,76 @@ def test_pieces_added_while_episodes_run_must_take_tensors(piece):
     for _ in range(2):  # the second call resets
         with pytest.raises(ConfigError, match=f"piece {piece.__name__}"):
             runner.sample(num_timesteps=N)
+
+
+class OfArrays(ColumnTransform):
+    """Says that it works on tensors, and makes an array."""
+
+    takes_tensors: ClassVar[bool] = True
+    columns = "obs"
+
+    def transform(self, x: Any) -> Any:
+        return np.tanh(np.asarray(x))
+
+
+class OfArraysActing(OfArrays):
+    columns, pipelines = "actions_for_env", ("module_to_env",)
+
+
+class Nothing(Piece):
+    takes_tensors: ClassVar[bool] = True
+    pipelines = ("env_to_module",)
+
+    def run(self, columns: Any, group: Any) -> Any:
+        return columns
+
+    def run_tensors(self, columns: Any, step: Any) -> Any:
+        return None
+
+
+class OtherDevice(Nothing):
+    def run_tensors(self, columns: Any, step: Any) -> Any:
+        return {**columns, "more": torch.zeros(N, device="meta")}
+
+
+@pytest.mark.parametrize(
+    ("piece", "message"),
+    [
+        (OfArrays, r"column 'obs'(.|\n)*tensors on cpu(.|\n)*ndarray"),
+        (OfArraysActing, r"column 'actions_for_env'(.|\n)*ndarray"),
+        (Nothing, "NoneType"),
+        (OtherDevice, r"column 'more'(.|\n)*one on meta"),
+    ],
+)
+def test_what_pieces_make_is_tensors_on_the_device(piece, message):
+    side = "module_to_env_connector" if piece is OfArraysActing else "env_to_module_connector"
+    runner = TensorEnvRunner(config=config_of(TensorEnvRunner).env_runners(**{side: lambda *spaces: piece()}))
+    with pytest.raises(ColumnError, match=rf"piece {piece.__name__}, on tensors(.|\n)*{message}"):
+        runner.sample(num_timesteps=N)
+
+
+def test_devices_and_types_that_do_not_fit_are_named():
+    class Elsewhere(TorchPoints):
+        def __init__(self, num_envs: int = N) -> None:
+            super().__init__(num_envs)
+            self.device = torch.device("cuda:99")
+
+    with pytest.raises(ConfigError, match=r"Elsewhere(.|\n)*device(.|\n)*cuda:99"):
+        TensorEnvRunner(config=config_of(TensorEnvRunner).environment(Elsewhere))
+
+    class Changing(TorchPoints):
+        single_observation_space: Any = gym.spaces.Dict({"at": TorchPoints.single_observation_space})
+
+        def observe(self, out: Any = None) -> Any:
+            dtype = torch.float64 if len(self.actions) > 3 else torch.float32 if self.actions else self.first
+            return {"at": super().observe(out).to(dtype)}
+
+    for Changing.first, wrong in ((torch.float32, False), (torch.int64, True)):
+        for storage in (None, RolloutStorage(9, N)):
+            runner = TensorEnvRunner(config=config_of(TensorEnvRunner).environment(Changing))
+            message = r"step\(\)(.|\n)*torch.int64 in part \['at'\](.|\n)*torch.float32"
+            with pytest.raises(EnvironmentContractError, match=message) if wrong else contextlib.nullcontext():
+                runner.sample(storage, **({} if storage is not None else {"num_timesteps": 9 * N}))
 
 
 def test_pieces_that_were_added_know_no_earlier_steps():

@@ -18,6 +18,7 @@ from epibatch.algorithms import BCConfig, PPOConfig
 from epibatch.connectors.views import View
 from epibatch.core.errors import ConfigError
 from epibatch.core.rl_module import RLModuleSpec
+from epibatch.env_runner import SingleAgentEnvRunner, TensorEnvRunner
 from epibatch.episodes import SingleAgentEpisode
 
 
@@ -121,6 +122,32 @@ def test_one_seed_gives_one_run(several, sampled, batches):
         several.set_state(state)
         runs.append(([learned(several) for _ in range(2)], known(several)))
     np.testing.assert_equal(*runs)
+
+
+def test_runners_of_tensors_sample_what_runners_of_arrays_would(built, batches):
+    settings = config(2, 2).env_runners(env_runner_cls=TensorEnvRunner, gym_env_autoreset_mode="same_step")
+    algorithm = built(settings.reporting(metrics_num_episodes_for_smoothing=1000))
+    arrays = [SingleAgentEnvRunner(config=settings, worker_index=index) for index in (1, 2)]
+    delivered = batches(algorithm)
+    for runner in arrays:
+        runner.set_state({"rl_module": algorithm.get_module().get_state()})
+        runner.require_lookback(None)
+    results = algorithm.train()
+    expected = [chunk for runner in arrays for chunk in runner.sample(num_timesteps=100)]
+    assert len(delivered[0]) == len(expected) > 4
+    for mine, other in zip(sorted(delivered[0], key=_first_row), sorted(expected, key=_first_row)):
+        np.testing.assert_allclose(mine.get_observations(), other.get_observations(), atol=1e-6)
+        np.testing.assert_array_equal(mine.get_actions(), other.get_actions())
+        assert mine.is_terminated == other.is_terminated
+    ended = [chunk.get_return() for chunk in expected if chunk.is_done]
+    assert results["env_runners"]["num_episodes"] == len(ended)
+    assert results["env_runners"]["episode_return_mean"] == pytest.approx(np.mean(ended))
+    assert algorithm.train()["num_env_steps_sampled_lifetime"] == 400
+    assert algorithm.evaluate()["env_runners"]["num_episodes"] == 3
+
+
+def _first_row(chunk):
+    return tuple(chunk.get_observations(0))
 
 
 def test_a_checkpoint_goes_on_with_other_numbers_of_processes(several, sampled, built, tmp_path):
