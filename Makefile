@@ -103,8 +103,8 @@ faults: $(READY) ## let environments raise, die and hang, and compare what is re
 scale: $(RAY_READY) ## sample with 1 to 32 processes, and write docs/internals/scale.md and docs/scale.png, some minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.scale
 
-kills: $(RAY_READY) ## kill processes that sample and learn at random times, and check what learners get, some 20 minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.kills
+kills: $(RAY_READY) ## kill processes that sample and learn at random times, and check what learners get, some 20 minutes (ARGS="--algorithm appo")
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.kills $(ARGS)
 
 generated: $(READY) ## write the stubs of connectors and of configs, and docs/piece-table.md
 	$(BIN)/python tests/house/write_stubs.py

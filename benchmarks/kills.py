@@ -1,8 +1,9 @@
 """Processes that sample and learn are killed at random times, and what learners are given is checked.
 
-    python -m benchmarks.kills    # 200 kills in 10 runs, some 20 minutes; the table goes into the page; `make kills`
+    python -m benchmarks.kills                     # 200 kills in 10 runs, some 20 minutes; `make kills`
+    python -m benchmarks.kills --algorithm appo    # the same with APPO: `make kills ARGS="--algorithm appo"`
 
-from the root of the repository. Each kill is a SIGKILL of a process of a runner or a learner, at a random time of a
+from the root of the repository. The figures go into the page. Each kill is a SIGKILL of a process of a runner or a learner, at a random time of a
 call of `train()`. The environment puts each observation into its infos too, before a connector rewrites it. It also
 appends the first ones of its episodes to a file: filters count those of episodes without a step, which no chunk has.
 """
@@ -28,7 +29,7 @@ import typer
 
 from benchmarks.faults import time_limit
 from benchmarks.results import FIGURES, REPOSITORY
-from epibatch.algorithms.ppo import PPOConfig
+from epibatch.algorithms import APPOConfig, PPOConfig
 from epibatch.connectors.env_to_module import MeanStdFilter
 from epibatch.core.errors import EpibatchWarning
 
@@ -36,6 +37,7 @@ PAGE = Path("docs/internals/kills.md")
 MOST_SECONDS = 120
 PAUSE = 10.0  # seconds between two kills in a call at most; processes start in about half of that
 KINDS = {"EnvRunner": "runner", "Learner": "learner"}
+COLUMNS = {"ppo": "PPO", "appo": "APPO"}
 
 
 class TellingCartPole(gym.Wrapper[Any, Any, Any, Any]):
@@ -194,39 +196,65 @@ def kills_at_random(rng: random.Random, within: float, killed: list[str]) -> Ite
         thread.join()
 
 
-def config(num_runners: int, num_learners: int, seed: int, log: Path) -> Any:
-    """Return a small PPO whose observations are filtered."""
+class BriefAPPOConfig(APPOConfig):
+    """APPO with iterations as short as PPO's."""
+
+    min_env_steps_per_iteration = 600
+
+
+def config(num_runners: int, num_learners: int, seed: int, log: Path, algorithm: str = "ppo") -> Any:
+    """Return a small PPO or APPO whose observations are filtered; APPO's queue drops nothing."""
+    own = {"minibatch_size": 100, "num_epochs": 2}
+    if algorithm == "appo":
+        own = {"use_circular_buffer": False, "simple_queue_size": 1000}
     return (
-        PPOConfig()
+        {"ppo": PPOConfig, "appo": BriefAPPOConfig}[algorithm]()
         .environment(TellingCartPole, env_config={"log": str(log)})
         .env_runners(num_env_runners=num_runners, num_envs_per_env_runner=2, rollout_fragment_length=50)
         .env_runners(env_to_module_connector=lambda *_, **__: MeanStdFilter())
         .learners(num_learners=num_learners)
-        .training(train_batch_size=300, minibatch_size=100, num_epochs=2)
+        .training(train_batch_size=300, **own)
         .rl_module(model_config={"fcnet_hiddens": [16]})
         .fault_tolerance(max_num_env_runner_restarts=1000, max_num_learner_restarts=1000)
         .debugging(seed=seed)
     )
 
 
-def run(num_kills: int = 200, num_runners: int = 3, num_learners: int = 2, seed: int = 0) -> Figures:
+def run(
+    num_kills: int = 200, num_runners: int = 3, num_learners: int = 2, seed: int = 0, algorithm: str = "ppo"
+) -> Figures:
     """Train until so many processes were killed, and compare after each call of `train()`."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", EpibatchWarning)  # one for each restart
-        return _run_with_log(Path(folder, "resets"), num_kills, num_runners, num_learners, seed)
+        log = Path(folder, "resets")
+        log.touch()
+        made = config(num_runners, num_learners, seed, log, algorithm).build_algo()
+        return _run_with_log(log, num_kills, random.Random(seed), made)
 
 
-def _run_with_log(log: Path, num_kills: int, num_runners: int, num_learners: int, seed: int) -> Figures:
-    log.touch()
-    rng, killed, delivered = random.Random(seed), list[str](), Delivered(log)
-    algorithm = config(num_runners, num_learners, seed, log).build_algo()
-    update = algorithm.learner_group.update
+def _watched(algorithm: Any, log: Path) -> tuple[Delivered, Delivered]:
+    """Return what runners deliver and what learners are given; with PPO the two are the same."""
+    delivered = learned = Delivered(log)
+    update, ready = algorithm.learner_group.update, algorithm.env_runner_group.ready
 
     def noted_update(*, episodes: Any, **arguments: Any) -> Any:
-        delivered.add(episodes)
+        learned.add(episodes)
         return update(episodes=episodes, **arguments)
 
+    def noted_ready(timeout: float | None = None) -> Any:
+        parts = ready(timeout)
+        for _, part in parts:
+            delivered.add(part)
+        return parts
+
     algorithm.learner_group.update = noted_update
+    if isinstance(algorithm.config, APPOConfig):  # deliveries wait in its queue
+        learned, algorithm.env_runner_group.ready = Delivered(log), noted_ready
+    return delivered, learned
+
+
+def _run_with_log(log: Path, num_kills: int, rng: random.Random, algorithm: Any) -> Figures:
+    killed, (delivered, learned) = list[str](), _watched(algorithm, log)
     calls = unreturned = raised = restarts = 0
     slowest = gap = 0.0
     within = 1.0
@@ -250,7 +278,8 @@ def _run_with_log(log: Path, num_kills: int, num_runners: int, num_learners: int
     finally:
         algorithm.stop()
     kinds = [killed.count(kind) for kind in KINDS.values()]
-    chunks = (delivered.steps, delivered.episodes, delivered.overlapping, delivered.missing)
+    wrong = (max(delivered.overlapping, learned.overlapping), max(delivered.missing, learned.missing))
+    chunks = (learned.steps, learned.episodes, *wrong)
     others = (len(delivered.without_step), gap, slowest)
     return Figures(len(killed), *kinds, calls, unreturned, raised, restarts, *chunks, *others)
 
@@ -260,29 +289,35 @@ def _filter_of(algorithm: Any) -> MeanStdFilter:
     return next(piece for piece in pipeline if isinstance(piece, MeanStdFilter))
 
 
-def table(figures: Figures) -> str:
-    """Return the figures as a table in Markdown."""
-    lines = [("figure", "value"), ("---", "---")]
-    lines += [
-        (name, f"{value:,}" if isinstance(value, int) else f"{value:.2g}") for name, value in figures._asdict().items()
-    ]
+def table(columns: dict[str, dict[str, str]]) -> str:
+    """Return a table in Markdown with a row for each figure, and these columns."""
+    lines = [("figure", *columns), ("---",) * (1 + len(columns))]
+    lines += [(name, *(column[name] for column in columns.values())) for name in Figures._fields]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def main(runs: int = 10, kills: int = 20, runners: int = 3, learners: int = 2) -> None:
-    """Kill processes in several runs, print the table, and write it into the page if there were 200 kills or more."""
-    total = run(kills, runners, learners)
+def texts(figures: Figures) -> dict[str, str]:
+    """Return the figures as texts."""
+    return {n: f"{value:,}" if isinstance(value, int) else f"{value:.2g}" for n, value in figures._asdict().items()}
+
+
+def main(runs: int = 10, kills: int = 20, runners: int = 3, learners: int = 2, algorithm: str = "ppo") -> None:
+    """Kill processes in several runs, print the figures, and put them into the page if there were 200 kills or more."""
+    total = run(kills, runners, learners, algorithm=algorithm)
     for seed in range(1, runs):
-        total |= run(kills, runners, learners, seed)
-    print(table(total))
+        total |= run(kills, runners, learners, seed, algorithm)
+    print(table({COLUMNS[algorithm]: texts(total)}))
     if total.kills >= 200:
-        write(total)
+        write(total, algorithm)
 
 
-def write(figures: Figures) -> None:
-    """Write the table into the page."""
-    text, _, _ = (REPOSITORY / PAGE).read_text(encoding="utf-8").partition(FIGURES)
-    (REPOSITORY / PAGE).write_text(f"{text}{FIGURES}\n\n{table(figures)}\n", encoding="utf-8")
+def write(figures: Figures, algorithm: str) -> None:
+    """Write an algorithm's column of the table in the page."""
+    text, _, before = (REPOSITORY / PAGE).read_text(encoding="utf-8").partition(FIGURES)
+    rows = [line.strip("| ").split(" | ") for line in before.split("\n") if line.startswith("| ")]
+    columns = {head: {row[0]: row[place] for row in rows} for place, head in enumerate(rows[0]) if place}
+    columns[COLUMNS[algorithm]] = texts(figures)
+    (REPOSITORY / PAGE).write_text(f"{text}{FIGURES}\n\n{table(columns)}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

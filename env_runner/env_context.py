@@ -14,7 +14,7 @@ class EnvContext(dict[str, Any]):
     Args:
         env_config: The config; copied. If it is an `EnvContext`, its attributes are copied too.
         worker_index: Number of the runner: 0 in the main process, else from 1.
-        vector_index: Always 0 when a runner makes environments, as in RLlib.
+        vector_index: Number of the environment in its runner.
         remote: Always False then.
         num_workers: Number of runners in other processes.
 

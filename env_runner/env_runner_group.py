@@ -724,6 +724,15 @@ class EnvRunnerGroup:
             values += [answers[index] for index in sorted(answers)]
         return values
 
+    def foreach_env(self, func: Callable[[Any], Any]) -> list[list[Any]]:
+        """Return a function's values for the environments of each runner, the local one first; RLlib's name.
+
+        Args:
+            func: As for `EnvRunner.foreach_env`. If others sample, the list of the local runner is empty.
+        """
+        own = [] if self._actors is not None else self.local_env_runner.foreach_env(func)
+        return [own, *self.foreach_env_runner(lambda runner: runner.foreach_env(func), local_env_runner=False)]
+
     def foreach_env_runner_async(
         self,
         func: Callable[..., Any],

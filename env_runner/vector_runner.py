@@ -25,6 +25,7 @@ from .envs.env_checks import check_space
 from .envs.env_restarts import EnvRestarts
 from .envs.make_env import make_vector_env, wrappers_of
 from .envs.reset_seeds import ResetSeeds
+from .envs.vector_envs import AsyncEnvs, SyncEnvs, VectorMultiAgentEnv
 from .metrics import SamplingMetrics
 from .runner_state import ActingPolicy, Running
 
@@ -124,6 +125,19 @@ class VectorRunner(ABC):
         """The `env_config` as environments get it."""
         config = self.config
         return EnvContext(config.env_config, self.worker_index, num_workers=config.num_env_runners)
+
+    def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
+        """Return a function's value for each single environment; one value for a vector environment of another library.
+
+        Args:
+            func: Called with the environment and its wrappers, in its process.
+
+        Raises:
+            RunnerError: the runner was stopped or samples, or environments of a pool are at work.
+        """
+        with self._only_call("foreach_env"):
+            single = isinstance(self.env, (SyncEnvs, AsyncEnvs, VectorMultiAgentEnv))
+            return list(self.env.call(func)) if single else [func(self.env)]
 
     def seed(self, stream: np.random.SeedSequence) -> None:
         """Seed environments and pieces from a stream; the environments at their next reset.

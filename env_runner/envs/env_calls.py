@@ -6,12 +6,12 @@ import contextlib
 import copy as copying
 import math
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector.utils import read_from_shared_memory
+from gymnasium.vector.utils import CloudpickleWrapper, read_from_shared_memory
 
 from epibatch.core.errors import ColumnError, EnvironmentContractError, nearest
 from epibatch.core.spaces import check_row
@@ -162,7 +162,7 @@ class EnvCalls(Protocol):
     def step(self, action: Any) -> Any:
         """Step the environment."""
 
-    def get(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def get(self, name: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Return an attribute of the environment, or the result of a method."""
 
     def close(self) -> None:
@@ -203,9 +203,9 @@ class SingleAgentCalls:
         observation, *rest = self.env.step(action)
         return (self._shared(observation), *rest)
 
-    def get(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def get(self, name: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Return an attribute of the environment, or the result of a method."""
-        return _attribute(self.env, name, args, keywords)
+        return attribute_of(self.env, name, args, keywords)
 
     def close(self) -> None:
         """Close the environment."""
@@ -227,7 +227,20 @@ class SingleAgentCalls:
         return None
 
 
-def _attribute(env: Any, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+def attribute_of(env: Any, name: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """Return an attribute of an environment, or the result of a method; of a function, its value for the environment.
+
+    Args:
+        env: The environment; a function gets it without the checks around it.
+        name: Name of the attribute or method, or the function; one that came from another process is in a wrapper.
+        args: For the method or function.
+        keywords: The same.
+    """
+    name = name.fn if isinstance(name, CloudpickleWrapper) else name
+    if callable(name):
+        while isinstance(env, (CheckedCalls, TerminalCopies)):
+            env = env.env
+        return name(env, *args, **keywords)
     found = env.get_wrapper_attr(name)
     return found(*args, **keywords) if callable(found) else found
 
@@ -370,9 +383,9 @@ class MultiAgentCalls:
         observations = _owned(observations) if self._copy else observations
         return AgentStep(observations, _owned(rewards), terminateds, truncateds, _copied_infos(infos), self._ended)
 
-    def get(self, name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def get(self, name: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Return an attribute of the environment, or the result of a method."""
-        return _attribute(self.env, name, args, keywords)
+        return attribute_of(self.env, name, args, keywords)
 
     def close(self) -> None:
         """Close the environment."""

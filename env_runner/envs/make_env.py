@@ -453,7 +453,7 @@ def _vectorized(
     env: Any,
     num_envs: int,
     mode: str,
-    config: dict[str, Any],
+    config: EnvContext,
     reset_mode: Any,
     wrappers: Sequence[WrapperSpec],
     workers: dict[str, Any],
@@ -473,18 +473,29 @@ def _vectorized(
             return _call_creator(creator, config, {"num_envs": num_envs, **settings})
         with _explained(env, config):
             takes_mode = "autoreset_mode" in inspect.signature(_vector_creator(env)).parameters
-            config = {**config, **(settings if takes_mode else {})}
-            return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **config)
+            own = {**config, **(settings if takes_mode else {})}
+            return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **own)
     around = [*_wrapper_functions(wrappers), *([_refuse_counting] if workers["resets_itself"] else [])]
     if mode == "async":
         return AsyncEnvs(
-            [partial(_single, env, creator, config, around, check_single_env)] * num_envs, **settings, **workers
+            [partial(_single, env, creator, own, around, check_single_env) for own in _numbered(config, num_envs)],
+            **settings,
+            **workers,
         )
     copies = [TerminalCopies] if reset_mode is _SAME_STEP else []
-    maker = partial(_single, env, creator, config, [*around, *copies, FirstCallChecks], check_single_env)
-    envs = SyncEnvs([maker] * num_envs, resets_itself=workers["resets_itself"], **settings)
+    around += [*copies, FirstCallChecks]
+    makers = [partial(_single, env, creator, own, around, check_single_env) for own in _numbered(config, num_envs)]
+    envs = SyncEnvs(makers, resets_itself=workers["resets_itself"], **settings)
     envs.spec = envs.envs[0].unwrapped.spec
     return envs
+
+
+def _numbered(config: EnvContext, num_envs: int) -> list[EnvContext]:
+    """Return a copy of the config for each environment, which knows its number."""
+    copies = [EnvContext(config) for _ in range(num_envs)]
+    for index, own in enumerate(copies):
+        own.vector_index = index
+    return copies
 
 
 def makes_vector_env(env: Any) -> bool:
@@ -612,12 +623,13 @@ def make_vector_multi_agent_env(
     named = isinstance(env, str) and env.startswith(PETTINGZOO)
     creator = pettingzoo_creator(env) if named else _creator_of(env)
     around = _wrapper_functions(wrappers)
-    maker = partial(_single, env, creator, config, around, check_multi_agent_env, disable_env_checker=True)
+    make = partial(_single, env, creator, around=around, check=check_multi_agent_env, disable_env_checker=True)
+    makers = [partial(make, config=own) for own in _numbered(config, num_envs)]
     _warn_of_no_limit(mode, timeout)
     with _missing_packages_named():
         workers: dict[str, Any] = {"per_process": per_process, "timeout": timeout, "episode_end": episode_end}
         name = getattr(env, "__name__", env)
-        return VectorMultiAgentEnv([maker] * num_envs, mode=mode, copy=copy, name=name, **workers)
+        return VectorMultiAgentEnv(makers, mode=mode, copy=copy, name=name, **workers)
 
 
 def _warn_of_no_limit(mode: str, timeout: float | None) -> None:

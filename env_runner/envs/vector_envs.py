@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, final
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import (
+    CloudpickleWrapper,
     batch_space,
     concatenate,
     create_empty_array,
@@ -28,7 +29,7 @@ from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ...episodes.arrays import object_leaf, owned
 from ...episodes.env_infos import ENV_INFOS
-from .env_calls import AgentStep, MultiAgentCalls, SingleAgentCalls, copied_info
+from .env_calls import AgentStep, MultiAgentCalls, SingleAgentCalls, attribute_of, copied_info
 from .env_checks import (
     as_flag,
     as_reward,
@@ -167,6 +168,10 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         _set_info(infos, self._count, index, _checked_copy(env, "reset", info))
         self._ended.discard(index)
         return self._together(), infos
+
+    def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Return an attribute or the result of a method of every environment; or a function's value for each."""
+        return tuple(attribute_of(env, name, args, kwargs) for env in self.envs)
 
     def step(self, actions: Any, mask: Any = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments, or some.
@@ -685,10 +690,11 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
             self._observations = _with_text(self.single_observation_space, self._texts)
         return result
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return the result of a method, or an attribute, of every environment."""
+    def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Return an attribute or the result of a method of every environment; or a function's value for each."""
         self._check_answered("call")
-        answers, failures = self._workers.ask(dict.fromkeys(range(self.num_envs), ("get", name, args, kwargs)))
+        call = ("get", CloudpickleWrapper(name) if callable(name) else name, args, kwargs)
+        answers, failures = self._workers.ask(dict.fromkeys(range(self.num_envs), call))
         _raise_first(failures)
         return tuple(answers[i] for i in range(self.num_envs))
 
@@ -1048,18 +1054,19 @@ class VectorMultiAgentEnv:
             failures,
         )
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return the result of a method, or an attribute, of every environment.
+    def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Return an attribute or the result of a method of every environment; or a function's value for each.
 
         Args:
-            name: Name of the method or attribute.
-            *args: For the method.
-            **kwargs: For the method.
+            name: Name of the method or attribute, or the function.
+            *args: For the method or function.
+            **kwargs: The same.
 
         Raises:
             RunnerError: closed environments, or a worker process that has ended.
         """
-        answers, failures = self._ask(dict.fromkeys(range(self.num_envs), ("get", name, args, kwargs)))
+        call = ("get", CloudpickleWrapper(name) if callable(name) else name, args, kwargs)
+        answers, failures = self._ask(dict.fromkeys(range(self.num_envs), call))
         _raise_first(failures)
         return tuple(answers[i] for i in range(self.num_envs))
 
@@ -1084,7 +1091,7 @@ class VectorMultiAgentEnv:
             if call[0] == "step":
                 what = f"{self._steps[index]} steps into its episode, failed in step() with actions {call[1]}:"
             else:
-                what = f"failed in {call[1] if call[0] == 'get' else call[0]}():"
+                what = f"failed in {getattr(call[1], 'fn', call[1]) if call[0] == 'get' else call[0]}():"
             add_context(error, f"{where} {what}")
         return answers, failures
 

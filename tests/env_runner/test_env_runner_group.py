@@ -98,6 +98,7 @@ def test_without_processes_a_group_samples_as_its_runner():
         runner.module.set_state(group.local_env_runner.module.get_state())
         assert facts(group.sample(**keywords)) == facts(runner.sample(**keywords))
     assert group.foreach_env_runner(lambda runner: runner.worker_index) == [0]
+    assert group.foreach_env(lambda env: env.unwrapped.spec.id) == [["CartPole-v1"] * 2]
     assert group.foreach_env_runner(lambda runner: runner.worker_index, local_env_runner=False) == []
     assert (group.num_remote_env_runners(), group.num_healthy_env_runners()) == (0, 1)
     assert group.num_in_flight_async_reqs() == 0 and group.get_state() == {}
@@ -832,6 +833,7 @@ def test_functions_run_in_each_runner(group_of):
     index = lambda runner, plus=0: runner.worker_index + plus  # noqa: E731
     assert group.foreach_env_runner(index) == [0, 1, 2]
     assert group.foreach_env_runner(index, local_env_runner=False, remote_worker_ids=[2], kwargs={"plus": 5}) == [7]
+    assert group.foreach_env(lambda env: env.unwrapped.spec.id) == [[], *[["CartPole-v1"] * 2] * 2]
     assert group.foreach_env_runner_async(index, tag="one") == 2
     assert group.foreach_env_runner_async(index, tag="two", kwargs={"plus": 10}) == 2
     assert (group.num_in_flight_async_reqs("one"), group.num_in_flight_async_reqs()) == (2, 0)

@@ -24,6 +24,7 @@ from epibatch.core.registry import register_env
 from epibatch.env_runner import (
     EnvContext,
     MultiAgentEnv,
+    MultiAgentEnvRunner,
     ParallelPettingZooEnv,
     PettingZooEnv,
     SingleAgentEnvRunner,
@@ -523,11 +524,18 @@ def test_errors_of_an_environment_stay_as_they_are(monkeypatch, error):
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_environments_know_their_runner(mode):
-    """As in RLlib 2.60: `env_config` has attributes, and `vector_index` is 0 for all environments of a runner."""
+    """`env_config` has RLlib's attributes and the number of its environment; functions can be called with each."""
     config = PPOConfig().environment(Placed, env_config={"port": 7})
     config.env_runners(num_env_runners=3, num_envs_per_env_runner=2, gym_env_vectorize_mode=mode)
     runner = SingleAgentEnvRunner(config=config, worker_index=2)
-    assert runner.env.get_attr("facts") == (({"port": 7}, 2, 0, False, 3),) * 2
+    facts = [({"port": 7}, 2, number, False, 3) for number in range(2)]
+    assert list(runner.env.get_attr("facts")) == runner.foreach_env(lambda env: env.facts) == facts
+    assert runner.foreach_env(lambda env: setattr(env, "told", 4)) == [None, None]
+    assert runner.env.get_attr("told") == (4, 4)
+    runner.stop()
+    games = config.multi_agent(policies={"p"}).environment(make_multi_agent(Placed))
+    runner = MultiAgentEnvRunner(config=games)
+    assert runner.foreach_env(lambda env: env.envs[0].facts[2]) == [0, 1]
     runner.stop()
     several = make_multi_agent(Placed)(EnvContext({"port": 7, "num_agents": 2}, worker_index=1))
     assert [env.facts[:2] for env in several.envs] == [({"port": 7}, 1)] * 2

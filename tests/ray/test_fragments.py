@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+import time
 
 import pytest
 
@@ -24,6 +25,19 @@ def small(kind, num_runners=2, num_learners=0):
         .rl_module(model_config={"fcnet_hiddens": [4]})
         .debugging(seed=3)
     )
+
+
+class Sleepy(CountingEnv):
+    """The first environment of a runner sleeps in each step; ten times as long with the runner of one number."""
+
+    def __init__(self, config):
+        super().__init__(length=9)
+        is_first, is_slow = config.vector_index == 0, config.worker_index == config["slow"]
+        self.seconds = 0.1 * is_first * (10 if is_slow else 1)
+
+    def step(self, action):
+        time.sleep(self.seconds)
+        return super().step(action)
 
 
 class Noted:
@@ -99,6 +113,22 @@ def test_killed_runners_lose_and_double_nothing_that_was_delivered(cluster):
     left = results["num_env_steps_sampled_lifetime"] - len(noted.steps) - dropped
     assert 0 <= left < 60 * (waiting + 2), "the rest waits"
     algo.stop()
+
+
+@pytest.mark.slow
+def test_a_slow_runner_holds_no_other_up(cluster):
+    rates = []
+    for num_runners, slow in ((3, None), (4, 1)):
+        config = small(APPOConfig, num_runners).environment(Sleepy, env_config={"slow": slow})
+        algo = config.env_runners(num_envs_per_env_runner=10, rollout_fragment_length=5).build_algo()
+        algo.train()
+        before, began = algo.env_runner.num_env_steps_sampled_lifetime, time.perf_counter()
+        while time.perf_counter() - began < 10:
+            algo.train()
+        steps = algo.env_runner.num_env_steps_sampled_lifetime - before
+        rates.append(steps / (time.perf_counter() - began))
+        algo.stop()
+    assert rates[1] > 0.8 * rates[0], rates
 
 
 @pytest.mark.slow
