@@ -87,8 +87,10 @@ class FieldPiece(_TypedPiece):
             raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {name!r}")
         check_values(cls, parameters, f"{cls.__name__}.")
         for field in dataclasses.fields(cls):
-            if field.name in parameters or not must_be_given(field):
-                setattr(self, field.name, parameters[field.name] if field.name in parameters else default_of(field))
+            if field.name in parameters:
+                setattr(self, field.name, parameters[field.name])
+            elif field.name not in vars(self) and not must_be_given(field):
+                setattr(self, field.name, default_of(field, cls))
         self.__post_init__()
         self._prepare()
         super().__init__(input_observation_space, input_action_space)
@@ -126,8 +128,9 @@ def is_made_of_fields(cls: type) -> bool:
 
 
 def fields_of(cls: type[FieldPiece]) -> dict[str, dataclasses.Field[Any]]:
-    """The parameters of a class by name."""
-    return {field.name: field for field in dataclasses.fields(cls) if field.init and not field.name.startswith("_")}
+    """The parameters of a class by name, those that a base class has for all at the end."""
+    fields = sorted(dataclasses.fields(cls), key=lambda field: not field.repr)
+    return {field.name: field for field in fields if field.init and not field.name.startswith("_")}
 
 
 def must_be_given(field: dataclasses.Field[Any]) -> bool:
@@ -135,10 +138,10 @@ def must_be_given(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def default_of(field: dataclasses.Field[Any]) -> Any:
-    """The default of a parameter that has one."""
+def default_of(field: dataclasses.Field[Any], cls: type[FieldPiece]) -> Any:
+    """The default of a parameter that has one: a subclass may set another by an attribute without annotation."""
     factory = field.default_factory
-    return field.default if factory is dataclasses.MISSING else factory()
+    return getattr(cls, field.name, field.default) if factory is dataclasses.MISSING else factory()
 
 
 def _refuse_shared_defaults(cls: type[FieldPiece]) -> None:
@@ -168,7 +171,7 @@ def _constructor(cls: type[FieldPiece]) -> Any:
     kind, fields = inspect.Parameter, fields_of(cls)
     spaces = list(inspect.signature(__init__).parameters.values())[:3]
     keywords = [
-        kind(name, kind.KEYWORD_ONLY, default=kind.empty if must_be_given(field) else default_of(field))
+        kind(name, kind.KEYWORD_ONLY, default=kind.empty if must_be_given(field) else default_of(field, cls))
         for name, field in fields.items()
     ]
     __init__.__signature__ = inspect.Signature([*spaces, *keywords])  # type: ignore[attr-defined]
@@ -242,11 +245,13 @@ class ParameterPiece(FieldPiece):
         return (), {
             name: getattr(self, name)
             for name, field in fields_of(type(self)).items()
-            if must_be_given(field) or not same_value(getattr(self, name), default_of(field))
+            if must_be_given(field) or not same_value(getattr(self, name), default_of(field, type(self)))
         }
 
     def __repr__(self) -> str:
         if not is_made_of_fields(type(self)):
             return super().__repr__()
-        parameters = ", ".join(f"{name}={getattr(self, name)!r}" for name in fields_of(type(self)))
+        changed = self.get_ctor_args_and_kwargs()[1]
+        names = [name for name, field in fields_of(type(self)).items() if field.repr or name in changed]
+        parameters = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__name__}({parameters})"

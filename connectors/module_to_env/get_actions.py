@@ -102,7 +102,7 @@ class GetActions(Piece):
             distribution = module.get_exploration_action_dist_cls().from_logits(inputs)
         if not has_actions:
             if not explore:
-                distribution = distribution.to_deterministic()
+                distribution = distribution.to_mean() if explore == "mean" else distribution.to_deterministic()
             columns[Columns.ACTIONS] = self._sample(distribution, group, key, inputs)
         if Columns.ACTION_LOGP not in columns:
             if has_actions:

@@ -38,6 +38,7 @@ from .env_checks import (
     has_text,
     reward_shape,
     unjoined,
+    with_both_flags,
 )
 from .env_workers import LocalEnvs, WorkerEnvs
 
@@ -211,7 +212,13 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
                 if i in ended:
                     rows[i], info = env.reset()
                 else:
-                    rows[i], reward, terminated, truncated, info = env.step(action)
+                    result: Any = env.step(action)
+                    try:
+                        rows[i], reward, terminated, truncated, info = result
+                    except ValueError:
+                        if len(result) != 4:
+                            raise
+                        rows[i], reward, terminated, truncated, info = with_both_flags(_call(env), result, False)
                     usual = type(reward) in numbers and isfinite(reward)
                     rewards[i] = reward if usual else as_reward(_call(env), reward, self.reward_shape)
                     if terminated is not False or truncated is not False:

@@ -115,7 +115,7 @@ def test_an_unknown_class_is_an_error(edit):
     assert trace(pipe) == ["m"]
 
 
-@pytest.mark.parametrize("item", [None, 3, "not a registered piece", lambda batch: batch, Marker, object()])
+@pytest.mark.parametrize("item", [None, 3, "not a registered piece", lambda x: x, Marker, object()])
 def test_only_connectors_are_pieces(item):
     with pytest.raises((PieceError, UnknownNameError)) as raised:
         pipeline(Marker(), item)
