@@ -169,6 +169,18 @@ class ConnectorPipelineV2(ConnectorV2):
             outermost._wire_spaces()
             raise
 
+    def rebuild(self) -> None:
+        """Check the pieces again, and pass the spaces on, after one of them has changed.
+
+        Raises:
+            PipelineError: the order cannot work any more.
+        """
+        self._plan = self._planned = None
+        self.plan()
+        outer = _owner(self)
+        if outer is not None:
+            outer.rebuild()
+
     def _insert(self, position: int, connector: Any) -> None:
         piece = self._built(connector, position)
         self.replace_pieces([*self.connectors[:position], piece, *self.connectors[position:]])
@@ -289,6 +301,12 @@ class ConnectorPipelineV2(ConnectorV2):
         if self._output_spaces is None:
             self._wire_spaces()
         return self._output_spaces or (None, None)
+
+    @property
+    def input_spec(self) -> gym.spaces.Dict:
+        """The spaces of everything that comes in, as one Dict: `obs` and `actions`, as far as they are known."""
+        spaces = {"obs": self.input_observation_space, "actions": self.input_action_space}
+        return gym.spaces.Dict({name: space for name, space in spaces.items() if space is not None})
 
     @property
     def episode_observation_space(self) -> gym.Space[Any] | None:

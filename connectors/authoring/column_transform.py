@@ -259,21 +259,21 @@ class ColumnTransform(ParameterPiece, Piece):
             struct: The rows of its column.
             function: `transform`, `inverse`, or something that calls one of them.
         """
-        name, space = path.column, None
+        name, space, attributes = path.column, None, vars(self)
         if not self.spaces_by_agent and name in _OF_SPACES:
             space = self._input_spaces[name in _ACTIONS]
         try:
             if not path.keys and not isinstance(struct, (dict, tuple)):
-                self.row_space = None if isinstance(space, _NESTED) else space
+                attributes["row_space"] = None if isinstance(space, _NESTED) else space
                 return function(struct)
 
             def apply(leaf: Any, space: Any) -> Any:
-                self.row_space = space
+                attributes["row_space"] = space
                 return function(leaf)
 
             return path.change_in(struct, space, apply)
         finally:
-            self.row_space = None
+            attributes["row_space"] = None
 
     def tried(self, x: Any) -> Any:
         """Transform samples, and make sure that something comes out."""

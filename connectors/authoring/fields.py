@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
 import sys
 from collections.abc import Mapping
@@ -96,6 +97,38 @@ class FieldPiece(_TypedPiece):
         super().__init__(input_observation_space, input_action_space)
         self.spaces_by_agent = self._ctor[1].get("multi_agent") is True
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.in_pipeline is None or name[0] == "_":
+            object.__setattr__(self, name, value)
+        elif name not in (fields := getattr(type(self), "__dataclass_fields__", {})):
+            if not hasattr(self, name):
+                _refuse_misspelt(self, name, fields)
+            object.__setattr__(self, name, value)
+        elif name == "as_learner_connector" or not type(self).__module__.startswith("epibatch."):
+            object.__setattr__(self, name, value)
+        else:
+            self._change(name, value)
+
+    def _change(self, name: str, value: Any) -> None:
+        """Be as if built with another parameter, with the same state, and let the pipeline check itself again."""
+        pipeline, _ = self.place()
+        parameters = {field: getattr(self, field) for field in fields_of(type(self))}
+        attributes, before, state = vars(self), dict(vars(self)), self.get_state()
+        fresh = vars(type(self)(**{**parameters, name: value}))
+        attributes.clear()
+        attributes.update(before | fresh | {key: before[key] for key in _OF_PIPELINES if key in before})
+        try:
+            if self.trains is not None:
+                self.take_side(self.trains)
+            if state:
+                self.set_state(state)
+            pipeline.rebuild()
+        except Exception:
+            attributes.clear()
+            attributes.update(before)
+            pipeline.rebuild()
+            raise
+
     def __post_init__(self) -> None:
         """Check the parameters, and make of them what the piece needs; they are set, the spaces are not."""
 
@@ -110,6 +143,19 @@ class FieldPiece(_TypedPiece):
         return all(same_value(getattr(self, name), getattr(other, name)) for name in fields_of(type(self)))
 
     __hash__ = object.__hash__  # parameters may change
+
+
+_OF_PIPELINES = ("_input_spaces", "spaces_by_agent", "frozen", "shared", "trains", "in_pipeline")
+"""Attributes of a piece that do not follow from its parameters."""
+
+
+def _refuse_misspelt(piece: FieldPiece, name: str, fields: Mapping[str, Any]) -> None:
+    """Refuse a new attribute of a piece in a pipeline that is called almost as a parameter."""
+    close = difflib.get_close_matches(name, fields, n=1, cutoff=0.8)
+    if close:
+        where = f"{type(piece).__name__}.{name}"
+        expected = f"a parameter, one of {', '.join(fields_of(type(piece)))}"
+        raise PieceError(where, expected=expected, found=name, do=f"write {close[0]}")
 
 
 def check_values(cls: type[FieldPiece], values: Mapping[str, Any], where: str) -> None:

@@ -221,7 +221,7 @@ class ObservationWindow(TwoSidedPiece):
     """
 
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
-    removes: tuple[str, ...] = (Columns.OBS,)
+    removes = (Columns.OBS,)
     needs_episodes: ClassVar[bool] = True
     columns: str | Sequence[str] = Columns.OBS
     to: str | Sequence[str] | None = None
@@ -232,7 +232,7 @@ class ObservationWindow(TwoSidedPiece):
         self._moves = moves_from(name, self._paths, self.to)
         self._part = self._picked if self._paths[0].keys else None
         self.writes = tuple(dict.fromkeys(target.column for _, target in self._moves))  # type: ignore[misc]
-        self.removes = (Columns.OBS,) if Columns.OBS in self.writes else ()
+        self.removes = (Columns.OBS,) if Columns.OBS in self.writes else ()  # type: ignore[assignment]
         self.adds = added_columns(self._moves)
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector.utils import batch_space
 
 from epibatch.core.errors import (
     ConfigError,
@@ -205,6 +206,18 @@ def check_space(space: Any, where: str, *, text: bool = True) -> None:
                 found=f"{leaf}",
                 do=encoding_advice(leaf),
             )
+        if not isinstance(leaf, _BATCHED) and batch_space.dispatch(type(leaf)) is batch_space.dispatch(gym.Space):
+            name = type(leaf).__name__
+            raise SpaceError(
+                where + path,
+                expected="a space whose values Gymnasium can put into one array",
+                found=f"{name}, a class that it does not know",
+                do=f"subclass Box; or register {name} with batch_space, create_empty_array, concatenate and iterate of "
+                "gymnasium.vector.utils",
+            )
+
+
+_BATCHED = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary, gym.spaces.Text)
 
 
 def has_text(space: Any) -> bool:
