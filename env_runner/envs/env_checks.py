@@ -401,7 +401,7 @@ def unpack_step(where: str, result: Any, *, one_flag: bool = False) -> tuple[Any
     return result
 
 
-def with_both_flags(where: str, result: tuple[Any, ...], truncated: Any) -> Any:
+def with_both_flags(where: str, result: Any, truncated: Any) -> tuple[Any, Any, Any, Any, Any]:
     """Return a step of four values, whose one flag is for both kinds of end, with a flag that nothing was truncated.
 
     Args:
@@ -415,7 +415,8 @@ def with_both_flags(where: str, result: tuple[Any, ...], truncated: Any) -> Any:
         do = "return both flags: if a time limit counts as terminated, values learned of the last step are too low"
         found = "4 values, as environments of the old gym return; the flag counts as terminated"
         warnings.warn(EpibatchWarning(where, expected=expected, found=found, do=do), stacklevel=2)
-    return (*result[:3], truncated, result[3])
+    observation, reward, terminated, info = result
+    return observation, reward, terminated, truncated, info
 
 
 _WARNED: set[str] = set()
