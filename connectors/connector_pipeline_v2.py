@@ -169,6 +169,18 @@ class ConnectorPipelineV2(ConnectorV2):
             outermost._wire_spaces()
             raise
 
+    def rebuild(self) -> None:
+        """Check the pieces again, and pass the spaces on, after one of them has changed.
+
+        Raises:
+            PipelineError: the order cannot work any more.
+        """
+        self._plan = self._planned = None
+        self.plan()
+        outer = _owner(self)
+        if outer is not None:
+            outer.rebuild()
+
     def _insert(self, position: int, connector: Any) -> None:
         piece = self._built(connector, position)
         self.replace_pieces([*self.connectors[:position], piece, *self.connectors[position:]])
@@ -220,13 +232,53 @@ class ConnectorPipelineV2(ConnectorV2):
     def __iter__(self) -> Iterator[ConnectorV2]:
         return iter(self.connectors)
 
-    def __getitem__(self, key: int | str | type) -> Any:
-        """Return a piece by position or name, the list of pieces of a class, or the list of pieces of a slice."""
+    def __getitem__(self, key: int | str | type | slice) -> Any:
+        """Return a piece by position or name, the list of pieces of a class, or a pipeline of clones of a slice.
+
+        Raises:
+            PipelineError: the pieces of a slice cannot work in that order.
+        """
+        if isinstance(key, slice):
+            return self._part(range(len(self))[key])
         if isinstance(key, type):
             return [piece for piece in self.connectors if isinstance(piece, key)]
         if isinstance(key, str):
             return self.connectors[self._index(key)]
         return self.connectors[key]
+
+    def _part(self, positions: range) -> Any:
+        """A pipeline of clones of some pieces. Its calls are given a batch as the pieces before them leave it."""
+        pieces, before = [self.connectors[i] for i in positions], self.connectors[: positions.start]
+        first = pieces[0] if pieces else self
+        args = first.input_observation_space, first.input_action_space
+        part = type(self)(*args, **{**self.get_ctor_args_and_kwargs()[1], "connectors": ()})
+        if before:
+            layouts = [piece.output_layout for piece in before if piece.output_layout]
+            part.start_columns, part.start_layout = None, (layouts or [self.start_layout])[-1]  # type: ignore[misc]
+        part.replace_pieces([piece.clone() for piece in pieces])
+        return part
+
+    def until(self, piece: Any) -> Any:
+        """The pipeline up to a piece and with it, to call or trace for the values after that piece.
+
+        It consists of clones, with copies of the states, so that its calls leave these pieces as they are. Pieces that
+        write to episodes do so.
+
+        Args:
+            piece: Position, name, class or the piece itself.
+
+        Example:
+            >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
+            >>> from epibatch.episodes import SingleAgentEpisode
+            >>> rows = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [3.0, -2.0]}
+            >>> pieces = ["reward_sign", lambda rewards: 10 * rewards, BatchIndividualItems()]
+            >>> pipeline = LearnerConnectorPipeline(connectors=pieces)
+            >>> episode = SingleAgentEpisode(**rows, id_="e", len_lookback_buffer=0)
+            >>> [array.tolist() for array in pipeline.until("reward_sign")(episodes=[episode])["rewards"]["e",]]
+            [[1.0, -1.0]]
+        """
+        position = range(len(self))[piece] if isinstance(piece, int) else self._index(piece)
+        return self[: position + 1]
 
     def clone(self, *, share_state: bool = False) -> Any:
         """A pipeline of clones of these pieces; see `ConnectorV2.clone`."""
@@ -249,6 +301,12 @@ class ConnectorPipelineV2(ConnectorV2):
         if self._output_spaces is None:
             self._wire_spaces()
         return self._output_spaces or (None, None)
+
+    @property
+    def input_spec(self) -> gym.spaces.Dict:
+        """The spaces of everything that comes in, as one Dict: `obs` and `actions`, as far as they are known."""
+        spaces = {"obs": self.input_observation_space, "actions": self.input_action_space}
+        return gym.spaces.Dict({name: space for name, space in spaces.items() if space is not None})
 
     @property
     def episode_observation_space(self) -> gym.Space[Any] | None:

@@ -140,6 +140,20 @@ class ConnectorV2(Checkpointable, ABC):
             The batch, changed in place or a new one.
         """
 
+    def place(self) -> tuple[Any, int]:
+        """Return the pipeline that the piece is in, through which it reaches other pieces, and its position there.
+
+        Raises:
+            PieceError: it is in none.
+        """
+        pipeline = self.in_pipeline() if self.in_pipeline else None
+        piece = self if self.agent_template is None else self.agent_template
+        position = next((i for i, other in enumerate(pipeline or ()) if other is piece), None)
+        if position is None:
+            do = "ask when the pipeline runs; a clone, or a piece that was removed, is in none"
+            raise PieceError(f"{type(self).__name__}.place()", expected="a piece in a pipeline", found="none", do=do)
+        return pipeline, position
+
     # -- spaces --------------------------------------------------------------------------------
 
     @property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
 import numpy as np
 
-from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, RunnerArgumentError
+from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, RunnerArgumentError, RunnerError
 from epibatch.core.restoring import check_count
 from epibatch.core.runtime import evaluation_mode
 
@@ -32,7 +32,8 @@ _PATIENCE, _PATIENCE_OF_ONE = 100_000, 5_000
 """Steps of all environments, and of each, without the end of an episode before `sample()` warns."""
 
 SKIP_ENV_STEP = "skip_env_step"
-"""In `shared_data` of an env-to-module call: bool [episodes], whose environments skip the next step."""
+"""In `shared_data` of an env-to-module call: bool [episodes], whose environments skip the next step; or a function of
+a list of episodes that returns this, which is asked at each step until the environment steps."""
 
 EpisodeT = TypeVar("EpisodeT", bound=SingleAgentEpisode | MultiAgentEpisode)
 
@@ -92,7 +93,7 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
         *,
         num_timesteps: int | None = None,
         num_episodes: int | None = None,
-        explore: bool | None = None,
+        explore: bool | str | None = None,
         random_actions: bool = False,
         force_reset: bool = False,
     ) -> Sequence[EpisodeT]:
@@ -105,7 +106,9 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
                 again. Without either number the config's `batch_mode` decides. With `keep_running_episodes` the
                 running episodes go on in the next call instead, and it only resets if they were cut before. More
                 episodes may end in a step than this number; the next call returns these first.
-            explore: Whether actions explore; default: the config's. Steps of earlier calls stay as they are.
+            explore: Whether actions explore: True, or "sample", draws them; False, or "mode", takes the most likely;
+                "mean" takes the distribution's mean, and "random" is `random_actions`. Default: the config's. Steps of
+                earlier calls stay as they are.
             random_actions: Act at random instead of with the module. Such steps have no model outputs, so
                 switching between the two is like `force_reset`. Environments get draws from their action space;
                 the stored actions are those of the module that would have given these.
@@ -127,7 +130,7 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
             return self._sample(num_timesteps, num_episodes, explore, random_actions, force_reset)
 
     def step(
-        self, *, mask: Any = None, explore: bool | None = None, random_actions: bool = False
+        self, *, mask: Any = None, explore: bool | str | None = None, random_actions: bool = False
     ) -> Sequence[EpisodeT]:
         """Take one vector step of all environments, or of some, and return the recorded chunks.
 
@@ -152,7 +155,7 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
             mask = self._checked_mask(mask, "step")
             return self._sample(1, None, explore, random_actions, False, partial(self._step, mask=mask))
 
-    def reset(self, *, mask: Any = None, explore: bool | None = None) -> None:
+    def reset(self, *, mask: Any = None, explore: bool | str | None = None) -> None:
         """Reset all environments, or some; their running episodes are dropped, and those of the others go on.
 
         Args:
@@ -188,7 +191,7 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
         self,
         num_timesteps: int | None,
         num_episodes: int | None,
-        explore: bool | None,
+        explore: bool | str | None,
         random_actions: bool,
         force_reset: bool,
         step: Callable[[bool, bool], int] | None = None,
@@ -196,6 +199,7 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
         """Return episodes as `sample()` does; with `step`, which is one step, in place of `num_timesteps` of them."""
         num_timesteps, num_episodes = self._amounts(num_timesteps, num_episodes)
         explore = explores(explore, self.config.explore)
+        random_actions = random_actions or explore == "random"
         self._restarts.begin_call()
         if num_timesteps == 0 or num_episodes == 0:
             return []
@@ -339,6 +343,7 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
         self._reset_seeds.used()
         self._metrics.forget()
         self._pending.chosen = self._pending.skips = None
+        self._pending.conditions = {}
         self._run_env_to_module(explore)
         self._callbacks.after_reset(range(self.num_envs))
         self._running = Running.WHOLE
@@ -349,6 +354,8 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
             self._note_skips()
             if self._pending.skips is not None:
                 self._pending.skips &= ~mask
+            for env in envs:
+                self._pending.conditions.pop(env, None)
             self._choose_actions(explore, self._policy.is_random, kept=np.flatnonzero(~mask).tolist())
             self._callbacks.before_reset(envs)
             observations, infos = self._stepper.reset(None, mask)
@@ -437,6 +444,8 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
         try:
             if SKIP_ENV_STEP in pending.shared:
                 self._note_skips()
+            if pending.conditions:
+                self._ask_conditions(mask)
             if pending.skips is not None:
                 skips, pending.skips = pending.skips, None if mask is None else pending.skips & ~mask
                 if skips.any():
@@ -455,11 +464,44 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
         if skip is None:
             return
         envs = list(range(self.num_envs)) if pending.envs is None else pending.envs
+        if callable(skip):
+            pending.conditions.update(dict.fromkeys(envs, skip))
+        else:
+            self._skip(envs, skip)
+
+    def _skip(self, envs: Sequence[int], skip: Any) -> None:
+        """Add some of these environments to those not left out yet."""
         asked = np.zeros(self.num_envs, np.bool_)
         do = "write one for each episode of the piece's call: True for those whose environments skip the next step"
         asked[envs] = checked_mask(skip, len(envs), f"shared_data[{SKIP_ENV_STEP!r}], written by a piece", do)
         asked[self._recorder.waiting] = False  # their episodes have ended: a reset is not skipped
-        pending.skips = asked if pending.skips is None else pending.skips | asked
+        skips = self._pending.skips
+        self._pending.skips = asked if skips is None else skips | asked
+
+    def _ask_conditions(self, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> None:
+        """Ask of each environment that is to step whether it skips this one; those that do are asked again.
+
+        Raises:
+            RunnerError: all have skipped so many steps that the call might never return.
+        """
+        pending, asked = self._pending, self._pending.conditions
+        asked = {env: condition for env, condition in asked.items() if mask is None or mask[env]}
+        for condition in {id(condition): condition for condition in asked.values()}.values():
+            envs = [env for env, other in asked.items() if other is condition]
+            self._skip(envs, condition([self._recorder.episodes[env] for env in envs]))
+        skips = pending.skips
+        for env in asked:
+            if skips is None or not skips[env]:
+                del pending.conditions[env]
+        pending.skipped = pending.skipped + 1 if skips is not None and skips.all() else 0
+        if pending.skipped > _PATIENCE:
+            pending.conditions.clear()
+            raise RunnerError(
+                f"shared_data[{SKIP_ENV_STEP!r}], a function that a piece wrote",
+                expected="an environment that steps",
+                found=f"all {self.num_envs} environments skipped, {_PATIENCE:,} vector steps in a row",
+                do="let the function return False some time: the episodes do not change while it is asked",
+            )
 
     @abstractmethod
     def _take_step(self, explore: bool, random_actions: bool, mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> int:

@@ -178,7 +178,7 @@ class EnvRunnerGroup:
         *,
         num_timesteps: int | None = None,
         num_episodes: int | None = None,
-        explore: bool | None = None,
+        explore: bool | str | None = None,
         random_actions: bool = False,
         force_reset: bool = False,
     ) -> Sequence[Any]:

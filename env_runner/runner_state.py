@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -37,6 +37,8 @@ class Pending:
         edits: Number of edits of the env-to-module pipeline before it.
         chosen: Actions of environments that were not stepped since they were chosen; None: none.
         skips: bool [N], environments that pieces asked to skip and that were not left out yet; None: none.
+        conditions: Of environments that are asked at each step: function of episodes whose environments skip it.
+        skipped: Number of vector steps in a row that these have made all environments skip.
     """
 
     batch: dict[str, Any] = field(default_factory=dict)
@@ -45,6 +47,8 @@ class Pending:
     edits: int = 0
     chosen: Any = None
     skips: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+    conditions: dict[int, Callable[[list[Any]], Any]] = field(default_factory=dict)
+    skipped: int = 0
 
 
 @dataclass

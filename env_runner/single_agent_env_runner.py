@@ -128,7 +128,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         break_when_any_done: bool = False,
         break_when_all_done: bool = False,
         time_major: bool = True,
-        explore: bool | None = None,
+        explore: bool | str | None = None,
         random_actions: bool = False,
     ) -> dict[str, Any]:
         """Reset, take some vector steps, and return them as arrays; the next call resets again.
@@ -160,6 +160,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
                 do="leave one of them out",
             )
         explore = explores(explore, self.config.explore)
+        random_actions = random_actions or explore == "random"
         with self._only_call("rollout"), evaluation_mode(self.module):
             self._restarts.begin_call()
             self._running = Running.NONE

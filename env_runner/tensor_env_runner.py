@@ -213,7 +213,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         num_steps: int | None = None,
         num_timesteps: int | None = None,
         num_episodes: int | None = None,
-        explore: bool | None = None,
+        explore: bool | str | None = None,
         random_actions: bool = False,
         force_reset: bool = False,
     ) -> Sequence[SingleAgentEpisode]:
@@ -257,7 +257,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             if self._running is Running.WHOLE:
                 storage.reset()
             for _ in range(steps):
-                self._step(explore, False)
+                self._step(explore, explore == "random")
             self._running = Running.CUT  # the storage has their steps
             if Columns.OBS in storage.columns:
                 stores_state = Columns.STATE_IN in storage.columns

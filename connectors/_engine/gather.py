@@ -13,6 +13,7 @@ from epibatch.core.structs import map_struct
 
 from ...episodes.rows import Rows
 from ...episodes.store import Ints
+from ..views.held_rows import made_column
 from .chunks import ChunkGroup
 from .columns import EpisodeColumn
 
@@ -134,8 +135,8 @@ def column_or_gather(batch: dict[str, Any], group: ChunkGroup, column: str, piec
     Args:
         batch: Columns.
         group: The chunks.
-        column: `obs`, `new_obs`, `actions`, `rewards`, `terminateds`, `truncateds` or the key of a model
-            output; any that the batch has.
+        column: `obs`, `new_obs`, `actions`, `rewards`, `terminateds`, `truncateds`, the key of a model output, `t`,
+            `infos/speed` for an entry of the infos, or a name such as `env_index`; any that the batch has.
         piece: Name of the piece, for messages.
 
     Raises:
@@ -165,6 +166,9 @@ def column_or_gather(batch: dict[str, Any], group: ChunkGroup, column: str, piec
     outputs = group.reader.outputs if group.of_steps else []
     if column in outputs:
         return gather_column(group, column)
+    made = made_column(group, column, f"{piece}, column {column!r}")
+    if made is not None:
+        return made
     raise _missing(batch, group, column, piece, outputs)
 
 

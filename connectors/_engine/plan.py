@@ -18,6 +18,7 @@ from epibatch.core.piece_arguments import constructor_parameters
 from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.registry import build_piece, snake_case
 
+from ..authoring.functions import piece_of_function
 from ..columnar_piece import Piece, is_columnar
 from ..common.numpy_to_tensor import NumpyToTensor
 from ..connector_v2 import ConnectorV2
@@ -130,8 +131,9 @@ def _function_advice(piece: Any) -> str:
         return "subclass ConnectorV2 and pass an instance"
     call = f"{piece.__name__}()" if piece.__name__.isidentifier() else "what the decorated function returns"
     return (
-        f'decorate it with @column_function("rewards") if it changes rows of a column, or with @episode_function if it '
-        f"changes an episode, both of epibatch.connectors.authoring, and pass {call}"
+        "name its first parameter rewards, obs, or as another column, if it returns that column's new rows; episode, "
+        "if it changes an episode; or batch, if it returns the batch's columns. Or decorate it with "
+        f'@column_function("my_column") or @episode_function of epibatch.connectors.authoring, and pass {call}'
     )
 
 
@@ -160,7 +162,7 @@ def _check_signature(pipeline: str, position: int, piece: ConnectorV2) -> None:
 
 
 def built_piece(pipeline: str, position: int, item: Any) -> ConnectorV2:
-    """Return a piece itself, or the piece that a `(class, args, kwargs)` triple or a piece spec describes.
+    """Return a piece itself, or the piece that a function, a `(class, args, kwargs)` triple or a spec describes.
 
     Raises:
         PieceError: it is none of these.
@@ -169,6 +171,8 @@ def built_piece(pipeline: str, position: int, item: Any) -> ConnectorV2:
         item = item[0](*item[1], **item[2])
     elif isinstance(item, (str, dict)):
         item = build_piece(item)
+    elif inspect.isfunction(item):
+        item = piece_of_function(item) or item
     return check_connector(pipeline, position, item)
 
 
@@ -223,6 +227,7 @@ def make_plan(
         if missing and not trusting and columns is not None:
             raise _unwritten(where, missing, list(connectors), position)
         makers.add(piece, where)
+        _check_added(where, getattr(piece, "adds", ()), flow.written)
         flow.add(piece, where)
         if piece.output_layout is not None:
             batch_layout, giver = piece.output_layout, where
@@ -343,6 +348,15 @@ def _unwritten(where: str, column: str, connectors: list[Any], position: int) ->
         found=f"it is written only later, by {later_pieces[0]}" if later_pieces else "no piece writes it",
         do=f"move {later_pieces[0]} before it" if later_pieces else f"add {writer} before it",
     )
+
+
+def _check_added(where: str, adds: Iterable[str], written: dict[str, str]) -> None:
+    """Refuse a piece that makes a new column of others under a name that an earlier piece has written."""
+    taken = next((column for column in adds if column in written), None)
+    if taken is not None:
+        found = f"{taken!r}, which {written[taken]} writes"
+        do = f"give it another name in to=, or put DropColumns(columns={taken!r}) before it"
+        raise PipelineError(where, expected="a new column", found=found, do=do)
 
 
 def _check_written_in_time(where: str, piece: ConnectorV2, written: dict[str, str]) -> None:

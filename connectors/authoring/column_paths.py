@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -33,7 +33,15 @@ class ColumnPath(NamedTuple):
         Raises:
             ColumnError: there is nothing at the path.
         """
-        return self._changed(struct, self.keys, lambda found: map_struct(function, found))
+        return self.replaced(struct, lambda found: map_struct(function, found))
+
+    def replaced(self, struct: Any, function: Callable[[Any], Any]) -> Any:
+        """A structure with what `function` makes of the whole part at this path in its place.
+
+        Raises:
+            ColumnError: there is nothing at the path.
+        """
+        return self._changed(struct, self.keys, function)
 
     def change_in(self, struct: Any, space: Any, function: Callable[[Any, Any], Any]) -> Any:
         """As `change`, with a function of a leaf and of the leaf's space, which is None where it is not known.
@@ -140,12 +148,98 @@ def _key_of(struct: Any, key: str) -> Any:
     return int(key) if isinstance(struct, tuple) and key.isdecimal() and int(key) < len(struct) else None
 
 
-def paths_from(piece: str, columns: Any) -> tuple[ColumnPath, ...]:
-    """The addresses in what a piece's `columns` says.
+class Move(NamedTuple):
+    """The address of rows that a piece takes, and of what it makes of them: the same, or a new one."""
+
+    source: ColumnPath
+    target: ColumnPath
+
+
+def moves_from(piece: str, sources: tuple[ColumnPath, ...], to: Any) -> tuple[Move, ...]:
+    """Return what a piece's `columns` and `to` say; without `to` results take the place of what they are made of.
 
     Args:
         piece: Name of the piece, for messages.
-        columns: A name, or several.
+        sources: The addresses in `columns`.
+        to: A name, or as many as there are sources; None: none.
+
+    Raises:
+        PieceError: other names, or observations that are made of another column.
+    """
+    if to is None:
+        return tuple(Move(path, path) for path in sources)
+    targets = paths_from(piece, to, "to")
+    if len({*targets, *sources}) != 2 * len(sources) or len(targets) != len(sources):
+        raise PieceError(
+            f"{piece}.to",
+            expected=f"a new name for each of {', '.join(map(str, sources))}, all different",
+            found=repr(to),
+            do="write as many names, in the order of columns",
+        )
+    for move in map(Move, sources, targets):
+        if move.target.column == Columns.OBS != move.source.column:
+            raise PieceError(
+                f"{piece}.to",
+                expected="observations made of parts of 'obs' alone, since their space follows from these",
+                found=f"{str(move.target)!r}, made of {str(move.source)!r}",
+                do="let the result become a column of its own",
+            )
+    return tuple(map(Move, sources, targets))
+
+
+def rewriting_moves(piece: str, sources: tuple[ColumnPath, ...], to: Any) -> tuple[Move, ...]:
+    """As `moves_from`, for a piece that writes observations back into the episodes, which have no other columns.
+
+    Raises:
+        PieceError: what `moves_from` refuses, or a column of its own.
+    """
+    moves = moves_from(piece, sources, to)
+    column = next((str(move.target) for move in moves if move.target.column != Columns.OBS), None)
+    if column is not None:
+        raise PieceError(
+            f"{piece}.to",
+            expected="parts of 'obs', which the piece writes into the episodes",
+            found=repr(column),
+            do=f'write to="obs/{column}"',
+        )
+    return moves
+
+
+def moved(moves: Iterable[Move], before: Any, after: Any) -> Any:
+    """Return a structure with what a piece has made of some parts at the places that it is to have.
+
+    Args:
+        moves: Whose results are where.
+        before: The column of the results before the piece.
+        after: The column of the sources, with results in the place of what they are made of.
+
+    Raises:
+        ColumnError: there is something at such a place already.
+    """
+    for source, target in moves:
+        if source == target:
+            return after
+        before = target.put(before, source.part(after))
+    return before
+
+
+def space_after(moves: Iterable[Move], space: gym.Space[Any], after: gym.Space[Any] | None) -> gym.Space[Any] | None:
+    """Return the space of what `moved` gives, of the spaces of both; None if that after it is not known."""
+    return None if after is None else space_of_struct(moved(moves, *map(get_base_struct_from_space, (space, after))))
+
+
+def added_columns(moves: Iterable[Move]) -> tuple[str, ...]:
+    """Return the columns that no earlier piece may have written: those of results that are made of other columns."""
+    return tuple(dict.fromkeys(move.target.column for move in moves if move.target.column != move.source.column))
+
+
+def paths_from(piece: str, columns: Any, parameter: str = "columns") -> tuple[ColumnPath, ...]:
+    """The addresses in what a parameter of a piece says.
+
+    Args:
+        piece: Name of the piece, for messages.
+        columns: A name, or several. `infos/speed` is a column of numbers.
+        parameter: Name of the parameter, for messages.
 
     Raises:
         PieceError: no name, or something else.
@@ -153,12 +247,17 @@ def paths_from(piece: str, columns: Any) -> tuple[ColumnPath, ...]:
     names = (columns,) if isinstance(columns, str) else columns
     if not isinstance(names, (tuple, list)) or not names or not all(isinstance(name, str) and name for name in names):
         raise PieceError(
-            f"{piece}.columns",
+            f"{piece}.{parameter}",
             expected="the name of a column, or several",
             found=repr(columns),
-            do='write columns = "rewards" in the class, or columns = ("obs", "new_obs")',
+            do=f'write {parameter} = "rewards", or {parameter} = ("obs", "new_obs")',
         )
-    return tuple(ColumnPath(name.split("/")[0], tuple(name.split("/")[1:])) for name in names)
+    return tuple(map(_path_of, names))
+
+
+def _path_of(name: str) -> ColumnPath:
+    column, *keys = name.split("/")
+    return ColumnPath(name) if column == Columns.INFOS and keys else ColumnPath(column, tuple(keys))
 
 
 def observation_paths(piece: str, columns: Any) -> tuple[ColumnPath, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -14,7 +15,7 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, add_context
 from epibatch.core.registry import build_piece, piece_to_dict
-from epibatch.core.spaces import EnvActions
+from epibatch.core.spaces import EnvActions, get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
 
 from .._engine.agent_copies import encoded_by_agent, entry_of
@@ -25,7 +26,7 @@ from .._engine.sequences import leading_axes, step_places
 from ..columnar_piece import Piece
 from ..connector_v2 import ConnectorV2
 from ..module_to_env.normalize_and_clip_actions import EncodingPiece
-from .column_paths import ColumnPath, paths_from
+from .column_paths import ColumnPath, Move, added_columns, moves_from, paths_from, space_after
 from .fields import ParameterPiece
 from .row_spaces import probed_space
 
@@ -42,7 +43,7 @@ _OF_STEPS = (Columns.REWARDS, Columns.LOSS_MASK)
 class ColumnTransform(ParameterPiece, Piece):
     """A function of the rows of one or several columns, for acting and for training, one agent or many.
 
-    A subclass names `columns`, as a class attribute or a parameter, and writes `transform`. It must work row by row:
+    A subclass names `columns` in a class attribute and writes `transform`. It must work row by row:
     what it makes of a row depends on that row alone, so the same code serves a vector step and a train batch. (Do not
     write `x - x.mean()`, which depends on the other rows of the call. `check_connector` finds this.) A column that the
     batch does not have yet is taken from the episodes: all steps for training, the newest observations for acting.
@@ -54,13 +55,19 @@ class ColumnTransform(ParameterPiece, Piece):
     module acts in, and `undo()` on the way to the environment makes `actions_for_env` by its inverse; configs put it
     there.
 
-    Annotated attributes are parameters, as `ParameterPiece` says.
+    Annotated attributes are parameters, as `ParameterPiece` says. Every transform has two more, `columns` and `to`.
 
     Args:
+        columns: Name of the column, or names; `obs/camera` is one part of a nested column, `infos/speed` one entry of
+            the info dicts. Default: what the class says.
+        to: The column, or part of the observations, that the result becomes, or as many names as there are columns.
+            What it is made of stays as it is. Default: the result takes its place.
         **parameters: The parameters of the class.
 
     Raises:
         PieceError: no columns; or what `ParameterPiece` refuses.
+        ColumnError: there is nothing at `columns`, or something at `to` already.
+        PipelineError: an earlier piece writes the column `to`.
 
     Example:
         >>> class ScaleRewards(ColumnTransform):
@@ -77,23 +84,24 @@ class ColumnTransform(ParameterPiece, Piece):
         array([0.5, 1. ])
     """
 
-    _is_base: ClassVar[bool] = True
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     needs_episodes: ClassVar[bool] = True
-    columns: Any = ()
+    columns: Any = dataclasses.field(default=(), repr=False)
     """Name of the column, or names; `obs/camera` is one part of a nested column."""
+    to: Any = dataclasses.field(default=None, repr=False)
+    """Name of the column, or of the part of observations, that the result becomes; None: it stays where it is."""
     takes_tensors: ClassVar[bool] = False
     """True if `transform` works on tensors as it does on arrays, so that the piece may stand after NumpyToTensor."""
     monotonic: ClassVar[bool] = False
     """True if entries of the result never fall, or each never rises, as entries of the row rise (moving them about is
     such a function, too); gives the bounds."""
 
-    row_space: gym.Space[Any] | None = None
+    row_space: gym.Space[Any] | None = dataclasses.field(default=None, init=False, repr=False)
     """While `transform` or `inverse` runs: the space of the rows that `transform` takes, if they are observations or
     actions of a space that is known; of nested ones that of the part. A class that reads it sets `uses_spaces = True`,
     so that each agent's rows are transformed with the agent's own."""
 
-    _known_paths: tuple[Any, tuple[ColumnPath, ...]] = (None, ())
+    _known_moves: tuple[Any, Any, tuple[Move, ...]] = (None, None, ())
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -146,28 +154,41 @@ class ColumnTransform(ParameterPiece, Piece):
         return type(self).inverse is not ColumnTransform.inverse
 
     @property
-    def paths(self) -> tuple[ColumnPath, ...]:
-        """The parsed entries of `columns`.
+    def moves(self) -> tuple[Move, ...]:
+        """The parsed entries of `columns` and `to`.
 
         Raises:
-            PieceError: it is empty.
+            PieceError: they are none, or do not go together.
         """
-        if self._known_paths[0] is not self.columns or not self._known_paths[1]:
-            self._known_paths = self.columns, paths_from(type(self).__name__, self.columns)
-        return self._known_paths[1]
+        columns, to, moves = self._known_moves
+        if columns is not self.columns or to is not self.to or not moves:
+            name = type(self).__name__
+            moves = moves_from(name, paths_from(name, self.columns), self.to)
+            self._known_moves = self.columns, self.to, moves
+        return moves
+
+    @property
+    def paths(self) -> tuple[ColumnPath, ...]:
+        """The parsed entries of `columns`."""
+        return tuple([move.source for move in self.moves])
 
     def _prepare(self) -> None:
-        self.paths  # noqa: B018  # refuses columns that are none
+        self.moves  # noqa: B018  # refuses columns that are none
 
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
         """The columns that are in the batch after the piece."""
-        return tuple(dict.fromkeys(path.column for path in self.paths))
+        return tuple(dict.fromkeys(move.target.column for move in self.moves))
+
+    @property
+    def adds(self) -> tuple[str, ...]:
+        """The columns that no earlier piece may have written."""
+        return added_columns(self.moves)
 
     @property
     def transforms(self) -> tuple[str, ...]:
-        """The addresses in `columns`."""
-        return tuple(map(str, self.paths))
+        """The addresses that have other values after the piece."""
+        return tuple(str(move.target) for move in self.moves)
 
     def undo(self) -> Undo:
         """The piece for the module-to-env pipeline that makes `actions_for_env` by this one's inverse."""
@@ -184,18 +205,20 @@ class ColumnTransform(ParameterPiece, Piece):
         return self._space(Columns.ACTIONS, input_action_space)
 
     def _space(self, column: str, space: Any) -> Any:
-        for path in self.paths:
-            if path.column == column and space is not None:
-                space = path.change_space(space, self.output_space)
+        for move in self.moves:
+            if space is not None and move.target.column == column:
+                space = space_after([move], space, move.source.change_space(space, self.output_space))
+            elif space is not None and move.source.column == column:
+                move.source.part(get_base_struct_from_space(space))  # refuses a part that is not there
         return space
 
     # -- running -------------------------------------------------------------------------------
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Transform the columns."""
-        for path in self.paths:
+        for path, target in self.moves:
             name = path.column
-            if name not in columns and _is_left_out(name, group):
+            if name not in columns and _is_left_out(target.column, group):
                 continue
             column = column_or_gather(columns, group, name, type(self).__name__)
             try:
@@ -205,12 +228,16 @@ class ColumnTransform(ParameterPiece, Piece):
                 data = column.data if of_episodes else column
                 if of_episodes:
                     _refuse_objects(data, type(self).__name__)
-                out = _only_steps(self.changed(path, data, rows), path, group, leading)
-                columns[name] = column.with_data(out) if of_episodes else out
-                if name == Columns.REWARDS:
-                    _refuse_vectors(self, path, data, out)
-                if name in group.per_sequence:
-                    group.has_per_sequence(name)  # rows taken again would be those before this piece
+                out = self.changed(path, data, rows)
+                if path != target:
+                    there = columns.get(target.column, {}) if target.column != name else data
+                    out = target.put(getattr(there, "data", there), path.part(out))
+                out = _only_steps(out, target, group, leading)
+                columns[target.column] = column.with_data(out) if of_episodes else out
+                if target.column == Columns.REWARDS:
+                    _refuse_vectors(self, path.part(data), target.part(out))
+                if name in group.per_sequence or (path != target and group.is_per_sequence(name)):
+                    group.has_per_sequence(target.column)  # rows taken again would be those before this piece
             except Exception as error:
                 add_context(error, f"column {str(path)!r}:")
                 raise
@@ -220,6 +247,8 @@ class ColumnTransform(ParameterPiece, Piece):
         """Transform the columns; actions are not there yet, and `Undo` maps them back."""
         if Columns.ACTIONS not in columns and all(path.column == Columns.ACTIONS for path in self.paths):
             return columns
+        if any(path.column == Columns.OBS for path in self.paths):
+            columns.setdefault(Columns.OBS, step.obs)
         return super().run_tensors(columns, step)
 
     def changed(self, path: ColumnPath, struct: Any, function: Callable[[Any], Any]) -> Any:
@@ -230,21 +259,21 @@ class ColumnTransform(ParameterPiece, Piece):
             struct: The rows of its column.
             function: `transform`, `inverse`, or something that calls one of them.
         """
-        name, space = path.column, None
+        name, space, attributes = path.column, None, vars(self)
         if not self.spaces_by_agent and name in _OF_SPACES:
             space = self._input_spaces[name in _ACTIONS]
         try:
             if not path.keys and not isinstance(struct, (dict, tuple)):
-                self.row_space = None if isinstance(space, _NESTED) else space
+                attributes["row_space"] = None if isinstance(space, _NESTED) else space
                 return function(struct)
 
             def apply(leaf: Any, space: Any) -> Any:
-                self.row_space = space
+                attributes["row_space"] = space
                 return function(leaf)
 
             return path.change_in(struct, space, apply)
         finally:
-            self.row_space = None
+            attributes["row_space"] = None
 
     def tried(self, x: Any) -> Any:
         """Transform samples, and make sure that something comes out."""
@@ -300,11 +329,11 @@ def _zeroed(column: Any, where: Any) -> Any:
     return out
 
 
-def _refuse_vectors(piece: ColumnTransform, path: ColumnPath, before: Any, after: Any) -> None:
+def _refuse_vectors(piece: ColumnTransform, before: Any, after: Any) -> None:
     """Refuse a transform of scalar rewards to vectors. Later losses could not name the piece that did it."""
     if type(before) is type(after) is np.ndarray and before.ndim == after.ndim:
         return
-    old_leaves, new_leaves = (flatten(path.part(rows))[0] for rows in (before, after))
+    old_leaves, new_leaves = (flatten(rows)[0] for rows in (before, after))
     if any(len(new.shape) > len(old.shape) for old, new in zip(old_leaves, new_leaves)):
         expected = f"shape {tuple(old_leaves[0].shape)}, one number for each reward"
         do = "return an array of the shape of x; numbers beside the rewards are a column of their own"
@@ -455,8 +484,8 @@ def _transforms(env_to_module: Any, agent_id: Any = None) -> list[Any]:
 
 def _action_paths(piece: Any) -> list[ColumnPath]:
     """The module's actions among what a piece transforms; nothing of a piece that is no ColumnTransform."""
-    paths = piece.paths if isinstance(piece, ColumnTransform) else ()
-    return [path for path in paths if path.column == Columns.ACTIONS]
+    moves = piece.moves if isinstance(piece, ColumnTransform) else ()
+    return [path for path, target in moves if path.column == Columns.ACTIONS and path == target]
 
 
 def _undone(transform: Any, actions: Any) -> Any:

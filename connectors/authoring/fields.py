@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
 import sys
 from collections.abc import Mapping
@@ -87,12 +88,46 @@ class FieldPiece(_TypedPiece):
             raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {name!r}")
         check_values(cls, parameters, f"{cls.__name__}.")
         for field in dataclasses.fields(cls):
-            if field.name in parameters or not must_be_given(field):
-                setattr(self, field.name, parameters[field.name] if field.name in parameters else default_of(field))
+            if field.name in parameters:
+                setattr(self, field.name, parameters[field.name])
+            elif field.name not in vars(self) and not must_be_given(field):
+                setattr(self, field.name, default_of(field, cls))
         self.__post_init__()
         self._prepare()
         super().__init__(input_observation_space, input_action_space)
         self.spaces_by_agent = self._ctor[1].get("multi_agent") is True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.in_pipeline is None or name[0] == "_":
+            object.__setattr__(self, name, value)
+        elif name not in (fields := getattr(type(self), "__dataclass_fields__", {})):
+            if not hasattr(self, name):
+                _refuse_misspelt(self, name, fields)
+            object.__setattr__(self, name, value)
+        elif name == "as_learner_connector" or not type(self).__module__.startswith("epibatch."):
+            object.__setattr__(self, name, value)
+        else:
+            self._change(name, value)
+
+    def _change(self, name: str, value: Any) -> None:
+        """Be as if built with another parameter, with the same state, and let the pipeline check itself again."""
+        pipeline, _ = self.place()
+        parameters = {field: getattr(self, field) for field in fields_of(type(self))}
+        attributes, before, state = vars(self), dict(vars(self)), self.get_state()
+        fresh = vars(type(self)(**{**parameters, name: value}))
+        attributes.clear()
+        attributes.update(before | fresh | {key: before[key] for key in _OF_PIPELINES if key in before})
+        try:
+            if self.trains is not None:
+                self.take_side(self.trains)
+            if state:
+                self.set_state(state)
+            pipeline.rebuild()
+        except Exception:
+            attributes.clear()
+            attributes.update(before)
+            pipeline.rebuild()
+            raise
 
     def __post_init__(self) -> None:
         """Check the parameters, and make of them what the piece needs; they are set, the spaces are not."""
@@ -108,6 +143,19 @@ class FieldPiece(_TypedPiece):
         return all(same_value(getattr(self, name), getattr(other, name)) for name in fields_of(type(self)))
 
     __hash__ = object.__hash__  # parameters may change
+
+
+_OF_PIPELINES = ("_input_spaces", "spaces_by_agent", "frozen", "shared", "trains", "in_pipeline")
+"""Attributes of a piece that do not follow from its parameters."""
+
+
+def _refuse_misspelt(piece: FieldPiece, name: str, fields: Mapping[str, Any]) -> None:
+    """Refuse a new attribute of a piece in a pipeline that is called almost as a parameter."""
+    close = difflib.get_close_matches(name, fields, n=1, cutoff=0.8)
+    if close:
+        where = f"{type(piece).__name__}.{name}"
+        expected = f"a parameter, one of {', '.join(fields_of(type(piece)))}"
+        raise PieceError(where, expected=expected, found=name, do=f"write {close[0]}")
 
 
 def check_values(cls: type[FieldPiece], values: Mapping[str, Any], where: str) -> None:
@@ -126,8 +174,9 @@ def is_made_of_fields(cls: type) -> bool:
 
 
 def fields_of(cls: type[FieldPiece]) -> dict[str, dataclasses.Field[Any]]:
-    """The parameters of a class by name."""
-    return {field.name: field for field in dataclasses.fields(cls) if field.init and not field.name.startswith("_")}
+    """The parameters of a class by name, those that a base class has for all at the end."""
+    fields = sorted(dataclasses.fields(cls), key=lambda field: not field.repr)
+    return {field.name: field for field in fields if field.init and not field.name.startswith("_")}
 
 
 def must_be_given(field: dataclasses.Field[Any]) -> bool:
@@ -135,10 +184,10 @@ def must_be_given(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def default_of(field: dataclasses.Field[Any]) -> Any:
-    """The default of a parameter that has one."""
+def default_of(field: dataclasses.Field[Any], cls: type[FieldPiece]) -> Any:
+    """The default of a parameter that has one: a subclass may set another by an attribute without annotation."""
     factory = field.default_factory
-    return field.default if factory is dataclasses.MISSING else factory()
+    return getattr(cls, field.name, field.default) if factory is dataclasses.MISSING else factory()
 
 
 def _refuse_shared_defaults(cls: type[FieldPiece]) -> None:
@@ -168,7 +217,7 @@ def _constructor(cls: type[FieldPiece]) -> Any:
     kind, fields = inspect.Parameter, fields_of(cls)
     spaces = list(inspect.signature(__init__).parameters.values())[:3]
     keywords = [
-        kind(name, kind.KEYWORD_ONLY, default=kind.empty if must_be_given(field) else default_of(field))
+        kind(name, kind.KEYWORD_ONLY, default=kind.empty if must_be_given(field) else default_of(field, cls))
         for name, field in fields.items()
     ]
     __init__.__signature__ = inspect.Signature([*spaces, *keywords])  # type: ignore[attr-defined]
@@ -242,11 +291,13 @@ class ParameterPiece(FieldPiece):
         return (), {
             name: getattr(self, name)
             for name, field in fields_of(type(self)).items()
-            if must_be_given(field) or not same_value(getattr(self, name), default_of(field))
+            if must_be_given(field) or not same_value(getattr(self, name), default_of(field, type(self)))
         }
 
     def __repr__(self) -> str:
         if not is_made_of_fields(type(self)):
             return super().__repr__()
-        parameters = ", ".join(f"{name}={getattr(self, name)!r}" for name in fields_of(type(self)))
+        changed = self.get_ctor_args_and_kwargs()[1]
+        names = [name for name, field in fields_of(type(self)).items() if field.repr or name in changed]
+        parameters = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__name__}({parameters})"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import PieceError
 
+from ..connector_v2 import ConnectorV2
 from .column_transform import ColumnTransform
 from .episode_transform import EpisodeTransform
+from .fields import ParameterPiece
 
 PieceT = TypeVar("PieceT", bound=type)
 
@@ -82,8 +86,53 @@ def episode_function(function: Callable[..., Any]) -> type[EpisodeTransform]:
     return _class_of(EpisodeTransform, function, {"transform_episode": function}, {})
 
 
+_COLUMNS = {value for name, value in vars(Columns).items() if name.isupper()}
+
+
+class _BatchFunction(ParameterPiece):
+    """A function of the batch so far, a dict of columns by name, that returns the batch."""
+
+    _is_base: ClassVar[bool] = True
+
+    @abstractmethod
+    def change_batch(self, batch: dict[str, Any]) -> Any:
+        """Return the batch."""
+
+    def __call__(self, *, batch: dict[str, Any], **_: Any) -> Any:
+        """Call the function."""
+        return self.change_batch(batch)
+
+
+def piece_of_function(function: Callable[..., Any]) -> ConnectorV2 | None:
+    """Return the piece that a function is by the name of its first parameter.
+
+    Args:
+        function: Of `batch`, the dict of columns so far, which it returns; of `episode`, which it changes; or of a
+            column's rows, called `rewards` or `obs`, say, of which it returns new ones.
+
+    Returns:
+        None if the parameter has another name.
+
+    Example:
+        >>> piece_of_function(lambda rewards: 0.1 * rewards).columns
+        'rewards'
+    """
+    first = next(iter(inspect.signature(function).parameters), "")
+    kinds: dict[str, tuple[Any, str]] = {
+        "episode": (EpisodeTransform, "transform_episode"),
+        "batch": (_BatchFunction, "change_batch"),
+    }
+    base, method = kinds.get(first, (ColumnTransform, "transform"))
+    if base is ColumnTransform and first not in _COLUMNS:
+        return None
+    attributes = {"columns": first} if base is ColumnTransform else {}
+    name = function.__name__ if function.__name__.isidentifier() else f"{first}_function"
+    cls: type[Any] = _class_of(base, function, {method: function}, attributes, name)
+    return cls()  # type: ignore[no-any-return]  # a concrete subclass of ConnectorV2
+
+
 def _class_of(
-    base: PieceT, function: Any, methods: dict[str, Callable[..., Any]], attributes: dict[str, Any]
+    base: PieceT, function: Any, methods: dict[str, Callable[..., Any]], attributes: dict[str, Any], name: str = ""
 ) -> PieceT:
     """Return a subclass with methods that call functions with the piece's parameters."""
     parameters = _parameters(function)
@@ -96,7 +145,7 @@ def _class_of(
         **attributes,
         **{name: _method(method, tuple(parameters)) for name, method in methods.items()},
     }
-    piece_class: Any = type(base)(function.__name__, (base,), namespace)
+    piece_class: Any = type(base)(name or function.__name__, (base,), namespace)
     return piece_class  # type: ignore[no-any-return]
 
 

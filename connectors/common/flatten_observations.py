@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, SpaceError, UnknownNameError, nearest
-from epibatch.core.spaces import encoding_advice, get_base_struct_from_space
+from epibatch.core.spaces import encoding_advice, get_base_struct_from_space, space_of_struct
 from epibatch.core.structs import flatten, flatten_like, sorted_leaves, unflatten
 
 from .._engine.agent_copies import no_space
@@ -19,6 +19,7 @@ from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import Batch, EpisodeColumn
 from .._engine.gather import gather
+from ..authoring.column_paths import moved, observation_paths, rewriting_moves
 from ..columnar_piece import ObservationRewriter
 
 __all__ = ["FlattenObservations"]
@@ -170,8 +171,11 @@ class FlattenObservations(ObservationRewriter):
     Counterparts: RLlib's `FlattenObservations`, TorchRL's `FlattenObservation`, `CatTensors`.
 
     Args:
-        keys_to_remove: Entries of a Dict observation that are left out.
+        keys_to_remove: Entries of a Dict observation (or of the part) that are left out.
         agent_ids: With several agents, the agents to flatten; default: all.
+        columns: `obs`, or one part or several of a Dict or Tuple, each to be one vector; other parts stay as they are.
+        to: Another part of the Dict that the vector becomes, or as many names as `columns` has. Default: it takes the
+            place of what it is made of.
 
     Raises:
         ConfigError: `keys_to_remove` is no list of keys, or `agent_ids` on the learner side.
@@ -194,6 +198,8 @@ class FlattenObservations(ObservationRewriter):
     as_learner_connector: bool = False
     keys_to_remove: Sequence[Any] | None = None
     agent_ids: Sequence[Any] | None = None
+    columns: str | Sequence[str] = Columns.OBS
+    to: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         """Check the list of keys, and declare what the piece does."""
@@ -206,7 +212,11 @@ class FlattenObservations(ObservationRewriter):
             )
         self.keys_to_remove = list(self.keys_to_remove or ())
         self._declare()
-        self._rows: tuple[Any, FlatRows] | None = None
+        self._rows: tuple[Any, list[FlatRows]] | None = None
+
+    def _prepare(self) -> None:
+        name = type(self).__name__
+        self._moves = rewriting_moves(name, observation_paths(name, self.columns), self.to)
 
     def take_side(self, training: bool) -> None:
         """See `ConnectorV2.take_side`."""
@@ -227,9 +237,12 @@ class FlattenObservations(ObservationRewriter):
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """A Box without bounds, with one entry per number of the vector."""
+        space = input_observation_space
         if self._left_alone:
-            return input_observation_space
-        return gym.spaces.Box(-np.inf, np.inf, (FlatRows(self._kept(input_observation_space)).size,), np.float32)
+            return space
+        boxes = (gym.spaces.Box(-np.inf, np.inf, (rows.size,), np.float32) for rows in self._rows_of(space))
+        struct = get_base_struct_from_space(space)
+        return space_of_struct(self._moved(struct, lambda _: next(boxes)))
 
     @property
     def _left_alone(self) -> bool:
@@ -279,7 +292,22 @@ class FlattenObservations(ObservationRewriter):
         if space is None:
             raise no_space(self, "the observation space, which says what becomes a one-hot", "observation_space")
         if self._rows is None or self._rows[0] is not space:
-            self._rows = space, FlatRows(self._kept(space))
-        if self.keys_to_remove and isinstance(observations, dict):
-            observations = {key: part for key, part in observations.items() if key not in self.keys_to_remove}
-        return self._rows[1](observations)
+            self._rows = space, self._rows_of(space)
+        rows = iter(self._rows[1])
+        return self._moved(observations, lambda part: next(rows)(self._without_keys(part)))
+
+    def _rows_of(self, space: gym.Space[Any]) -> list[FlatRows]:
+        """What joins each part of observations of a space."""
+        struct = get_base_struct_from_space(space)
+        return [FlatRows(self._kept(space_of_struct(move.source.part(struct)))) for move in self._moves]
+
+    def _moved(self, struct: Any, flat: Callable[[Any], Any]) -> Any:
+        """A structure with what a function makes of the parts."""
+        for move in self._moves:
+            struct = moved([move], struct, move.source.replaced(struct, flat))
+        return struct
+
+    def _without_keys(self, part: Any) -> Any:
+        if self.keys_to_remove and isinstance(part, dict):
+            return {key: entry for key, entry in part.items() if key not in self.keys_to_remove}
+        return part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -23,7 +23,7 @@ from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather, rows_of
 from .._engine.windows import window
-from ..authoring.column_paths import ColumnPath, addresses_in, observation_paths
+from ..authoring.column_paths import ColumnPath, added_columns, addresses_in, moves_from, observation_paths, space_after
 from ..columnar_piece import TwoSidedPiece
 from ..tensor_step import TensorStep
 
@@ -216,26 +216,37 @@ class ObservationWindow(TwoSidedPiece):
         input_observation_space: A Box, or a Dict or Tuple with Boxes at `columns`.
         columns: `obs`, or one part or several of a Dict or Tuple: "obs/camera", ["obs/left", "obs/right"]. Other parts
             stay as they are.
+        to: A column of its own, or another part of the observations, that the result becomes; or as many names as
+            `columns` has. Default: the result takes the place of what it is made of.
     """
 
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     removes = (Columns.OBS,)
     needs_episodes: ClassVar[bool] = True
     columns: str | Sequence[str] = Columns.OBS
+    to: str | Sequence[str] | None = None
 
     def _prepare(self) -> None:
-        self._paths = observation_paths(type(self).__name__, self.columns)
+        name = type(self).__name__
+        self._paths = observation_paths(name, self.columns)
+        self._moves = moves_from(name, self._paths, self.to)
         self._part = self._picked if self._paths[0].keys else None
+        self.writes = tuple(dict.fromkeys(target.column for _, target in self._moves))  # type: ignore[misc]
+        self.removes = (Columns.OBS,) if Columns.OBS in self.writes else ()  # type: ignore[assignment]
+        self.adds = added_columns(self._moves)
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space with what the piece makes of the Boxes at `columns`."""
         space, struct = input_observation_space, get_base_struct_from_space(input_observation_space)
-        for path in self._paths:
+        for move in self._moves:
+            path = move.source
             part = path.part(struct)
             if not is_leaf(part):
                 boxes = {name: leaf for name, leaf in addresses_in(part, str(path)).items() if hasattr(leaf, "low")}
                 raise self._nested(type(self).__name__, path, {name: leaf.shape for name, leaf in boxes.items()})
-            space = path.change_space(space, self.output_space)
+            after = path.change_space(space, self.output_space)
+            if move.target.column == Columns.OBS:
+                space = space_after([move], space, after)
         return space
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
@@ -257,15 +268,15 @@ class ObservationWindow(TwoSidedPiece):
             for path, frames in zip(self._paths, found if self._part else (found,)):
                 self.check_frame(frames.shape[2:], 0, group)
                 made[path] = self.newest(frames.swapaxes(0, 1), counts)
-        columns[Columns.OBS] = EpisodeColumn(self._put(made, group), group.counts if training else None)
+        for column, rows in self._put(made, lambda: self._observations(group)).items():
+            columns[column] = EpisodeColumn(rows, group.counts if training else None)
         return columns
 
     def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
         """Make the column of the newest observations and those before."""
-        out, (rows, known) = step.obs, step.window(Columns.OBS, self.lookback)
-        for path in self._paths:
-            out = path.change(out, partial(_first, self.of_tensors(path.part(rows), known)))
-        return {**columns, Columns.OBS: out}
+        rows, known = step.window(Columns.OBS, self.lookback)
+        made = {path: self.of_tensors(path.part(rows), known) for path in self._paths}
+        return {**columns, **self._put(made, lambda: step.obs)}
 
     @abstractmethod
     def of_tensors(self, window: Any, known: Any) -> Any:
@@ -318,14 +329,20 @@ class ObservationWindow(TwoSidedPiece):
                 shapes = {name: leaf.shape[1:] for name, leaf in addresses_in(part, str(path)).items()}
                 raise self._nested(f"{type(self).__name__}, {group.describe(0)}", path, shapes)
 
-    def _put(self, made: dict[ColumnPath, Any], group: ChunkGroup) -> Any:
-        """Return rows of observations with what was made in the place of parts of them."""
-        if not self._part:
-            return made[self._paths[0]]
-        training = self.as_learner_connector
-        out = gather(group, Columns.OBS, plus_one=group.plus_one) if training else group.reader.newest(Columns.OBS)[0]
-        for path, rows in made.items():
-            out = path.change(out, partial(_first, rows))
+    def _observations(self, group: ChunkGroup) -> Any:
+        if self.as_learner_connector:
+            return gather(group, Columns.OBS, plus_one=group.plus_one)
+        return group.reader.newest(Columns.OBS)[0]
+
+    def _put(self, made: dict[ColumnPath, Any], observations: Callable[[], Any]) -> dict[str, Any]:
+        """Return the columns with what was made: of observations the other parts are those that there are."""
+        out: dict[str, Any] = {}
+        for path, target in self._moves:
+            if target.column == Columns.OBS and target.keys and Columns.OBS not in out:
+                out[Columns.OBS] = observations()
+            there, rows = out.get(target.column, {}), made[path]
+            in_place = path == target and target.keys
+            out[target.column] = target.replaced(there, partial(_first, rows)) if in_place else target.put(there, rows)
         return out
 
     def _nested(self, where: str, path: ColumnPath, parts: dict[str, tuple[int, ...]]) -> SpaceError:

@@ -29,7 +29,7 @@ from .._engine.agent_copies import no_space
 from .._engine.call import PipelineCall
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import Batch
-from ..authoring.column_paths import ColumnPath, observation_paths
+from ..authoring.column_paths import ColumnPath, moved, observation_paths, rewriting_moves, space_after
 from ..columnar_piece import ObservationRewriter
 
 __all__ = ["MeanStdFilter"]
@@ -238,6 +238,8 @@ class MeanStdFilter(ObservationRewriter):
         update_stats: Whether to count the observations; see `freeze`.
         columns: `obs`, or one part or several of a Dict or Tuple: "obs/pose", ["obs/pose", "obs/speed"]. Boxes of other
             parts, such as images, stay as they are.
+        to: Another part of the Dict that the result becomes, "obs/standard", beside the unfiltered one; or as many
+            names as `columns` has.
 
     Raises:
         ConfigError: an argument of another kind.
@@ -261,6 +263,7 @@ class MeanStdFilter(ObservationRewriter):
     clip_by_value: Annotated[float, Gt(0)] | None = 10.0
     update_stats: bool = True
     columns: str | Sequence[str] = Columns.OBS
+    to: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         """Begin without statistics."""
@@ -272,11 +275,13 @@ class MeanStdFilter(ObservationRewriter):
 
     def _prepare(self) -> None:
         self._paths = observation_paths("MeanStdFilter", self.columns)
+        self._moves = rewriting_moves("MeanStdFilter", self._paths, self.to)
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space with Boxes of [-clip, clip] in the place of its Boxes, integer ones as float32."""
         limit = math.inf if self.clip_by_value is None else self.clip_by_value
-        return None if input_observation_space is None else self._boxes_of(input_observation_space).limited(limit)
+        space = input_observation_space
+        return None if space is None else space_after(self._moves, space, self._boxes_of(space).limited(limit))
 
     def _boxes_of(self, space: gym.Space[Any]) -> BoxLeaves:
         """The Boxes at `columns`.
@@ -321,7 +326,7 @@ class MeanStdFilter(ObservationRewriter):
                 warn_of_huge(where, value, "observations")
         if moments.total:
             rows = self._filtered(rows, moments.total)
-        return boxes.put_back(leaves, _zero_where_absent(rows, present))
+        return moved(self._moves, observations, boxes.put_back(leaves, _zero_where_absent(rows, present)))
 
     def inverse(self, observations: Any) -> Any:
         """Return the observations before the filter, by its current statistics.

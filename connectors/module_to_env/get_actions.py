@@ -88,7 +88,8 @@ class GetActions(Piece):
             return columns
         if not getattr(inputs, "is_cpu", False) and not (on_device and hasattr(inputs, "detach")):
             inputs = _inputs_on_cpu(columns)
-        module, explore = group.rl_module, group.call.explore
+        module = group.rl_module
+        explore: Any = group.call.explore
         if module is None:
             check_given(module, "GetActions", "which says what distribution its outputs are of")
         key = group.module_id, type(module)
@@ -102,7 +103,7 @@ class GetActions(Piece):
             distribution = module.get_exploration_action_dist_cls().from_logits(inputs)
         if not has_actions:
             if not explore:
-                distribution = distribution.to_deterministic()
+                distribution = distribution.to_mean() if explore == "mean" else distribution.to_deterministic()
             columns[Columns.ACTIONS] = self._sample(distribution, group, key, inputs)
         if Columns.ACTION_LOGP not in columns:
             if has_actions:

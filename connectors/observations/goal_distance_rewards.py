@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge
@@ -14,6 +14,7 @@ from epibatch.core.errors import ColumnError
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import column_or_gather, gather
+from ..authoring.column_paths import observation_paths
 from ..columnar_piece import LearnerPiece
 from .frozen_module import Encoder, EncoderPiece
 
@@ -29,7 +30,7 @@ class GoalDistanceRewards(EncoderPiece, LearnerPiece):
     Counterparts: TorchRL's `VIPRewardTransform`.
 
     Args:
-        goal: An observation, as array or nested lists.
+        goal: An observation, or the part at `columns`, as array or nested lists.
         module: An nn.Module that takes [rows, ...] and gives one tensor [rows, ...]; or `package.module:name` of a
             class or function that makes one. None: observations are compared as they are.
         keywords: What to call that class or function with.
@@ -37,6 +38,8 @@ class GoalDistanceRewards(EncoderPiece, LearnerPiece):
         added: Whether the episodes' rewards are added.
         batch_size: How many observations to encode at a time.
         device: Where the network runs, such as "cuda".
+        columns: `obs`, or one part of a nested one, such as `obs/camera`.
+        to: Name of the column.
 
     Raises:
         ConfigError: `module` makes no nn.Module, or `batch_size` is no positive number.
@@ -51,8 +54,6 @@ class GoalDistanceRewards(EncoderPiece, LearnerPiece):
         [1.0, 2.0]
     """
 
-    writes: ClassVar[tuple[str, ...]] = (Columns.REWARDS,)
-
     goal: Any
     module: Any = None
     keywords: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -60,15 +61,23 @@ class GoalDistanceRewards(EncoderPiece, LearnerPiece):
     added: bool = False
     batch_size: Annotated[int, Ge(1)] = 256
     device: str = "cpu"
+    columns: str = Columns.OBS
+    to: str = Columns.REWARDS
+
+    @property
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The column."""
+        return (self.to,)
 
     def __post_init__(self) -> None:
+        (self._path,) = observation_paths(type(self).__name__, self.columns)
         name = type(self).__name__
         if self.module is not None:
             self._encoder = Encoder(name, self.module, self.keywords, self.batch_size, self.device)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Make the column."""
-        distances = self._distances(gather(group, Columns.OBS, plus_one=True))
+        distances = self._distances(self._path.part(gather(group, Columns.OBS, plus_one=True)))
         rewards = np.zeros_like(distances)
         rewards[:-1] = (distances[:-1] if self.progress else 0) - distances[1:]
         steps = np.ones(len(rewards), np.bool_)
@@ -79,7 +88,7 @@ class GoalDistanceRewards(EncoderPiece, LearnerPiece):
             rewards = rewards[steps]
         if self.added:
             rewards = rewards + column_or_gather(columns, group, Columns.REWARDS, type(self).__name__).data
-        columns[Columns.REWARDS] = EpisodeColumn(rewards, group.counts)
+        columns[self.to] = EpisodeColumn(rewards, group.counts)
         return columns
 
     def _distances(self, observations: Any) -> Any:
@@ -90,7 +99,7 @@ class GoalDistanceRewards(EncoderPiece, LearnerPiece):
                 "GoalDistanceRewards",
                 expected=f"observations of the goal's shape, {goal.shape}",
                 found=f"shape {observations.shape[1:]}" if isinstance(observations, np.ndarray) else "nested ones",
-                do="give one observation as goal; of nested ones, let an earlier piece select a part",
+                do="give one observation as goal; of nested ones, name a part: columns='obs/camera'",
             )
         goals = goal.astype(observations.dtype)[None]
         if self._encoder is not None:

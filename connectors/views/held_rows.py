@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
+from epibatch.core import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns, canonical_column, nearest_column
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, UnknownNameError, nearest
 from epibatch.core.rl_module.module_facts import initial_state, to_array
@@ -16,7 +17,9 @@ from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, map_struct, paths_of, unflatten
 
 from ...episodes.rows import Rows, Windows
+from ...episodes.vector_episodes import VectorEpisodes
 from .._engine.chunks import ChunkGroup
+from .._engine.columns import EpisodeColumn
 from .._engine.windows import check_window, window
 from .view import IDS, View
 
@@ -25,7 +28,7 @@ _MADE = (Columns.T, Columns.INFOS, *_FLAGS)
 _NAMES = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.INFOS, Columns.T, *_FLAGS, *IDS)
 
 
-def windows_of(group: ChunkGroup, view: View, where: str, space: Any, *, newest: bool) -> Windows:
+def windows_of(group: ChunkGroup, view: View, where: str, space: Any, *, newest: bool, text: bool = False) -> Windows:
     """The values of a view for rows of a batch, which lie in the episodes until they are joined.
 
     Args:
@@ -34,6 +37,7 @@ def windows_of(group: ChunkGroup, view: View, where: str, space: Any, *, newest:
         where: For messages.
         space: Space of one row of the column, for columns that have none yet; or None.
         newest: True if the batch has the newest observation of each chunk, False if it has all steps.
+        text: Whether entries of infos may be strings.
 
     Raises:
         LookbackError: a chunk has lost history that existed.
@@ -62,9 +66,10 @@ def windows_of(group: ChunkGroup, view: View, where: str, space: Any, *, newest:
     elif name in _FLAGS:
         parts = [_flags(group, _FLAGS.index(name), spans)]
     else:
-        entries, real = _entries(group, view, spans, where)
+        entries, real = _entries(group, view, spans, where, text)
         parts = [entries]
-    _check_numbers(parts[0], where)
+    if not text:
+        _check_numbers(parts[0], where)
     rows = Rows(None, parts, stops - firsts, firsts)
     batch = starts, counts, complete
     return Windows(rows, batch, shifts, single=view.is_single, fill=view.fill, where=where, real=real)
@@ -122,7 +127,9 @@ def _flags(group: ChunkGroup, kind: int, spans: list[tuple[int, int]]) -> list[A
     return out
 
 
-def _entries(group: ChunkGroup, view: View, spans: list[tuple[int, int]], where: str) -> tuple[list[Any], list[Any]]:
+def _entries(
+    group: ChunkGroup, view: View, spans: list[tuple[int, int]], where: str, text: bool
+) -> tuple[list[Any], list[Any]]:
     """One entry of each info dict, float64, the fill value where the dict has none; and which dicts have it."""
     path = (view.column or "").partition("/")[2]
     infos = [
@@ -135,6 +142,9 @@ def _entries(group: ChunkGroup, view: View, spans: list[tuple[int, int]], where:
     if first_value is None:
         _warn_if_misspelt(path, [info for chunk in infos for info in chunk], where)
     like = fill_row(view.space, 0) if first_value is None and view.space is not None else first_value
+    if text and isinstance(first_value, str):
+        texts = [["" if value is None else value for value in values] for values in chunk_values]
+        return [np.array(values, object) for values in texts], masks
     missing = 0 if view.fill is None else view.fill
     try:
         blank = np.full(() if like is None else np.shape(like), missing)
@@ -224,21 +234,72 @@ def blank_rows(group: ChunkGroup, view: View, where: str, space: Any) -> tuple[F
     return form, [np.asarray(leaf)[None][:0] for leaf in leaves]
 
 
-def id_rows(group: ChunkGroup, view: View, counts: Sequence[int], where: str) -> Any:
+def id_rows(group: ChunkGroup, column: str, counts: Sequence[int], where: str) -> Any:
     """Names, one per row: a list, or an array if they are ints.
 
     Raises:
-        ColumnError: episodes of one agent, of which only `eps_id` has a name.
+        ColumnError: nothing says which environment or agent a chunk is of.
     """
-    names = [_name_of(episode, view.base) for episode in group.episodes]
+    names = _IDS[column](group)
     if None in names:
-        do = 'leave the view out; View("eps_id") names the episode'
-        raise ColumnError(where, expected="episodes of several agents", found="one agent each", do=do)
+        raise ColumnError(
+            f"{where}, {group.describe(names.index(None))}",
+            expected=f"chunks that know their {column!r}",
+            found="one that does not: a runner of one agent records environments, an episode of several its agents",
+            do=f"leave {column!r} out; 'eps_id' names the episode",
+        )
     rows = [name for name, count in zip(names, counts) for _ in range(count)]
     return np.array(rows, np.int64) if all(type(name) is int for name in names) else [str(name) for name in rows]
 
 
-def _name_of(episode: Any, column: str) -> Any:
-    if column == Columns.EPS_ID:
-        return episode.id_ if episode.multi_agent_episode_id is None else episode.multi_agent_episode_id
-    return episode.agent_id if column == Columns.AGENT_ID else episode.module_id
+def _env_indices(group: ChunkGroup) -> list[Any]:
+    if isinstance(group.episodes, VectorEpisodes):
+        return list(group.episodes.envs().tolist())
+    sources = [getattr(getattr(episode, "rewards", None), "source", None) for episode in group.episodes]
+    chunks = [None if source is None else source.chunk for source in sources]
+    return [chunk and (chunk.env if chunk.origin is None else chunk.origin[0]) for chunk in chunks]
+
+
+def _agent_indices(group: ChunkGroup) -> list[Any]:
+    if not group.several:
+        return [0] * len(group.episodes)
+    owners, episodes = group.call.chunks.owners, group.call.episodes
+    orders = [list(getattr(episodes[owners[at]], "records", ())) for at in group.at.tolist()]
+    agents = [episode.agent_id for episode in group.episodes]
+    return [order.index(agent) if agent in order else None for order, agent in zip(orders, agents)]
+
+
+_IDS: dict[str, Callable[[ChunkGroup], list[Any]]] = {
+    Columns.EPS_ID: lambda group: [
+        episode.id_ if episode.multi_agent_episode_id is None else episode.multi_agent_episode_id
+        for episode in group.episodes
+    ],
+    Columns.AGENT_ID: lambda group: [
+        DEFAULT_AGENT_ID if episode.agent_id is None else episode.agent_id for episode in group.episodes
+    ],
+    Columns.MODULE_ID: lambda group: [
+        DEFAULT_MODULE_ID if episode.module_id is None else episode.module_id for episode in group.episodes
+    ],
+    Columns.ENV_INDEX: _env_indices,
+    Columns.AGENT_INDEX: _agent_indices,
+}
+
+
+def made_column(group: ChunkGroup, column: str, where: str) -> EpisodeColumn | None:
+    """Return a column that is read from no rows: a step's number, an entry of infos, a name; None if it is none.
+
+    Args:
+        group: The chunks.
+        column: Its name.
+        where: For messages.
+
+    Raises:
+        ColumnError: entries of infos that are no numbers; or what `id_rows` refuses.
+    """
+    counts = group.counts if group.of_steps else np.ones(len(group.episodes), np.int64)
+    if column in IDS:
+        return EpisodeColumn(id_rows(group, column, counts.tolist(), where), counts, item_per_row=True)
+    if column != Columns.T and not column.startswith(f"{Columns.INFOS}/"):
+        return None
+    rows = windows_of(group, View(column), where, None, newest=not group.of_steps, text=True)
+    return EpisodeColumn(rows if group.of_steps else rows.joined(), group.counts if group.of_steps else None)

@@ -327,7 +327,7 @@ class TrajectoryViews(Piece):
         training = self.as_learner_connector
         counts = group.counts if training else np.ones(len(group.episodes), np.int64)
         if view.base in IDS:
-            rows = id_rows(group, view, counts.tolist(), where)
+            rows = id_rows(group, view.base, counts.tolist(), where)
             batch[name] = EpisodeColumn(rows, counts if training or isinstance(rows, list) else None, item_per_row=True)
         elif view.column == Columns.INFOS:
             batch[name] = EpisodeColumn(_infos(group, view, training, where), counts, item_per_row=True)

@@ -17,8 +17,8 @@ from epibatch.core.kept_property import kept_property
 from epibatch.core.piece_arguments import wrong_values
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
-IDS = (Columns.EPS_ID, Columns.AGENT_ID, Columns.MODULE_ID)
-"""Columns of names, which are the same at every step."""
+IDS = (Columns.EPS_ID, Columns.AGENT_ID, Columns.MODULE_ID, Columns.ENV_INDEX, Columns.AGENT_INDEX)
+"""Columns of names and numbers of a chunk, which are the same at every step."""
 
 _AT_OBSERVATIONS = (Columns.OBS, Columns.INFOS, Columns.T, *IDS)
 _RANGE = re.compile(r"\s*([+-]?\d+)\s*:\s*([+-]?\d+)\s*")
@@ -35,7 +35,8 @@ class View:
 
     Args:
         column: `obs`, `actions`, `rewards`, `infos`, a model output such as `action_logp`, `t` (the step's number),
-            `terminateds`, `truncateds`, `eps_id`, `agent_id` or `module_id`. "obs/camera" is one leaf of a nested
+            `terminateds`, `truncateds`, `eps_id`, `agent_id`, `module_id`, `env_index` (which of the vector
+            environment's) or `agent_index` (in the order of their appearance). "obs/camera" is one leaf of a nested
             column, "infos/speed" one entry of the infos as numbers. Default: the name that the view is given under.
         shift: An int; a list of ints, whose values are stacked on a new axis after the rows, [rows, k, ...]; or a
             range "-50:-1", which is the list from the first number to the last, both included: the last 50.

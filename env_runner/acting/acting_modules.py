@@ -456,19 +456,34 @@ def _rows(mask: Any) -> Any:
     return array.reshape(-1, array.shape[-1]) != 0
 
 
-def explores(explore: bool | None, default: bool) -> bool:
-    """True if actions explore: the caller's value, or the default.
+class _NoExploration(str):
+    """The name of a way to act that draws nothing, so that it counts as False."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return False
+
+
+KINDS: dict[str, Any] = {"sample": True, "mode": False, "mean": _NoExploration("mean"), "random": "random"}
+"""Names for `explore`, as pieces and modules get them: True where they are to explore."""
+
+
+def explores(explore: bool | str | None, default: bool | str) -> Any:
+    """Return the caller's value, or the default: True, False, or the name of another kind of action.
 
     Raises:
-        RunnerArgumentError: neither True nor False nor None, such as the text "no", which would count as True.
+        RunnerArgumentError: something else, such as the text "no", which would count as True.
     """
     if explore is None:
-        return default
+        explore = default
     if isinstance(explore, (bool, np.bool_)):
         return bool(explore)
+    if isinstance(explore, str) and explore in KINDS:
+        return KINDS[explore]
     raise RunnerArgumentError(
         "explore",
-        expected="True, False, or None for the config's",
+        expected=f"True, False, None for the config's, or one of {', '.join(map(repr, KINDS))}",
         found=f"{type(explore).__name__} {explore!r}",
         do="pass explore=False to act greedily",
     )

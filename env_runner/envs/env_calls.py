@@ -31,6 +31,7 @@ from .env_checks import (
     unpack_reset,
     unpack_step,
     warn_of_bounds,
+    with_both_flags,
 )
 from .tensor_envs import is_tensor
 
@@ -64,7 +65,7 @@ class CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the environment; an unusual reward or flag that has a meaning is converted."""
         where = f"{self._name}.step()"
-        observation, reward, terminated, truncated, info = unpack_step(where, self.env.step(action))
+        observation, reward, terminated, truncated, info = unpack_step(where, self.env.step(action), one_flag=True)
         self._check(where, observation, info)
         flags = as_flag(where, "terminated", terminated), as_flag(where, "truncated", truncated)
         reward = as_reward(where, reward, self._reward_shape)
@@ -362,7 +363,9 @@ class MultiAgentCalls:
                 do="reset it first",
             )
         self._ended = True  # if this fails, it has to be reset again
-        result = self.env.step(actions)
+        result: Any = self.env.step(actions)
+        if isinstance(result, tuple) and len(result) == 4:
+            result = with_both_flags(self._step, result, {})
         if not isinstance(result, tuple) or len(result) != 5:
             do = "return all five; flags for agents that ended go into terminateds or truncateds"
             raise misfit(self._step, f"five values: {', '.join(_FIVE)}", result, do)

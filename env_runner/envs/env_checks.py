@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector.utils import batch_space
 
 from epibatch.core.errors import (
     ConfigError,
@@ -205,6 +206,18 @@ def check_space(space: Any, where: str, *, text: bool = True) -> None:
                 found=f"{leaf}",
                 do=encoding_advice(leaf),
             )
+        if not isinstance(leaf, _BATCHED) and batch_space.dispatch(type(leaf)) is batch_space.dispatch(gym.Space):
+            name = type(leaf).__name__
+            raise SpaceError(
+                where + path,
+                expected="a space whose values Gymnasium can put into one array",
+                found=f"{name}, a class that it does not know",
+                do=f"subclass Box; or register {name} with batch_space, create_empty_array, concatenate and iterate of "
+                "gymnasium.vector.utils",
+            )
+
+
+_BATCHED = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary, gym.spaces.Text)
 
 
 def has_text(space: Any) -> bool:
@@ -369,16 +382,44 @@ def unpack_reset(where: str, result: Any) -> tuple[Any, Any]:
     return result
 
 
-def unpack_step(where: str, result: Any) -> tuple[Any, Any, Any, Any, Any]:
+def unpack_step(where: str, result: Any, *, one_flag: bool = False) -> tuple[Any, Any, Any, Any, Any]:
     """Return observation, reward, flags and info of a step.
+
+    Args:
+        where: The call.
+        result: What it returned.
+        one_flag: True if four values are converted, with a warning, whose one flag is `terminated`.
 
     Raises:
         EnvironmentContractError: the result is something else than these five.
     """
     if not isinstance(result, tuple) or len(result) != 5:
+        if one_flag and isinstance(result, tuple) and len(result) == 4:
+            return with_both_flags(where, result, False)
         do = "return both flags: terminated (the task is over) and truncated (it was stopped early)"
         raise misfit(where, "five values: observation, reward, terminated, truncated, info", result, do)
     return result
+
+
+def with_both_flags(where: str, result: Any, truncated: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Return a step of four values, whose one flag is for both kinds of end, with a flag that nothing was truncated.
+
+    Args:
+        where: The call, for the warning, of which there is one.
+        result: What it returned.
+        truncated: The flag, or flags.
+    """
+    if where not in _WARNED:
+        _WARNED.add(where)
+        expected = "five values: observation, reward, terminated, truncated, info"
+        do = "return both flags: if a time limit counts as terminated, values learned of the last step are too low"
+        found = "4 values, as environments of the old gym return; the flag counts as terminated"
+        warnings.warn(EpibatchWarning(where, expected=expected, found=found, do=do), stacklevel=2)
+    observation, reward, terminated, info = result
+    return observation, reward, terminated, truncated, info
+
+
+_WARNED: set[str] = set()
 
 
 def misfit(where: str, expected: str, value: Any, do: str) -> EnvironmentContractError:

@@ -39,8 +39,10 @@ from .env_checks import (
     has_text,
     reward_shape,
     unjoined,
+    with_both_flags,
 )
 from .env_workers import LocalEnvs, WorkerEnvs
+from .multi_agent_base import MultiAgentEnv
 
 _NUMBERS = frozenset({float, np.float64, np.float32})  # rewards of these types, and
 _FLAGS = frozenset({bool, np.bool_})  # flags of these types need no further check
@@ -216,7 +218,13 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
                 if i in ended:
                     rows[i], info = env.reset()
                 else:
-                    rows[i], reward, terminated, truncated, info = env.step(action)
+                    result: Any = env.step(action)
+                    try:
+                        rows[i], reward, terminated, truncated, info = result
+                    except ValueError:
+                        if len(result) != 4:
+                            raise
+                        rows[i], reward, terminated, truncated, info = with_both_flags(_call(env), result, False)
                     usual = type(reward) in numbers and isfinite(reward)
                     rewards[i] = reward if usual else as_reward(_call(env), reward, self.reward_shape)
                     if terminated is not False or truncated is not False:
@@ -500,6 +508,12 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         self.env_fns, self.num_envs = env_fns, len(env_fns)
         self.autoreset_mode, self._resets_itself = autoreset_mode, resets_itself
         sample = env_fns[0]()
+        if isinstance(sample.unwrapped, MultiAgentEnv):
+            found, do = (
+                f"{type(sample.unwrapped).__name__}, of several agents",
+                "pass the functions to VectorMultiAgentEnv(env_fns, mode='async')",
+            )
+            raise ConfigError("AsyncEnvs", expected="environments of one agent", found=found, do=do)
         self.single_observation_space, self.single_action_space = sample.observation_space, sample.action_space
         self.observation_space = batch_space(sample.observation_space, self.num_envs)
         self.action_space = batch_space(sample.action_space, self.num_envs)

@@ -409,3 +409,17 @@ def test_only_what_add_view_gave_can_be_removed(built: Any) -> None:
         with pytest.raises(UnknownNameError, match=text):
             algo.remove_view(name)
     assert list(algo.config.view_requirements) == ["own", "before"]
+
+
+def test_views_that_are_set_on_a_module_are_refused_by_name() -> None:
+    class Late(Rewarded):
+        def setup(self) -> None:
+            self.view_requirements = {"next_actions": View("actions", 1)}
+
+    spaces = {"observation_space": gym.spaces.Box(-1, 1, (2,)), "action_space": gym.spaces.Discrete(2)}
+    with pytest.raises(ConfigError, match=r"Late.view_requirements[\s\S]*in its constructor or later[\s\S]*add_view"):
+        Late(**spaces)
+    live = Rewarded(**spaces)
+    with pytest.raises(ConfigError, match=r"Rewarded.view_requirements"):
+        live.view_requirements = {}
+    assert set(live.view_requirements) == {"rewards_before"}

@@ -193,7 +193,7 @@ def test_wrong_hooks_are_named_when_they_are_set(which, value, message):
     [
         (None, r"NoneType None\n  do:       return the pieces"),
         (3, "int 3"),
-        ([U(), "x"], "str 'x' in a list"),
+        ([U(), 5], "int 5 in a list"),
         (U, r"the class U\n  do:       call it: U\(\.\.\.\)"),
         ([U(), U], r"the class U in a list\n  do:       call it: U\(\.\.\.\)"),
     ],

@@ -11,11 +11,11 @@ from epibatch.connectors import env_to_module, learner, module_to_env
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems, FrameStacking
 from epibatch.connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from epibatch.connectors.connector_v2 import ConnectorV2
-from epibatch.connectors.env_to_module import EnvToModulePipeline
+from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter
 from epibatch.connectors.learner import LearnerConnectorPipeline
-from epibatch.core.errors import BatchLayoutError, PieceError, PipelineError, SpaceError, UnknownNameError
+from epibatch.core.errors import BatchLayoutError, ConfigError, PieceError, PipelineError, SpaceError, UnknownNameError
 from epibatch.core.metrics import MetricsLogger
-from epibatch.episodes import MultiAgentEpisode
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 from fixture_episodes import assert_same
 from fixture_pieces import Lab, played
 
@@ -115,7 +115,7 @@ def test_an_unknown_class_is_an_error(edit):
     assert trace(pipe) == ["m"]
 
 
-@pytest.mark.parametrize("item", [None, 3, "not a registered piece", lambda batch: batch, Marker, object()])
+@pytest.mark.parametrize("item", [None, 3, "not a registered piece", lambda x: x, Marker, object()])
 def test_only_connectors_are_pieces(item):
     with pytest.raises((PieceError, UnknownNameError)) as raised:
         pipeline(Marker(), item)
@@ -317,3 +317,28 @@ def test_parts_of_episodes_and_keywords_of_other_classes_are_arguments():
     assert len(Own(connectors=[], anything=1)) == 0
     batch = batching()(episodes=[segment.episode for segment in several().segments])
     assert batch["obs"].tolist() == [[0, 0], [1, 1]]
+
+
+def test_a_parameter_that_changes_in_a_pipeline_takes_effect_with_the_state_kept():
+    frame = gym.spaces.Box(-9.0, 9.0, (2, 1), np.float32)
+    pieces = [MeanStdFilter(), FrameStacking(num_frames=2), BatchIndividualItems()]
+    pipe = EnvToModulePipeline(frame, gym.spaces.Discrete(2), connectors=pieces)
+    assert pipe.input_spec == gym.spaces.Dict(obs=frame, actions=gym.spaces.Discrete(2))
+    episode = SingleAgentEpisode(observations=[np.ones((2, 1), np.float32)])
+    assert pipe(episodes=[episode])["obs"].shape == (1, 2, 2)
+    pieces[1].num_frames = 4
+    pieces[0].clip_by_value = 2.0
+    assert pipe.lookback_needed == 3 and pipe.num_edits == 2
+    assert pipe.observation_space == gym.spaces.Box(-2.0, 2.0, (2, 4), np.float32)
+    assert pipe(episodes=[episode])["obs"].shape == (1, 2, 4)
+    assert pieces[0].get_state()["since"]["count"] == 2  # both calls counted
+    for name, value, error, words in (
+        ("num_frame", 3, PieceError, "write num_frames"),
+        ("num_frames", "4", ConfigError, "a valid integer"),
+        ("axis", 7, SpaceError, "room for axis=7"),
+    ):
+        with pytest.raises(error, match=words):
+            setattr(pieces[1], name, value)
+        assert pieces[1].num_frames == 4 and pieces[1].axis is None
+        assert pipe(episodes=[episode])["obs"].shape == (1, 2, 4)
+    pieces[1].notes = "of mine"  # no parameter's name

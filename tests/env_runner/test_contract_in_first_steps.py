@@ -20,7 +20,7 @@ from epibatch.core.errors import (
     SpaceError,
     UnknownNameError,
 )
-from epibatch.env_runner import AsyncEnvs, MultiAgentEnv, SingleAgentEnvRunner, make_vector_env
+from epibatch.env_runner import AsyncEnvs, MultiAgentEnv, SingleAgentEnvRunner, make_multi_agent, make_vector_env
 
 S = gym.spaces
 UNIT = S.Box(0, 1, (1,), np.float32)
@@ -147,6 +147,8 @@ def test_an_environment_that_cannot_be_closed_does_not_stop_async(env, found):
 def test_no_environments_and_functions_that_no_process_can_get():
     with pytest.raises(ConfigError, match=r"AsyncEnvs\n.*environments"):
         AsyncEnvs([])
+    with pytest.raises(ConfigError, match=r"of several agents[\s\S]*VectorMultiAgentEnv"):
+        AsyncEnvs([make_multi_agent("CartPole-v1")])
     lock = threading.Lock()
     with pytest.raises(RunnerError, match=r"(?s)'spawn'.*sent to another process.*lock"):
         AsyncEnvs([lambda: (lock, Env())[1]], context="spawn")

@@ -61,8 +61,8 @@ WRONG_VALUES = [
 ]
 WRONG_FIRST_STEPS = [
     (
-        GOOD[:4],
-        "observation, reward, terminated, truncated, info\n  found:    4 values: float32 array of shape (3,), 1.0",
+        GOOD[:3],
+        "observation, reward, terminated, truncated, info\n  found:    3 values: float32 array of shape (3,), 1.0",
     ),
     (step_with(reward=float("nan")), "expected: a finite reward\n  found:    nan"),
     (step_with(reward=np.float32(np.inf)), "expected: a finite reward"),

@@ -332,6 +332,44 @@ def test_a_predicate_that_is_true_at_even_times_halves_the_calls_of_the_environm
     runner.stop()
 
 
+class Asks(ConnectorV2):
+    """Lets environments skip as long as a condition of an episode holds."""
+
+    def __init__(self, observation_space: Any = None, action_space: Any = None, *, condition: Any) -> None:
+        super().__init__(observation_space, action_space)
+        self.condition = lambda episodes: [condition(int(episode.get_observations(0)[0])) for episode in episodes]
+
+    def __call__(self, *, batch: Any, shared_data: Any, **_: Any) -> Any:
+        shared_data["skip_env_step"] = self.condition
+        return batch
+
+
+def test_a_condition_is_asked_at_each_step_and_skips_any_number_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 0
+    asked: list[tuple[int, int]] = []
+
+    def busy(first: int) -> bool:
+        asked.append((clock, first // 10_000))
+        return first < 10_000 and clock % 4 != 3  # environment 0 works every fourth step
+
+    runner = runner_of(walks("disabled"), partial(Asks, condition=busy), *PIECES)
+    steps = []
+    for clock in range(12):
+        steps.append(sorted(int(chunk.get_observations(0)[0]) // 10_000 for chunk in runner.step()))
+        assert [env for at, env in asked if at == clock] == [0, 1, 2]  # each once, skipped or not
+    assert steps == [[0, 1, 2] if clock % 4 == 3 else [1, 2] for clock in range(12)]
+    assert runner.env.call("steps") == (3, 12, 12)
+    runner.step(mask=[False, True, True])
+    assert len(asked) == 38
+    runner.stop()
+
+    monkeypatch.setattr("epibatch.env_runner.env_runner._PATIENCE", 50)
+    stuck = runner_of(walks("disabled"), partial(Asks, condition=lambda first: True), *PIECES)
+    with pytest.raises(RunnerError, match=r"an environment that steps[\s\S]*all 3 environments skipped, 50 vector"):
+        stuck.sample(num_timesteps=1)
+    stuck.stop()
+
+
 def test_a_skip_that_was_asked_for_waits_for_a_step_of_its_environment() -> None:
     runner = runner_of(walks("disabled"), partial(Skip, predicate=lambda episode: episode.t == 1), *PIECES)
     first = np.arange(N) == 0

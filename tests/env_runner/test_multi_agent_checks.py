@@ -53,7 +53,7 @@ def test_mistakes_of_the_reset(result, message):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (GOOD[:4], r"Env\.step\(\)\n.*five values: observations, rewards, terminateds, truncateds, infos\n.*4 values"),
+        (GOOD[:3], r"Env\.step\(\)\n.*five values: observations, rewards, terminateds, truncateds, infos\n.*3 values"),
         ([*GOOD], r"five values[\s\S]*found: +list"),
         (changed(terminateds={"a": False}), r"the key \"__all__\" in terminateds\n.*keys \['a'\]"),
         (changed(terminateds=None), r"terminateds as a dict by agent\n.*None[\s\S]*\"__all__\": False"),

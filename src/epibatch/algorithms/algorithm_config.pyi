@@ -428,7 +428,7 @@ class AlgorithmConfig:
         soft_horizon: bool = False,
         no_done_at_end: bool = False,
         random_first_horizon: int | None = None,
-        explore: bool = True,
+        explore: Literal["sample", "mode", "mean", "random"] | bool = True,
         episode_lookback_horizon: int = 1,
         env_to_module_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None = None,
         module_to_env_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None = None,
@@ -484,7 +484,8 @@ class AlgorithmConfig:
                 always counts.
             random_first_horizon: Each environment's first episode is truncated after a random number of steps, 1 to
                 this; None: it is not.
-            explore: True if actions are drawn from the distribution, False if its most likely ones are taken.
+            explore: True, or "sample": actions are drawn from the distribution. False, or "mode": its most likely
+                ones are taken. "mean": its mean is taken. "random": actions are drawn from the action space.
             episode_lookback_horizon: Steps that a chunk keeps from before a cut, at least; pieces that read further
                 back get more.
             env_to_module_connector: Your pieces from episodes to the module: `lambda env, spaces, device: ...`, or
@@ -888,7 +889,7 @@ class AlgorithmConfig:
     soft_horizon: bool
     no_done_at_end: bool
     random_first_horizon: int | None
-    explore: bool
+    explore: Literal["sample", "mode", "mean", "random"] | bool
     episode_lookback_horizon: int
     env_to_module_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None
     module_to_env_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None

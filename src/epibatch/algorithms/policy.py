@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector.utils import batch_space
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import arrays_size
@@ -32,9 +33,18 @@ from epibatch.core.runtime import evaluation_mode
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
 
-from ..connectors.authoring.column_transform import undo_actions
+from ..connectors.authoring.column_transform import acted_at_random, undo_actions
 from ..connectors.views.view import as_views
-from ..env_runner.acting.acting_modules import AgentActions, ToAct, act, act_for_agents, explores, spread
+from ..env_runner.acting.acting_modules import (
+    AgentActions,
+    ToAct,
+    act,
+    act_for_agents,
+    explores,
+    sample_masked_actions,
+    sample_masked_actions_of_agents,
+    spread,
+)
 from ..episodes.acting_history import ActingHistory
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .checkpoint import ACTING, build_for_acting, config_from_checkpoint, read_checkpoint
@@ -89,6 +99,7 @@ class PolicyPipelines(ABC):
         self.module = module
         self.steps = steps
         self._env_to_module, self._module_to_env = env_to_module, module_to_env
+        self._pipelines = {"env_to_module": env_to_module, "module_to_env": module_to_env}
         spaces = env_to_module.input_observation_space, env_to_module.input_action_space
         if spaces[0] is None or spaces[1] is None:
             raise ConfigError(
@@ -289,7 +300,7 @@ class Policy(PolicyPipelines):
         obs: Any,
         state: PolicyState | None = None,
         *,
-        explore: bool = False,
+        explore: bool | str = False,
         reward: Any = None,
         info: dict[str, Any] | None = None,
         starts: Any = None,
@@ -303,7 +314,8 @@ class Policy(PolicyPipelines):
             obs: One observation, or N of them.
             state: What the call before returned; None at the beginning of an episode, of all N for a batch. It is not
                 changed: acting again from it gives the same greedy action.
-            explore: Whether to draw the action rather than to take the most likely one.
+            explore: Whether to draw the action rather than to take the most likely one: True, or "sample"; False, or
+                "mode"; "mean" takes the distribution's mean, and "random" draws from the action space.
             reward: Of the step that led to `obs`: a number, or shape [N]. Needed if a piece reads rewards, as those
                 do that show them to the module. At the beginning of an episode it is not looked at.
             info: The info dict that came with `obs`, if a piece reads infos.
@@ -407,7 +419,7 @@ class Policy(PolicyPipelines):
             rl_module=self.module, batch={}, episodes=history.episodes, explore=explore, shared_data=shared
         )
         history.commit()
-        return act(
+        columns = act(
             self.module,
             self._module_to_env,
             batch,
@@ -416,6 +428,13 @@ class Policy(PolicyPipelines):
             t=self.steps,
             shared_data=shared,
         )
+        if explore == "random":
+            drawn = batch_space(self.action_space, len(history.episodes)).sample()
+            random, space = self.action_space.np_random, self._env_to_module.action_space
+            legal = sample_masked_actions(self._env_to_module, batch, space, random)
+            chosen = legal or acted_at_random(self._pipelines, drawn)
+            columns[Columns.ACTIONS], columns[Columns.ACTIONS_FOR_ENV] = chosen
+        return columns
 
     def _for_env(self, actions: Any, batched: bool) -> Any:
         """Copies of the actions in the action space's types."""
@@ -503,7 +522,7 @@ class MultiAgentPolicy(PolicyPipelines):
         obs: Mapping[Any, Any],
         state: MultiAgentPolicyState | None = None,
         *,
-        explore: bool = False,
+        explore: bool | str = False,
         rewards: Mapping[Any, Any] | None = None,
         infos: Mapping[Any, Any] | None = None,
         terminateds: Mapping[Any, bool] | None = None,
@@ -514,7 +533,7 @@ class MultiAgentPolicy(PolicyPipelines):
         Args:
             obs: Observations by agent, as the environment's reset or step returned them.
             state: What the call before returned; None at the beginning of an episode. It is not changed.
-            explore: Whether to draw actions rather than to take the most likely ones.
+            explore: As for `Policy.act`.
             rewards: Of the step that led to `obs`, by agent. Needed if a piece reads rewards.
             infos: The infos that came with `obs`, if a piece reads infos.
             terminateds: Which agents ended, as the step said; those do not act, and may come back. Without, every
@@ -619,7 +638,16 @@ class MultiAgentPolicy(PolicyPipelines):
                 shared_data=shared,
                 metrics=None,
             )
-        return spread(columns, to_act, 1, {})
+        acts = spread(columns, to_act, 1, {})
+        if explore == "random" and columns:
+            spaces = {key: (module.observation_space, module.action_space) for key, module in self.module.items()}
+            random = self.action_space.np_random
+            legal = sample_masked_actions_of_agents(self._env_to_module, batch, spaces, shared, random)
+            for agent in acts.stored[0]:
+                drawn = self.action_space[agent].sample()
+                chosen = legal.get((0, agent)) or acted_at_random(self._pipelines, drawn, agent)
+                acts.stored[0][agent], acts.for_env[0][agent] = chosen
+        return acts
 
     def __repr__(self) -> str:
         return f"MultiAgentPolicy({', '.join(self.module)})"

@@ -38,6 +38,8 @@ class Columns:
     EPS_ID = "eps_id"
     AGENT_ID = "agent_id"
     MODULE_ID = "module_id"
+    ENV_INDEX = "env_index"
+    AGENT_INDEX = "agent_index"
     SEQ_LENS = "seq_lens"
     SEQ_OFFSETS = "seq_offsets"
     RESETS = "resets"

@@ -66,7 +66,7 @@ def test_history_that_was_lost_is_an_error(run: Any, column: str) -> None:
             r"of shape \(2,\)[\s\S]*of shape \(3,\)",
         ),
         (View("obs", -9, fill=-1), lambda: [episode(observations=[np.zeros(2, np.uint8)] * 5)], ColumnError, "-1"),
-        (View("agent_id"), lambda: [episode()], EpibatchError, "episodes of several agents"),
+        (View("env_index"), lambda: [episode()], EpibatchError, "a runner of one agent records environments"),
     ],
 )
 @pytest.mark.parametrize("run", [train, act])

@@ -16,6 +16,7 @@ from epibatch.core.imports import advice_for_piece
 from epibatch.core.registry import build_piece, spec_problems
 from epibatch.core.settings import Place
 
+from ...connectors.authoring.functions import piece_of_function
 from ...connectors.connector_v2 import ConnectorV2
 from ...connectors.sequences.burn_in import BurnIn
 from ...episodes.arrays import same_value
@@ -121,14 +122,15 @@ def user_pieces(
     if value is None:
         return []
 
-    def built(spec: Any) -> Any:
-        return build_piece(spec, allow_imports=allow_imports)
+    def built(item: Any) -> Any:
+        if isinstance(item, str) or (isinstance(item, Mapping) and "piece" in item):
+            return build_piece(item, allow_imports=allow_imports)
+        return (inspect.isfunction(item) and piece_of_function(item)) or item
 
     if not callable(value):
-        return [built(spec) for spec in value]
+        return [build_piece(spec, allow_imports=allow_imports) for spec in value]
     result = value(*arguments) if _arity(value, hook) == len(hook.arguments) else value(env)
-    pieces = list(result) if isinstance(result, (list, tuple)) else [result]
-    pieces = [built(piece) if isinstance(piece, Mapping) and "piece" in piece else piece for piece in pieces]
+    pieces = [built(item) for item in (result if isinstance(result, (list, tuple)) else [result])]
     for piece in pieces:
         if not isinstance(piece, ConnectorV2):
             is_class = isinstance(piece, type) and issubclass(piece, ConnectorV2)

@@ -432,8 +432,9 @@ class EnvRunnerSettings(SettingsModel):
     """True: train batches have no flags of ends, so that the value of the last observation always counts."""
     random_first_horizon: Positive | None = None
     """Each environment's first episode is truncated after a random number of steps, 1 to this; None: it is not."""
-    explore: Switch = True
-    """True if actions are drawn from the distribution, False if its most likely ones are taken."""
+    explore: Literal["sample", "mode", "mean", "random"] | Switch = True
+    """True, or "sample": actions are drawn from the distribution. False, or "mode": its most likely ones are taken.
+    "mean": its mean is taken. "random": actions are drawn from the action space."""
     episode_lookback_horizon: Count = 1
     """Steps that a chunk keeps from before a cut, at least; pieces that read further back get more."""
     env_to_module_connector: Pieces = None

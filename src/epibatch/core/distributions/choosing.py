@@ -279,6 +279,9 @@ class MultiDistribution(Distribution):
     def to_deterministic(self) -> MultiDistribution:
         return MultiDistribution(unflatten(self._form, [child.to_deterministic() for child in self._children]))
 
+    def to_mean(self) -> MultiDistribution:
+        return MultiDistribution(unflatten(self._form, [child.to_mean() for child in self._children]))
+
     @staticmethod
     def required_input_dim(space: gym.Space[Any], input_lens: Any = None, as_list: bool = False) -> Any:
         """Return the number of network outputs for an action of `space`.

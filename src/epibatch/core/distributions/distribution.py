@@ -120,6 +120,19 @@ class Distribution(ABC):
         """The distribution that always gives this one's most likely action; as in RLlib itself, unless overridden."""
         return self
 
+    def to_mean(self) -> Distribution:
+        """The distribution that always gives this one's mean.
+
+        Raises:
+            NotAvailableError: it has none, as distributions over choices have not.
+        """
+        raise NotAvailableError(
+            f"{type(self).__name__}.to_mean",
+            expected="a distribution with a mean",
+            found="one without",
+            do='act with explore="mode", its most likely action; or write to_mean in the class',
+        )
+
     @staticmethod
     @abstractmethod
     def required_input_dim(space: gym.Space[Any], *args: Any, **kwargs: Any) -> int:
@@ -274,6 +287,8 @@ class Deterministic(Distribution):
 
     def to_deterministic(self) -> Deterministic:
         return self
+
+    to_mean = to_deterministic
 
     @staticmethod
     def required_input_dim(space: gym.Space[Any]) -> int:

@@ -106,6 +106,8 @@ class DiagGaussian(Distribution):
     def to_deterministic(self) -> Deterministic:
         return Deterministic(self._shaped(self.mean), event_dims=1 if self.shape is None else len(self.shape))
 
+    to_mean = to_deterministic
+
     @staticmethod
     def required_input_dim(space: gym.Space[Any]) -> int:
         if not isinstance(space, gym.spaces.Box) or np.dtype(space.dtype).kind != "f":
@@ -220,8 +222,16 @@ class SquashedGaussian(Distribution):
         return self.base.kl(other.base)
 
     def to_deterministic(self) -> Deterministic:
-        loc = self._squashed(self.base.mean)
-        return Deterministic(loc, event_dims=1 if self.shape is None else len(self.shape))
+        return self._always(self.base.mean)
+
+    def to_mean(self) -> Deterministic:
+        """Give the mean by the quadrature that the entropy has, not the squashed mean, which is the median."""
+        nodes, weights = _NODES.to(self.base.mean), _WEIGHTS.to(self.base.mean)
+        raw = torch.addcmul(self.base.mean.unsqueeze(-1), self.base.std.unsqueeze(-1), nodes)
+        return self._always((raw.tanh() * weights).sum(-1).atanh())
+
+    def _always(self, raw: torch.Tensor) -> Deterministic:
+        return Deterministic(self._squashed(raw), event_dims=1 if self.shape is None else len(self.shape))
 
     def _squashed(self, raw: torch.Tensor) -> torch.Tensor:
         actions = torch.addcmul(self.center, self.half, _inside(raw.tanh()))

@@ -159,7 +159,7 @@ class RLModule(Checkpointable, ABC):
     view_requirements: ClassVar[Mapping[str, Any]] = {}
     """Columns of other steps that the module reads, by name: `epibatch.connectors.views.View`s, or their arguments.
 
-    Set it on the class: a config makes the pipelines before it builds the module. What `setup` sets is not seen.
+    Set it on the class: a config makes the pipelines before it builds the module. On a module it is refused.
     """
 
     _dist_cls: type[Distribution] | None = None
@@ -189,6 +189,17 @@ class RLModule(Checkpointable, ABC):
         self._is_stateful: bool | None = None
         with error_context(f"in {type(self).__name__}.setup:", Exception):
             self.setup()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "view_requirements":
+            raise ConfigError(
+                f"{type(self).__name__}.view_requirements",
+                expected="views that the class declares, since pipelines are built before the module",
+                found="some that are set on a module, in its constructor or later",
+                do="write view_requirements in the class, or get_view_requirements(cls, model_config) where they "
+                "depend on options; give them to a running algorithm with algo.add_view(name, view)",
+            )
+        super().__setattr__(name, value)
 
     def setup(self) -> None:
         """Build the module; called once, at the end of the constructor."""

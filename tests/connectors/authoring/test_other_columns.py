@@ -1,0 +1,235 @@
+"""Any part of any column into any other: `columns` and `to`, functions as pieces, and values after a piece."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from epibatch.algorithms.ppo import PPOConfig
+from epibatch.connectors.authoring import ColumnTransform
+from epibatch.connectors.columns import CastColumns, HashColumns
+from epibatch.connectors.common import AgentToModuleMapping, FrameStacking
+from epibatch.connectors.connector_v2 import ConnectorV2
+from epibatch.connectors.env_to_module import EnvToModulePipeline, FlattenObservations, MeanStdFilter
+from epibatch.connectors.learner import (
+    AddColumnsFromEpisodesToTrainBatch,
+    AddObservationsFromEpisodesToBatch,
+    AddOneTsToEpisodesAndTruncate,
+    BatchIndividualItems,
+    LearnerConnectorPipeline,
+    NumpyToTensor,
+)
+from epibatch.connectors.observations import GoalDistanceRewards
+from epibatch.connectors.rewards import RewardSign
+from epibatch.connectors.views import TrajectoryViews, View
+from epibatch.core.errors import ColumnError, PieceError, PipelineError
+from epibatch.env_runner import SingleAgentEnvRunner
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+
+IMAGE, POSE = Box(0.0, 9.0, (2, 2, 1), np.float32), Box(-9.0, 9.0, (2,), np.float32)
+SPACE, CHOICE = gym.spaces.Dict(image=IMAGE, pose=POSE), Discrete(2)
+
+
+class Times(ColumnTransform):
+    """Multiplies."""
+
+    columns = "rewards"
+    takes_tensors = True
+    factor: float = 10.0
+
+    def transform(self, x):
+        return x * self.factor
+
+
+def row(t):
+    return {"image": np.full((2, 2, 1), t, np.float32), "pose": np.float32([t, -t])}
+
+
+def episode(steps=3, space=None, **more: Any) -> SingleAgentEpisode:
+    return SingleAgentEpisode(
+        id_="e",
+        observations=[row(t) for t in range(steps + 1)],
+        actions=[0] * steps,
+        rewards=[t - 1.0 for t in range(steps)],
+        infos=[{"speed": t / 2, "word": f"w{t % 2}", "extrinsic": 7.0 * t} for t in range(steps + 1)],
+        extra_model_outputs={"bonus": [5.0 + t for t in range(steps)]},
+        len_lookback_buffer=0,
+        **more,
+    )
+
+
+def learner(*pieces: Any, first: Any = (), behind: Any = ()) -> LearnerConnectorPipeline:
+    defaults = [AddObservationsFromEpisodesToBatch(), AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems()]
+    return LearnerConnectorPipeline(SPACE, CHOICE, connectors=[*first, *pieces, *defaults, *behind])
+
+
+def acting(*pieces: Any) -> EnvToModulePipeline:
+    made = [*pieces, AddObservationsFromEpisodesToBatch(), BatchIndividualItems()]
+    return EnvToModulePipeline(SPACE, CHOICE, connectors=made)
+
+
+def test_results_become_columns_and_parts_beside_what_they_are_made_of():
+    pieces = [
+        FrameStacking(columns="obs/image", to="obs/stack", num_frames=2),
+        FrameStacking(columns="obs/image", to="stack", num_frames=2),
+        Times(columns="obs/pose", to="obs/large"),
+        Times(columns=["obs/pose", "obs/large"], to=["large/one", "large/two"]),
+    ]
+    trained, newest = learner(*(piece.clone() for piece in pieces)), acting(*pieces)
+    space = gym.spaces.Dict(
+        image=IMAGE, pose=POSE, stack=Box(0.0, 9.0, (2, 2, 2), np.float32), large=Box(-np.inf, np.inf, (2,), np.float32)
+    )
+    assert trained.observation_space == newest.observation_space == space
+    batch, last = trained(episodes=[episode()]), newest(episodes=[episode()])
+    for t, found in [*((t, {k: batch[k] for k in last} | {"row": t}) for t in range(3)), (3, last | {"row": 0})]:
+        at = found["row"]
+        stack = np.stack([np.full((2, 2), max(t - 1, 0)), np.full((2, 2), t)], -1)
+        assert (found["stack"][at] == stack).all() and (found["obs"]["stack"][at] == stack).all()
+        assert found["obs"]["pose"][at].tolist() == [t, -t] and found["obs"]["large"][at].tolist() == [10 * t, -10 * t]
+        assert found["large"]["two"][at].tolist() == [100 * t, -100 * t]
+        assert (found["obs"]["image"][at] == t).all() and sorted(found["obs"]) == ["image", "large", "pose", "stack"]
+
+
+def test_pieces_that_rewrite_observations_keep_what_they_filter_and_flatten():
+    rewriters = [
+        MeanStdFilter(columns="obs/pose", to="obs/standard", clip_by_value=None),
+        FlattenObservations(columns="obs/image", to="obs/flat"),
+    ]
+    pipeline = acting(*rewriters)
+    assert list(pipeline.observation_space.spaces) == ["flat", "image", "pose", "standard"]
+    running = [SingleAgentEpisode(observations=[row(t)]) for t in (1, 2, 6)]
+    batch = pipeline(episodes=running)
+    values = np.array([1.0, 2.0, 6.0])
+    standard = (values - 3.0) / values.std(ddof=1)
+    assert batch["obs"]["standard"] == pytest.approx(np.stack([standard, -standard], 1), abs=1e-5)
+    assert batch["obs"]["pose"].tolist() == [[1, -1], [2, -2], [6, -6]]
+    assert batch["obs"]["flat"].tolist() == [[t] * 4 for t in (1, 2, 6)]
+    assert sorted(running[2].get_observations(-1)) == ["flat", "image", "pose", "standard"]  # the learner finds them
+    goal = GoalDistanceRewards(goal=[3.0, -3.0], columns="obs/pose", to="closer")
+    batch = learner(goal)(episodes=[episode()])
+    assert batch["closer"] == pytest.approx([2**0.5] * 3) and batch["rewards"].tolist() == [-1.0, 0.0, 1.0]
+
+
+def test_columns_of_other_names_are_what_losses_read():
+    """What a loss calls rewards or values may be any other column."""
+    views = TrajectoryViews(views={"extrinsic": View("infos/extrinsic", shift=1)})
+    named = [
+        CastColumns(columns="extrinsic", to="rewards", dtype="float64"),
+        Times(columns="bonus", to="vf_preds", factor=1.0),
+    ]
+    batch = learner(*named, first=[views, AddOneTsToEpisodesAndTruncate()])(episodes=[episode()])
+    real = batch["loss_mask"]
+    assert batch["rewards"][real].tolist() == [7.0, 14.0, 21.0] and batch["rewards"][~real].tolist() == [0.0]
+    assert batch["vf_preds"][real].tolist() == [5.0, 6.0, 7.0]
+    behind = learner(behind=[NumpyToTensor(), Times(to="tenfold")])(episodes=[episode()])
+    assert behind["tenfold"].tolist() == [-10.0, 0.0, 10.0]
+    assert behind["rewards"].tolist() == [-1.0, 0.0, 1.0]
+
+
+def test_steps_infos_and_names_are_columns_of_whoever_reads_them():
+    pieces = [Times(columns="t", to="late"), Times(columns="infos/speed", to="fast"), HashColumns(columns="infos/word")]
+    batch = learner(*pieces)(episodes=[episode(t_started=4), episode()])
+    assert batch["late"].tolist() == [40.0, 50.0, 60.0, 0.0, 10.0, 20.0] and batch["fast"][:3].tolist() == [
+        0.0,
+        5.0,
+        10.0,
+    ]
+    assert len(set(batch["hash"].tolist())) == 2 and (batch["hash"][[0, 2]] == batch["hash"][2]).all()
+    assert acting(Times(columns="t", to="late"))(episodes=[episode()])["late"].tolist() == [30.0]
+
+    config = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=3, rollout_fragment_length=20)
+    seen = []
+
+    def pieces_of(*_: Any) -> Any:
+        return [
+            Times(columns="env_index", to="env10"),
+            lambda batch: seen.append(batch["env10"]) or batch,
+            "time_max_pool",
+        ]
+
+    runner = SingleAgentEnvRunner(config=config.env_runners(env_to_module_connector=pieces_of))
+    sampled = runner.sample(num_timesteps=150)
+    assert [int(np.ravel(next(iter(rows)))[0]) for rows in seen[0].values()] == [0, 10, 20]
+    names = {"env_index": View(), "agent_index": View(), "agent_id": View(), "module_id": View()}
+    indices = LearnerConnectorPipeline(connectors=[TrajectoryViews(views=names), BatchIndividualItems()])
+    batch = indices(episodes=sampled)
+    assert batch["env_index"].tolist() == [env for part, env in zip(sampled, sampled.envs()) for _ in range(len(part))]
+    assert {*batch["env_index"]} == {0, 1, 2} and not batch["agent_index"].any()
+    assert {*batch["agent_id"]} == {"default_agent"} and {*batch["module_id"]} == {"default_policy"}
+    runner.stop()
+
+    both = MultiAgentEpisode(agent_to_module_mapping_fn=lambda agent_id, episode: f"m_{agent_id}")
+    both.add_env_reset(observations={"b": 0.0})
+    both.add_env_step({"a": 1.0, "b": 1.0}, {"b": 0}, {"b": 0.0})
+    both.add_env_step({"a": 2.0, "b": 2.0}, {"a": 0, "b": 0}, {"a": 0.0, "b": 0.0})
+    pieces = [HashColumns(columns="agent_index", to="h"), TrajectoryViews(views={"agent_index": View()})]
+    batch = LearnerConnectorPipeline(connectors=[*pieces, AgentToModuleMapping(), BatchIndividualItems()])(
+        episodes=[both]
+    )
+    assert batch["m_b"]["agent_index"].tolist() == [0, 0] and batch["m_a"]["agent_index"].tolist() == [1]
+
+
+def test_a_function_is_a_piece_by_the_name_of_its_first_parameter():
+    def doubled(rewards, factor: float = 2.0):
+        return rewards * factor
+
+    def shifted(episode):
+        episode.set_rewards(new_data=episode.get_rewards() + 1.0)
+
+    pipeline = learner(shifted, doubled, lambda obs: obs + 0, lambda batch: {"marks": {("e",): [1, 2, 3]}, **batch})
+    assert pipeline.names[:4] == ["shifted", "doubled", "obs_function", "batch_function"]
+    batch = pipeline(episodes=[episode()])
+    assert batch["rewards"].tolist() == [0.0, 2.0, 4.0] and batch["marks"].tolist() == [1, 2, 3]
+
+
+def test_values_after_a_piece_slices_and_the_place_of_a_piece():
+    class Asks(ConnectorV2):
+        def __call__(self, *, batch: Any, **_: Any) -> Any:
+            pipeline, position = self.place()
+            places.append((position, pipeline["times"].factor))
+            return batch
+
+    places: list[Any] = []
+    pipeline = learner(RewardSign(), Times(factor=3.0), Asks())
+    assert pipeline(episodes=[episode()])["rewards"].tolist() == [-3.0, 0.0, 3.0] and places == [(2, 3.0)]
+    for piece in (0, "reward_sign", RewardSign, pipeline[0]):
+        rows = pipeline.until(piece)(episodes=[episode()])
+        assert [array.tolist() for array in rows["rewards"]["e",]] == [[-1.0, 0.0, 1.0]]
+    part = pipeline[1:-1]
+    assert type(part) is LearnerConnectorPipeline and part.names == pipeline.names[1:-1] and part[0] == pipeline[1]
+    assert (
+        part[0] is not pipeline[1] and pipeline[-1:](batch={"a": {("e",): [1, 2, 3]}}, episodes=[episode()])["a"].size
+    )
+    with pytest.raises(PieceError, match=r"Times.place\(\)\n  expected: a piece in a pipeline"):
+        pipeline[1].clone().place()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: learner(Times(columns="obs/pos", to="x")), ColumnError, "did you mean 'pose'"),
+        (lambda: learner(Times(columns="obs/pose", to="obs/image")), ColumnError, "one that is taken"),
+        (
+            lambda: learner(Times(to="x"), Times(columns="obs/pose", to="x")),
+            PipelineError,
+            r"'x', which .* \(Times\) writes",
+        ),
+        (
+            lambda: learner(behind=[Times(columns="obs/pose", to="rewards")]),
+            PipelineError,
+            "give it another name in to=",
+        ),
+        (lambda: Times(columns=["rewards", "bonus"], to="x"), PieceError, "a new name for each of rewards, bonus"),
+        (lambda: Times(to="rewards"), PieceError, "a new name for each of rewards"),
+        (lambda: Times(to="obs/reward"), PieceError, "made of parts of 'obs' alone"),
+        (lambda: MeanStdFilter(columns="obs/pose", to="standard"), PieceError, 'to="obs/standard"'),
+        (lambda: learner(lambda x: x), PieceError, "name its first parameter rewards, obs"),
+    ],
+)
+def test_what_cannot_work_is_named_when_it_is_built(make: Any, error: Any, words: str):
+    with pytest.raises(error, match=words):
+        make()
