@@ -13,6 +13,7 @@ from uuid import uuid4
 import numpy as np
 import torch
 
+from epibatch.core.advantages import add_discounted, add_errors
 from epibatch.core.columns import Columns, nearest_column
 from epibatch.core.errors import (
     BatchLayoutError,
@@ -556,11 +557,9 @@ class RolloutStorage:
             truncateds = self[Columns.TRUNCATEDS]
             ended = terminateds | truncateds
             following = torch.where(truncateds, self._after_truncations(values, truncateds), following)
-        following.masked_fill_(terminateds, 0.0)
-        advantages = torch.add(rewards, following, alpha=gamma).sub_(values)
-        decays = torch.where(ended, 0.0, gamma * lambda_)
-        for t in range(self._size - 2, -1, -1):
-            advantages[t].addcmul_(decays[t], advantages[t + 1])
+        advantages = following
+        add_errors(advantages, rewards, values, terminateds, gamma)
+        add_discounted(advantages, torch.where(ended, 0.0, gamma * lambda_))
         self.add_column(Columns.VALUE_TARGETS, self._place(Columns.VALUE_TARGETS, advantages + values))
         if standardize_advantages if normalize is None else normalize:
             advantages.sub_(advantages.mean()).div_(advantages.std(correction=0).clamp_(min=_LEAST_DEVIATION))
