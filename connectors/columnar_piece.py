@@ -51,8 +51,9 @@ class Piece(FieldPiece):
     needs_episodes: ClassVar[bool] = False
     """True if `run` is for calls with episodes: without any, the batch stays as it is."""
     takes_tensors: ClassVar[bool] = False
-    """True if the piece works on tensors too, see `run_tensors`. A class that writes this method need not say it; one
-    that overrides `run` or `rewrite` alone says it again."""
+    """True if the piece works on tensors too: on those of a step, see `run_tensors`, and of a `RolloutStorage`, which
+    `run` gets in learner pipelines. A class that writes `run_tensors` need not say it; one that overrides `run` or
+    `rewrite` alone says it again."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

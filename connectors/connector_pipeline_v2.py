@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from operator import is_
 from typing import Any, ClassVar
 
@@ -15,9 +16,10 @@ from epibatch.core.registry import snake_case
 from epibatch.core.restoring import restoring
 
 from ..episodes.indexing import HistoryWatch, watch_history
+from ..episodes.vector_episodes import VectorEpisodes
 from ._engine.agent_table import AgentMapper
 from ._engine.call import PipelineCall, within
-from ._engine.checks import are_episodes, check_batch, check_pipeline_arguments, check_state, no_episodes
+from ._engine.checks import are_episodes, check_batch, check_pipeline_arguments, check_state, chunks_of, no_episodes
 from ._engine.plan import Plan, built_piece, make_plan, numbered, place
 from ._engine.run import run_plan
 from ._inspect.dry_run import ColumnSpace, column_spaces_of
@@ -444,7 +446,8 @@ class ConnectorPipelineV2(ConnectorV2):
         Args:
             rl_module: The module that the batch is for, or that made it.
             batch: What to start from; default: an empty batch.
-            episodes: A list of episodes, or a VectorEpisodes.
+            episodes: A list of episodes, a VectorEpisodes, or a RolloutStorage, whose rows stay on their device if all
+                pieces before NumpyToTensor say `takes_tensors`.
             explore: Whether actions are to explore.
             shared_data: What pieces of several pipelines share; default: a new dict.
             metrics: A metrics logger, for the pieces; one with `times_pieces` gets the seconds of each too.
@@ -457,6 +460,8 @@ class ConnectorPipelineV2(ConnectorV2):
             EpibatchError: whatever a piece raises, with pipeline and piece named first.
         """
         plan = self.plan()
+        if type(episodes) is not list and not isinstance(episodes, VectorEpisodes):
+            episodes = chunks_of(episodes, self._piece_with_arrays)
         if not are_episodes(episodes):
             raise no_episodes(self, episodes)
         from_module = self.start_layout == "tensors"
@@ -507,7 +512,12 @@ class ConnectorPipelineV2(ConnectorV2):
     @property
     def piece_without_tensors(self) -> ConnectorV2 | None:
         """The first piece that does not work on tensors, if there is one."""
-        return next((p for p in self.pieces() if not (is_columnar(p) and getattr(p, "takes_tensors", False))), None)
+        return next((piece for piece in self.pieces() if not _works_on_tensors(piece)), None)
+
+    def _piece_with_arrays(self) -> ConnectorV2 | None:
+        """The first piece, of those before the batch is made of tensors, that does not work on them."""
+        before = takewhile(lambda piece: getattr(piece, "output_layout", None) != "tensors", self.pieces())
+        return next((piece for piece in before if not _works_on_tensors(piece)), None)
 
     def _watches(self, call: PipelineCall, timed: bool) -> list[StepWatch]:
         """Return the callbacks for this run's steps."""
@@ -646,3 +656,7 @@ def _wanted(name: str, components: Any, not_components: Any) -> bool:
         return [value] if isinstance(value, str) else list(value or ())
 
     return (components is None or name in names(components)) and name not in names(not_components)
+
+
+def _works_on_tensors(piece: Any) -> bool:
+    return is_columnar(piece) and bool(getattr(piece, "takes_tensors", False))

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, overload
 
 import numpy as np
 
+from epibatch.core.arrays_or_tensors import on_device, take
 from epibatch.core.columns import Columns
 from epibatch.core.structs import flatten_like, unflatten
 
@@ -40,6 +41,8 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         agents: The agent of each chunk, if they are of several.
         multi_agent_ids: The id of each chunk's multi-agent episode, likewise.
         module_id: The module that acts for these agents; None: there is one agent.
+        device: Where the rows are, if they are tensors, of one store; None: they are arrays.
+        arrays: Makes the same chunks as episodes of arrays, if they are tensors.
 
     Args:
         stores: The stores.
@@ -64,6 +67,9 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
     agents: Sequence[Any] | None = None
     multi_agent_ids: Sequence[Any] | None = None
     module_id: Any = None
+    device: Any = None
+    arrays: Callable[[], Sequence[SingleAgentEpisode]] | None = None
+    _in_arrays: Sequence[SingleAgentEpisode] | None = None
 
     def __init__(
         self,
@@ -125,6 +131,10 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
     def _episode(self, chunk: int) -> SingleAgentEpisode:
         if self.owns:
             return self.stores[chunk]  # type: ignore[return-value]
+        if self.arrays is not None:
+            if self._in_arrays is None:
+                self._in_arrays = self.arrays()
+            return self._in_arrays[chunk]
         low, count = -int(self.lookbacks[chunk]), int(self.lengths[chunk] + self.lookbacks[chunk])
         columns = {name: self._rows_of(chunk, name, low, count) for name in (*_COLUMNS, *self._store_of(chunk).outputs)}
         observations, actions, rewards = (columns.pop(name) for name in _COLUMNS)
@@ -291,7 +301,10 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         return [(k, where, self._ordered(k, at[where])) for k, where in zip(numbers.tolist(), wheres)]
 
     def _ordered(self, store: int, places: Ints) -> Ints:
-        """The rows of a store at some places."""
+        """The rows of a store at some places, where its leaves are."""
+        if self.device is not None:
+            rows: Ints = on_device(places, self.device)
+            return rows
         rows_at = getattr(self.stores[store], "rows_at", None)
         return places if rows_at is None else rows_at(places)
 
@@ -306,7 +319,8 @@ class ChunkTable(Sequence[SingleAgentEpisode]):
         """
         if len(parts) == 1 and type(parts[0][1]) is slice:
             ((k, _, at),) = parts
-            out: Leaf = columns[k].leaves[i].take(columns[k].rows_at(at), 0, mode="clip")
+            leaf, rows = columns[k].leaves[i], columns[k].rows_at(at)
+            out: Leaf = leaf.take(rows, 0, mode="clip") if self.device is None else take(leaf, rows)
             return out if dtype is None else out.astype(dtype)
         leaves = [columns[k].leaves[i] for k, _, _ in parts] or [columns[0].leaves[i]]
         total = sum(len(at) for _, _, at in parts)

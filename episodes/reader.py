@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from epibatch.core.arrays_or_tensors import put
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeIndexError, nearest
 from epibatch.core.kept_property import kept_property
@@ -20,6 +21,7 @@ from .infinite_lookback_buffer import InfiniteLookbackBuffer, newest_of, rows_of
 from .rows import Rows
 from .single_agent_episode import no_column
 from .store import Flags, Ints, StoreColumn
+from .tail_rows import TailRows
 from .vector_episodes import VectorEpisodes
 
 _NUMBERS = "biufc"
@@ -208,7 +210,8 @@ class EpisodeReader:
         """
         stored = [store.stored(column) for store in table.stores]
         if len(stored) == 1 and stored[0] is not None and stored[0].leaves:
-            return stored, all(leaf.dtype.kind in _NUMBERS for leaf in stored[0].leaves)  # type: ignore[return-value]
+            numbers = table.device is not None or all(leaf.dtype.kind in _NUMBERS for leaf in stored[0].leaves)
+            return stored, numbers  # type: ignore[return-value]
         example = next((item for item in stored if item is not None and item.leaves), None)
         blank = [] if example is None else [leaf[:0] for leaf in example.leaves]
         columns = []
@@ -253,6 +256,10 @@ class EpisodeReader:
     def _set_tails(self, rows: Rows, chunks: Ints) -> None:
         """Give rows the last observations of these chunks that lie apart, or are placeholders."""
         table = self.table
+        if isinstance(table.tails, TailRows):
+            at, tail_rows = table.tails.among(chunks)
+            rows.apart = chunks[at], flatten_like(rows.form, tail_rows)
+            return
         apart = self.lack_final_obs[chunks]
         if table.tails:
             apart = apart | np.array([chunk in table.tails for chunk in chunks.tolist()], np.bool_)
@@ -349,6 +356,11 @@ class EpisodeReader:
         form = columns[0].form
         if column == Columns.OBS and self.table.tails:
             tails, last = self.table.tails, np.flatnonzero(steps == self.table.lengths[chunks])
+            if isinstance(tails, TailRows):
+                at, own = tails.among(chunks[last])
+                for leaf, rows in zip(leaves, flatten_like(form, own)):
+                    put(leaf, last[at], rows)
+                return unflatten(form, leaves)
             for row, chunk in zip(last.tolist(), chunks[last].tolist()):
                 for i, value in enumerate(flatten_like(form, tails[chunk]) if chunk in tails else ()):
                     leaves[i] = leaves[i].astype(np.result_type(leaves[i], np.asarray(value)), copy=False)

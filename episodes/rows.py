@@ -8,11 +8,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from epibatch.core.arrays_or_tensors import put, take
 from epibatch.core.errors import ColumnError, EpisodeError
 from epibatch.core.kept_property import kept_property
 from epibatch.core.padding import SequenceLayout, pad
 from epibatch.core.spaces import exact_fill_value
-from epibatch.core.structs import Form, flatten, form_text, map_struct, paths_of, unflatten
+from epibatch.core.structs import Form, convert_to_numpy, flatten, form_text, map_struct, paths_of, unflatten
 
 from .chunk_table import ChunkTable
 from .store import Flags, Ints, Leaf, StoreColumn
@@ -32,6 +33,7 @@ class Rows:
         name: The column, for messages.
         describe: Names a chunk, for messages.
         tails: Rows that lie apart, by the chunk that each is the last row of: leaves of shape [1, ...].
+        apart: The same for tensors: the chunks, int64 [K], and leaves of shape [K, ...].
         gathered: What gathers them: the table, its stores' columns, and every how many steps there is a row.
         sound: True if the rows are known to be numbers of one shape.
         gaps: If `parts` has one array per leaf that is no view: the number of rows without meaning in it before each
@@ -45,6 +47,7 @@ class Rows:
         "_name",
         "_parts",
         "_table",
+        "apart",
         "columns",
         "counts",
         "firsts",
@@ -68,7 +71,9 @@ class Rows:
         gathered: tuple[ChunkTable, list[StoreColumn], int] | None = None,
         sound: bool = False,
         gaps: Ints | int | None = None,
+        apart: tuple[Ints, list[Any]] | None = None,
     ) -> None:
+        self.apart = apart
         self.gaps = gaps
         self.form, self._parts, self.counts, self.firsts = form, parts, counts, firsts
         self._name, self._describe, self.tails, self.sound = name, describe, tails or {}, sound
@@ -106,7 +111,8 @@ class Rows:
         """
 
         def shown(array: Leaf) -> Leaf:
-            return array.astype(np.float64) if as_float64 and array.dtype.kind in "biu" else array
+            integers = as_float64 and getattr(array.dtype, "kind", "f") in "biu"
+            return array.astype(np.float64) if integers else array
 
         parts, gathered = None, None
         if self._table is None or self._parts is not None:
@@ -117,6 +123,7 @@ class Rows:
         out = Rows(
             form, parts, self.counts, self.firsts, self._name, self._describe,
             gathered=gathered, sound=self.sound, gaps=self.gaps,
+            apart=self.apart and (self.apart[0], [self.apart[1][i] for i in leaves]),
         )  # fmt: skip
         out.tails = {chunk: [shown(tail[i]) for i in leaves] for chunk, tail in self.tails.items()}
         return out
@@ -210,6 +217,8 @@ class Rows:
 
     def like(self, i: int) -> Leaf:
         """An array without rows, of the shape and type of leaf `i`, those of rows that lie apart included."""
+        if self._table is not None and self._table.device is not None:
+            return convert_to_numpy(self.columns[0].leaves[i][:0])  # type: ignore[no-any-return]
         arrays = [column.leaves[i] for column in self.columns] if self._table is not None else self.parts[i]
         filled = [leaf for leaf in arrays if len(leaf)] or arrays[:1]
         dtype = np.result_type(*{leaf.dtype for leaf in filled}, *{tail[i].dtype for tail in self.tails.values()})
@@ -255,9 +264,11 @@ class Rows:
         after = after + self._bootstrap
         join = self._woven if self._table is None or self._parts is not None else self._gathered
         out = join(i, before, after, fill, as_float32 and not self.tails)
-        if not self._bootstrap and not self.tails:
+        if not self._bootstrap and not self.tails and self.apart is None:
             return out
         stops = np.cumsum(self.counts + before + after) - after
+        if self.apart is not None:
+            put(out, stops[self.apart[0]] - 1, self.apart[1][i])
         if self.tails:
             rows = np.concatenate([tail[i] for tail in self.tails.values()])
             out = out.astype(np.result_type(out, rows), copy=False)
@@ -265,7 +276,8 @@ class Rows:
         if self._bootstrap and self._last is None:
             out[stops] = out[stops - 1]
         elif self._bootstrap:
-            out = out.astype(self._with_last(out.dtype), copy=False)
+            if isinstance(out, np.ndarray):
+                out = out.astype(self._with_last(out.dtype), copy=False)
             out[stops] = self._last
         return out.astype(np.float32) if as_float32 and out.dtype == np.float64 else out
 
@@ -290,7 +302,10 @@ class Rows:
         doubles = as_float32 and {column.leaves[i].dtype for column in self.columns} == {np.dtype(np.float64)}
         out: Leaf = table.read(self.columns, i, parts, np.float32 if doubles else None)
         if spare is not None:
-            out[spare] = fill
+            if self._table.device is None:  # type: ignore[union-attr]
+                out[spare] = fill
+            else:
+                put(out, spare, fill)
         return out
 
     def _woven(self, i: int, before: Any, after: Any, fill: Any, as_float32: bool) -> Leaf:
@@ -454,6 +469,8 @@ class Windows:
             if places is None and not self._single:
                 rows = rows.reshape(-1, self._reach, *rows.shape[1:])
                 rows = rows if is_range else rows[:, shifts]
+            elif places is not None and not isinstance(rows, np.ndarray):
+                rows = take(rows, places if self._single else places[:, None] + shifts)
             elif places is not None and self._single:
                 rows = rows[places]
             elif places is not None:

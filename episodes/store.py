@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from epibatch.core.columns import Columns
 from epibatch.core.structs import Form
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Leaf = npt.NDArray[Any]
+"""Rows of a column; those of a store may be a tensor."""
 
 
 class StoreColumn(NamedTuple):
@@ -20,7 +22,7 @@ class StoreColumn(NamedTuple):
 
     Args:
         form: Nesting of its rows.
-        leaves: Its arrays, of shape [rows, ...] each; none as long as nothing shows what a row is like.
+        leaves: Its arrays or tensors, of shape [rows, ...] each; none as long as nothing shows what a row is like.
         offset: The row at place 0.
     """
 
@@ -46,3 +48,23 @@ class Store(Protocol):
 
     def stored(self, name: str) -> StoreColumn | None:
         """Return the column `obs`, `actions` or `rewards`, or a model output; None if there is none of that name."""
+
+
+class Columnar:
+    """Rows of columns, in the order in which they lie: a store.
+
+    Args:
+        columns: Nesting and leaves of each column.
+    """
+
+    def __init__(self, columns: Mapping[str, tuple[Form, list[Leaf]]]) -> None:
+        self._columns = {name: StoreColumn(*column) for name, column in columns.items()}
+
+    @property
+    def outputs(self) -> Collection[str]:
+        """The names of the model outputs."""
+        return [name for name in self._columns if name not in (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)]
+
+    def stored(self, name: str) -> StoreColumn | None:
+        """Return a column; None if there is none of that name."""
+        return self._columns.get(name)

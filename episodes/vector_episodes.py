@@ -473,4 +473,6 @@ def count_steps(episodes: Sequence[Any]) -> int:
     """
     if isinstance(episodes, VectorEpisodes):
         return int(episodes.lengths().sum())
+    if isinstance(episodes, ChunkTable):
+        return int(episodes.lengths.sum())
     return sum(len(episode) for episode in episodes if hasattr(episode, "__len__"))

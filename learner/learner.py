@@ -301,7 +301,8 @@ class Learner:
         the same results and state; only the seconds and `bytes_left_out` are each one's own.
 
         Args:
-            episodes: chunks as an environment runner returns them; with other learners there may be none.
+            episodes: chunks as an environment runner returns them, or a `RolloutStorage`; with other learners there may
+                be none.
             batch: `{module_id: {column: tensor}}`, in place of episodes.
             metrics: logger passed to the pipeline.
             num_env_steps: environment steps that count as learned from, for schedules, if rows were drawn from a larger
@@ -678,7 +679,8 @@ def data_of(episodes: Sequence[Any] | None, batch: Mapping[str, Any] | None) -> 
         raise ConfigError("Learner.update", expected="episodes or a batch", found="both" if given else "neither", do=do)
     if batch is not None and not isinstance(batch, Mapping):
         raise _no_batch_of_modules(batch, (), _GIVEN_BATCH)
-    return given[0]
+    chunk_table = getattr(episodes, "chunk_table", None)
+    return given[0] if chunk_table is None else chunk_table()
 
 
 def env_steps_of(data: Data, given: int | None) -> int:

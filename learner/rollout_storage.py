@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -13,6 +13,8 @@ from uuid import uuid4
 import numpy as np
 import torch
 
+from epibatch.core.advantages import add_discounted, add_errors
+from epibatch.core.arrays_or_tensors import put, take
 from epibatch.core.columns import Columns, nearest_column
 from epibatch.core.errors import (
     BatchLayoutError,
@@ -29,6 +31,9 @@ from epibatch.core.runtime import usable_device
 from epibatch.core.structs import Form, flatten, flatten_like, form_of, form_text, map_struct, paths_of, unflatten
 
 from ..episodes import VectorEpisodes
+from ..episodes.chunk_table import ChunkTable
+from ..episodes.store import Columnar
+from ..episodes.tail_rows import TailRows
 from .episodes_as_rollout import rollout_of
 from .minibatches import Minibatches, select_rows
 
@@ -340,7 +345,7 @@ class RolloutStorage:
     # --------------------------------------------------------------------------------------- episodes
 
     def episodes(self) -> VectorEpisodes:
-        """Return the steps as chunks of episodes, one for each episode of each environment, for learner pipelines.
+        """Return the steps as chunks of episodes, one for each episode of each environment, with rows in arrays.
 
         The chunks of one environment follow one another. An episode that goes on after `clear` keeps its id, counts
         its steps on, and has the `lookback` steps before as lookback, which recurrent modules need (at least one).
@@ -349,36 +354,22 @@ class RolloutStorage:
         of `add_step`. An episode without a terminal observation ends with the observation before, in its state.
 
         On the CPU they share memory with the storage, where the next rollout overwrites them. `copy.deepcopy(list(
-        episodes))` keeps them. Columns on another device, and of bfloat16, are copied.
+        episodes))` keeps them. Columns on another device, and of bfloat16, are copied. A learner pipeline that is
+        given the storage itself reads `chunk_table`.
 
         Raises:
             BatchLayoutError: there are no steps, or `finish` did not give the observations after the newest one.
             ColumnError: the steps have no `obs`, `actions` or `rewards`.
             LookbackError: the state after a truncated episode's last step is not known, but the observation is.
         """
-        if not self._size:
-            raise _no_steps("episodes")
-        if not self._has_last:
-            raise BatchLayoutError(
-                "RolloutStorage.episodes",
-                expected="the observations after the newest step, which episodes end with",
-                found="none",
-                do="call finish(obs) after the last step",
-            )
-        start, own = -self._history, (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.STATE_IN)
-        arrays = {name: self._arrays(name, start, self._size) for name in self.columns if name not in own}
-        if Columns.STATE_IN in self.columns and Columns.STATE_OUT not in self.columns:
-            arrays[Columns.STATE_OUT] = map_struct(_to_array, self._states_after(start))
-        zeros = np.zeros((self._size - start, self.num_envs), np.bool_)
-        flags = [arrays.pop(name, zeros) for name in _FLAGS]
+        columns = map_struct(_to_array, self._columns_of_episodes("episodes"))
+        states_before = columns.pop(Columns.STATE_IN, None)
         return VectorEpisodes.from_arrays(
-            self._arrays(Columns.OBS, start, self._size + 1),
-            self._arrays(Columns.ACTIONS, start, self._size),
-            self._arrays(Columns.REWARDS, start, self._size),
-            *flags,
-            extra_model_outputs=arrays,
+            *(columns.pop(name) for name in (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)),
+            *self._flags_of_episodes(),
+            extra_model_outputs=columns,
             terminal_observations={
-                t - start: (envs.cpu().numpy(), map_struct(_to_array, rows))
+                t + self._history: (_to_array(envs), map_struct(_to_array, rows))
                 for t, (envs, rows) in self._terminal[Columns.OBS].items()
             },
             lookback=self._history,
@@ -387,10 +378,99 @@ class RolloutStorage:
             name=self._name,
             numbers=_to_array(self._numbers),
             ids=self._ids,
-            states_before=self._arrays(Columns.STATE_IN, start, self._size)
-            if Columns.STATE_IN in self.columns
-            else None,
+            states_before=states_before,
         )
+
+    def chunk_table(self) -> ChunkTable:
+        """Return the chunks of `episodes` as a table, with rows in the storage's tensors.
+
+        `pipeline(rl_module=module, batch={}, episodes=storage)` reads it: rows are gathered on their device. On the
+        host are only integers about chunks, made of the flags `[T, N]`. The next rollout overwrites the rows.
+
+        Raises:
+            BatchLayoutError: as `episodes`; so do the others.
+        """
+        columns, flags = self._columns_of_episodes("chunk_table"), np.array(self._flags_of_episodes())
+        width, history, ended = self.num_envs, self._history, flags[0] | flags[1]
+        cuts = ended[history:].T.copy()
+        cuts[:, -1] = True
+        envs, steps = np.nonzero(cuts)  # of the last step of each chunk
+        stops = steps + history + 1
+        is_first = np.diff(envs, prepend=-1) > 0
+        firsts = np.where(is_first, history, np.roll(stops, 1))
+        older = (ended[:history] * np.arange(1, history + 1)[:, None]).max(0, initial=0)
+        lows = np.where(is_first, older[envs], firsts)
+        at = np.arange(len(envs))
+        numbers = _to_array(self._numbers)[envs] + at - np.maximum.accumulate(np.where(is_first, at, 0))
+        flat = {name: flatten(map_struct(lambda leaf: leaf.flatten(0, 1), value)) for name, value in columns.items()}
+        table = ChunkTable(
+            [Columnar({name: (form, leaves) for name, (leaves, form) in flat.items()})],
+            firsts * width + envs,
+            stops - firsts,
+            stride=width,
+            lookbacks=firsts - lows,
+            starts=np.where(is_first, _to_array(self._t_started)[envs], 0),
+            terminateds=flags[0, stops - 1, envs],
+            truncateds=flags[1, stops - 1, envs],
+            tails=self._tail_rows(ended[stops - 1, envs], envs, stops, flat[Columns.OBS]),
+            ids=_Ids(self._name, envs, numbers, self._ids),
+        )
+        table.device, table.arrays = self.device, self.episodes
+        return table
+
+    def _tail_rows(self, ended: Any, envs: Any, stops: Any, observations: Any) -> TailRows:
+        """Return the last observations of the chunks that ended: those that came, or else the ones before."""
+        leaves, form = observations
+        kept = self._terminal[Columns.OBS]
+        chunks = np.flatnonzero(ended)
+        rows = [take(leaf, (stops[chunks] - 1) * self.num_envs + envs[chunks]) for leaf in leaves]
+        if kept:
+            there = [np.full(len(ended_envs), t + self._history + 1) for t, (ended_envs, _) in kept.items()]
+            order = envs * (self._history + self._size + 1) + stops  # ascending
+            came_envs = _to_array(torch.cat([ended_envs for ended_envs, _ in kept.values()]))
+            came = order.searchsorted(came_envs * (self._history + self._size + 1) + np.concatenate(there))
+            parts = [flatten_like(form, given) for _, given in kept.values()]
+            for i, leaf in enumerate(rows):
+                put(leaf, np.searchsorted(chunks, came), torch.cat([part[i] for part in parts]))
+        return TailRows(chunks, unflatten(form, rows))
+
+    @torch.no_grad()
+    def _columns_of_episodes(self, call: str) -> dict[str, Any]:
+        """Return the columns but the flags, [history + size, N, ...], observations with one row more.
+
+        Raises:
+            BatchLayoutError: see `episodes`; so do the others.
+        """
+        if not self._size:
+            raise _no_steps(call)
+        if not self._has_last:
+            raise BatchLayoutError(
+                f"RolloutStorage.{call}",
+                expected="the observations after the newest step, which episodes end with",
+                found="none",
+                do="call finish(obs) after the last step",
+            )
+        start = -self._history
+        own = [name for name in self.columns if name not in _FLAGS]
+        names = dict.fromkeys([Columns.OBS, Columns.ACTIONS, Columns.REWARDS, *own])
+        columns = {name: self.rows(name, start, self._size + (name == Columns.OBS)) for name in names}
+        if Columns.STATE_IN in self.columns and Columns.STATE_OUT not in self.columns:
+            columns[Columns.STATE_OUT] = self._states_after(start)
+        return {
+            name: map_struct(lambda leaf: leaf.float() if leaf.dtype is torch.bfloat16 else leaf, column)
+            for name, column in columns.items()
+        }
+
+    def _flags_of_episodes(self) -> list[Any]:
+        """Return the flags of `_FLAGS` as arrays, bool [history + size, N]."""
+        self._check_flags()
+        shape = self._history + self._size, self.num_envs
+        return [
+            _to_array(self.rows(name, -self._history, self._size)) != 0
+            if name in self.columns
+            else np.zeros(shape, np.bool_)
+            for name in _FLAGS
+        ]
 
     def _states_after(self, start: int) -> Any:
         """Return the state after each step from `start` on, [self._size - start, N, ...]."""
@@ -413,9 +493,6 @@ class RolloutStorage:
             for leaf, row in zip(flatten(after)[0], flatten(rows)[0]):
                 leaf[t - start, envs] = row
         return after
-
-    def _arrays(self, name: str, start: int, stop: int) -> Any:
-        return map_struct(_to_array, self.rows(name, start, stop))
 
     @torch.no_grad()
     def _follow_episodes(self) -> None:
@@ -556,11 +633,9 @@ class RolloutStorage:
             truncateds = self[Columns.TRUNCATEDS]
             ended = terminateds | truncateds
             following = torch.where(truncateds, self._after_truncations(values, truncateds), following)
-        following.masked_fill_(terminateds, 0.0)
-        advantages = torch.add(rewards, following, alpha=gamma).sub_(values)
-        decays = torch.where(ended, 0.0, gamma * lambda_)
-        for t in range(self._size - 2, -1, -1):
-            advantages[t].addcmul_(decays[t], advantages[t + 1])
+        advantages = following
+        add_errors(advantages, rewards, values, terminateds, gamma)
+        add_discounted(advantages, torch.where(ended, 0.0, gamma * lambda_))
         self.add_column(Columns.VALUE_TARGETS, self._place(Columns.VALUE_TARGETS, advantages + values))
         if standardize_advantages if normalize is None else normalize:
             advantages.sub_(advantages.mean()).div_(advantages.std(correction=0).clamp_(min=_LEAST_DEVIATION))
@@ -1008,6 +1083,20 @@ class RolloutStorage:
 
     def _drop_derived(self) -> None:
         self._derived = {}
+
+
+class _Ids(Sequence[str]):
+    """The ids of episodes, spelled when they are read: `name`, environment and number, or one of their own."""
+
+    def __init__(self, name: str, envs: Any, numbers: Any, own: Mapping[tuple[int, int], str]) -> None:
+        self._name, self._envs, self._numbers, self._own = name, envs, numbers, own
+
+    def __len__(self) -> int:
+        return len(self._envs)
+
+    def __getitem__(self, index: Any) -> Any:
+        place = int(self._envs[index]), int(self._numbers[index])
+        return self._own.get(place) or "{}_{}_{}".format(self._name, *place)
 
 
 def _dtype_of(leaf: Any) -> torch.dtype:

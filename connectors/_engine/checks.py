@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,7 @@ import gymnasium as gym
 from epibatch.core.errors import (
     BatchLayoutError,
     CheckpointError,
+    EpibatchWarning,
     PieceError,
     PipelineError,
     SpaceError,
@@ -78,6 +80,33 @@ def are_episodes(episodes: Any) -> bool:
 @cache
 def _is_episode(kind: type) -> bool:
     return hasattr(kind, "get_observations") and not is_rllib_class(kind)
+
+
+def chunks_of(source: Any, piece_with_arrays: Callable[[], Any]) -> Any:
+    """Return the chunks of a `RolloutStorage`, or of another source with `chunk_table()`; anything else as it is.
+
+    Args:
+        source: What a pipeline was given as episodes.
+        piece_with_arrays: Returns a piece that does not work on tensors, for which tensors become arrays; None: all do.
+    """
+    table = source.chunk_table() if hasattr(source, "chunk_table") else source
+    if getattr(table, "arrays", None) is None or (piece := piece_with_arrays()) is None:
+        return table
+    if table.device.type != "cpu":  # there arrays share the memory of tensors
+        _warn_of_arrays(piece, table.device)
+    return table.arrays()
+
+
+def _warn_of_arrays(piece: Any, device: Any) -> None:
+    warnings.warn(
+        EpibatchWarning(
+            f"{type(piece).__name__}, on rows in tensors",
+            expected=f"pieces that say takes_tensors = True, so that rows stay on {device}",
+            found="a piece that needs arrays: all rows are copied to the host for this pipeline",
+            do="declare it if its code works on tensors, or leave the piece out",
+        ),
+        stacklevel=4,
+    )
 
 
 def no_episodes(pipeline: Any, found: Any) -> PipelineError:

@@ -158,6 +158,11 @@ class ChunkGroup:
         self.__dict__.pop("reader", None)
         self.__dict__.pop("counts", None)
 
+    @property
+    def of_tensors(self) -> bool:
+        """True if the rows are tensors."""
+        return getattr(self.episodes, "device", None) is not None
+
     @kept_property
     def keys(self) -> list[tuple[Any, ...]]:
         """One key per chunk, in the order of `episodes`."""

@@ -347,7 +347,8 @@ def _no_rows(piece: ColumnTransform, expected: str, found: str, do: str) -> Piec
 def _refuse_objects(data: Any, piece: str) -> None:
     if type(data) is np.ndarray and data.dtype.kind != "O":
         return
-    objects = [] if isinstance(data, list) else [leaf for leaf in flatten(data)[0] if leaf.dtype.kind == "O"]
+    leaves = [] if isinstance(data, list) else flatten(data)[0]
+    objects = [leaf for leaf in leaves if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "O"]
     if isinstance(data, list) or not all(isinstance(row, str) for leaf in objects for row in leaf.flat):
         raise ColumnError(
             piece,

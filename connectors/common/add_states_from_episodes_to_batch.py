@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from epibatch.core.arrays_or_tensors import put, zeros_like
 from epibatch.core.columns import Columns
 from epibatch.core.errors import EpibatchWarning
 from epibatch.core.padding import SequenceLayout
@@ -85,6 +86,8 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         """
         if not state_layout(group.rl_module).random or not len(chunks):
             return first
+        if group.reader.holds(Columns.STATE_IN).all():
+            return flatten_like(form, group.reader.at(Columns.STATE_IN, chunks, np.zeros_like(chunks)))
         numbers, inverse = np.unique(chunks, return_inverse=True)
         rows = []
         for chunk in numbers.tolist():
@@ -143,7 +146,7 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
             if acting:  # a module's state may have another size by now
                 leaves = [_resized(leaf, like.shape, np.result_type(leaf, like)) for leaf, like in zip(leaves, first)]
             for leaf, start in zip(leaves, starts):
-                leaf[~has] = start
+                put(leaf, ~has, start)
         return unflatten(form, leaves)
 
     def _before_resets(self, group: ChunkGroup, layout: SequenceLayout, shift: int) -> Any:
@@ -157,7 +160,7 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         shape = (layout.num_sequences, int(per_sequence.max(initial=0)))
 
         def placed(leaf: Any) -> Any:
-            out = np.zeros((*shape, *leaf.shape[1:]), leaf.dtype)
+            out = zeros_like(leaf, (*shape, *leaf.shape[1:]))
             out[sequences, place] = leaf
             return out
 

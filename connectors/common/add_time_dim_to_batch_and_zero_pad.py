@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from epibatch.core.arrays_or_tensors import beside, is_tensor
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeError
 from epibatch.core.padding import SequenceLayout
@@ -94,6 +95,8 @@ def _mask(batch: dict[str, Any], layout: SequenceLayout) -> Any:
     if column is None:
         return layout.loss
     mask = column.data if isinstance(column, EpisodeColumn) else column
+    if is_tensor(mask) and mask.dtype == beside(layout.loss, mask).dtype and mask.shape == layout.loss.shape:
+        return beside(layout.loss, mask) & mask
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != layout.loss.shape:
         found = f"{mask.dtype} of shape {list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
         raise ColumnError(

@@ -32,7 +32,8 @@ class NumpyToTensor(Piece):
     Args:
         as_learner_connector: Whether the batch is for training (kept for ported code; no effect).
         pin_memory: Whether to move arrays into page-locked memory first.
-        device: Where the tensors go: a `torch.device`, or the name of one, such as cuda:0; default: the CPU.
+        device: Where the tensors go: a `torch.device`, or the name of one, such as cuda:0; default: the device of a
+            RolloutStorage's rows, otherwise the CPU.
 
     Raises:
         ConfigError: the name is none of a device.
@@ -62,19 +63,20 @@ class NumpyToTensor(Piece):
                 found=repr(module.framework),
                 do="take NumpyToTensor out of the pipeline",
             )
-        return {name: self._converted(name, value) for name, value in columns.items()}
+        device = self.device if self.device is not None else getattr(group.episodes, "device", None)
+        return {name: self._converted(name, value, device) for name, value in columns.items()}
 
     def run_tensors(self, columns: dict[str, Any], step: TensorStep) -> dict[str, Any]:
         """Make float64 float32; the tensors stay where they are."""
         return dict(_converter()(columns))
 
-    def _converted(self, name: str, value: Any) -> Any:
+    def _converted(self, name: str, value: Any, device: Any) -> Any:
         if type(value) is not np.ndarray or name == Columns.INFOS:
             if name == Columns.INFOS or isinstance(value, (list, EpisodeColumn)):
                 return value
             if isinstance(value, dict):
-                return {key: self._converted(key, part) for key, part in value.items()}
-        return _converter()(value, device=self.device, pin_memory=self.pin_memory)
+                return {key: self._converted(key, part, device) for key, part in value.items()}
+        return _converter()(value, device=device, pin_memory=self.pin_memory)
 
 
 @cache

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from annotated_types import Interval
 
+from epibatch.core.arrays_or_tensors import beside
 from epibatch.core.columns import Columns
 from epibatch.core.errors import SpaceError
 from epibatch.core.spaces import get_base_struct_from_space
@@ -257,7 +258,13 @@ class ObservationWindow(TwoSidedPiece):
         if self._part or rows.form is not None:
             self._check_parts(rows, group)
         made = {}
-        if training and group.counts.sum() > _SHORT * len(group.counts):
+        if group.of_tensors:
+            windows = Windows(rows, batch, shifts)
+            found, known = windows.joined(), windows.mask()
+            for path, frames in zip(self._paths, found if self._part else (found,)):
+                self.check_frame(frames.shape[2:], 0, group)
+                made[path] = self.of_tensors(frames, beside(known, frames))
+        elif training and group.counts.sum() > _SHORT * len(group.counts):
             for leaf, path in enumerate(self._paths):
                 made[path] = self.of_all_steps(self._frames_of_chunks(rows, leaf, group), group)
         else:

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from annotated_types import Ge
 
+from epibatch.core.arrays_or_tensors import is_tensor, take
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.spaces import flatten_inputs_to_1d_tensor, get_base_struct_from_space, space_of_struct
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import flatten, map_struct
 
 from ...episodes.rows import Windows
 from .._engine.chunks import ChunkGroup
@@ -77,7 +78,7 @@ class StepHistory:
         if rows.counts.any():
             rows.check()
             vectors = self._vectors(rows.joined())
-        out = np.take(vectors, positions, axis=0, mode="clip")
+        out: Vectors = take(vectors, positions.clip(0))
         out[positions < 0] = 0
         return out.reshape(len(out), -1)
 
@@ -87,11 +88,18 @@ class StepHistory:
         if self._struct is None:
             return rows.float()
         flat = map_struct(lambda leaf: leaf.flatten(0, 1), rows)
-        vectors = FlatRows(space_of_struct(self._struct))(flat).unflatten(0, (-1, self._count))
+        vectors = self._flat(flat).unflatten(0, (-1, self._count))
         return (vectors * known[..., None]).flatten(1)
 
+    def _flat(self, rows: Any) -> Any:
+        """One vector of each row of tensors."""
+        if self._struct is None:
+            return rows.float().reshape(len(rows), -1)
+        return FlatRows(space_of_struct(self._struct))(rows)
+
     def _vectors(self, rows: Any) -> Vectors:
-        vectors: Vectors = flatten_inputs_to_1d_tensor(rows, self._struct)
+        of_tensors = is_tensor(flatten(rows)[0][0])
+        vectors: Vectors = self._flat(rows) if of_tensors else flatten_inputs_to_1d_tensor(rows, self._struct)
         if vectors.shape[1:] != (self._size,):
             raise ColumnError(
                 f"{self._owner}, column {self._name!r}",

@@ -34,6 +34,8 @@ class AddColumnsFromEpisodesToTrainBatch(LearnerPiece):
         *(Columns.ACTION_LOGP, Columns.ACTION_DIST_INPUTS, WEIGHTS_SEQ_NO),  # as every other output of the episodes
     )
 
+    takes_tensors: ClassVar[bool] = True
+
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the columns."""
         unwanted = {Columns.STATE_IN, Columns.STATE_OUT, *group.left_out}

@@ -34,6 +34,7 @@ class AddNextObservationsFromEpisodesToTrainBatch(LearnerPiece):
     """
 
     writes: ClassVar[tuple[str, ...]] = (Columns.NEXT_OBS,)
+    takes_tensors: ClassVar[bool] = True
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""

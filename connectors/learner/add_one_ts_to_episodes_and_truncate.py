@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from epibatch.core.arrays_or_tensors import take
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import map_struct
@@ -40,6 +41,7 @@ class AddOneTsToEpisodesAndTruncate(Piece):
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK, Columns.TERMINATEDS, Columns.TRUNCATEDS)
+    takes_tensors: ClassVar[bool] = True
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add flags and mask, and lengthen what is there."""
@@ -93,7 +95,7 @@ class AddOneTsToEpisodesAndTruncate(Piece):
         starts = np.cumsum(counts) - counts
         at = np.arange(int(group.counts.sum())) - np.repeat(np.cumsum(group.counts) - group.counts, group.counts)
         rows = np.repeat(starts, group.counts) + np.minimum(at, np.repeat(counts - 1, group.counts))
-        data = map_struct(lambda leaf: np.take(leaf, rows, axis=0), column.data)
+        data = map_struct(lambda leaf: take(leaf, rows), column.data)
         if name in _ZEROED:
             short = counts == group.lengths
             map_struct(lambda leaf: leaf.__setitem__((np.cumsum(group.counts) - 1)[short], 0), data)

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.advantages import td_errors
+from epibatch.core.arrays_or_tensors import are_finite, as_float32, is_tensor, where, zeros_like
 from epibatch.core.columns import COLUMNS_READ, Columns, TrackedBatch
 from epibatch.core.errors import ColumnError, ConfigError, add_context, nearest
 from epibatch.core.rl_module.module_facts import check_given, describe_batch, is_multi, method_of
+from epibatch.core.structs import convert_to_numpy
 
 from .._engine.chunks import ChunkGroup
 from .._engine.sequences import layout_of
@@ -28,7 +30,8 @@ class Segments(NamedTuple):
     Args:
         inputs: the module's batch, to call the module with.
         settings: those of the piece, for this module.
-        errors: one-step temporal-difference errors, float64 [R]; 0 in bootstrap rows.
+        errors: one-step temporal-difference errors, float64 [R]; 0 in bootstrap rows. Arrays, or tensors if the rows of
+            the chunks are.
         values: value predictions, [R].
         terminateds: bool [R].
         real: bool [R], rows with loss.
@@ -94,10 +97,10 @@ class AdvantageEstimation(Piece):
             method_of(group.rl_module, method, type(self).__name__, use)
         segments, rewards = self._segments(columns, group)
         parts = self.estimate(segments, group)
-        advantages, corrections = (np.where(segments.real, part, 0) for part in parts)
-        targets = (corrections + segments.values).astype(np.float32)
-        if not np.isfinite(targets).all():
-            raise _not_numbers(group, rewards, segments.values, targets)
+        advantages, corrections = (where(segments.real, part, 0) for part in parts)
+        targets = as_float32(corrections + segments.values)
+        if not are_finite(targets):
+            raise _not_numbers(group, *convert_to_numpy((rewards, segments.values, targets)))
         columns[Columns.VALUE_TARGETS] = segments.placed(targets)
         self.add(columns, advantages, segments, group)
         return columns
@@ -125,11 +128,11 @@ class AdvantageEstimation(Piece):
             )
         own = (self.per_module or {}).get(group.module_id, {})
         settings = {name: own.get(name, getattr(self, name)) for name in fields_of(type(self)) if name != "per_module"}
-        shape, device = values.shape, values.device
+        shape, device, on_device = values.shape, values.device, group.of_tensors
         rows = _real_rows(piece, batch, group, shape)
 
         def flat(tensor: Any) -> Any:
-            return _flat(tensor, rows)
+            return _flat(tensor, rows, on_device)
 
         flat_rewards, flat_values, ends, counts = flat(rewards), flat(values), flat(terminateds), group.counts
         errors = td_errors(flat_rewards, flat_values, ends, counts, settings["gamma"])
@@ -238,17 +241,19 @@ def _real_rows(piece: str, batch: dict[str, Any], group: ChunkGroup, shape: Any)
     return rows
 
 
-def _flat(tensor: Any, rows: Any) -> Any:
-    flat = tensor.detach().cpu().numpy().reshape(-1)
+def _flat(tensor: Any, rows: Any, on_device: bool) -> Any:
+    flat = tensor.detach().reshape(-1) if on_device else tensor.detach().cpu().numpy().reshape(-1)
     return flat if rows is None else flat[rows]
 
 
 def _placed(flat: Any, rows: Any, shape: Any, device: Any) -> Any:
     import torch
 
-    flat = flat.astype(np.float32, copy=False)
+    flat = as_float32(flat)
     if rows is not None:
-        padded = np.zeros(int(np.prod(shape)), flat.dtype)
+        padded = zeros_like(flat, (int(np.prod(shape)),))
         padded[rows] = flat
         flat = padded
+    if is_tensor(flat):
+        return flat.reshape(shape)
     return torch.from_numpy(flat.reshape(tuple(shape))).to(device)

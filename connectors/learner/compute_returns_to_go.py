@@ -43,6 +43,7 @@ class ComputeReturnsToGo(LearnerPiece):
     """
 
     writes: ClassVar[tuple[str, ...]] = (Columns.RETURNS_TO_GO,)
+    takes_tensors: ClassVar[bool] = True
     gamma: Annotated[float, Interval(ge=0, le=1)]
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import numpy as np
 from annotated_types import Interval
 
 from epibatch.core import LEARNERS
 from epibatch.core.advantages import generalized_advantages
+from epibatch.core.arrays_or_tensors import is_tensor, where
 from epibatch.core.columns import Columns
 from epibatch.core.shared_moments import moments_of, pooled_moments
 
@@ -78,7 +78,8 @@ class GeneralAdvantageEstimation(AdvantageEstimation):
                 raw[group.module_id] = columns, advantages, real, segments.placed
             elif real.any():
                 values = advantages[real]
-                advantages = _scaled(advantages, real, values.mean(), float(values.std()))
+                deviation = values.std(correction=0) if is_tensor(values) else values.std()
+                advantages = _scaled(advantages, real, values.mean(), float(deviation))
         super().add(columns, advantages, segments, group)
 
 
@@ -87,4 +88,4 @@ _RAW = "general_advantage_estimation"
 
 
 def _scaled(advantages: Any, real: Any, mean: float, deviation: float) -> Any:
-    return np.where(real, (advantages - mean) / max(1e-4, deviation), 0)
+    return where(real, (advantages - mean) / max(1e-4, deviation), 0)

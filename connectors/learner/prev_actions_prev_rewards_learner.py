@@ -39,6 +39,7 @@ class PrevActionsPrevRewardsLearner(StepsBefore, LearnerPiece):
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     removes = (Columns.OBS,)
     uses_spaces: ClassVar[bool] = True
+    takes_tensors: ClassVar[bool] = True
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The Dict of the observation and what is shown beside it."""

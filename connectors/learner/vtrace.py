@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from annotated_types import Ge, Interval
 
 from epibatch.core import KEPT_BY_RULES
 from epibatch.core.advantages import vtrace
+from epibatch.core.arrays_or_tensors import are_finite, where
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
+from epibatch.core.structs import convert_to_numpy
 
 from .._engine.chunks import ChunkGroup
 from .advantage_estimation import AdvantageEstimation, Floats, Segments, called, not_a_number
@@ -66,11 +67,11 @@ class VTrace(AdvantageEstimation):
         module = self._target(group, settings["target"])
         logits = called(module, "forward_train", inputs)[Columns.ACTION_DIST_INPUTS]
         now = module.get_train_action_dist_cls().from_logits(logits).logp(self.need(inputs, Columns.ACTIONS, do))
-        before, now = (np.where(real, segments.flat(logp), 0.0) for logp in (recorded, now))
+        before, now = (where(real, segments.flat(logp), 0.0) for logp in (recorded, now))
         name = f"{type(module).__name__}.forward_train, log-probability of the action"
-        for logp, place in ((before, f"column {Columns.ACTION_LOGP!r}"), (np.maximum(now, -1e30), name)):
-            if not np.isfinite(logp).all():  # -inf is an action that the policy never chooses now
-                raise not_a_number(group, place, logp, f"look for NaN in the module's outputs; {do}")
+        for logp, place in ((before, f"column {Columns.ACTION_LOGP!r}"), (now.clip(min=-1e30), name)):
+            if not are_finite(logp):  # -inf is an action that the policy never chooses now
+                raise not_a_number(group, place, convert_to_numpy(logp), f"look for NaN in the module's outputs; {do}")
         thresholds = settings["clip_rho_threshold"], settings["clip_pg_rho_threshold"]
         gamma, ends = settings["gamma"], segments.terminateds
         corrections, advantages = vtrace(segments.errors, now - before, ends, segments.counts, gamma, *thresholds)

@@ -221,7 +221,8 @@ class NormalizeReward(ModuleStatistics):
                 reached[id_] = stop
         statistics.running = dict(list(running.items())[-_MOST:])
         rows[starts] += self.gamma * before
-        return discounted_sums(rows[::-1], lengths[::-1], self.gamma)[::-1]
+        returns: npt.NDArray[np.float64] = discounted_sums(rows[::-1], lengths[::-1], self.gamma)[::-1]
+        return returns
 
     def _before(
         self, chunk: int, started: int, id_: str, running: Mapping[str, tuple[int, float]], group: ChunkGroup

@@ -21,12 +21,12 @@ from epibatch.episodes.replay import EpisodeReplayBuffer
 
 PACKAGE = str(Path(epibatch.__file__).parent)
 CALLS = {
-    "learning": 241,
-    "learning, block": 250,
-    "learning, LSTM": 385,
-    "learning, LSTM, block": 383,
+    "learning": 276,
+    "learning, block": 284,
+    "learning, LSTM": 423,
+    "learning, LSTM, block": 420,
     "learning, plain piece": 1104,
-    "learning, agents": 829,
+    "learning, agents": 907,
     "learning, agents, plain piece": 4624,
     "acting": 90,
     "acting, LSTM": 139,

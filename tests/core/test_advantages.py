@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,3 +84,25 @@ def test_bootstrap_values_stand_for_bootstrap_rows():
     errors = td_errors([1.0, 2.0], [3.0, 4.0], [0, 0], [2], 0.5, [6.0])
     rows = td_errors([1.0, 2.0, 9.0], [3.0, 4.0, 6.0], [0, 0, 0], [3], 0.5)
     assert errors.tolist() == rows[:2].tolist() == [1.0 + 2.0 - 3.0, 2.0 + 3.0 - 4.0]
+
+
+def test_tensors_give_tensors_with_the_numbers_of_arrays():
+    rng, counts = np.random.default_rng(0), [0, 1, 40, 32, 200]
+    rewards, values, log_ratios, discounts = rng.standard_normal((4, sum(counts)))
+    ended, last = rng.random(sum(counts)) < 0.05, rng.standard_normal(len(counts))
+
+    def results(*given):
+        rewards, values, log_ratios, discounts, ended, last = given
+        errors = td_errors(rewards, values, ended, counts, 0.9)
+        return [
+            errors,
+            td_errors(rewards, values, ended, counts, 0.9, last),
+            generalized_advantages(errors, counts, 0.9, 0.95),
+            discounted_sums(rewards, counts, abs(discounts).clip(max=1.0)),
+            *vtrace(errors, log_ratios, ended, counts, 0.9),
+        ]
+
+    given = rewards, values, log_ratios, discounts, ended, last
+    for tensor, array in zip(results(*map(torch.from_numpy, given)), results(*given)):
+        assert isinstance(tensor, torch.Tensor)
+        np.testing.assert_allclose(tensor.numpy(), array, rtol=1e-12, atol=1e-12)

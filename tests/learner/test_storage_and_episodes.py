@@ -523,8 +523,9 @@ def test_a_truncated_episode_is_valued_in_the_state_after_its_last_step(limit, w
         chunks = runner.sample(num_timesteps=2 * (2 * limit + 1))
         storage = RolloutStorage.from_episodes(pickle.loads(pickle.dumps(chunks)) if way.endswith("sent") else chunks)
     pipeline = default_pipeline(gamma=1.0, lambda_=1.0, standardize_advantages=False)
-    made = pipeline(rl_module=runner.module, batch={}, episodes=storage.episodes(), shared_data={})
-    assert made["value_targets"][made["loss_mask"]].tolist() == [*[limit] * 2 * limit, 1] * 2
+    for episodes in (storage, storage.episodes()):
+        made = pipeline(rl_module=runner.module, batch={}, episodes=episodes, shared_data={})
+        assert made["value_targets"][made["loss_mask"]].tolist() == [*[limit] * 2 * limit, 1] * 2
     runner.stop()
 
 

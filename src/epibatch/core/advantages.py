@@ -1,16 +1,19 @@
 """Advantages, value targets and returns over ragged segments that lie one after the other in flat arrays.
 
 A segment is one chunk of an episode: the recursion stops at its end. Sums run in float64, and a
-segment's result is bit for bit the same whatever other segments are in the call.
+segment's result is bit for bit the same whatever other segments are in the call. Tensors give tensors on their device.
+The recursion itself, `add_discounted`, is over rows [T, ...] by time, such as those of a rollout.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from epibatch.core.arrays_or_tensors import Rows, as_bools, as_float64, beside, copied, is_tensor, zeros_like
 from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.padding import check_counts
 
@@ -18,9 +21,7 @@ from epibatch.core.padding import check_counts
 _BLOCK = 32
 
 
-def discounted_sums(
-    x: npt.ArrayLike, counts: npt.ArrayLike, discount: float | npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+def discounted_sums(x: Rows, counts: npt.ArrayLike, discount: float | Rows) -> Rows:
     """The reverse discounted sum `y[t] = x[t] + discount[t] * y[t + 1]` of every segment.
 
     The segments are cut into blocks of 32 rows; the recursion runs over all blocks at once, the
@@ -39,58 +40,82 @@ def discounted_sums(
         >>> discounted_sums([1.0, 1.0, 1.0, 5.0], counts=[3, 1], discount=0.5)
         array([1.75, 1.5 , 1.  , 5.  ])
     """
-    rows = np.asarray(x, np.float64)
-    varying = {"discounts": discount} if isinstance(discount, np.ndarray) else {}
+    rows, varying = as_float64(x), {"discounts": discount}
+    if not isinstance(discount, np.ndarray) and not is_tensor(discount):
+        discount, varying = _check_discount(discount, "discount"), {}
     segments = _check_segments(counts, rows=rows, **varying)
-    factor = discount if isinstance(discount, np.ndarray) else _check_discount(discount, "discount")
-    return _reverse_sums(rows, segments[segments > 0], factor)
+    return _reverse_sums(rows, segments[segments > 0], discount)
 
 
-def _reverse_sums(
-    rows: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], discount: float | npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+def _reverse_sums(rows: Rows, counts: npt.NDArray[np.int64], discount: float | Rows) -> Rows:
     longest = int(counts.max(initial=0))
     if longest <= 1:
-        return rows.copy()
+        return copied(rows)
     width = min(_BLOCK, longest)
     per_segment = -(-counts // width)
     last = np.cumsum(per_segment) - 1
     num_blocks = int(last[-1]) + 1
     lengths = np.full(num_blocks, width)
     lengths[last] = counts - (per_segment - 1) * width
-    mask = np.arange(width) < lengths[:, None]
-    sums = np.zeros((width, num_blocks))  # time first: each step of the recursion is one contiguous row
+    mask = beside(np.arange(width) < lengths[:, None], rows)
+    sums = zeros_like(rows, (width, num_blocks))  # time first: each step of the recursion is one contiguous row
     sums.T[mask] = rows
-    factors: Any = [discount] * width
-    if isinstance(discount, np.ndarray):
-        factors = np.zeros_like(sums)
+    factors: Rows = [discount] * width
+    if not isinstance(discount, float):
+        factors = zeros_like(sums, sums.shape)
         factors.T[mask] = discount
-    scaled = np.empty(num_blocks)
-    for step in range(width - 2, -1, -1):
-        np.multiply(sums[step + 1], factors[step], out=scaled)
-        sums[step] += scaled
+    add_discounted(sums, factors)
     if num_blocks > len(counts):
-        if isinstance(discount, np.ndarray):
-            powers = np.multiply.accumulate(factors[::-1])[::-1]
-            of_block: float | npt.NDArray[np.float64] = powers[0]
+        if isinstance(discount, float):
+            powers, of_block = beside((discount ** np.arange(width, 0, -1.0))[:, None], rows), discount**width
         else:
-            powers, of_block = (discount ** np.arange(width, 0, -1.0))[:, None], discount**width
-        carries = np.zeros(num_blocks)
+            powers = factors
+            for step in range(width - 2, -1, -1):
+                powers[step] *= powers[step + 1]
+            of_block = powers[0]
+        carries = zeros_like(rows, (num_blocks,))
         carries[:-1] = _reverse_sums(sums[0], per_segment, of_block)[1:]
         carries[last] = 0.0
         sums += powers * carries
-    result: npt.NDArray[np.float64] = sums.T[mask]
-    return result
+    return sums.T[mask]
+
+
+def add_discounted(sums: Rows, factors: Sequence[Any] | Rows) -> None:
+    """Add to each row the sum of the next one, times its factor: `sums[t] += factors[t] * sums[t + 1]`, from the end.
+
+    Args:
+        sums: float [T, ...], an array or a tensor, which becomes the sums.
+        factors: of each row, [...] or a number; 0 where a segment ends. The last one is not read.
+    """
+    for step in range(len(sums) - 2, -1, -1):
+        row = sums[step]
+        row += sums[step + 1] * factors[step]
+
+
+def add_errors(following: Rows, rewards: Rows, values: Rows, terminateds: Rows, gamma: float) -> None:
+    """Make one-step temporal-difference errors of the values of the states that follow; arrays or tensors.
+
+    Args:
+        following: float, which becomes the errors.
+        rewards: of the same shape.
+        values: of the states before.
+        terminateds: bool; a true row has no next state.
+        gamma: discount.
+    """
+    following[terminateds] = 0.0
+    following *= gamma
+    following += rewards
+    following -= values
 
 
 def td_errors(
-    rewards: npt.ArrayLike,
-    values: npt.ArrayLike,
-    terminateds: npt.ArrayLike,
+    rewards: Rows,
+    values: Rows,
+    terminateds: Rows,
     counts: npt.ArrayLike,
     gamma: float,
-    bootstrap_values: npt.ArrayLike | None = None,
-) -> npt.NDArray[np.float64]:
+    bootstrap_values: Rows | None = None,
+) -> Rows:
     """The one-step temporal-difference error `r[t] + gamma * V(s[t + 1]) * (1 - terminated[t]) - V(s[t])`.
 
     Two forms. Without `bootstrap_values` the last row of every segment is its bootstrap row: it only
@@ -114,34 +139,27 @@ def td_errors(
         >>> td_errors([1.0, 1.0], [1.0, 2.0], [False, False], counts=[2], gamma=0.5, bootstrap_values=[4.0])
         array([1., 1.])
     """
-    predictions = np.asarray(values, np.float64)
-    gains = np.asarray(rewards, np.float64)
-    ended = np.asarray(terminateds, np.bool_)
+    predictions, gains, ended = as_float64(values), as_float64(rewards), as_bools(terminateds)
     segments = _check_segments(counts, rewards=gains, values=predictions, terminateds=ended)
     discount = _check_discount(gamma, "gamma")
     filled = segments > 0
     ends = np.cumsum(segments)[filled] - 1
-    following = np.empty_like(predictions)
+    following = copied(predictions)
     following[:-1] = predictions[1:]
     if bootstrap_values is None:
         following[ends] = 0.0
     else:
-        bootstraps = np.asarray(bootstrap_values, np.float64)
+        bootstraps = as_float64(bootstrap_values)
         if bootstraps.shape != segments.shape:
             raise _length_error("bootstrap_values", f"[{len(segments)}], one value per segment", bootstraps.shape)
         following[ends] = bootstraps[filled]
-    following[ended] = 0.0
-    following *= discount
-    following += gains
-    following -= predictions
+    add_errors(following, gains, predictions, ended, discount)
     if bootstrap_values is None:
         following[ends] = 0.0
     return following
 
 
-def generalized_advantages(
-    errors: npt.ArrayLike, counts: npt.ArrayLike, gamma: float, lambda_: float
-) -> npt.NDArray[np.float64]:
+def generalized_advantages(errors: Rows, counts: npt.ArrayLike, gamma: float, lambda_: float) -> Rows:
     """Generalized advantage estimates from one-step errors (Schulman et al. 2015, arXiv:1506.02438).
 
     Value targets are these advantages plus the value predictions.
@@ -163,14 +181,14 @@ def generalized_advantages(
 
 
 def vtrace(
-    errors: npt.ArrayLike,
-    log_ratios: npt.ArrayLike,
-    terminateds: npt.ArrayLike,
+    errors: Rows,
+    log_ratios: Rows,
+    terminateds: Rows,
     counts: npt.ArrayLike,
     gamma: float,
     clip_rho: float = 1.0,
     clip_pg_rho: float = 1.0,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+) -> tuple[Rows, Rows]:
     """The V-trace corrections of values and the advantages of a policy (Espeholt et al. 2018, arXiv:1802.01561).
 
     Value targets are the value predictions plus their corrections. The weight of a later error is the product of the
@@ -195,18 +213,16 @@ def vtrace(
         >>> vtrace(errors, np.log([0.5, 2.0, 1.0]), [False] * 3, counts=[3], gamma=0.5)
         (array([0.75, 1.  , 0.  ]), array([0.75, 1.  , 0.  ]))
     """
-    gaps, alive = np.asarray(errors, np.float64), ~np.asarray(terminateds, np.bool_)
-    logs = np.asarray(log_ratios, np.float64)
-    _check_segments(counts, errors=gaps, log_ratios=logs, terminateds=alive)
+    gaps, logs, alive = as_float64(errors), as_float64(log_ratios), ~as_bools(terminateds)
+    segments = _check_segments(counts, errors=gaps, log_ratios=logs, terminateds=alive)
     with np.errstate(over="ignore"):
-        ratios = np.exp(logs)
-    traces = _check_discount(gamma, "gamma") * alive.astype(np.float64)
-    corrections = discounted_sums(
-        np.minimum(clip_rho, ratios) * gaps, counts, np.asarray(traces * np.minimum(1.0, ratios), np.float64)
-    )
-    following = np.append(corrections[1:], 0.0)
-    following[np.cumsum(counts)[np.asarray(counts) > 0] - 1] = 0.0
-    return corrections, np.minimum(clip_pg_rho, ratios) * (gaps + traces * following)
+        ratios = logs.exp() if is_tensor(logs) else np.exp(logs)
+    traces = as_float64(alive) * _check_discount(gamma, "gamma")
+    corrections = discounted_sums(ratios.clip(max=clip_rho) * gaps, counts, traces * ratios.clip(max=1.0))
+    following = copied(corrections)
+    following[:-1] = corrections[1:]
+    following[np.cumsum(segments)[segments > 0] - 1] = 0.0
+    return corrections, ratios.clip(max=clip_pg_rho) * (gaps + traces * following)
 
 
 def compute_value_targets(
@@ -247,10 +263,13 @@ def compute_value_targets(
     edges = np.cumsum(counts)
     bootstraps = np.append(predictions, 0.0)[edges]
     errors = td_errors(gains, predictions, ended, counts, gamma, bootstraps)
-    return (generalized_advantages(errors, counts, gamma, lambda_) + predictions).astype(np.float32)
+    targets: npt.NDArray[np.float32] = (generalized_advantages(errors, counts, gamma, lambda_) + predictions).astype(
+        np.float32
+    )
+    return targets
 
 
-def _check_segments(counts: npt.ArrayLike, **columns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _check_segments(counts: npt.ArrayLike, **columns: Rows) -> npt.NDArray[np.int64]:
     segments = check_counts(counts)
     expected = (int(segments.sum()),)
     for name, column in columns.items():

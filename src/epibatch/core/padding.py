@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from epibatch.core.arrays_or_tensors import take
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.kept_property import kept_property
@@ -223,11 +224,12 @@ def pad(rows: npt.NDArray[Any], layout: SequenceLayout) -> npt.NDArray[Any]:
     if len(rows) != layout.num_rows:
         raise _row_error("padding", f"{layout.num_rows} rows, as the chunks hold", f"{len(rows)} rows")
     shape = (layout.num_sequences, layout.max_seq_len, *rows.shape[1:])
-    if not layout.scattered and (rows.ndim == 1 or layout.num_rows == 0):
+    if not layout.scattered and (rows.ndim == 1 or layout.num_rows == 0) and isinstance(rows, np.ndarray):
         padded = np.zeros(shape, rows.dtype)
         padded[layout.mask] = rows
         return padded
-    flat = rows.take(layout.source, axis=0)
+    is_array = isinstance(rows, np.ndarray)
+    flat: npt.NDArray[Any] = rows.take(layout.source, axis=0) if is_array else take(rows, layout.source)
     flat[layout.holes] = 0
     return flat.reshape(shape)
 

@@ -16,29 +16,9 @@ from epibatch.core.structs import Form
 
 from ..episodes.replay.held_steps import Life, Name
 from ..episodes.replay.lanes import runs
-from ..episodes.store import Ints, Leaf, StoreColumn
+from ..episodes.store import Columnar, Ints, Leaf, StoreColumn
 from .data_folder import DataFolder, read_line
-from .parts import REQUIRED, Delivery, PartFacts, Running, layout_of, read_parts, spaces_of
-
-
-class Columnar:
-    """Rows of columns, in the order in which they lie: a store.
-
-    Args:
-        columns: Nesting and leaves of each column.
-    """
-
-    def __init__(self, columns: Mapping[str, tuple[Form, list[Leaf]]]) -> None:
-        self._columns = {name: StoreColumn(*column) for name, column in columns.items()}
-
-    @property
-    def outputs(self) -> Collection[str]:
-        """The names of the model outputs."""
-        return [name for name in self._columns if name not in REQUIRED]
-
-    def stored(self, name: str) -> StoreColumn | None:
-        """Return a column; None if there is none of that name."""
-        return self._columns.get(name)
+from .parts import Delivery, PartFacts, Running, layout_of, read_parts, spaces_of
 
 
 class Spans(Columnar):
