@@ -139,7 +139,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
                 raise _without_effect(name, value)
         super().__init__(config=config, worker_index=worker_index)
         for name in self._callbacks.of_episodes:
-            raise _without_effect(name, "a callback")
+            raise _without_effect(name, "a callback", "use on_sample_end, which gets the episodes")
         self._check_pieces()
         where, device = f"TensorEnvRunner, environment {config.env!r}", getattr(self.env.unwrapped, "device", None)
         self.device = torch.device("cpu") if device is None else usable_device(device, where)
@@ -668,12 +668,12 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             warnings.warn(warning, stacklevel=3)
 
 
-def _without_effect(name: str, value: Any) -> ConfigError:
+def _without_effect(name: str, value: Any, do: str = "leave it out") -> ConfigError:
     return ConfigError(
         f"TensorEnvRunner, {name}",
         expected="its default: episodes are made at the end of sample(), and environments fail together",
         found=repr(value),
-        do="leave it out, or sample with SingleAgentEnvRunner",
+        do=f"{do}; or sample with SingleAgentEnvRunner",
     )
 
 
