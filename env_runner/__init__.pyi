@@ -6,6 +6,7 @@ from .external_env_runner import ExternalEnvRunner as ExternalEnvRunner
 from .metrics import AgentMetrics as AgentMetrics, EpisodeMetrics as EpisodeMetrics, SamplingMetrics as SamplingMetrics
 from .multi_agent_env import MultiAgentEnv as MultiAgentEnv, make_multi_agent as make_multi_agent
 from .multi_agent_env_runner import MultiAgentEnvRunner as MultiAgentEnvRunner
+from .envs.agents_as_envs import AgentsAsEnvs as AgentsAsEnvs
 from .envs.make_env import make_vector_multi_agent_env as make_vector_multi_agent_env
 from .pettingzoo_env import ParallelPettingZooEnv as ParallelPettingZooEnv, PettingZooEnv as PettingZooEnv
 from .envs.reset_seeds import environment_seeds as environment_seeds

@@ -139,7 +139,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
                 raise _without_effect(name, value)
         super().__init__(config=config, worker_index=worker_index)
         for name in self._callbacks.of_episodes:
-            raise _without_effect(name, "a callback")
+            raise _without_effect(name, "a callback", "use on_sample_end, which gets the episodes")
         self._check_pieces()
         where, device = f"TensorEnvRunner, environment {config.env!r}", getattr(self.env.unwrapped, "device", None)
         self.device = torch.device("cpu") if device is None else usable_device(device, where)
@@ -261,7 +261,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             self._running = Running.CUT  # the storage has their steps
             if Columns.OBS in storage.columns:
                 stores_state = Columns.STATE_IN in storage.columns
-                obs = self._stored(self._input())[Columns.OBS]
+                obs = self._stored(self._newest[1])[Columns.OBS]
                 storage.finish(obs, **({"state_in": self._state} if stores_state else {}))
             self._count_ended()
         return []
@@ -340,7 +340,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             expected, do = "observations, and a module that computes values", "call sample() before"
             raise RunnerError("TensorEnvRunner.last_values", expected=expected, found=found, do=do)
         with evaluation_mode(self.module), torch.no_grad():
-            return self._values(self._input())
+            return self._values(self._newest[1])
 
     @property
     def _has_values(self) -> bool:
@@ -373,39 +373,31 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         self._observe(observations, "reset()", zeros(), None, explore)
         self._shapes = {part: shape[1:] for part, shape in shapes_of(observations).items()}
 
-    def _check_parts(self, observations: Any, count: int, call: str) -> None:
-        """Check that observations have all parts, in shapes of a row.
+    def _tensors(self, observations: Any, count: int, call: str) -> Any:
+        """Return observations as tensors on the device, in the types of the first ones.
 
         Raises:
-            EnvironmentContractError: a part is missing, or has another shape.
+            EnvironmentContractError: a part is missing, or has another shape, or a type that would lose values.
         """
-        found = shapes_of(observations)
+        found, where = shapes_of(observations), f"environment {self.config.env!r}, {call} of the vector environment"
         for part, shape in self._shapes.items():
             if found.get(part) != (count, *shape):
                 raise EnvironmentContractError(
-                    f"environment {self.config.env!r}, {call} of the vector environment",
+                    where,
                     expected=f"observations with shape {[count, *shape]}" + (part and f" in part {part}"),
                     found=f"shape {list(found[part])}" if part in found else f"only {', '.join(found) or 'one part'}",
                     do="return the parts and shapes of single_observation_space, with a row for each environment"
                     + adapter_advice(self.env),
                 )
-
-    def _typed(self, observations: Any, call: str) -> Any:
-        """Return observations as tensors on the device, in the types of the first ones.
-
-        Raises:
-            EnvironmentContractError: a part has another type, which would lose values.
-        """
         obs = convert_to_torch_tensor(observations, self.device)
-        if self._types is None:
-            self._types = map_struct(lambda leaf: leaf.dtype, obs)
+        self._types = self._types or map_struct(lambda leaf: leaf.dtype, obs)
         leaves, form = flatten(obs)
         types = flatten_like(form, self._types)
         for i, (leaf, dtype) in enumerate(zip(leaves, types)):
             if not torch.can_cast(leaf.dtype, dtype):
                 part = paths_of(form)[i]
                 raise EnvironmentContractError(
-                    f"environment {self.config.env!r}, {call} of the vector environment",
+                    where,
                     expected=f"observations of type {dtype}" + (part and f" in part {part}") + ", as reset() gave",
                     found=str(leaf.dtype),
                     do="return one type from reset() and step(), that of single_observation_space",
@@ -414,8 +406,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     def _observe(self, observations: Any, call: str, rewards: torch.Tensor, states: Any, explore: bool) -> None:
         """Run the env-to-module pipeline on observations, which are copied: environments may reuse their memory."""
-        self._check_parts(observations, self.num_envs, call)
-        obs = map_struct(torch.clone, self._typed(observations, call))
+        obs = map_struct(torch.clone, self._tensors(observations, self.num_envs, call))
         step = self._step_of(obs, rewards, states, self._state, explore)
         self._edits, self._pending.edits = self._num_edits, self._env_to_module.num_edits
         self._newest = step, self._env_to_module.run_tensors({}, step)
@@ -429,11 +420,6 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
     def _num_edits(self) -> int:
         count: int = self._env_to_module.num_edits + self._module_to_env.num_edits
         return count
-
-    def _input(self) -> dict[str, Any]:
-        """Return the module's input for the newest observations."""
-        batch: dict[str, Any] = self._newest[1]
-        return batch
 
     def _stored(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the columns of a module's input without their time axis, and without its states."""
@@ -468,6 +454,9 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         resets = self._resets
         begun = ended if resets is None else resets
         rows, terminal = self._terminal(result, ended, rewards, states, state, explore)
+        if resets is None and (values is not None or not direct):  # terminal observations are read
+            missing = is_truncated if rows is None else is_truncated.index_fill(0, rows, False)
+            self._without_final = self._without_final + missing.sum()
         columns |= {"rewards": rewards, "terminateds": terminateds, "truncateds": truncateds}
         if self._state is not None and not random_actions:
             columns[Columns.STATE_IN] = self._state
@@ -476,7 +465,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
                 columns[Columns.VALUES_BOOTSTRAPPED] = self._bootstrapped(values, is_truncated, rows, terminal)
             self._store(columns, batch, state, rows, terminal)
         else:
-            self._record(columns, step, state, is_truncated, rows, terminal)
+            self._record(columns, step, state, rows, terminal)
         self._note(rewards, ended, begun)
         if self._state is not None:
             self._initial = self._initial or InitialStates(self.module, self.device)
@@ -510,9 +499,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             columns = {name: columns[name] for name in schema if name in columns}
         self._into.add_step(columns, final_obs=final_obs, final_state=final_state)
 
-    def _record(
-        self, columns: dict[str, Any], step: TensorStep, state: Any, truncateds: Any, rows: Any, terminal: Any
-    ) -> None:
+    def _record(self, columns: dict[str, Any], step: TensorStep, state: Any, rows: Any, terminal: Any) -> None:
         """Add a step to the recorder, as episodes have it."""
         version = self._policy.version
         if self._sequence is None or int(self._sequence[0]) != version:
@@ -520,15 +507,7 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         columns |= {Columns.OBS: step.obs, WEIGHTS_SEQ_NO: self._sequence}
         if Columns.STATE_IN in columns:
             columns[Columns.STATE_OUT] = state
-        if self._resets is None:
-            self._count_without_final(truncateds, rows)
         self._recorder.add_step(columns, None if terminal is None else (rows, terminal[0].obs), self._resets)
-
-    def _count_without_final(self, truncateds: torch.Tensor, rows: Any) -> None:
-        """Count the truncated episodes whose terminal observations did not come."""
-        self._without_final = self._without_final + truncateds.sum()
-        if rows is not None:
-            self._without_final = self._without_final - truncateds[rows].sum()
 
     def _act(
         self, batch: dict[str, Any], step: TensorStep, explore: bool, random_actions: bool
@@ -606,16 +585,12 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         if isinstance(final, np.ndarray) and final.dtype.kind == "O":
             given = [row for row in rows.tolist() if final[row] is not None]
             rows = torch.tensor(given, dtype=torch.int64, device=self.device)
-            terminal = stack_rows([final[row] for row in given]) if given else None
-            if given:
-                self._check_parts(terminal, len(given), _FINAL)
+            obs = self._tensors(stack_rows([final[row] for row in given]), len(given), _FINAL) if given else None
         else:
-            self._check_parts(final, self.num_envs, _FINAL)
-            terminal = map_struct(lambda leaf: leaf[rows], convert_to_torch_tensor(final, self.device))
+            obs = map_struct(lambda leaf: leaf[rows], self._tensors(final, self.num_envs, _FINAL))
         if not len(rows):
             return None, None
         try:
-            obs = self._typed(terminal, _FINAL)
             states, state = (value and map_struct(lambda leaf: leaf[rows], value) for value in (states, state))
             step = self._step_of(obs, rewards[rows], states, state, explore)
             return rows, (step, self._env_to_module.run_tensors({}, step))
@@ -632,7 +607,6 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             rows: Environments whose terminal observations came.
             terminal: Their step, and the module's input of these observations.
         """
-        self._count_without_final(truncateds, rows)
         if terminal is not None:  # of terminated ones too: to choose rows, the host would have to wait for the device
             values = values.index_copy(0, rows, self._values(terminal[1]).to(values.dtype))
         return torch.where(truncateds, values, 0.0)
@@ -668,12 +642,12 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
             warnings.warn(warning, stacklevel=3)
 
 
-def _without_effect(name: str, value: Any) -> ConfigError:
+def _without_effect(name: str, value: Any, do: str = "leave it out") -> ConfigError:
     return ConfigError(
         f"TensorEnvRunner, {name}",
         expected="its default: episodes are made at the end of sample(), and environments fail together",
         found=repr(value),
-        do="leave it out, or sample with SingleAgentEnvRunner",
+        do=f"{do}; or sample with SingleAgentEnvRunner",
     )
 
 

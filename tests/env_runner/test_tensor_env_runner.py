@@ -43,7 +43,7 @@ from epibatch.core.errors import (
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
 from epibatch.core.rl_module.default_modules import DefaultActorCritic, DefaultLSTMActorCritic
 from epibatch.core.spaces import EnvActions
-from epibatch.env_runner import SingleAgentEnvRunner, TensorEnvRunner
+from epibatch.env_runner import AgentsAsEnvs, SingleAgentEnvRunner, TensorEnvRunner
 from epibatch.interop.rsl_rl import as_vector_env
 from epibatch.learner import ColumnSpec, RolloutStorage
 
@@ -425,6 +425,65 @@ def test_environments_that_wait_for_a_reset_fill_a_storage_alike():
         assert torch.equal(*(storage[name] for storage in storages)), name
     with pytest.raises(RunnerArgumentError, match=r"every row is a step(.|\n)*'next_step'"):
         sampled(config_of(TorchPoints, autoreset_mode=NEXT_STEP), explore=True)
+
+
+class Crowds(TorchPoints):
+    """Rows of points as crowds of two, whose agents end on their own."""
+
+    def __init__(self, num_envs: int = 6) -> None:
+        super().__init__(num_envs)
+        self.num_envs = num_envs // 2
+
+    def rows(self, leaf: Any) -> Any:
+        return leaf.reshape(-1, 2, *leaf.shape[1:])
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.num_envs = 2 * self.num_envs
+        obs = self.rows(super().reset(**kwargs)[0])
+        self.num_envs //= 2
+        return obs, {}
+
+    def step(self, actions: Any) -> Any:
+        *values, infos = super().step(actions.reshape(-1, *actions.shape[2:]))
+        return *map(self.rows, values), {"final_obs": self.rows(infos["final_obs"])}
+
+
+class Together(NumpyPoints):
+    """Crowds of three NumPy points that end after four steps."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.t = 0
+        return np.zeros((2, 3, 2), np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        self.t = self.t % 4 + 1
+        obs = np.full((2, 3, 2), self.t, np.float32) + np.arange(3, dtype=np.float32)[:, None]
+        ended = np.full(2, self.t == 4)
+        return obs * (self.t < 4), np.array(actions)[..., 0], ended & False, ended, {"final_obs": obs, "more": 1}
+
+
+def test_agents_of_one_policy_are_environments():
+    config = config_of(lambda num_envs: AgentsAsEnvs(Crowds(num_envs), 2)).env_runners(num_envs_per_env_runner=6)
+    plain = config_of(TorchPoints).env_runners(num_envs_per_env_runner=6)
+    for kind in (TensorEnvRunner, SingleAgentEnvRunner):
+        left, right = (runner_of(kind, each).sample(num_timesteps=90, explore=True) for each in (config, plain))
+        for mine, other in zip(left, right, strict=True):
+            assert np.array_equal(mine.get_observations(), other.get_observations())
+            assert np.array_equal(mine.get_rewards(), other.get_rewards())
+            assert (mine.is_terminated, mine.is_truncated) == (other.is_terminated, other.is_truncated)
+
+    config = config_of(lambda num_envs: AgentsAsEnvs(Together(2), 3)).env_runners(num_envs_per_env_runner=6)
+    episodes = runner_of(TensorEnvRunner, config).sample(num_timesteps=24, explore=False)
+    assert [len(episode) for episode in episodes] == [4] * 6 and all(episode.is_truncated for episode in episodes)
+    assert episodes.envs().tolist() == list(range(6))  # environment i // 3, agent i % 3
+    for env, episode in zip(episodes.envs().tolist(), episodes):
+        assert episode.get_observations()[1:, 0].tolist() == [t + env % 3 for t in range(1, 5)]
+        assert np.allclose(episode.get_rewards(), 2 * episode.get_actions()[:, 0])  # up to 2 in the environment
+
+    with pytest.raises(EnvironmentContractError, match=r"\[2, 2\](.|\n)*\[2, 3, 2\]"):
+        AgentsAsEnvs(Together(2), 2).reset()
+    with pytest.raises(ConfigError, match="'next_step'"):
+        AgentsAsEnvs(TorchPoints(autoreset_mode=NEXT_STEP), 2)
 
 
 # -- actions ---------------------------------------------------------------------------------------

@@ -215,7 +215,7 @@ def test_a_run_is_played_recorded_and_inspected(tmp_path, monkeypatch, capsys):
     path.write_text(
         "algorithm: ppo\nenvironment: {env: 'fixture_tensor_envs:TorchPoints'}\n"
         "env_runners: {env_runner_cls: 'epibatch.env_runner:TensorEnvRunner', num_envs_per_env_runner: 4,\n"
-        "  gym_env_vectorize_mode: vector_entry_point}\n"
+        "  gym_env_vectorize_mode: vector_entry_point, gym_env_autoreset_mode: next_step}\n"
         "training: {train_batch_size: 64, minibatch_size: 32, num_epochs: 1}\ndebugging: {seed: 0}\n"
         "stop: {training_iteration: 1}\n"
     )
@@ -252,7 +252,7 @@ def test_arguments_of_both_ways_and_parts_of_steps_are_refused():
         with pytest.raises(RunnerError, match=r"all environments|some"):
             call()
     config = config_of(TensorEnvRunner).callbacks(on_episode_step=lambda **event: None)
-    with pytest.raises(ConfigError, match="on_episode_step"):
+    with pytest.raises(ConfigError, match=r"on_episode_step(.|\n)*on_sample_end"):
         TensorEnvRunner(config=config)
 
 

@@ -262,7 +262,7 @@ ERRORS = {
     "failing": (
         lambda: applies(lambda x: 1 / 0, "obs", CHOICE).observation_space,
         ZeroDivisionError,
-        r"tried on 3 samples of Discrete\(2\), shape \(3,\) and type int64",
+        r"Applies, tried on 3 samples of Discrete\(2\), shape \(3,\) and type int64",
     ),
     "nothing returned": (
         lambda: LearnerConnectorPipeline(BOX, None, connectors=[applies(lambda x: None, "obs")]),

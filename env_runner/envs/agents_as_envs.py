@@ -1,0 +1,98 @@
+"""Agents of one policy as environments, for vector environments with an axis of agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import ConfigError, EnvironmentContractError
+from epibatch.core.structs import map_struct
+
+from .env_checks import autoreset_mode
+from .tensor_envs import is_tensor
+
+
+class AgentsAsEnvs(gym.vector.VectorEnv[Any, Any, Any]):
+    """Shows N environments of A agents with one policy as N * A environments, for the runners of one agent.
+
+    Environment i of these is agent i % A of environment i // A, and each agent has episodes of its own. All agents of
+    an environment end together, unless its flags are `[N, A]`. Arrays and tensors stay what they are.
+
+    Args:
+        env: A vector environment of arrays or tensors, with observations, actions and rewards `[N, A, ...]`, flags
+            `[N]` or `[N, A]`, and the single spaces of one agent. It resets in the step of an end (SAME_STEP), and may
+            give `infos["final_obs"]`, `[N, A, ...]`. Other infos are left out.
+        num_agents: A.
+
+    Raises:
+        ConfigError: the environment has another autoreset mode.
+
+    Example:
+        >>> class Pairs(gym.vector.VectorEnv):
+        ...     num_envs, metadata = 3, {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+        ...     single_observation_space, single_action_space = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
+        ...     def reset(self, *, seed=None, options=None):
+        ...         return np.zeros((3, 2, 4), np.float32), {}
+        >>> AgentsAsEnvs(Pairs(), 2).reset()[0].shape
+        (6, 4)
+    """
+
+    def __init__(self, env: Any, num_agents: int) -> None:
+        self.env, self.num_agents, self.num_envs = env, num_agents, env.num_envs * num_agents
+        if autoreset_mode(env) != "same_step":
+            raise ConfigError(
+                "AgentsAsEnvs",
+                expected="an environment that resets in the step of an end, as its metadata say",
+                found=f"autoreset mode {autoreset_mode(env)!r}",
+                do="set metadata['autoreset_mode'] = gymnasium.vector.AutoresetMode.SAME_STEP if it does so",
+            )
+        self.metadata, self.device = env.metadata, getattr(env, "device", None)
+        self.single_observation_space, self.single_action_space = env.single_observation_space, env.single_action_space
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = gym.vector.utils.batch_space(self.single_action_space, self.num_envs)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments."""
+        observations, _ = self.env.reset(seed=seed, options=options)
+        return self._flat(observations), {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all environments; agents that act together are next to one another."""
+        lead = self.env.num_envs, self.num_agents
+        *values, infos = self.env.step(map_struct(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), actions))
+        observations, rewards, *flags = values
+        final = infos.get("final_obs") if infos else None
+        infos = {} if final is None else {"final_obs": self._flat(final)}
+        return self._flat(observations), self._flat(rewards), *map(self._of_agents, flags), infos
+
+    def _of_agents(self, flags: Any) -> Any:
+        """Return flags of each agent, of which there may be one for each environment."""
+        if flags.ndim > 1:
+            return self._flat(flags)
+        return flags.repeat_interleave(self.num_agents) if is_tensor(flags) else np.repeat(flags, self.num_agents)
+
+    def _flat(self, struct: Any) -> Any:
+        """Return a structure of arrays or tensors `[N, A, ...]` as `[N * A, ...]`.
+
+        Raises:
+            EnvironmentContractError: a part has another shape.
+        """
+        lead = self.env.num_envs, self.num_agents
+
+        def flat(leaf: Any) -> Any:
+            if tuple(leaf.shape[:2]) != lead:
+                raise EnvironmentContractError(
+                    "AgentsAsEnvs",
+                    expected=f"observations, rewards and final_obs with shape {[*lead]} + [...]",
+                    found=f"shape {list(leaf.shape)}",
+                    do="return one row for each environment and agent, or correct num_agents",
+                )
+            return leaf.reshape(self.num_envs, *leaf.shape[2:])
+
+        return map_struct(flat, struct)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the environment."""
+        self.env.close()
