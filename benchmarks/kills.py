@@ -3,9 +3,10 @@
     python -m benchmarks.kills                     # 200 kills in 10 runs, some 20 minutes; `make kills`
     python -m benchmarks.kills --algorithm appo    # the same with APPO: `make kills ARGS="--algorithm appo"`
 
-from the root of the repository. The figures go into the page. Each kill is a SIGKILL of a process of a runner or a learner, at a random time of a
-call of `train()`. The environment puts each observation into its infos too, before a connector rewrites it. It also
-appends the first ones of its episodes to a file: filters count those of episodes without a step, which no chunk has.
+from the root of the repository. The figures go into the page. Each kill is a SIGKILL of a process of a runner or a
+learner, at a random time of a call of `train()`. The environment puts each observation into its infos too, before a
+connector rewrites it. It also appends the first ones of its episodes to a file: filters count those of episodes without
+a step, which no chunk has.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ class BriefAPPOConfig(APPOConfig):
 
 def config(num_runners: int, num_learners: int, seed: int, log: Path, algorithm: str = "ppo") -> Any:
     """Return a small PPO or APPO whose observations are filtered; APPO's queue drops nothing."""
-    own = {"minibatch_size": 100, "num_epochs": 2}
+    own: dict[str, Any] = {"minibatch_size": 100, "num_epochs": 2}
     if algorithm == "appo":
         own = {"use_circular_buffer": False, "simple_queue_size": 1000}
     return (

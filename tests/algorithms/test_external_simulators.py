@@ -41,6 +41,22 @@ def test_it_learns_from_simulators_of_other_processes(tmp_path, config):
 
 
 @pytest.mark.slow
+def test_dqn_learns_what_simulators_play(tmp_path):
+    best = []
+    for seed in range(3):
+        config = served(DQNConfig()).training(lr=1e-3, train_batch_size=64, training_intensity=16)
+        algo = config.rl_module(model_config={"fcnet_hiddens": [64, 64]}).debugging(seed=seed).build_algo()
+        best.append(0.0)
+        with clients_of_page(tmp_path, algo.env_runner.server, 2, seed):
+            while best[-1] <= 100 and algo.env_runner.num_env_steps_sampled_lifetime < 40_000:
+                best[-1] = max(best[-1], algo.train()["env_runners"]["episode_return_mean"])
+        algo.stop()
+        if best[-1] > 100:
+            break
+    assert max(best) > 100, best  # at random 22
+
+
+@pytest.mark.slow
 def test_ppo_solves_what_simulators_play(tmp_path):
     algo = ppo(train_batch_size=1000).build_algo()
     with clients_of_page(tmp_path, algo.env_runner.server, 2):
