@@ -168,14 +168,14 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
         """
         with self._only_call("reset"):
             mask = self._checked_mask(mask, "reset")
-            explore = explores(explore, self.config.explore)
+            kind: Any = explores(explore, self.config.explore)
             self._restarts.begin_call()
             with evaluation_mode(self.module):
                 if mask is None or self._running is Running.NONE:
                     self._running = Running.NONE  # also if the reset fails
-                    self._reset(explore)
+                    self._reset(kind)
                 elif mask.any():
-                    self._reset_some(mask, np.flatnonzero(mask).tolist(), explore)
+                    self._reset_some(mask, np.flatnonzero(mask).tolist(), kind)
 
     def _checked_mask(self, mask: Any, call: str) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
         """Return a mask that leaves out an environment; None if there is none."""
@@ -198,8 +198,8 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
     ) -> Sequence[EpisodeT]:
         """Return episodes as `sample()` does; with `step`, which is one step, in place of `num_timesteps` of them."""
         num_timesteps, num_episodes = self._amounts(num_timesteps, num_episodes)
-        explore = explores(explore, self.config.explore)
-        random_actions = random_actions or explore == "random"
+        kind: Any = explores(explore, self.config.explore)
+        random_actions = random_actions or kind == "random"
         self._restarts.begin_call()
         if num_timesteps == 0 or num_episodes == 0:
             return []
@@ -215,15 +215,15 @@ class EnvRunner(VectorRunner, Generic[EpisodeT]):
         if missing > 0:
             with evaluation_mode(self.module):
                 if self._running is Running.NONE:
-                    self._reset(explore)
+                    self._reset(kind)
                 if num_episodes is not None:
-                    episodes, surplus = self._sample_episodes(missing, explore, random_actions)
+                    episodes, surplus = self._sample_episodes(missing, kind, random_actions)
                     left = [*left, *surplus]
                 else:
                     if step is None:
-                        self._take_steps(missing, explore, random_actions)
+                        self._take_steps(missing, kind, random_actions)
                     else:
-                        step(explore, random_actions)
+                        step(kind, random_actions)
                     if self._running is Running.WHOLE:  # a callback may have asked for a reset
                         self._running = Running.CUT
                     episodes = self._harvest()

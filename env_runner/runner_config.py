@@ -39,7 +39,7 @@ class AnyRunnerConfig(Protocol):
     missing_final_obs: Any = None
     rollout_fragment_length: Any = 200
     batch_mode: Literal["truncate_episodes", "complete_episodes"] = "truncate_episodes"
-    explore: bool | str = True
+    explore: Literal["sample", "mode", "mean", "random"] | bool = True
     episode_lookback_horizon: int = 1
     horizon: int | None = None
     soft_horizon: bool = False

@@ -159,14 +159,14 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
                 found=f"max_steps={max_steps!r}, {break_when_any_done=}, {break_when_all_done=}",
                 do="leave one of them out",
             )
-        explore = explores(explore, self.config.explore)
-        random_actions = random_actions or explore == "random"
+        kind: Any = explores(explore, self.config.explore)
+        random_actions = random_actions or kind == "random"
         with self._only_call("rollout"), evaluation_mode(self.module):
             self._restarts.begin_call()
             self._running = Running.NONE
-            self._reset(explore)
+            self._reset(kind)
             for _ in range(max_steps):
-                ended = self._step(explore, random_actions)
+                ended = self._step(kind, random_actions)
                 chunks = self._recorder.episodes.chunks
                 if break_when_any_done and ended:
                     break

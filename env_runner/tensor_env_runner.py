@@ -249,15 +249,15 @@ class TensorEnvRunner(EnvRunner[SingleAgentEpisode]):
         if given := [f"{name}={value}" for name, value in others.items() if value is not None]:
             raise _without_storage(f"a storage, and {', '.join(given)}", "num_steps")
         with self._only_call("sample"), evaluation_mode(self.module):
-            explore = explores(explore, self.config.explore)
+            kind: Any = explores(explore, self.config.explore)
             self._send_into(storage)
             steps = self._steps_for(storage, num_steps)
             if self._running is Running.NONE:
-                self._reset(explore)
+                self._reset(kind)
             if self._running is Running.WHOLE:
                 storage.reset()
             for _ in range(steps):
-                self._step(explore, explore == "random")
+                self._step(kind, kind == "random")
             self._running = Running.CUT  # the storage has their steps
             if Columns.OBS in storage.columns:
                 stores_state = Columns.STATE_IN in storage.columns

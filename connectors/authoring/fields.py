@@ -7,6 +7,7 @@ import difflib
 import inspect
 import sys
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
@@ -175,7 +176,7 @@ def is_made_of_fields(cls: type) -> bool:
 
 def fields_of(cls: type[FieldPiece]) -> dict[str, dataclasses.Field[Any]]:
     """The parameters of a class by name, those that a base class has for all at the end."""
-    fields = sorted(dataclasses.fields(cls), key=lambda field: not field.repr)
+    fields = sorted(dataclasses.fields(cls), key=attrgetter("repr"), reverse=True)
     return {field.name: field for field in fields if field.init and not field.name.startswith("_")}
 
 

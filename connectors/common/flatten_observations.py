@@ -297,7 +297,7 @@ class FlattenObservations(ObservationRewriter):
         return self._moved(observations, lambda part: next(rows)(self._without_keys(part)))
 
     def _rows_of(self, space: gym.Space[Any]) -> list[FlatRows]:
-        """What joins each part of observations of a space."""
+        """The rows of each part of observations of a space."""
         struct = get_base_struct_from_space(space)
         return [FlatRows(self._kept(space_of_struct(move.source.part(struct)))) for move in self._moves]
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.algorithms.policy import policy_for
-from epibatch.algorithms.ppo import PPOConfig
+from epibatch.algorithms import MultiAgentPolicy, Policy, PPOConfig
 from epibatch.core.distributions import DiagGaussian, SquashedGaussian
 from epibatch.core.errors import EpibatchWarning, NotAvailableError, RunnerArgumentError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
@@ -71,7 +70,7 @@ def test_a_runner_a_config_and_a_policy_know_all_kinds():
     assert runner.rollout(3, explore="mean")["actions"] == pytest.approx(mean, abs=3e-3)
     with pytest.raises(RunnerArgumentError, match=r"'sample', 'mode', 'mean', 'random'[\s\S]*'greedy'"):
         runner.sample(num_timesteps=2, explore="greedy")
-    policy = policy_for(config_of(), runner.module, *(pipeline.clone() for pipeline in runner.pipelines.values()))
+    policy = Policy(runner.module, *(pipeline.clone() for pipeline in runner.pipelines.values()))
     rows = np.zeros((200, 1), np.float32)
     assert policy.act(rows, explore="mean")[0] == pytest.approx(mean, abs=3e-3)
     drawn, state = policy.act(rows, explore="random")
@@ -96,7 +95,8 @@ def test_policies_of_several_agents_draw_from_the_action_space():
     config.multi_agent(policies={"p"}, policy_mapping_fn=lambda agent_id, episode, **_: "p")
     runner = MultiAgentEnvRunner(config=config)
     assert len(runner.sample(num_timesteps=20, explore="random")) >= 1
-    policy = policy_for(config, runner.module, *(pipeline.clone() for pipeline in runner.pipelines.values()))
+    pipelines = (pipeline.clone() for pipeline in runner.pipelines.values())
+    policy = MultiAgentPolicy(runner.module, *pipelines, mapping=lambda agent_id, episode, **_: "p")
     seen = {
         tuple(policy.act({0: np.zeros(4, np.float32), 1: np.zeros(4, np.float32)}, explore="random")[0].values())
         for _ in range(60)

@@ -331,7 +331,7 @@ class Policy(PolicyPipelines):
                 among the module's outputs.
             EpisodeStateError: a state of another policy, or of another number of rows.
         """
-        explore = explores(explore, False)
+        kind = explores(explore, False)
         if self._before_acting is not None:
             self._before_acting(self)
         observations, batched = self._inputs.observations(obs)
@@ -344,7 +344,7 @@ class Policy(PolicyPipelines):
         history = self._history(state, observations, batched, received)
         try:
             with self._acting():
-                columns = self._columns(history, explore)
+                columns = self._columns(history, kind)
         except EpibatchError as error:
             add_context(error, "in Policy.act:")
             raise
@@ -412,7 +412,7 @@ class Policy(PolicyPipelines):
             infos=infos,
         )
 
-    def _columns(self, history: ActingHistory, explore: bool) -> dict[str, Any]:
+    def _columns(self, history: ActingHistory, explore: Any) -> dict[str, Any]:
         """The module-to-env pipeline's columns for the newest observations."""
         shared: dict[str, Any] = {}
         batch = self._env_to_module(
@@ -550,7 +550,7 @@ class MultiAgentPolicy(PolicyPipelines):
             EpisodeStateError: a state of another policy, or of an episode that has ended.
             UnknownNameError: an agent that has no space, or that the mapping has no module for.
         """
-        explore = explores(explore, False)
+        kind = explores(explore, False)
         if self._before_acting is not None:
             self._before_acting(self)
         try:
@@ -560,7 +560,7 @@ class MultiAgentPolicy(PolicyPipelines):
             else:
                 episode = self._continued(state, obs, rewards, infos, (terminateds or {}, truncateds or {}))
             with self._acting():
-                acts = self._acts(ToAct([0], [episode], [episode.get_agents_to_act()]), explore)
+                acts = self._acts(ToAct([0], [episode], [episode.get_agents_to_act()]), kind)
         except EpibatchError as error:
             add_context(error, "in MultiAgentPolicy.act:")
             raise
@@ -621,7 +621,7 @@ class MultiAgentPolicy(PolicyPipelines):
         )
         return episode
 
-    def _acts(self, to_act: ToAct, explore: bool) -> AgentActions:
+    def _acts(self, to_act: ToAct, explore: Any) -> AgentActions:
         shared: dict[str, Any] = {}
         columns: dict[str, Any] = {}
         if any(to_act.agents):
