@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from epibatch.core.advantages import add_discounted, add_errors
-from epibatch.core.arrays_or_tensors import put, take
+from epibatch.core.arrays_or_tensors import on_device, put, take
 from epibatch.core.columns import Columns, nearest_column
 from epibatch.core.errors import (
     BatchLayoutError,
@@ -705,20 +705,18 @@ class RolloutStorage:
         """
         columns = self._whole()
         layout, sources = self._layout(max_seq_len)
-        mask = torch.from_numpy(layout.mask)
-        index = torch.zeros(mask.shape, dtype=torch.int64)
-        index[mask] = torch.from_numpy(sources)
-        index, mask = index.to(self.device), mask.to(self.device)
-        padding = torch.nonzero(~mask.flatten()).flatten()
+        mask, index, holes, first = (
+            on_device(integers, self.device)
+            for integers in (layout.mask, sources[layout.source], layout.holes, sources[layout.first_rows])
+        )
 
         def padded(leaf: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = select_rows(leaf.flatten(0, 1), index.flatten())
-            out.index_fill_(0, padding, 0)
+            out: torch.Tensor = select_rows(leaf.flatten(0, 1), index)
+            out.index_fill_(0, holes, 0)
             return out.reshape(*mask.shape, *leaf.shape[2:])
 
         batch = {name: map_struct(padded, column) for name, column in columns.items()}
         if Columns.STATE_IN in self.columns:
-            first = index[:, 0]
             states = self[Columns.STATE_IN]
             batch[Columns.STATE_IN] = map_struct(lambda leaf: select_rows(leaf.flatten(0, 1), first), states)
         batch[Columns.SEQ_LENS] = torch.from_numpy(layout.seq_lens).to(self.device)
