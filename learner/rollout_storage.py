@@ -8,13 +8,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
-from uuid import uuid4
 
 import numpy as np
 import torch
 
 from epibatch.core.advantages import add_discounted, add_errors
-from epibatch.core.arrays_or_tensors import put, take
+from epibatch.core.arrays_or_tensors import on_device, put, take
 from epibatch.core.columns import Columns, nearest_column
 from epibatch.core.errors import (
     BatchLayoutError,
@@ -32,6 +31,7 @@ from epibatch.core.structs import Form, flatten, flatten_like, form_of, form_tex
 
 from ..episodes import VectorEpisodes
 from ..episodes.chunk_table import ChunkTable
+from ..episodes.running_episodes import RunningEpisodes
 from ..episodes.store import Columnar
 from ..episodes.tail_rows import TailRows
 from .episodes_as_rollout import rollout_of
@@ -137,14 +137,13 @@ class RolloutStorage:
         """Column -> step -> the environments that ended in it, and their rows after it."""
         self._size = self._history = 0
         self._has_last = False
-        self._name = uuid4().hex
         self._wrong_flags: dict[str, Any] = {}
         """Name of flags that came as numbers -> True if one was neither 0 nor 1, where the flags are."""
         self._ids: dict[tuple[int, int], str] = {}
         """(environment, number) -> id of an episode that has one of its own."""
         with torch.inference_mode(False):
-            self._numbers, self._t_started = torch.zeros((2, self.num_envs), dtype=torch.int64, device=self.device)
-            self._returns_before = torch.zeros(self.num_envs, device=self.device)
+            numbers, steps = torch.zeros((2, self.num_envs), dtype=torch.int64, device=self.device)
+            self._running = RunningEpisodes(numbers, steps, torch.zeros(self.num_envs, device=self.device))
         if columns is not None:
             self._allocate(columns)
 
@@ -298,7 +297,8 @@ class RolloutStorage:
     def clear(self) -> None:
         """Begin the next rollout in the same memory; the last `lookback` steps stay readable before its first row."""
         if self._size:
-            self._follow_episodes()
+            with torch.no_grad():
+                self._running.follow(self.ended(), self[Columns.REWARDS] if Columns.REWARDS in self.columns else None)
         kept = min(self.lookback, self._history + self._size)
         if kept and self._size:
             for buffer in self._buffers:
@@ -313,9 +313,7 @@ class RolloutStorage:
         """Begin a rollout whose first observations are those of new episodes, in the same memory."""
         self.clear()
         self._history = 0
-        self._numbers += 1
-        self._t_started.zero_()
-        self._returns_before.zero_()
+        self._running.begin()
 
     def add_column(self, name: str, values: Any) -> None:
         """Add a column that is computed of the steps so far; it lasts until the next step or `clear`.
@@ -373,10 +371,10 @@ class RolloutStorage:
                 for t, (envs, rows) in self._terminal[Columns.OBS].items()
             },
             lookback=self._history,
-            t_started=_to_array(self._t_started),
-            returns_before=_to_array(self._returns_before).astype(np.float64),
-            name=self._name,
-            numbers=_to_array(self._numbers),
+            t_started=_to_array(self._running.steps),
+            returns_before=_to_array(self._running.returns).astype(np.float64),
+            name=self._running.name,
+            numbers=_to_array(self._running.numbers),
             ids=self._ids,
             states_before=states_before,
         )
@@ -401,7 +399,7 @@ class RolloutStorage:
         older = (ended[:history] * np.arange(1, history + 1)[:, None]).max(0, initial=0)
         lows = np.where(is_first, older[envs], firsts)
         at = np.arange(len(envs))
-        numbers = _to_array(self._numbers)[envs] + at - np.maximum.accumulate(np.where(is_first, at, 0))
+        numbers = _to_array(self._running.numbers)[envs] + at - np.maximum.accumulate(np.where(is_first, at, 0))
         flat = {name: flatten(map_struct(lambda leaf: leaf.flatten(0, 1), value)) for name, value in columns.items()}
         table = ChunkTable(
             [Columnar({name: (form, leaves) for name, (leaves, form) in flat.items()})],
@@ -409,11 +407,11 @@ class RolloutStorage:
             stops - firsts,
             stride=width,
             lookbacks=firsts - lows,
-            starts=np.where(is_first, _to_array(self._t_started)[envs], 0),
+            starts=np.where(is_first, _to_array(self._running.steps)[envs], 0),
             terminateds=flags[0, stops - 1, envs],
             truncateds=flags[1, stops - 1, envs],
             tails=self._tail_rows(ended[stops - 1, envs], envs, stops, flat[Columns.OBS]),
-            ids=_Ids(self._name, envs, numbers, self._ids),
+            ids=_Ids(self._running.name, envs, numbers, self._ids),
         )
         table.device, table.arrays = self.device, self.episodes
         return table
@@ -494,19 +492,6 @@ class RolloutStorage:
                 leaf[t - start, envs] = row
         return after
 
-    @torch.no_grad()
-    def _follow_episodes(self) -> None:
-        """Bring number, steps and return so far of each environment's episode up to the newest step."""
-        ended = self.ended()
-        after = torch.arange(1, self._size + 1, device=self.device)[:, None]
-        last = (ended * after).amax(0)
-        goes_on, of_running = last == 0, after > last
-        self._numbers += ended.sum(0)
-        self._t_started.mul_(goes_on).add_(self._size - last)
-        if Columns.REWARDS in self.columns:
-            rewards = self[Columns.REWARDS].reshape(self._size, self.num_envs, -1).sum(2)
-            self._returns_before.mul_(goes_on).add_((rewards * of_running).sum(0))
-
     @classmethod
     def from_episodes(
         cls,
@@ -548,8 +533,8 @@ class RolloutStorage:
             for t, (envs, rows) in ends.items():
                 own = map_struct(lambda leaf, name=name: storage._adopted(name, leaf), rows)
                 storage._terminal[name][t] = storage._adopted("", envs), own
-        storage._t_started = storage._adopted("", rollout.t_started)
-        storage._returns_before = storage._adopted(Columns.REWARDS, rollout.returns_before)
+        storage._running.steps = storage._adopted("", rollout.t_started)
+        storage._running.returns = storage._adopted(Columns.REWARDS, rollout.returns_before)
         return storage
 
     def _adopted(self, name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
@@ -720,20 +705,18 @@ class RolloutStorage:
         """
         columns = self._whole()
         layout, sources = self._layout(max_seq_len)
-        mask = torch.from_numpy(layout.mask)
-        index = torch.zeros(mask.shape, dtype=torch.int64)
-        index[mask] = torch.from_numpy(sources)
-        index, mask = index.to(self.device), mask.to(self.device)
-        padding = torch.nonzero(~mask.flatten()).flatten()
+        mask, index, holes, first = (
+            on_device(integers, self.device)
+            for integers in (layout.mask, sources[layout.source], layout.holes, sources[layout.first_rows])
+        )
 
         def padded(leaf: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = select_rows(leaf.flatten(0, 1), index.flatten())
-            out.index_fill_(0, padding, 0)
+            out: torch.Tensor = select_rows(leaf.flatten(0, 1), index)
+            out.index_fill_(0, holes, 0)
             return out.reshape(*mask.shape, *leaf.shape[2:])
 
         batch = {name: map_struct(padded, column) for name, column in columns.items()}
         if Columns.STATE_IN in self.columns:
-            first = index[:, 0]
             states = self[Columns.STATE_IN]
             batch[Columns.STATE_IN] = map_struct(lambda leaf: select_rows(leaf.flatten(0, 1), first), states)
         batch[Columns.SEQ_LENS] = torch.from_numpy(layout.seq_lens).to(self.device)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from epibatch.core.masked_column import MaskedColumn
 from epibatch.core.structs import convert_to_numpy, map_struct
 
 from ...episodes import VectorEpisodes
+from ...episodes.running_episodes import RunningEpisodes
 from ...episodes.vector_checks import ended_twice
 
 _ITS_OWN = (Columns.ACTIONS, Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS, Columns.STATE_IN)
@@ -49,14 +49,12 @@ class TensorRecorder:
         self._finals: list[Any] = []
         self._resets: list[Any] = []
         self._kept = 0  # steps of earlier fragments among them
-        self._name = uuid4().hex
-        self._numbers = np.zeros(num_envs, np.int64)
+        numbers, steps = np.zeros((2, num_envs), np.int64)
+        self._running = RunningEpisodes(numbers, steps, np.zeros(num_envs))
         self._forget()
 
     def _forget(self) -> None:
         self._steps, self._finals, self._resets, self._kept = [], [], [], 0
-        self._t_started = np.zeros(self.num_envs, np.int64)
-        self._returns = np.zeros(self.num_envs)
         self.partial = set()
 
     @property
@@ -69,7 +67,7 @@ class TensorRecorder:
 
     def reset(self, observations: Any, infos: Any) -> None:
         """Begin with new episodes."""
-        self._numbers += 1
+        self._running.begin()
         self._forget()
         self.observations = observations
 
@@ -128,15 +126,15 @@ class TensorRecorder:
                 if final is not None and t >= history
             },
             lookback=history,
-            t_started=self._t_started.copy(),
-            returns_before=self._returns.copy(),
-            name=self._name,
-            numbers=self._numbers.copy(),
+            t_started=self._running.steps.copy(),
+            returns_before=self._running.returns.copy(),
+            name=self._running.name,
+            numbers=self._running.numbers.copy(),
             states_before=columns.get(Columns.STATE_IN),
             resets=resets,
             missing_final_obs=self._missing_final_obs,
         )
-        self._follow(ended[history:], between[history:], rewards)
+        self._running.follow(ended[history:], rewards, between[history:])
         self._kept = min(lookback, len(steps))
         dropped = len(steps) - self._kept
         for rows in (self._steps, self._finals, self._resets):
@@ -144,15 +142,6 @@ class TensorRecorder:
         order = _by_end(episodes)
         self.partial = {episodes.ids[i] for i in order if not episodes.terminateds()[i] | episodes.truncateds()[i]}
         return episodes.take(order)
-
-    def _follow(self, ended: npt.NDArray[np.bool_], between: npt.NDArray[np.bool_], rewards: Any) -> None:
-        """Bring the running episodes' numbers, steps and returns up to the newest step."""
-        after = np.arange(1, len(ended) + 1)[:, None]
-        last = ((ended | between) * after).max(0, initial=0)
-        self._numbers += ended.sum(0)
-        self._t_started = np.where(last == 0, self._t_started, 0) + len(ended) - last
-        returns = np.where(after > last, rewards.reshape(len(ended), self.num_envs, -1).sum(2), 0.0)
-        self._returns = np.where(last == 0, self._returns, 0.0) + returns.sum(0)
 
     def abort(self) -> list[Any]:
         """Drop what was not flushed, and return the episodes that ended in it with finite rewards."""

@@ -20,7 +20,6 @@ from epibatch.connectors.learner import (
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.errors import EpibatchWarning
 from epibatch.core.rl_module import TorchRLModule, ValueFunctionAPI, default_module_spec
-from epibatch.core.structs import flatten
 from epibatch.episodes import VectorEpisodes
 from epibatch.learner import Learner, LearnerSettings, PPOLoss, RolloutStorage
 
@@ -30,6 +29,14 @@ ACTIONS = gym.spaces.Discrete(3)
 TO_HOST = {"numpy", "cpu", "tolist", "item", "__array__", "__bool__", "__float__", "__int__", "__index__"}
 
 
+def leaves_of(struct, path=""):
+    """The leaves of nested dicts and tuples, by path."""
+    parts = struct.items() if isinstance(struct, dict) else enumerate(struct) if isinstance(struct, tuple) else None
+    if parts is None:
+        return {path: struct}
+    return {name: leaf for key, part in parts for name, leaf in leaves_of(part, f"{path}/{key}").items()}
+
+
 class Critic(TorchRLModule, ValueFunctionAPI):
     lead = 1
 
@@ -37,7 +44,7 @@ class Critic(TorchRLModule, ValueFunctionAPI):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def compute_values(self, batch, embeddings=None):
-        sums = [leaf.float().flatten(self.lead).sum(-1) for leaf in flatten(batch["obs"])[0]]
+        sums = [leaf.float().flatten(self.lead).sum(-1) for leaf in leaves_of(batch["obs"]).values()]
         return torch.sin(sum(sums) + (batch["state_in"]["n"].sum(-1)[:, None] if self.lead > 1 else 0)) + self.bias
 
 
@@ -128,14 +135,12 @@ class Rollouts:
 
 
 def assert_same(batch, expected):
-    assert list(batch) == list(expected)
-    for name, column in batch.items():
-        leaves, form = flatten(column)
-        others, other_form = flatten(expected[name])
-        assert form == other_form
-        for leaf, other in zip(leaves, others):
-            assert isinstance(leaf, torch.Tensor)
-            torch.testing.assert_close(leaf, other, rtol=1e-6, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+    leaves, others = leaves_of(dict(batch)), leaves_of(dict(expected))
+    assert list(leaves) == list(others)
+    for name, leaf in leaves.items():
+        assert isinstance(leaf, torch.Tensor)
+        message = f"{name}: {{}}".format
+        torch.testing.assert_close(leaf, others[name], rtol=1e-6, atol=1e-6, msg=message)
 
 
 VIEWS = {
