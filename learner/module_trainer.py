@@ -18,7 +18,6 @@ from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.restoring import check_count, check_like, restore_torch_generator
 from epibatch.core.schedules import value_at
 from epibatch.core.shared_moments import moments_of, pooled_moments
-from epibatch.core.structs import map_struct
 
 from .loss import Loss, add_missing_column, no_loss, numbers
 from .minibatches import Minibatches, has_loss, row_steps
@@ -26,6 +25,7 @@ from .optimizers import GroupOptimizers, to_array
 from .settings import LearnerSettings
 from .together.learners import Learners
 from .together.shared_update import SharedGradients, SharedUpdate
+from .transfers import sent_ahead, to_device
 from .unread_columns import ColumnUse, tracked_minibatch
 from .update_rule import Losses, UpdateRule, num_rows_of
 
@@ -449,14 +449,15 @@ class ModuleTrainer:
         """
         names = self.rule.standardized_columns() if shared.count > 1 else ()
         if not names:
-            return zip(shared.attempt_each(epoch), repeat({}))
+            return zip(shared.attempt_each(epoch and sent_ahead(epoch, self._device, _ROW)), repeat({}))
         minibatches: list[dict[str, Any]] = shared.attempt(list, epoch) or []
         parts = shared.finish(shared.attempt(_moments_of_columns, minibatches, names))
         counts, means, squares = pooled_moments(parts)
         deviations = np.sqrt(squares / np.maximum(counts, 1))
         keys = [f"{name}_mean" for name in names] + [f"{name}_std" for name in names]
         rows = np.concatenate([means, deviations], axis=1).tolist()
-        return zip(minibatches, (dict(zip(keys, row)) for row in rows))
+        sent = shared.attempt_each(sent_ahead(iter(minibatches), self._device, _ROW))
+        return zip(sent, (dict(zip(keys, row)) for row in rows))
 
     def get_order(self) -> np.ndarray[Any, Any]:
         """Return the state of the generator that orders rows, as bytes."""
@@ -471,7 +472,6 @@ class ModuleTrainer:
     ) -> tuple[dict[str, Any], dict[str, Any], Mapping[str, Any]]:
         """Compute the gradients of a minibatch; return losses and metrics, the columns, and the module's outputs."""
         rows = minibatch.pop(_ROW, None)
-        minibatch = self.to_device(minibatch)
         if self.read is None:
             columns = minibatch = self.rule.augment(minibatch)
         else:
@@ -552,11 +552,8 @@ class ModuleTrainer:
 
     def to_device(self, minibatch: dict[str, Any]) -> dict[str, Any]:
         """Return a minibatch on the module's device; the same one if the learner has no device."""
-        moved: dict[str, Any] = minibatch if self._device is None else map_struct(self._moved, minibatch)
+        moved: dict[str, Any] = to_device(minibatch, self._device)
         return moved
-
-    def _moved(self, leaf: Any) -> Any:
-        return leaf.to(self._device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _row_order(seed: int | None, module_id: str) -> torch.Generator:
