@@ -40,6 +40,9 @@ class AnyRunnerConfig(Protocol):
     rollout_fragment_length: Any = 200
     batch_mode: Literal["truncate_episodes", "complete_episodes"] = "truncate_episodes"
     explore: bool = True
+    torch_compile_worker: bool = False
+    torch_compile_worker_dynamo_backend: str = "inductor"
+    torch_compile_worker_dynamo_mode: str | None = None
     episode_lookback_horizon: int = 1
     horizon: int | None = None
     soft_horizon: bool = False

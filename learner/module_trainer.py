@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from epibatch.core.columns import Columns, TrackedBatch
+from epibatch.core.compiling import compiled
 from epibatch.core.errors import ConfigError, EpibatchError, EpibatchWarning, NonFiniteLossError, add_context
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.restoring import check_count, check_like, restore_torch_generator
@@ -227,6 +229,15 @@ class ModuleTrainer:
         self.column_use: ColumnUse | None = None
         self._watches_mask = self._knows_mask = False
         self._device = device
+        self._losses = rule.losses
+        if settings.compile_backend is not None:
+            self._losses = compiled(
+                rule.losses,
+                name=f"{type(rule).__name__}.losses with module {module_id!r} ({type(module).__name__})",
+                setting="torch_compile_learner",
+                backend=settings.compile_backend,
+                mode=settings.compile_mode,
+            )
         self._generator = _row_order(settings.seed, module_id)
         # Of several, each orders its share of the rows by another one, seeded in each update.
         self._share_generator = self._generator if learners.count == 1 else torch.Generator()
@@ -481,7 +492,12 @@ class ModuleTrainer:
         read: set[str] = set()
         watched = _watched(minibatch, columns, read) if self._watches_mask else None
         try:
-            computed = self.rule.losses(minibatch if watched is None else watched, self.module, self.own, coefficients)
+            with self._autocast():
+                if watched is not None:
+                    computed = self.rule.losses(watched, self.module, self.own, coefficients)
+                else:  # columns that are read are recorded, which is no computation on tensors
+                    compute = self._losses if self.read is None else self.rule.losses
+                    computed = compute(minibatch, self.module, self.own, coefficients)
         except KeyError as error:
             add_missing_column(error, columns)
             raise
@@ -499,6 +515,11 @@ class ModuleTrainer:
             raise no_loss(f"no values of the rows {sorted(missing)}, which the rule announces", _ROWS, "Losses")
         losses = {f"{name}_loss": loss.detach() for name, loss in computed.losses.items()}
         return {**losses, **computed.metrics}, columns, computed.outputs
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.settings.autocast is None or self.optimizer is None:
+            return nullcontext()
+        return torch.autocast(self.optimizer.parameters[0].device.type, getattr(torch, self.settings.autocast))
 
     def _add_rows(self, name: str, rows: Any, values: Any) -> None:
         """Put the values of a minibatch's rows to their places in the batch."""
