@@ -64,6 +64,11 @@ class VectorRunner(ABC):
         undo_actions(self._env_to_module, self._module_to_env)
         self.pipelines: dict[str, Any] = {"env_to_module": self._env_to_module, "module_to_env": self._module_to_env}
         self.module = self.make_module()
+        if config.torch_compile_worker:
+            for module in self.module.as_multi_rl_module().values():
+                module.compile_acting(
+                    backend=config.torch_compile_worker_dynamo_backend, mode=config.torch_compile_worker_dynamo_mode
+                )
         self._reset_seeds = ResetSeeds(self.num_envs)
         self._restarts = EnvRestarts(config, self._reset_seeds.draw)
         self._stepper = self._make_stepper()

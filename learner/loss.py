@@ -13,6 +13,7 @@ from epibatch.core.columns import Columns, add_column_hint
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, add_context
 from epibatch.core.imports import load_object
 from epibatch.core.rl_module.module_facts import describe_batch
+from epibatch.core.structs import map_struct
 
 from .settings import loss_problem
 from .update_rule import Losses, UpdateRule
@@ -135,11 +136,17 @@ def _outputs(module: Any, minibatch: Mapping[str, Any]) -> dict[str, Any]:
             method = "compute_values"
             values = module.compute_values(minibatch, embeddings=outputs.get(Columns.EMBEDDINGS))
             outputs = {**outputs, Columns.VF_PREDS: values}
+        if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):  # the networks are computed in 16 bits, the loss in 32
+            outputs = map_struct(_in_single, dict(outputs))
     except Exception as error:
         if not isinstance(error, (KeyError, EpibatchError)):
             add_context(error, f"in {type(module).__name__}.{method}, with {describe_batch(minibatch, error)}:")
         raise
     return cast("dict[str, Any]", outputs)
+
+
+def _in_single(leaf: Any) -> Any:
+    return leaf.float() if isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.bfloat16, torch.float16) else leaf
 
 
 def _loss_and_metrics(result: Any) -> tuple[torch.Tensor, Mapping[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -13,12 +14,12 @@ import numpy.typing as npt
 import torch
 
 from epibatch.core.columns import Columns, TrackedBatch
+from epibatch.core.compiling import compiled
 from epibatch.core.errors import ConfigError, EpibatchError, EpibatchWarning, NonFiniteLossError, add_context
 from epibatch.core.random_streams import random_stream, seed_of
 from epibatch.core.restoring import check_count, check_like, restore_torch_generator
 from epibatch.core.schedules import value_at
 from epibatch.core.shared_moments import moments_of, pooled_moments
-from epibatch.core.structs import map_struct
 
 from .loss import Loss, add_missing_column, no_loss, numbers
 from .minibatches import Minibatches, has_loss, row_steps
@@ -26,6 +27,7 @@ from .optimizers import GroupOptimizers, to_array
 from .settings import LearnerSettings
 from .together.learners import Learners
 from .together.shared_update import SharedGradients, SharedUpdate
+from .transfers import sent_ahead, to_device
 from .unread_columns import ColumnUse, tracked_minibatch
 from .update_rule import Losses, UpdateRule, num_rows_of
 
@@ -227,6 +229,15 @@ class ModuleTrainer:
         self.column_use: ColumnUse | None = None
         self._watches_mask = self._knows_mask = False
         self._device = device
+        self._losses = rule.losses
+        if settings.compile_backend is not None:
+            self._losses = compiled(
+                rule.losses,
+                name=f"{type(rule).__name__}.losses with module {module_id!r} ({type(module).__name__})",
+                setting="torch_compile_learner",
+                backend=settings.compile_backend,
+                mode=settings.compile_mode,
+            )
         self._generator = _row_order(settings.seed, module_id)
         # Of several, each orders its share of the rows by another one, seeded in each update.
         self._share_generator = self._generator if learners.count == 1 else torch.Generator()
@@ -449,14 +460,15 @@ class ModuleTrainer:
         """
         names = self.rule.standardized_columns() if shared.count > 1 else ()
         if not names:
-            return zip(shared.attempt_each(epoch), repeat({}))
+            return zip(shared.attempt_each(epoch and sent_ahead(epoch, self._device, _ROW)), repeat({}))
         minibatches: list[dict[str, Any]] = shared.attempt(list, epoch) or []
         parts = shared.finish(shared.attempt(_moments_of_columns, minibatches, names))
         counts, means, squares = pooled_moments(parts)
         deviations = np.sqrt(squares / np.maximum(counts, 1))
         keys = [f"{name}_mean" for name in names] + [f"{name}_std" for name in names]
         rows = np.concatenate([means, deviations], axis=1).tolist()
-        return zip(minibatches, (dict(zip(keys, row)) for row in rows))
+        sent = shared.attempt_each(sent_ahead(iter(minibatches), self._device, _ROW))
+        return zip(sent, (dict(zip(keys, row)) for row in rows))
 
     def get_order(self) -> np.ndarray[Any, Any]:
         """Return the state of the generator that orders rows, as bytes."""
@@ -471,7 +483,6 @@ class ModuleTrainer:
     ) -> tuple[dict[str, Any], dict[str, Any], Mapping[str, Any]]:
         """Compute the gradients of a minibatch; return losses and metrics, the columns, and the module's outputs."""
         rows = minibatch.pop(_ROW, None)
-        minibatch = self.to_device(minibatch)
         if self.read is None:
             columns = minibatch = self.rule.augment(minibatch)
         else:
@@ -481,7 +492,12 @@ class ModuleTrainer:
         read: set[str] = set()
         watched = _watched(minibatch, columns, read) if self._watches_mask else None
         try:
-            computed = self.rule.losses(minibatch if watched is None else watched, self.module, self.own, coefficients)
+            with self._autocast():
+                if watched is not None:
+                    computed = self.rule.losses(watched, self.module, self.own, coefficients)
+                else:  # columns that are read are recorded, which is no computation on tensors
+                    compute = self._losses if self.read is None else self.rule.losses
+                    computed = compute(minibatch, self.module, self.own, coefficients)
         except KeyError as error:
             add_missing_column(error, columns)
             raise
@@ -499,6 +515,11 @@ class ModuleTrainer:
             raise no_loss(f"no values of the rows {sorted(missing)}, which the rule announces", _ROWS, "Losses")
         losses = {f"{name}_loss": loss.detach() for name, loss in computed.losses.items()}
         return {**losses, **computed.metrics}, columns, computed.outputs
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.settings.autocast is None or self.optimizer is None:
+            return nullcontext()
+        return torch.autocast(self.optimizer.parameters[0].device.type, getattr(torch, self.settings.autocast))
 
     def _add_rows(self, name: str, rows: Any, values: Any) -> None:
         """Put the values of a minibatch's rows to their places in the batch."""
@@ -552,11 +573,8 @@ class ModuleTrainer:
 
     def to_device(self, minibatch: dict[str, Any]) -> dict[str, Any]:
         """Return a minibatch on the module's device; the same one if the learner has no device."""
-        moved: dict[str, Any] = minibatch if self._device is None else map_struct(self._moved, minibatch)
+        moved: dict[str, Any] = to_device(minibatch, self._device)
         return moved
-
-    def _moved(self, leaf: Any) -> Any:
-        return leaf.to(self._device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _row_order(seed: int | None, module_id: str) -> torch.Generator:

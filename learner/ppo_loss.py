@@ -245,7 +245,7 @@ def _read_columns(
     columns["logits"], columns["vf_preds"] = read_columns(outputs, _OUTPUT_COLUMNS, "the module's outputs").values()
     mask = as_mask(batch.get(Columns.LOSS_MASK), "PPO loss")
     rows = _check_rows(columns, mask)
-    if mask is None or bool(mask.all()):
+    if mask is None or (not torch.compiler.is_compiling() and bool(mask.all())):
         return columns, rows, None
     return {name: fill_masked(column, mask) for name, column in columns.items()}, rows, mask
 
@@ -265,7 +265,8 @@ def _check_rows(columns: Mapping[str, Any], mask: Any) -> torch.Size:
     if mask is not None:
         shapes[Columns.LOSS_MASK] = mask.shape
     found = list(shapes.values())
-    rows = max(found, key=found.count) or torch.Size()
+    counts = [sum([shape == other for other in found]) for shape in found]  # torch.compile knows no max(key=)
+    rows = found[counts.index(max(counts))] or torch.Size()
     for name, shape in shapes.items():
         if shape != rows:
             inputs = name in ("logits", Columns.ACTION_DIST_INPUTS)

@@ -142,6 +142,11 @@ class LearnerSettings(OptimizerSettings):
         shuffle: "epoch", "once" or None, see `Minibatches`.
         remainder: "keep", "drop" or "spread", see `Minibatches`.
         seed: seed of the learner's own random generator, None for a random one.
+        autocast: "bfloat16": `torch.autocast` computes losses and their forward passes partly in this type; weights,
+            gradients and optimisers stay as they are.
+        compile_backend: backend of `torch.compile`, such as "inductor", for the losses and the modules in them; None:
+            they are not compiled.
+        compile_mode: its mode, such as "reduce-overhead"; None: torch's default.
 
     Raises:
         ConfigError: a value is out of range or unknown.
@@ -150,6 +155,9 @@ class LearnerSettings(OptimizerSettings):
     shuffle: Literal["epoch", "once"] | None = "epoch"
     remainder: Literal["keep", "drop", "spread"] = "keep"
     seed: Count | None = None
+    autocast: Literal["bfloat16"] | None = None
+    compile_backend: str | None = None
+    compile_mode: str | None = None
 
     @classmethod
     def _unknown(cls, detail: ErrorDetails) -> str | None:

@@ -41,7 +41,7 @@ def default_pieces(
         AddStatesFromEpisodesToBatch(),
         *([AgentToModuleMapping(**agents)] if several else []),
         BatchIndividualItems(multi_agent=several),
-        NumpyToTensor(device=device),
+        NumpyToTensor(device=device, pin_memory=training and str(device).startswith("cuda")),
     ]
     if views or views_per_module:
         pieces = with_declared_views(pieces, views or {}, views_per_module or {}, training)

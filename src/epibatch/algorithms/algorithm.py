@@ -263,7 +263,12 @@ class Algorithm:
             module=module,
             connector=connector,
             settings=LearnerSettings.check(
-                **common, shuffle=_SHUFFLE[config.shuffle_batch_per_epoch], seed=config.seed
+                **common,
+                shuffle=_SHUFFLE[config.shuffle_batch_per_epoch],
+                seed=config.seed,
+                autocast=config.autocast,
+                compile_backend=config.torch_compile_learner_dynamo_backend if config.torch_compile_learner else None,
+                compile_mode=config.torch_compile_learner_dynamo_mode,
             ),
             loss=self.build_rule(),
             device=config.other_device,

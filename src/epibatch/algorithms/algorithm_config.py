@@ -166,10 +166,14 @@ class AlgorithmConfig:
         return self._changes_nothing("api_stack", "there is one stack, with RLModules and connectors")
 
     def framework(self: ConfigT, framework: str | None = "torch", **options: Any) -> ConfigT:
-        """Warn that networks are always PyTorch's; RLlib's options change nothing.
+        """Set the `torch_compile_...` settings; warn that RLlib's other options change nothing.
+
+        Args:
+            framework: "torch".
+            **options: settings of `learners` and `env_runners`, and RLlib's.
 
         Raises:
-            ConfigError: the framework is another one.
+            ConfigError: the framework is another one, or a setting is wrong.
         """
         if framework not in (None, "torch"):
             raise ConfigError(
@@ -178,6 +182,13 @@ class AlgorithmConfig:
                 found=repr(framework),
                 do="write the module in PyTorch, and leave the call out",
             )
+        parts: dict[str, dict[str, Any]] = {"learners": {}, "env_runners": {}}
+        for name in [name for name in options if name.startswith("torch_compile_")]:
+            parts["learners" if name.startswith("torch_compile_learner") else "env_runners"][name] = options.pop(name)
+        if any(parts.values()):
+            self.change("framework", parts)
+        if not options and any(parts.values()):
+            return self
         return self._changes_nothing("framework", "networks are always PyTorch's")
 
     def resources(self: ConfigT, **settings: Any) -> ConfigT:

@@ -77,10 +77,14 @@ class AlgorithmConfig:
         """
         ...
     def framework(self: ConfigT, framework: str | None = "torch", **options: Any) -> ConfigT:
-        """Warn that networks are always PyTorch's; RLlib's options change nothing.
+        """Set the `torch_compile_...` settings; warn that RLlib's other options change nothing.
+
+        Args:
+            framework: "torch".
+            **options: settings of `learners` and `env_runners`, and RLlib's.
 
         Raises:
-            ConfigError: the framework is another one.
+            ConfigError: the framework is another one, or a setting is wrong.
         """
         ...
     def resources(self: ConfigT, **settings: Any) -> ConfigT:
@@ -428,6 +432,9 @@ class AlgorithmConfig:
         soft_horizon: bool = False,
         no_done_at_end: bool = False,
         random_first_horizon: int | None = None,
+        torch_compile_worker: bool = False,
+        torch_compile_worker_dynamo_backend: str = "inductor",
+        torch_compile_worker_dynamo_mode: str | None = None,
         explore: Literal["sample", "mode", "mean", "random"] | bool = True,
         episode_lookback_horizon: int = 1,
         env_to_module_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None = None,
@@ -484,6 +491,10 @@ class AlgorithmConfig:
                 always counts.
             random_first_horizon: Each environment's first episode is truncated after a random number of steps, 1 to
                 this; None: it is not.
+            torch_compile_worker: True: `torch.compile` makes what modules compute to act faster after first steps
+                that take longer.
+            torch_compile_worker_dynamo_backend: Its backend.
+            torch_compile_worker_dynamo_mode: Its mode, such as "reduce-overhead"; None: torch's default.
             explore: True, or "sample": actions are drawn from the distribution. False, or "mode": its most likely
                 ones are taken. "mean": its mean is taken. "random": actions are drawn from the action space.
             episode_lookback_horizon: Steps that a chunk keeps from before a cut, at least; pieces that read further
@@ -507,6 +518,10 @@ class AlgorithmConfig:
         num_aggregator_actors_per_learner: int = 0,
         device: str | Any = "cpu",
         add_default_connectors_to_learner_pipeline: bool = True,
+        autocast: Literal["bfloat16"] | None = None,
+        torch_compile_learner: bool = False,
+        torch_compile_learner_dynamo_backend: str = "inductor",
+        torch_compile_learner_dynamo_mode: str | None = None,
         columns: Literal["all", "auto"] = "all",
         learner_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None = None,
         num_aggregator_actors: int = 0,
@@ -522,6 +537,11 @@ class AlgorithmConfig:
             device: Device of the network and of all tensors that it is given: "cpu", "cuda", "cuda:0".
             add_default_connectors_to_learner_pipeline: False: the pipeline has only your pieces, and none of the
                 algorithm's.
+            autocast: "bfloat16": `torch.autocast` computes losses partly in this type; None: in float32.
+            torch_compile_learner: True: `torch.compile` makes losses, and the modules in them, faster after a first
+                update that takes longer.
+            torch_compile_learner_dynamo_backend: Its backend.
+            torch_compile_learner_dynamo_mode: Its mode, such as "reduce-overhead"; None: torch's default.
             columns: "auto": train batches omit columns that are not read.
             learner_connector: Your pieces from episodes to train batches: `lambda obs_space, act_space: ...`, or a
                 list of piece specs.
@@ -889,6 +909,9 @@ class AlgorithmConfig:
     soft_horizon: bool
     no_done_at_end: bool
     random_first_horizon: int | None
+    torch_compile_worker: bool
+    torch_compile_worker_dynamo_backend: str
+    torch_compile_worker_dynamo_mode: str | None
     explore: Literal["sample", "mode", "mean", "random"] | bool
     episode_lookback_horizon: int
     env_to_module_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None
@@ -900,6 +923,10 @@ class AlgorithmConfig:
     num_aggregator_actors_per_learner: int
     device: str | Any
     add_default_connectors_to_learner_pipeline: bool
+    autocast: Literal["bfloat16"] | None
+    torch_compile_learner: bool
+    torch_compile_learner_dynamo_backend: str
+    torch_compile_learner_dynamo_mode: str | None
     columns: Literal["all", "auto"]
     learner_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None
     num_aggregator_actors: int

@@ -432,6 +432,12 @@ class EnvRunnerSettings(SettingsModel):
     """True: train batches have no flags of ends, so that the value of the last observation always counts."""
     random_first_horizon: Positive | None = None
     """Each environment's first episode is truncated after a random number of steps, 1 to this; None: it is not."""
+    torch_compile_worker: Switch = False
+    """True: `torch.compile` makes what modules compute to act faster after first steps that take longer."""
+    torch_compile_worker_dynamo_backend: str = "inductor"
+    """Its backend."""
+    torch_compile_worker_dynamo_mode: str | None = None
+    """Its mode, such as "reduce-overhead"; None: torch's default."""
     explore: Literal["sample", "mode", "mean", "random"] | Switch = True
     """True, or "sample": actions are drawn from the distribution. False, or "mode": its most likely ones are taken.
     "mean": its mean is taken. "random": actions are drawn from the action space."""
@@ -460,6 +466,14 @@ class LearnerSectionSettings(SettingsModel):
     """Device of the network and of all tensors that it is given: "cpu", "cuda", "cuda:0"."""
     add_default_connectors_to_learner_pipeline: Switch = True
     """False: the pipeline has only your pieces, and none of the algorithm's."""
+    autocast: Literal["bfloat16"] | None = None
+    """"bfloat16": `torch.autocast` computes losses partly in this type; None: in float32."""
+    torch_compile_learner: Switch = False
+    """True: `torch.compile` makes losses, and the modules in them, faster after a first update that takes longer."""
+    torch_compile_learner_dynamo_backend: str = "inductor"
+    """Its backend."""
+    torch_compile_learner_dynamo_mode: str | None = None
+    """Its mode, such as "reduce-overhead"; None: torch's default."""
     columns: Literal["all", "auto"] = "all"
     """"auto": train batches omit columns that are not read."""
     learner_connector: Pieces = None

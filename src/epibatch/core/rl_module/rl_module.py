@@ -23,6 +23,7 @@ from torch import nn
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import Checkpointable, arrays_size, load_state
+from epibatch.core.compiling import compiled
 from epibatch.core.distributions.choosing import distribution_for
 from epibatch.core.distributions.distribution import Distribution
 from epibatch.core.errors import (
@@ -399,6 +400,7 @@ class RLModule(Checkpointable, ABC):
 
 # One for all calls: it is entered only where gradients are on, so that what it puts back is always that.
 _NO_GRAD = torch.no_grad()
+_ACTING = ("_forward_exploration", "_forward_inference")
 
 
 class TorchRLModule(nn.Module, RLModule):
@@ -430,7 +432,22 @@ class TorchRLModule(nn.Module, RLModule):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of copies and pickles; torch's own method, which comes first, does not call RLModule's."""
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
-        return {**state, "_dist_cls": None}
+        return {**{name: value for name, value in state.items() if name not in _ACTING}, "_dist_cls": None}
+
+    def compile_acting(self, *, backend: str = "inductor", mode: str | None = None) -> None:
+        """Compile what the module computes to act, by `torch.compile`; copies and pickles of it are not compiled.
+
+        Args:
+            backend: as for `torch.compile`.
+            mode: likewise; None: torch's default.
+
+        Raises:
+            ConfigError: torch has no such backend. Acting raises it if the module cannot be compiled.
+        """
+        for name in _ACTING:
+            function, where = getattr(type(self), name), f"{type(self).__name__}.{name}"
+            run = compiled(function, name=where, setting="torch_compile_worker", backend=backend, mode=mode)
+            self.__dict__[name] = partial(run, self)
 
     def forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Return the same as `forward_train`; calling the module runs this method."""
