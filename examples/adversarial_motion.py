@@ -5,6 +5,8 @@ used. A discriminator tells transitions of the agent from transitions of the ref
 where it is deceived (AMP, Peng et al. 2021, arXiv:2104.02180). Rewards are computed for a whole rollout at once, before
 its returns. Transitions that an end of an episode interrupts are left out, by a mask.
 
+`epibatch train examples/adversarial_motion.yaml --allow-imports` needs no loop: there the discriminator is a piece.
+
 Target: a mean distance of 0.25 from the curve; at random it is 1.6. Run it from the repository root:
 
     python examples/adversarial_motion.py
@@ -17,11 +19,20 @@ import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
-from motion_tracking import Options as TrackingOptions
-from motion_tracking import Training, config_for, reference
 from torch import nn
+
+from epibatch.connectors import ConnectorV2
+
+if __package__:  # as adversarial_motion.yaml imports it
+    from .motion_tracking import Options as TrackingOptions
+    from .motion_tracking import Training, config_for, reference
+else:
+    from motion_tracking import Options as TrackingOptions
+    from motion_tracking import Training, config_for, reference
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,43 @@ def reference_transitions(count: int, device: str) -> torch.Tensor:
     """Return transitions [count, 4] of the reference motion at speed 1: positions before and after a step."""
     phase = 2 * math.pi * torch.rand(count, 1, device=device)
     return torch.cat([reference(phase), (reference(phase + 0.05) - reference(phase)) / 0.05], 1)
+
+
+class MotionPrior(ConnectorV2):
+    """Replaces rewards by the discriminator's, and trains it, as a learner piece of adversarial_motion.yaml.
+
+    Args:
+        device: where the discriminator is.
+    """
+
+    mutates_episodes: ClassVar[bool] = True
+
+    def __init__(self, *spaces: Any, device: str = "cpu") -> None:
+        super().__init__(*spaces)
+        self.device, self.discriminator = device, Discriminator(device)
+
+    def __call__(self, *, batch: dict[str, Any], episodes: Sequence[Any], metrics: Any = None, **kwargs: Any) -> Any:
+        """Set the rewards of all episodes; logs the mean distance from the curve."""
+        positions = [torch.as_tensor(each.get_observations()["policy"][:, :2].copy()) for each in episodes]
+        pairs = [torch.cat([each[:-1], (each[1:] - each[:-1]) / 0.05], 1) for each in positions]
+        transitions = torch.cat(pairs).to(self.device)
+        rewards = self.discriminator.rewards(transitions).cpu().numpy()
+        for episode, own in zip(episodes, np.split(rewards, np.cumsum([len(each) for each in pairs])[:-1])):
+            episode.set_rewards(new_data=own)
+        for _ in range(4):
+            rows = torch.randint(len(transitions), (512,), device=self.device)
+            self.discriminator.learn(transitions[rows], reference_transitions(512, self.device))
+        if metrics is not None:
+            metrics.log_value("distance_from_curve", distance_from_curve(torch.cat(positions)), window=1)
+        return batch
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """Return the discriminator's weights; its optimiser begins again."""
+        return {name: value.cpu().numpy().copy() for name, value in self.discriminator.network.state_dict().items()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Set the discriminator's weights."""
+        self.discriminator.network.load_state_dict({name: torch.tensor(value) for name, value in state.items()})
 
 
 def distance_from_curve(positions: torch.Tensor) -> float:

@@ -5,6 +5,8 @@ velocity, wind and drag. The student sees the noisy group `policy` and the refer
 would have done in the same states, in a column `teacher_actions` that is computed for a whole rollout at once; and
 `DistillationLoss` moves the student's actions there (Ross et al. 2011, arXiv:1011.0686).
 
+`epibatch train examples/distillation.yaml --allow-imports` trains a student of a controller, without a loop.
+
 Target: the student is within 0.1 of the teacher's mean distance. Run it from the repository root:
 
     python examples/distillation.py
@@ -19,12 +21,27 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
-from motion_tracking import Options as TeacherOptions
-from motion_tracking import Training, config_for
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.env_runner import TensorEnvRunner
 from epibatch.learner import DistillationLoss, Learner, LearnerSettings, RolloutStorage
+
+if __package__:  # as distillation.yaml imports it
+    from .motion_tracking import Options as TeacherOptions
+    from .motion_tracking import Training, config_for
+else:
+    from motion_tracking import Options as TeacherOptions
+    from motion_tracking import Training, config_for
+
+
+class ControllerLoss(DistillationLoss):
+    """Imitates a controller, as distillation.yaml does: it pushes to the reference, against wind and drag."""
+
+    def __call__(self, batch: Any, *arguments: Any) -> Any:
+        """Return the loss against the controller's actions, of `critic`: way, velocity, wind and drag."""
+        way, velocity, wind, drag = batch["obs"]["critic"].split([2, 2, 2, 1], -1)
+        actions = (60.0 * way + (drag - 6.0) * velocity - wind) / 6.0
+        return super().__call__({**batch, "teacher_actions": actions.clamp(-1.0, 1.0)}, *arguments)
 
 
 @dataclass(frozen=True)

@@ -114,12 +114,13 @@ def test_cartpole_stops_at_the_goal(load_example, capsys):
     assert "iteration   2" not in capsys.readouterr().out
 
 
-def test_motion_tracking_from_its_file(monkeypatch, tmp_path):
+@pytest.mark.parametrize("name", ["motion_tracking", "distillation", "adversarial_motion"])
+def test_environments_of_tensors_from_a_file(name, monkeypatch, tmp_path):
     monkeypatch.chdir(EXAMPLES.parent)
     monkeypatch.syspath_prepend(str(EXAMPLES.parent))
-    arguments = ["train", str(EXAMPLES / "motion_tracking.yaml"), "--allow-imports", "--iterations", "1"]
+    arguments = ["train", str(EXAMPLES / f"{name}.yaml"), "--allow-imports", "--iterations", "1"]
     small = ["env_runners.num_envs_per_env_runner=16", "training.train_batch_size=96", "training.minibatch_size=48"]
     settings = [word for setting in small for word in ("--set", setting)]
     result = CliRunner().invoke(app, [*arguments, *settings, "--run", str(tmp_path / "run")])
     assert not result.exit_code, result.output
-    assert "return" in result.output and (tmp_path / "run" / "checkpoints").is_dir()
+    assert "run | " in result.output and (tmp_path / "run" / "checkpoints").is_dir()
