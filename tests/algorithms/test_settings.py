@@ -72,7 +72,11 @@ def problem_of(section, **values):
         ("env_runners", {"num_envs_per_env_runner": 0}, "greater than or equal to 1"),
         ("env_runners", {"rollout_fragment_length": 0}, "a positive integer or 'auto', found int 0"),
         ("env_runners", {"gym_env_vectorize_mode": "fast"}, "'sync', 'async' or 'vector_entry_point'"),
-        ("env_runners", {"explore": 1}, "env_runners.explore: input should be a valid boolean"),
+        (
+            "env_runners",
+            {"explore": 2},
+            "env_runners.explore: input should be True, False, 'sample', 'mode', 'mean' or 'random', found int 2",
+        ),
         ("environment", {"env": 3}, "an environment's name, its class"),
         ("environment", {"observation_space": (4,)}, "a gymnasium Space"),
         ("rl_module", {"rl_module_spec": "mlp"}, "an RLModuleSpec"),

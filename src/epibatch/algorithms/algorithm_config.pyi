@@ -435,7 +435,7 @@ class AlgorithmConfig:
         torch_compile_worker: bool = False,
         torch_compile_worker_dynamo_backend: str = "inductor",
         torch_compile_worker_dynamo_mode: str | None = None,
-        explore: Literal["sample", "mode", "mean", "random"] | bool = True,
+        explore: Literal[True, False, "sample", "mode", "mean", "random"] = True,
         episode_lookback_horizon: int = 1,
         env_to_module_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None = None,
         module_to_env_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None = None,
@@ -912,7 +912,7 @@ class AlgorithmConfig:
     torch_compile_worker: bool
     torch_compile_worker_dynamo_backend: str
     torch_compile_worker_dynamo_mode: str | None
-    explore: Literal["sample", "mode", "mean", "random"] | bool
+    explore: Literal[True, False, "sample", "mode", "mean", "random"]
     episode_lookback_horizon: int
     env_to_module_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None
     module_to_env_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None

@@ -36,6 +36,7 @@ from epibatch.core.plain import python_scalar
 from epibatch.core.registry import registered_envs
 from epibatch.core.runtime import device_name
 from epibatch.core.settings import (
+    PLAIN,
     Coefficient,
     Count,
     ErrorList,
@@ -438,7 +439,7 @@ class EnvRunnerSettings(SettingsModel):
     """Its backend."""
     torch_compile_worker_dynamo_mode: str | None = None
     """Its mode, such as "reduce-overhead"; None: torch's default."""
-    explore: Literal["sample", "mode", "mean", "random"] | Switch = True
+    explore: Annotated[Literal[True, False, "sample", "mode", "mean", "random"], PLAIN] = True
     """True, or "sample": actions are drawn from the distribution. False, or "mode": its most likely ones are taken.
     "mean": its mean is taken. "random": actions are drawn from the action space."""
     episode_lookback_horizon: Count = 1
