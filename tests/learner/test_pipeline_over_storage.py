@@ -249,3 +249,15 @@ def test_a_learner_learns_the_same_from_a_storage_and_from_its_episodes():
         assert len({count["num_env_steps_trained_lifetime"] for count in counts}) == 1
         for name, value in ours["default_policy"].items():
             assert value == pytest.approx(expected["default_policy"][name], rel=1e-4, abs=1e-6), name
+
+
+def test_a_reward_of_nan_does_not_outlive_its_episode():
+    storage = RolloutStorage(2, 1)
+    for rewards, ended in (([float("nan"), 2.0], [True, False]), ([3.0, 4.0], [False, False])):
+        storage.clear()
+        for reward, end in zip(rewards, ended):
+            step = {"obs": torch.zeros(1, 1), "actions": torch.zeros(1), "rewards": torch.tensor([reward])}
+            storage.add_step({**step, "terminateds": torch.tensor([end])})
+        storage.finish(torch.zeros(1, 1))
+    (episode,) = storage.episodes()
+    assert (episode.t_started, episode.return_before) == (1, 2.0)
