@@ -31,7 +31,6 @@ from .env_checks import (
     unpack_reset,
     unpack_step,
     warn_of_bounds,
-    with_both_flags,
 )
 from .tensor_envs import is_tensor
 
@@ -363,9 +362,7 @@ class MultiAgentCalls:
                 do="reset it first",
             )
         self._ended = True  # if this fails, it has to be reset again
-        result: Any = self.env.step(actions)
-        if isinstance(result, tuple) and len(result) == 4:
-            result = with_both_flags(self._step, result, {})
+        result = self.env.step(actions)
         if not isinstance(result, tuple) or len(result) != 5:
             do = "return all five; flags for agents that ended go into terminateds or truncateds"
             raise misfit(self._step, f"five values: {', '.join(_FIVE)}", result, do)
