@@ -92,6 +92,7 @@ from .observations.clip import Clip as Clip
 from .observations.flatten_axes import FlattenAxes as FlattenAxes
 from .observations.frozen_module import FrozenModule as FrozenModule
 from .observations.goal_distance_rewards import GoalDistanceRewards as GoalDistanceRewards
+from .observations.pad_ragged_rows import PadRaggedRows as PadRaggedRows
 from .observations.step_columns import CountSteps as CountSteps, MarkFirstSteps as MarkFirstSteps
 from .observations.time_max_pool import TimeMaxPool as TimeMaxPool
 from .replay.hindsight_goals import HindsightGoals as HindsightGoals

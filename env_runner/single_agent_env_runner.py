@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium.vector.utils import batch_space
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, RunnerArgumentError
@@ -15,13 +16,14 @@ from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.runtime import evaluation_mode
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
-from ..connectors.authoring.column_transform import acted_at_random
+from ..connectors.authoring.column_transform import acted_at_random, actions_for_env
 from ..episodes.flat_columns import episodes_to_columns
 from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_episodes import VectorEpisodes
 from ..episodes.vector_recorder import VectorRecorder
 from .acting.acting_modules import act, explores, sample_masked_actions
 from .env_runner import EnvRunner, is_amount
+from .envs.env_checks import has_objects
 from .envs.env_stepper import EnvStepper, VectorStep
 from .runner_config import RunnerConfig, config_or_settings
 from .runner_state import Running
@@ -318,7 +320,13 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         legal = sample_masked_actions(
             self._env_to_module, self._pending.batch, self._env_to_module.action_space, self.env.action_space.np_random
         )
-        drawn, envs = self.env.action_space.sample(), self._pending.envs
+        envs = self._pending.envs
+        if has_objects(self.env.single_action_space):  # text: one of what the module can say
+            space = batch_space(self._env_to_module.action_space, self.num_envs if envs is None else len(envs))
+            space.seed(int(self.env.action_space.np_random.integers(2**31)))
+            actions = space.sample()
+            return actions, actions_for_env(self._env_to_module, actions), {}
+        drawn = self.env.action_space.sample()
         if envs is not None:
             drawn = map_struct(lambda leaf: leaf[envs], drawn)
         actions, for_env = legal or acted_at_random(self.pipelines, drawn)

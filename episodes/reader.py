@@ -12,10 +12,10 @@ from epibatch.core.arrays_or_tensors import put
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeIndexError, nearest
 from epibatch.core.kept_property import kept_property
-from epibatch.core.structs import Form, flatten, flatten_like, unflatten
+from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
 from ._storage.chunk import chunk_of
-from .arrays import Leaf, fits
+from .arrays import Leaf, fits, object_leaf
 from .chunk_table import ChunkTable
 from .infinite_lookback_buffer import InfiniteLookbackBuffer, newest_of, rows_of
 from .rows import Rows
@@ -274,7 +274,10 @@ class EpisodeReader:
             else:
                 values = flatten_like(rows.form, table.tails[chunk])
                 kinds = map(fits, like, values)
-                tails[chunk] = [np.asarray(value, kind)[None] for value, kind in zip(values, kinds)]
+                tails[chunk] = [
+                    object_leaf([value]) if kind == np.object_ else np.asarray(value, kind)[None]
+                    for value, kind in zip(values, kinds)
+                ]
         rows.tails = tails
         shapes = [leaf.shape for leaf in like]
         rows.sound &= all(
@@ -420,7 +423,19 @@ class EpisodeReader:
         leaves = [rows.leaf(i, before=1 - has_row) for i in range(rows.num_leaves)]
         return unflatten(rows.form, leaves), None if has_row.all() else has_row
 
+    def newest_unjoined(self, column: str) -> Any:
+        """The newest row of each chunk, in the column's nesting: lists, since rows may differ in shape."""
+        if self._recorded is not None:
+            return map_struct(list, self._recorded.newest(column, False)[0])
+        return self._last_rows(column, self._buffers(column)).unjoined()
+
     def _joined_last(self, column: str, buffers: list[Any]) -> Any:
+        """The newest row of each buffer."""
+        rows = self._last_rows(column, buffers)
+        rows.check()
+        return rows.joined()
+
+    def _last_rows(self, column: str, buffers: list[Any]) -> Rows:
         """The newest row of each buffer, which may be held apart from the others because it differs from them."""
         chunk_rows: list[tuple[Any, list[Leaf]]] = []
         for chunk, buffer in enumerate(buffers):
@@ -431,9 +446,7 @@ class EpisodeReader:
             chunk_rows.append(found)
         leaves = [list(parts) for parts in zip(*(chunk_leaves for _, chunk_leaves in chunk_rows))]
         counts = np.ones(len(chunk_rows), np.int64)
-        rows = Rows(chunk_rows[0][0], leaves, counts, self.table.lengths, column, self.describe)
-        rows.check()
-        return rows.joined()
+        return Rows(chunk_rows[0][0], leaves, counts, self.table.lengths, column, self.describe)
 
     # -- rows around those of a batch ----------------------------------------------------------------
 

@@ -149,8 +149,11 @@ class Rows:
 
     # -- checks ------------------------------------------------------------------------------------
 
-    def check(self) -> bool:
+    def check(self, *, objects: bool = False) -> bool:
         """Make sure that the rows can be joined.
+
+        Args:
+            objects: True: those of a column of objects need not have one shape.
 
         Returns:
             True if all of them are numbers.
@@ -180,10 +183,14 @@ class Rows:
             for chunk, tail in self.tails.items():
                 if tail[i].shape[1:] != own[chunk].shape[1:]:
                     raise self._ragged(i, own[chunk].shape[1:], tail[i][0], chunk, len(own[chunk]))
-            objects = [(chunk, leaf) for chunk, leaf in enumerate(own) if leaf.dtype.kind == "O"]
-            rows = [(row, chunk, t) for chunk, leaf in objects for t, row in enumerate(leaf)]
+            as_objects = [(chunk, leaf) for chunk, leaf in enumerate(own) if leaf.dtype.kind == "O"]
+            rows = [(row, chunk, t) for chunk, leaf in as_objects for t, row in enumerate(leaf)]
             arrays = rows and isinstance(rows[0][0], (np.ndarray, np.generic))
-            if arrays and not (rows[0][0].dtype.kind in "SU" and not any(np.ndim(row) for row, *_ in rows)):
+            if (
+                arrays
+                and not objects
+                and not (rows[0][0].dtype.kind in "SU" and not any(np.ndim(row) for row, *_ in rows))
+            ):
                 shape = np.shape(rows[0][0])
                 raise self._ragged(i, shape, *next((item for item in rows if np.shape(item[0]) != shape), rows[0]))
         return all(leaf.dtype.kind in "biufc" for leaves in parts for leaf in leaves)
@@ -205,7 +212,7 @@ class Rows:
             f"column {self._name!r}{paths_of(self.form)[i]}, {self._describe(chunk)}",
             expected=f"rows of one shape, {shape}",
             found=f"row {t} of shape {np.shape(row)} (the episode keeps such a column as objects)",
-            do="bring them to one shape, by padding say, with an earlier piece",
+            do="bring them to one shape with an earlier piece: put PadRaggedRows into this pipeline, too",
         )
 
     # -- arrays ------------------------------------------------------------------------------------
@@ -237,6 +244,16 @@ class Rows:
             as_float32: Join leaves that are float64 throughout as float32.
         """
         return unflatten(self.form, [self.leaf(i, as_float32=as_float32) for i in range(self.num_leaves)])
+
+    def unjoined(self) -> Any:
+        """All rows, chunk after chunk, in the column's nesting: lists, since rows may differ in shape."""
+        leaves: list[list[Any]] = [[] for _ in self.parts]
+        for chunk in range(len(self.counts)):
+            for rows, leaf in zip(leaves, self.of_chunk(chunk)):
+                rows.extend(leaf)
+                if self._bootstrap:
+                    rows.append(rows[-1])
+        return unflatten(self.form, leaves)
 
     def padded(self, layout: SequenceLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""

@@ -59,6 +59,18 @@ def _column(rows: Rows, group: ChunkGroup) -> EpisodeColumn:
     return EpisodeColumn(rows if rows.check() else rows.joined(), group.counts)
 
 
+def observations_unjoined(group: ChunkGroup, *, newest: bool) -> tuple[Any, Ints | None]:
+    """Return the observations of all chunks as lists, since they may differ in shape, and the number of each chunk's.
+
+    Args:
+        group: The chunks.
+        newest: Whether to return the newest ones only: one each (None).
+    """
+    if newest:
+        return group.reader.newest_unjoined(Columns.OBS), None
+    return _rows(group, Columns.OBS, group.plus_one, None).unjoined(), group.counts
+
+
 def next_observations(group: ChunkGroup) -> EpisodeColumn:
     """Return the observation after each step; a bootstrap row has the last observation again.
 

@@ -183,7 +183,7 @@ def _masks(names: list[str], spaces: list[Any]) -> dict[int, tuple[int, int]]:
         if name != pair and places.keys() == {name, f"{pair}['mask']"}:
             mask = places[f"{pair}['mask']"]
             size = mask_size_of(gym.spaces.Dict(value=spaces[index], mask=spaces[mask]))
-            if size:
+            if size in (1, math.prod(spaces[index].shape)):  # else of rows: each entry counts
                 masks[index] = mask, size
     return masks
 

@@ -5,5 +5,6 @@ from .clip import Clip as Clip
 from .flatten_axes import FlattenAxes as FlattenAxes
 from .frozen_module import FrozenModule as FrozenModule
 from .goal_distance_rewards import GoalDistanceRewards as GoalDistanceRewards
+from .pad_ragged_rows import PadRaggedRows as PadRaggedRows
 from .step_columns import CountSteps as CountSteps, MarkFirstSteps as MarkFirstSteps
 from .time_max_pool import TimeMaxPool as TimeMaxPool

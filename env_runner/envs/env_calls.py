@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper, read_from_shared_memory
 
 from epibatch.core.errors import ColumnError, EnvironmentContractError, nearest
+from epibatch.core.ragged import has_ragged_parts, ragged_row
 from epibatch.core.spaces import check_row
 from epibatch.core.structs import Form, flatten, flatten_like
 
@@ -319,6 +320,8 @@ class MultiAgentCalls:
         self._copy = copy
         self.facts = EnvFacts(*spaces_of(env), env.render_mode, dict(env.metadata))
         self._spaces = self.facts.observation_space
+        given = {agent: env.unwrapped.get_observation_space(agent) for agent in self._spaces}
+        self._ragged = {agent: space for agent, space in given.items() if has_ragged_parts(space)}
         space = env.unwrapped.observation_space if not env.unwrapped.observation_spaces else None
         nested = isinstance(space, gym.spaces.Dict)
         self._has_common = space is not None and not (nested and any(agent in space.spaces for agent in self._spaces))
@@ -409,6 +412,9 @@ class MultiAgentCalls:
             by_agent = values.keys() <= self._spaces.keys()
         if not by_agent:
             values = self._of_all(name, values, where)
+        if self._ragged and name == "observations":
+            ragged = self._ragged
+            values = {agent: ragged_row(ragged.get(agent), value, boxed=True) for agent, value in values.items()}
         checked, usual = self._checked[name], _USUAL.get(name)
         strange = usual is not None and not usual.issuperset(map(type, values.values()))
         if strange or (name == "rewards" and not _finite(values.values())):

@@ -19,6 +19,7 @@ from epibatch.core.errors import (
     nearest,
 )
 from epibatch.core.plain import key_text, plain_key
+from epibatch.core.ragged import is_padded, is_ragged, ragged_space
 from epibatch.core.spaces import encoding_advice, get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of
 
@@ -187,42 +188,55 @@ def _check_made(env: Any, num_envs: int, expected: Any) -> None:
 
 
 def check_space(space: Any, where: str, *, text: bool = True) -> None:
-    """Raise if the values of a space are neither arrays of one shape nor text.
+    """Raise if the values of a space are neither arrays of one shape nor text nor arrays with any number of rows.
 
     Args:
         space: The space.
         where: Its name for messages.
-        text: False: text is refused, too.
+        text: False: text is refused, too, and so are such arrays, unless they are padded ones with their mask.
 
     Raises:
         SpaceError: it is such a space, or has such a part.
     """
-    leaves, form = flatten(get_base_struct_from_space(space))
-    for path, leaf in zip(paths_of(form), leaves):
-        if (leaf.shape is None or leaf.dtype is None) and not (text and isinstance(leaf, gym.spaces.Text)):
-            raise SpaceError(
-                where + path,
-                expected="Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these: values of one shape",
-                found=f"{leaf}",
-                do=encoding_advice(leaf),
-            )
-        if not isinstance(leaf, _BATCHED) and batch_space.dispatch(type(leaf)) is batch_space.dispatch(gym.Space):
-            name = type(leaf).__name__
-            raise SpaceError(
-                where + path,
-                expected="a space whose values Gymnasium can put into one array",
-                found=f"{name}, a class that it does not know",
-                do=f"subclass Box; or register {name} with batch_space, create_empty_array, concatenate and iterate of "
-                "gymnasium.vector.utils",
-            )
+    if is_padded(space):
+        return
+    if isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)):
+        parts: Any = space.spaces.items() if isinstance(space, gym.spaces.Dict) else enumerate(space.spaces)
+        for key, part in parts:
+            check_space(part, f"{where}[{key!r}]", text=text)
+    elif (space.shape is None or space.dtype is None) and not (text and is_objects(space)):
+        raise SpaceError(
+            where,
+            expected="Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these: values of one shape",
+            found=f"{space}",
+            do=encoding_advice(space),
+        )
+    elif not isinstance(space, _BATCHED) and not is_objects(space) and _is_unknown(type(space)):
+        name = type(space).__name__
+        raise SpaceError(
+            where,
+            expected="a space whose values Gymnasium can put into one array",
+            found=f"{name}, a class that it does not know",
+            do=f"subclass Box; or register {name} with batch_space, create_empty_array, concatenate and iterate of "
+            "gymnasium.vector.utils",
+        )
 
 
-_BATCHED = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary, gym.spaces.Text)
+_BATCHED = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 
 
-def has_text(space: Any) -> bool:
-    """True if a space has values that are text, or that have such parts."""
-    return any(isinstance(leaf, gym.spaces.Text) for leaf in flatten(get_base_struct_from_space(space))[0])
+def _is_unknown(kind: type[Any]) -> bool:
+    return batch_space.dispatch(kind) is batch_space.dispatch(gym.Space)
+
+
+def is_objects(space: Any) -> bool:
+    """True if the values of a space are text, or arrays with any number of rows, which are kept as objects."""
+    return isinstance(space, gym.spaces.Text) or is_ragged(space)
+
+
+def has_objects(space: Any) -> bool:
+    """True if a space has values that are kept as objects, or that have such parts."""
+    return any(map(is_objects, flatten(get_base_struct_from_space(space))[0]))
 
 
 def _found(value: Any) -> str:
@@ -465,9 +479,10 @@ def agents_of(env: Any) -> list[Any]:
 
 
 def spaces_of(env: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Return observation and action space of each agent."""
+    """Return observation and action space of each agent; observations with any number of rows are arrays there."""
     agents, base = agents_of(env), env.unwrapped
-    return {a: base.get_observation_space(a) for a in agents}, {a: base.get_action_space(a) for a in agents}
+    observation_spaces = {a: ragged_space(base.get_observation_space(a)) for a in agents}
+    return observation_spaces, {a: base.get_action_space(a) for a in agents}
 
 
 def check_multi_agent_env(env: Any, maker: Any) -> Any:

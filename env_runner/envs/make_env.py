@@ -31,6 +31,7 @@ from .env_checks import (
     several_envs_error,
 )
 from .multi_agent_base import MultiAgentEnv, mark_end
+from .ragged_envs import with_ragged_rows, with_ragged_vectors
 from .tensor_envs import VectorEnvAdapter
 from .vector_envs import AsyncEnvs, SyncEnvs, VectorMultiAgentEnv
 from .wrappers import ActionChunks, EpisodicLife, FrameSkip, Horizon, NoopStarts, without_time_limits
@@ -446,6 +447,8 @@ def make_vector_env(
         vector_env = VectorEnvAdapter(vector_env, reset_mode or _SAME_STEP) if fits else vector_env
     if resets_itself and isinstance(vector_env, gym.vector.VectorEnv) and "autoreset_mode" not in vector_env.metadata:
         vector_env.metadata = {**vector_env.metadata, "autoreset_mode": reset_mode}
+    if isinstance(vector_env, gym.vector.VectorEnv) and mode == "vector_entry_point":
+        vector_env = with_ragged_vectors(vector_env)
     return check_vector_env(vector_env, num_envs, reset_mode)
 
 
@@ -475,7 +478,8 @@ def _vectorized(
             takes_mode = "autoreset_mode" in inspect.signature(_vector_creator(env)).parameters
             own = {**config, **(settings if takes_mode else {})}
             return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **own)
-    around = [*_wrapper_functions(wrappers), *([_refuse_counting] if workers["resets_itself"] else [])]
+    counted = [_refuse_counting] if workers["resets_itself"] else []
+    around = [*_wrapper_functions(wrappers), *counted, with_ragged_rows]
     if mode == "async":
         return AsyncEnvs(
             [partial(_single, env, creator, own, around, check_single_env) for own in _numbered(config, num_envs)],

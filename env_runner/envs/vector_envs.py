@@ -36,7 +36,8 @@ from .env_checks import (
     check_info,
     check_multi_agent_env,
     check_space,
-    has_text,
+    has_objects,
+    is_objects,
     reward_shape,
     unjoined,
     with_both_flags,
@@ -107,7 +108,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         self._joined: Any = create_empty_array(space, n=count, fn=np.zeros)
         self._shape = space.shape
         self._nested = isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple))
-        self._has_text = has_text(space)
+        self._has_objects = has_objects(space)
         self.failures: dict[int, Exception] = {}
         self.reward_shape = reward_shape(self.envs[0])
         self._rewards_shape = (count, *self.reward_shape)
@@ -266,8 +267,8 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         return self._stacked(rows)
 
     def _stacked(self, rows: Any) -> Any:
-        if self._has_text:
-            return _with_text(self.single_observation_space, rows)
+        if self._has_objects:
+            return with_objects(self.single_observation_space, rows)
         self._joined = concatenate(self.single_observation_space, rows, self._joined)
         return self._joined
 
@@ -293,18 +294,18 @@ def _raise_first(failures: dict[int, Exception]) -> None:
         raise error
 
 
-def _with_text(space: Any, rows: Sequence[Any]) -> Any:
-    """Stack observations that have text in them: each leaf is an array [N, ...], text one of strings.
+def with_objects(space: Any, rows: Sequence[Any]) -> Any:
+    """Stack observations with text or any number of rows in them: each leaf is an array [N, ...], such ones of objects.
 
     Raises:
-        SpaceError: text is expected, and another object found.
+        SpaceError: text, or rows of a space, are expected, and another object found.
     """
     parts = get_base_struct_from_space(space)
     leaves, form = flatten(parts)
     columns = zip(*(flatten_like(form, row) for row in rows))
     stacked: list[Any] = []
     for leaf, column in zip(leaves, columns):
-        if isinstance(leaf, gym.spaces.Text):
+        if is_objects(leaf):
             for row in column:
                 check_row(leaf, row, "observation")
             stacked.append(object_leaf(column))
@@ -527,9 +528,9 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         self._sent: dict[int, tuple[Any, ...]] = {}
         self._kept: Any = None  # results of environments beside one whose failure was raised
         space, memory = self.single_observation_space, None
-        self._texts: list[Any] | None = None  # observations with text come with the answers
-        if has_text(space):
-            self._texts = list(iterate(self.observation_space, create_empty_array(space, n=self.num_envs)))
+        self._objects: list[Any] | None = None  # observations with objects come with the answers
+        if has_objects(space):
+            self._objects = list(iterate(self.observation_space, create_empty_array(space, n=self.num_envs)))
         else:
             memory = create_shared_memory(space, n=self.num_envs, ctx=multiprocessing.get_context(context))
             self._observations = read_from_shared_memory(space, memory, n=self.num_envs)
@@ -697,11 +698,11 @@ class AsyncEnvs(gym.vector.VectorEnv[Any, Any, Any]):
         return self._observations, rewards, flags[0], flags[1], infos
 
     def _noted(self, result: tuple[dict[int, Any], Any]) -> tuple[dict[int, Any], Any]:
-        """Return answers and failures; text in the answers is the newest from now on."""
-        if self._texts is not None:
+        """Return answers and failures; objects in the answers are the newest from now on."""
+        if self._objects is not None:
             for i, answer in result[0].items():
-                self._texts[i] = answer[0]
-            self._observations = _with_text(self.single_observation_space, self._texts)
+                self._objects[i] = answer[0]
+            self._observations = with_objects(self.single_observation_space, self._objects)
         return result
 
     def call(self, name: str | Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, ...]:

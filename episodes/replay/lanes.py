@@ -22,6 +22,7 @@ from epibatch.core.restoring import check_count
 from epibatch.core.sealed_arrays import SealedArrays, SealedFile
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
+from ..arrays import object_leaf
 from ..reader import EpisodeReader, reader_of
 from ..store import Flags, Ints, Leaf, StoreColumn
 from .held_steps import Life, Name
@@ -330,7 +331,7 @@ class Lanes:
         for name, column in state["columns"].items():
             leaves, form = flatten(column)
             _require(all(len(leaf) == len(filled) for leaf in leaves), f"newest rows of {name!r}")
-            arrays = [_objects(leaf) if isinstance(leaf, list) else np.asarray(leaf) for leaf in leaves]
+            arrays = [object_leaf(leaf) if isinstance(leaf, list) else np.asarray(leaf) for leaf in leaves]
             out._columns[name] = out._with_room(name, form, arrays)
             for leaf, values in zip(out._columns[name][1], arrays):
                 leaf[newest] = values
@@ -382,7 +383,7 @@ class Lanes:
             apart = [i for i, leaf in enumerate(leaves) if not _is_numbers(leaf)]
             _require(len(columns[name]) == len(apart), f"rows of {name!r}")
             for i, values in zip(apart, columns[name]):
-                array = _objects(values) if isinstance(values, list) else np.asarray(values)
+                array = object_leaf(values) if isinstance(values, list) else np.asarray(values)
                 fits = array.shape == (len(rows), *leaves[i].shape[1:]) and not _is_numbers(array)
                 _require(fits, f"rows of {name!r}")
                 leaves[i] = self._promoted(leaves[i], np.result_type(leaves[i], array))
@@ -439,7 +440,7 @@ class Lanes:
             infos = [
                 row for episode, skip in zip(episodes, skipped.tolist()) for row in episode.get_infos(slice(skip, None))
             ]
-            columns[Columns.INFOS] = None, [_objects(infos)]
+            columns[Columns.INFOS] = None, [object_leaf(infos)]
         return reader, columns
 
     def write(
@@ -502,7 +503,7 @@ class Lanes:
 
     def _checked(self, name: str, reader: EpisodeReader, skipped: Ints) -> tuple[Form, list[Leaf]]:
         rows = reader.rows(name, skipped, reader.lengths + (name == Columns.OBS))
-        rows.check()
+        rows.check(objects=True)
         form, leaves = rows.form, [rows.leaf(i) for i in range(rows.num_leaves)]
         before = self._columns.get(name)
         if before is None:
@@ -645,10 +646,3 @@ def _kind(leaf: Leaf) -> tuple[Any, tuple[int, ...]]:
 def _listed(leaf: Leaf) -> Any:
     """A list of Python objects if the leaf has such, since a state holds no arrays of objects; else the leaf."""
     return leaf.tolist() if leaf.dtype == np.object_ else leaf
-
-
-def _objects(rows: Sequence[Any]) -> Leaf:
-    """Return an array of Python objects: object [R]."""
-    out = np.empty(len(rows), np.object_)
-    out[:] = rows
-    return out

@@ -99,7 +99,7 @@ def test_unfit_rows_are_explained(space, row, message):
     ("space", "advice"),
     [
         (spaces.Text(5), "encode the text"),
-        (spaces.Sequence(BOX), "pad the sequence"),
+        (spaces.Sequence(BOX), "put PadRaggedRows"),
         (spaces.Graph(BOX, None), "pad nodes and edges"),
         (spaces.OneOf([BOX]), "replace it by a space of one shape"),
     ],

@@ -117,7 +117,7 @@ def test_rows_that_prove_another_autoreset_mode_than_the_assumed_one_warn_once(a
     assert len(found) == at_once and all("'autoreset_mode'" in text and "SAME_STEP" in text for text in found)
 
 
-@pytest.mark.parametrize("space", [S.Sequence(UNIT), S.Graph(UNIT, None), S.Dict(a=S.Graph(UNIT, None))], ids=str)
+@pytest.mark.parametrize("space", [S.Sequence(S.Sequence(UNIT)), S.OneOf([UNIT]), S.Dict(a=S.OneOf([UNIT]))], ids=str)
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_observations_without_one_shape_are_the_same_error_in_both_modes(space, mode):
     with pytest.raises(SpaceError, match=r"(?s)observation space.*TransformObservation"):

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pettingzoo
 import pytest
-from gymnasium.spaces import Box, Discrete, Graph, Sequence, Text, Tuple
+from gymnasium.spaces import Box, Discrete, Sequence, Text, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from epibatch.algorithms import PPOConfig
@@ -237,13 +237,13 @@ V = "vector_entry_point"
         ((cart_poles, 2, V, {}, None, ["ClipAction"]), ConfigError, r"gymnasium\.wrappers\.vector"),
         # observations without one shape
         (
-            (lambda: Odd(Sequence(Discrete(3))), 2),
+            (lambda: Odd(Sequence(Text(3))), 2),
             SpaceError,
             r"observation space\n[\s\S]*wrappers.TransformObservation",
         ),
-        ((lambda: Odd(Graph(Discrete(3), None)), 2), SpaceError, "observation space\n"),
+        ((lambda: Odd(gym.spaces.OneOf([Discrete(3)])), 2), SpaceError, "observation space\n"),
         (
-            (lambda: Odd(gym.spaces.Dict(b=Tuple([Sequence(Discrete(3))]))), 2),
+            (lambda: Odd(gym.spaces.Dict(b=Tuple([gym.spaces.OneOf([Discrete(3)])]))), 2),
             SpaceError,
             r"observation space\['b'\]\[0\]",
         ),

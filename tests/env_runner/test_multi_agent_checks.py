@@ -223,7 +223,7 @@ class Foreign(gym.Env):
 
 
 NAMELESS = made(agents=[], possible_agents=[], observation_spaces=None)
-WORDS = gym.spaces.Dict(word=gym.spaces.Sequence(Discrete(3)))
+WORDS = gym.spaces.Dict(word=gym.spaces.OneOf([Discrete(3)]))
 
 
 @pytest.mark.parametrize(

@@ -152,3 +152,46 @@ def test_what_is_no_text_is_named(mode, value):
 
 def test_check_env_takes_text():
     assert not check_env(Nested, num_steps=10, timeout_s=None).findings
+
+
+SAYINGS = ("go north", "go south")
+
+
+class Spoken(gym.Env):
+    """Episodes of three steps; the action is text."""
+
+    observation_space, action_space = gym.spaces.Box(0, 1, (2,)), gym.spaces.Text(20)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return np.zeros(2, np.float32), float(SAYINGS.index(action)), self.t == 3, False, {}
+
+
+class Speak(ColumnTransform):
+    columns = "actions"
+
+    def output_space(self, space: Any) -> Any:
+        return gym.spaces.Discrete(2)
+
+    def transform(self, x: Any) -> Any:
+        return np.array([SAYINGS.index(text) for text in x])
+
+    def inverse(self, y: Any) -> Any:
+        return np.array([SAYINGS[i] for i in y], object)
+
+
+@pytest.mark.parametrize("random_actions", [False, True])
+def test_actions_become_text_by_the_inverse(random_actions):
+    config = PPOConfig().environment(Spoken).debugging(seed=0)
+    config.env_runners(num_envs_per_env_runner=2, env_to_module_connector=lambda *args: Speak())
+    runner = SingleAgentEnvRunner(config=config)
+    episodes = runner.sample(num_episodes=10, random_actions=random_actions)
+    said = np.concatenate([episode.get_actions() for episode in episodes])
+    assert said.tolist() == np.concatenate([episode.get_rewards() for episode in episodes]).tolist()
+    assert set(said.tolist()) == {0, 1}
+    runner.stop()

@@ -71,6 +71,7 @@ RUNS = [
     slow(
         "action_mask", "--steps 4000", lambda run: run[0] > 2.15 and run[1] >= 4_000, "none illegal"
     ),  # at random 1.95
+    slow("point_cloud", "--steps 12000", lambda run: run > 0, "mean return"),  # at random -0.8
     slow(
         "pixel_catch",
         "--steps 100",

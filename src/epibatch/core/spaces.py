@@ -70,7 +70,8 @@ _FLOATS = (np.float16, np.float32, np.float64)
 _ADVICE: dict[type, str] = {
     spaces.Text: "encode the text as an array of one length, with an env-to-module piece whose "
     "recompute_output_observation_space says so, or with a wrapper around the environment",
-    spaces.Sequence: "pad the sequence to one length and give it as a Box, with a wrapper around the environment",
+    spaces.Sequence: "put PadRaggedRows into both pipelines, with max_rows if the network needs one length; or pad the "
+    "rows and give them as a Box, with a wrapper around the environment",
     spaces.Graph: "pad nodes and edges to one number and give them as Boxes, with a wrapper around the environment",
 }
 
@@ -122,7 +123,7 @@ def map_space(function: Callable[[Any], Any], space: Any) -> Any:
 
 
 def mask_size_of(space: Any) -> int:
-    """Entries of the mask of a Dict of a Box `value` and its `mask`; 0 for other spaces."""
+    """Entries of the mask of a Dict of a Box `value` and its `mask`, of each entry or row; 0 for other spaces."""
     if not isinstance(space, spaces.Dict) or space.spaces.keys() != {"value", "mask"}:
         return 0
     value, mask = space["value"], space["mask"]
@@ -132,7 +133,8 @@ def mask_size_of(space: Any) -> int:
         or (isinstance(mask, spaces.Box) and bool((mask.low == 0).all() and (mask.high == 1).all()))
     )
     size = int(np.prod(mask.shape or ()))
-    return size if is_mask and isinstance(value, spaces.Box) and (size == 1 or mask.shape == value.shape) else 0
+    of_rows = isinstance(value, spaces.Box) and mask.shape == value.shape[: len(mask.shape or ())]
+    return size if is_mask and isinstance(value, spaces.Box) and (size == 1 or of_rows) else 0
 
 
 def check_row(space: gym.Space[Any], row: Any, where: str) -> None:
@@ -279,22 +281,28 @@ def _without_ones(shape: Any) -> list[int]:
 
 def _check_leaf(space: gym.Space[Any], row: Any, where: str) -> None:
     shape: tuple[int, ...] = ()
-    if isinstance(space, spaces.Discrete):
+    many = isinstance(space, spaces.Sequence) and space.stack  # any number of rows, in one array
+    part: Any = space.feature_space if isinstance(space, spaces.Sequence) and many else space
+    if isinstance(part, spaces.Discrete):
         kinds, expected = "iub", "integer"
-    elif isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
-        kinds, expected, shape = "iub", "integers", space.shape
-    elif isinstance(space, spaces.Box):
-        kinds, expected, shape = "fiub", "numbers", space.shape
+    elif isinstance(part, (spaces.MultiDiscrete, spaces.MultiBinary)):
+        kinds, expected, shape = "iub", "integers", part.shape
+    elif isinstance(part, spaces.Box):
+        kinds, expected, shape = "fiub", "numbers", part.shape
     elif isinstance(space, spaces.Text) and not isinstance(row, str):
         raise _unfit(where, "text", _describe(row), space)
     else:
         return
+    if many and isinstance(row, np.ndarray) and row.dtype == _OBJECT and not row.ndim:
+        row = row[()]
     try:
         array = np.asarray(row) if is_leaf(row) else None
     except ValueError:
         array = None
-    if array is None or array.shape != shape or array.dtype.kind not in kinds:
-        raise _unfit(where, f"{expected} of shape {shape}", _describe(row), space)
+    fits = array is not None and array.shape[many:] == shape and array.ndim == len(shape) + many
+    if array is None or not fits or array.dtype.kind not in kinds:
+        rows = "any number of rows, " if many else ""
+        raise _unfit(where, f"{rows}{expected} of shape {shape}", _describe(row), space)
 
 
 def _describe(row: Any) -> str:

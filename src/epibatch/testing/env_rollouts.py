@@ -22,6 +22,7 @@ from epibatch.core.errors import (
     SpaceError,
     UnknownNameError,
 )
+from epibatch.core.ragged import ragged_space
 from epibatch.core.spaces import check_row, choice_counts, get_base_struct_from_space, random_legal_actions
 from epibatch.core.structs import map_struct
 from epibatch.env_runner.envs.env_calls import MultiAgentCalls
@@ -251,8 +252,9 @@ class _Rollout:
     def warn_of_space(self) -> None:
         """Note a space whose values the runner does not take as they are."""
         for agent, (space, _) in self._spaces.items():
+            name = "observation_space" if agent is None else f"observation_spaces[{agent!r}]"
             try:
-                check_space(space, "observation_space" if agent is None else f"observation_spaces[{agent!r}]")
+                check_space(ragged_space(space), name)
             except SpaceError as error:
                 self._note_error(error, level=WARNING)
 

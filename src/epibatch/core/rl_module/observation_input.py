@@ -37,8 +37,8 @@ class ObservationInput:
     encoder's own if `conv_filters` or `default_conv_filters` has layers for them.
 
     A Dict of a Box `value` and a `mask` is a pair. It becomes the value, with zeros where the mask is 0, then the mask.
-    The mask is a Discrete(2), or a MultiBinary or a Box from 0 to 1 with one entry or the value's shape. A batch
-    may have a `MaskedColumn` there.
+    The mask is a Discrete(2), or a MultiBinary or a Box from 0 to 1 with one entry, or one for each entry or row of the
+    value. A batch may have a `MaskedColumn` there.
 
     Args:
         space: the observation space.
@@ -144,7 +144,8 @@ class ObservationInput:
                 part = encoder(part)
             if mask_size:
                 mask = _mask(_part(obs, mask_path), part.shape[:-1], mask_size)
-                parts.append(part.masked_fill(mask == 0, 0.0))
+                each = mask if mask_size == 1 else mask.repeat_interleave(part.shape[-1] // mask_size, -1)
+                parts.append(part.masked_fill(each == 0, 0.0))
                 part = mask.float()
             parts.append(part)
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
