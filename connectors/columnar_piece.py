@@ -35,9 +35,9 @@ class Piece(FieldPiece):
     piece that declares nothing; `super().__call__(...)` is the built-in piece's work at this point of the pipeline.
 
     The annotated attributes of a subclass are keywords of its constructor, as in `dataclasses`; `__post_init__` checks
-    them. Those with an underscore are not. A subclass may write `__init__` instead. Some pieces also take `multi_agent`,
-    which is True if the spaces are Dicts of several agents' spaces (a pipeline with AgentToModuleMapping knows). Pieces
-    that stand in both pipelines take `as_learner_connector`, which is True if the batch is for training.
+    them. Those with an underscore are not. A subclass may write `__init__` instead. Some pieces also take
+    `multi_agent`, which is True if the spaces are Dicts of several agents' spaces (a pipeline with AgentToModuleMapping
+    knows). Pieces that stand in both pipelines take `as_learner_connector`, which is True if the batch is for training.
 
     Args:
         input_observation_space: Space of one observation.
