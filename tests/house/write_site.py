@@ -127,7 +127,7 @@ def api_pages() -> tuple[dict[str, str], dict[str, str]]:
                 anchor = f"{package}.{name}"
                 page = anchor if _count_methods(*origin) > MANY_METHODS else package
                 homes[origin] = f"api/{page}.html#{anchor}"
-                pages.setdefault(f"api/{page}.md", f"# {page}\n")
+                pages.setdefault(f"api/{page}.md", f"# {page if page == package else name}\n")
                 pages[f"api/{page}.md"] += f"\n::: {anchor}\n"
     addresses = {
         f"{package}.{name}": homes[_origin(names, package, name)] for package in names for name in names[package]
@@ -206,7 +206,11 @@ def main() -> int:
     _copied(SETTINGS / "site.css", SITE / "pages" / "site.css")
     index = (REPOSITORY / INDEX).read_text(encoding="utf-8")
     parts = [{title: _placed(part)} for title, part in navigation(index).items()]
-    parts = [{"Home": ["index.md", place(INDEX)]}, *parts, {"API": [{page[4:-3]: page} for page in pages]}]
+    parts = [
+        {"Home": ["index.md", place(INDEX)]},
+        *parts,
+        {"API": [{page[len("api/epibatch.") : -len(".md")] or "epibatch": page} for page in pages]},
+    ]
     _write(SITE / "mkdocs.yml", f"{(SETTINGS / 'mkdocs.yml').read_text(encoding='utf-8')}nav: {json.dumps(parts)}\n")
     faults += build(names)
     print("\n".join([*faults, f"{len(faults)} faults; the site is in {SITE / 'html'}"]))
