@@ -14,6 +14,7 @@ READY := $(VENV)/.ready
 RAY_READY := $(VENV)/.ready-ray
 CONFORMANCE_READY := $(VENV)/.ready-conformance
 BENCH_READY := $(VENV)/.ready-bench
+DOCS_READY := $(VENV)/.ready-docs
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e
 
 TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
@@ -21,7 +22,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-ray test-latest test-oldest lint format types unit examples learning bench bench-memory faults kills scale generated conformance conformance-page dist-check clean
+.PHONY: help setup demo test test-slow test-ray test-latest test-oldest lint format types unit examples learning bench bench-memory faults kills scale generated docs conformance conformance-page dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +45,10 @@ $(CONFORMANCE_READY): $(READY)
 
 $(BENCH_READY): $(READY)
 	$(INSTALL) '.[dev,bench]'
+	touch $@
+
+$(DOCS_READY): $(READY)
+	$(INSTALL) '.[dev,docs]'
 	touch $@
 
 demo: $(READY) ## train CartPole with PPO into a new folder under runs/
@@ -110,6 +115,9 @@ generated: $(READY) ## write the stubs of connectors and of configs, and docs/pi
 	$(BIN)/python tests/house/write_stubs.py
 	$(BIN)/python tests/house/write_config_stubs.py
 	$(BIN)/python tests/house/write_piece_table.py
+
+docs: $(DOCS_READY) ## build the documentation site in build/site/html and check it, about a minute (Python 3.11 or newer)
+	$(BIN)/python tests/house/write_site.py
 
 conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n: random cases of each property; ARGS=folder: some of it)
 	mkdir -p runs

@@ -42,6 +42,8 @@ class ConnectorPipelineV2(ConnectorV2):
     stored by this name, and pieces are found by it.
 
     Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
         connectors: Pieces, or `(class, args, kwargs)` triples, or piece specs such as
             `{"piece": "frame_stacking", "num_frames": 4}`.
 

@@ -465,6 +465,9 @@ def _window(older: Leaf, newest: Leaf | None, count: int) -> Leaf:
 def count_steps(episodes: Sequence[Any]) -> int:
     """Count the environment steps of episodes; an item without a length has none.
 
+    Args:
+        episodes: Episodes, or chunks of them.
+
     Example:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> columns = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [0.0, 0.0]}

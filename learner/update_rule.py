@@ -225,6 +225,9 @@ def num_rows_of(minibatch: Mapping[str, Any]) -> int:
 def frozen_copy(module: nn.Module) -> Any:
     """Return a copy of a module, or of a part of one, whose parameters need no gradients: a target network.
 
+    Args:
+        module: The module, or a part of it.
+
     Example:
         >>> [parameter.requires_grad for parameter in frozen_copy(nn.Linear(1, 1)).parameters()]
         [False, False]

@@ -82,7 +82,7 @@ def write_episodes(
 ) -> None:  # fmt: skip
     """Write episodes to a new data set, or add them to one.
 
-    Chunks of one episode that follow each other become one episode.
+    Chunks of one episode that follow each other become one episode. If this raises an error, the target is as it was.
 
     Args:
         episodes: A list, a data set, what a runner's `sample` returned, or what gives episodes one by one.
@@ -98,8 +98,6 @@ def write_episodes(
         UnknownNameError: there is no such format.
         MissingExtraError: the format needs a package that is not installed.
         StorageError: the disk is full, say.
-
-        Whatever is raised, the target is as it was.
 
     Example:
         >>> import tempfile

@@ -82,6 +82,9 @@ def module_here(theirs: str) -> str | None:
 
     The module need not exist: some rules are for features that are not implemented yet.
 
+    Args:
+        theirs: The dotted name of RLlib's module.
+
     Example:
         >>> module_here("ray.rllib.core.rl_module.torch.torch_rl_module")
         'epibatch.core.rl_module'
